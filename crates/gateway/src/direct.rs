@@ -1,0 +1,37 @@
+//! No hop.
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology};
+
+/// Initiator and responder on one link: what the tester can do by itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Direct {}
+
+impl Hop for Direct {
+    fn kind(&self) -> &'static str {
+        "direct"
+    }
+    fn describe(&self) -> String {
+        "no hop: initiator and responder on one link".into()
+    }
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn topology(&self) -> Topology {
+        Topology::Direct
+    }
+    fn programs(&self, _: Role) -> Vec<String> {
+        Vec::new()
+    }
+    fn apply(&self, _: Role, _: &Place, _: &mut Journal) -> Result<(), Error> {
+        Ok(())
+    }
+    fn expectation(&self, place: &Place) -> Expectation {
+        Expectation { target: place.responder, seen_source: Some(place.initiator), hops: Some(0) }
+    }
+    fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,41 @@
+//! Why a variant could not be put into effect, proved or removed.
+
+/// Failure on the host.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program that the variant needs is not installed.
+    #[error("{program} is not installed on this host; {provide}")]
+    Missing {
+        /// Which.
+        program: String,
+        /// The command that provides it.
+        provide: String,
+    },
+    /// A command failed.
+    #[error("`{command}` failed: {output}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// What it printed.
+        output: String,
+    },
+    /// A file of the kernel could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// After removal something differs from before.
+    #[error("{what} is not as it was before: {difference}")]
+    NotRestored {
+        /// What.
+        what: String,
+        /// How it differs.
+        difference: String,
+    },
+    /// This kernel or place cannot have the variant.
+    #[error("{0}")]
+    Unsupported(String),
+}

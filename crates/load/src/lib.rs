@@ -1,0 +1,103 @@
+//! Traffic through sockets: senders, receivers, meters.
+//!
+//! A workload has two ends. The responder's end is opened first ([`Engine::open`]) on a port that the conductor
+//! names; then the initiator's end drives it ([`Engine::drive`]): the initiator opens every connection, whichever way
+//! the data goes, so that all of it works behind a NAT. Each end returns a [`Part`] with what it saw; [`Engine::combine`]
+//! makes the trial's metrics out of the parts. One file per workload; a new one is registered in [`Workload::engine`].
+//!
+//! No async runtime: own threads, blocking or epoll.
+
+pub mod error;
+pub mod external;
+pub mod part;
+pub mod rr;
+pub mod setting;
+pub mod tcp_connect;
+pub mod tcp_crr;
+pub mod tcp_stream;
+pub mod udp_stream;
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_record::MetricDef;
+
+pub use error::Error;
+pub use part::Part;
+pub use setting::{Direction, Setting, Stop};
+
+/// What is sent and measured: one `[[workload]]` of a scenario, told apart by `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Workload {
+    /// Bulk TCP.
+    TcpStream(tcp_stream::TcpStream),
+    /// Datagrams at a rate or unlimited.
+    UdpStream(udp_stream::UdpStream),
+    /// Request and response over one TCP connection.
+    TcpRr(rr::TcpRr),
+    /// Request and response over UDP.
+    UdpRr(rr::UdpRr),
+    /// Time to connect, open loop at a rate.
+    TcpConnect(tcp_connect::TcpConnect),
+    /// Connect, request, response, close; per second.
+    TcpCrr(tcp_crr::TcpCrr),
+    /// Another program, for comparison.
+    External(external::External),
+}
+
+impl Workload {
+    /// The engine behind the kind.
+    pub fn engine(&self) -> &dyn Engine {
+        match self {
+            Workload::TcpStream(w) => w,
+            Workload::UdpStream(w) => w,
+            Workload::TcpRr(w) => w,
+            Workload::UdpRr(w) => w,
+            Workload::TcpConnect(w) => w,
+            Workload::TcpCrr(w) => w,
+            Workload::External(w) => w,
+        }
+    }
+}
+
+/// One workload's two ends.
+pub trait Engine {
+    /// The kind as written in scenarios, e.g. `tcp-stream`.
+    fn kind(&self) -> &'static str;
+
+    /// What it does with its options, in one line for people.
+    fn describe(&self) -> String;
+
+    /// Options out of range or contradicting each other: one message that names the key and what is valid.
+    fn validate(&self) -> Result<(), String>;
+
+    /// The metrics that [`Engine::combine`] fills in, headline ones first.
+    fn metrics(&self) -> Vec<MetricDef>;
+
+    /// Programs that must be installed on both hosts (for [`external::External`]).
+    fn programs(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Open the responder's end. When this returns, the initiator may start.
+    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error>;
+
+    /// Drive the workload from the initiator. Returns when warm-up and measuring window are over, or soon after
+    /// [`Setting::stop`] is raised.
+    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error>;
+
+    /// Make the trial's metrics, histograms, series and faults out of what the two ends saw.
+    /// Several initiators and responders may have taken part.
+    fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part;
+}
+
+/// The responder's end while it is open. Dropping it closes it.
+pub trait Responder: Send {
+    /// The port it listens on.
+    fn port(&self) -> u16;
+
+    /// Called when the initiator is done: stop, and return what was seen. Returns within a second.
+    fn finish(self: Box<Self>) -> Result<Part, Error>;
+}

@@ -1,0 +1,54 @@
+//! What the conductor sets for one trial, the same for both ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which way the data goes; the initiator opens the connections in every case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Initiator to responder.
+    #[default]
+    Egress,
+    /// Responder to initiator.
+    Ingress,
+    /// Both ways at once.
+    Both,
+}
+
+/// Raised to end a trial early; cheap to look at from a hot loop.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ask everyone to stop.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// True once raised.
+    #[inline]
+    pub fn raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One trial's settings.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Setting {
+    /// Traffic before the measuring window, not counted.
+    pub warmup: Duration,
+    /// The measuring window.
+    pub duration: Duration,
+    /// Cores that this end's threads are pinned to, in turn; empty leaves it to the scheduler.
+    pub cpus: Vec<usize>,
+    /// Random number that marks this trial's connections and datagrams; others are not counted.
+    pub cookie: u64,
+    /// Ends the trial early. Each process has its own.
+    #[serde(skip)]
+    pub stop: Stop,
+}

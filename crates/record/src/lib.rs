@@ -1,0 +1,28 @@
+//! What a run leaves on disk.
+//!
+//! Pure data: nothing here reads or writes anything but memory. [`Run`] is the whole of `run.json`;
+//! [`results::Results`] is what was concluded from it. A reader checks [`Run::schema`] first.
+#![forbid(unsafe_code)]
+
+pub mod environment;
+pub mod fault;
+pub mod metric;
+pub mod results;
+pub mod run;
+pub mod sample;
+pub mod trial;
+
+pub use environment::{HostFacts, InterfaceFacts};
+pub use fault::{Fault, FaultCode};
+pub use metric::{Better, MetricDef, Scale, Source, Unit};
+pub use run::{Plan, Run, Status, VariantInfo, WorkloadInfo};
+pub use sample::{CpuTime, HostSample, InterfaceDelta};
+pub use trial::{Series, Trial};
+
+/// Version of the layout of `run.json`. It grows by one with every change that an old reader would misread.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The JSON schema of `run.json`, as shipped in `docs/run.schema.json`.
+pub fn json_schema() -> serde_json::Value {
+    schemars::schema_for!(Run).to_value()
+}

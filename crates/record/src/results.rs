@@ -1,0 +1,95 @@
+//! What was concluded from the trials of a run.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_stats::{Comparison, Verdict};
+
+use crate::fault::FaultCode;
+
+/// A value with its interval over the valid trials of one cell. Units are the metric's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Estimate {
+    /// Median of the trials' values; for quantiles, the quantile of the merged histogram.
+    pub center: f64,
+    /// 95 % interval of it, absent below six trials.
+    pub interval: Option<(f64, f64)>,
+    /// Valid trials.
+    pub n: usize,
+    /// Coefficient of variation of the trials' values.
+    pub cv: f64,
+    /// Least and greatest trial.
+    pub range: (f64, f64),
+}
+
+/// One metric of one workload on one variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Cell {
+    /// Workload.
+    pub workload: String,
+    /// Metric, by [`crate::MetricDef::name`].
+    pub metric: String,
+    /// Variant.
+    pub variant: String,
+    /// Its value; absent when no trial is valid or the metric was not measured.
+    pub estimate: Option<Estimate>,
+    /// Void trials, left out.
+    pub void: usize,
+    /// Against the baseline, within rounds; absent for the baseline itself.
+    pub comparison: Option<Comparison>,
+    /// In words; absent for the baseline itself and metrics that are not judged.
+    pub verdict: Option<Verdict>,
+    /// Ratios (or differences) to the baseline per round, for plots.
+    pub per_round: Vec<f64>,
+}
+
+/// A/A noise floor of one metric of one workload.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseFloor {
+    /// Workload.
+    pub workload: String,
+    /// Metric.
+    pub metric: String,
+    /// 95th percentile of |ln(A'/A)| (scale ratio) or |A'-A| (scale difference); absent with fewer than six pairs.
+    pub floor: Option<f64>,
+    /// Pairs.
+    pub n: usize,
+}
+
+/// How often a fault was seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultCount {
+    /// Kind.
+    pub code: FaultCode,
+    /// Variant and workload.
+    pub variant: String,
+    /// Workload.
+    pub workload: String,
+    /// Trials that show it.
+    pub trials: usize,
+    /// Of these, trials that are void.
+    pub void: usize,
+    /// The first one's words.
+    pub example: String,
+}
+
+/// All conclusions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Results {
+    /// Rounds in which every trial was made.
+    pub complete_rounds: u32,
+    /// By workload, metric, variant, in the run's order.
+    pub cells: Vec<Cell>,
+    /// By workload and metric.
+    pub floors: Vec<NoiseFloor>,
+    /// Faults by kind, variant and workload.
+    pub faults: Vec<FaultCount>,
+    /// Widest half-width of a headline comparison (relative), and where: `workload/metric/variant`.
+    pub widest: Option<(f64, String)>,
+}
+
+impl Results {
+    /// The cell of that workload, metric and variant.
+    pub fn cell(&self, workload: &str, metric: &str, variant: &str) -> Option<&Cell> {
+        self.cells.iter().find(|c| c.workload == workload && c.metric == metric && c.variant == variant)
+    }
+}

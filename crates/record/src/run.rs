@@ -1,0 +1,129 @@
+//! The run record: the whole of `run.json`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::environment::HostFacts;
+use crate::metric::MetricDef;
+use crate::results::Results;
+use crate::trial::Trial;
+
+/// How far a run got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Status {
+    /// Still going, or killed: what is here was measured.
+    Running,
+    /// Every headline interval is as narrow as asked for.
+    Precise,
+    /// All planned rounds were made.
+    RoundsDone,
+    /// The time budget ended.
+    BudgetSpent,
+    /// The user stopped it.
+    Interrupted,
+    /// It could not go on.
+    Failed {
+        /// Why, as it was told to the user.
+        message: String,
+    },
+}
+
+/// What the run meant to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Plan {
+    /// Rounds at least (6 is the least that can give a 95 % interval).
+    pub min_rounds: u32,
+    /// Rounds at most.
+    pub max_rounds: u32,
+    /// Seconds after which no new round is started.
+    pub budget_s: f64,
+    /// Stop once the half-width of every headline interval is below this (relative: 0.02 is 2 %).
+    pub target_half_width: f64,
+    /// Margin within which two variants are called equivalent (relative).
+    pub equivalence_margin: f64,
+    /// Trials whose steal share is above this are void, 0..=1.
+    pub max_steal_ratio: f64,
+}
+
+/// A variant as it was run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VariantInfo {
+    /// Name, unique in the run.
+    pub name: String,
+    /// Kind (`direct`, `nft-masquerade`, ...).
+    pub kind: String,
+    /// What it is, in words, with its options.
+    pub description: String,
+    /// True for the baseline.
+    pub baseline: bool,
+    /// For the A/A twin: the name of the variant it doubles.
+    pub twin_of: Option<String>,
+    /// How it was proved to be in effect: one line per check.
+    pub proof: Vec<String>,
+    /// Dimensions for grouping (`zone`, `sku`).
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A workload as it was run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadInfo {
+    /// Name, unique in the run.
+    pub name: String,
+    /// Kind (`tcp-stream`, ...).
+    pub kind: String,
+    /// What it does, in words, with its options.
+    pub description: String,
+    /// Its metrics, headline ones first.
+    pub metrics: Vec<MetricDef>,
+}
+
+/// One execution of a scenario.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// [`crate::SCHEMA_VERSION`] of the writer.
+    pub schema: u32,
+    /// Version of weir that wrote it.
+    pub weir: String,
+    /// Identifier, unique per machine: start time and a random part.
+    pub id: String,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Title of the scenario.
+    pub title: String,
+    /// The scenario's whole TOML text after `--set` and defaults of the preset: what to run again.
+    pub scenario_toml: String,
+    /// Seed of every random draw of the run.
+    pub seed: u64,
+    /// Start, RFC 3339.
+    pub started: String,
+    /// End, RFC 3339.
+    pub ended: Option<String>,
+    /// How far it got.
+    pub status: Status,
+    /// What it meant to do.
+    pub plan: Plan,
+    /// Variants in the scenario's order, the A/A twin behind its original.
+    pub variants: Vec<VariantInfo>,
+    /// Workloads in the scenario's order.
+    pub workloads: Vec<WorkloadInfo>,
+    /// The testbed in words: `lab` with offloads, MTU and CPU placement, or the hosts.
+    pub testbed: String,
+    /// Hosts.
+    pub hosts: Vec<HostFacts>,
+    /// Trials in the order they were made.
+    pub trials: Vec<Trial>,
+    /// What was concluded; recomputed from the trials by every reader of this version.
+    pub results: Option<Results>,
+    /// What a reader should know and no field says.
+    pub notes: Vec<String>,
+}
+
+impl Run {
+    /// The baseline's name.
+    pub fn baseline(&self) -> Option<&str> {
+        self.variants.iter().find(|v| v.baseline).map(|v| v.name.as_str())
+    }
+}
