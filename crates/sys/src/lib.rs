@@ -1,1 +1,18 @@
-//! (skeleton)
+//! What weir asks of the system, and the only crate besides `load` with raw system calls: network namespaces, processes,
+//! netlink, `/proc` and `/sys` readers, privilege, clock, and what this kernel can do.
+//!
+//! Everything is synchronous. Readers of `/proc` and `/sys` take a [`ProcRoot`], so that tests hand them recorded files.
+
+pub mod clock;
+pub mod error;
+pub mod netlink;
+pub mod netns;
+pub mod privilege;
+pub mod process;
+pub mod procfs;
+pub mod sched;
+pub mod sysctl;
+
+pub use error::{Error, Result};
+pub use netns::NetNs;
+pub use procfs::ProcRoot;

@@ -1,0 +1,85 @@
+//! Monotonic time, and waiting for a point in it.
+
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds per second.
+pub const NS_PER_S: u64 = 1_000_000_000;
+
+/// How long before its time [`Monotonic::sleep_until`] stops sleeping and spins, ns. A sleep ends late by the
+/// thread's timer slack (50 us unless changed, prctl(2) PR_SET_TIMERSLACK) plus the wake-up.
+pub const SPIN_NS: u64 = 70_000;
+
+/// A source of time, so that schedules can be tested without waiting.
+pub trait Clock {
+    /// Nanoseconds since a fixed point in the past. Never goes back.
+    fn now_ns(&self) -> u64;
+
+    /// Returns at `deadline_ns` or as soon as possible after it, and says what time it is then.
+    fn sleep_until(&self, deadline_ns: u64) -> u64;
+}
+
+/// CLOCK_MONOTONIC: shared by all processes of a machine, so times taken in two namespaces may be subtracted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Monotonic;
+
+impl Clock for Monotonic {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    fn sleep_until(&self, deadline_ns: u64) -> u64 {
+        sleep_until(deadline_ns, SPIN_NS)
+    }
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+#[inline]
+pub fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    // Counts from boot, so it is not negative and fits for 584 years.
+    t.tv_sec as u64 * NS_PER_S + t.tv_nsec as u64
+}
+
+/// Sleeps until `spin_ns` before the deadline, then spins. `spin_ns` 0 sleeps all the way and burns no CPU.
+/// Returns the time at return, ns, which is never before the deadline.
+pub fn sleep_until(deadline_ns: u64, spin_ns: u64) -> u64 {
+    let wake = deadline_ns.saturating_sub(spin_ns);
+    if now_ns() < wake {
+        let request = Timespec { tv_sec: (wake / NS_PER_S) as i64, tv_nsec: (wake % NS_PER_S) as i64 };
+        // A signal ends the sleep early: go back to it. Other errors cannot happen with a valid request, and the
+        // loop below waits for the deadline in any case.
+        while clock_nanosleep_absolute(ClockId::Monotonic, &request) == Err(rustix::io::Errno::INTR) {}
+    }
+    loop {
+        let now = now_ns();
+        if now >= deadline_ns {
+            return now;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_returns_early() {
+        for spin in [0, SPIN_NS] {
+            let deadline = now_ns() + 2_000_000;
+            let end = sleep_until(deadline, spin);
+            assert!(end >= deadline);
+            assert!(now_ns() >= end);
+        }
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_does_not_wait() {
+        let start = now_ns();
+        // An hour ago and the first nanosecond after boot.
+        assert!(sleep_until(start.saturating_sub(3_600 * NS_PER_S), SPIN_NS) >= start);
+        assert!(Monotonic.sleep_until(1) >= start);
+    }
+}

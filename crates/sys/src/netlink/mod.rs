@@ -1,0 +1,34 @@
+//! Netlink: links, addresses, routes and neighbours ([`Rtnetlink`]), and the transport for conntrack and NFQUEUE.
+//!
+//! Messages are built and read here by hand: a few lines each, and the kernel's own explanation of a refusal
+//! (extended ack) comes through.
+
+mod message;
+mod socket;
+
+pub(crate) use message::{Attributes, Message};
+pub(crate) use socket::Socket;
+
+/// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelError {
+    /// Error number.
+    pub errno: i32,
+    /// The kernel's text; empty if it gave none.
+    pub text: String,
+}
+
+impl std::fmt::Display for KernelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let number = std::io::Error::from_raw_os_error(self.errno);
+        if self.text.is_empty() { write!(f, "{number}") } else { write!(f, "{} ({number})", self.text) }
+    }
+}
+
+impl std::error::Error for KernelError {}
+
+impl From<KernelError> for std::io::Error {
+    fn from(e: KernelError) -> Self {
+        std::io::Error::new(std::io::Error::from_raw_os_error(e.errno).kind(), e)
+    }
+}

@@ -1,0 +1,129 @@
+//! A netlink socket that waits for its answers.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_sys::SocketAddr;
+
+use super::KernelError;
+use super::message::{Attributes, HEADER, Message, Received, messages, text};
+
+/// The kernel fills at most 32 KiB per datagram of a dump (net/netlink/af_netlink.c, netlink_recvmsg).
+const BUFFER: usize = 64 << 10;
+/// NLMSGERR_ATTR_MSG: the kernel's explanation.
+const ERROR_TEXT: u16 = 1;
+/// NLM_F_CAPPED: the answer does not repeat the request's payload.
+const CAPPED: u16 = 0x100;
+/// NLM_F_ACK_TLVS: attributes follow in the answer.
+const ACK_ATTRIBUTES: u16 = 0x200;
+
+/// A socket of one netlink protocol, bound to the network namespace of the thread that opened it.
+pub(crate) struct Socket {
+    socket: netlink_sys::Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket").field("fd", &self.socket.as_raw_fd()).finish_non_exhaustive()
+    }
+}
+
+impl Socket {
+    /// Opens a socket of that protocol (NETLINK_ROUTE, NETLINK_NETFILTER).
+    pub(crate) fn open(protocol: i32) -> io::Result<Self> {
+        let mut socket = netlink_sys::Socket::new(isize::try_from(protocol).map_err(io::Error::other)?)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // Both came in 4.x kernels; without them a refusal has no words but is still a refusal.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_cap_ack(true);
+        Ok(Socket { socket, sequence: 0, buffer: vec![0; BUFFER] })
+    }
+
+    /// Sends a request and waits until the kernel has done it.
+    pub(crate) fn request(&mut self, message: Message) -> io::Result<()> {
+        self.request_with(message, |_| {})
+    }
+
+    /// As [`Self::request`], handing over the messages that come before the end (dumps, replies). The message must carry
+    /// NLM_F_ACK or NLM_F_DUMP: otherwise there is no end to wait for.
+    pub(crate) fn request_with(
+        &mut self,
+        message: Message,
+        mut each: impl FnMut(Received<'_>),
+    ) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.send(&message.finish(self.sequence))?;
+        let mut interrupted = false;
+        loop {
+            let length = self.receive()?;
+            for received in messages(&self.buffer[..length]) {
+                if received.sequence != self.sequence {
+                    continue;
+                }
+                interrupted |= i32::from(received.flags) & libc::NLM_F_DUMP_INTR != 0;
+                match i32::from(received.kind) {
+                    libc::NLMSG_ERROR => return outcome(received),
+                    // The table changed while it was read, so it may be incomplete.
+                    libc::NLMSG_DONE if interrupted => return Err(io::ErrorKind::Interrupted.into()),
+                    libc::NLMSG_DONE => return outcome(received),
+                    _ => each(received),
+                }
+            }
+        }
+    }
+
+    /// Sends bytes that are whole messages.
+    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let sent = self.socket.send(bytes, 0)?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Waits for a datagram; its length in the buffer.
+    fn receive(&mut self) -> io::Result<usize> {
+        loop {
+            let mut room = &mut self.buffer[..];
+            match self.socket.recv(&mut room, 0) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What an NLMSG_ERROR or NLMSG_DONE says: both begin with an error number, 0 for done.
+fn outcome(received: Received<'_>) -> io::Result<()> {
+    let Some(code) = received.payload.get(0..4).and_then(|b| b.try_into().ok()).map(i32::from_ne_bytes)
+    else {
+        // A NLMSG_DONE without a body ends a dump without an error.
+        return Ok(());
+    };
+    if code == 0 {
+        return Ok(());
+    }
+    Err(KernelError { errno: code.saturating_neg(), text: explanation(received).unwrap_or_default() }.into())
+}
+
+/// The extended ack's text.
+fn explanation(received: Received<'_>) -> Option<String> {
+    if received.flags & ACK_ATTRIBUTES == 0 {
+        return None;
+    }
+    let skip = if i32::from(received.kind) == libc::NLMSG_DONE {
+        4
+    } else if received.flags & CAPPED != 0 {
+        4 + HEADER
+    } else {
+        let echoed = u32::from_ne_bytes(received.payload.get(4..8)?.try_into().ok()?) as usize;
+        4 + echoed.next_multiple_of(4)
+    };
+    Attributes::after(received.payload, skip).get(ERROR_TEXT).map(text)
+}

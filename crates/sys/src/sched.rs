@@ -1,0 +1,88 @@
+//! Cores, and the CPU time that was used.
+
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::error::{Context, Error, Result};
+use crate::procfs::{ProcRoot, parse_cpu_list};
+
+/// Pins the calling thread to the given cores. An empty list is refused: it would be no change that looks like one.
+///
+/// # Errors
+/// A core that does not exist, is offline, or is outside this process's cpuset.
+pub fn pin_current_thread(cpus: &[usize]) -> Result<()> {
+    let what = || format!("pin a thread to cores {cpus:?}");
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(Error::other(what(), format!("there is no core {cpu}")));
+        }
+        set.set(cpu);
+    }
+    sched_setaffinity(None, &set).context(what)
+}
+
+/// The cores on which the calling thread may run, ascending.
+pub fn allowed_cpus() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None).context(|| "read the thread's cores".into())?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// The cores that are online (`/sys/devices/system/cpu/online`), ascending.
+pub fn online_cpus(root: &ProcRoot) -> Result<Vec<usize>> {
+    let path = "sys/devices/system/cpu/online";
+    let text = root.read(path)?;
+    parse_cpu_list(text.trim())
+        .ok_or_else(|| Error::other(format!("read /{path}"), format!("not a list of cores: {text}")))
+}
+
+/// CPU time (user and system) that the calling thread has used.
+pub fn thread_cpu_time() -> Duration {
+    to_duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// CPU time (user and system) that all threads of this process have used; children are not included.
+pub fn process_cpu_time() -> Duration {
+    to_duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+fn to_duration(t: Timespec) -> Duration {
+    // CPU clocks are never negative and their nanoseconds are below 1e9.
+    Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_only_its_own_thread() {
+        let before = allowed_cpus().unwrap();
+        let first = before[0];
+        let pinned = std::thread::spawn(move || {
+            pin_current_thread(&[first]).unwrap();
+            allowed_cpus().unwrap()
+        });
+        assert_eq!(pinned.join().unwrap(), [first]);
+        assert_eq!(allowed_cpus().unwrap(), before);
+    }
+
+    #[test]
+    fn refuses_cores_that_do_not_exist() {
+        assert!(pin_current_thread(&[]).is_err());
+        assert!(pin_current_thread(&[CpuSet::MAX_CPU]).is_err());
+        assert!(pin_current_thread(&[CpuSet::MAX_CPU - 1]).is_err());
+    }
+
+    #[test]
+    fn cpu_time_grows_with_work_and_a_thread_is_part_of_its_process() {
+        let (thread, process) = (thread_cpu_time(), process_cpu_time());
+        let mut x = 1u64;
+        while thread_cpu_time() < thread + Duration::from_millis(5) {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert!(process_cpu_time() >= process + Duration::from_millis(5));
+    }
+}
