@@ -4,7 +4,9 @@
 //! Everything is synchronous. Readers of `/proc` and `/sys` take a [`ProcRoot`], so that tests hand them recorded files.
 
 pub mod clock;
+pub mod conntrack;
 pub mod error;
+pub mod ethtool;
 pub mod netlink;
 pub mod netns;
 pub mod privilege;

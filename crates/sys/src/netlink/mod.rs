@@ -3,10 +3,14 @@
 //! Messages are built and read here by hand: a few lines each, and the kernel's own explanation of a refusal
 //! (extended ack) comes through.
 
+mod address;
+mod link;
 mod message;
 mod socket;
 
-pub(crate) use message::{Attributes, Message};
+pub use address::Route;
+pub use link::{Interface, Mac, Rtnetlink, VethEnd};
+pub(crate) use message::{Attributes, Message, u32_be};
 pub(crate) use socket::Socket;
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.
@@ -32,3 +36,6 @@ impl From<KernelError> for std::io::Error {
         std::io::Error::new(std::io::Error::from_raw_os_error(e.errno).kind(), e)
     }
 }
+
+#[cfg(test)]
+mod tests;
