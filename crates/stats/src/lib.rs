@@ -10,6 +10,7 @@ pub mod order;
 pub mod resample;
 pub mod signed_rank;
 pub mod stop;
+pub mod two_sample;
 
 pub use compare::{Comparison, Margins, Verdict};
 pub use histogram::Histogram;
