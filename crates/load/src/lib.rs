@@ -9,13 +9,19 @@
 
 pub mod error;
 pub mod external;
+mod latency;
+mod mmsg;
+mod pace;
 pub mod part;
 pub mod rr;
+mod series;
 pub mod setting;
+mod socket;
 pub mod tcp_connect;
 pub mod tcp_crr;
 pub mod tcp_stream;
 pub mod udp_stream;
+mod window;
 
 use std::net::SocketAddr;
 

@@ -1,0 +1,148 @@
+//! Bulk TCP: how many bits a second get through, and what it costs.
+//!
+//! Plain 128 KiB writes on one side, and a receiver that takes the bytes off its socket without copying them (MSG_TRUNC,
+//! tcp(7)): in trials against other ways to send this moved the most and needed the least CPU. One thread per stream.
+
+mod ends;
+mod handshake;
+mod pattern;
+mod receive;
+mod send;
+mod summary;
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_record::MetricDef;
+
+use crate::socket::TcpOptions;
+use crate::{Direction, Engine, Error, Part, Responder, Setting};
+
+/// Options of `tcp-stream`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TcpStream {
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// Connections at once, 1..=128; in each direction that many with `direction = "both"`.
+    pub streams: u32,
+    /// Bytes per write, 1..=16777216.
+    pub buffer_bytes: u32,
+    /// Largest segment (TCP_MAXSEG) in bytes, 88..=32767; without it what the MTU allows.
+    pub mss: Option<u16>,
+    /// Congestion control of the senders, e.g. `cubic`; empty for the system's default.
+    pub congestion: String,
+    /// Socket buffers (SO_SNDBUF, SO_RCVBUF) in bytes, 4096..=1073741824; without it the kernel tunes them itself.
+    pub window_bytes: Option<u32>,
+    /// Send with MSG_ZEROCOPY. On virtual links the kernel copies all the same, and it costs more than it saves.
+    pub zero_copy: bool,
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+    /// Read the data for real and compare it with what was sent; otherwise it is taken off the socket without a copy.
+    pub verify: bool,
+}
+
+/// The options under a name that does not collide with the standard library's.
+pub(crate) use TcpStream as TcpStreamWork;
+
+impl Default for TcpStream {
+    fn default() -> Self {
+        TcpStream {
+            direction: Direction::Egress,
+            streams: 1,
+            buffer_bytes: 128 * 1024,
+            mss: None,
+            congestion: "cubic".into(),
+            window_bytes: None,
+            zero_copy: false,
+            nodelay: false,
+            verify: false,
+        }
+    }
+}
+
+impl TcpStream {
+    fn socket_options(&self) -> TcpOptions {
+        TcpOptions {
+            congestion: self.congestion.clone(),
+            mss: self.mss,
+            window_bytes: self.window_bytes,
+            nodelay: self.nodelay,
+        }
+    }
+}
+
+impl Engine for TcpStream {
+    fn kind(&self) -> &'static str {
+        "tcp-stream"
+    }
+
+    fn describe(&self) -> String {
+        let way = match self.direction {
+            Direction::Egress => "egress",
+            Direction::Ingress => "ingress",
+            Direction::Both => "both ways",
+        };
+        let count =
+            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
+        let congestion =
+            if self.congestion.is_empty() { "the system's congestion control" } else { &self.congestion };
+        let mut text = format!("TCP {way}, {count}, {congestion}, writes of {} bytes", self.buffer_bytes);
+        if let Some(mss) = self.mss {
+            text += &format!(", MSS {mss}");
+        }
+        if let Some(window) = self.window_bytes {
+            text += &format!(", socket buffers of {window} bytes");
+        }
+        for (on, name) in
+            [(self.zero_copy, "MSG_ZEROCOPY"), (self.nodelay, "no delay"), (self.verify, "verified")]
+        {
+            if on {
+                text += ", ";
+                text += name;
+            }
+        }
+        text
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if !(1..=128).contains(&self.streams) {
+            return Err(format!("streams = {}: valid is 1..=128", self.streams));
+        }
+        if !(1..=16 << 20).contains(&self.buffer_bytes) {
+            return Err(format!("buffer-bytes = {}: valid is 1..=16777216", self.buffer_bytes));
+        }
+        // TCP_MIN_MSS and MAX_TCP_WINDOW of the kernel's include/net/tcp.h.
+        if let Some(mss) = self.mss.filter(|m| !(88..=32767).contains(m)) {
+            return Err(format!("mss = {mss}: valid is 88..=32767"));
+        }
+        if let Some(bytes) = self.window_bytes.filter(|b| !(4096..=1 << 30).contains(b)) {
+            return Err(format!("window-bytes = {bytes}: valid is 4096..=1073741824"));
+        }
+        // TCP_CA_NAME_MAX is 16 with the closing zero.
+        if self.congestion.len() > 15 || self.congestion.contains(|c: char| !c.is_ascii_graphic()) {
+            return Err(format!(
+                "congestion = \"{}\": valid is a name such as cubic, reno or bbr",
+                self.congestion
+            ));
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> Vec<MetricDef> {
+        summary::metrics(self)
+    }
+
+    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ends::TcpStreamResponder::open(self, setting, bind)?))
+    }
+
+    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+        ends::drive(self, setting, target)
+    }
+
+    fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part {
+        summary::combine(self, initiators, responders)
+    }
+}

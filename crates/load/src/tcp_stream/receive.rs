@@ -1,0 +1,88 @@
+//! The receiving end of one stream.
+
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+use weir_sys::clock::now_ns;
+
+use super::TcpStreamWork;
+use super::pattern::Pattern;
+use super::send::{End, InfoSamples, LOOK};
+use crate::Error;
+use crate::pace::Ending;
+use crate::socket;
+use crate::window::{CpuMeter, Phase, Tally, Window};
+
+/// Bytes taken off the socket per call when they are not looked at. Nothing is copied, so larger only saves calls.
+const DISCARD_BYTES: usize = 1 << 20;
+
+/// What the receiving end of a stream saw.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// Bytes per step of the window.
+    pub bytes: Tally,
+    /// Bytes that were not as they were sent (with `verify`), over the whole life of the stream.
+    pub corrupt: u64,
+    /// RTT as this end estimates it from what it receives.
+    pub info: InfoSamples,
+    /// Segments that came out of order, over the whole life of the connection.
+    pub out_of_order: u32,
+    pub cpu_s: f64,
+    pub end: End,
+}
+
+/// Receive until the window is over. Then the caller closes, which is what ends the sender.
+pub(super) fn receive(
+    work: &TcpStreamWork,
+    connection: &TcpStream,
+    window: &Window,
+    ending: &Ending,
+) -> Result<Received, Error> {
+    connection.set_read_timeout(Some(LOOK)).map_err(Error::io("prepare a receiving stream"))?;
+    let pattern = work.verify.then(|| Pattern::new(work.buffer_bytes as usize));
+    let mut buffer = vec![0; if work.verify { work.buffer_bytes as usize } else { DISCARD_BYTES }];
+    let mut cpu = CpuMeter::default();
+    let mut info = InfoSamples::new(window);
+    let mut bytes = Tally::new(window);
+    let (mut position, mut corrupt) = (0u64, 0u64);
+    let end = loop {
+        let result = match &pattern {
+            Some(_) => socket::receive(connection.as_fd(), &mut buffer, 0),
+            None => socket::discard(connection.as_fd(), &mut buffer),
+        };
+        let now = now_ns();
+        let phase = match &result {
+            Ok(n) if *n > 0 => {
+                window.begin(now);
+                window.phase(now)
+            }
+            _ => window.phase(now),
+        };
+        cpu.look(phase);
+        info.look(phase, connection, |i| (i.rcv_rtt_us, 0));
+        match result {
+            Ok(0) => break if phase == Phase::After { End::Complete } else { End::Closed },
+            Ok(n) => {
+                bytes.add(phase, n as u64);
+                if let Some(pattern) = &pattern {
+                    corrupt += pattern.differences(position, &buffer[..n]);
+                    position += n as u64;
+                }
+            }
+            Err(e) if socket::timed_out(&e) => {}
+            Err(e) if socket::closed(&e) => {
+                break if phase == Phase::After { End::Complete } else { End::Closed };
+            }
+            Err(source) => return Err(Error::Io { what: "receive on a stream", source }),
+        }
+        if phase == Phase::After {
+            break End::Complete;
+        }
+        if ending.raised() {
+            break End::Stopped;
+        }
+    };
+    // A connection that was reset has no TCP_INFO any more; then nothing is known of its order.
+    let out_of_order = socket::tcp_info(connection).map_or(0, |i| i.rcv_ooopack);
+    Ok(Received { bytes, corrupt, info, out_of_order, cpu_s: cpu.seconds(), end })
+}
