@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Context, Error, Result};
@@ -74,6 +75,28 @@ impl NetNs {
         })
     }
 
+    /// As [`NetNs::run`], with a `/sys` of this namespace: the machine's `/sys` shows the interfaces of the namespace in which
+    /// it was mounted. Only the short-lived thread sees it.
+    pub fn run_with_own_sysfs<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
+        in_thread(|| {
+            self.enter().context(|| "enter a network namespace".into())?;
+            // SAFETY: NEWNS and FS change the mounts and the working directory of this thread alone, which ends here.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::FS) }
+                .context(|| "create a mount namespace".into())?;
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+                .context(|| "make mounts private".into())?;
+            mount(
+                "sysfs",
+                "/sys",
+                "sysfs",
+                MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+                None,
+            )
+            .context(|| "mount /sys of a network namespace".into())?;
+            Ok(f())
+        })
+    }
+
     /// Makes a command run in this namespace. The handle is kept open until the command is dropped.
     pub fn enter_on_spawn(&self, command: &mut Command) {
         let namespace = self.clone();
@@ -99,6 +122,31 @@ impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Makes a command run in `namespace` with the user and mount namespace of a process, where those differ from ours: the
+/// namespaces of a normal user's lab can be entered only from the user namespace that owns them.
+pub fn enter_like(command: &mut Command, pid: u32, namespace: &NetNs) -> Result<()> {
+    let open = |kind: &str| {
+        let path = format!("/proc/{pid}/ns/{kind}");
+        File::open(&path).context(|| format!("open {path}"))
+    };
+    let own = std::fs::metadata("/proc/self/ns/user").context(|| "read own user namespace".into())?.ino();
+    let user = open("user")?;
+    if user.metadata().context(|| "read a user namespace".into())?.ino() != own {
+        let mount = open("mnt")?;
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are plain setns(2) on descriptors
+        // that were opened before the fork. The child has one thread, as setns into a user namespace demands.
+        unsafe {
+            command.pre_exec(move || {
+                move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
+                move_into_link_name_space(mount.as_fd(), Some(LinkNameSpaceType::Mount))?;
+                Ok(())
+            });
+        }
+    }
+    namespace.enter_on_spawn(command);
+    Ok(())
 }
 
 /// Runs `f` in a thread of its own and waits for it; a namespace belongs to a thread.

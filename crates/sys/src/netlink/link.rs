@@ -91,7 +91,7 @@ impl Rtnetlink {
     }
 
     /// Makes a bridge without spanning tree and with multicast snooping off: it forwards, and says nothing by itself.
-    pub fn create_bridge(&mut self, name: &str, mtu: u32) -> Result<()> {
+    pub fn create_bridge(&mut self, name: &str, mtu: u32, mac: Mac) -> Result<()> {
         /// IFLA_BR_STP_STATE and IFLA_BR_MCAST_SNOOPING (include/uapi/linux/if_link.h).
         const STP_STATE: u16 = 5;
         const MCAST_SNOOPING: u16 = 23;
@@ -102,6 +102,7 @@ impl Rtnetlink {
             .raw(&[0; IFINFO])
             .attr_str(libc::IFLA_IFNAME, name)
             .attr_u32(libc::IFLA_MTU, mtu)
+            .attr(libc::IFLA_ADDRESS, &mac)
             .nest(libc::IFLA_LINKINFO, |m| {
                 m.attr_str(INFO_KIND, "bridge")
                     .nest(INFO_DATA, |m| m.attr_u32(STP_STATE, 0).attr(MCAST_SNOOPING, &[0]))

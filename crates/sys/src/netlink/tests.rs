@@ -30,7 +30,7 @@ fn root_links_are_what_iproute2_sees() {
     let (a, b) = (NetNs::create().unwrap(), NetNs::create().unwrap());
     let mut net = Rtnetlink::open_in(&a).unwrap();
     net.create_veth(end("here", None), end("there", Some(&b))).unwrap();
-    net.create_bridge("br0", 1400).unwrap();
+    net.create_bridge("br0", 1400, [2, 0, 0, 0, 0, 3]).unwrap();
     net.set_master("here", "br0").unwrap();
     for name in ["lo", "here", "br0"] {
         net.set_up(name).unwrap();

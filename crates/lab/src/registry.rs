@@ -1,0 +1,275 @@
+//! The labs on this machine: one small file per run, so that another weir can list them, run a command in one of their
+//! hosts, and clear away what a killed one left.
+//!
+//! They are in `$WEIR_RUNTIME_DIR` where that is set; otherwise root's are in `/run/weir`, a user's in `$XDG_RUNTIME_DIR/weir`, or
+//! in `/tmp/weir-UID` without that.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_sys::privilege::Privilege;
+use weir_sys::process::{Identity, stop_other};
+use weir_sys::{NetNs, ProcRoot};
+
+use crate::{Error, Role, Site};
+
+/// How long a leftover process is given to end by itself, s.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A host as other processes find it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Name of its site.
+    pub site: String,
+    /// Role in the site.
+    pub role: Role,
+    /// The conductor's descriptor of its namespace.
+    pub fd: i32,
+}
+
+/// What is known of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The run's identifier.
+    pub run: String,
+    /// The process that built the lab and holds it.
+    pub conductor: Identity,
+    /// Its hosts.
+    pub hosts: Vec<HostEntry>,
+    /// Processes that it started in them.
+    pub processes: Vec<Identity>,
+}
+
+/// A running lab's own entry. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Registry {
+    path: PathBuf,
+    entry: Entry,
+}
+
+impl Registry {
+    /// Enters a lab. The file is removed when the value is dropped.
+    pub(crate) fn create(run: &str, sites: &[Site]) -> Result<Self, Error> {
+        if run.is_empty()
+            || !run.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            || run.starts_with('.')
+        {
+            return Err(Error::Option(format!(
+                "`{run}` is not an identifier of a run: letters, digits, - _ ."
+            )));
+        }
+        let mut hosts = Vec::new();
+        for site in sites {
+            for (role, namespace) in site.hosts() {
+                hosts.push(HostEntry {
+                    site: site.name().to_owned(),
+                    role,
+                    fd: namespace.as_fd().as_raw_fd(),
+                });
+            }
+        }
+        let conductor = Identity::own().map_err(Error::Registry)?;
+        let entry = Entry { run: run.to_owned(), conductor, hosts, processes: Vec::new() };
+        let path = prepare_directory()?.join(format!("{run}.json"));
+        if path.exists() {
+            return Err(Error::Option(format!("there is a lab of run {run} already ({})", path.display())));
+        }
+        let registry = Registry { path, entry };
+        registry.write()?;
+        Ok(registry)
+    }
+
+    /// Names a process that was started in a host, so that it can be found if this one is killed.
+    pub fn add_process(&mut self, pid: u32) -> Result<(), Error> {
+        // One that has ended already leaves nothing to find.
+        if let Some(identity) = Identity::of(pid).map_err(Error::Registry)? {
+            self.entry.processes.push(identity);
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    /// What is written down.
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// Replaces the file in one step: a reader never sees half of it.
+    fn write(&self) -> Result<(), Error> {
+        let failed = |e| Error::Registry(weir_sys::Error::new(format!("write {}", self.path.display()), e));
+        let text = serde_json::to_string(&self.entry).map_err(|e| failed(e.into()))?;
+        let draft = self.path.with_extension("new");
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&draft)
+            .map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        fs::rename(&draft, &self.path).map_err(failed)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // A clone of this process's memory (fork) must not remove the file, nor can more be done if it is gone.
+        if self.entry.conductor.pid == std::process::id() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Entry {
+    /// True while the conductor runs.
+    pub fn is_running(&self) -> Result<bool, Error> {
+        self.conductor.is_running().map_err(Error::Registry)
+    }
+
+    /// A command that runs in a host of this lab.
+    pub fn command(&self, site: &str, role: Role, program: &str) -> Result<Command, Error> {
+        let Some(host) = self.hosts.iter().find(|h| h.site == site && h.role == role) else {
+            let known: Vec<String> =
+                self.hosts.iter().map(|h| format!("{}/{}", h.site, h.role.name())).collect();
+            return Err(Error::Unknown(format!(
+                "run {} has no host {site}/{}; it has {}",
+                self.run,
+                role.name(),
+                known.join(", ")
+            )));
+        };
+        if !self.is_running()? {
+            return Err(Error::Unknown(format!("the lab of run {} is gone: its conductor ended", self.run)));
+        }
+        let path = format!("/proc/{}/fd/{}", self.conductor.pid, host.fd);
+        let namespace = NetNs::open(path).map_err(Error::Registry)?;
+        let mut command = Command::new(program);
+        weir_sys::netns::enter_like(&mut command, self.conductor.pid, &namespace).map_err(Error::Registry)?;
+        Ok(command)
+    }
+}
+
+/// Labs of this user on this machine, by run.
+pub fn list() -> Result<Vec<Entry>, Error> {
+    Ok(files()?.into_iter().map(|(_, entry)| entry).collect())
+}
+
+/// What [`clean`] did with one lab.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cleaned {
+    /// Its conductor still runs: left alone.
+    InUse(Entry),
+    /// Its conductor was gone; that many of its processes still ran and were stopped.
+    Cleared(Entry, usize),
+}
+
+/// Clears away what labs of killed conductors left: their processes, with which their namespaces go, and their entries. With
+/// `force` running conductors are stopped first. Only processes that an entry names and whose start time still
+/// matches are touched.
+pub fn clean(force: bool) -> Result<Vec<Cleaned>, Error> {
+    let mut done = Vec::new();
+    for (path, entry) in files()? {
+        if entry.is_running()? {
+            if !force {
+                done.push(Cleaned::InUse(entry));
+                continue;
+            }
+            stop_other(entry.conductor, GRACE).map_err(Error::Registry)?;
+        }
+        let mut stopped = 0;
+        for process in &entry.processes {
+            stopped += usize::from(stop_other(*process, GRACE).map_err(Error::Registry)?);
+        }
+        match fs::remove_file(&path) {
+            Ok(()) => {}
+            // A conductor that was stopped in good order removed it itself.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => {
+                return Err(Error::Registry(weir_sys::Error::new(format!("remove {}", path.display()), e)));
+            }
+        }
+        done.push(Cleaned::Cleared(entry, stopped));
+    }
+    Ok(done)
+}
+
+/// The files and what they say. One that cannot be understood is an error that names it: somebody must look at it.
+fn files() -> Result<Vec<(PathBuf, Entry)>, Error> {
+    let directory = directory()?;
+    let failed =
+        |path: &Path, e| Error::Registry(weir_sys::Error::new(format!("read {}", path.display()), e));
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed(&directory, e)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| failed(&directory, e))?.path();
+        if path.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            // Its lab ended a moment ago.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(failed(&path, e)),
+        };
+        let entry = serde_json::from_str(&text).map_err(|e| failed(&path, e.into()))?;
+        files.push((path, entry));
+    }
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(files)
+}
+
+/// The directory in use, once a user namespace of our own hides who the user is.
+static OUTSIDE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes a normal user root in a namespace of their own, in which a lab can be built (see
+/// [`weir_sys::privilege::become_root_in_user_namespace`]); the list of labs stays the user's own. Call it first in `main`.
+pub fn enter_user_namespace() -> Result<(), Error> {
+    let directory = prepare_directory()?;
+    weir_sys::privilege::become_root_in_user_namespace(&[&directory]).map_err(Error::Privilege)?;
+    // Only now: a refusal leaves the process as it was.
+    OUTSIDE.get_or_init(|| directory);
+    Ok(())
+}
+
+/// Where this user's entries are.
+fn directory() -> Result<PathBuf, Error> {
+    if let Some(directory) = OUTSIDE.get() {
+        return Ok(directory.clone());
+    }
+    if let Some(directory) = std::env::var_os("WEIR_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        return Ok(directory.into());
+    }
+    let privilege = Privilege::current(&ProcRoot::new("/")).map_err(Error::Registry)?;
+    if privilege.euid == 0 && privilege.initial_user_namespace {
+        return Ok("/run/weir".into());
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir()) {
+        Some(dir) => Ok(dir.join("weir")),
+        None => Ok(format!("/tmp/weir-{}", privilege.euid).into()),
+    }
+}
+
+/// The directory, made if need be. In `/tmp` anybody may have made it first: then it is not used.
+fn prepare_directory() -> Result<PathBuf, Error> {
+    let directory = directory()?;
+    let failed = |e| Error::Registry(weir_sys::Error::new(format!("create {}", directory.display()), e));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
+    let found = fs::symlink_metadata(&directory).map_err(failed)?;
+    let own = Privilege::current(&ProcRoot::new("/")).map_err(Error::Registry)?.euid;
+    if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
+        let why = std::io::Error::other("it belongs to somebody else, or others may write there");
+        return Err(failed(why));
+    }
+    Ok(directory)
+}
