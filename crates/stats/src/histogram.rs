@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::order::rank;
+
 /// HDR histogram of nanoseconds: 1 ns to about 9 minutes, three significant digits (0.1 %).
 /// Serialises as a list of `[value_ns, count]` pairs, so that nothing is lost in the record.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,7 +79,10 @@ impl Histogram {
 
     /// The smallest value x with F(x) >= q (RFC 2330 section 11.3), ns; `None` when empty.
     pub fn quantile(&self, q: f64) -> Option<u64> {
-        (!self.is_empty()).then(|| self.inner.value_at_quantile(q))
+        // By rank, so that 100 x 0.07 = 7.000000000000001 does not become the 8th value: the half is in the
+        // middle of the share that the wanted value has of F.
+        let rank = rank(self.len(), q);
+        (!self.is_empty()).then(|| self.inner.value_at_quantile((rank as f64 - 0.5) / self.len() as f64))
     }
 
     /// [`Self::quantile`], but only where at least six values lie beyond it: n (1 - q) >= 6.

@@ -1,6 +1,18 @@
 //! Pure statistics: no input, no output, no clock.
 //!
 //! The unit of replication is the trial; a comparison is made within rounds (randomised complete blocks).
+//!
+//! | module | what it answers |
+//! |---|---|
+//! | [`histogram`] | how are the delays of one trial distributed |
+//! | [`order`] | median and quantiles of the trials' values, interval of their median |
+//! | [`signed_rank`] | is there an effect within rounds, how large, is it within a margin |
+//! | [`resample`] | the same for quantiles of merged histograms |
+//! | [`compare`] | a variant against the baseline, noise floor, Holm's correction |
+//! | [`two_sample`] | the same for two runs made at different times |
+//! | [`mod@verdict`] | what may be said about it in words |
+//! | [`loss`] | interval of a loss ratio |
+//! | [`stop`] | are there enough rounds |
 #![forbid(unsafe_code)]
 
 pub mod compare;
@@ -9,8 +21,11 @@ pub mod loss;
 pub mod order;
 pub mod resample;
 pub mod signed_rank;
+mod special;
 pub mod stop;
 pub mod two_sample;
+pub mod verdict;
 
-pub use compare::{Comparison, Margins, Verdict};
+pub use compare::{Comparison, Equivalence};
 pub use histogram::Histogram;
+pub use verdict::{Margins, Verdict, verdict};

@@ -1,1 +1,218 @@
-//! (filled in next)
+//! Bootstrap over rounds, for figures that have no value per round, such as a quantile of merged histograms.
+//!
+//! Rounds are resampled, never packets: packets of one trial share its luck. Intervals are bias-corrected
+//! and accelerated (BCa; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 14.3). On six
+//! to twenty rounds plain BCa is too narrow (it covers 85 to 92 % instead of 95 %), because resampling
+//! understates the spread by (n-1)/n and knows no Student's t; so the nominal tail is widened as Hesterberg
+//! does ("What Teachers Should Know About the Bootstrap", The American Statistician 69:371, 2015, section
+//! 4.1).
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::histogram::Histogram;
+use crate::order::{rank, sorted};
+use crate::special::{normal_cdf, normal_quantile, student_cdf, student_upper};
+
+/// Resamples per interval. The widened tail of six rounds is at 0.24 %, which is the 10th of 4,000.
+pub const RESAMPLES: usize = 4000;
+
+/// Bootstrap distribution of a statistic over rounds.
+#[derive(Debug, Clone)]
+pub struct Bootstrap {
+    estimate: f64,
+    /// Ascending.
+    replicates: Vec<f64>,
+    /// Bias correction.
+    z0: f64,
+    acceleration: f64,
+    n: usize,
+}
+
+impl Bootstrap {
+    /// Resample `n` rounds [`RESAMPLES`] times. `statistic` gets how often each round was drawn
+    /// (all ones for the data themselves) and must be finite for every draw.
+    /// The same seed gives the same result on every machine. `None` below two rounds.
+    pub fn new(n: usize, seed: u64, mut statistic: impl FnMut(&[u32]) -> f64) -> Option<Bootstrap> {
+        if n < 2 {
+            return None;
+        }
+        let mut weights = vec![1; n];
+        let estimate = statistic(&weights);
+        let left_out: Vec<f64> = (0..n)
+            .map(|i| {
+                weights[i] = 0;
+                let value = statistic(&weights);
+                weights[i] = 1;
+                value
+            })
+            .collect();
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let replicates: Vec<f64> = (0..RESAMPLES)
+            .map(|_| {
+                weights.fill(0);
+                for _ in 0..n {
+                    // By multiplication, so that the draw does not depend on a library's version.
+                    weights[((u64::from(rng.next_u32()) * n as u64) >> 32) as usize] += 1;
+                }
+                statistic(&weights)
+            })
+            .collect();
+        let mut bootstrap = Bootstrap {
+            estimate,
+            replicates: sorted(&replicates),
+            z0: 0.0,
+            acceleration: acceleration(&left_out),
+            n,
+        };
+        bootstrap.z0 = normal_quantile(bootstrap.share_below(estimate));
+        Some(bootstrap)
+    }
+
+    /// The statistic of the data themselves.
+    pub fn estimate(&self) -> f64 {
+        self.estimate
+    }
+
+    /// The interval that leaves out `tail` (0.025 for 95 %) on each side. It always contains the estimate.
+    pub fn interval(&self, tail: f64) -> (f64, f64) {
+        let z = student_upper(tail, (self.n - 1) as f64) * self.widening();
+        // Outward, as both ends lie between two replicates.
+        let low = self.level(-z) * RESAMPLES as f64;
+        let high = self.level(z) * RESAMPLES as f64;
+        let at = |rank: f64| self.replicates[(rank as usize).clamp(1, RESAMPLES) - 1];
+        (at(low.floor()).min(self.estimate), at(high.ceil()).max(self.estimate))
+    }
+
+    /// One-sided p-value of "the true value is at least `value`" (small when the data lie below it): the
+    /// tail at which the upper end of the interval would just reach it.
+    ///
+    /// Never below 2^-n: n rounds have 2^n sign patterns, and resampling them cannot make them say more.
+    pub fn p_at_least(&self, value: f64) -> f64 {
+        1.0 - self.confidence_below(value)
+    }
+
+    /// One-sided p-value of "the true value is at most `value`"; see [`Self::p_at_least`].
+    pub fn p_at_most(&self, value: f64) -> f64 {
+        self.confidence_below(value)
+    }
+
+    /// Confidence that the true value lies below `value`, within the bounds that n rounds can carry.
+    fn confidence_below(&self, value: f64) -> f64 {
+        let w = normal_quantile(self.share_below(value)) - self.z0;
+        // The inverse of `level`, then of the widening.
+        let z = w / (1.0 + self.acceleration * w) - self.z0;
+        let least = 0.5_f64.powi(self.n.min(1000) as i32);
+        student_cdf(z / self.widening(), (self.n - 1) as f64).clamp(least, 1.0 - least)
+    }
+
+    /// Share of the replicates below `value`, ties by half, and never 0 or 1.
+    fn share_below(&self, value: f64) -> f64 {
+        let below = self.replicates.partition_point(|r| *r < value);
+        let upto = self.replicates.partition_point(|r| *r <= value);
+        let half = 0.5 / RESAMPLES as f64;
+        ((below + upto) as f64 * half).clamp(half, 1.0 - half)
+    }
+
+    /// BCa's level of the replicates for the nominal normal quantile `z`.
+    fn level(&self, z: f64) -> f64 {
+        let shifted = self.z0 + z;
+        normal_cdf(self.z0 + shifted / (1.0 - self.acceleration * shifted))
+    }
+
+    fn widening(&self) -> f64 {
+        (self.n as f64 / (self.n as f64 - 1.0)).sqrt()
+    }
+}
+
+/// BCa's acceleration from the leave-one-out values. It lies within +-1/6.
+fn acceleration(left_out: &[f64]) -> f64 {
+    let mean = left_out.iter().sum::<f64>() / left_out.len() as f64;
+    let (mut squares, mut cubes) = (0.0, 0.0);
+    for x in left_out {
+        let d = mean - x;
+        squares += d * d;
+        cubes += d * d * d;
+    }
+    if squares > 0.0 { cubes / (6.0 * squares.powf(1.5)) } else { 0.0 }
+}
+
+/// Quantiles of a weighted merge of histograms, without merging them: cumulative counts of every round on the
+/// common grid of buckets, searched by halves. 4,000 resamples of ten rounds take some milliseconds.
+pub(crate) struct Merge {
+    /// Bucket values, ns, ascending.
+    values: Vec<u64>,
+    /// Row per bucket: how many values of each round are at most the bucket's.
+    cumulative: Vec<u64>,
+    rounds: usize,
+}
+
+impl Merge {
+    /// `None` if any histogram is empty or there is none.
+    pub(crate) fn new(histograms: &[&Histogram]) -> Option<Merge> {
+        if histograms.is_empty() || histograms.iter().any(|h| h.is_empty()) {
+            return None;
+        }
+        let mut cells: Vec<(u64, usize, u64)> = Vec::new();
+        for (round, histogram) in histograms.iter().enumerate() {
+            cells.extend(histogram.buckets().map(|(value, count)| (value, round, count)));
+        }
+        cells.sort_unstable();
+        let rounds = histograms.len();
+        let mut merge = Merge { values: Vec::new(), cumulative: Vec::new(), rounds };
+        let mut running = vec![0; rounds];
+        for of_value in cells.chunk_by(|a, b| a.0 == b.0) {
+            for (_, round, count) in of_value {
+                running[*round] += count;
+            }
+            merge.values.push(of_value[0].0);
+            merge.cumulative.extend_from_slice(&running);
+        }
+        Some(merge)
+    }
+
+    /// The smallest bucket value x with F(x) >= q, where round i counts `weights[i]` times. Not all may be
+    /// zero.
+    pub(crate) fn quantile(&self, q: f64, weights: &[u32]) -> u64 {
+        let last = self.values.len() - 1;
+        let wanted = rank(self.count(last, weights), q);
+        let (mut low, mut high) = (0, last);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.count(middle, weights) >= wanted {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.values[low]
+    }
+
+    /// Number of values at most that of the bucket.
+    fn count(&self, bucket: usize, weights: &[u32]) -> u64 {
+        let row = &self.cumulative[bucket * self.rounds..(bucket + 1) * self.rounds];
+        row.iter().zip(weights).map(|(count, weight)| count * u64::from(*weight)).sum()
+    }
+
+    /// True if at least six values lie beyond the quantile (see [`Histogram::reportable_quantile`]).
+    pub(crate) fn reportable(&self, q: f64) -> bool {
+        let total = self.count(self.values.len() - 1, &vec![1; self.rounds]);
+        total as f64 * (1.0 - q) + 1e-9 >= 6.0
+    }
+}
+
+/// Quantile of the merged histograms of several trials, in ns, with its 95 % interval over trials.
+///
+/// The interval is absent below six trials. `None` if a histogram is empty, or if fewer than six values lie
+/// beyond the quantile in the merge.
+pub fn merged_quantile(histograms: &[&Histogram], q: f64, seed: u64) -> Option<(f64, Option<(f64, f64)>)> {
+    let merge = Merge::new(histograms).filter(|m| m.reportable(q))?;
+    let n = histograms.len();
+    if n < crate::signed_rank::LEAST_ROUNDS {
+        return Some((merge.quantile(q, &vec![1; n]) as f64, None));
+    }
+    // On the logarithm, where the spread of a duration is less skewed.
+    let bootstrap = Bootstrap::new(n, seed, |weights| (merge.quantile(q, weights) as f64).ln())?;
+    let (low, high) = bootstrap.interval(0.025);
+    Some((bootstrap.estimate().exp(), Some((low.exp(), high.exp()))))
+}
