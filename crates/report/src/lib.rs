@@ -1,1 +1,18 @@
-//! (skeleton)
+//! Renders a run record: terminal table, self-contained HTML, Markdown, CSV, and the comparison of two runs.
+//!
+//! Pure: a [`weir_record::Run`] with its results goes in, text comes out. JSON is the record itself.
+//! All text that came from outside (names, messages, TOML) is made harmless for the format it is written to.
+#![forbid(unsafe_code)]
+
+mod columns;
+mod csv;
+mod escape;
+mod markdown;
+mod terminal;
+pub mod units;
+mod view;
+pub mod words;
+
+pub use csv::{csv_summary, csv_trials};
+pub use markdown::markdown;
+pub use terminal::{Terminal, terminal};

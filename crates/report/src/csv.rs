@@ -1,0 +1,92 @@
+//! CSV (RFC 4180, with a line feed at the end of each record): trials in the long format, and the summary.
+
+use weir_record::{MetricDef, Run};
+
+use crate::escape::csv as field;
+use crate::view::trial_value;
+
+/// One row per trial and metric: what a statistics program wants. Values are the stored ones, unscaled; a metric that a
+/// trial did not measure has no row. `void` is 1 where the trial is left out of comparisons; `faults` are
+/// separated by a space.
+pub fn csv_trials(run: &Run) -> String {
+    let mut out = String::from("round,position,start_s,variant,workload,metric,unit,value,void,faults\n");
+    for trial in &run.trials {
+        let Some(workload) = run.workloads.iter().find(|w| w.name == trial.workload) else { continue };
+        let mut codes: Vec<String> = trial.faults.iter().map(|f| name_of(&f.code)).collect();
+        codes.sort();
+        codes.dedup();
+        for def in &workload.metrics {
+            let Some(value) = trial_value(trial, def) else { continue };
+            out.push_str(&format!(
+                "{},{},{},{},{},{},{},{},{},{}\n",
+                trial.round,
+                trial.position,
+                trial.start_s,
+                field(&trial.variant),
+                field(&trial.workload),
+                field(&def.name),
+                name_of(&def.unit),
+                value,
+                u8::from(trial.is_void()),
+                field(&codes.join(" "))
+            ));
+        }
+    }
+    out
+}
+
+/// One row per workload, metric and variant: value and comparison with their intervals; empty where there is none.
+pub fn csv_summary(run: &Run) -> String {
+    let mut out = String::from(
+        "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,effect,effect_low,\
+         effect_high,p_holm,noise_floor,verdict\n",
+    );
+    let Some(results) = &run.results else { return out };
+    for cell in &results.cells {
+        let Some(def) = definition(run, &cell.workload, &cell.metric) else { continue };
+        let e = cell.estimate;
+        let c = cell.comparison;
+        let floor = crate::view::floor_value(results, &cell.workload, &cell.metric);
+        let verdict =
+            cell.verdict.map(|v| crate::words::verdict(def, c.as_ref(), v).text).unwrap_or_default();
+        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+        let fields = [
+            field(&cell.workload),
+            field(&cell.metric),
+            name_of(&def.unit),
+            field(&cell.variant),
+            field(run.baseline().unwrap_or_default()),
+            e.map_or(0, |e| e.n).to_string(),
+            cell.void.to_string(),
+            number(e.map(|e| e.center)),
+            number(e.and_then(|e| e.interval).map(|i| i.0)),
+            number(e.and_then(|e| e.interval).map(|i| i.1)),
+            number(e.map(|e| e.cv)),
+            number(e.map(|e| e.range.0)),
+            number(e.map(|e| e.range.1)),
+            name_of(&def.scale),
+            number(c.map(|c| c.estimate)),
+            number(c.and_then(|c| c.interval).map(|i| i.0)),
+            number(c.and_then(|c| c.interval).map(|i| i.1)),
+            number(c.map(|c| c.p_holm)),
+            number(floor),
+            field(&verdict),
+        ];
+        out.push_str(&fields.join(","));
+        out.push('\n');
+    }
+    out
+}
+
+fn definition<'a>(run: &'a Run, workload: &str, metric: &str) -> Option<&'a MetricDef> {
+    run.workloads.iter().find(|w| w.name == workload)?.metrics.iter().find(|m| m.name == metric)
+}
+
+/// The name that a unit, scale or fault code has in `run.json`.
+pub(crate) fn name_of<T: serde::Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        // Only enums without fields are written here, and those serialise as strings.
+        other => unreachable!("not a plain enum: {other:?}"),
+    }
+}

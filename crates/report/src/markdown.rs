@@ -1,0 +1,114 @@
+//! GitHub's Markdown: for issues, pull requests and READMEs. No raw HTML.
+
+use weir_record::{HostFacts, Run};
+
+use crate::escape::markdown as text;
+use crate::view::{self, Row};
+use crate::words;
+
+/// The run as Markdown: what came out in words, the result table, faults, and where it was made.
+pub fn markdown(run: &Run) -> String {
+    let mut out = format!("## {}\n\n", text(&run.title));
+    let Some(results) = &run.results else {
+        out.push_str(&format!("No results: {}.\n", text(&words::status(&run.status))));
+        return out;
+    };
+    let mut sentences = view::sentences(run, results).into_iter();
+    if let Some(first) = sentences.next() {
+        out.push_str(&format!("{}\n\n", text(&first)));
+    }
+    for sentence in sentences {
+        out.push_str(&format!("- {}\n", text(&sentence)));
+    }
+    out.push('\n');
+    let rows = view::rows(run, results, true);
+    if !rows.is_empty() {
+        out.push_str("| workload | metric | variant | value [95 % interval] | against the baseline | n |\n");
+        out.push_str("|---|---|---|---:|---|---:|\n");
+        rows.iter().for_each(|row| push_row(&mut out, row));
+        out.push('\n');
+    }
+    out.push_str(&format!("{}. {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
+    push_faults(&mut out, results);
+    for host in &run.hosts {
+        out.push_str(&format!("- {}\n", text(&host_line(host))));
+    }
+    out.push_str(&format!(
+        "- scenario {}, testbed {}, seed {}, weir {}, started {}\n",
+        text(&run.scenario),
+        text(&run.testbed),
+        run.seed,
+        text(&run.weir),
+        text(&run.started)
+    ));
+    for note in &run.notes {
+        out.push_str(&format!("- {}\n", text(note)));
+    }
+    out.push('\n');
+    for line in view::how_to_read(run) {
+        out.push_str(&format!("{}\n", text(&line)));
+    }
+    out
+}
+
+fn push_row(out: &mut String, row: &Row<'_>) {
+    for (i, entry) in row.entries.iter().enumerate() {
+        let (workload, label) = if i == 0 {
+            (text(&row.workload.name), text(&row.def.label))
+        } else {
+            (String::new(), String::new())
+        };
+        let against = match (&entry.words, entry.variant.baseline) {
+            (_, true) => {
+                let floor = row.floor.as_ref().map_or("unknown".to_owned(), |f| format!("±{f}"));
+                format!("baseline, noise floor {floor}")
+            }
+            (Some(words), _) => format!("{} {}", words.tone.symbol(), words.text),
+            (None, _) => "–".to_owned(),
+        };
+        let void = if entry.void > 0 { format!(" ({} void)", entry.void) } else { String::new() };
+        out.push_str(&format!(
+            "| {workload} | {label} | {} | {} | {} | {}{void} |\n",
+            text(&entry.variant.name),
+            text(&entry.value),
+            text(&against),
+            entry.n
+        ));
+    }
+}
+
+fn push_faults(out: &mut String, results: &weir_record::results::Results) {
+    if results.faults.is_empty() {
+        return;
+    }
+    out.push_str("| fault of the tester | workload | variant | trials | left out | first one |\n");
+    out.push_str("|---|---|---|---:|---:|---|\n");
+    for fault in &results.faults {
+        out.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {} |\n",
+            words::fault(fault.code),
+            text(&fault.workload),
+            text(&fault.variant),
+            fault.trials,
+            fault.void,
+            text(&fault.example)
+        ));
+    }
+    out.push('\n');
+}
+
+/// A host in one line.
+pub(crate) fn host_line(host: &HostFacts) -> String {
+    let memory = crate::units::quantity(weir_record::Unit::Bytes, host.memory_bytes as f64, None);
+    let machine = if host.virtual_machine { ", virtual machine" } else { "" };
+    format!(
+        "{}: {} ({}), Linux {} {}, {}, {}, {memory}{machine}",
+        host.role,
+        host.hostname,
+        host.transport,
+        host.kernel,
+        host.machine,
+        host.cpu_model,
+        words::plural(host.cpus as usize, "core")
+    )
+}

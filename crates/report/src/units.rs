@@ -1,0 +1,184 @@
+//! Figures for people: as many digits as the interval allows, in the unit that keeps them short.
+
+use weir_record::Unit;
+
+/// Figures without an interval get this many significant digits.
+const DIGITS_WITHOUT_INTERVAL: i32 = 3;
+
+/// However narrow the interval, no more significant digits than this: the clocks and counters behind the figures
+/// are no better than 0.1 %, so more would pretend.
+const MOST_DIGITS: i32 = 4;
+
+/// A unit as it is written, and the factor by which a stored value is divided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Display {
+    pub(crate) symbol: &'static str,
+    pub(crate) divisor: f64,
+}
+
+/// The ladder of written units of a stored one, ascending.
+fn ladder(unit: Unit) -> &'static [(&'static str, f64)] {
+    const KIB: f64 = 1024.0;
+    match unit {
+        Unit::Bps => &[("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)],
+        Unit::Pps => &[("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6)],
+        Unit::PerSecond => &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
+        Unit::Ns => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
+        Unit::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)],
+        Unit::Ratio => &[("%", 0.01)],
+        Unit::CpuSecondsPerGbit => &[("µs/Gbit", 1e-6), ("ms/Gbit", 1e-3), ("s/Gbit", 1.0)],
+        Unit::CpuNs => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
+        Unit::Bytes => &[
+            ("B", 1.0),
+            ("KiB", KIB),
+            ("MiB", KIB * KIB),
+            ("GiB", KIB * KIB * KIB),
+            ("TiB", KIB * KIB * KIB * KIB),
+        ],
+        Unit::Cores => &[("cores", 1.0)],
+    }
+}
+
+/// The written unit in which `value` has one to three digits before the point. Counts stay plain up to 9999.
+pub(crate) fn display_for(unit: Unit, value: f64) -> Display {
+    let keep = if unit == Unit::Count { 10.0 } else { 1.0 };
+    let steps = ladder(unit);
+    // 999.6 would be written as 1000; the next unit is the better one from 999.5 on.
+    let fits = |(_, d): &&(&str, f64)| value.abs() >= d * if *d > 1.0 { keep * 0.9995 } else { 1.0 };
+    let (symbol, divisor) = steps.iter().rev().find(fits).copied().unwrap_or(steps[0]);
+    Display { symbol, divisor }
+}
+
+/// The written unit for a row of values, by the middle one, so that all of the row share it.
+pub(crate) fn display_for_all(unit: Unit, values: impl IntoIterator<Item = f64>) -> Display {
+    let mut values: Vec<f64> =
+        values.into_iter().map(f64::abs).filter(|v| v.is_finite() && *v > 0.0).collect();
+    values.sort_by(f64::total_cmp);
+    display_for(unit, values.get(values.len() / 2).copied().unwrap_or(0.0))
+}
+
+/// Decimals after the point that a half-width justifies: its first significant digit, and a second one where it begins
+/// with 1, so that rounding never moves a bound by more than about a quarter of the half-width.
+fn decimals_for_half_width(half_width: f64) -> i32 {
+    let exponent = half_width.log10().floor() as i32;
+    let lead = half_width / 10f64.powi(exponent);
+    if lead < 1.95 { 1 - exponent } else { -exponent }
+}
+
+fn decimals_for_digits(value: f64, digits: i32) -> i32 {
+    if value == 0.0 || !value.is_finite() { 0 } else { digits - 1 - value.abs().log10().floor() as i32 }
+}
+
+/// Decimals for a value that is written with its interval, all already divided by the unit.
+pub(crate) fn decimals(value: f64, interval: Option<(f64, f64)>) -> usize {
+    let scale = interval.map_or(value, |(low, high)| value.abs().max(low.abs()).max(high.abs()));
+    let wanted = match interval {
+        Some((low, high)) if high > low => {
+            decimals_for_half_width((high - low) / 2.0).min(decimals_for_digits(scale, MOST_DIGITS))
+        }
+        _ => decimals_for_digits(value, DIGITS_WITHOUT_INTERVAL),
+    };
+    wanted.clamp(0, 9) as usize
+}
+
+/// A number with that many decimals. The minus sign is the real one, and zero has none.
+pub(crate) fn number(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(rest) if rest.bytes().all(|b| matches!(b, b'0' | b'.')) => rest.to_owned(),
+        Some(rest) => format!("−{rest}"),
+        None => text,
+    }
+}
+
+/// `low, high` in brackets.
+pub(crate) fn bracket((low, high): (f64, f64), decimals: usize) -> String {
+    format!("[{}, {}]", number(low, decimals), number(high, decimals))
+}
+
+/// A value and its interval without the unit, in the given display, e.g. `9.41 [9.32, 9.50]`.
+pub(crate) fn bare(value: f64, interval: Option<(f64, f64)>, unit: Display) -> String {
+    let value = value / unit.divisor;
+    let interval = interval.map(|(low, high)| (low / unit.divisor, high / unit.divisor));
+    let digits = decimals(value, interval);
+    let text = number(value, digits);
+    interval.map_or(text.clone(), |i| format!("{text} {}", bracket(i, digits)))
+}
+
+/// A value with its unit and interval: `9.41 Gbit/s [9.32, 9.50]`, `52.1 µs`, `0.12 %`, `1.02 Mpps`.
+/// The value is the stored one (bits per second, nanoseconds, a share of one, ...).
+pub fn quantity(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
+    if !value.is_finite() {
+        return "not a number".to_owned();
+    }
+    let shown = display_for(unit, value);
+    let text = bare(value, interval, shown);
+    let (number, rest) = text.split_once(' ').unwrap_or((&text, ""));
+    [number, shown.symbol, rest].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A share as a percentage without sign: `12 %`, `0.35 %`.
+pub fn percent(share: f64) -> String {
+    let value = share * 100.0;
+    let digits = decimals_for_digits(value, if value.abs() < 10.0 { 2 } else { 3 }).clamp(0, 6) as usize;
+    let text = number(value, digits);
+    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{short} %")
+}
+
+/// A length of time in words: `48 s`, `4 min 12 s`, `1 h 3 min`.
+pub fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "unknown time".to_owned();
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3600 if whole % 60 == 0 => format!("{} min", whole / 60),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_drives_the_digits() {
+        assert_eq!(quantity(Unit::Bps, 9.4123e9, Some((9.3211e9, 9.5019e9))), "9.41 Gbit/s [9.32, 9.50]");
+        assert_eq!(quantity(Unit::Bps, 9.4123e9, Some((8.1e9, 10.2e9))), "9.4 Gbit/s [8.1, 10.2]");
+        assert_eq!(quantity(Unit::Bps, 9.4123e9, Some((4e9, 16e9))), "9 Gbit/s [4, 16]");
+        assert_eq!(
+            quantity(Unit::Bps, 9.4123e9, Some((9.41229e9, 9.41231e9))),
+            "9.412 Gbit/s [9.412, 9.412]"
+        );
+        assert_eq!(quantity(Unit::Ns, 52_100.0, None), "52.1 µs");
+        assert_eq!(quantity(Unit::Ratio, 0.0012, None), "0.120 %");
+        assert_eq!(quantity(Unit::Pps, 1.02e6, None), "1.02 Mpps");
+        assert_eq!(quantity(Unit::Count, 0.0, None), "0");
+        assert_eq!(quantity(Unit::Count, 548.0, Some((501.0, 603.0))), "548 [501, 603]");
+        assert_eq!(quantity(Unit::Count, 15_932.0, None), "15.9 k");
+        assert_eq!(quantity(Unit::CpuSecondsPerGbit, 0.0123, None), "12.3 ms/Gbit");
+        assert_eq!(quantity(Unit::Bps, f64::NAN, None), "not a number");
+    }
+
+    #[test]
+    fn units_change_where_a_fourth_digit_would_come() {
+        assert_eq!(quantity(Unit::Ns, 999.4, None), "999 ns");
+        assert_eq!(quantity(Unit::Ns, 999.6, None), "1.000 µs");
+        assert_eq!(quantity(Unit::Bytes, 1024.0 * 1024.0 * 3.5, None), "3.50 MiB");
+        assert_eq!(display_for_all(Unit::Bps, [1e6, 5e9, 9e9]).symbol, "Gbit/s");
+    }
+
+    #[test]
+    fn words_for_time_and_share() {
+        assert_eq!(duration(48.2), "48 s");
+        assert_eq!(duration(252.0), "4 min 12 s");
+        assert_eq!(duration(3780.0), "1 h 3 min");
+        assert_eq!(percent(0.03), "3 %");
+        assert_eq!(percent(0.0035), "0.35 %");
+        assert_eq!(percent(-0.125), "−12.5 %");
+        assert_eq!(number(-0.001, 1), "0.0");
+    }
+}
