@@ -99,39 +99,35 @@ impl ReceiveBatch {
     }
 }
 
-/// Drop count and time of arrival out of a control buffer (cmsg(3): length, level, type, data, padded to 8 bytes).
-fn read_control(control: &[u64], used: usize) -> (u32, Option<u64>) {
-    let bytes: Vec<u8> = control.iter().flat_map(|w| w.to_ne_bytes()).take(used).collect();
+/// Drop count and time of arrival out of a control buffer of which `used` bytes are filled. In words of eight bytes a
+/// message is (cmsg(3)): length, level and type, data.
+fn read_control(mut control: &[u64], used: usize) -> (u32, Option<u64>) {
     let (mut dropped, mut arrived) = (0, None);
-    let mut rest = bytes.as_slice();
-    let header = size_of::<libc::cmsghdr>();
-    while rest.len() >= header {
-        let length = usize::from_ne_bytes(array(rest));
-        let kind = (i32::from_ne_bytes(array(&rest[8..])), i32::from_ne_bytes(array(&rest[12..])));
-        if length < header || length > rest.len() {
-            break;
-        }
-        let data = &rest[header..length];
-        match kind {
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) if data.len() >= 4 => {
-                dropped = u32::from_ne_bytes(array(data));
-            }
-            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) if data.len() >= 16 => {
-                let seconds = u64::from_ne_bytes(array(data));
-                arrived = Some(seconds * 1_000_000_000 + u64::from_ne_bytes(array(&data[8..])));
+    control = &control[..used.div_ceil(8).min(control.len())];
+    while let [length, kind, data @ ..] = control {
+        let halves = halves(*kind);
+        match (halves, data) {
+            ([libc::SOL_SOCKET, libc::SO_RXQ_OVFL], [count, ..]) => dropped = halves_of(*count)[0],
+            ([libc::SOL_SOCKET, libc::SO_TIMESTAMPNS], [seconds, nanoseconds, ..]) => {
+                arrived = Some(seconds * 1_000_000_000 + nanoseconds);
             }
             _ => {}
         }
-        rest = rest.get(length.next_multiple_of(8)..).unwrap_or_default();
+        // A length below that of the header would not end.
+        let words = (*length as usize).div_ceil(8).max(2);
+        control = control.get(words..).unwrap_or_default();
     }
     (dropped, arrived)
 }
 
-/// The first N bytes; the caller has checked that they are there.
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[..N]);
-    out
+/// The two 32-bit halves of a word, in the order of memory.
+fn halves_of(word: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
+}
+
+fn halves(word: u64) -> [i32; 2] {
+    halves_of(word).map(u32::cast_signed)
 }
 
 // `read_control` walks the layout of 64-bit Linux.

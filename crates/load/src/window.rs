@@ -75,6 +75,11 @@ impl Window {
         }
     }
 
+    /// Warm-up and window, ns.
+    pub(crate) fn span_ns(&self) -> u64 {
+        self.warmup_ns + self.duration_ns
+    }
+
     /// Steps in the window.
     pub(crate) fn steps(&self) -> usize {
         self.duration_ns.div_ceil(self.step_ns) as usize

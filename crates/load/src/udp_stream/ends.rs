@@ -1,0 +1,317 @@
+//! The two ends: greetings, sockets, and the threads of the streams.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_sys::ethtool::Ethtool;
+use weir_sys::netlink::Rtnetlink;
+
+use super::datagram::{Flow, GREETING_BYTES, Word, greeting, read_greeting};
+use super::receive::{self, LOOK, Received, receive};
+use super::send::{Sent, send};
+use super::{Batch, UdpStream, summary};
+use crate::latency::pin;
+use crate::pace::Ending;
+use crate::socket::{set_int, timed_out};
+use crate::window::Window;
+use crate::{Direction, Error, Part, Responder, Setting, Stop};
+
+/// How long the responder may take to answer a greeting, repeated as often as it fits.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+
+/// Time between two greetings.
+const REPEAT: Duration = Duration::from_millis(100);
+
+/// What a stream's thread returns.
+pub(super) enum Outcome {
+    Sent(Sent),
+    Received(Received),
+}
+
+/// The windows of one end: what it sends begins at another time than what it receives.
+pub(super) struct Windows {
+    pub sending: Window,
+    pub receiving: Window,
+}
+
+impl Windows {
+    fn new(setting: &Setting) -> Self {
+        Windows { sending: Window::new(setting), receiving: Window::new(setting) }
+    }
+}
+
+/// Refuse to call packets what crosses the link as a super-packet: `batch = "segment"` on an interface that takes
+/// super-packets itself.
+fn check_link(work: &UdpStream, socket: &UdpSocket) -> Result<(), Error> {
+    if work.batch != Batch::Segment {
+        return Ok(());
+    }
+    let own = socket.local_addr().map_err(Error::io("look up the own address"))?.ip();
+    let system = |e: weir_sys::Error| Error::Io {
+        what: "look up the sender's interface",
+        source: io::Error::other(e),
+    };
+    let interfaces = Rtnetlink::open().and_then(|mut n| n.interfaces()).map_err(system)?;
+    let name = interfaces.into_iter().find(|i| i.addresses.iter().any(|(a, _)| *a == own)).map(|i| i.name);
+    let Some(name) = name else {
+        let source = io::Error::other(format!("no interface has {own}"));
+        return Err(Error::Io { what: "look up the sender's interface", source });
+    };
+    let features = Ethtool::open().and_then(|e| e.features(&name)).map_err(system)?;
+    if features.get("tx-udp-segmentation").copied().unwrap_or(false) {
+        let source = io::Error::other(format!(
+            "tx-udp-segmentation is on: super-packets would cross the link whole. Switch it off with \
+             `ethtool -K {name} tx-udp-segmentation off`, or use batch = \"gso\""
+        ));
+        return Err(Error::Io { what: "split datagrams before the link (batch = \"segment\")", source });
+    }
+    Ok(())
+}
+
+fn unspecified(like: SocketAddr) -> SocketAddr {
+    let ip: IpAddr = if like.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
+    SocketAddr::new(ip, 0)
+}
+
+/// A socket of the initiator for one flow, greeted and answered.
+fn greet(target: SocketAddr, flow: Flow, setting: &Setting) -> Result<UdpSocket, Error> {
+    let error = |source| Error::Connect { address: target, source };
+    let socket = UdpSocket::bind(unspecified(target)).map_err(error)?;
+    socket.connect(target).map_err(error)?;
+    socket.set_read_timeout(Some(REPEAT)).map_err(error)?;
+    let deadline = Instant::now() + GREETING_TIME;
+    let mut refused = None;
+    while Instant::now() < deadline && !setting.stop.raised() {
+        let mut bytes = [0; GREETING_BYTES + 1];
+        let result = socket.send(&greeting(Word::Hello, flow)).and_then(|_| socket.recv(&mut bytes));
+        match result {
+            Ok(n) if read_greeting(&bytes[..n]) == Some((Word::Ready, flow)) => return Ok(socket),
+            Ok(_) => {}
+            Err(e) if timed_out(&e) => {}
+            // The responder is there before us: a refusal does not get better.
+            Err(e) => {
+                refused = Some(e);
+                break;
+            }
+        }
+    }
+    Err(error(
+        refused.unwrap_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "no answer to the greeting")),
+    ))
+}
+
+/// The initiator's end.
+pub(super) fn drive(work: &UdpStream, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    let ending = Ending { stop: setting.stop.clone(), done: Stop::default() };
+    let windows = Windows::new(setting);
+    let mut sockets = Vec::new();
+    for stream in 0..work.streams {
+        for &egress in directions(work.direction) {
+            let flow = Flow { cookie: setting.cookie, stream, egress };
+            let socket = greet(target, flow, setting)?;
+            if egress {
+                check_link(work, &socket)?;
+            }
+            sockets.push((flow, socket));
+        }
+    }
+    let outcomes = std::thread::scope(|scope| {
+        let start = |(nth, (flow, socket)): (usize, (Flow, UdpSocket))| {
+            let (windows, ending) = (&windows, &ending);
+            std::thread::Builder::new().name(format!("udp-{nth}")).spawn_scoped(scope, move || {
+                pin(setting, nth)?;
+                if flow.egress {
+                    return send(work, &socket, flow, &windows.sending, ending).map(Outcome::Sent);
+                }
+                let buffer =
+                    receive::prepare(work, &socket).map_err(Error::io("prepare a receiving socket"))?;
+                socket.send(&greeting(Word::Go, flow)).map_err(Error::io("start a stream"))?;
+                receive(&socket, flow, buffer, Some(Word::Go), &windows.receiving, ending)
+                    .map(Outcome::Received)
+            })
+        };
+        let threads: Vec<_> = sockets.into_iter().enumerate().map(start).collect();
+        if threads.iter().any(Result::is_err) {
+            ending.stop.raise();
+        }
+        threads
+            .into_iter()
+            .map(|t| join(t.map_err(Error::io("start a thread"))?.join()))
+            .collect::<Vec<Result<Outcome, Error>>>()
+    });
+    summary::part(&windows, outcomes, setting, "initiator")
+}
+
+/// True for each flow of a stream whose data the initiator sends.
+fn directions(direction: Direction) -> &'static [bool] {
+    match direction {
+        Direction::Egress => &[true],
+        Direction::Ingress => &[false],
+        Direction::Both => &[true, false],
+    }
+}
+
+fn join<T>(result: std::thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The responder's end.
+pub(super) struct UdpStreamResponder {
+    setting: Setting,
+    port: u16,
+    windows: Arc<Windows>,
+    ending: Ending,
+    acceptor: Option<JoinHandle<Vec<Result<Outcome, Error>>>>,
+}
+
+impl UdpStreamResponder {
+    pub(super) fn open(work: &UdpStream, setting: &Setting, bind: SocketAddr) -> Result<Self, Error> {
+        let error = |source| Error::Listen { address: bind, source };
+        let socket = UdpSocket::bind(bind).map_err(error)?;
+        // Set after binding: the port is ours alone, and only the streams' own sockets may join us on it.
+        set_int(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).map_err(error)?;
+        socket.set_read_timeout(Some(LOOK)).map_err(error)?;
+        let local = socket.local_addr().map_err(error)?;
+        let ending = Ending { stop: setting.stop.clone(), done: Stop::default() };
+        let windows = Arc::new(Windows::new(setting));
+        let server = Server {
+            work: work.clone(),
+            setting: setting.clone(),
+            local,
+            windows: windows.clone(),
+            ending: ending.clone(),
+        };
+        let acceptor = std::thread::Builder::new()
+            .name("udp-accept".into())
+            .spawn(move || server.accept_all(&socket))
+            .map_err(Error::io("start a thread"))?;
+        Ok(UdpStreamResponder {
+            port: local.port(),
+            setting: setting.clone(),
+            windows,
+            ending,
+            acceptor: Some(acceptor),
+        })
+    }
+
+    fn close(&mut self) -> Vec<Result<Outcome, Error>> {
+        self.ending.done.raise();
+        self.acceptor.take().map(|t| join(t.join())).unwrap_or_default()
+    }
+}
+
+impl Responder for UdpStreamResponder {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Part, Error> {
+        let outcomes = self.close();
+        summary::part(&self.windows, outcomes, &self.setting, "responder")
+    }
+}
+
+impl Drop for UdpStreamResponder {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What the responder's threads share.
+#[derive(Clone)]
+struct Server {
+    work: UdpStream,
+    setting: Setting,
+    local: SocketAddr,
+    windows: Arc<Windows>,
+    ending: Ending,
+}
+
+impl Server {
+    /// Answer greetings until the end, then wait for the streams.
+    fn accept_all(self, socket: &UdpSocket) -> Vec<Result<Outcome, Error>> {
+        let mut threads = Vec::new();
+        let mut results = Vec::new();
+        let mut known = BTreeSet::new();
+        let mut bytes = [0; GREETING_BYTES + 1];
+        while !self.ending.raised() {
+            let (n, peer) = match socket.recv_from(&mut bytes) {
+                Ok(from) => from,
+                Err(e) if timed_out(&e) || e.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(source) => {
+                    results.push(Err(Error::Io { what: "wait for greetings", source }));
+                    break;
+                }
+            };
+            let Some((Word::Hello, flow)) = read_greeting(&bytes[..n]) else { continue };
+            // A repeated greeting may have been queued here before its stream's own socket was there.
+            if flow.cookie != self.setting.cookie || !known.insert((peer, flow.stream)) {
+                continue;
+            }
+            let (server, nth) = (self.clone(), threads.len());
+            // The socket is made here, so that whoever is greeted next is not yet answered by nobody.
+            let started =
+                self.stream_socket(peer).map_err(Error::io("open a stream's socket")).and_then(|own| {
+                    std::thread::Builder::new()
+                        .name(format!("udp-{nth}"))
+                        .spawn(move || server.serve(&own, flow, nth))
+                        .map_err(Error::io("start a thread"))
+                });
+            match started {
+                Ok(thread) => threads.push(thread),
+                Err(e) => results.push(Err(e)),
+            }
+        }
+        results.extend(threads.into_iter().filter_map(|t| join(t.join()).transpose()));
+        results
+    }
+
+    /// A socket on the same port that gets only what this peer sends: the kernel prefers the connected one.
+    fn stream_socket(&self, peer: SocketAddr) -> io::Result<UdpSocket> {
+        let family =
+            if peer.is_ipv4() { rustix::net::AddressFamily::INET } else { rustix::net::AddressFamily::INET6 };
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, rustix::net::SocketType::DGRAM, flags, None)?;
+        set_int(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        rustix::net::bind(&socket, &self.local)?;
+        let socket = UdpSocket::from(socket);
+        socket.connect(peer)?;
+        Ok(socket)
+    }
+
+    /// One stream. `None` if the end came before it began.
+    fn serve(&self, socket: &UdpSocket, flow: Flow, nth: usize) -> Result<Option<Outcome>, Error> {
+        pin(&self.setting, nth)?;
+        if !flow.egress {
+            check_link(&self.work, socket)?;
+        }
+        let buffer = receive::prepare(&self.work, socket).map_err(Error::io("prepare a receiving socket"))?;
+        socket.send(&greeting(Word::Ready, flow)).map_err(Error::io("answer a greeting"))?;
+        if flow.egress {
+            let received = receive(socket, flow, buffer, None, &self.windows.receiving, &self.ending)?;
+            return Ok(Some(Outcome::Received(received)));
+        }
+        while !self.ending.raised() {
+            let mut bytes = [0; GREETING_BYTES + 1];
+            match socket.recv(&mut bytes) {
+                Ok(n) => match read_greeting(&bytes[..n]) {
+                    Some((Word::Go, f)) if f == flow => {
+                        let sent = send(&self.work, socket, flow, &self.windows.sending, &self.ending)?;
+                        return Ok(Some(Outcome::Sent(sent)));
+                    }
+                    Some((Word::Hello, f)) if f == flow => {
+                        socket.send(&greeting(Word::Ready, flow)).map_err(Error::io("answer a greeting"))?;
+                    }
+                    _ => {}
+                },
+                Err(e) if timed_out(&e) => {}
+                Err(source) => return Err(Error::Io { what: "wait for a stream's go", source }),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,194 @@
+//! Datagrams at a rate or unlimited: how many get through, and what becomes of the others.
+//!
+//! Every datagram carries a number and the time of its sending. Loss, reordering and duplicates are told apart by the
+//! numbers; what the tester loses itself (in its sender's queue or its receiver's buffer) is a fault and not loss. No
+//! datagram leaves before the responder has answered, and the initiator opens every path, so it works behind a NAT.
+
+mod datagram;
+mod ends;
+mod meter;
+mod receive;
+mod send;
+mod sequence;
+mod summary;
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_record::MetricDef;
+
+use crate::{Direction, Engine, Error, Part, Responder, Setting};
+
+/// How datagrams are handed to the kernel, and what crosses the link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Batch {
+    /// One send(2) per datagram: each is a packet of its own all the way.
+    #[default]
+    Single,
+    /// Up to 64 datagrams per sendmmsg(2); each is a packet of its own all the way.
+    Sendmmsg,
+    /// Up to 64 datagrams per UDP_SEGMENT super-packet, which the sender's kernel splits before the link: each crosses the
+    /// link and the gateway as a packet of its own. Needs `tx-udp-segmentation` off on the sender's interface.
+    Segment,
+    /// UDP_SEGMENT super-packets that cross a virtual link whole: the gateway handles one packet for up to 64 datagrams.
+    /// Never to be compared with the others.
+    Gso,
+}
+
+/// Options of `udp-stream`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UdpStream {
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// Flows (pairs of ports) at once, 1..=128; in each direction that many with `direction = "both"`.
+    pub streams: u32,
+    /// Payload bits per second over all streams of a direction. With neither this nor `rate-pps`: as fast as possible.
+    pub rate_bps: Option<f64>,
+    /// Datagrams per second over all streams of a direction.
+    pub rate_pps: Option<f64>,
+    /// Payload of a datagram in bytes, 16..=65507; without it what fills an MTU of 1500: 1472 (IPv4) or 1452 (IPv6).
+    /// More than the path's MTU goes in IP fragments.
+    pub payload_bytes: Option<u16>,
+    /// How datagrams are handed to the kernel.
+    pub batch: Batch,
+    /// Receive buffers over all streams of a direction, bytes, 4096..=1073741824.
+    pub receive_buffer_bytes: u32,
+}
+
+impl Default for UdpStream {
+    fn default() -> Self {
+        UdpStream {
+            direction: Direction::Egress,
+            streams: 1,
+            rate_bps: None,
+            rate_pps: None,
+            payload_bytes: None,
+            batch: Batch::Single,
+            // 30 ms of a million small datagrams a second, with the kernel's overhead of 768 bytes each.
+            receive_buffer_bytes: 32 << 20,
+        }
+    }
+}
+
+/// Largest payload of one UDP_SEGMENT super-packet over IPv4, and the least over both versions.
+const LARGEST_DATAGRAM: u16 = 65507;
+
+/// Largest payload per segment that fits an MTU of 1500.
+const LARGEST_SEGMENT: u16 = 1472;
+
+/// UDP_MAX_SEGMENTS of kernels before 6.9 (include/linux/udp.h); later ones take 128.
+const MOST_SEGMENTS: usize = 64;
+
+impl UdpStream {
+    /// Payload towards or from that address, bytes.
+    fn payload(&self, address: SocketAddr) -> usize {
+        usize::from(self.payload_bytes.unwrap_or(if address.is_ipv4() { 1472 } else { 1452 }))
+    }
+
+    /// Datagrams per second of one stream; `None` for as fast as possible.
+    fn stream_pps(&self, payload: usize) -> Option<f64> {
+        let all = self.rate_pps.or_else(|| self.rate_bps.map(|bps| bps / (8.0 * payload as f64)));
+        all.map(|pps| pps / f64::from(self.streams))
+    }
+
+    /// Datagrams that leave together.
+    fn batch_size(&self, payload: usize) -> usize {
+        let most = match self.batch {
+            Batch::Single => return 1,
+            Batch::Sendmmsg => MOST_SEGMENTS,
+            Batch::Segment | Batch::Gso => (usize::from(LARGEST_DATAGRAM) / payload).min(MOST_SEGMENTS),
+        };
+        // At a set rate no more than what is due in a millisecond: a larger burst would be the tester's own congestion.
+        self.stream_pps(payload).map_or(most, |pps| ((pps / 1000.0) as usize).clamp(1, most))
+    }
+
+    fn rate_words(&self) -> String {
+        match (self.rate_bps, self.rate_pps) {
+            (Some(bps), _) => format!("{bps} payload bit/s"),
+            (_, Some(pps)) => format!("{pps} datagrams/s"),
+            _ => "as fast as possible".into(),
+        }
+    }
+}
+
+impl Engine for UdpStream {
+    fn kind(&self) -> &'static str {
+        "udp-stream"
+    }
+
+    fn describe(&self) -> String {
+        let way = match self.direction {
+            Direction::Egress => "egress",
+            Direction::Ingress => "ingress",
+            Direction::Both => "both ways",
+        };
+        let payload =
+            self.payload_bytes.map_or("MTU-filling payload".into(), |bytes| format!("{bytes}-byte payload"));
+        let count =
+            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
+        let batch = match self.batch {
+            Batch::Single => "each sent by itself",
+            Batch::Sendmmsg => "sent in batches (sendmmsg)",
+            Batch::Segment => "sent in batches that are split before the link (UDP_SEGMENT)",
+            Batch::Gso => "in GSO super-packets, of which the gateway handles one for up to 64 datagrams",
+        };
+        let fragments = if self.payload_bytes > Some(LARGEST_SEGMENT) {
+            ", in IP fragments where the MTU is smaller"
+        } else {
+            ""
+        };
+        format!("UDP {way}, {count}, {payload}, {}, {batch}{fragments}", self.rate_words())
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if !(1..=128).contains(&self.streams) {
+            return Err(format!("streams = {}: valid is 1..=128", self.streams));
+        }
+        if let Some(bytes) =
+            self.payload_bytes.filter(|b| !(datagram::HEADER_BYTES as u16..=LARGEST_DATAGRAM).contains(b))
+        {
+            return Err(format!("payload-bytes = {bytes}: valid is 16..=65507"));
+        }
+        if self.rate_bps.is_some() && self.rate_pps.is_some() {
+            return Err(
+                "rate-bps and rate-pps: valid is one of them, or neither for as fast as possible".into()
+            );
+        }
+        for (key, rate) in [("rate-bps", self.rate_bps), ("rate-pps", self.rate_pps)] {
+            if let Some(rate) = rate.filter(|r| !(*r >= 1.0 && *r <= 1e13)) {
+                return Err(format!("{key} = {rate}: valid is 1..=1e13"));
+            }
+        }
+        if matches!(self.batch, Batch::Segment | Batch::Gso) && self.payload_bytes > Some(LARGEST_SEGMENT) {
+            return Err(format!(
+                "payload-bytes with batch = \"segment\" or \"gso\": valid is 16..={LARGEST_SEGMENT}"
+            ));
+        }
+        if !(4096..=1 << 30).contains(&self.receive_buffer_bytes) {
+            return Err(format!(
+                "receive-buffer-bytes = {}: valid is 4096..=1073741824",
+                self.receive_buffer_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> Vec<MetricDef> {
+        summary::metrics(self)
+    }
+
+    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ends::UdpStreamResponder::open(self, setting, bind)?))
+    }
+
+    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+        ends::drive(self, setting, target)
+    }
+
+    fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part {
+        summary::combine(self, initiators, responders)
+    }
+}

@@ -1,0 +1,125 @@
+//! The receiving end of one stream.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use weir_sys::clock::{NS_PER_S, now_ns};
+
+use super::UdpStream;
+use super::datagram::{Flow, GREETING_BYTES, HEADER_BYTES, Header, Word, greeting, read_greeting};
+use super::meter::{Counts, Meter};
+use crate::Error;
+use crate::mmsg::ReceiveBatch;
+use crate::pace::Ending;
+use crate::socket::{set_int, set_receive_buffer, timed_out};
+use crate::window::{CpuMeter, Phase, Window, nanos};
+
+/// How long a call may block before the loop looks at the stop flag again.
+pub(super) const LOOK: Duration = Duration::from_millis(40);
+
+/// After the window, late datagrams are waited for this long. More than any reordering within one path.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// Datagrams per recvmmsg(2).
+const BATCH: usize = 64;
+
+/// Bytes kept of each datagram.
+const HEAD_BYTES: usize = 32;
+const _: () = assert!(HEAD_BYTES >= HEADER_BYTES && HEAD_BYTES > GREETING_BYTES);
+
+/// What the receiving end of a stream saw.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub counts: Counts,
+    /// Datagrams of other flows, or none of ours.
+    pub strangers: u64,
+    /// Receive buffer that was wanted and the one that was given, bytes.
+    pub buffer: (u32, u32),
+    pub cpu_s: f64,
+    /// The window had begun and was not over when the end came.
+    pub cut_short: bool,
+}
+
+/// Prepare a socket so that nothing is lost in it and nothing goes unseen. Returns wanted and given buffer.
+pub(super) fn prepare(work: &UdpStream, socket: &UdpSocket) -> io::Result<(u32, u32)> {
+    socket.set_read_timeout(Some(LOOK))?;
+    // The times of arrival are the kernel's: how late this thread wakes up is not the path's doing.
+    set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+    set_int(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    let wanted = work.receive_buffer_bytes / work.streams;
+    Ok((wanted, set_receive_buffer(socket, wanted)?))
+}
+
+/// Receive until window and drain are over. `asks` is sent now and then until the first datagram comes: the initiator's
+/// go, where the responder is the sender.
+pub(super) fn receive(
+    socket: &UdpSocket,
+    flow: Flow,
+    buffer: (u32, u32),
+    asks: Option<Word>,
+    window: &Window,
+    ending: &Ending,
+) -> Result<Received, Error> {
+    let mut batch = ReceiveBatch::new(BATCH, HEAD_BYTES);
+    let mut meter = Meter::new(window);
+    let mut cpu = CpuMeter::default();
+    let mut strangers = 0;
+    let mark = flow.mark();
+    let give_up = now_ns() + window.span_ns() + NS_PER_S;
+    loop {
+        let result = batch.receive(socket.as_fd());
+        let now = now_ns();
+        match &result {
+            Ok(_) if window.first_ns().is_none() => {
+                if batch.datagrams().any(|d| Header::read(d.head).is_some_and(|h| h.mark == mark)) {
+                    window.begin(now);
+                }
+            }
+            Ok(_) => {}
+            // A refusal (ICMP) tells that the sender is gone; the sender's end reports that.
+            Err(e) if timed_out(e) || e.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(e) => return Err(Error::Io { what: "receive datagrams", source: io::Error::from(e.kind()) }),
+        }
+        let phase = window.phase(now);
+        cpu.look(phase);
+        meter.enter(phase);
+        if result.is_ok() {
+            for d in batch.datagrams() {
+                match Header::read(d.head) {
+                    Some(header) if header.mark == mark => {
+                        meter.arrive(header, d.length, d.arrived_ns.unwrap_or(now), d.dropped);
+                    }
+                    _ if read_greeting(d.head) == Some((Word::Hello, flow)) => {
+                        reply(socket, Word::Ready, flow)
+                    }
+                    _ => strangers += 1,
+                }
+            }
+        } else if let Some(word) = asks.filter(|_| window.first_ns().is_none()) {
+            reply(socket, word, flow);
+        }
+        let drained = window.end_ns().is_some_and(|end| now >= end + nanos(DRAIN));
+        // When this end's stop is raised, nothing is waited for; when the other end is done, the drain is.
+        let stopped = ending.stop.raised() || (ending.done.raised() && phase != Phase::After);
+        let begun = window.first_ns().is_some();
+        // The responder waits for its finish; the initiator gives up when the sender must be done.
+        let nothing_came = !begun && asks.is_some() && now >= give_up;
+        if drained || stopped || nothing_came {
+            let cut_short = phase != Phase::After && (begun || ending.stop.raised());
+            return Ok(Received {
+                counts: meter.finish(),
+                strangers,
+                buffer,
+                cpu_s: cpu.seconds(),
+                cut_short,
+            });
+        }
+    }
+}
+
+/// Send a greeting. If it is lost, the other end repeats its own, so an error is not one either.
+fn reply(socket: &UdpSocket, word: Word, flow: Flow) {
+    let _ = socket.send(&greeting(word, flow));
+}

@@ -1,0 +1,217 @@
+//! The sending end of one stream.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use weir_stats::Histogram;
+use weir_sys::clock::now_ns;
+
+use super::datagram::{Flow, Header, header_time};
+use super::receive::LOOK;
+use super::{Batch, UdpStream};
+use crate::Error;
+use crate::mmsg::SendBatch;
+use crate::pace::{Ending, Schedule, Sleeping};
+use crate::socket::{self, set_int, timed_out};
+use crate::window::{CpuMeter, Phase, Tally, Window, nanos};
+
+/// The sender goes on for this long after its window, so that the receiver's window, which began later by the path's
+/// delay, ends while datagrams still come.
+const MARGIN: Duration = Duration::from_millis(300);
+
+/// Pause after ENOBUFS: the queue below is full, and asking again at once only burns the CPU that empties it.
+const FULL: Duration = Duration::from_micros(50);
+
+/// ENOBUFS is told only to sockets with this option; without it the kernel drops in its own queue and says that it sent.
+const RECEIVE_ERRORS: [(i32, i32); 2] =
+    [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
+
+/// What the sending end of a stream saw.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// Datagrams handed to the kernel, per step of the window.
+    pub datagrams: Tally,
+    /// Datagrams that the schedule wanted within the window; `None` without a rate.
+    pub wanted: Option<f64>,
+    /// How long after its time each left, ns, in the window; only with a rate.
+    pub lateness: Histogram,
+    /// Times that the kernel's queue below the socket was full (ENOBUFS), in the whole life. Each datagram was offered again.
+    pub queue_full: u64,
+    /// Times that the socket's send buffer was full for longer than [`LOOK`].
+    pub blocked: u64,
+    pub cpu_s: f64,
+    /// The window was not over when the end came.
+    pub cut_short: bool,
+    /// The other end refused (ICMP port unreachable) before its window can have been over.
+    pub refused: bool,
+}
+
+struct Sender<'a> {
+    socket: &'a UdpSocket,
+    batch: SendBatch,
+    kind: Batch,
+    size: usize,
+    mark: u32,
+    number: u64,
+    sent: Sent,
+}
+
+/// Send from now to the end of the window and a little longer.
+pub(super) fn send(
+    work: &UdpStream,
+    socket: &UdpSocket,
+    flow: Flow,
+    window: &Window,
+    ending: &Ending,
+) -> Result<Sent, Error> {
+    let address = socket.peer_addr().map_err(Error::io("look up the far end"))?;
+    let payload = work.payload(address);
+    let size = work.batch_size(payload);
+    prepare(work, socket, payload, address.is_ipv4())?;
+    let pps = work.stream_pps(payload);
+    window.begin(now_ns());
+    let start = now_ns();
+    let mut sender = Sender {
+        socket,
+        batch: SendBatch::new(size, payload),
+        kind: work.batch,
+        size,
+        mark: flow.mark(),
+        number: 0,
+        sent: Sent {
+            datagrams: Tally::new(window),
+            wanted: pps.map(|pps| pps * window.seconds()),
+            lateness: Histogram::new(),
+            queue_full: 0,
+            blocked: 0,
+            cpu_s: 0.0,
+            cut_short: false,
+            refused: false,
+        },
+    };
+    let until = window.end_ns().unwrap_or(start) + nanos(MARGIN);
+    // Streams are out of step by a share of an interval, so that they do not send in the same instant.
+    let schedule = pps.map(|pps| {
+        let rate = pps / size as f64;
+        let share = f64::from(flow.stream) / f64::from(work.streams);
+        Schedule::new(start + (share * 1e9 / rate) as u64, rate)
+    });
+    match schedule {
+        Some(schedule) => sender.paced(schedule, until, window, ending)?,
+        None => sender.unlimited(until, window, ending)?,
+    }
+    Ok(sender.sent)
+}
+
+fn prepare(work: &UdpStream, socket: &UdpSocket, payload: usize, ipv4: bool) -> Result<(), Error> {
+    let set = || -> io::Result<()> {
+        socket.set_write_timeout(Some(LOOK))?;
+        let (level, name) = RECEIVE_ERRORS[usize::from(!ipv4)];
+        set_int(socket, level, name, 1)?;
+        if matches!(work.batch, Batch::Segment | Batch::Gso) {
+            set_int(socket, libc::SOL_UDP, libc::UDP_SEGMENT, payload as i32)?;
+        }
+        // Sleeps between departures end on time.
+        socket::precise_sleeps()
+    };
+    set().map_err(Error::io("prepare a sending socket"))
+}
+
+impl Sender<'_> {
+    fn unlimited(&mut self, until: u64, window: &Window, ending: &Ending) -> Result<(), Error> {
+        let mut cpu = CpuMeter::default();
+        loop {
+            let now = now_ns();
+            let phase = window.phase(now);
+            cpu.look(phase);
+            if now >= until || ending.raised() || !self.send_batch(now, phase, ending)? {
+                return Ok(self.end(&cpu, phase));
+            }
+        }
+    }
+
+    fn paced(
+        &mut self,
+        mut schedule: Schedule,
+        until: u64,
+        window: &Window,
+        ending: &Ending,
+    ) -> Result<(), Error> {
+        let mut cpu = CpuMeter::default();
+        loop {
+            let due = schedule.due_ns();
+            let Some(now) = schedule.wait(&Sleeping, until, || ending.raised()) else { break };
+            // It belongs to the window in which it was due, however late it left.
+            let phase = window.phase(due);
+            cpu.look(window.phase(now));
+            if matches!(phase, Phase::Within(_)) {
+                schedule.left(due, now, self.size as u64);
+            }
+            if ending.raised() || !self.send_batch(now, phase, ending)? {
+                break;
+            }
+        }
+        self.end(&cpu, window.phase(now_ns()));
+        self.sent.lateness = schedule.into_lateness();
+        Ok(())
+    }
+
+    fn end(&mut self, cpu: &CpuMeter, phase: Phase) {
+        self.sent.cpu_s = cpu.seconds();
+        self.sent.cut_short = phase != Phase::After;
+        // After its own window the receiver may go before us.
+        self.sent.refused &= self.sent.cut_short;
+    }
+
+    /// Send a batch. False if it was cut off by the end, or the other end refuses.
+    #[inline]
+    fn send_batch(&mut self, now: u64, phase: Phase, ending: &Ending) -> Result<bool, Error> {
+        let time = header_time(now);
+        for i in 0..self.size {
+            let header = Header { mark: self.mark, time, number: self.number + i as u64 };
+            header.write(self.batch.datagram(i));
+        }
+        let mut done = 0;
+        while done < self.size {
+            let result = match self.kind {
+                Batch::Sendmmsg => self.batch.send(self.socket.as_fd(), done, self.size),
+                _ => socket::send(self.socket.as_fd(), self.batch.bytes(self.size), 0).map(|_| self.size),
+            };
+            match result {
+                Ok(n) => done += n,
+                Err(e) if !self.try_again(&e)? || ending.raised() => break,
+                Err(_) => {}
+            }
+        }
+        self.number += done as u64;
+        self.sent.datagrams.add(phase, done as u64);
+        Ok(done == self.size)
+    }
+
+    /// What an error means: true to offer the same datagrams again, false if the other end is gone.
+    #[cold]
+    fn try_again(&mut self, error: &io::Error) -> Result<bool, Error> {
+        match error.raw_os_error() {
+            Some(libc::ENOBUFS) => {
+                self.sent.queue_full += 1;
+                std::thread::sleep(FULL);
+                Ok(true)
+            }
+            Some(libc::ECONNREFUSED) => {
+                self.sent.refused = true;
+                Ok(false)
+            }
+            Some(libc::EINTR) => Ok(true),
+            _ if timed_out(error) => {
+                self.sent.blocked += 1;
+                Ok(true)
+            }
+            Some(code) => {
+                Err(Error::Io { what: "send datagrams", source: io::Error::from_raw_os_error(code) })
+            }
+            None => Err(Error::Io { what: "send datagrams", source: io::Error::from(error.kind()) }),
+        }
+    }
+}
