@@ -38,4 +38,23 @@ pub enum Error {
     /// This kernel or place cannot have the variant.
     #[error("{0}")]
     Unsupported(String),
+    /// A journal on disk that cannot be used.
+    #[error("journal {path}: {reason}")]
+    Journal {
+        /// The file.
+        path: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// The system refused.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+    /// It could not be put into effect, and what had been done until then could not be taken back either.
+    #[error("{cause}; taking back what had been done failed too: {left}")]
+    Stuck {
+        /// Why it could not be put into effect.
+        cause: Box<Error>,
+        /// What is left, as one text.
+        left: String,
+    },
 }

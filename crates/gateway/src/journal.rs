@@ -1,5 +1,347 @@
 //! The changes made to a host, and their undoing in reverse order.
+//!
+//! A change is recorded, and where the journal has a file it is on disk, before it is made: whoever is killed in
+//! between leaves a record of something that may not have happened, never a change without a record. Undoing therefore
+//! asks for each change whether it is there. What somebody else changed in the meantime is left alone.
 
-/// Changes made so far.
+mod change;
+mod store;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weir_sys::{NetNs, sysctl};
+
+use crate::command::{self, kernel};
+use crate::snapshot::Snapshot;
+use crate::{Error, Family, Role};
+
+pub use change::Change;
+use store::{Entry, Store};
+
+/// Changes made so far to one host, in one network namespace.
+///
+/// Dropping it undoes them; call [`Journal::undo`] to learn what could not be undone.
 #[derive(Debug, Default)]
-pub struct Journal {}
+pub struct Journal {
+    changes: Vec<Change>,
+    /// Inode of the network namespace that the changes are in.
+    namespace: Option<u64>,
+    /// Before the first change.
+    before: Option<Snapshot>,
+    /// After the last one.
+    after: Option<Snapshot>,
+    store: Option<Store>,
+    /// Where to write, until the first change makes the file.
+    path: Option<PathBuf>,
+}
+
+impl Journal {
+    /// A journal in memory: enough where the network namespace ends with the process.
+    pub fn new() -> Self {
+        Journal::default()
+    }
+
+    /// A journal that is also written to a file, before each change, so that [`Journal::recover`] can undo the changes
+    /// of a process that was killed. The file is made at the first change and removed when all is undone.
+    ///
+    /// # Errors
+    /// If the file exists: it lists changes that were never undone.
+    pub fn stored_at(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        if path.exists() {
+            return Err(Error::Journal {
+                path: path.display().to_string(),
+                reason: "it exists: a run that was killed left its changes behind; undo them first".into(),
+            });
+        }
+        let mut journal = Journal::new();
+        journal.path = Some(path);
+        Ok(journal)
+    }
+
+    /// The journal that a killed process left, ready for [`Journal::undo`]. Of changes made before a reboot only the
+    /// users' own commands are kept, because the kernel has forgotten the others.
+    ///
+    /// # Errors
+    /// If the file is missing, is of another version, or belongs to another network namespace.
+    pub fn recover(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let (store, entries) = Store::open(path)?;
+        let mut journal = Journal::new();
+        journal.store = Some(store);
+        journal.path = Some(path.to_owned());
+        let mut rebooted = false;
+        for entry in entries {
+            match entry {
+                Entry::Begin { boot, namespace, .. } => {
+                    rebooted = boot != store::boot_id()?;
+                    journal.namespace = Some(namespace).filter(|_| !rebooted);
+                }
+                Entry::Before(snapshot) => journal.before = Some(snapshot).filter(|_| !rebooted),
+                Entry::After(snapshot) => journal.after = Some(snapshot).filter(|_| !rebooted),
+                Entry::Change(change) => {
+                    if !rebooted || change.outlives_reboot() {
+                        journal.changes.push(change);
+                    }
+                    // More changes follow what was seen as the end, so it was not the end.
+                    journal.after = None;
+                }
+            }
+        }
+        journal.check_namespace()?;
+        Ok(journal)
+    }
+
+    /// True if nothing was changed.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// What was changed, in order.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Takes everything back, the last change first, and goes on where one fails; returns what went wrong. A change that
+    /// could not be taken back stays in the journal, so that this can be called again.
+    ///
+    /// At the end the rules of this host must be those of before, but for what others did in the meantime.
+    pub fn undo(&mut self) -> Vec<Error> {
+        if self.changes.is_empty() {
+            return self.remove_file();
+        }
+        if let Err(e) = self.check_namespace() {
+            return vec![e];
+        }
+        let mut errors = Vec::new();
+        let met = Snapshot::take().map_err(|e| errors.push(e)).ok();
+        let mut left = Vec::new();
+        let mut undone = Vec::new();
+        while let Some(change) = self.changes.pop() {
+            match change.undo() {
+                Ok(()) => undone.push(change),
+                Err(e) => {
+                    errors.push(e);
+                    left.push(change);
+                }
+            }
+        }
+        left.reverse();
+        self.changes = left;
+        if !errors.is_empty() {
+            return errors;
+        }
+        errors.extend(self.check(met, &undone).err());
+        errors.extend(self.remove_file());
+        self.before = None;
+        self.after = None;
+        errors
+    }
+
+    /// Called when a variant is in effect: what is there now is the variant's, what comes later is somebody else's.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        let snapshot = Snapshot::take()?;
+        if let Some(store) = &mut self.store {
+            store.append(&Entry::After(snapshot.clone()))?;
+        }
+        self.after = Some(snapshot);
+        Ok(())
+    }
+
+    /// Sets a kernel setting, if it has another value.
+    pub(crate) fn sysctl(&mut self, name: &str, new: &str) -> Result<(), Error> {
+        let old = sysctl::get(&kernel(), name)?;
+        if old == new {
+            return Ok(());
+        }
+        self.record(Change::Sysctl { name: name.to_owned(), old, new: new.to_owned() })?;
+        Ok(sysctl::set(&kernel(), name, new)?)
+    }
+
+    /// Makes a table of nft out of a script that fills it, in one transaction.
+    pub(crate) fn nft_table(&mut self, family: &str, table: &str, script: &str) -> Result<(), Error> {
+        if change::nft_table_exists(family, table)? {
+            return Err(Error::Unsupported(format!(
+                "table {family} {table} exists already; if a run that was killed left it, remove it with \
+                 `nft delete table {family} {table}`"
+            )));
+        }
+        self.record(Change::NftTable { family: family.to_owned(), table: table.to_owned() })?;
+        command::run_with("nft", &["-f", "-"], script).map(drop)
+    }
+
+    /// Puts a rule at the head of a chain, where no older rule comes before it.
+    pub(crate) fn iptables_rule(
+        &mut self,
+        program: &str,
+        table: &str,
+        chain: &str,
+        rule: &[String],
+    ) -> Result<(), Error> {
+        self.iptables_base(program, table)?;
+        let change = Change::IptablesRule {
+            program: program.to_owned(),
+            table: table.to_owned(),
+            chain: chain.to_owned(),
+            rule: rule.to_vec(),
+        };
+        if command::succeeds(program, &change.iptables("-C"))? {
+            return Err(Error::Unsupported(format!(
+                "a rule of weir's exists already in {table} {chain}; if a run that was killed left it, remove it with \
+                 `{program} {}`",
+                change.iptables("-D").join(" ")
+            )));
+        }
+        let command = change.iptables("-I");
+        self.record(change)?;
+        command::run(program, &command).map(drop)
+    }
+
+    /// Makes chains with their rules in one transaction of `PROGRAM-restore`. One that is jumped to comes before the one
+    /// that jumps, so that they can be removed in reverse order.
+    pub(crate) fn iptables_chains(
+        &mut self,
+        program: &str,
+        table: &str,
+        chains: &[(String, Vec<String>)],
+    ) -> Result<(), Error> {
+        self.iptables_base(program, table)?;
+        let mut script = format!("*{table}\n");
+        for (chain, _) in chains {
+            if change::iptables_chain_exists(program, table, chain)? {
+                return Err(Error::Unsupported(format!(
+                    "chain {chain} of {program} exists already in table {table}"
+                )));
+            }
+            script.push_str(&format!(":{chain} - [0:0]\n"));
+        }
+        for (chain, rules) in chains {
+            self.record(Change::IptablesChain {
+                program: program.to_owned(),
+                table: table.to_owned(),
+                chain: chain.to_owned(),
+            })?;
+            rules.iter().for_each(|rule| script.push_str(&format!("-A {chain} {rule}\n")));
+        }
+        script.push_str("COMMIT\n");
+        command::run_with(&format!("{program}-restore"), &["-w", "--noflush"], &script).map(drop)
+    }
+
+    /// iptables-nft makes a table and its base chains when a first rule needs them, and never removes them.
+    fn iptables_base(&mut self, program: &str, table: &str) -> Result<(), Error> {
+        let Some(family) = change::nft_family(program) else { return Ok(()) };
+        let known = self.changes.iter().any(
+            |c| matches!(c, Change::IptablesBase { family: f, table: t, .. } if f == family && t == table),
+        );
+        if known {
+            return Ok(());
+        }
+        let (table_existed, chains) = change::bases_of_others(family, table)?;
+        self.record(Change::IptablesBase {
+            family: family.to_owned(),
+            table: table.to_owned(),
+            table_existed,
+            chains,
+        })
+    }
+
+    /// Adds a route by `ip route add`; the words after `add` are given.
+    pub(crate) fn route(&mut self, family: Family, route: &[&str]) -> Result<(), Error> {
+        let change = Change::Route { family, route: route.iter().map(|&w| w.to_owned()).collect() };
+        let command = change.route("add");
+        self.record(change)?;
+        command::run("ip", &command).map(drop)
+    }
+
+    /// Runs a user's commands, after having written down those that undo them.
+    pub(crate) fn commands(
+        &mut self,
+        role: Role,
+        apply: &[String],
+        remove: &[String],
+        environment: &BTreeMap<String, String>,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        if apply.is_empty() && remove.is_empty() {
+            return Ok(());
+        }
+        self.record(Change::Commands {
+            role,
+            remove: remove.to_vec(),
+            environment: environment.clone(),
+            limit_s: limit.as_secs(),
+        })?;
+        apply.iter().try_for_each(|line| command::shell(line, environment, limit).map(drop))
+    }
+
+    /// Writes a change down. Only after this may it be made.
+    pub(crate) fn record(&mut self, change: Change) -> Result<(), Error> {
+        if self.changes.is_empty() {
+            self.begin()?;
+        } else {
+            self.check_namespace()?;
+        }
+        if let Some(store) = &mut self.store {
+            store.append(&Entry::Change(change.clone()))?;
+        }
+        self.changes.push(change);
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        let namespace = NetNs::current()?.inode()?;
+        let before = Snapshot::take()?;
+        if let Some(path) = &self.path {
+            let mut store = Store::create(path)?;
+            store.append(&Entry::Begin { version: store::VERSION, boot: store::boot_id()?, namespace })?;
+            store.append(&Entry::Before(before.clone()))?;
+            self.store = Some(store);
+        }
+        self.namespace = Some(namespace);
+        self.before = Some(before);
+        self.after = None;
+        Ok(())
+    }
+
+    fn check_namespace(&self) -> Result<(), Error> {
+        let here = NetNs::current()?.inode()?;
+        match self.namespace {
+            Some(there) if there != here => Err(Error::Unsupported(format!(
+                "the changes are in network namespace {there}, and this is {here}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Proves that nothing of ours is left and nothing of others is missing. `met` is what undoing found.
+    fn check(&self, met: Option<Snapshot>, undone: &[Change]) -> Result<(), Error> {
+        let (Some(before), Some(met)) = (&self.before, met) else { return Ok(()) };
+        let now = Snapshot::take()?;
+        let made_by_us = |line: &str| undone.iter().any(|change| change.is_base_of_ours(line));
+        let difference = match &self.after {
+            Some(after) => now.difference(&before.plus_changes(after, &met), made_by_us),
+            // Killed on the way: what came between cannot be told apart, but what was there must be there.
+            None => now.missing_from(before, made_by_us),
+        };
+        if let Some(difference) = difference {
+            return Err(Error::NotRestored { what: "the rule set of this host".into(), difference });
+        }
+        undone.iter().try_for_each(Change::check_undone)
+    }
+
+    fn remove_file(&mut self) -> Vec<Error> {
+        self.store.take().map(Store::remove).and_then(Result::err).into_iter().collect()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Whoever wants to know what failed calls `undo`; here is nobody left to tell.
+        drop(self.undo());
+    }
+}

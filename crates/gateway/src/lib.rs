@@ -1,13 +1,27 @@
 //! How each variant of the hop is applied, proved and removed.
 //!
 //! A variant works on a [`Place`] (interfaces and addresses), whoever built it: lab or real machines. The agent of each
-//! host calls [`Hop::apply`] with its role; everything changed is first written to a [`journal::Journal`], from which it is
+//! host calls [`apply`] with its role; everything changed is first written to a [`Journal`], from which it is
 //! taken back in reverse order. One file per variant; a new one is registered in [`Variant::hop`].
 
+mod command;
+pub mod custom;
 pub mod direct;
+pub mod docker_publish;
 pub mod error;
+mod iptables;
+pub mod iptables_legacy_masquerade;
+pub mod iptables_masquerade;
 pub mod journal;
+mod nft;
+pub mod nft_masquerade;
+pub mod nft_snat;
+pub mod nft_stateless;
+pub mod options;
+pub mod path;
 pub mod place;
+pub mod routed;
+mod snapshot;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +36,24 @@ pub use place::{Expectation, Family, Place, Role, Topology};
 pub enum Variant {
     /// No hop: initiator and responder on one link.
     Direct(direct::Direct),
+    /// A hop without translation.
+    Routed(routed::Routed),
+    /// Translation to the address of the outside interface, by nft.
+    NftMasquerade(nft_masquerade::NftMasquerade),
+    /// Translation to a fixed address, by nft.
+    NftSnat(nft_snat::NftSnat),
+    /// Translation without connection tracking, by nft.
+    NftStateless(nft_stateless::NftStateless),
+    /// Translation to the address of the outside interface, by iptables on nf_tables.
+    IptablesMasquerade(iptables_masquerade::IptablesMasquerade),
+    /// Translation to the address of the outside interface, by iptables on x_tables.
+    IptablesLegacyMasquerade(iptables_legacy_masquerade::IptablesLegacyMasquerade),
+    /// A port of a container, published on its host.
+    DockerPublish(docker_publish::DockerPublish),
+    /// The user's own commands.
+    Custom(custom::Custom),
+    /// Two hosts and whatever lies between them.
+    Path(path::Path),
 }
 
 impl Variant {
@@ -29,8 +61,48 @@ impl Variant {
     pub fn hop(&self) -> &dyn Hop {
         match self {
             Variant::Direct(v) => v,
+            Variant::Routed(v) => v,
+            Variant::NftMasquerade(v) => v,
+            Variant::NftSnat(v) => v,
+            Variant::NftStateless(v) => v,
+            Variant::IptablesMasquerade(v) => v,
+            Variant::IptablesLegacyMasquerade(v) => v,
+            Variant::DockerPublish(v) => v,
+            Variant::Custom(v) => v,
+            Variant::Path(v) => v,
         }
     }
+
+    /// Every kind, as written in scenarios.
+    pub fn known_kinds() -> &'static [&'static str] {
+        &[
+            "direct",
+            "routed",
+            "nft-masquerade",
+            "nft-snat",
+            "nft-stateless",
+            "iptables-masquerade",
+            "iptables-legacy-masquerade",
+            "docker-publish",
+            "custom",
+            "path",
+        ]
+    }
+}
+
+/// Puts a variant into effect on the host of that role, the network namespace of the calling thread. If that fails, what
+/// had been done until then is taken back. [`Journal::undo`] removes it, in the same namespace.
+pub fn apply(hop: &dyn Hop, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+    hop.validate().map_err(|message| Error::Unsupported(format!("{}: {message}", hop.kind())))?;
+    place.check()?;
+    hop.programs(role).iter().try_for_each(|program| command::require(program).map(drop))?;
+    let Err(cause) = hop.apply(role, place, journal).and_then(|()| journal.settle()) else { return Ok(()) };
+    let left = journal.undo();
+    if left.is_empty() {
+        return Err(cause);
+    }
+    let left = left.iter().map(Error::to_string).collect::<Vec<_>>().join("; ");
+    Err(Error::Stuck { cause: Box::new(cause), left })
 }
 
 /// What a variant does to the hosts.
@@ -50,8 +122,15 @@ pub trait Hop {
     /// Programs that must be installed on that role's host, e.g. `nft`.
     fn programs(&self, role: Role) -> Vec<String>;
 
-    /// Put it into effect on the host of that role. Every change goes through the journal.
+    /// Put it into effect on the host of that role. Every change goes through the journal. Callers use [`apply`], which
+    /// checks first and takes a half-made change back.
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error>;
+
+    /// What can be proved on that host alone, without traffic.
+    fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
+        let _ = (role, place);
+        Ok(())
+    }
 
     /// What the far end must see when it is in effect.
     fn expectation(&self, place: &Place) -> Expectation;
@@ -59,4 +138,30 @@ pub trait Hop {
     /// A counter on the gateway that moves when its rule handles a new connection (the rule's own counter), if it has one.
     /// Returns the current value.
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_kind_can_be_written_in_a_scenario() {
+        for kind in Variant::known_kinds() {
+            let variant: Variant = serde_json::from_str(&format!("{{\"kind\": \"{kind}\"}}")).unwrap();
+            assert_eq!(variant.hop().kind(), *kind);
+            assert!(!variant.hop().describe().is_empty());
+        }
+        let error = serde_json::from_str::<Variant>("{\"kind\": \"\"}").unwrap_err().to_string();
+        // serde lists the kinds that it knows: the list for messages is complete.
+        assert_eq!(error.matches('`').count() / 2 - 1, Variant::known_kinds().len(), "{error}");
+    }
+
+    #[test]
+    fn unknown_options_are_refused() {
+        for kind in Variant::known_kinds() {
+            let text = format!("{{\"kind\": \"{kind}\", \"no-such-option\": 1}}");
+            let error = serde_json::from_str::<Variant>(&text).unwrap_err().to_string();
+            assert!(error.contains("no-such-option"), "{kind}: {error}");
+        }
+    }
 }

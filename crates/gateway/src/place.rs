@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// Role of a host in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -77,6 +79,35 @@ pub struct Place {
     pub tag: String,
 }
 
+impl Place {
+    /// What would break the text of rules: names and addresses that do not belong together.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |what: String| Err(Error::Unsupported(what));
+        let tag = self.tag.as_bytes();
+        if tag.is_empty()
+            || tag.len() > 12
+            || !tag.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        {
+            return wrong(format!("tag `{}`: expected 1 to 12 of a-z and 0-9", self.tag));
+        }
+        for name in [&self.inside_interface, &self.outside_interface] {
+            // 15 is IFNAMSIZ without the final zero; the kernel refuses blanks and slashes, nft has no way to write a quote.
+            if name.is_empty()
+                || name.len() > 15
+                || name.bytes().any(|b| !b.is_ascii_graphic() || b"/\"\\".contains(&b))
+            {
+                return wrong(format!("interface `{name}`: not a name that rules can be written with"));
+            }
+        }
+        let ipv4 = self.family == Family::Ipv4;
+        let addresses = [self.initiator, self.gateway_inside, self.gateway_outside, self.responder];
+        match addresses.into_iter().chain(self.spare_outside).find(|a| a.is_ipv4() != ipv4) {
+            Some(address) => wrong(format!("address {address} is not of the run's IP version")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What must be seen when a variant is in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expectation {
@@ -86,4 +117,47 @@ pub struct Expectation {
     pub seen_source: Option<IpAddr>,
     /// Whether the path has a gateway that must lower the hop limit by one: `None` if unknown.
     pub hops: Option<u8>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn place_v4() -> Place {
+        place(Family::Ipv4, ["198.18.0.2", "198.18.0.1", "198.18.1.1", "198.18.1.2", "198.18.2.1"])
+    }
+
+    pub(crate) fn place_v6() -> Place {
+        place(Family::Ipv6, ["2001:2::2", "2001:2::1", "2001:2:1::1", "2001:2:1::2", "2001:2:2::1"])
+    }
+
+    fn place(family: Family, addresses: [&str; 5]) -> Place {
+        let [initiator, gateway_inside, gateway_outside, responder, spare] =
+            addresses.map(|a| a.parse().unwrap());
+        Place {
+            family,
+            inside_interface: "in0".into(),
+            outside_interface: "out0".into(),
+            initiator,
+            gateway_inside,
+            gateway_outside,
+            spare_outside: Some(spare),
+            responder,
+            ports: 5001..=5003,
+            tag: "t1".into(),
+        }
+    }
+
+    #[test]
+    fn a_place_that_rules_cannot_be_written_for_is_refused() {
+        assert!(place_v4().check().is_ok());
+        assert!(place_v6().check().is_ok());
+        for tag in ["", "Upper", "with space", "a;b", "thirteenchars"] {
+            assert!(Place { tag: tag.into(), ..place_v4() }.check().is_err(), "{tag}");
+        }
+        for name in ["", "a\" drop", "a b", "sixteencharsname"] {
+            assert!(Place { inside_interface: name.into(), ..place_v4() }.check().is_err(), "{name}");
+        }
+        assert!(Place { family: Family::Ipv6, ..place_v4() }.check().is_err());
+    }
 }

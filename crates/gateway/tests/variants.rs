@@ -1,0 +1,250 @@
+//! Every variant on real traffic: what the responder sees, whether the counter moves, and whether all is as before.
+
+mod world;
+
+use weir_gateway::{Error, Family, Place, Role, Variant};
+use weir_sys::privilege::test_needs_root;
+use world::{World, in_ns, variant};
+
+const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+
+/// Applies, sends, compares with the expectation, removes, and compares the hosts with before. Returns the source ports.
+fn prove(world: &World, variant: &Variant) -> Vec<u16> {
+    let before = world.facts();
+    let mut journals = world.apply(variant);
+    let expectation = variant.hop().expectation(&world.place);
+    let mut ports = Vec::new();
+    for (port, udp) in [(5001, false), (5002, true), (5003, true), (5004, false)] {
+        let counted = world.counter(&world.place, variant);
+        let seen =
+            if udp { world.udp(expectation.target, port) } else { world.tcp(expectation.target, port) };
+        if let Some(source) = expectation.seen_source {
+            assert_eq!(seen.source.ip(), source, "port {port}");
+        }
+        let now = world.counter(&world.place, variant);
+        assert!(counted.is_none() || now > counted, "the rule's counter went from {counted:?} to {now:?}");
+        ports.push(seen.source.port());
+    }
+    for (role, journal) in journals.iter_mut().rev() {
+        world.undo(*role, journal);
+    }
+    assert_eq!(world.facts(), before);
+    ports
+}
+
+fn prove_routed(json: &str) {
+    if test_needs_root() {
+        return;
+    }
+    for family in FAMILIES {
+        prove(&World::routed(family), &variant(json));
+    }
+}
+
+#[test]
+fn root_routed() {
+    prove_routed(r#"{"kind": "routed"}"#);
+}
+
+#[test]
+fn root_nft_masquerade() {
+    prove_routed(r#"{"kind": "nft-masquerade"}"#);
+}
+
+#[test]
+fn root_nft_snat() {
+    prove_routed(r#"{"kind": "nft-snat", "fully-random": true}"#);
+}
+
+#[test]
+fn root_iptables_masquerade() {
+    prove_routed(r#"{"kind": "iptables-masquerade"}"#);
+}
+
+#[test]
+fn root_nft_stateless_leaves_nothing_in_the_table_of_connections() {
+    if test_needs_root() {
+        return;
+    }
+    for family in FAMILIES {
+        let world = World::routed(family);
+        // Connection tracking is on, as on a firewall, and must not see the translated packets.
+        in_ns(
+            &world.gateway,
+            "nft 'add table inet watch; add chain inet watch c { type filter hook forward priority 0; };
+                  add rule inet watch c ct state new,established counter'",
+        );
+        prove(&world, &variant(r#"{"kind": "nft-stateless"}"#));
+        let rules = in_ns(&world.gateway, "nft list table inet watch");
+        assert!(rules.contains("counter packets 0 bytes 0"), "{rules}");
+    }
+}
+
+#[test]
+fn root_options_reach_the_kernel() {
+    if test_needs_root() {
+        return;
+    }
+    let options = r#""ports": "3000-3009", "fully-random": true, "mss-clamp": 1111,
+                     "conntrack-timeouts": {"udp": "77s", "tcp-established": "2h"}"#;
+    for kind in ["nft-masquerade", "nft-snat", "iptables-masquerade", "iptables-legacy-masquerade"] {
+        for family in FAMILIES {
+            let world = World::routed(family);
+            let v = variant(&format!("{{\"kind\": \"{kind}\", {options}}}"));
+            if lacks_legacy(&world, &v) {
+                continue;
+            }
+            let ports = prove(&world, &v);
+            assert!(ports.iter().all(|p| (3000..=3009).contains(p)), "{kind}: {ports:?}");
+
+            let mut journals = world.apply(&v);
+            let timeouts = "sysctl -n net.netfilter.nf_conntrack_udp_timeout net.netfilter.nf_conntrack_tcp_timeout_established";
+            assert_eq!(in_ns(&world.gateway, timeouts), "77\n7200\n", "{kind}");
+            let mss = world.mss_at_responder(5001);
+            // The MSS less the 12 bytes of the timestamps option (RFC 6691).
+            assert_eq!(mss, 1111 - 12, "{kind}");
+            journals.iter_mut().rev().for_each(|(role, journal)| world.undo(*role, journal));
+        }
+    }
+}
+
+#[test]
+fn root_iptables_legacy_masquerade() {
+    if test_needs_root() {
+        return;
+    }
+    for family in FAMILIES {
+        let world = World::routed(family);
+        let v = variant(r#"{"kind": "iptables-legacy-masquerade"}"#);
+        if !lacks_legacy(&world, &v) {
+            prove(&world, &v);
+        }
+    }
+}
+
+/// Where the kernel has no legacy iptables the variant must say so and leave the host as it was.
+fn lacks_legacy(world: &World, v: &Variant) -> bool {
+    if v.hop().kind() != "iptables-legacy-masquerade" {
+        return false;
+    }
+    let before = world.facts();
+    match world.apply_on(Role::Gateway, &world.place, v) {
+        Ok(mut journal) => {
+            world.undo(Role::Gateway, &mut journal);
+            false
+        }
+        Err(Error::Unsupported(why)) => {
+            println!("SKIP: {why}");
+            assert_eq!(world.facts(), before);
+            true
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn root_docker_publish_by_iptables_and_by_nft() {
+    if test_needs_root() {
+        return;
+    }
+    for backend in ["iptables", "nft"] {
+        for family in FAMILIES {
+            let world = World::bridged(family);
+            prove(&world, &variant(&format!(r#"{{"kind": "docker-publish", "backend": "{backend}"}}"#)));
+        }
+    }
+}
+
+#[test]
+fn root_docker_publish_lets_published_ports_through_a_closed_firewall() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::bridged(Family::Ipv4);
+    in_ns(&world.gateway, "iptables-nft -P FORWARD DROP");
+    prove(&world, &variant(r#"{"kind": "docker-publish"}"#));
+}
+
+#[test]
+fn root_custom_commands_see_the_place_and_are_taken_back() {
+    prove_routed(
+        r#"{"kind": "custom",
+            "apply": {"gateway": [
+                "case $WEIR_FAMILY in ipv4) f=ip;; ipv6) f=ip6;; esac; nft add table $f mine_$WEIR_TAG; nft \"add chain $f mine_$WEIR_TAG c { type nat hook postrouting priority 100; }; add rule $f mine_$WEIR_TAG c oifname $WEIR_OUTSIDE_INTERFACE masquerade\"",
+                "sysctl -q net.ipv4.conf.$WEIR_INSIDE_INTERFACE.forwarding=1 net.ipv4.conf.$WEIR_OUTSIDE_INTERFACE.forwarding=1 net.ipv6.conf.all.forwarding=1"]},
+            "verify": {"gateway": ["nft list tables | grep -q mine_$WEIR_TAG"]},
+            "remove": {"gateway": [
+                "case $WEIR_FAMILY in ipv4) f=ip;; ipv6) f=ip6;; esac; nft delete table $f mine_$WEIR_TAG",
+                "sysctl -q net.ipv6.conf.all.forwarding=0",
+                "sysctl -q net.ipv4.conf.$WEIR_INSIDE_INTERFACE.forwarding=0 net.ipv4.conf.$WEIR_OUTSIDE_INTERFACE.forwarding=0"]},
+            "seen-source": "outside"}"#,
+    );
+}
+
+#[test]
+fn root_custom_verify_that_fails_is_told() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::routed(Family::Ipv4);
+    let v = variant(
+        r#"{"kind": "custom", "apply": {"gateway": ["true"]}, "remove": {"gateway": ["true"]},
+            "verify": {"gateway": ["echo not in effect >&2; exit 3"]}}"#,
+    );
+    let error = world.apply_on(Role::Gateway, &world.place, &v).unwrap_err();
+    assert!(error.to_string().contains("not in effect"), "{error}");
+}
+
+#[test]
+fn root_direct_and_path_change_nothing() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::routed(Family::Ipv4);
+    for kind in ["direct", "path"] {
+        let journals = world.apply(&variant(&format!("{{\"kind\": \"{kind}\"}}")));
+        assert!(journals.iter().all(|(_, journal)| journal.is_empty()));
+    }
+}
+
+#[test]
+fn root_two_tags_on_one_host_do_not_collide() {
+    if test_needs_root() {
+        return;
+    }
+    for kind in ["nft-masquerade", "iptables-masquerade"] {
+        for first_in_first_out in [true, false] {
+            let world = World::routed(Family::Ipv4);
+            let before = world.facts();
+            let v = variant(&format!("{{\"kind\": \"{kind}\"}}"));
+            let other = Place { tag: "b2".into(), ..world.place.clone() };
+            let mut journals = [&world.place, &other].map(|p| world.apply_on(Role::Gateway, p, &v).unwrap());
+            let seen = world.tcp(world.place.responder, 5001);
+            assert_eq!(seen.source.ip(), world.place.gateway_outside);
+            // One of the two translates a connection; which one is the kernel's choice.
+            let counted = [&world.place, &other].map(|p| world.counter(p, &v).unwrap());
+            assert_eq!(counted.iter().sum::<u64>(), 1, "{kind}");
+            if !first_in_first_out {
+                journals.reverse();
+            }
+            journals.iter_mut().for_each(|journal| world.undo(Role::Gateway, journal));
+            assert_eq!(world.facts(), before, "{kind}, first in first out: {first_in_first_out}");
+        }
+    }
+}
+
+#[test]
+fn root_one_tag_twice_is_refused_and_the_first_stays() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::routed(Family::Ipv4);
+    for kind in ["nft-masquerade", "iptables-masquerade"] {
+        let v = variant(&format!("{{\"kind\": \"{kind}\"}}"));
+        let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
+        let error = world.apply_on(Role::Gateway, &world.place, &v).unwrap_err();
+        assert!(error.to_string().contains("exists already"), "{error}");
+        assert_eq!(world.tcp(world.place.responder, 5001).source.ip(), world.place.gateway_outside);
+        world.undo(Role::Gateway, &mut journal);
+    }
+}
