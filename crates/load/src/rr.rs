@@ -1,60 +1,320 @@
-//! (skeleton)
-use crate::{Engine, Error, Part, Responder, Setting};
+//! `tcp-rr` and `udp-rr`: one small request, one small response, over and over, and how long each pair took.
+//!
+//! Without `rate-per-second` each connection is a ping-pong (a closed loop): the next request leaves when the last answer
+//! came. That is what netperf, neper and Ethr measure; it shows the path's best latency, and hides stalls, since nothing
+//! is sent while the path stands still. With it requests leave on a schedule (an open loop) and are timed from when they
+//! were meant to leave.
+
+mod open;
+mod tally;
+mod tcp;
+mod udp;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
-use weir_record::MetricDef;
-/// Options.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+use weir_record::{Better, MetricDef, Unit};
+use weir_sys::clock::now_ns;
+
+use crate::latency::schedule::Schedule;
+use crate::latency::windows::arrange;
+use crate::latency::{
+    STOP_LOOK_NS, Span, add_distribution, cpu_metric, cpu_ns_per, distribution_metrics, gathered, per_second,
+    pin, require_some,
+};
+use crate::part::sum;
+use crate::{Engine, Error, Part, Responder, Setting};
+use open::Limits;
+use tally::{Tally, part_of};
+
+/// Connections at most: a thread each at both ends.
+const MOST_CONNECTIONS: u32 = 1000;
+
+/// How long a TCP transaction may stay open after the window's end: three doublings of the least retransmission
+/// timeout of 200 ms (TCP_RTO_MIN), 0.2 + 0.4 + 0.8 + 1.6 s.
+const TCP_DRAIN: Duration = Duration::from_secs(3);
+
+/// Request and response over TCP, Nagle's algorithm off.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct TcpRr {}
-impl Engine for TcpRr {
-    fn kind(&self) -> &'static str {
-        "skeleton"
-    }
-    fn describe(&self) -> String {
-        String::new()
-    }
-    fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
-    fn metrics(&self) -> Vec<MetricDef> {
-        Vec::new()
-    }
-    fn open(&self, _: &Setting, _: SocketAddr) -> Result<Box<dyn Responder>, Error> {
-        unreachable!()
-    }
-    fn drive(&self, _: &Setting, _: SocketAddr) -> Result<Part, Error> {
-        unreachable!()
-    }
-    fn combine(&self, _: &[Part], _: &[Part]) -> Part {
-        Part::default()
+pub struct TcpRr {
+    /// Bytes of a request, 1..=1048576.
+    pub request_bytes: u32,
+    /// Bytes of a response, 1..=1048576.
+    pub response_bytes: u32,
+    /// Connections at the same time, 1..=1000, each with a thread of its own.
+    pub connections: u32,
+    /// Requests per second over all connections, on a schedule; absent: each connection sends when it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_second: Option<u32>,
+    /// Transactions per window of the series, 100..=100000.
+    pub window: u32,
+}
+
+impl Default for TcpRr {
+    fn default() -> Self {
+        TcpRr { request_bytes: 1, response_bytes: 1, connections: 1, rate_per_second: None, window: 1000 }
     }
 }
-/// Options.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+
+/// Request and response over UDP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct UdpRr {}
+pub struct UdpRr {
+    /// Payload bytes of a request, 16..=65507: the cookie and the number take 16.
+    pub request_bytes: u32,
+    /// Payload bytes of a response, 16..=65507.
+    pub response_bytes: u32,
+    /// Sockets at the same time, 1..=1000, each with a thread of its own.
+    pub connections: u32,
+    /// Requests per second over all sockets, on a schedule; absent: each sends when it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_per_second: Option<u32>,
+    /// Transactions per window of the series, 100..=100000.
+    pub window: u32,
+    /// Milliseconds after which a transaction counts as lost, 10..=60000.
+    pub timeout_ms: u32,
+}
+
+impl Default for UdpRr {
+    fn default() -> Self {
+        let bytes = udp::HEADER as u32;
+        UdpRr {
+            request_bytes: bytes,
+            response_bytes: bytes,
+            connections: 1,
+            rate_per_second: None,
+            window: 1000,
+            timeout_ms: 1000,
+        }
+    }
+}
+
+/// An option outside its range: the message that names it.
+pub(crate) fn in_range(key: &str, value: u32, range: std::ops::RangeInclusive<u32>) -> Result<(), String> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{key} = {value} is out of range: valid is {} to {}", range.start(), range.end()))
+}
+
+fn check_common(connections: u32, rate: Option<u32>, window: u32) -> Result<(), String> {
+    in_range("connections", connections, 1..=MOST_CONNECTIONS)?;
+    in_range("window", window, 100..=100_000)?;
+    rate.map_or(Ok(()), |rate| in_range("rate-per-second", rate, 1..=10_000_000))
+}
+
+fn describe(protocol: &str, sizes: (u32, u32), connections: u32, rate: Option<u32>) -> String {
+    let s = if connections == 1 { "" } else { "s" };
+    let loop_kind = match rate {
+        None => "each request after the last response".to_owned(),
+        Some(rate) => format!("{rate} requests/s on a schedule, timed from the intended send"),
+    };
+    format!(
+        "{protocol} request/response, {} B / {} B, {connections} connection{s}, {loop_kind}",
+        sizes.0, sizes.1
+    )
+}
+
+fn metrics(unanswered: MetricDef) -> Vec<MetricDef> {
+    let (mut all, detail) = distribution_metrics("rtt", "RTT", "transactions, from request to response,");
+    all.push(unanswered);
+    all.extend(detail);
+    all.push(
+        MetricDef::value(
+            "transactions_per_second",
+            "transactions",
+            Unit::PerSecond,
+            Better::Higher,
+            "Answered requests per second over all connections. In a closed loop with one connection this is 1 / mean RTT.",
+        )
+        .detail(),
+    );
+    all.push(cpu_metric().detail());
+    all
+}
+
+fn combine(initiators: &[Part], responders: &[Part], ratio: &str) -> Part {
+    let mut trial = gathered(initiators, responders);
+    arrange(&mut trial.series);
+    add_distribution(&mut trial, initiators, "rtt");
+    let answered = sum(initiators, "answered");
+    trial.set("transactions_per_second", per_second(initiators, "answered"));
+    let decided = answered + sum(initiators, "unanswered");
+    if decided > 0.0 {
+        trial.set(ratio, sum(initiators, "unanswered") / decided);
+    }
+    if let Some(ns) = cpu_ns_per(answered, initiators, responders) {
+        trial.set("tester_cpu_ns_per_transaction", ns);
+    }
+    for name in
+        ["attempted", "answered", "unanswered", "cut", "stray_replies", "windows", "scheduled", "unsent"]
+    {
+        trial.set(name, sum(initiators, name));
+    }
+    add_lateness(&mut trial, initiators);
+    require_some(&mut trial, initiators, "answered", "attempted");
+    trial
+}
+
+/// The sender's own lateness, if there was a schedule.
+pub(crate) fn add_lateness(trial: &mut Part, initiators: &[Part]) {
+    let late = crate::part::merged(initiators, "lateness");
+    if !late.is_empty() {
+        trial.histograms.insert("lateness".into(), late);
+    }
+}
+
+/// Run one thread per socket, and see to it that all of them end: soon after a stop, and when the drain is over.
+fn run_all(
+    setting: &Setting,
+    span: &Span,
+    drain: Duration,
+    sockets: &[OwnedFd],
+    work: impl Fn(usize, BorrowedFd<'_>) -> Result<Tally, Error> + Sync,
+) -> Result<Part, Error> {
+    let last_ns = span.end_ns + crate::latency::nanos(drain);
+    let tallies = std::thread::scope(|scope| {
+        let (done, results) = channel();
+        for (nth, fd) in sockets.iter().enumerate() {
+            let (done, work) = (done.clone(), &work);
+            std::thread::Builder::new()
+                .name(format!("rr {nth}"))
+                .spawn_scoped(scope, move || {
+                    let result = pin(setting, nth).and_then(|()| work(nth, fd.as_fd()));
+                    // The receiver below lives until all threads have reported.
+                    let _ = done.send(result);
+                })
+                .map_err(Error::io("start a thread"))?;
+        }
+        drop(done);
+        let mut tallies = Vec::new();
+        let mut woken = false;
+        loop {
+            match results.recv_timeout(Duration::from_nanos(STOP_LOOK_NS)) {
+                Ok(result) => tallies.push(result?),
+                Err(RecvTimeoutError::Disconnected) => break Ok(tallies),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if !woken && (setting.stop.raised() || now_ns() > last_ns) {
+                woken = true;
+                for fd in sockets {
+                    // Wakes whoever waits on it; one that is no longer connected has nobody waiting.
+                    let _ = shutdown(fd, Shutdown::Both);
+                }
+            }
+        }
+    })?;
+    Ok(part_of(tallies))
+}
+
+impl Engine for TcpRr {
+    fn kind(&self) -> &'static str {
+        "tcp-rr"
+    }
+
+    fn describe(&self) -> String {
+        describe("TCP", (self.request_bytes, self.response_bytes), self.connections, self.rate_per_second)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        in_range("request-bytes", self.request_bytes, 1..=1 << 20)?;
+        in_range("response-bytes", self.response_bytes, 1..=1 << 20)?;
+        check_common(self.connections, self.rate_per_second, self.window)
+    }
+
+    fn metrics(&self) -> Vec<MetricDef> {
+        let help = "Transactions without an answer within 3 s.";
+        metrics(
+            MetricDef::value("unanswered_ratio", "unanswered", Unit::Ratio, Better::Lower, help)
+                .by_difference()
+                .detail(),
+        )
+    }
+
+    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+        let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
+        Ok(Box::new(tcp::TcpResponder::open(setting, bind, sizes)?))
+    }
+
+    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+        let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
+        let sockets: Vec<OwnedFd> =
+            (0..self.connections).map(|_| tcp::dial(target, setting)).collect::<Result<_, _>>()?;
+        let span = Span::starting_now(setting);
+        run_all(setting, &span, TCP_DRAIN, &sockets, |nth, fd| {
+            let tally = Tally::new(span, self.window as usize);
+            match self.rate_per_second {
+                None => tcp::closed_loop(fd, sizes, &setting.stop, tally),
+                Some(rate) => {
+                    let of = u64::from(self.connections);
+                    let schedule = Schedule::new(&span, f64::from(rate), nth as u64, of, setting.cookie);
+                    let limits = Limits { timeout_ns: crate::latency::nanos(TCP_DRAIN), stop: &setting.stop };
+                    tcp::open_loop(fd, sizes, &schedule, limits, tally)
+                }
+            }
+        })
+    }
+
+    fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part {
+        combine(initiators, responders, "unanswered_ratio")
+    }
+}
+
 impl Engine for UdpRr {
     fn kind(&self) -> &'static str {
-        "skeleton"
+        "udp-rr"
     }
+
     fn describe(&self) -> String {
-        String::new()
+        describe("UDP", (self.request_bytes, self.response_bytes), self.connections, self.rate_per_second)
     }
+
     fn validate(&self) -> Result<(), String> {
-        Ok(())
+        // The greatest payload of UDP over IPv4: 65535 - 20 - 8.
+        let valid = udp::HEADER as u32..=65_507;
+        in_range("request-bytes", self.request_bytes, valid.clone())?;
+        in_range("response-bytes", self.response_bytes, valid)?;
+        in_range("timeout-ms", self.timeout_ms, 10..=60_000)?;
+        check_common(self.connections, self.rate_per_second, self.window)
     }
+
     fn metrics(&self) -> Vec<MetricDef> {
-        Vec::new()
+        let help = "Transactions of which the request or the response was lost (RFC 2680: no answer within timeout-ms).";
+        metrics(MetricDef::value("loss_ratio", "loss", Unit::Ratio, Better::Lower, help).by_difference())
     }
-    fn open(&self, _: &Setting, _: SocketAddr) -> Result<Box<dyn Responder>, Error> {
-        unreachable!()
+
+    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+        let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
+        Ok(Box::new(udp::UdpResponder::open(setting, bind, sizes)?))
     }
-    fn drive(&self, _: &Setting, _: SocketAddr) -> Result<Part, Error> {
-        unreachable!()
+
+    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+        let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
+        let timeout = Duration::from_millis(self.timeout_ms.into());
+        let sockets: Vec<OwnedFd> =
+            (0..self.connections).map(|_| udp::dial(target, setting, sizes)).collect::<Result<_, _>>()?;
+        let span = Span::starting_now(setting);
+        run_all(setting, &span, timeout + TCP_DRAIN, &sockets, |nth, fd| {
+            let tally = Tally::new(span, self.window as usize);
+            match self.rate_per_second {
+                None => udp::closed_loop(fd, sizes, setting.cookie, timeout, &setting.stop, tally),
+                Some(rate) => {
+                    let of = u64::from(self.connections);
+                    let schedule = Schedule::new(&span, f64::from(rate), nth as u64, of, setting.cookie);
+                    let limits = Limits { timeout_ns: crate::latency::nanos(timeout), stop: &setting.stop };
+                    udp::open_loop(fd, sizes, setting.cookie, &schedule, limits, tally)
+                }
+            }
+        })
     }
-    fn combine(&self, _: &[Part], _: &[Part]) -> Part {
-        Part::default()
+
+    fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part {
+        combine(initiators, responders, "loss_ratio")
     }
 }

@@ -1,0 +1,209 @@
+//! What the latency workloads have in common: the span of a trial, their metrics, windows, the lateness of the sender.
+
+pub(crate) mod dial;
+pub(crate) mod kernel;
+pub(crate) mod preamble;
+pub(crate) mod schedule;
+pub(crate) mod windows;
+
+use std::time::Duration;
+
+use weir_record::{Better, Fault, FaultCode, MetricDef, Series, Unit};
+use weir_stats::Histogram;
+use weir_sys::clock::now_ns;
+use weir_sys::sched::{pin_current_thread, thread_cpu_time};
+
+use crate::part::{Part, merged, sum};
+use crate::{Error, Setting};
+
+/// How often a sleeping thread looks whether it should stop, ns. Keeps "stopped within 100 ms" with room, at 20
+/// wake-ups a second.
+pub(crate) const STOP_LOOK_NS: u64 = 50_000_000;
+
+/// The times of one trial, CLOCK_MONOTONIC in ns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    /// Traffic begins.
+    pub(crate) begin_ns: u64,
+    /// The measuring window begins.
+    pub(crate) window_ns: u64,
+    /// The measuring window ends; nothing is started from here on.
+    pub(crate) end_ns: u64,
+}
+
+impl Span {
+    /// Begins now.
+    pub(crate) fn starting_now(setting: &Setting) -> Self {
+        let begin_ns = now_ns();
+        let window_ns = begin_ns + nanos(setting.warmup);
+        Span { begin_ns, window_ns, end_ns: window_ns + nanos(setting.duration) }
+    }
+
+    /// What is started at this time counts.
+    pub(crate) fn measures(&self, start_ns: u64) -> bool {
+        (self.window_ns..self.end_ns).contains(&start_ns)
+    }
+
+    /// Seconds of the window that are over, the whole window at most.
+    pub(crate) fn elapsed_s(&self, now_ns: u64) -> f64 {
+        now_ns.min(self.end_ns).saturating_sub(self.window_ns) as f64 / 1e9
+    }
+}
+
+/// A duration in ns; saturates after 584 years.
+pub(crate) fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The calling thread's CPU time over the measuring window. Reads the CPU clock (a system call) twice, at the edges.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CpuMeter {
+    next_edge_ns: u64,
+    end_ns: u64,
+    at_window: Option<Duration>,
+    at_end: Option<Duration>,
+}
+
+impl CpuMeter {
+    pub(crate) fn new(span: &Span) -> Self {
+        CpuMeter { next_edge_ns: span.window_ns, end_ns: span.end_ns, at_window: None, at_end: None }
+    }
+
+    /// To be called with every reading of the clock.
+    #[inline]
+    pub(crate) fn look(&mut self, now_ns: u64) {
+        if now_ns >= self.next_edge_ns {
+            self.pass_edge(now_ns);
+        }
+    }
+
+    #[cold]
+    fn pass_edge(&mut self, now_ns: u64) {
+        let cpu = thread_cpu_time();
+        if self.at_window.is_none() {
+            self.at_window = Some(cpu);
+            self.next_edge_ns = self.end_ns;
+        }
+        if now_ns >= self.end_ns {
+            self.at_end = Some(cpu);
+            self.next_edge_ns = u64::MAX;
+        }
+    }
+
+    /// CPU seconds from the start of the window to its end, or to now if it was cut short.
+    pub(crate) fn seconds(&self) -> f64 {
+        let Some(from) = self.at_window else { return 0.0 };
+        self.at_end.unwrap_or_else(thread_cpu_time).saturating_sub(from).as_secs_f64()
+    }
+}
+
+/// Pin the calling thread to the `nth` of the setting's cores, if it names any.
+pub(crate) fn pin(setting: &Setting, nth: usize) -> Result<(), Error> {
+    if setting.cpus.is_empty() {
+        return Ok(());
+    }
+    pin_current_thread(&[setting.cpus[nth % setting.cpus.len()]]).map_err(|e| Error::Io {
+        what: "pin a thread to its core",
+        source: std::io::Error::other(e.to_string()),
+    })
+}
+
+/// The metrics of one distribution: p50 and p99 as headlines, then the details. `stem` is the histogram's name and the
+/// prefix of the metrics' names; `what` names in the plural what was timed.
+pub(crate) fn distribution_metrics(stem: &str, label: &str, what: &str) -> (Vec<MetricDef>, Vec<MetricDef>) {
+    let quantile = |suffix: &str, shown: &str, q: f64| {
+        let help = format!(
+            "The least time that at least {}% of {what} keep within (RFC 2330 section 11.3).",
+            q * 100.0
+        );
+        MetricDef::quantile(&format!("{stem}_{suffix}_ns"), &format!("{label} {shown}"), stem, q, &help)
+    };
+    let value = |suffix: &str, word: &str| {
+        let name = format!("{stem}_{suffix}_ns");
+        let help = format!("{word} over {what}.");
+        MetricDef::value(&name, &format!("{label} {suffix}"), Unit::Ns, Better::Lower, &help)
+    };
+    let headline = vec![quantile("p50", "p50", 0.5), quantile("p99", "p99", 0.99)];
+    let detail = [
+        value("mean", "Mean"),
+        value("sd", "Standard deviation"),
+        value("min", "Least time"),
+        quantile("p90", "p90", 0.9),
+        quantile("p95", "p95", 0.95),
+        quantile("p999", "p99.9", 0.999),
+        quantile("p9999", "p99.99", 0.9999),
+        value("max", "Greatest time"),
+    ];
+    (headline, detail.map(MetricDef::detail).into())
+}
+
+/// Merge the parts' histograms of that name into the trial, with the values of [`distribution_metrics`].
+/// An empty one leaves the values out: nothing measured is not 0.
+pub(crate) fn add_distribution(trial: &mut Part, parts: &[Part], stem: &str) {
+    let all = merged(parts, stem);
+    if !all.is_empty() {
+        trial.set(&format!("{stem}_mean_ns"), all.mean());
+        trial.set(&format!("{stem}_sd_ns"), all.sd());
+        trial.set(&format!("{stem}_min_ns"), all.min() as f64);
+        trial.set(&format!("{stem}_max_ns"), all.max() as f64);
+    }
+    trial.histograms.insert(stem.to_owned(), all);
+}
+
+/// Operations per second: each initiator's count over the seconds that it measured, summed.
+pub(crate) fn per_second(initiators: &[Part], count: &str) -> f64 {
+    let rate = |p: &Part| if p.value("window_s") > 0.0 { p.value(count) / p.value("window_s") } else { 0.0 };
+    initiators.iter().map(rate).sum()
+}
+
+/// CPU nanoseconds per operation of all given ends together; `None` without operations.
+pub(crate) fn cpu_ns_per(count: f64, initiators: &[Part], responders: &[Part]) -> Option<f64> {
+    let cpu_s: f64 = initiators.iter().chain(responders).map(|p| p.cpu_s).sum();
+    (count > 0.0).then(|| cpu_s * 1e9 / count)
+}
+
+/// The metric that [`cpu_ns_per`] fills.
+pub(crate) fn cpu_metric() -> MetricDef {
+    MetricDef::value(
+        "tester_cpu_ns_per_transaction",
+        "tester CPU / transaction",
+        Unit::CpuNs,
+        Better::Lower,
+        "User and system time of the threads at both ends per transaction. Where both ends share a machine with the \
+         gateway, the kernel books part of the gateway's work on whoever sends.",
+    )
+}
+
+/// The part that every `combine` starts from: all faults, all series one behind the other, the CPU time.
+pub(crate) fn gathered(initiators: &[Part], responders: &[Part]) -> Part {
+    let mut trial = Part::default();
+    for part in initiators.iter().chain(responders) {
+        trial.faults.extend(part.faults.iter().cloned());
+        trial.cpu_s += part.cpu_s;
+        for series in &part.series {
+            add_points(&mut trial.series, &series.name, &series.points);
+        }
+    }
+    trial
+}
+
+/// Add points to the series of that name.
+pub(crate) fn add_points(all: &mut Vec<Series>, name: &str, points: &[(f64, f64)]) {
+    match all.iter_mut().find(|s| s.name == name) {
+        Some(series) => series.points.extend_from_slice(points),
+        None => all.push(Series { name: name.to_owned(), points: points.to_vec() }),
+    }
+}
+
+/// Void the trial if not one operation was completed.
+pub(crate) fn require_some(trial: &mut Part, initiators: &[Part], ok: &str, started: &str) {
+    if sum(initiators, ok) == 0.0 {
+        let detail = format!("not one of {} transactions was completed", sum(initiators, started));
+        trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "initiator", detail));
+    }
+}
+
+/// True if the histogram has values; for faults that compare two.
+pub(crate) fn quantile_or_zero(histogram: &Histogram, q: f64) -> u64 {
+    histogram.quantile(q).unwrap_or(0)
+}
