@@ -1,0 +1,35 @@
+# One command per need; `make help` lists them. Recipes are short: what is longer lives in scripts/.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+WEIR := $(TARGET_DIR)/release/weir
+
+.PHONY: help setup build bench test lint fmt
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install the system packages that are missing (apt, root); starts no service
+	@scripts/setup
+
+build: ## build target/release/weir
+	cargo build --release --package weir
+	@echo "built $(WEIR)"
+
+bench: setup build ## compare the built-in NAT variants in the lab, in a few minutes
+	$(WEIR) bench nat-instance --preset quick
+	@echo "report: $$(ls -td runs/*/report.html | head -1)"
+
+test: lint ## everything: lint, then all tests, as root in a private network and mount namespace
+	@scripts/test
+
+lint: ## format, clippy with warnings as errors, licences, the scripts themselves
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@scripts/check-licences
+	@scripts/self-test
+
+fmt: ## format the code
+	cargo fmt --all
