@@ -292,3 +292,28 @@ fn markdown_has_one_row_per_option() {
     assert_eq!(rows.len(), 3, "one in the summary, two items:\n{text}");
     assert!(rows[0].ends_with("77.85 |"), "{}", rows[0]);
 }
+
+#[test]
+fn the_documentation_s_example_says_what_the_documentation_says() {
+    #[derive(serde::Deserialize)]
+    struct Scenario {
+        cost: CostBlock,
+    }
+    let page = include_str!("../../../docs/cost.md");
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let block = toml::from_str::<Scenario>(example).unwrap().cost;
+    let options = block.select("docs/cost.md", None).unwrap();
+    let answer = answer(&block.question(), &options, &[]).unwrap();
+    assert_eq!(answer.bills[0].total, amount("77.85"));
+    assert_eq!(answer.bills[1].total, amount("25.884"));
+}
+
+#[test]
+fn the_schema_describes_the_keys_as_they_are_written() {
+    let schema = serde_json::to_string(&schemars::schema_for!(CostBlock)).unwrap();
+    for key in ["gb-in", "per-hour", "per-month", "tiers", "up-to", "as-of", "\"additionalProperties\":false"]
+    {
+        assert!(schema.contains(key), "{key} is not in {schema}");
+    }
+    assert!(!schema.contains("PerHour"), "the inner type shows: {schema}");
+}
