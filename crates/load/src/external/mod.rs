@@ -1,0 +1,252 @@
+//! Another program, run between the same two hosts in the same rounds, so that ours can be held against one that people
+//! trust. What it prints is turned into the metrics of our own workloads.
+
+mod child;
+mod iperf3;
+mod report;
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
+
+use crate::part::sum;
+use crate::series::summed;
+use crate::{Direction, Engine, Error, Part, Responder, Setting};
+
+/// Which program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Program {
+    /// iperf3, client and server.
+    #[default]
+    Iperf3,
+}
+
+/// What it sends over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Bulk TCP.
+    #[default]
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+/// Options of `external`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct External {
+    /// Which program.
+    pub program: Program,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// Streams at once, 1..=128.
+    pub streams: u32,
+    /// Bytes per write (TCP, up to 1048576; without it the program's own, 131072) or per datagram (UDP, 16..=65507; without
+    /// it what fills an MTU of 1500).
+    pub payload_bytes: Option<u32>,
+    /// Payload bits per second over all streams of a direction; 0 for as fast as possible.
+    pub rate_bps: f64,
+    /// Congestion control (TCP), e.g. `cubic`; empty for the system's default.
+    pub congestion: String,
+    /// Socket buffers in bytes; without it the system's.
+    pub window_bytes: Option<u32>,
+    /// Further arguments for the program's client.
+    pub args: Vec<String>,
+}
+
+impl Default for External {
+    fn default() -> Self {
+        External {
+            program: Program::Iperf3,
+            protocol: Protocol::Tcp,
+            direction: Direction::Egress,
+            streams: 1,
+            payload_bytes: None,
+            rate_bps: 0.0,
+            congestion: "cubic".into(),
+            window_bytes: None,
+            args: Vec::new(),
+        }
+    }
+}
+
+impl Engine for External {
+    fn kind(&self) -> &'static str {
+        "external"
+    }
+
+    fn describe(&self) -> String {
+        let protocol = match self.protocol {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+        };
+        let way = match self.direction {
+            Direction::Egress => "egress",
+            Direction::Ingress => "ingress",
+            Direction::Both => "both ways",
+        };
+        let count =
+            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
+        let mut text = format!("iperf3 {protocol} {way}, {count}");
+        if self.protocol == Protocol::Tcp && !self.congestion.is_empty() {
+            text += &format!(", {}", self.congestion);
+        }
+        if let Some(bytes) = self.payload_bytes {
+            text += &format!(", {bytes} bytes each");
+        }
+        if self.rate_bps > 0.0 {
+            text += &format!(", {} bit/s", self.rate_bps);
+        }
+        if !self.args.is_empty() {
+            text += &format!(", {}", self.args.join(" "));
+        }
+        text
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        if !(1..=128).contains(&self.streams) {
+            return Err(format!("streams = {}: valid is 1..=128", self.streams));
+        }
+        let payload = match self.protocol {
+            Protocol::Tcp => 1..=1 << 20,
+            Protocol::Udp => 16..=65507,
+        };
+        if let Some(bytes) = self.payload_bytes.filter(|b| !payload.contains(b)) {
+            return Err(format!("payload-bytes = {bytes}: valid is {}..={}", payload.start(), payload.end()));
+        }
+        if !(self.rate_bps == 0.0 || (1.0..=1e13).contains(&self.rate_bps)) {
+            return Err(format!(
+                "rate-bps = {}: valid is 0 (as fast as possible) or 1..=1e13",
+                self.rate_bps
+            ));
+        }
+        if self.congestion.len() > 15 || self.congestion.contains(|c: char| !c.is_ascii_graphic()) {
+            return Err(format!(
+                "congestion = \"{}\": valid is a name such as cubic, reno or bbr",
+                self.congestion
+            ));
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> Vec<MetricDef> {
+        let mut all = vec![MetricDef::value(
+            "goodput_bps",
+            "goodput",
+            Unit::Bps,
+            Better::Higher,
+            "payload bits per second that the program's receiver counted (RFC 2647 section 3.17)",
+        )];
+        all.extend(match self.protocol {
+            Protocol::Tcp => tcp_metrics(),
+            Protocol::Udp => udp_metrics(),
+        });
+        all
+    }
+
+    fn programs(&self) -> Vec<&'static str> {
+        match self.program {
+            Program::Iperf3 => vec![iperf3::PROGRAM],
+        }
+    }
+
+    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+        match self.program {
+            Program::Iperf3 => Ok(Box::new(iperf3::Server::start(setting, bind)?)),
+        }
+    }
+
+    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+        match self.program {
+            Program::Iperf3 => iperf3::client(self, setting, target),
+        }
+    }
+
+    fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part {
+        combine(self, initiators, responders)
+    }
+}
+
+fn tcp_metrics() -> Vec<MetricDef> {
+    let lower = |name: &str, label: &str, unit, help: &str| {
+        MetricDef::value(name, label, unit, Better::Lower, help).detail()
+    };
+    vec![
+        lower("retransmits", "retransmits", Unit::Count, "segments that the program's senders sent again")
+            .by_difference(),
+        lower(
+            "tester_cpu_s_per_gbit",
+            "tester CPU",
+            Unit::CpuSecondsPerGbit,
+            "CPU time of both processes (wait4) per 1e9 payload bits that they moved",
+        ),
+    ]
+}
+
+fn udp_metrics() -> Vec<MetricDef> {
+    use Better::{Higher, Lower, Neither};
+    let value = MetricDef::value;
+    vec![
+        value("delivered_pps", "delivered", Unit::Pps, Higher, "datagrams per second that the program's receiver counted"),
+        value("loss_ratio", "loss", Unit::Ratio, Lower, "share of the datagrams sent that the program's receiver did not count, duplicates and its own full buffer included")
+            .by_difference(),
+        value("sent", "sent", Unit::Count, Neither, "datagrams that the program's sender counted").by_difference().detail(),
+        value("lost", "lost", Unit::Count, Lower, "of these, not counted by its receiver").by_difference().detail(),
+        value("jitter_ns", "RFC 3550 jitter", Unit::Ns, Lower, "the program's estimate (RFC 3550 section 6.4.1)").by_difference().detail(),
+        value("tester_cpu_ns_per_datagram", "tester CPU", Unit::CpuNs, Lower, "CPU time of both processes (wait4) per datagram received").detail(),
+    ]
+}
+
+/// The responders know nothing but the CPU time of their server, for its whole life: the share of the traffic that fell
+/// into the window is the clients' knowledge.
+fn combine(work: &External, initiators: &[Part], responders: &[Part]) -> Part {
+    let parts: Vec<Part> = initiators.iter().chain(responders).cloned().collect();
+    let mut trial = Part { faults: parts.iter().flat_map(|p| p.faults.clone()).collect(), ..Part::default() };
+    let measured: Vec<Part> =
+        initiators.iter().filter(|p| p.values.contains_key("goodput_bps")).cloned().collect();
+    if measured.is_empty() {
+        if trial.faults.is_empty() {
+            trial.faults.push(Fault::void(
+                FaultCode::External,
+                "conductor",
+                "the program returned no result",
+            ));
+        }
+        return trial;
+    }
+    let sums: &[&str] = match work.protocol {
+        Protocol::Tcp => &["goodput_bps", "retransmits"],
+        Protocol::Udp => &["goodput_bps", "delivered_pps", "sent", "lost"],
+    };
+    for name in sums {
+        trial.set(name, sum(&measured, name));
+    }
+    let bits = sum(&measured, "bits");
+    let share = sum(&measured, "window_share") / measured.len() as f64;
+    trial.cpu_s = measured.iter().map(|p| p.cpu_s).sum::<f64>()
+        + responders.iter().map(|p| p.cpu_s).sum::<f64>() * share;
+    let cpu_s = trial.cpu_s;
+    match work.protocol {
+        Protocol::Tcp if bits > 0.0 => trial.set("tester_cpu_s_per_gbit", cpu_s / (bits / 1e9)),
+        Protocol::Udp => {
+            if trial.value("sent") > 0.0 {
+                trial.set("loss_ratio", trial.value("lost") / trial.value("sent"));
+            }
+            trial.set("jitter_ns", sum(&measured, "jitter_ns") / measured.len() as f64);
+            let received = sum(&measured, "received");
+            if received > 0.0 {
+                trial.set("tester_cpu_ns_per_datagram", cpu_s * 1e9 / received);
+            }
+        }
+        Protocol::Tcp => {}
+    }
+    trial.series.extend(["goodput_bps", "sent_bps"].iter().filter_map(|name| summed(&measured, name)));
+    trial
+}

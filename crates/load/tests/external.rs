@@ -1,0 +1,80 @@
+#![allow(missing_docs, reason = "a test program")]
+//! iperf3 as a workload. Skipped where it is not installed.
+
+mod ends;
+
+use std::time::{Duration, Instant};
+
+use ends::{Site, parts, setting, trial, workload};
+use serde_json::json;
+use weir_record::FaultCode;
+
+fn missing() -> bool {
+    let missing = weir_sys::process::which("iperf3").is_none();
+    if missing {
+        println!("SKIP: iperf3 is not installed (apt-get install iperf3)");
+    }
+    missing
+}
+
+#[test]
+fn iperf3_tcp_in_every_direction() {
+    if missing() {
+        return;
+    }
+    for direction in ["egress", "ingress", "both"] {
+        let w = workload(json!({"kind": "external", "direction": direction, "streams": 2}));
+        let t = trial(&w, &setting(0, 1000), &Site::loopback());
+        assert!(t.faults.is_empty(), "{:?}", t.faults);
+        assert!(t.value("goodput_bps") > 1e6 && t.value("tester_cpu_s_per_gbit") > 0.0, "{:?}", t.values);
+    }
+}
+
+#[test]
+fn iperf3_udp_at_a_rate() {
+    if missing() {
+        return;
+    }
+    for (direction, site) in [("egress", Site::loopback()), ("ingress", Site::loopback_v6())] {
+        let w = workload(json!({
+            "kind": "external", "protocol": "udp", "direction": direction, "streams": 2,
+            "rate-bps": 2e6, "payload-bytes": 100,
+        }));
+        let t = trial(&w, &setting(500, 1000), &site);
+        assert!((t.value("goodput_bps") / 2e6 - 1.0).abs() < 0.05, "{direction}: {:?}", t.values);
+        assert!((t.value("delivered_pps") / 2500.0 - 1.0).abs() < 0.05);
+        assert!(t.value("loss_ratio") < 0.02, "{:?}", t.values);
+    }
+}
+
+#[test]
+fn what_it_says_is_passed_on() {
+    if missing() {
+        return;
+    }
+    let w = workload(json!({"kind": "external", "args": ["--no-such-flag"]}));
+    let error = parts(&w, &setting(0, 1000), &Site::loopback()).unwrap_err().to_string();
+    assert!(error.starts_with("iperf3: ") && error.contains("no-such-flag"), "{error}");
+    let alone = w.engine().drive(&setting(0, 1000), "127.0.0.1:1".parse().unwrap());
+    assert!(alone.is_err());
+}
+
+#[test]
+fn a_raised_stop_ends_it() {
+    if missing() {
+        return;
+    }
+    let w = workload(json!({"kind": "external"}));
+    let s = setting(0, 60_000);
+    let stop = s.stop.clone();
+    let raised = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        stop.raise();
+        Instant::now()
+    });
+    let (initiator, responder) = parts(&w, &s, &Site::loopback()).unwrap();
+    // The client is killed at once; its server gets half a second to end by itself.
+    assert!(raised.join().unwrap().elapsed() < Duration::from_secs(1));
+    let t = w.engine().combine(&[initiator], &[responder]);
+    assert!(t.faults.iter().any(|f| f.code == FaultCode::Interrupted && f.void), "{:?}", t.faults);
+}
