@@ -4,15 +4,19 @@
 //! All text that came from outside (names, messages, TOML) is made harmless for the format it is written to.
 #![forbid(unsafe_code)]
 
+mod chart;
 mod columns;
 mod csv;
 mod escape;
+mod html;
 mod markdown;
+mod markup;
 mod terminal;
 pub mod units;
 mod view;
 pub mod words;
 
 pub use csv::{csv_summary, csv_trials};
+pub use html::html;
 pub use markdown::markdown;
 pub use terminal::{Terminal, terminal};

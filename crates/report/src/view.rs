@@ -2,7 +2,7 @@
 
 use weir_record::results::{Cell, Results};
 use weir_record::{MetricDef, Run, Scale, Source, Trial, Unit, VariantInfo, WorkloadInfo};
-use weir_stats::{Comparison, Verdict};
+use weir_stats::Comparison;
 
 use crate::escape::line;
 use crate::units::{self, display_for_all, percent, quantity};
@@ -267,11 +267,6 @@ pub(crate) fn how_to_read(run: &Run) -> [String; 2] {
             percent(run.plan.equivalence_margin)
         ),
     ]
-}
-
-/// Whether a verdict speaks of a difference.
-pub(crate) fn is_difference(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Higher | Verdict::Lower)
 }
 
 /// A series' or metric's unit by the suffix of its name.

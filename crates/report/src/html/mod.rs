@@ -1,0 +1,127 @@
+//! One self-contained page: no network, no script, readable in light and dark and on paper.
+
+mod background;
+mod figures;
+mod tables;
+
+use weir_record::results::Results;
+use weir_record::{Run, Status};
+
+use crate::escape::line;
+use crate::markup::Markup;
+use crate::view;
+use crate::words;
+
+/// Sections in the order of the page: anchor, heading.
+const SECTIONS: [(&str, &str); 8] = [
+    ("results", "Results"),
+    ("effects", "Effects"),
+    ("latency", "Latency"),
+    ("time", "Over time"),
+    ("trials", "Every trial"),
+    ("faults", "Faults"),
+    ("how", "How it was made"),
+    ("read", "How to read this"),
+];
+
+/// The run as one HTML file (well-formed XML too). Figures are inline SVG; everything from outside is escaped.
+pub fn html(run: &Run) -> String {
+    let mut out = Markup::new();
+    out.verbatim("<!DOCTYPE html>\n");
+    out.open("html", &[("lang", "en")]);
+    out.open("head", &[]);
+    out.empty("meta", &[("charset", "utf-8")]);
+    out.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+    out.empty("meta", &[("name", "generator"), ("content", &format!("weir {}", line(&run.weir)))]);
+    out.leaf("title", &[], &format!("{} · weir", line(&run.title)));
+    out.open("style", &[]).verbatim(include_str!("style.css")).close();
+    out.close();
+    out.open("body", &[]).open("main", &[]);
+    header(&mut out, run);
+    if let Some(results) = &run.results {
+        lead(&mut out, run, results);
+        contents(&mut out);
+        section(&mut out, 0, |out| tables::results(out, run, results));
+        section(&mut out, 1, |out| figures::effects(out, run, results));
+        section(&mut out, 2, |out| figures::latency(out, run));
+        section(&mut out, 3, |out| figures::time(out, run));
+        section(&mut out, 4, |out| figures::every_trial(out, run, results));
+        section(&mut out, 5, |out| tables::faults(out, run, results));
+    } else {
+        out.leaf(
+            "p",
+            &[("class", "lead")],
+            "This record holds no results: nothing was concluded from its trials.",
+        );
+    }
+    section(&mut out, 6, |out| background::how_it_was_made(out, run));
+    section(&mut out, 7, |out| background::how_to_read(out, run));
+    out.finish() + "\n"
+}
+
+fn section(out: &mut Markup, index: usize, body: impl FnOnce(&mut Markup)) {
+    let (anchor, heading) = SECTIONS[index];
+    out.open("section", &[("id", anchor)]);
+    out.leaf("h2", &[], heading);
+    body(out);
+    out.close();
+}
+
+fn header(out: &mut Markup, run: &Run) {
+    out.open("header", &[]);
+    out.leaf("h1", &[], &line(&run.title));
+    let class = match run.status {
+        Status::Failed { .. } | Status::Interrupted | Status::Running => "sub worse",
+        _ => "sub",
+    };
+    out.leaf("p", &[("class", class)], &capital(&words::status(&run.status)));
+    out.open("dl", &[]);
+    let when = match &run.ended {
+        Some(ended) => format!("{} to {}", line(&run.started), line(ended)),
+        None => format!("{}, no end recorded", line(&run.started)),
+    };
+    pair(out, "Scenario", &line(&run.scenario));
+    pair(out, "Baseline", &run.baseline().map_or("none".to_owned(), line));
+    pair(out, "Testbed", &line(&run.testbed));
+    let mut machines: Vec<String> = run
+        .hosts
+        .iter()
+        .map(|h| {
+            line(&format!("{}, {}, Linux {}", h.cpu_model, words::plural(h.cpus as usize, "core"), h.kernel))
+        })
+        .collect();
+    machines.dedup();
+    pair(out, "Machine", &machines.join("; "));
+    pair(out, "Made", &format!("{when}; run {}", line(&run.id)));
+    out.close().close();
+}
+
+/// One term with its text in a definition list.
+fn pair(out: &mut Markup, term: &str, text: &str) {
+    out.leaf("dt", &[], term).leaf("dd", &[], text);
+}
+
+fn lead(out: &mut Markup, run: &Run, results: &Results) {
+    let mut sentences = view::sentences(run, results).into_iter();
+    out.leaf("p", &[("class", "lead")], &sentences.next().unwrap_or_default());
+    out.open("ul", &[]);
+    for sentence in sentences {
+        out.leaf("li", &[], &sentence);
+    }
+    out.close();
+    let widest = view::widest(run, results).map(|w| format!(" {}.", capital(&w))).unwrap_or_default();
+    out.leaf("p", &[("class", "note")], &format!("{}.{widest}", capital(&view::extent(run, results))));
+}
+
+fn contents(out: &mut Markup) {
+    out.open("nav", &[("aria-label", "Contents")]);
+    for (anchor, heading) in SECTIONS {
+        out.leaf("a", &[("href", &format!("#{anchor}"))], heading).text(" ");
+    }
+    out.close();
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |c| c.to_uppercase().chain(chars).collect())
+}

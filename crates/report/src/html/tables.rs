@@ -1,0 +1,118 @@
+//! The result table and the table of faults.
+
+use weir_record::Run;
+use weir_record::results::Results;
+
+use crate::escape::line;
+use crate::markup::Markup;
+use crate::view::{self, Entry, Row, compared};
+use crate::words::{self, Tone};
+
+/// One table per workload: metrics down, variants across. Metrics without a say in the stop rule follow, folded.
+pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
+    out.leaf(
+        "p",
+        &[("class", "note")],
+        "Value with its 95 % interval over trials; under it the verdict against the baseline with the 95 % interval of \
+         the effect, from ratios within rounds.",
+    );
+    table(out, run, &view::rows(run, results, true));
+    let details = view::rows(run, results, false);
+    if !details.is_empty() {
+        out.open("details", &[]);
+        out.leaf("summary", &[], &format!("{} more", words::plural(details.len(), "metric")));
+        table(out, run, &details);
+        out.close();
+    }
+}
+
+fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>]) {
+    for block in rows.chunk_by(|a, b| a.workload.name == b.workload.name) {
+        let workload = block[0].workload;
+        out.open("h3", &[]).text(&line(&workload.name));
+        out.leaf("small", &[], &line(&workload.description)).close();
+        out.open("div", &[("class", "wide")]).open("table", &[]);
+        out.open("thead", &[]).open("tr", &[]);
+        out.leaf("th", &[("scope", "col")], "metric");
+        for variant in compared(run) {
+            out.open("th", &[("scope", "col")]).text(&line(&variant.name));
+            if variant.baseline {
+                out.leaf("span", &[("class", "what")], "baseline");
+            }
+            out.close();
+        }
+        out.close().close().open("tbody", &[]);
+        for row in block {
+            out.open("tr", &[]);
+            out.open("th", &[("scope", "row")]).text(&line(&row.def.label));
+            let floor =
+                row.floor.as_ref().map_or("noise floor unknown".to_owned(), |f| format!("noise floor ±{f}"));
+            out.leaf("span", &[("class", "what")], &floor).close();
+            row.entries.iter().for_each(|entry| cell(out, entry));
+            out.close();
+        }
+        out.close().close().close();
+    }
+}
+
+fn cell(out: &mut Markup, entry: &Entry<'_>) {
+    out.open("td", &[]);
+    let (value, interval) =
+        entry.value.split_once('[').map_or((entry.value.as_str(), None), |(v, i)| (v, Some(i)));
+    out.leaf("b", &[], value.trim_end());
+    if let Some(interval) = interval {
+        out.text(" ").leaf("span", &[("class", "ci")], &format!("[{interval}"));
+    }
+    if let Some(words) = &entry.words {
+        let class = format!("verdict {}", words.tone.class());
+        out.leaf("span", &[("class", &class)], &format!("{} {}", words.tone.symbol(), words.text));
+        // An effect that the words leave out is still shown; a time in time units is, since those add up.
+        let unsaid = entry
+            .effect
+            .clone()
+            .filter(|_| !matches!(words.tone, Tone::Better | Tone::Worse | Tone::Different));
+        let extra: Vec<String> = [unsaid, entry.added.clone()].into_iter().flatten().collect();
+        if !extra.is_empty() {
+            out.leaf("span", &[("class", "what")], &extra.join("; "));
+        }
+    }
+    let void = if entry.void > 0 { format!(", {} void", entry.void) } else { String::new() };
+    out.leaf("span", &[("class", "what")], &format!("n = {}{void}", entry.n));
+    out.close();
+}
+
+/// What the tester itself did wrong, and which trials are left out because of it.
+pub(super) fn faults(out: &mut Markup, run: &Run, results: &Results) {
+    if results.faults.is_empty() {
+        let text = format!("None: in all {} the tester kept up.", words::plural(run.trials.len(), "trial"));
+        out.leaf("p", &[], &text);
+        return;
+    }
+    out.leaf(
+        "p",
+        &[("class", "note")],
+        "A fault is something the tester did wrong; it never counts against a variant. Trials that are void because \
+         of one are left out of every comparison and marked × under “Every trial”.",
+    );
+    out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
+    for head in ["fault", "workload", "variant", "trials", "left out", "the first one"] {
+        out.leaf("th", &[("scope", "col")], head);
+    }
+    out.close().close().open("tbody", &[]);
+    for fault in &results.faults {
+        out.open("tr", &[]);
+        let left_out = if fault.void == 0 { "none".to_owned() } else { fault.void.to_string() };
+        out.leaf("th", &[("scope", "row")], words::fault(fault.code));
+        for text in [
+            line(&fault.workload),
+            line(&fault.variant),
+            fault.trials.to_string(),
+            left_out,
+            line(&fault.example),
+        ] {
+            out.leaf("td", &[], &text);
+        }
+        out.close();
+    }
+    out.close().close().close();
+}

@@ -1,0 +1,211 @@
+//! The HTML page: well-formed, self-contained, complete, and safe with hostile text.
+
+mod fixture;
+
+use std::collections::BTreeSet;
+
+use weir_report::html;
+
+/// An element's start: name and attributes; and all character data of the page.
+#[derive(Default)]
+struct Page {
+    elements: Vec<(String, Vec<(String, String)>)>,
+    text: String,
+}
+
+/// A parser of the XML subset that the page may use: elements, quoted attributes, five references. Anything else,
+/// including an element that is not closed in order, is an error.
+fn parse(source: &str) -> Result<Page, String> {
+    let mut page = Page::default();
+    let mut open: Vec<String> = Vec::new();
+    let mut rest = source.strip_prefix("<!DOCTYPE html>").ok_or("no document type")?;
+    while let Some(at) = rest.find('<') {
+        page.text.push_str(&unescape(&rest[..at])?);
+        rest = &rest[at + 1..];
+        let end = rest.find('>').ok_or("tag without end")?;
+        let (tag, after) = (&rest[..end], &rest[end + 1..]);
+        rest = after;
+        if let Some(name) = tag.strip_prefix('/') {
+            let expected = open.pop().ok_or(format!("</{name}> closes nothing"))?;
+            if expected != name {
+                return Err(format!("</{name}> where </{expected}> was due"));
+            }
+            continue;
+        }
+        let (inner, empty) = tag.strip_suffix('/').map_or((tag, false), |t| (t, true));
+        let (name, mut attributes) = inner.split_once(' ').unwrap_or((inner, ""));
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(format!("<{tag}> is no element"));
+        }
+        let mut list = Vec::new();
+        while !attributes.is_empty() {
+            let (key, after) = attributes.split_once("=\"").ok_or(format!("attribute in <{tag}>"))?;
+            let (value, after) = after.split_once('"').ok_or(format!("quote in <{tag}>"))?;
+            list.push((key.trim().to_owned(), unescape(value)?));
+            attributes = after.trim_start();
+        }
+        if name == "style" {
+            let end = rest.find("</style>").ok_or("style without end")?;
+            rest = &rest[end..];
+        }
+        page.elements.push((name.to_owned(), list));
+        if !empty {
+            open.push(name.to_owned());
+        }
+    }
+    if open.is_empty() { Ok(page) } else { Err(format!("left open: {open:?}")) }
+}
+
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        out.push_str(&rest[..at]);
+        let known = [("&amp;", '&'), ("&lt;", '<'), ("&gt;", '>'), ("&quot;", '"'), ("&#39;", '\'')];
+        let (name, c) = known.iter().find(|(n, _)| rest[at..].starts_with(n)).ok_or("bare &")?;
+        out.push(*c);
+        rest = &rest[at + name.len()..];
+    }
+    out.push_str(rest);
+    if out.contains('>') && !text.contains("&gt;") {
+        return Err(format!("bare > in {text:.80}"));
+    }
+    Ok(out)
+}
+
+fn count(page: &Page, name: &str) -> usize {
+    page.elements.iter().filter(|(n, _)| n == name).count()
+}
+
+#[test]
+fn page_is_well_formed_small_and_complete() {
+    let run = fixture::run(1);
+    let source = html(&run);
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("report.html");
+    std::fs::write(&file, &source).unwrap();
+    assert!(source.len() < 1_000_000, "{} bytes", source.len());
+    let page = parse(&source).unwrap();
+    // 5 forests for ratios and 1 for the loss, 2 latency figures, 9 of every trial, and those over time.
+    assert!(count(&page, "svg") >= 5 + 1 + 2 + 9 + 10, "{}", count(&page, "svg"));
+    assert_eq!(
+        count(&page, "title"),
+        1 + count(&page, "svg") + 9 * 3,
+        "each figure and each mark of a forest is named"
+    );
+    for workload in &run.workloads {
+        for needed in [&workload.name, &workload.description, &workload.metrics[0].help] {
+            assert!(page.text.contains(needed.as_str()), "lacks {needed}");
+        }
+    }
+    for variant in &run.variants {
+        assert!(page.text.contains(&variant.name));
+    }
+    for needed in [
+        "Against routed, direct is faster by",
+        "routed-again",
+        "6.2 % of CPU time stolen",
+        "the responder saw 198.18.1.1",
+        "# a NAT instance\n[testbed]",
+        "AMD EPYC 9B14",
+        "Mitigation: Retpolines",
+        "seed 1 ",
+        "noise floor ±",
+        "equivalent",
+        "congestion control was set to cubic",
+    ] {
+        assert!(page.text.contains(needed), "lacks {needed}");
+    }
+}
+
+#[test]
+fn page_needs_no_network_and_no_script() {
+    for run in [fixture::run(1), fixture::hostile()] {
+        let source = html(&run);
+        let page = parse(&source).unwrap();
+        let allowed: BTreeSet<&str> = "html head meta title style body main header h1 h2 h3 p dl dt dd ul li nav a section div \
+            table thead tbody tr th td b span small figure figcaption svg desc line rect path text g details summary pre \
+            code br"
+            .split_whitespace()
+            .collect();
+        for (name, attributes) in &page.elements {
+            assert!(allowed.contains(name.as_str()), "<{name}>");
+            for (key, value) in attributes {
+                assert!(
+                    !key.starts_with("on") && !["src", "srcset", "style"].contains(&key.as_str()),
+                    "{key}"
+                );
+                if key == "href" {
+                    assert!(value.starts_with('#'), "{value}");
+                }
+            }
+        }
+        let style = source.split("<style>").nth(1).unwrap().split("</style>").next().unwrap();
+        assert!(!style.contains("url(") && !style.contains("@import") && !style.contains("//"));
+    }
+    let source = html(&fixture::run(1));
+    assert!(!source.contains("http://") && !source.contains("https://"));
+}
+
+#[test]
+fn hostile_text_is_shown_as_text() {
+    let source = html(&fixture::hostile());
+    let page = parse(&source).unwrap();
+    assert!(page.text.contains("<script>alert(1)</script>\"'&|`"), "the text itself is there");
+    assert!(source.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()));
+    assert!(!source.contains('\u{202e}'));
+}
+
+#[test]
+fn identifiers_are_unique_and_references_resolve() {
+    let page = parse(&html(&fixture::run(1))).unwrap();
+    let mut ids = BTreeSet::new();
+    for (_, attributes) in &page.elements {
+        for (_, id) in attributes.iter().filter(|(k, _)| k == "id") {
+            assert!(ids.insert(id.clone()), "{id} twice");
+        }
+    }
+    for (name, attributes) in &page.elements {
+        for (key, value) in attributes {
+            if key == "aria-labelledby" {
+                assert!(value.split(' ').all(|id| ids.contains(id)), "{name} {value}");
+            }
+            if key == "href" {
+                assert!(ids.contains(&value[1..]), "{value}");
+            }
+        }
+    }
+}
+
+/// No coordinate may be NaN or infinite, whatever the record holds.
+#[test]
+fn odd_records_still_make_a_page() {
+    let mut none = fixture::run(1);
+    none.results = None;
+    assert!(html(&none).contains("holds no results"));
+    let mut empty = fixture::run(1);
+    empty.trials.clear();
+    empty.hosts.clear();
+    let results = empty.results.as_mut().unwrap();
+    results.cells.iter_mut().for_each(|c| (c.estimate, c.comparison, c.verdict) = (None, None, None));
+    let mut odd = fixture::run(2);
+    for (i, cell) in odd.results.as_mut().unwrap().cells.iter_mut().enumerate() {
+        if let Some(c) = &mut cell.comparison {
+            c.estimate = [0.0, f64::INFINITY, f64::NAN, 1e9, 1.0][i % 5];
+            c.interval = [None, Some((0.0, f64::INFINITY)), Some((1.0, 1.0))][i % 3];
+        }
+        if let Some(e) = &mut cell.estimate {
+            e.center = [0.0, 1e300, -5.0][i % 3];
+        }
+    }
+    odd.trials.iter_mut().step_by(3).for_each(|t| t.metrics.values_mut().for_each(|v| *v = f64::NAN));
+    let mut lonely = fixture::run(1);
+    lonely.variants.truncate(1);
+    for run in [none, empty, odd, lonely] {
+        let page = parse(&html(&run)).unwrap();
+        for (name, attributes) in &page.elements {
+            for (key, value) in attributes.iter().filter(|(k, _)| !["id", "content"].contains(&k.as_str())) {
+                assert!(!value.contains("NaN") && !value.contains("inf"), "{name} {key} {value}");
+            }
+        }
+    }
+}
