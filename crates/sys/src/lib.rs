@@ -7,13 +7,16 @@ pub mod clock;
 pub mod conntrack;
 pub mod error;
 pub mod ethtool;
+pub mod features;
 pub mod netlink;
 pub mod netns;
+pub mod nfqueue;
 pub mod privilege;
 pub mod process;
 pub mod procfs;
 pub mod sched;
 pub mod sysctl;
+pub mod uname;
 
 pub use error::{Error, Result};
 pub use netns::NetNs;

@@ -6,11 +6,12 @@
 mod address;
 mod link;
 mod message;
+mod qdisc;
 mod socket;
 
 pub use address::Route;
 pub use link::{Interface, Mac, Rtnetlink, VethEnd};
-pub(crate) use message::{Attributes, Message, u32_be};
+pub(crate) use message::{Attributes, Message, messages, u32_be};
 pub(crate) use socket::Socket;
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netlink_sys::SocketAddr;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
 use super::KernelError;
 use super::message::{Attributes, HEADER, Message, Received, messages, text};
@@ -79,6 +80,28 @@ impl Socket {
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let sent = self.socket.send(bytes, 0)?;
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Makes room for that many bytes of datagrams, beyond the machine's limit where the process may (CAP_NET_ADMIN in the
+    /// first user namespace), up to it elsewhere.
+    pub(crate) fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
+        if set_socket_recv_buffer_size_force(&self.socket, bytes).is_err() {
+            set_socket_recv_buffer_size(&self.socket, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// A datagram if one is there.
+    pub(crate) fn receive_now(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            let mut room = &mut self.buffer[..];
+            match self.socket.recv(&mut room, libc::MSG_DONTWAIT) {
+                Ok(length) => return Ok(Some(&self.buffer[..length])),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Waits for a datagram; its length in the buffer.
