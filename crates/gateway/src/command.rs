@@ -55,6 +55,7 @@ pub(crate) fn require(program: &str) -> Result<PathBuf, Error> {
         "ip" => "iproute2",
         "docker" | "dockerd" => "docker.io",
         "busybox" => "busybox-static",
+        "unshare" => "util-linux",
         p if p.contains("tables") => "iptables",
         p => p,
     };

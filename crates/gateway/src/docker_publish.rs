@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::iptables::{self, Backend};
 use crate::nft::{self, Table};
-use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, routed};
+use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, docker_engine, routed};
 
 /// The responder is a container behind a bridge on the gateway; its ports are published on the gateway's inside address.
 ///
@@ -29,7 +29,7 @@ pub enum Engine {
     /// Weir, as the engine makes them.
     #[default]
     Rules,
-    /// A real Docker Engine, started for the purpose.
+    /// A real Docker Engine, started for the purpose and stopped afterwards. IPv4 only.
     Docker,
 }
 
@@ -137,6 +137,9 @@ impl Hop for DockerPublish {
             (Role::Gateway, PublishBackend::Iptables) => {
                 let mut programs = Backend::NfTables.programs(role);
                 programs.extend(["iptables-nft-restore", "ip6tables-nft-restore"].map(str::to_owned));
+                if self.engine == Engine::Docker {
+                    programs.extend(docker_engine::PROGRAMS.map(str::to_owned));
+                }
                 programs
             }
             (Role::Gateway, PublishBackend::Nft) => vec![nft::PROGRAM.into()],
@@ -154,11 +157,7 @@ impl Hop for DockerPublish {
             )));
         }
         match (self.engine, self.backend) {
-            (Engine::Docker, _) => {
-                return Err(Error::Unsupported(
-                    "docker-publish: engine = \"docker\" is not available; engine = \"rules\" makes the same rules".into(),
-                ));
-            }
+            (Engine::Docker, _) => docker_engine::apply(place, journal)?,
             (Engine::Rules, PublishBackend::Iptables) => DockerPublish::apply_iptables(place, journal)?,
             (Engine::Rules, PublishBackend::Nft) => DockerPublish::table(place).apply(journal)?,
         }
@@ -169,6 +168,7 @@ impl Hop for DockerPublish {
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
         match self.backend {
+            _ if self.engine == Engine::Docker => docker_engine::counter(place).map(Some),
             PublishBackend::Iptables => iptables::counter(Backend::NfTables, place, "DNAT").map(Some),
             PublishBackend::Nft => nft::counter(place, CHAIN).map(Some),
         }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use weir_sys::process::Process;
 use weir_sys::{NetNs, sysctl};
 
 use crate::command::{self, kernel};
@@ -22,7 +23,9 @@ use store::{Entry, Store};
 
 /// Changes made so far to one host, in one network namespace.
 ///
-/// Dropping it undoes them; call [`Journal::undo`] to learn what could not be undone.
+/// Dropping it, in a thread of that namespace, undoes them; call [`Journal::undo`] to learn what could not be undone. Where
+/// several variants are in effect on one host, the one applied last is undone first: a setting that both need belongs to the
+/// one that was there first.
 #[derive(Debug, Default)]
 pub struct Journal {
     changes: Vec<Change>,
@@ -35,6 +38,8 @@ pub struct Journal {
     store: Option<Store>,
     /// Where to write, until the first change makes the file.
     path: Option<PathBuf>,
+    /// What runs as long as the changes are in effect. They end with this process, whatever happens to it.
+    kept: Vec<Process>,
 }
 
 impl Journal {
@@ -120,6 +125,10 @@ impl Journal {
         let mut left = Vec::new();
         let mut undone = Vec::new();
         while let Some(change) = self.changes.pop() {
+            if let Change::Engine(state) = &change {
+                state.stop_container();
+                errors.extend(self.kept.drain(..).filter_map(|mut p| p.kill().err()).map(Error::from));
+            }
             match change.undo() {
                 Ok(()) => undone.push(change),
                 Err(e) => {
@@ -233,7 +242,7 @@ impl Journal {
     }
 
     /// iptables-nft makes a table and its base chains when a first rule needs them, and never removes them.
-    fn iptables_base(&mut self, program: &str, table: &str) -> Result<(), Error> {
+    pub(crate) fn iptables_base(&mut self, program: &str, table: &str) -> Result<(), Error> {
         let Some(family) = change::nft_family(program) else { return Ok(()) };
         let known = self.changes.iter().any(
             |c| matches!(c, Change::IptablesBase { family: f, table: t, .. } if f == family && t == table),
@@ -253,6 +262,10 @@ impl Journal {
     /// Adds a route by `ip route add`; the words after `add` are given.
     pub(crate) fn route(&mut self, family: Family, route: &[&str]) -> Result<(), Error> {
         let change = Change::Route { family, route: route.iter().map(|&w| w.to_owned()).collect() };
+        if !command::run("ip", &change.route("show"))?.trim().is_empty() {
+            // It is somebody else's, and stays.
+            return Ok(());
+        }
         let command = change.route("add");
         self.record(change)?;
         command::run("ip", &command).map(drop)
@@ -277,6 +290,21 @@ impl Journal {
             limit_s: limit.as_secs(),
         })?;
         apply.iter().try_for_each(|line| command::shell(line, environment, limit).map(drop))
+    }
+
+    /// Keeps a process that belongs to a change.
+    pub(crate) fn keep(&mut self, process: Process) {
+        self.kept.push(process);
+    }
+
+    /// True if one of the kept processes is no more.
+    pub(crate) fn kept_has_ended(&mut self) -> Result<bool, Error> {
+        for process in &mut self.kept {
+            if process.try_wait()?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes a change down. Only after this may it be made.
@@ -343,5 +371,55 @@ impl Drop for Journal {
     fn drop(&mut self) {
         // Whoever wants to know what failed calls `undo`; here is nobody left to tell.
         drop(self.undo());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYSCTL: &str =
+        r#"{"change":{"change":"sysctl","name":"net.ipv4.no_such_setting","old":"0","new":"1"}}"#;
+    const COMMANDS: &str =
+        r#"{"change":{"change":"commands","role":"gateway","remove":["true"],"environment":{},"limit_s":9}}"#;
+
+    /// A journal file with these lines that is gone when the test is over.
+    fn recovered(name: &str, lines: &str) -> Result<Vec<Change>, Error> {
+        let path = std::env::temp_dir().join(format!("weir-journal-{name}-{}", std::process::id()));
+        std::fs::write(&path, lines).unwrap();
+        let changes = Journal::recover(&path).map(|journal| journal.changes().to_vec());
+        let _ = std::fs::remove_file(&path);
+        changes
+    }
+
+    fn begin(version: u32, boot: &str) -> String {
+        let namespace = NetNs::current().unwrap().inode().unwrap();
+        format!("{{\"begin\":{{\"version\":{version},\"boot\":\"{boot}\",\"namespace\":{namespace}}}}}\n")
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_was_never_carried_out() {
+        let boot = store::boot_id().unwrap();
+        let whole = format!("{}{SYSCTL}\n{COMMANDS}\n", begin(1, &boot));
+        assert_eq!(recovered("whole", &whole).unwrap().len(), 2);
+        assert_eq!(recovered("cut", &whole[..whole.len() - 5]).unwrap().len(), 1);
+        assert_eq!(recovered("begun", &begin(1, &boot)[..9]).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_reboot_undoes_all_but_the_users_commands() {
+        let text = format!("{}{SYSCTL}\n{COMMANDS}\n", begin(1, "another-boot"));
+        let changes = recovered("reboot", &text).unwrap();
+        assert!(matches!(&changes[..], [Change::Commands { .. }]), "{changes:?}");
+    }
+
+    #[test]
+    fn other_versions_and_other_files_are_refused() {
+        let boot = store::boot_id().unwrap();
+        let error = recovered("version", &begin(99, &boot)).unwrap_err();
+        assert!(error.to_string().contains("version 99"), "{error}");
+        assert!(recovered("text", "hello\n").is_err());
+        assert!(recovered("headless", &format!("{SYSCTL}\n")).is_err());
+        assert!(Journal::recover("/no/such/journal").is_err());
     }
 }

@@ -7,6 +7,7 @@
 mod command;
 pub mod custom;
 pub mod direct;
+mod docker_engine;
 pub mod docker_publish;
 pub mod error;
 mod iptables;
@@ -154,6 +155,14 @@ mod tests {
         let error = serde_json::from_str::<Variant>("{\"kind\": \"\"}").unwrap_err().to_string();
         // serde lists the kinds that it knows: the list for messages is complete.
         assert_eq!(error.matches('`').count() / 2 - 1, Variant::known_kinds().len(), "{error}");
+    }
+
+    #[test]
+    fn the_schema_names_every_kind() {
+        let schema = serde_json::to_string(&schemars::schema_for!(Variant)).unwrap();
+        for kind in Variant::known_kinds() {
+            assert!(schema.contains(&format!("\"const\":\"{kind}\"")), "{kind}");
+        }
     }
 
     #[test]

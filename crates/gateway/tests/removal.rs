@@ -215,8 +215,7 @@ fn root_victim() {
 }
 
 /// Applies the variant in a process of its own, kills that with SIGKILL when `ready` is in the facts, recovers.
-fn killed(json: &str, ready: &str) {
-    let world = World::routed(Family::Ipv4);
+fn killed(world: &World, json: &str, ready: &str) {
     let before = world.facts();
     let scratch = Scratch::new(&format!("killed-{}", ready.len()));
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -252,6 +251,7 @@ fn root_killed_in_effect() {
         return;
     }
     killed(
+        &World::routed(Family::Ipv4),
         r#"{"kind": "iptables-masquerade", "mss-clamp": true, "ports": "2000-3000", "conntrack-timeouts": {"udp": "99s"}}"#,
         "net.ipv4.conf.out0.forwarding = 1",
     );
@@ -263,9 +263,42 @@ fn root_killed_half_way() {
         return;
     }
     killed(
+        &World::routed(Family::Ipv4),
         r#"{"kind": "custom", "time-limit-s": 60,
             "apply": {"gateway": ["nft add table ip half", "sleep 60", "nft add table ip never"]},
             "remove": {"gateway": ["nft delete table ip half", "nft delete table ip never 2>/dev/null || true"]}}"#,
         "table ip half",
     );
+}
+
+#[test]
+fn root_killed_with_a_container_engine() {
+    if test_needs_root() {
+        return;
+    }
+    if ["dockerd", "docker", "busybox"].iter().any(|p| weir_sys::process::which(p).is_none()) {
+        println!("SKIP: needs dockerd, docker and busybox");
+        return;
+    }
+    let world = World::bridged(Family::Ipv4);
+    killed(&world, r#"{"kind": "docker-publish", "engine": "docker"}"#, "--to-destination 198.18.1.2:5004");
+}
+
+#[test]
+fn root_a_route_that_was_there_stays() {
+    if test_needs_root() {
+        return;
+    }
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let world = World::routed(family);
+        let (spare, gateway) = (world.place.spare_outside.unwrap(), world.place.gateway_outside);
+        let length = if family == Family::Ipv4 { 32 } else { 128 };
+        in_ns(&world.responder, &format!("ip route add {spare}/{length} via {gateway}"));
+        let before = world.facts();
+        let v = variant(r#"{"kind": "nft-stateless"}"#);
+        let mut journal = world.apply_on(Role::Responder, &world.place, &v).unwrap();
+        assert!(journal.is_empty());
+        world.undo(Role::Responder, &mut journal);
+        assert_eq!(world.facts(), before);
+    }
 }

@@ -156,6 +156,33 @@ fn root_docker_publish_by_iptables_and_by_nft() {
 }
 
 #[test]
+fn root_docker_engine_publishes_and_leaves_nothing() {
+    if test_needs_root() {
+        return;
+    }
+    if ["dockerd", "docker", "busybox"].iter().any(|p| weir_sys::process::which(p).is_none()) {
+        println!("SKIP: needs dockerd, docker and busybox");
+        return;
+    }
+    let world = World::bridged(Family::Ipv4);
+    let v = variant(r#"{"kind": "docker-publish", "engine": "docker"}"#);
+    prove(&world, &v);
+
+    // A rule of somebody else, made while the engine was there, stays.
+    let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
+    let log = in_ns(&world.gateway, "iptables-nft-save -t nat | grep DOCKER");
+    assert!(log.contains("--to-destination 198.18.1.2:5001"), "{log}");
+    in_ns(&world.gateway, "iptables-nft -A FORWARD -s 10.9.9.9 -j DROP");
+    world.undo(Role::Gateway, &mut journal);
+    let left = world::facts(&world.gateway);
+    assert!(left.contains("10.9.9.9") && !left.contains("DOCKER"), "{left}");
+
+    let error = World::bridged(Family::Ipv6);
+    let error = error.apply_on(Role::Gateway, &error.place, &v).unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
+}
+
+#[test]
 fn root_docker_publish_lets_published_ports_through_a_closed_firewall() {
     if test_needs_root() {
         return;

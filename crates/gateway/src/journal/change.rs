@@ -8,6 +8,7 @@ use serde_json::Value;
 use weir_sys::sysctl;
 
 use crate::command::{self, kernel};
+use crate::docker_engine::EngineState;
 use crate::{Error, Family, Role};
 
 /// What was done, with what is needed to take it back.
@@ -68,6 +69,8 @@ pub enum Change {
         /// Words.
         route: Vec<String>,
     },
+    /// A container engine, with its rules, files and control groups.
+    Engine(EngineState),
     /// A user's commands; these take them back.
     Commands {
         /// Whose host.
@@ -125,6 +128,7 @@ impl Change {
                 }
                 Ok(())
             }
+            Change::Engine(state) => state.undo(),
             Change::Commands { remove, environment, limit_s, .. } => {
                 // Each is run even if one before it failed; the first failure is told.
                 let limit = Duration::from_secs(*limit_s);

@@ -53,7 +53,7 @@ impl Store {
     /// change that it names had not begun.
     pub(super) fn open(path: &Path) -> Result<(Self, Vec<Entry>), Error> {
         let text = std::fs::read_to_string(path).map_err(|e| at(path, e))?;
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let unusable = |reason: String| Error::Journal { path: path.display().to_string(), reason };
         let entries = whole
             .lines()
@@ -68,6 +68,8 @@ impl Store {
             Some(_) => return Err(unusable("its beginning is missing".into())),
         }
         let file = OpenOptions::new().append(true).open(path).map_err(|e| at(path, e))?;
+        // What is appended must begin a line of its own.
+        file.set_len(whole.len() as u64).map_err(|e| at(path, e))?;
         Ok((Store { path: path.to_owned(), file }, entries))
     }
 
