@@ -203,7 +203,15 @@ pub(crate) fn require_some(trial: &mut Part, initiators: &[Part], ok: &str, star
     }
 }
 
-/// True if the histogram has values; for faults that compare two.
+/// The sender's own lateness, if there was a schedule.
+pub(crate) fn add_lateness(trial: &mut Part, initiators: &[Part]) {
+    let late = merged(initiators, "lateness");
+    if !late.is_empty() {
+        trial.histograms.insert("lateness".into(), late);
+    }
+}
+
+/// A quantile, 0 without values.
 pub(crate) fn quantile_or_zero(histogram: &Histogram, q: f64) -> u64 {
     histogram.quantile(q).unwrap_or(0)
 }

@@ -7,6 +7,7 @@
 //!
 //! No async runtime: own threads, blocking or epoll.
 
+mod connector;
 pub mod error;
 pub mod external;
 mod latency;

@@ -24,8 +24,8 @@ use weir_sys::clock::now_ns;
 use crate::latency::schedule::Schedule;
 use crate::latency::windows::arrange;
 use crate::latency::{
-    STOP_LOOK_NS, Span, add_distribution, cpu_metric, cpu_ns_per, distribution_metrics, gathered, per_second,
-    pin, require_some,
+    STOP_LOOK_NS, Span, add_distribution, add_lateness, cpu_metric, cpu_ns_per, distribution_metrics,
+    gathered, per_second, pin, require_some,
 };
 use crate::part::sum;
 use crate::{Engine, Error, Part, Responder, Setting};
@@ -160,14 +160,6 @@ fn combine(initiators: &[Part], responders: &[Part], ratio: &str) -> Part {
     add_lateness(&mut trial, initiators);
     require_some(&mut trial, initiators, "answered", "attempted");
     trial
-}
-
-/// The sender's own lateness, if there was a schedule.
-pub(crate) fn add_lateness(trial: &mut Part, initiators: &[Part]) {
-    let late = crate::part::merged(initiators, "lateness");
-    if !late.is_empty() {
-        trial.histograms.insert("lateness".into(), late);
-    }
 }
 
 /// Run one thread per socket, and see to it that all of them end: soon after a stop, and when the drain is over.

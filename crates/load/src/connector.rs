@@ -1,0 +1,56 @@
+//! Many short TCP connections out of one thread and into one thread: what `tcp-connect` and `tcp-crr` share.
+
+mod initiator;
+mod responder;
+mod slab;
+mod tally;
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use initiator::{drive, unproven};
+pub(crate) use responder::ConnectionResponder;
+pub(crate) use tally::{FAILURES, failed};
+
+/// When connections are begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Arrival {
+    /// So many at a time: the next when one is done.
+    Closed { parallel: u32 },
+    /// On a schedule, whatever is still open.
+    Open { per_second: u32 },
+}
+
+/// Who ends a connection, and how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Close {
+    /// In order: the responder closes behind its response, then the initiator. The TIME-WAIT state (RFC 9293 section
+    /// 3.6.1) is left at the responder, so the initiator may use the same port again at once: a new SYN ends the old
+    /// state there (section 3.10.7.4, RFC 6191), and ports do not run out. Connection tracking on the way sees FIN and keeps the
+    /// entry for its own time-wait timeout (120 s by default).
+    #[default]
+    Fin,
+    /// The initiator resets when it has the response: no TIME-WAIT anywhere; connection tracking keeps the entry for 10 s.
+    Reset,
+}
+
+/// What goes over a connection once it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exchange {
+    pub(crate) request_bytes: usize,
+    pub(crate) response_bytes: usize,
+    pub(crate) close: Close,
+}
+
+/// What the initiator has to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job {
+    pub(crate) arrival: Arrival,
+    /// Nothing: the connection is reset as soon as it stands.
+    pub(crate) exchange: Option<Exchange>,
+    /// For the whole of one connection.
+    pub(crate) timeout: Duration,
+}
