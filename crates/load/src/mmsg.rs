@@ -91,7 +91,7 @@ impl ReceiveBatch {
         self.headers.iter().zip(self.data.chunks_exact(self.slot)).zip(controls).take(self.filled).map(
             |((header, data), control)| {
                 let length = header.msg_len as usize;
-                let used = (header.msg_hdr.msg_controllen as usize).min(CONTROL_BYTES);
+                let used = header.msg_hdr.msg_controllen.min(CONTROL_BYTES);
                 let (dropped, arrived_ns) = if used == 0 { (0, None) } else { read_control(control, used) };
                 Datagram { head: &data[..length.min(self.slot)], length, dropped, arrived_ns }
             },

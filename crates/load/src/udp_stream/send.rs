@@ -127,7 +127,8 @@ impl Sender<'_> {
             let phase = window.phase(now);
             cpu.look(phase);
             if now >= until || ending.raised() || !self.send_batch(now, phase, ending)? {
-                return Ok(self.end(&cpu, phase));
+                self.end(&cpu, phase);
+                return Ok(());
             }
         }
     }

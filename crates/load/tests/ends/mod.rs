@@ -1,6 +1,8 @@
 //! Both ends of a workload in one process.
 #![allow(dead_code, reason = "each test program uses its own share of it")]
 
+pub(crate) mod path;
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
