@@ -6,6 +6,7 @@
 
 mod chart;
 mod columns;
+pub mod compare;
 mod csv;
 mod escape;
 mod html;
@@ -16,6 +17,7 @@ pub mod units;
 mod view;
 pub mod words;
 
+pub use compare::{RunComparison, compare_runs, comparison_markdown, comparison_terminal};
 pub use csv::{csv_summary, csv_trials};
 pub use html::html;
 pub use markdown::markdown;

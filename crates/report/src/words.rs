@@ -166,7 +166,9 @@ pub fn effect(def: &MetricDef, c: &Comparison) -> String {
         (true, _) => (100.0, 1.0, "%"),
         (false, Unit::Ratio) => (100.0, 0.0, "points"),
         (false, unit) => {
-            let shown = crate::units::display_for(unit, c.estimate);
+            // By the widest figure, so that an interval of microseconds is not written in nanoseconds.
+            let bounds = c.interval.into_iter().flat_map(|(low, high)| [low.abs(), high.abs()]);
+            let shown = crate::units::display_for(unit, bounds.fold(c.estimate.abs(), f64::max));
             (1.0 / shown.divisor, 0.0, shown.symbol)
         }
     };

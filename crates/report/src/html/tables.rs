@@ -20,7 +20,7 @@ pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
     let details = view::rows(run, results, false);
     if !details.is_empty() {
         out.open("details", &[]);
-        out.leaf("summary", &[], &format!("{} more", words::plural(details.len(), "metric")));
+        out.leaf("summary", &[], &words::plural(details.len(), "more metric"));
         table(out, run, &details);
         out.close();
     }
@@ -31,7 +31,9 @@ fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>]) {
         let workload = block[0].workload;
         out.open("h3", &[]).text(&line(&workload.name));
         out.leaf("small", &[], &line(&workload.description)).close();
-        out.open("div", &[("class", "wide")]).open("table", &[]);
+        // Columns as wide as in the other workloads' tables, so that the eye can run down the page.
+        let class = format!("result min-{}", compared(run).count().min(8));
+        out.open("div", &[("class", "wide")]).open("table", &[("class", &class)]);
         out.open("thead", &[]).open("tr", &[]);
         out.leaf("th", &[("scope", "col")], "metric");
         for variant in compared(run) {
@@ -57,15 +59,21 @@ fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>]) {
 
 fn cell(out: &mut Markup, entry: &Entry<'_>) {
     out.open("td", &[]);
-    let (value, interval) =
-        entry.value.split_once('[').map_or((entry.value.as_str(), None), |(v, i)| (v, Some(i)));
-    out.leaf("b", &[], value.trim_end());
+    let (value, interval) = split_interval(&entry.value);
+    out.leaf("b", &[], value);
     if let Some(interval) = interval {
-        out.text(" ").leaf("span", &[("class", "ci")], &format!("[{interval}"));
+        out.text(" ").leaf("span", &[("class", "ci")], interval);
     }
     if let Some(words) = &entry.words {
         let class = format!("verdict {}", words.tone.class());
-        out.leaf("span", &[("class", &class)], &format!("{} {}", words.tone.symbol(), words.text));
+        // The row's head names the floor already.
+        let text = if words.tone == Tone::NotSeen { words.short() } else { words.text.clone() };
+        let (text, interval) = split_interval(&text);
+        out.open("span", &[("class", &class)]).text(&format!("{} {text}", words.tone.symbol()));
+        if let Some(interval) = interval {
+            out.text(" ").leaf("span", &[("class", "whole")], interval);
+        }
+        out.close();
         // An effect that the words leave out is still shown; a time in time units is, since those add up.
         let unsaid = entry
             .effect
@@ -79,6 +87,11 @@ fn cell(out: &mut Markup, entry: &Entry<'_>) {
     let void = if entry.void > 0 { format!(", {} void", entry.void) } else { String::new() };
     out.leaf("span", &[("class", "what")], &format!("n = {}{void}", entry.n));
     out.close();
+}
+
+/// Text before and from its interval in brackets, which must not be broken.
+fn split_interval(text: &str) -> (&str, Option<&str>) {
+    text.find('[').map_or((text, None), |at| (text[..at].trim_end(), Some(&text[at..])))
 }
 
 /// What the tester itself did wrong, and which trials are left out because of it.
