@@ -11,6 +11,7 @@ mod options;
 mod plan;
 mod site;
 
+pub mod impair;
 pub mod registry;
 
 use weir_sys::{ProcRoot, sched};

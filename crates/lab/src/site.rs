@@ -1,6 +1,8 @@
 //! One site: the hosts and links of one variant.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use weir_sys::ethtool::Ethtool;
 use weir_sys::netlink::{Mac, Route, Rtnetlink, VethEnd};
@@ -11,6 +13,9 @@ use crate::plan::{Addresses, BRIDGE, END, FAR, INSIDE, NEAR, Networks, OUTSIDE, 
 
 /// The gateway's veth behind the bridge.
 const BRIDGE_PORT: &str = "port0";
+
+/// Longest time until an address is usable; it takes a few milliseconds.
+const USABLE: Duration = Duration::from_secs(5);
 
 /// What a site shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -182,6 +187,15 @@ impl Site {
             responder.add_route(via(Some(nets.inside), None, END))?;
         }
         near.add_neighbour(near_interface, a.responder, mac_of_far)?;
+        let own: &[(Role, IpAddr)] = match near_role {
+            Role::Gateway => &[(Role::Gateway, a.gateway_inside), (Role::Gateway, a.gateway_outside)],
+            _ => &[],
+        };
+        for (role, address) in
+            [(Role::Initiator, a.initiator), (Role::Responder, a.responder)].iter().chain(own)
+        {
+            Rtnetlink::open_in(&self.hosts[role])?.wait_until_local(*address, USABLE)?;
+        }
         if let Some(wan) = &self.wan {
             route_wan(wan, a, near_address, near_mac)?;
         }
@@ -275,7 +289,7 @@ fn new_wan(options: &LabOptions) -> Result<NetNs> {
 }
 
 /// The wan has no address: it knows both sides by their fixed Ethernet addresses.
-fn route_wan(wan: &NetNs, a: &Addresses, near_address: std::net::IpAddr, near_mac: Mac) -> Result<()> {
+fn route_wan(wan: &NetNs, a: &Addresses, near_address: IpAddr, near_mac: Mac) -> Result<()> {
     let mut net = Rtnetlink::open_in(wan)?;
     let one = if a.family == Family::Ipv4 { 32 } else { 128 };
     net.add_neighbour(FAR, a.responder, mac::RESPONDER)?;

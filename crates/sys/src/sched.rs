@@ -1,5 +1,6 @@
 //! Cores, and the CPU time that was used.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -36,6 +37,13 @@ pub fn online_cpus(root: &ProcRoot) -> Result<Vec<usize>> {
     let text = root.read(path)?;
     parse_cpu_list(text.trim())
         .ok_or_else(|| Error::other(format!("read /{path}"), format!("not a list of cores: {text}")))
+}
+
+/// How late the calling thread's timers may be so that the kernel can bundle them (prctl(2) PR_SET_TIMERSLACK); 50 us unless
+/// changed, 1 ns at least.
+pub fn set_timer_slack_ns(ns: u64) -> Result<()> {
+    let slack = NonZeroU64::new(ns.max(1));
+    rustix::thread::set_current_timer_slack(slack).context(|| format!("set the timer slack to {ns} ns"))
 }
 
 /// CPU time (user and system) that the calling thread has used.

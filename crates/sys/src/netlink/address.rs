@@ -1,6 +1,7 @@
 //! Addresses, routes, neighbours (rtnetlink(7)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use super::link::{Mac, Rtnetlink};
 use super::message::{Attributes, Message, Received, u32_ne};
@@ -45,6 +46,43 @@ impl Rtnetlink {
                 .attr(libc::IFA_LOCAL, &octets(address))
                 .attr(libc::IFA_ADDRESS, &octets(address));
         self.socket.request(message).context(what)
+    }
+
+    /// Waits until packets to an address of this namespace are taken in. The kernel answers [`Self::add_address`] before that
+    /// for IPv6: a work queue adds the local route a little later (net/ipv6/addrconf.c, addrconf_dad_work).
+    ///
+    /// # Errors
+    /// `TimedOut` if it is not so within the time.
+    pub fn wait_until_local(&mut self, address: IpAddr, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        while !self.is_local(address)? {
+            if Instant::now() >= deadline {
+                let why = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                return Err(Error::new(format!("wait until {address} is usable"), why));
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// True if a packet to the address would be taken in by this namespace.
+    fn is_local(&mut self, address: IpAddr) -> Result<bool> {
+        let mut header = [0; 12];
+        header[0] = family(address);
+        header[1] = if address.is_ipv4() { 32 } else { 128 };
+        let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_ACK)
+            .raw(&header)
+            .attr(libc::RTA_DST, &octets(address));
+        let mut local = false;
+        // struct rtmsg has the route's type in its eighth byte.
+        let asked = self
+            .socket
+            .request_with(message, |route| local |= route.payload.get(7) == Some(&libc::RTN_LOCAL));
+        match asked.context(|| format!("look up a route to {address}")) {
+            Ok(()) => Ok(local),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Adds a route to the main table.

@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use super::*;
 use crate::netns::NetNs;
@@ -79,6 +80,14 @@ fn root_addresses_routes_and_neighbours_are_what_iproute2_sees() {
             .iter()
             .any(|i| i.addresses.contains(&(v4, 24)) && i.addresses.contains(&(v6, 64)))
     );
+
+    for address in [v4, v6] {
+        net.wait_until_local(address, Duration::from_secs(5)).unwrap();
+        assert!(ip(&ns, &format!("route get {address}")).starts_with("local "), "{address}");
+    }
+    let elsewhere = "2001:2::3".parse().unwrap();
+    let error = net.wait_until_local(elsewhere, Duration::ZERO).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
 
     let via = Some("198.18.0.1".parse().unwrap());
     net.add_route(Route { destination: None, via, interface: "eth0", onlink: false }).unwrap();
