@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
 use crate::order::{median, quantile};
-use crate::resample::{Bootstrap, Merge};
+use crate::quantiles::quantile_rounds;
 use crate::signed_rank::{self, LEAST_ROUNDS};
 
 /// Outcome of comparing a variant with the baseline over rounds.
@@ -118,43 +118,10 @@ pub fn equivalence_difference(pairs: &[(f64, f64)], relative_margin: f64) -> Opt
     (margin > 0.0).then(|| Equivalence { margin, p: signed_rank::equivalence_p(&effects, margin) })
 }
 
-/// Compare a quantile: `(variant, baseline)` histograms of every round in which both trials are valid.
-///
-/// The estimate is the ratio of the quantiles of the merged histograms; interval, p-value and equivalence
-/// come from resampling the rounds, see [`crate::resample`]. `seed` makes it repeatable. `None` without
-/// rounds, with an empty histogram, or when fewer than six values lie beyond the quantile in either merge.
-pub fn compare_quantiles(
-    pairs: &[(&Histogram, &Histogram)],
-    q: f64,
-    relative_margin: f64,
-    seed: u64,
-) -> Option<(Comparison, Equivalence)> {
-    let variants: Vec<&Histogram> = pairs.iter().map(|p| p.0).collect();
-    let baselines: Vec<&Histogram> = pairs.iter().map(|p| p.1).collect();
-    let variant = Merge::new(&variants).filter(|m| m.reportable(q))?;
-    let baseline = Merge::new(&baselines).filter(|m| m.reportable(q))?;
-    let statistic =
-        |weights: &[u32]| (variant.quantile(q, weights) as f64 / baseline.quantile(q, weights) as f64).ln();
-    let margin = relative_margin.ln_1p();
-    let n = pairs.len();
-    let mut comparison = Comparison {
-        estimate: statistic(&vec![1; n]).exp(),
-        interval: None,
-        n,
-        p: 1.0,
-        p_holm: 1.0,
-        ratio: true,
-    };
-    if n < LEAST_ROUNDS {
-        return Some((comparison, Equivalence { margin, p: 1.0 }));
-    }
-    let bootstrap = Bootstrap::new(n, seed, statistic)?;
-    let (low, high) = bootstrap.interval(0.025);
-    comparison.interval = Some((low.exp(), high.exp()));
-    comparison.p = (2.0 * bootstrap.p_at_least(0.0).min(bootstrap.p_at_most(0.0))).min(1.0);
-    comparison.p_holm = comparison.p;
-    let p = bootstrap.p_at_most(-margin).max(bootstrap.p_at_least(margin));
-    Some((comparison, Equivalence { margin, p }))
+/// Compare a quantile by ratio: [`compare_ratio`] of [`quantile_rounds`], with `n` counting rounds (not
+/// batches). `None` where the latter gives none.
+pub fn compare_quantiles(pairs: &[(&Histogram, &Histogram)], q: f64) -> Option<Comparison> {
+    Some(Comparison { n: pairs.len(), ..compare_ratio(&quantile_rounds(pairs, q)?)? })
 }
 
 /// A/A noise floor on the ratio scale: the 95th percentile of |ln(A'/A)| over rounds `(A', A)`, where A' is
@@ -200,4 +167,83 @@ pub fn holm_adjusted(p: &[f64]) -> Vec<f64> {
         adjusted[index] = running;
     }
     adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_is_the_back_transform_of_the_log_scale() {
+        // Ratios 2^-1, 2^0 .. 2^4: the middle of the Walsh averages of -1..4 is 1.5, the interval is min to
+        // max.
+        let pairs: Vec<_> = (0..6).map(|k| (100.0 * 2.0_f64.powi(k - 1), 100.0)).collect();
+        let c = compare_ratio(&pairs).unwrap();
+        assert!((c.estimate - 2.0_f64.powf(1.5)).abs() < 1e-12);
+        let (low, high) = c.interval.unwrap();
+        assert!((low - 0.5).abs() < 1e-12 && (high - 16.0).abs() < 1e-12);
+        assert!((c.half_width().unwrap() - 2.5 * 2.0_f64.ln()).abs() < 1e-12);
+        assert_eq!((c.n, c.ratio, c.p_holm), (6, true, c.p));
+    }
+
+    #[test]
+    fn fewer_than_six_rounds_give_an_estimate_only() {
+        let c = compare_difference(&[(3.0, 1.0), (4.0, 1.0), (5.0, 1.0)]).unwrap();
+        assert_eq!((c.estimate, c.interval, c.p, c.n, c.ratio), (3.0, None, 1.0, 3, false));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_not() {
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(compare_ratio(&[(1.0, 1.0), (bad, 1.0)]), None, "{bad}");
+            assert_eq!(compare_ratio(&[(1.0, 1.0), (1.0, bad)]), None, "{bad}");
+        }
+        assert_eq!(compare_difference(&[(f64::NAN, 1.0)]), None);
+        assert!(compare_difference(&[(0.0, 1.0)]).is_some());
+        assert_eq!(compare_ratio(&[]), None);
+        assert_eq!(compare_difference(&[]), None);
+        assert_eq!(equivalence_ratio(&[], 0.03), None);
+        assert_eq!(equivalence_difference(&[(1.0, 0.0); 6], 0.03), None);
+    }
+
+    #[test]
+    fn equivalence_margin_is_on_the_scale_of_the_effect() {
+        // Ratios of 1.02 throughout: within 3 % and not within 1 %.
+        let pairs = [(102.0, 100.0); 8];
+        let within = equivalence_ratio(&pairs, 0.03).unwrap();
+        assert!((within.margin - 1.03_f64.ln()).abs() < 1e-15);
+        assert_eq!(within.p, 0.5_f64.powi(8));
+        assert_eq!(equivalence_ratio(&pairs, 0.01).unwrap().p, 1.0);
+        let by_difference = equivalence_difference(&pairs, 0.03).unwrap();
+        assert_eq!((by_difference.margin, by_difference.p), (3.0, 0.5_f64.powi(8)));
+    }
+
+    #[test]
+    fn holm_as_statsmodels() {
+        // statsmodels 0.15.0: multipletests(p, method='holm')[1]
+        for (p, want) in [
+            (&[0.01, 0.04, 0.03, 0.005][..], &[0.03, 0.06, 0.06, 0.02][..]),
+            (&[0.4, 0.6, 0.02], &[0.8, 0.8, 0.06]),
+        ] {
+            for (got, want) in holm_adjusted(p).iter().zip(want) {
+                assert!((got - want).abs() < 1e-15);
+            }
+        }
+        let mut comparisons =
+            [compare_ratio(&[(2.0, 1.0); 8]).unwrap(), compare_ratio(&[(1.0, 1.0); 8]).unwrap()];
+        holm(&mut comparisons);
+        assert_eq!(comparisons.map(|c| c.p_holm), [2.0 * 2.0 / 256.0, 1.0]);
+    }
+
+    #[test]
+    fn noise_floor_is_the_95th_percentile() {
+        // 20 pairs with |ln| of 0.01 .. 0.20 and changing sign: the 19th is the smallest with F >= 0.95.
+        let pairs: Vec<_> =
+            (1..=20).map(|k| ((0.01 * f64::from(k) * (-1.0_f64).powi(k)).exp(), 1.0)).collect();
+        assert!((noise_floor(&pairs).unwrap() - 0.19).abs() < 1e-12);
+        assert_eq!(noise_floor(&pairs[..5]), None);
+        let pairs: Vec<_> = (1..=6).map(|k| (0.0, f64::from(k))).collect();
+        assert_eq!(noise_floor_difference(&pairs), Some(6.0));
+        assert_eq!(noise_floor(&pairs), None);
+    }
 }

@@ -7,7 +7,8 @@
 //! | [`histogram`] | how are the delays of one trial distributed |
 //! | [`order`] | median and quantiles of the trials' values, interval of their median |
 //! | [`signed_rank`] | is there an effect within rounds, how large, is it within a margin |
-//! | [`resample`] | the same for quantiles of merged histograms |
+//! | [`quantiles`] | quantiles of delays over several trials |
+//! | [`resample`] | bootstrap over trials |
 //! | [`compare`] | a variant against the baseline, noise floor, Holm's correction |
 //! | [`two_sample`] | the same for two runs made at different times |
 //! | [`mod@verdict`] | what may be said about it in words |
@@ -19,6 +20,7 @@ pub mod compare;
 pub mod histogram;
 pub mod loss;
 pub mod order;
+pub mod quantiles;
 pub mod resample;
 pub mod signed_rank;
 mod special;

@@ -52,12 +52,11 @@ pub enum Verdict {
 /// The first that holds, in this order:
 /// 1. fewer than six rounds: [`Verdict::TooFewRounds`];
 /// 2. significant after Holm *and* an effect above the noise floor: [`Verdict::Higher`] or
-///    [`Verdict::Lower`]. It comes
-///    before equivalence: a difference that is shown is said, and the interval beside it says how small it is;
+///    [`Verdict::Lower`]. It comes before equivalence: a difference that is shown is said, and the interval
+///    beside it says how small it is;
 /// 3. shown to lie within the margin: [`Verdict::Equivalent`], also for a significant effect below the floor;
 /// 4. the whole interval within the floor: [`Verdict::NoDifferenceSeen`]. A small estimate is not enough,
-///    for a wide
-///    interval around it still holds effects far above the floor;
+///    for a wide interval around it still holds effects far above the floor;
 /// 5. otherwise [`Verdict::Inconclusive`].
 ///
 /// The interval stands for one comparison, the verdict for all variants together, so an interval may exclude
@@ -142,4 +141,99 @@ fn rounds_for(n: usize, half_width: f64, goal: f64) -> Option<usize> {
         }
     }
     Some(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARGINS: Margins =
+        Margins { equivalence: 0.03, floor: Some(0.02), alpha: 0.05, target_half_width: 0.02 };
+
+    fn ratio(estimate: f64, interval: (f64, f64), n: usize, p: f64, p_holm: f64) -> Comparison {
+        Comparison { estimate, interval: Some(interval), n, p, p_holm, ratio: true }
+    }
+
+    fn said(comparison: &Comparison, equivalence_p: f64) -> Verdict {
+        let equivalence = Equivalence { margin: 1.03_f64.ln(), p: equivalence_p };
+        verdict(comparison, Some(&equivalence), &MARGINS)
+    }
+
+    #[test]
+    fn a_winner_needs_significance_and_an_effect_above_the_floor() {
+        assert_eq!(said(&ratio(0.88, (0.86, 0.9), 10, 0.002, 0.006), 1.0), Verdict::Lower);
+        assert_eq!(said(&ratio(1.12, (1.1, 1.14), 10, 0.002, 0.006), 1.0), Verdict::Higher);
+        // The same effect, not significant after Holm.
+        assert!(matches!(
+            said(&ratio(1.12, (1.01, 1.24), 10, 0.03, 0.09), 1.0),
+            Verdict::Inconclusive { more_rounds: Some(_) }
+        ));
+        // Significant, below the floor.
+        assert_eq!(
+            said(&ratio(1.01, (1.005, 1.015), 10, 0.002, 0.006), 0.2),
+            Verdict::NoDifferenceSeen { floor: 0.02 }
+        );
+        // Without a floor it counts.
+        let margins = Margins { floor: None, ..MARGINS };
+        assert_eq!(verdict(&ratio(1.01, (1.005, 1.015), 10, 0.002, 0.006), None, &margins), Verdict::Higher);
+    }
+
+    #[test]
+    fn equivalence_is_said_before_no_difference_and_after_a_difference() {
+        let small = ratio(1.005, (0.99, 1.015), 10, 0.4, 1.0);
+        assert_eq!(said(&small, 0.01), Verdict::Equivalent { margin: 0.03 });
+        assert_eq!(said(&small, 0.06), Verdict::NoDifferenceSeen { floor: 0.02 });
+        assert_eq!(said(&ratio(1.025, (1.021, 1.028), 10, 0.002, 0.006), 0.01), Verdict::Higher);
+    }
+
+    #[test]
+    fn a_wide_interval_around_a_small_effect_is_inconclusive() {
+        assert!(matches!(said(&ratio(1.001, (0.8, 1.25), 10, 0.9, 1.0), 1.0), Verdict::Inconclusive { .. }));
+    }
+
+    #[test]
+    fn few_rounds_have_no_verdict() {
+        let c = Comparison { interval: None, ..ratio(0.5, (0.4, 0.6), 5, 1.0, 1.0) };
+        assert_eq!(said(&c, 1.0), Verdict::TooFewRounds);
+    }
+
+    #[test]
+    fn six_rounds_cannot_tell_three_variants_apart_and_say_what_can() {
+        // A 12 % effect in every round of six: p = 2/64, three variants: 6/64. Seven rounds make 6/128.
+        let c = ratio(0.88, (0.87, 0.89), 6, 2.0 / 64.0, 6.0 / 64.0);
+        assert_eq!(said(&c, 1.0), Verdict::Inconclusive { more_rounds: Some(1) });
+    }
+
+    #[test]
+    fn forecast_follows_the_width() {
+        // The smallest m with w(m) <= w(n) * goal / half_width, w(n) = scipy.stats.t.isf(.025, n-1) / n**.5
+        // (SciPy 1.17.1).
+        for (n, half_width, goal, needed) in [(6, 0.04, 0.02, 17), (10, 0.05, 0.03, 24), (8, 0.1, 0.02, 140)]
+        {
+            assert_eq!(rounds_for(n, half_width, goal), Some(needed));
+        }
+        assert_eq!(rounds_for(10, 0.02, 0.02), Some(10));
+        // Out of sight.
+        assert_eq!(rounds_for(10, 0.5, 0.001), None);
+    }
+
+    #[test]
+    fn forecast_takes_the_nearest_verdict() {
+        // An effect of 1.2 %, +-4 %: equivalence needs a half-width of ln(1.03) - ln(1.012) = 1.8 % (at 90
+        // %), the floor of 2 % one of 0.8 %. Equivalence is next; without it more rounds are needed.
+        let c = ratio(1.012, (1.012 * 0.96, 1.012 / 0.96), 10, 0.5, 1.0);
+        let forecast = |verdict| match verdict {
+            Verdict::Inconclusive { more_rounds: Some(more) } => more,
+            other => panic!("{other:?}"),
+        };
+        let (with, without) = (forecast(said(&c, 0.3)), forecast(verdict(&c, None, &MARGINS)));
+        assert!(with < without, "{with} {without}");
+    }
+
+    #[test]
+    fn a_forecast_survives_identical_rounds() {
+        // No spread at all, and six rounds that Holm does not let through.
+        let c = ratio(1.1, (1.1, 1.1), 6, 2.0 / 64.0, 8.0 / 64.0);
+        assert_eq!(said(&c, 1.0), Verdict::Inconclusive { more_rounds: Some(2) });
+    }
 }
