@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use weir_sys::privilege::Privilege;
 use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, sysctl};
 
@@ -51,6 +52,13 @@ pub(crate) fn apply(place: &Place, journal: &mut Journal) -> Result<(), Error> {
     if place.family == Family::Ipv6 {
         return Err(Error::Unsupported(
             "docker-publish: engine = \"docker\" publishes IPv4 only; engine = \"rules\" makes the same rules for IPv6".into(),
+        ));
+    }
+    if !Privilege::current(&kernel())?.initial_user_namespace {
+        return Err(Error::Unsupported(
+            "docker-publish: engine = \"docker\" needs the machine's root, not that of a user namespace; engine = \"rules\" \
+             makes the same rules without"
+                .into(),
         ));
     }
     let saved = save()?;

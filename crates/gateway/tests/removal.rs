@@ -276,8 +276,7 @@ fn root_killed_with_a_container_engine() {
     if test_needs_root() {
         return;
     }
-    if ["dockerd", "docker", "busybox"].iter().any(|p| weir_sys::process::which(p).is_none()) {
-        println!("SKIP: needs dockerd, docker and busybox");
+    if world::lacks_docker() {
         return;
     }
     let world = World::bridged(Family::Ipv4);

@@ -160,8 +160,7 @@ fn root_docker_engine_publishes_and_leaves_nothing() {
     if test_needs_root() {
         return;
     }
-    if ["dockerd", "docker", "busybox"].iter().any(|p| weir_sys::process::which(p).is_none()) {
-        println!("SKIP: needs dockerd, docker and busybox");
+    if world::lacks_docker() {
         return;
     }
     let world = World::bridged(Family::Ipv4);

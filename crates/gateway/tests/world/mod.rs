@@ -194,6 +194,21 @@ impl World {
     }
 }
 
+/// Says why where a real container engine cannot run.
+pub fn lacks_docker() -> bool {
+    let missing =
+        ["dockerd", "docker", "busybox"].into_iter().find(|p| weir_sys::process::which(p).is_none());
+    if let Some(program) = missing {
+        println!("SKIP: needs {program} (apt-get install docker.io busybox-static)");
+        return true;
+    }
+    let privilege = weir_sys::privilege::Privilege::current(&weir_sys::ProcRoot::new("/")).unwrap();
+    if !privilege.initial_user_namespace {
+        println!("SKIP: a container engine needs the machine's root");
+    }
+    !privilege.initial_user_namespace
+}
+
 pub fn variant(json: &str) -> Variant {
     serde_json::from_str(json).unwrap()
 }
