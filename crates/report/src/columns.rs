@@ -55,8 +55,9 @@ impl Terminal {
 /// Space between columns.
 const GAP: usize = 2;
 
-/// Lay rows out in columns. All but the last column are as wide as their widest text, up to their limit (longer text
-/// loses its end to an ellipsis); the last one gets what is left of the terminal and wraps between words.
+/// Lay rows out in columns. All but the last column are as wide as their widest text, up to their limit
+/// (longer text loses its end to an ellipsis); the last one gets what is left of the terminal and wraps
+/// between words.
 pub(crate) fn layout(rows: &[Vec<Text>], limits: &[usize], indent: usize, terminal: Terminal) -> String {
     let mut widths: Vec<usize> = limits.to_vec();
     for (column, width) in widths.iter_mut().enumerate() {
@@ -108,8 +109,8 @@ pub(crate) fn ellipsis(text: &str, width: usize) -> String {
     out
 }
 
-/// Lines of at most `width` columns, broken between words where possible; lines after the first are two shorter,
-/// for their indent.
+/// Lines of at most `width` columns, broken between words where possible; lines after the first are two
+/// shorter, for their indent.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in words(text) {

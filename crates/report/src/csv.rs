@@ -5,9 +5,9 @@ use weir_record::{MetricDef, Run};
 use crate::escape::csv as field;
 use crate::view::trial_value;
 
-/// One row per trial and metric: what a statistics program wants. Values are the stored ones, unscaled; a metric that a
-/// trial did not measure has no row. `void` is 1 where the trial is left out of comparisons; `faults` are
-/// separated by a space.
+/// One row per trial and metric: what a statistics program wants. Values are the stored ones, unscaled; a
+/// metric that a trial did not measure has no row. `void` is 1 where the trial is left out of comparisons;
+/// `faults` are separated by a space.
 pub fn csv_trials(run: &Run) -> String {
     let mut out = String::from("round,position,start_s,variant,workload,metric,unit,value,void,faults\n");
     for trial in &run.trials {
@@ -35,11 +35,12 @@ pub fn csv_trials(run: &Run) -> String {
     out
 }
 
-/// One row per workload, metric and variant: value and comparison with their intervals; empty where there is none.
+/// One row per workload, metric and variant: value and comparison with their intervals; empty where there is
+/// none.
 pub fn csv_summary(run: &Run) -> String {
     let mut out = String::from(
-        "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,effect,effect_low,\
-         effect_high,p_holm,noise_floor,verdict\n",
+        "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,\
+         effect,effect_low,effect_high,p_holm,noise_floor,verdict\n",
     );
     let Some(results) = &run.results else { return out };
     for cell in &results.cells {

@@ -1,7 +1,7 @@
 //! Text that came from outside (names, messages, TOML), made harmless for each kind of output.
 
-/// Printable text on one line: control characters, escape sequences, line separators and the characters that turn
-/// the direction of writing (Unicode UAX #9) are taken out, so that a name cannot paint over a terminal.
+/// Printable text on one line: control characters, escape sequences, line separators and the characters that
+/// turn the direction of writing (Unicode UAX #9) are taken out, so that a name cannot paint over a terminal.
 pub(crate) fn line(text: &str) -> String {
     let text = strip_sequences(text);
     let spaced: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
@@ -21,8 +21,8 @@ fn is_shown(c: char) -> bool {
     !(c.is_control() || turns || breaks || none)
 }
 
-/// Without ECMA-48 control sequences (`ESC [ ... letter`) and operating-system commands (`ESC ] ... BEL`); what is
-/// left of an unknown sequence is plain text once the ESC itself is gone.
+/// Without ECMA-48 control sequences (`ESC [ ... letter`) and operating-system commands (`ESC ] ... BEL`);
+/// what is left of an unknown sequence is plain text once the ESC itself is gone.
 fn strip_sequences(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -42,7 +42,8 @@ fn strip_sequences(text: &str) -> String {
                 chars.next_if(|n| matches!(n, '\u{40}'..='\u{7e}'));
             }
             Some(_) => {
-                // Without its end within the text, the command swallows all of the rest, as a terminal would do.
+                // Without its end within the text, the command swallows all of the rest, as a terminal would
+                // do.
                 while let Some(n) = chars.next() {
                     if n == '\u{7}' || n == '\u{9c}' {
                         break;
@@ -75,9 +76,9 @@ pub(crate) fn xml(text: &str) -> String {
     out
 }
 
-/// Inline text of Markdown, also within a table cell: the ASCII characters that begin markup there are escaped
-/// (CommonMark section 2.4), and `<`, `&` become references so that no raw HTML comes through. Brackets stay, so that
-/// intervals can be read in the source too, unless they would make a link.
+/// Inline text of Markdown, also within a table cell: the ASCII characters that begin markup there are
+/// escaped (CommonMark section 2.4), and `<`, `&` become references so that no raw HTML comes through.
+/// Brackets stay, so that intervals can be read in the source too, unless they would make a link.
 pub(crate) fn markdown(text: &str) -> String {
     let text = line(text);
     let mut out = String::with_capacity(text.len());
@@ -99,8 +100,8 @@ pub(crate) fn markdown(text: &str) -> String {
     out
 }
 
-/// One field of CSV (RFC 4180): quoted where it must be. A field that a spreadsheet would run as a formula gets an
-/// apostrophe in front.
+/// One field of CSV (RFC 4180): quoted where it must be. A field that a spreadsheet would run as a formula
+/// gets an apostrophe in front.
 pub(crate) fn csv(text: &str) -> String {
     let text = line(text);
     let text = if text.starts_with(['=', '+', '-', '@']) && text.parse::<f64>().is_err() {

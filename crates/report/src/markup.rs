@@ -1,7 +1,7 @@
 //! A writer of HTML and SVG that cannot produce an unescaped or unclosed thing.
 //!
-//! The output is well-formed XML as well (every element closed, every attribute quoted), so that any XML parser can
-//! check it.
+//! The output is well-formed XML as well (every element closed, every attribute quoted), so that any XML
+//! parser can check it.
 
 use crate::escape::xml;
 

@@ -11,8 +11,9 @@ use crate::words;
 
 pub use crate::columns::Terminal;
 
-/// The run as text for people: one line per metric and variant with value, interval and verdict; under it how many
-/// trials, which of them void and why, the noise floor, and how to read it. No line is wider than the terminal.
+/// The run as text for people: one line per metric and variant with value, interval and verdict; under it how
+/// many trials, which of them void and why, the noise floor, and how to read it. No line is wider than the
+/// terminal.
 pub fn terminal(run: &Run, to: Terminal) -> String {
     let mut out = String::new();
     let bold = |text: String| Text { text, bold: true, ..Text::default() };
@@ -78,7 +79,8 @@ fn layout_like(lines: &[Vec<Text>], all: &[Vec<Text>], limits: &[usize], to: Ter
     layout(&padded, limits, 1, to)
 }
 
-/// One line per variant; the metric's name stands in front of the first one, or, where columns are scarce, above.
+/// One line per variant; the metric's name stands in front of the first one, or, where columns are scarce,
+/// above.
 fn row_lines(row: &Row<'_>, wide: bool) -> Vec<Vec<Text>> {
     let floor = row.floor.as_ref().map_or("unknown".to_owned(), |f| format!("±{f}"));
     let label = |text: String| Text { text, bold: true, ..Text::default() };

@@ -5,8 +5,8 @@ use weir_record::Unit;
 /// Figures without an interval get this many significant digits.
 const DIGITS_WITHOUT_INTERVAL: i32 = 3;
 
-/// However narrow the interval, no more significant digits than this: the clocks and counters behind the figures
-/// are no better than 0.1 %, so more would pretend.
+/// However narrow the interval, no more significant digits than this: the clocks and counters behind the
+/// figures are no better than 0.1 %, so more would pretend.
 const MOST_DIGITS: i32 = 4;
 
 /// A unit as it is written, and the factor by which a stored value is divided.
@@ -57,8 +57,8 @@ pub(crate) fn display_for_all(unit: Unit, values: impl IntoIterator<Item = f64>)
     display_for(unit, values.get(values.len() / 2).copied().unwrap_or(0.0))
 }
 
-/// Decimals after the point that a half-width justifies: its first significant digit, and a second one where it begins
-/// with 1, so that rounding never moves a bound by more than about a quarter of the half-width.
+/// Decimals after the point that a half-width justifies: its first significant digit, and a second one where
+/// it begins with 1, so that rounding never moves a bound by more than about a quarter of the half-width.
 fn decimals_for_half_width(half_width: f64) -> i32 {
     let exponent = half_width.log10().floor() as i32;
     let lead = half_width / 10f64.powi(exponent);
@@ -134,7 +134,7 @@ pub fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
         0..60 => format!("{whole} s"),
-        60..3600 if whole % 60 == 0 => format!("{} min", whole / 60),
+        60..3600 if whole.is_multiple_of(60) => format!("{} min", whole / 60),
         60..3600 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }

@@ -185,8 +185,8 @@ fn judged<'a>(rows: &'a [Row<'a>], results: &Results, variant: &str) -> Vec<Judg
     out
 }
 
-/// The main result of each variant in words: how many headline metrics are worse, better, equal, open, and the
-/// largest difference. The first element is the sentence for the whole run.
+/// The main result of each variant in words: how many headline metrics are worse, better, equal, open, and
+/// the largest difference. The first element is the sentence for the whole run.
 pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
     let Some(baseline) = run.baseline() else {
         return vec!["This run has no baseline, so nothing is compared.".to_owned()];

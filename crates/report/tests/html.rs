@@ -13,8 +13,8 @@ struct Page {
     text: String,
 }
 
-/// A parser of the XML subset that the page may use: elements, quoted attributes, five references. Anything else,
-/// including an element that is not closed in order, is an error.
+/// A parser of the XML subset that the page may use: elements, quoted attributes, five references. Anything
+/// else, including an element that is not closed in order, is an error.
 fn parse(source: &str) -> Result<Page, String> {
     let mut page = Page::default();
     let mut open: Vec<String> = Vec::new();
@@ -122,8 +122,10 @@ fn page_needs_no_network_and_no_script() {
     for run in [fixture::run(1), fixture::hostile()] {
         let source = html(&run);
         let page = parse(&source).unwrap();
-        let allowed: BTreeSet<&str> = "html head meta title style body main header h1 h2 h3 p dl dt dd ul li nav a section div \
-            table thead tbody tr th td b span small figure figcaption svg desc line rect path text g details summary pre \
+        let allowed: BTreeSet<&str> = "html head meta title style body main header h1 h2 h3 p dl dt dd ul \
+        li nav a section div \
+            table thead tbody tr th td b span small figure figcaption svg desc line rect path text g \
+            details summary pre \
             code br"
             .split_whitespace()
             .collect();

@@ -141,3 +141,29 @@ fn a_run_without_results_says_so() {
     assert!(markdown(&run).contains("No results"));
     assert_eq!(csv_summary(&run).lines().count(), 1);
 }
+
+/// The first sentence says no more than the verdicts do.
+#[test]
+fn sentences_follow_the_verdicts() {
+    use weir_stats::Verdict;
+    let with = |verdict: Verdict| {
+        let mut run = fixture::run(1);
+        for cell in &mut run.results.as_mut().unwrap().cells {
+            cell.verdict = cell.verdict.map(|_| verdict);
+        }
+        markdown(&run)
+    };
+    let equal = with(Verdict::Equivalent { margin: 0.03 });
+    assert!(equal.contains("direct shows no difference") && equal.contains("equivalent in 9"), "{equal}");
+    let few = with(Verdict::TooFewRounds);
+    assert!(few.contains("direct is not yet told apart") && few.contains("open in 9"), "{few}");
+    for text in [equal, few] {
+        assert!(!text.contains("faster") && !text.contains("slower"), "{text}");
+    }
+    let mut run = fixture::run(1);
+    run.variants.iter_mut().for_each(|v| v.baseline = false);
+    assert!(markdown(&run).contains("no baseline"));
+    run.variants.truncate(1);
+    run.variants[0].baseline = true;
+    assert!(markdown(&run).contains("Only routed was measured"));
+}

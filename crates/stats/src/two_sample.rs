@@ -1,10 +1,12 @@
 //! Two independent samples: by how much one is shifted against the other.
 //!
-//! For runs that were made at different times, where no trial of one belongs to a trial of the other. Within one
-//! run the paired comparison ([`crate::compare`]) is the right one: it removes what a round's trials have in common.
+//! For runs that were made at different times, where no trial of one belongs to a trial of the other. Within
+//! one run the paired comparison ([`crate::compare`]) is the right one: it removes what a round's trials have
+//! in common.
 //!
-//! The estimate is Hodges and Lehmann's (1963): the median of all pairwise differences. The interval inverts the
-//! Mann-Whitney test (Hollander, Wolfe, Chicken, "Nonparametric Statistical Methods", 3rd ed., section 4.3).
+//! The estimate is Hodges and Lehmann's (1963): the median of all pairwise differences. The interval inverts
+//! the Mann-Whitney test (Hollander, Wolfe, Chicken, "Nonparametric Statistical Methods", 3rd ed., section
+//! 4.3).
 
 use crate::compare::Comparison;
 use crate::special::normal_cdf;
@@ -19,8 +21,8 @@ const Z_975: f64 = 1.959_963_984_540_054;
 /// Level of the interval: 1 - 0.05.
 const ALPHA: f64 = 0.05;
 
-/// By how much `b` is shifted against `a`, in their own unit: b - a. Both need at least one value; values that are
-/// not finite are left out.
+/// By how much `b` is shifted against `a`, in their own unit: b - a. Both need at least one value; values
+/// that are not finite are left out.
 ///
 /// The interval is absent where 95 % cannot be reached: with fewer than 4 + 4 or 3 + 5 values.
 /// `p` and `p_holm` are the two-sided p-value; correction over a family is the caller's.
@@ -45,8 +47,8 @@ pub fn shift(a: &[f64], b: &[f64]) -> Option<Comparison> {
     })
 }
 
-/// By which factor `b` is larger than `a`: [`shift`] of the logarithms. `None` if a value is zero or below, since
-/// then there is no ratio.
+/// By which factor `b` is larger than `a`: [`shift`] of the logarithms. `None` if a value is zero or below,
+/// since then there is no ratio.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<Comparison> {
     if a.iter().chain(b).any(|v| *v <= 0.0) {
         return None;
@@ -60,8 +62,8 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Comparison> {
     })
 }
 
-/// Which ordered difference, counted from 1 at both ends, bounds the 95 % interval; `None` where even the extreme
-/// ones do not reach 95 %.
+/// Which ordered difference, counted from 1 at both ends, bounds the 95 % interval; `None` where even the
+/// extreme ones do not reach 95 %.
 fn interval_rank(m: usize, n: usize) -> Option<usize> {
     if m < EXACT_BELOW && n < EXACT_BELOW {
         let counts = distribution(m, n);
@@ -81,8 +83,9 @@ fn interval_rank(m: usize, n: usize) -> Option<usize> {
     }
 }
 
-/// In how many of the equally likely orders of m + n values U takes each value 0..=mn: the coefficients of the
-/// Gaussian binomial (m+n choose m) in q, by multiplying and dividing its factors (1 - q^(n+i)) / (1 - q^i).
+/// In how many of the equally likely orders of m + n values U takes each value 0..=mn: the coefficients of
+/// the Gaussian binomial (m+n choose m) in q, by multiplying and dividing its factors (1 - q^(n+i)) / (1 -
+/// q^i).
 fn distribution(m: usize, n: usize) -> Vec<f64> {
     let size = m * n + 1;
     let mut counts = vec![0.0; size];
@@ -170,7 +173,8 @@ mod tests {
         assert_eq!(c.n, 5);
     }
 
-    /// p from scipy 1.17.1, mannwhitneyu(a, b, method="exact"); the estimate from numpy's median of all differences.
+    /// p from scipy 1.17.1, mannwhitneyu(a, b, method="exact"); the estimate from numpy's median of all
+    /// differences.
     #[test]
     fn exact_without_ties() {
         let a = [10.1, 10.4, 9.8, 10.0, 10.9, 10.3, 9.9];
@@ -226,7 +230,8 @@ mod tests {
     }
 
     /// Of 2,000 pairs of samples from distributions shifted by 1, 93 to 97 % of the intervals must hold the 1
-    /// (8 against 8: the exact level is 95.0 to 96.0 %; three standard errors of the simulation are 1.5 points).
+    /// (8 against 8: the exact level is 95.0 to 96.0 %; three standard errors of the simulation are 1.5
+    /// points).
     #[test]
     fn coverage() {
         use rand::{RngExt, SeedableRng};

@@ -1,5 +1,5 @@
-//! Forest plot: every variant's effect against the baseline with its interval, over the noise floor and the margin of
-//! equivalence.
+//! Forest plot: every variant's effect against the baseline with its interval, over the noise floor and the
+//! margin of equivalence.
 
 use weir_record::results::Results;
 use weir_record::{MetricDef, Run, Scale, Unit, WorkloadInfo};
@@ -14,7 +14,7 @@ use crate::units::number;
 use crate::view::{compared, floor_value};
 use crate::words::{effect, floor_size, signed, verdict};
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 924.0;
 const LEFT: f64 = 180.0;
 const RIGHT: f64 = 190.0;
 const ROW: f64 = 21.0;
@@ -37,8 +37,8 @@ struct Group<'a> {
     lines: Vec<Line>,
 }
 
-/// The forest plots of one workload: one for all metrics that are compared by ratio, one for each that is compared by
-/// difference, since those have units. Nothing is drawn where nothing was compared.
+/// The forest plots of one workload: one for all metrics that are compared by ratio, one for each that is
+/// compared by difference, since those have units. Nothing is drawn where nothing was compared.
 pub(crate) fn draw(out: &mut Markup, run: &Run, results: &Results, workload: &WorkloadInfo, id: &str) {
     let groups: Vec<Group<'_>> = workload
         .metrics

@@ -12,11 +12,14 @@ use crate::markup::Markup;
 use crate::units::quantity;
 use crate::view::{compared, trials};
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 924.0;
 const HEIGHT: f64 = 340.0;
 
 /// Points of one curve.
 const POINTS: usize = 120;
+
+/// Labelled percentiles, as shares.
+const PERCENTILES: [f64; 8] = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
 
 /// Names of the histograms that the workload's metrics read, in their order.
 pub(crate) fn histograms(workload: &WorkloadInfo) -> Vec<&str> {
@@ -36,6 +39,8 @@ struct Curve {
     style: usize,
     name: String,
     points: Vec<(f64, f64)>,
+    /// The same exactly at the labelled percentiles.
+    marks: Vec<(f64, f64)>,
 }
 
 /// Draw the percentile curves of one histogram of one workload; false if no variant has values.
@@ -53,7 +58,7 @@ pub(crate) fn draw(out: &mut Markup, run: &Run, workload: &WorkloadInfo, histogr
         .iter()
         .enumerate()
         .filter_map(|(style, v)| Some((style, v, merged.get(v.name.as_str())?)))
-        .map(|(style, v, h)| Curve { style, name: escape::line(&v.name), points: curve(h) })
+        .map(|(style, v, h)| Curve { style, name: escape::line(&v.name), points: curve(h), marks: marks(h) })
         .filter(|c| c.points.len() > 1)
         .collect();
     let Some(y) = Axis::log(curves.iter().flat_map(|c| c.points.iter().map(|p| p.1))) else { return false };
@@ -65,8 +70,7 @@ pub(crate) fn draw(out: &mut Markup, run: &Run, workload: &WorkloadInfo, histogr
     let names: Vec<(usize, String)> = curves.iter().map(|c| (c.style, c.name.clone())).collect();
     let top = legend(out, &names, 70.0, 12.0, WIDTH - 80.0);
     let area = Area { left: 70.0, top, width: WIDTH - 90.0, height: HEIGHT - top - 38.0 };
-    let percentiles = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
-    let ticks: Vec<(f64, String)> = percentiles
+    let ticks: Vec<(f64, String)> = PERCENTILES
         .into_iter()
         .map(|q| (1.0 / (1.0 - q), if q == 0.0 { "min".to_owned() } else { format!("p{}", short(q)) }))
         .filter(|(v, _)| x.holds(*v))
@@ -80,11 +84,9 @@ pub(crate) fn draw(out: &mut Markup, run: &Run, workload: &WorkloadInfo, histogr
         let class = format!("curve v{}", c.style % STYLES);
         let place = |p: &(f64, f64)| (area.x(&x, 1.0 / p.0), area.y(&y, p.1));
         path(out, &class, &line_path(c.points.iter().map(place)));
-        for (share, _) in &ticks {
-            if let Some(p) = c.points.iter().find(|p| 1.0 / p.0 >= share * 0.999) {
-                let (px, py) = place(p);
-                path(out, &format!("mark v{}", c.style % STYLES), &marker(c.style, px, py, 3.5));
-            }
+        for p in c.marks.iter().filter(|p| x.holds(1.0 / p.0)) {
+            let (px, py) = place(p);
+            path(out, &format!("mark v{}", c.style % STYLES), &marker(c.style, px, py, 3.5));
         }
     }
     label(
@@ -115,10 +117,13 @@ fn curve(h: &Histogram) -> Vec<(f64, f64)> {
         .collect()
 }
 
+fn marks(h: &Histogram) -> Vec<(f64, f64)> {
+    PERCENTILES.into_iter().filter_map(|q| Some((1.0 - q, h.reportable_quantile(q)? as f64))).collect()
+}
+
 fn describe(curves: &[Curve]) -> String {
-    let at = |c: &Curve, q: f64| {
-        c.points.iter().find(|p| p.0 <= (1.0 - q) * 1.03).map(|p| quantity(Unit::Ns, p.1, None))
-    };
+    let at =
+        |c: &Curve, q: f64| c.marks.iter().find(|p| p.0 == 1.0 - q).map(|p| quantity(Unit::Ns, p.1, None));
     let one = |c: &Curve| {
         let parts: Vec<String> = [(0.5, "p50"), (0.99, "p99")]
             .into_iter()

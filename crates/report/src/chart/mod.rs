@@ -1,5 +1,5 @@
-//! Figures as SVG. Colours come from the page's style sheet by class, so that they follow light and dark; variants are
-//! told apart by marker and dash as well as by colour.
+//! Figures as SVG. Colours come from the page's style sheet by class, so that they follow light and dark;
+//! variants are told apart by marker and dash as well as by colour.
 
 pub(crate) mod axis;
 pub(crate) mod forest;

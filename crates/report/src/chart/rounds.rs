@@ -11,7 +11,7 @@ use crate::markup::{Markup, px};
 use crate::view::{estimate_text, trial_value, trials};
 use crate::words::plural;
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 924.0;
 const LEFT: f64 = 180.0;
 const LANE: f64 = 34.0;
 

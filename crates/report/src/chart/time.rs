@@ -1,4 +1,5 @@
-//! Values over time within a trial: per variant the median over all valid trials, with the middle half as a band.
+//! Values over time within a trial: per variant the median over all valid trials, with the middle half as a
+//! band.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use crate::markup::{Markup, px};
 use crate::units::quantity;
 use crate::view::{compared, label_of_name, trials, unit_of_name};
 
-const WIDTH: f64 = 424.0;
+const WIDTH: f64 = 452.0;
 const HEIGHT: f64 = 190.0;
 
 /// At most this many points per curve; longer trials are averaged into wider bins.
@@ -60,8 +61,8 @@ impl Subject {
     }
 }
 
-/// What a workload's trials have over time: first the load's own series, then CPU, memory, network and conntrack of the
-/// gateway. Series of the other hosts stay in the record.
+/// What a workload's trials have over time: first the load's own series, then CPU, memory, network and
+/// conntrack of the gateway. Series of the other hosts stay in the record.
 pub(crate) fn subjects(run: &Run, workload: &WorkloadInfo) -> Vec<Subject> {
     let mut load: Vec<Subject> = Vec::new();
     let mut gateway: Vec<Subject> = Vec::new();
@@ -166,7 +167,8 @@ fn curves(run: &Run, workload: &WorkloadInfo, subject: &Subject) -> Vec<Curve> {
     all
 }
 
-/// One value per bin and trial: the mean of the points in it, so that a trial with more points has no more weight.
+/// One value per bin and trial: the mean of the points in it, so that a trial with more points has no more
+/// weight.
 fn binned(points: &[(f64, f64)], width: f64) -> BTreeMap<u64, f64> {
     let mut bins: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for (t, value) in points.iter().filter(|(t, v)| *t >= 0.0 && t.is_finite() && v.is_finite()) {
@@ -202,7 +204,8 @@ fn describe(curves: &[Curve], subject: &Subject) -> String {
 mod tests {
     use super::*;
 
-    /// Type 7 of Hyndman and Fan, as numpy.percentile and R's default give it for 1, 2, 3, 4: 1.75, 2.5, 3.25.
+    /// Type 7 of Hyndman and Fan, as numpy.percentile and R's default give it for 1, 2, 3, 4: 1.75, 2.5,
+    /// 3.25.
     #[test]
     fn quartiles_of_four() {
         assert_eq!(quartiles(vec![4.0, 1.0, 3.0, 2.0]), [1.75, 2.5, 3.25]);

@@ -1,9 +1,9 @@
 //! Two runs of one scenario: what changed.
 //!
 //! The runs were made at different times, so their trials are independent samples, not pairs
-//! ([`weir_stats::two_sample`]). Two questions are answered: did a cell's own value change, and did a variant's cost
-//! against the baseline of its own run change. The second one does not suffer from what the whole machine did
-//! differently, because each run is its own reference.
+//! ([`weir_stats::two_sample`]). Two questions are answered: did a cell's own value change, and did a
+//! variant's cost against the baseline of its own run change. The second one does not suffer from what the
+//! whole machine did differently, because each run is its own reference.
 
 mod render;
 mod warning;
@@ -63,23 +63,23 @@ pub struct Change {
     pub metric: MetricDef,
     /// Variant.
     pub variant: String,
-    /// Median of the trials' values in the first run, in the metric's unit; for a cost, median over rounds of the
-    /// ratio (or difference) to the baseline.
+    /// Median of the trials' values in the first run, in the metric's unit; for a cost, median over rounds of
+    /// the ratio (or difference) to the baseline.
     pub before: f64,
     /// The same in the second run.
     pub after: f64,
     /// Valid trials (for a cost, rounds) in the first and second run.
     pub n: (usize, usize),
-    /// After against before. A ratio where all values are positive and the metric is compared by ratio, else a
-    /// difference.
+    /// After against before. A ratio where all values are positive and the metric is compared by ratio, else
+    /// a difference.
     pub comparison: Comparison,
-    /// What may be said. The noise floor is the larger one of both runs; Holm's correction is over the variants of one
-    /// metric.
+    /// What may be said. The noise floor is the larger one of both runs; Holm's correction is over the
+    /// variants of one metric.
     pub verdict: Verdict,
 }
 
-/// Compare two runs of one scenario. Only workloads, metrics and variants that both have are compared; what only one
-/// has is a warning. A/A twins are left out: they are the noise floors.
+/// Compare two runs of one scenario. Only workloads, metrics and variants that both have are compared; what
+/// only one has is a warning. A/A twins are left out: they are the noise floors.
 pub fn compare_runs(before: &Run, after: &Run) -> RunComparison {
     let mut out = RunComparison {
         schema: COMPARISON_SCHEMA,
@@ -181,7 +181,8 @@ impl Pair<'_> {
             alpha: ALPHA,
             target_half_width: self.after.plan.target_half_width,
         };
-        // The 95 % interval within the margin is two one-sided tests at 2.5 %: stricter than the 5 % within a run.
+        // The 95 % interval within the margin is two one-sided tests at 2.5 %: stricter than the 5 % within a
+        // run.
         let margin = margins.equivalence.ln_1p();
         let equivalence = c.ratio.then(|| {
             let inside = c.effect_interval().is_some_and(|(low, high)| -margin < low && high < margin);

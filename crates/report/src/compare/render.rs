@@ -10,9 +10,9 @@ use crate::units::quantity;
 use crate::words::{Words, effect, verdict};
 
 /// Said under every comparison, because it bounds what follows from it.
-const READING: &str = "Values are medians; the effect is after against before with its 95 % interval, from trials as two independent \
-                       samples. Each noise floor was measured within a run: a machine that changed between the runs shows as changed \
-                       values, and not as changed costs.";
+const READING: &str = "Values are medians; the effect is after against before with its 95 % interval, from \
+    trials as two independent samples. Each noise floor was measured within a run: a machine that changed \
+    between the runs shows as changed values, and not as changed costs.";
 
 fn words(change: &Change) -> Words {
     verdict(&change.metric, Some(&change.comparison), change.verdict)
@@ -120,7 +120,8 @@ pub fn comparison_markdown(comparison: &RunComparison) -> String {
             continue;
         }
         out.push_str(&format!("\n### {heading}\n\n"));
-        out.push_str("| workload | metric | variant | before | after | effect | verdict | n |\n|---|---|---|---:|---:|---:|---|---:|\n");
+        out.push_str("| workload | metric | variant | before | after | effect | verdict | n |\n");
+        out.push_str("|---|---|---|---:|---:|---:|---|---:|\n");
         for change in changes {
             let said = words(change);
             out.push_str(&format!(

@@ -1,5 +1,5 @@
-//! What is needed to judge the results and to make them again: plan, variants with their proof, workloads, hosts,
-//! scenario, and how to read it all.
+//! What is needed to judge the results and to make them again: plan, variants with their proof, workloads,
+//! hosts, scenario, and how to read it all.
 
 use std::collections::BTreeMap;
 
@@ -173,28 +173,61 @@ fn facts(out: &mut Markup, term: &str, facts: &BTreeMap<String, String>, between
 }
 
 /// The rules behind the words.
-pub(super) fn how_to_read(out: &mut Markup, run: &Run) {
-    let margin = percent(run.plan.equivalence_margin);
-    let rules: [(&str, String); 9] = [
-        ("n", "Trials that count. A trial is one workload on one variant, once, from a fresh state; nothing shorter is \
-               compared, because the seconds of one trial depend on each other.".to_owned()),
-        ("Value", "Median of the trials; for a percentile, that of all trials' values merged. In brackets its 95 % \
-                   interval, from six trials on.".to_owned()),
-        ("Effect", "Variant against baseline within each round, so that what a round's trials have in common cancels: \
-                    Hodges–Lehmann estimate with the interval of the Wilcoxon signed-rank test, or for percentiles a \
-                    bootstrap over trials. Corrected over the variants of a metric by Holm's method.".to_owned()),
-        ("Noise floor", "How far the baseline is from its own A/A twin: 95th percentile over rounds. A difference \
-                         below it may be the testbed's.".to_owned()),
-        ("▲ better, ▼ worse", "Significant, and beyond the noise floor. “faster” and “slower” speak of rates and \
-                               times, “more” and “less” of everything else.".to_owned()),
-        ("= equivalent", format!("Two one-sided tests put the effect within ±{margin}.")),
-        ("≈ no difference seen", "Whatever there is lies below the noise floor. That is not a proof of being equal.".to_owned()),
-        ("? inconclusive", "Neither a difference nor equivalence is shown; the number of rounds is a forecast from the \
-                            spread so far.".to_owned()),
-        ("Added time", "Next to a percentage, the same effect in time units, because those add up along a path.".to_owned()),
-    ];
+const RULES: [(&str, &str); 9] = [
+    (
+        "n",
+        "Trials that count. A trial is one workload on one variant, once, from a fresh state; nothing \
+         shorter is \
+         compared, because the seconds of one trial depend on each other.",
+    ),
+    (
+        "Value",
+        "Median of the trials; for a percentile, that of all trials' values merged. In brackets its 95 % \
+         interval, \
+         from six trials on.",
+    ),
+    (
+        "Effect",
+        "Variant against baseline within each round, so that what a round's trials have in common cancels: \
+         Hodges–Lehmann estimate with the interval of the Wilcoxon signed-rank test, or for percentiles a \
+         bootstrap over trials.",
+    ),
+    (
+        "Noise floor",
+        "How far the baseline is from its own A/A twin: 95th percentile over rounds. A difference below it \
+         may be \
+         the testbed's.",
+    ),
+    (
+        "▲ better, ▼ worse",
+        "Significant at 5 % after Holm's correction over the variants of a metric, and an estimate beyond \
+         the noise \
+         floor. “faster” and “slower” speak of rates and times, “more” and “less” of everything else. ◆ \
+         marks a \
+         difference of a metric that has no good direction.",
+    ),
+    ("= equivalent", "Two one-sided tests put the effect within the margin of equivalence."),
+    (
+        "≈ no difference seen",
+        "The whole interval lies within the noise floor. That is not a proof of being equal.",
+    ),
+    (
+        "? inconclusive",
+        "Neither a difference nor equivalence is shown; the number of rounds is a forecast from the spread \
+         so far. An \
+         interval may exclude “no effect” all the same, because the verdict is for all variants together.",
+    ),
+    (
+        "Added time",
+        "Next to a percentage, the same effect in time units (the ratio applied to the baseline's value), \
+         because \
+         those add up along a path.",
+    ),
+];
+
+pub(super) fn how_to_read(out: &mut Markup) {
     out.open("dl", &[]);
-    for (term, text) in &rules {
+    for (term, text) in RULES {
         pair(out, term, text);
     }
     out.close();

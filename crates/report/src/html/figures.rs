@@ -22,9 +22,12 @@ pub(super) fn effects(out: &mut Markup, run: &Run, results: &Results) {
         "p",
         &[("class", "note")],
         &format!(
-            "Each mark is the estimated effect against {baseline}, each line its 95 % interval. The shaded band is the \
-             noise floor ({baseline} against its own twin); dotted lines are the margin of equivalence (±{}). A mark \
-             to the left is less than the baseline, which is good or bad by the metric; colour and the words in the \
+            "Each mark is the estimated effect against {baseline}, each line its 95 % interval. The shaded \
+             band is the \
+             noise floor ({baseline} against its own twin); dotted lines are the margin of equivalence \
+             (±{}). A mark \
+             to the left is less than the baseline, which is good or bad by the metric; colour and the \
+             words in the \
              table tell which.",
             percent(run.plan.equivalence_margin)
         ),
@@ -54,7 +57,8 @@ pub(super) fn latency(out: &mut Markup, run: &Run) {
                 "figcaption",
                 &[],
                 &format!(
-                    "{}: all valid trials merged. A curve ends where fewer than six values lie beyond. Further down is \
+                    "{}: all valid trials merged. A curve ends where fewer than six values lie beyond. \
+                     Further down is \
                      faster; both axes are logarithmic.",
                     line(histogram)
                 ),
@@ -72,7 +76,8 @@ pub(super) fn time(out: &mut Markup, run: &Run) {
     out.leaf(
         "p",
         &[("class", "note")],
-        "Median over the valid trials at each second of the measuring window; the band is the middle half of them. In \
+        "Median over the valid trials at each second of the measuring window; the band is the middle half \
+         of them. In \
          the lab all hosts share one machine, so the gateway's CPU is the machine's.",
     );
     let mut any = false;
@@ -151,8 +156,10 @@ pub(super) fn every_trial(out: &mut Markup, run: &Run, results: &Results) {
     out.leaf(
         "p",
         &[("class", "note")],
-        "One dot per trial, the first round at the top of its lane and the last at the bottom, so that drift shows; × is \
-         a void trial. The upright line is the estimate, the shade its 95 % interval. How far the baseline and its A/A \
+        "One dot per trial, the first round at the top of its lane and the last at the bottom, so that \
+         drift shows; × is \
+         a void trial. The upright line is the estimate, the shade its 95 % interval. How far the baseline \
+         and its A/A \
          twin differ is what the testbed does by itself.",
     );
     for (i, workload) in run.workloads.iter().enumerate() {

@@ -24,7 +24,8 @@ const SECTIONS: [(&str, &str); 8] = [
     ("read", "How to read this"),
 ];
 
-/// The run as one HTML file (well-formed XML too). Figures are inline SVG; everything from outside is escaped.
+/// The run as one HTML file (well-formed XML too). Figures are inline SVG; everything from outside is
+/// escaped.
 pub fn html(run: &Run) -> String {
     let mut out = Markup::new();
     out.verbatim("<!DOCTYPE html>\n");
@@ -55,7 +56,7 @@ pub fn html(run: &Run) -> String {
         );
     }
     section(&mut out, 6, |out| background::how_it_was_made(out, run));
-    section(&mut out, 7, |out| background::how_to_read(out, run));
+    section(&mut out, 7, background::how_to_read);
     out.finish() + "\n"
 }
 

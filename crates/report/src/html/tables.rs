@@ -8,12 +8,14 @@ use crate::markup::Markup;
 use crate::view::{self, Entry, Row, compared};
 use crate::words::{self, Tone};
 
-/// One table per workload: metrics down, variants across. Metrics without a say in the stop rule follow, folded.
+/// One table per workload: metrics down, variants across. Metrics without a say in the stop rule follow,
+/// folded.
 pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
     out.leaf(
         "p",
         &[("class", "note")],
-        "Value with its 95 % interval over trials; under it the verdict against the baseline with the 95 % interval of \
+        "Value with its 95 % interval over trials; under it the verdict against the baseline with the 95 % \
+         interval of \
          the effect, from ratios within rounds.",
     );
     table(out, run, &view::rows(run, results, true));
@@ -104,7 +106,8 @@ pub(super) fn faults(out: &mut Markup, run: &Run, results: &Results) {
     out.leaf(
         "p",
         &[("class", "note")],
-        "A fault is something the tester did wrong; it never counts against a variant. Trials that are void because \
+        "A fault is something the tester did wrong; it never counts against a variant. Trials that are void \
+         because \
          of one are left out of every comparison and marked × under “Every trial”.",
     );
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
