@@ -11,6 +11,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::time::Timespec;
 
+use crate::Stop;
+
 /// `struct tcp_info` of include/uapi/linux/tcp.h up to Linux 5.4; the kernel fills as much as it knows and says how much.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -206,11 +208,18 @@ impl TcpOptions {
     }
 }
 
+/// Longest wait between two looks at a stop flag.
+const LOOK: Duration = Duration::from_millis(40);
+
 /// Connect with options that must be there before the handshake (std cannot set them). The result is blocking.
+///
+/// # Errors
+/// Also `TimedOut`, and `Interrupted` once `stop` is raised.
 pub(crate) fn connect_tcp(
     target: SocketAddr,
     options: &TcpOptions,
     timeout: Duration,
+    stop: &Stop,
 ) -> io::Result<TcpStream> {
     let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -219,9 +228,7 @@ pub(crate) fn connect_tcp(
     match rustix::net::connect(&socket, &target) {
         Ok(()) => {}
         Err(rustix::io::Errno::INPROGRESS) => {
-            if !wait(socket.as_fd(), PollFlags::OUT, timeout)? {
-                return Err(io::Error::from(io::ErrorKind::TimedOut));
-            }
+            wait_unless(socket.as_fd(), PollFlags::OUT, timeout, stop)?;
             rustix::net::sockopt::socket_error(&socket)??;
         }
         Err(e) => return Err(e.into()),
@@ -229,6 +236,27 @@ pub(crate) fn connect_tcp(
     let stream = TcpStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
+}
+
+/// Wait until a descriptor can be read.
+///
+/// # Errors
+/// `TimedOut`, and `Interrupted` once `stop` is raised.
+pub(crate) fn await_readable(socket: impl AsFd, timeout: Duration, stop: &Stop) -> io::Result<()> {
+    wait_unless(socket.as_fd(), PollFlags::IN, timeout, stop)
+}
+
+fn wait_unless(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration, stop: &Stop) -> io::Result<()> {
+    let deadline = Instant::now() + timeout;
+    while !wait(fd, flags, LOOK)? {
+        if stop.raised() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "stopped"));
+        }
+        if Instant::now() >= deadline {
+            return Err(io::Error::from(io::ErrorKind::TimedOut));
+        }
+    }
+    Ok(())
 }
 
 /// Wait until a descriptor can be read; false after the timeout.
@@ -253,7 +281,7 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> io::Result<b
 pub(crate) fn send(socket: BorrowedFd<'_>, data: &[u8], flags: i32) -> io::Result<usize> {
     loop {
         // SAFETY: pointer and length are those of a live slice, which the kernel only reads. With MSG_ZEROCOPY it goes
-        // on reading after the call: see `ZeroCopy`, which keeps the memory alive and unchanged for that.
+        // on reading pages that it has pinned, so what is at stake is what goes out and not memory; the caller keeps the data.
         let n = unsafe {
             libc::send(socket.as_raw_fd(), data.as_ptr().cast(), data.len(), flags | libc::MSG_NOSIGNAL)
         };

@@ -59,10 +59,10 @@ pub(super) fn drive(work: &TcpStreamWork, setting: &Setting, target: SocketAddr)
     for stream in 0..work.streams {
         for egress in directions(work.direction) {
             let source = |source| Error::Connect { address: target, source };
-            let connection = connect_tcp(target, &work.socket_options(), HANDSHAKE).map_err(source)?;
-            connection.set_read_timeout(Some(HANDSHAKE)).map_err(source)?;
-            handshake::introduce(&connection, Hello { cookie: setting.cookie, stream, egress: *egress })
-                .map_err(source)?;
+            let connection =
+                connect_tcp(target, &work.socket_options(), HANDSHAKE, &setting.stop).map_err(source)?;
+            let hello = Hello { cookie: setting.cookie, stream, egress: *egress };
+            handshake::introduce(&connection, hello, HANDSHAKE, &setting.stop).map_err(source)?;
             connections.push((*egress, connection));
         }
     }

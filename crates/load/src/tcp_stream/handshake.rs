@@ -6,6 +6,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::Stop;
+use crate::socket::await_readable;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"weirTCP1");
 const READY: u8 = b'R';
@@ -47,8 +51,14 @@ impl Hello {
 }
 
 /// Initiator: say hello, and wait for the answer.
-pub(super) fn introduce(mut connection: &TcpStream, hello: Hello) -> io::Result<()> {
+pub(super) fn introduce(
+    mut connection: &TcpStream,
+    hello: Hello,
+    patience: Duration,
+    stop: &Stop,
+) -> io::Result<()> {
     connection.write_all(&hello.to_bytes())?;
+    await_readable(connection, patience, stop)?;
     let mut answer = [0];
     connection.read_exact(&mut answer)?;
     if answer[0] == READY {

@@ -99,8 +99,15 @@ impl Meter {
         }
     }
 
-    /// What arrives from now on arrives in this phase. To be called at every look at the clock, with or without data.
+    /// What arrives from now on arrives in this phase. To be called before each datagram, and when none comes.
+    #[inline]
     pub(super) fn enter(&mut self, phase: Phase) {
+        if phase != self.phase {
+            self.change(phase);
+        }
+    }
+
+    fn change(&mut self, phase: Phase) {
         self.phase = phase;
         if phase != Phase::Before && self.from.is_none() {
             self.from = Some((self.sequence.next(), self.dropped));

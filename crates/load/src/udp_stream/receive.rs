@@ -3,7 +3,7 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_sys::clock::{NS_PER_S, now_ns};
 
@@ -70,37 +70,44 @@ pub(super) fn receive(
     let give_up = now_ns() + window.span_ns() + NS_PER_S;
     loop {
         let result = batch.receive(socket.as_fd());
-        let now = now_ns();
-        match &result {
-            Ok(_) if window.first_ns().is_none() => {
-                if batch.datagrams().any(|d| Header::read(d.head).is_some_and(|h| h.mark == mark)) {
-                    window.begin(now);
+        let clocks = Clocks::read();
+        let now = clocks.monotonic_ns;
+        // Up to when everything that arrived has been read.
+        let mut read_until = now;
+        match result {
+            Ok(n) => {
+                for d in batch.datagrams() {
+                    let arrived = clocks.monotonic(d.arrived_ns);
+                    match Header::read(d.head) {
+                        Some(header) if header.mark == mark => {
+                            window.begin(arrived);
+                            meter.enter(window.phase(arrived));
+                            meter.arrive(header, d.length, arrived, d.dropped);
+                            if n == BATCH {
+                                read_until = arrived;
+                            }
+                        }
+                        _ if read_greeting(d.head) == Some((Word::Hello, flow)) => {
+                            reply(socket, Word::Ready, flow)
+                        }
+                        _ => strangers += 1,
+                    }
                 }
             }
-            Ok(_) => {}
+            Err(e) if timed_out(&e) => {
+                meter.enter(window.phase(now));
+                if let Some(word) = asks.filter(|_| window.first_ns().is_none()) {
+                    reply(socket, word, flow);
+                }
+            }
             // A refusal (ICMP) tells that the sender is gone; the sender's end reports that.
-            Err(e) if timed_out(e) || e.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(e) => return Err(Error::Io { what: "receive datagrams", source: io::Error::from(e.kind()) }),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(source) => return Err(Error::Io { what: "receive datagrams", source }),
         }
         let phase = window.phase(now);
         cpu.look(phase);
-        meter.enter(phase);
-        if result.is_ok() {
-            for d in batch.datagrams() {
-                match Header::read(d.head) {
-                    Some(header) if header.mark == mark => {
-                        meter.arrive(header, d.length, d.arrived_ns.unwrap_or(now), d.dropped);
-                    }
-                    _ if read_greeting(d.head) == Some((Word::Hello, flow)) => {
-                        reply(socket, Word::Ready, flow)
-                    }
-                    _ => strangers += 1,
-                }
-            }
-        } else if let Some(word) = asks.filter(|_| window.first_ns().is_none()) {
-            reply(socket, word, flow);
-        }
-        let drained = window.end_ns().is_some_and(|end| now >= end + nanos(DRAIN));
+        let drain_end = window.end_ns().map(|end| end + nanos(DRAIN));
+        let drained = drain_end.is_some_and(|t| read_until >= t || now >= t + nanos(DRAIN));
         // When this end's stop is raised, nothing is waited for; when the other end is done, the drain is.
         let stopped = ending.stop.raised() || (ending.done.raised() && phase != Phase::After);
         let begun = window.first_ns().is_some();
@@ -116,6 +123,27 @@ pub(super) fn receive(
                 cut_short,
             });
         }
+    }
+}
+
+/// Two clocks read together, to turn the kernel's times of arrival (CLOCK_REALTIME) into ours: read for every batch, a
+/// clock that is set by someone is off only for what is in the socket just then.
+struct Clocks {
+    monotonic_ns: u64,
+    real_ns: u64,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        let monotonic_ns = now_ns();
+        let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clocks { monotonic_ns, real_ns: nanos(real) }
+    }
+
+    /// When it arrived by our clock; a datagram without a time arrives when it is read.
+    fn monotonic(&self, arrived_ns: Option<u64>) -> u64 {
+        let ago = arrived_ns.map_or(0, |t| self.real_ns.saturating_sub(t));
+        self.monotonic_ns.saturating_sub(ago)
     }
 }
 
