@@ -160,6 +160,22 @@ fn sentences_follow_the_verdicts() {
     for text in [equal, few] {
         assert!(!text.contains("faster") && !text.contains("slower"), "{text}");
     }
+    // Where everything but one metric is open, the sentence is about that one.
+    let only = |metric: &str, verdict: Verdict| {
+        let mut run = fixture::run(1);
+        for cell in &mut run.results.as_mut().unwrap().cells {
+            let wanted = cell.metric == metric && cell.variant == "iptables-masquerade";
+            cell.verdict = cell.verdict.map(|_| if wanted { verdict } else { Verdict::TooFewRounds });
+        }
+        markdown(&run)
+    };
+    let text = only("gateway_cpu_s_per_gbit", Verdict::Higher);
+    assert!(text.contains("iptables-masquerade has more CPU per Gbit by "), "{text}");
+    let text = only("loss_ratio", Verdict::Higher);
+    assert!(
+        text.contains("iptables-masquerade has more loss by 0.5") && text.contains("in udp-64."),
+        "{text}"
+    );
     let mut run = fixture::run(1);
     run.variants.iter_mut().for_each(|v| v.baseline = false);
     assert!(markdown(&run).contains("no baseline"));
