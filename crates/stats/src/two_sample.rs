@@ -158,8 +158,9 @@ mod tests {
         assert!((a - b).abs() <= tolerance, "{a} is not {b}");
     }
 
-    /// Hollander and Wolfe, example 4.1 (permeability of the chorioamnion), as in R's help of `wilcox.test`.
-    /// p from scipy 1.17.1: mannwhitneyu(y, x, method="exact").
+    /// Hollander and Wolfe, example 4.1 (permeability of the chorioamnion), the data of R's help of `wilcox.test`.
+    /// p from scipy 1.17.1: mannwhitneyu(y, x, method="exact"); the interval ends at the 9th of the sorted
+    /// differences from either end, 9 being the rank that the enumeration below gives for 5 and 10.
     #[test]
     fn textbook_example() {
         let term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
