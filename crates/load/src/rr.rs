@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use weir_record::{Better, MetricDef, Unit};
 use weir_sys::clock::now_ns;
 
+use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::windows::arrange;
 use crate::latency::{
@@ -178,6 +179,7 @@ fn run_all(
             std::thread::Builder::new()
                 .name(format!("rr {nth}"))
                 .spawn_scoped(scope, move || {
+                    own_descriptors(Some(fd.as_fd()));
                     let result = pin(setting, nth).and_then(|()| work(nth, fd.as_fd()));
                     // The receiver below lives until all threads have reported.
                     let _ = done.send(result);

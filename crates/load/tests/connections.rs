@@ -14,6 +14,8 @@ use weir_load::tcp_crr::{Close, TcpCrr};
 use weir_load::{Engine, Part, Setting, Stop};
 use weir_record::FaultCode;
 use weir_stats::Histogram;
+use weir_sys::NetNs;
+use weir_sys::netlink::Rtnetlink;
 
 const LOOPBACK: &str = "127.0.0.1:0";
 const COOKIE: u64 = 0xfeed_beef_0bad_cafe;
@@ -343,4 +345,53 @@ fn options_out_of_range_name_the_key() {
     }
     assert!(TcpConnect { rate_per_second: 0, ..TcpConnect::default() }.validate().is_err());
     assert!(TcpConnect::default().validate().is_ok() && TcpCrr::default().validate().is_ok());
+}
+
+/// Ports are the namespace's own (net.ipv4.ip_local_port_range), so few of them show in a second what 28,000 would in many.
+#[test]
+fn root_a_trial_does_not_run_out_of_ports() {
+    if weir_sys::privilege::test_needs_root() {
+        return;
+    }
+    let namespace = NetNs::create().unwrap();
+    Rtnetlink::open_in(&namespace).unwrap().set_up("lo").unwrap();
+    namespace
+        .run(|| {
+            // /proc/sys/net shows the namespace of the thread that opens it.
+            std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40199").unwrap();
+            for close in [Close::Fin, Close::Reset] {
+                let engine = TcpCrr { close, ..TcpCrr::default() };
+                let (initiator, _, trial, _) = both_ends(&engine, &setting(0, 1500), "127.0.0.1:5000");
+                assert!(initiator.value("ok") > 1000.0, "several times the ports: {:?}", initiator.values);
+                assert_eq!(
+                    failures(&initiator) + initiator.value("not_begun"),
+                    0.0,
+                    "{:?}",
+                    initiator.values
+                );
+                assert!(trial.faults.is_empty(), "{:?}", trial.faults);
+            }
+            let engine = TcpConnect { rate_per_second: 1000, ..TcpConnect::default() };
+            let (initiator, ..) = both_ends(&engine, &setting(0, 1000), "127.0.0.1:5001");
+            assert!(initiator.value("ok") > 500.0, "several times the ports: {:?}", initiator.values);
+            assert_eq!(failures(&initiator) + initiator.value("not_begun"), 0.0, "{:?}", initiator.values);
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_without_a_route_connections_are_unreachable() {
+    if weir_sys::privilege::test_needs_root() {
+        return;
+    }
+    let namespace = NetNs::create().unwrap();
+    namespace
+        .run(|| {
+            let engine = TcpCrr { rate_per_second: Some(100), ..TcpCrr::default() };
+            let part = engine.drive(&setting(0, 200), "198.18.0.1:5000".parse().unwrap()).unwrap();
+            assert_conserved(&part);
+            assert_eq!(part.value("unreachable"), part.value("attempted"));
+            assert_eq!(part.value("attempted") + part.value("unsent"), 20.0);
+        })
+        .unwrap();
 }

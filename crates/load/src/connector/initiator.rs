@@ -16,6 +16,7 @@ use super::slab::Slab;
 use super::tally::{Failure, Tally};
 use super::{Arrival, Close, Exchange, Job};
 use crate::latency::dial::{tcp_socket, wait_for};
+use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::{Schedule, WakeMargin};
 use crate::latency::{CpuMeter, STOP_LOOK_NS, Span, nanos, pin, preamble};
 use crate::socket::{abort_on_close, precise_sleeps, tcp_info};
@@ -85,6 +86,7 @@ pub(crate) fn drive(setting: &Setting, target: SocketAddr, job: Job) -> Result<P
         let thread = std::thread::Builder::new()
             .name("connector".into())
             .spawn_scoped(scope, || {
+                own_descriptors(None);
                 pin(setting, 0)?;
                 // A poll's time limit else ends up to 50 us late; ends with the thread.
                 precise_sleeps().map_err(Error::io("set the timer slack"))?;

@@ -1,7 +1,7 @@
 //! The responder: one thread, one epoll, accepts, answers and closes.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -19,6 +19,7 @@ use weir_sys::clock::now_ns;
 use super::initiator::raise_descriptor_limit;
 use super::slab::Slab;
 use super::{Close, Exchange};
+use crate::latency::kernel::own_descriptors;
 use crate::latency::{CpuMeter, STOP_LOOK_NS, Span, pin, preamble};
 use crate::socket::{abort_on_close, set_int};
 use crate::{Error, Part, Responder, Setting};
@@ -75,6 +76,7 @@ impl ConnectionResponder {
             std::thread::Builder::new()
                 .name("connections".into())
                 .spawn(move || {
+                    own_descriptors(Some(listener.as_fd()));
                     pin(&setting, 0)?;
                     Server::new(&listener, &setting, exchange)?.run(&closing)
                 })

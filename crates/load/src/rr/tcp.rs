@@ -17,6 +17,7 @@ use weir_sys::sched::thread_cpu_time;
 use super::open::{self, Limits, Wire};
 use super::tally::{Gone, Tally};
 use crate::latency::dial::Dialer;
+use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::{pin, preamble};
 use crate::{Error, Part, Responder, Setting, Stop};
@@ -221,8 +222,7 @@ fn recv_all(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(), Ended> {
 /// request and its response. More are closed at once.
 const MOST_CONNECTIONS: usize = 1024;
 
-/// The connections of a responder, so that closing can wake whoever waits on one. Each is its thread's own: it is closed
-/// as soon as that ends.
+/// The connections of a responder, so that closing can wake whoever waits on one.
 #[derive(Debug, Default)]
 struct Connections {
     closing: bool,
@@ -310,12 +310,14 @@ fn accept_all(
     setting: &Setting,
     sizes: Sizes,
 ) -> Vec<Served> {
-    let mut servers: Vec<JoinHandle<Served>> = Vec::new();
+    // The acceptor owns every connection until its thread is joined: that has a descriptor table of its own and could
+    // not close it for all.
+    let mut servers: Vec<(JoinHandle<Served>, Arc<OwnedFd>)> = Vec::new();
     let mut served = Vec::new();
     loop {
         let accepted = listener.accept();
         // Joins only those that are done, so that a port scan does not pile up threads.
-        for done in servers.extract_if(.., |s| s.is_finished()) {
+        for (done, _fd) in servers.extract_if(.., |(server, _)| server.is_finished()) {
             served.extend(done.join());
         }
         let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
@@ -327,12 +329,17 @@ fn accept_all(
             Ok((stream, _)) if servers.len() < MOST_CONNECTIONS => {
                 let fd = Arc::new(OwnedFd::from(stream));
                 connections.open.push(Arc::downgrade(&fd));
-                let (setting, nth) = (setting.clone(), servers.len());
-                let server = std::thread::Builder::new()
-                    .name(format!("tcp-rr {nth}"))
-                    .spawn(move || serve(fd.as_fd(), &setting, nth, sizes));
+                let (setting, nth, for_server) = (setting.clone(), servers.len(), fd.clone());
+                let server = std::thread::Builder::new().name(format!("tcp-rr {nth}")).spawn(move || {
+                    let fd = for_server.as_fd();
+                    own_descriptors(Some(fd));
+                    let served = serve(fd, &setting, nth, sizes);
+                    // The far end need not wait for the acceptor to close it. It may have closed before.
+                    let _ = shutdown(fd, Shutdown::Both);
+                    served
+                });
                 match server {
-                    Ok(server) => servers.push(server),
+                    Ok(server) => servers.push((server, fd)),
                     Err(e) => served.push(failed(format!("start a thread: {e}"))),
                 }
             }
@@ -347,7 +354,7 @@ fn accept_all(
             }
         }
     }
-    for server in servers {
+    for (server, _fd) in servers {
         served.extend(server.join());
     }
     served

@@ -22,7 +22,7 @@ use super::open::{self, Limits, Wire};
 use super::tally::{Gone, Tally};
 use super::tcp::Sizes;
 use crate::latency::dial::{Dialer, family};
-use crate::latency::kernel::socket_drops;
+use crate::latency::kernel::{own_descriptors, socket_drops};
 use crate::latency::schedule::Schedule;
 use crate::latency::{nanos, pin};
 use crate::{Error, Part, Responder, Setting, Stop};
@@ -328,6 +328,7 @@ impl Responder for UdpResponder {
 
 fn serve(socket: &UdpSocket, closing: &AtomicBool, setting: &Setting, sizes: Sizes) -> Served {
     let mut served = Served::default();
+    own_descriptors(Some(socket.as_fd()));
     if let Err(e) = pin(setting, 0) {
         served.error = Some(e.to_string());
         return served;
