@@ -2,10 +2,10 @@
 //!
 //! Rounds are resampled, never packets: packets of one trial share its luck. Intervals are bias-corrected
 //! and accelerated (BCa; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 14.3). On six
-//! to twenty rounds plain BCa is too narrow (it covers 85 to 92 % instead of 95 %), because resampling
-//! understates the spread by (n-1)/n and knows no Student's t; so the nominal tail is widened as Hesterberg
-//! does ("What Teachers Should Know About the Bootstrap", The American Statistician 69:371, 2015, section
-//! 4.1).
+//! to twenty rounds plain BCa is too narrow, because resampling understates the spread by (n-1)/n and knows
+//! no Student's t; so the nominal tail is widened as Hesterberg does ("What Teachers Should Know About the
+//! Bootstrap", The American Statistician 69:371, 2015, section 4.1). What is covered then, and where it is
+//! still too little, stands at [`crate::quantiles::merged_quantile`].
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
