@@ -14,7 +14,7 @@ mod site;
 pub mod impair;
 pub mod registry;
 
-use weir_sys::{ProcRoot, sched};
+use weir_sys::{ProcRoot, sched, sysctl};
 
 pub use error::Error;
 pub use options::{Family, LabOptions, Offloads, Preset, Role};
@@ -82,5 +82,17 @@ impl Lab {
     /// The lab's entry in the list of labs: tell it of every process started in a host.
     pub fn registry(&mut self) -> &mut Registry {
         &mut self.registry
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for (_, host) in self.sites.iter().flat_map(Site::hosts) {
+            // A closed connection whose last packets nobody answers any more keeps its namespace for up to two minutes
+            // (tcp(7), tcp_orphan_retries: 8 by default). With the path gone, nobody will.
+            let hurry = || sysctl::set(&ProcRoot::new("/"), "net.ipv4.tcp_orphan_retries", "1");
+            // Where it fails the namespace only stays a little longer.
+            let _ = host.run(hurry);
+        }
     }
 }
