@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_record::{Fault, FaultCode};
 
-pub(crate) use initiator::{drive, unproven};
+use crate::latency::preamble;
+
+pub(crate) use initiator::drive;
 pub(crate) use responder::ConnectionResponder;
 pub(crate) use tally::{FAILURES, failed};
 
@@ -53,4 +56,29 @@ pub(crate) struct Job {
     pub(crate) exchange: Option<Exchange>,
     /// For the whole of one connection.
     pub(crate) timeout: Duration,
+}
+
+impl Exchange {
+    /// Least bytes of a request and of a response: each carries the proof.
+    pub(crate) const LEAST: u32 = preamble::LEN as u32;
+}
+
+/// The trial is void: whatever was measured, the far end is not known to be the responder.
+pub(crate) fn unproven(error: &std::io::Error) -> Fault {
+    Fault::void(
+        FaultCode::ConnectionFailed,
+        "initiator",
+        format!("the responder did not prove itself: {error}"),
+    )
+}
+
+/// As many descriptors as are allowed: a path that swallows SYNs keeps rate x timeout of them open. If they do not
+/// suffice, the connections that could not be begun are counted and void the trial.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    if now.current != now.maximum {
+        // Raising the soft limit to the hard one is always allowed (setrlimit(2)).
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
+    }
 }

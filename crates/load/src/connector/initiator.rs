@@ -9,12 +9,11 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, connect, recv, send, sockopt};
-use weir_record::{Fault, FaultCode};
 use weir_sys::clock::now_ns;
 
 use super::slab::Slab;
 use super::tally::{Failure, Tally};
-use super::{Arrival, Close, Exchange, Job};
+use super::{Arrival, Close, Job, raise_descriptor_limit};
 use crate::latency::dial::{tcp_socket, wait_for};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::{Schedule, WakeMargin};
@@ -68,6 +67,8 @@ struct Initiator<'a> {
     schedule: Option<Schedule>,
     epoll: OwnedFd,
     connections: Slab<Connection>,
+    /// Made while there is time, so that its making is not timed as a part of the connect.
+    spare: Option<OwnedFd>,
     /// The time limit is the same for all, so the oldest is the first to run out.
     deadlines: VecDeque<(u64, u64)>,
     request: Vec<u8>,
@@ -97,17 +98,6 @@ pub(crate) fn drive(setting: &Setting, target: SocketAddr, job: Job) -> Result<P
     })
 }
 
-/// As many descriptors as are allowed: a path that swallows SYNs keeps rate x timeout of them open. If they do not
-/// suffice, the connections that could not be begun are counted and void the trial.
-pub(super) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    if now.current != now.maximum {
-        // Raising the soft limit to the hard one is always allowed (setrlimit(2)).
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
-    }
-}
-
 impl<'a> Initiator<'a> {
     fn new(setting: &'a Setting, target: SocketAddr, job: Job) -> Result<Self, Error> {
         let expected = preamble::of(setting.cookie);
@@ -129,6 +119,7 @@ impl<'a> Initiator<'a> {
             schedule,
             epoll,
             connections: Slab::new(),
+            spare: None,
             deadlines: VecDeque::new(),
             request,
             expected,
@@ -182,7 +173,7 @@ impl<'a> Initiator<'a> {
                         self.tally.kept.lateness.record(at - intended);
                     }
                     self.next += 1;
-                    self.begin(intended, at)?;
+                    self.begin(Some(intended))?;
                 }
                 Ok(true)
             }
@@ -190,11 +181,10 @@ impl<'a> Initiator<'a> {
                 // Those that fail at once are not begun again in the same turn, so that the loop gets to its other work.
                 let room = (parallel as usize).saturating_sub(self.connections.len());
                 for _ in 0..room {
-                    let at = now_ns();
-                    if at >= self.span.end_ns {
+                    if now_ns() >= self.span.end_ns {
                         break;
                     }
-                    self.begin(at, at)?;
+                    self.begin(None)?;
                 }
                 Ok(now >= self.span.end_ns)
             }
@@ -202,17 +192,17 @@ impl<'a> Initiator<'a> {
         }
     }
 
-    fn begin(&mut self, intended_ns: u64, now: u64) -> Result<(), Error> {
-        let measured = self.span.measures(intended_ns);
+    /// A socket that is ready to connect, or the error by which this host has none to give.
+    fn prepare(&self) -> Result<Result<OwnedFd, Errno>, Error> {
         let fd = match tcp_socket(self.target) {
             Ok(fd) => fd,
             Err(e) => {
                 let error = Errno::from_io_error(&e).unwrap_or(Errno::IO);
-                if Failure::of(error).is_some() {
-                    return Err(Error::io("open a socket")(e));
-                }
-                self.tally.own_error(error);
-                return Ok(());
+                return if Failure::of(error).is_some() {
+                    Err(Error::io("open a socket")(e))
+                } else {
+                    Ok(Err(error))
+                };
             }
         };
         if self.job.exchange.is_none_or(|e| e.close == Close::Reset) {
@@ -221,6 +211,25 @@ impl<'a> Initiator<'a> {
         if self.request.len() > ONE_SEGMENT {
             sockopt::set_tcp_nodelay(&fd, true).map_err(|e| Error::io("set TCP_NODELAY")(e.into()))?;
         }
+        Ok(Ok(fd))
+    }
+
+    /// Begin one connection, which was meant to begin at `scheduled_ns`; without a schedule, now.
+    fn begin(&mut self, scheduled_ns: Option<u64>) -> Result<(), Error> {
+        let socket = match self.spare.take() {
+            Some(fd) => Ok(fd),
+            None => self.prepare()?,
+        };
+        let fd = match socket {
+            Ok(fd) => fd,
+            Err(error) => {
+                self.tally.own_error(error);
+                return Ok(());
+            }
+        };
+        let now = now_ns();
+        let intended_ns = scheduled_ns.unwrap_or(now);
+        let measured = self.span.measures(intended_ns);
         // On a path within one machine the answer is there when connect(2) returns. The second call asks: it costs less
         // than a registration with epoll and an event, and its time is the truer one.
         let result = match connect(&fd, &self.target) {
@@ -353,11 +362,8 @@ impl<'a> Initiator<'a> {
                 Ok((n, _)) => n,
                 Err(Errno::AGAIN) => return Next::Keep,
                 Err(Errno::INTR) => continue,
-                Err(e) if connection.state == State::Closing => {
-                    // Answered already: how it was closed is not the transaction's matter.
-                    debug_assert_ne!(e, Errno::BADF);
-                    return Next::Done;
-                }
+                // Answered already: how it was closed is not the transaction's matter.
+                Err(_) if connection.state == State::Closing => return Next::Done,
                 Err(e) => return Next::Failed(Failure::of(e).unwrap_or(Failure::Other)),
             };
             match (&mut connection.state, n) {
@@ -445,7 +451,11 @@ impl<'a> Initiator<'a> {
             let left = until.saturating_sub(now);
             return Ok(Timespec { tv_sec: 0, tv_nsec: left as i64 });
         };
+        if self.spare.is_none() && send_at > now {
+            self.spare = self.prepare()?.ok();
+        }
         until = until.min(send_at.saturating_sub(self.margin.ns()));
+        let now = now_ns();
         if until > now {
             let ready =
                 wait_for(self.epoll.as_fd(), PollFlags::IN, until - now).map_err(Error::io("poll"))?;
@@ -482,19 +492,4 @@ impl<'a> Initiator<'a> {
 fn continues(expected: &[u8], offset: usize, bytes: &[u8]) -> bool {
     let rest = expected.get(offset..).unwrap_or_default();
     rest.iter().zip(bytes).all(|(a, b)| a == b)
-}
-
-/// The trial is void: whatever was measured, the far end is not known to be the responder.
-pub(crate) fn unproven(error: &std::io::Error) -> Fault {
-    Fault::void(
-        FaultCode::ConnectionFailed,
-        "initiator",
-        format!("the responder did not prove itself: {error}"),
-    )
-}
-
-/// Sizes must hold the proof.
-impl Exchange {
-    /// Least bytes of a request and of a response.
-    pub(crate) const LEAST: u32 = preamble::LEN as u32;
 }

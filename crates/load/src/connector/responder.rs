@@ -16,9 +16,8 @@ use rustix::net::{
 use weir_record::{Fault, FaultCode};
 use weir_sys::clock::now_ns;
 
-use super::initiator::raise_descriptor_limit;
 use super::slab::Slab;
-use super::{Close, Exchange};
+use super::{Close, Exchange, raise_descriptor_limit};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::{CpuMeter, STOP_LOOK_NS, Span, pin, preamble};
 use crate::socket::{abort_on_close, set_int};
