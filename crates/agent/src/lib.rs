@@ -1,1 +1,21 @@
-//! (skeleton)
+//! What runs on a host.
+//!
+//! The conductor starts one agent for each host of the testbed and speaks with it over the agent's standard input and
+//! output ([`protocol`], [`frame`]). How the agent is started is the [`transport`]; the conductor's end is [`remote`], the
+//! host's end is [`serve`]. No port is opened for control. When its input ends, an agent stops its loads, undoes what it did
+//! to its host and exits: so everything ends with the conductor, however that ends.
+
+pub mod facts;
+pub mod frame;
+mod perform;
+pub mod protocol;
+mod reach;
+pub mod remote;
+pub mod sampler;
+pub mod serve;
+pub mod transport;
+
+pub use protocol::{Answer, Reached, Task, TaskError};
+pub use remote::{Error, Pending, Remote};
+pub use serve::serve;
+pub use transport::Transport;

@@ -1,1 +1,23 @@
-//! (skeleton)
+//! The conductor: from a scenario to a run with its conclusions.
+//!
+//! [`scenario`] says what to do, [`conductor`] does it on the hosts, [`analysis`] concludes, [`require`] judges by the
+//! user's thresholds, [`store`] keeps the record.
+
+pub mod analysis;
+pub mod conductor;
+mod error;
+pub mod progress;
+mod proof;
+pub mod require;
+pub mod scenario;
+pub mod store;
+mod testbed;
+mod trial;
+
+use std::time::Duration;
+
+pub use conductor::{Order, conduct};
+pub use error::Error;
+
+/// Limit of a task that takes milliseconds, on a machine under full load.
+const SHORT: Duration = Duration::from_secs(10);

@@ -163,7 +163,7 @@ impl Journal {
     }
 
     /// Sets a kernel setting, if it has another value.
-    pub(crate) fn sysctl(&mut self, name: &str, new: &str) -> Result<(), Error> {
+    pub fn sysctl(&mut self, name: &str, new: &str) -> Result<(), Error> {
         let old = sysctl::get(&kernel(), name)?;
         if old == new {
             return Ok(());

@@ -76,7 +76,7 @@ pub(crate) mod mac {
 
 impl Addresses {
     /// The plan of a topology.
-    pub(crate) fn of(topology: Topology, family: Family) -> Self {
+    pub fn of(topology: Topology, family: Family) -> Self {
         let (inside_interface, outside_interface) = match topology {
             Topology::Direct => ("", ""),
             Topology::Routed => (INSIDE, OUTSIDE),

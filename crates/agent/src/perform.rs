@@ -1,0 +1,199 @@
+//! What an agent does on its host.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_gateway::{Journal, Place, Role, Variant};
+use weir_load::{Responder, Setting, Stop};
+use weir_sys::conntrack::Conntrack;
+use weir_sys::privilege::Privilege;
+use weir_sys::process::which;
+use weir_sys::ProcRoot;
+
+use crate::facts::host_facts;
+use crate::protocol::{Answer, Task, TaskError};
+use crate::reach::{Echo, reach};
+use crate::sampler::{Sampler, Window};
+
+type Outcome = Result<Answer, TaskError>;
+
+/// The state of an agent: what is open and what was changed.
+#[derive(Default)]
+pub(crate) struct Host {
+    stop: Mutex<Stop>,
+    ends: Mutex<HashMap<u64, Box<dyn Responder>>>,
+    echo: Mutex<Option<Echo>>,
+    journal: Mutex<Journal>,
+}
+
+/// A panic in another task must not keep this one from cleaning up.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TaskError {
+    /// A failure that is not for want of something.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        TaskError { missing: false, message: message.into() }
+    }
+}
+
+impl From<weir_gateway::Error> for TaskError {
+    fn from(error: weir_gateway::Error) -> Self {
+        use weir_gateway::Error;
+        let missing = matches!(error, Error::Missing { .. } | Error::Unsupported(_));
+        TaskError { missing, message: error.to_string() }
+    }
+}
+
+impl From<weir_load::Error> for TaskError {
+    fn from(error: weir_load::Error) -> Self {
+        TaskError::failed(error.to_string())
+    }
+}
+
+impl From<weir_sys::Error> for TaskError {
+    fn from(error: weir_sys::Error) -> Self {
+        let missing = error.kind() == std::io::ErrorKind::PermissionDenied;
+        TaskError { missing, message: error.to_string() }
+    }
+}
+
+impl Host {
+    /// Performs one task; long ones return when they are done.
+    pub(crate) fn perform(&self, task: Task) -> Outcome {
+        match task {
+            Task::Ping => Ok(Answer::Done),
+            Task::Facts { role, transport, interfaces } => {
+                Ok(Answer::Facts(Box::new(host_facts(role.name(), &transport, &interfaces)?)))
+            }
+            Task::Missing { programs } => {
+                Ok(Answer::Missing(programs.into_iter().filter(|p| which(p).is_none()).collect()))
+            }
+            Task::Apply { variant, role, place, journal } => self.apply(&variant, role, &place, journal),
+            Task::Remove => self.remove(),
+            Task::Counter { variant, place } => Ok(Answer::Counter(variant.hop().counter(&place)?)),
+            Task::OpenEcho { bind } => {
+                let echo = Echo::open(bind)
+                    .map_err(|e| TaskError::failed(format!("cannot listen on {bind}: {e}")))?;
+                let port = echo.port();
+                *lock(&self.echo) = Some(echo);
+                Ok(Answer::Port(port))
+            }
+            Task::CloseEcho => {
+                *lock(&self.echo) = None;
+                Ok(Answer::Done)
+            }
+            Task::Reach { target, timeout } => {
+                reach(target, timeout).map(Answer::Reached).map_err(TaskError::failed)
+            }
+            Task::FlushConntrack => {
+                Conntrack::open()?.flush()?;
+                Ok(Answer::Done)
+            }
+            Task::HostSysctls { values } => {
+                let mut journal = lock(&self.journal);
+                *journal = Journal::stored_at(recover_first("host-sysctls")?)?;
+                for (name, value) in values {
+                    journal.sysctl(&name, &value)?;
+                }
+                Ok(Answer::Done)
+            }
+            Task::Open { session, workload, setting, bind } => {
+                let end = workload.engine().open(&self.own(setting), bind)?;
+                let port = end.port();
+                lock(&self.ends).insert(session, end);
+                Ok(Answer::Port(port))
+            }
+            Task::Finish { session } => {
+                let end = lock(&self.ends).remove(&session);
+                let end = end.ok_or_else(|| TaskError::failed(format!("no open session {session}")))?;
+                Ok(Answer::Part(Box::new(end.finish()?)))
+            }
+            Task::Drive { workload, setting, target } => {
+                Ok(Answer::Part(Box::new(workload.engine().drive(&self.own(setting), target)?)))
+            }
+            Task::Sample { after, duration, interfaces } => {
+                let sampler = Sampler::start(Window::new(after, duration), interfaces)?;
+                let stop = lock(&self.stop).clone();
+                sleep_unless(&stop, after + duration);
+                Ok(Answer::Sample(Box::new(sampler.finish()?)))
+            }
+            Task::Stop => {
+                // Later tasks get a new one.
+                std::mem::take(&mut *lock(&self.stop)).raise();
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    /// The setting with this process' own way to stop.
+    fn own(&self, setting: Setting) -> Setting {
+        Setting { stop: lock(&self.stop).clone(), ..setting }
+    }
+
+    fn apply(&self, variant: &Variant, role: Role, place: &Place, on_disk: bool) -> Outcome {
+        let mut journal = lock(&self.journal);
+        if !journal.is_empty() {
+            return Err(TaskError::failed("a variant is in effect on this host already"));
+        }
+        *journal = if on_disk { Journal::stored_at(recover_first(role.name())?)? } else { Journal::new() };
+        weir_gateway::apply(variant.hop(), role, place, &mut journal)?;
+        if let Err(cause) = variant.hop().verify(role, place) {
+            let mut words = vec![cause.to_string()];
+            words.extend(journal.undo().iter().map(ToString::to_string));
+            return Err(TaskError::failed(words.join("; ")));
+        }
+        Ok(Answer::Done)
+    }
+
+    fn remove(&self) -> Outcome {
+        let errors = lock(&self.journal).undo();
+        if errors.is_empty() {
+            return Ok(Answer::Done);
+        }
+        Err(TaskError::failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
+    }
+
+    /// Ends everything; returns what could not be undone.
+    pub(crate) fn leave(&self) -> Vec<String> {
+        lock(&self.stop).raise();
+        lock(&self.ends).clear();
+        *lock(&self.echo) = None;
+        lock(&self.journal).undo().iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Where the undo list of changes that outlive the agent is. A list left by an agent that was killed is worked off first.
+fn recover_first(owner: &str) -> Result<PathBuf, TaskError> {
+    let root = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !is_root());
+    let folder = root.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("weir");
+    std::fs::create_dir_all(&folder)
+        .map_err(|e| TaskError::failed(format!("cannot make {}: {e}", folder.display())))?;
+    let path = folder.join(format!("undo-{owner}.journal"));
+    if path.exists() {
+        let errors = Journal::recover(&path)?.undo();
+        if let Some(error) = errors.first() {
+            return Err(TaskError::failed(format!("an earlier run left changes that cannot be undone: {error}")));
+        }
+    }
+    Ok(path)
+}
+
+fn is_root() -> bool {
+    Privilege::current(&ProcRoot::new("/")).is_ok_and(|p| p.euid == 0)
+}
+
+/// Sleeps, but ends early when asked to stop.
+fn sleep_unless(stop: &Stop, time: Duration) {
+    let end = Instant::now() + time;
+    while !stop.raised() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}

@@ -1,0 +1,209 @@
+//! The messages between conductor and agent.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_gateway::{Place, Role, Variant};
+use weir_load::{Part, Setting, Workload};
+use weir_record::{HostFacts, HostSample};
+
+/// Version of these messages. Both ends must have the same.
+pub const PROTOCOL: u32 = 1;
+
+/// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
+pub const MARKER: &[u8] = b"\n#weir-agent#\n";
+
+/// What the agent says first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`] of the agent.
+    pub protocol: u32,
+    /// Version of weir.
+    pub version: String,
+    /// Its process number on its host.
+    pub pid: u32,
+}
+
+/// A task with the number under which it will be answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Request {
+    /// Chosen by the conductor, unique in the session.
+    pub id: u64,
+    /// What to do.
+    pub task: Task,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Response {
+    /// The request's number.
+    pub id: u64,
+    /// The outcome.
+    pub answer: Result<Answer, TaskError>,
+}
+
+/// Why a task failed on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct TaskError {
+    /// True if something that weir needs is missing there (privilege, kernel feature, program).
+    pub missing: bool,
+    /// What happened, for people.
+    pub message: String,
+}
+
+/// What an agent can be asked to do. Tasks run side by side; each is answered when it is done.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// Are you there? Answered at once, whatever else is going on.
+    Ping,
+    /// Describe the host.
+    Facts {
+        /// Its role, for the record.
+        role: Role,
+        /// How it is reached, for the record.
+        transport: String,
+        /// Interfaces on the measured path; empty for all.
+        interfaces: Vec<String>,
+    },
+    /// Which of these programs are not installed?
+    Missing {
+        /// Names.
+        programs: Vec<String>,
+    },
+    /// Put a variant into effect and verify what can be verified on the host alone.
+    Apply {
+        /// Which.
+        variant: Variant,
+        /// As whom.
+        role: Role,
+        /// Where.
+        place: Place,
+        /// Whether the changes must survive a `kill -9` of the agent as an undo list on disk: true on real hosts, whose
+        /// network namespace outlives the agent.
+        journal: bool,
+    },
+    /// Take back what [`Task::Apply`] did.
+    Remove,
+    /// The variant's own counter on the gateway.
+    Counter {
+        /// Which variant.
+        variant: Variant,
+        /// Where.
+        place: Place,
+    },
+    /// Answer [`Task::Reach`] on this port, TCP and UDP, with the address that asks, until [`Task::CloseEcho`].
+    OpenEcho {
+        /// Address to listen on.
+        bind: SocketAddr,
+    },
+    /// Stop answering.
+    CloseEcho,
+    /// Ask the far end's echo who it thinks is asking.
+    Reach {
+        /// The echo.
+        target: SocketAddr,
+        /// How long to try.
+        timeout: Duration,
+    },
+    /// Forget all tracked connections of this network namespace.
+    FlushConntrack,
+    /// Set kernel settings of the whole machine, until this agent ends, however the conductor ends.
+    HostSysctls {
+        /// Values by dotted name.
+        values: BTreeMap<String, String>,
+    },
+    /// Open a workload's far end.
+    Open {
+        /// Names the end in [`Task::Finish`].
+        session: u64,
+        /// Which workload.
+        workload: Workload,
+        /// With which settings.
+        setting: Setting,
+        /// Address and port.
+        bind: SocketAddr,
+    },
+    /// Close a workload's far end and tell what it saw.
+    Finish {
+        /// The session of [`Task::Open`].
+        session: u64,
+    },
+    /// Drive a workload to its end.
+    Drive {
+        /// Which workload.
+        workload: Workload,
+        /// With which settings.
+        setting: Setting,
+        /// Where the far end listens, as seen from here.
+        target: SocketAddr,
+    },
+    /// Sample the host.
+    Sample {
+        /// Time until the window begins.
+        after: Duration,
+        /// Length of the window.
+        duration: Duration,
+        /// Interfaces on the measured path.
+        interfaces: Vec<String>,
+    },
+    /// Stop every workload as soon as possible.
+    Stop,
+}
+
+impl Task {
+    /// What is being done, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Task::Ping => "a sign of life",
+            Task::Facts { .. } => "describing the host",
+            Task::Missing { .. } => "looking for programs",
+            Task::Apply { .. } => "applying the variant",
+            Task::Remove => "removing the variant",
+            Task::Counter { .. } => "reading the variant's counter",
+            Task::OpenEcho { .. } | Task::CloseEcho => "the echo",
+            Task::Reach { .. } => "reaching the far end",
+            Task::FlushConntrack => "flushing the connection table",
+            Task::HostSysctls { .. } => "setting the host's sysctls",
+            Task::Open { .. } => "opening the workload's far end",
+            Task::Finish { .. } => "closing the workload's far end",
+            Task::Drive { .. } => "the workload",
+            Task::Sample { .. } => "sampling",
+            Task::Stop => "stopping",
+        }
+    }
+}
+
+/// Outcome of a task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Done; nothing to tell.
+    Done,
+    /// [`Task::Facts`].
+    Facts(Box<HostFacts>),
+    /// [`Task::Missing`].
+    Missing(Vec<String>),
+    /// [`Task::Counter`].
+    Counter(Option<u64>),
+    /// [`Task::OpenEcho`] and [`Task::Open`]: the port.
+    Port(u16),
+    /// [`Task::Reach`].
+    Reached(Reached),
+    /// [`Task::Drive`] and [`Task::Finish`].
+    Part(Box<Part>),
+    /// [`Task::Sample`].
+    Sample(Box<HostSample>),
+}
+
+/// What the far end's echo said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// The source address that the far end saw over TCP.
+    pub tcp_source: IpAddr,
+    /// The source address that the far end saw over UDP.
+    pub udp_source: IpAddr,
+}

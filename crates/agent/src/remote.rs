@@ -1,0 +1,459 @@
+//! The conductor's end of one agent.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader, Read};
+use std::process::ChildStdin;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_sys::process::{self, Process, run_captured};
+
+use crate::frame;
+use crate::protocol::{Answer, Hello, MARKER, PROTOCOL, Request, Response, Task, TaskError};
+use crate::transport::{ABSENT, Options, Transport};
+
+/// An agent must show itself within this time after its start, its host's login included.
+const START: Duration = Duration::from_secs(10);
+
+/// A host that has not said anything for this long, though asked every [`TICK`], is given up.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// How often a waiting conductor asks whether the agent is there.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Longest copy of the binary to a host.
+const COPY: Duration = Duration::from_secs(60);
+
+/// Most that is kept of what a host prints before the agent's first word.
+const NOISE: usize = 64 << 10;
+
+/// Why an agent could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be started.
+    #[error("cannot start the agent on {host}: {reason}")]
+    Start {
+        /// Which host.
+        host: String,
+        /// Why, with what the host printed.
+        reason: String,
+    },
+    /// A program that starts agents is missing here.
+    #[error("cannot start the agent on {host}: `{program}` is not installed here")]
+    NoProgram {
+        /// Which host.
+        host: String,
+        /// ssh, docker, kubectl.
+        program: String,
+    },
+    /// The agent is of another version.
+    #[error(
+        "the agent on {host} is weir {theirs} with protocol {protocol}, this is weir {} with protocol {PROTOCOL}: install the \
+         same version there, or leave out `program` to have this one copied", env!("CARGO_PKG_VERSION")
+    )]
+    Version {
+        /// Which host.
+        host: String,
+        /// Its version of weir.
+        theirs: String,
+        /// Its protocol.
+        protocol: u32,
+    },
+    /// The agent ended or its connection broke.
+    #[error("lost the agent on {host}: {reason}")]
+    Lost {
+        /// Which host.
+        host: String,
+        /// How it ended, with the last it printed.
+        reason: String,
+    },
+    /// The agent does not answer any more.
+    #[error("the agent on {host} has not answered for {} s: the host hangs, or the way to it is cut", SILENCE.as_secs())]
+    Hung {
+        /// Which host.
+        host: String,
+    },
+    /// The task took too long although the agent is alive.
+    #[error("{host}: {what} was not done within {} s", .limit.as_secs_f64())]
+    Slow {
+        /// Which host.
+        host: String,
+        /// Which task.
+        what: &'static str,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The task failed on the host.
+    #[error("{host}: {source}")]
+    Task {
+        /// Which host.
+        host: String,
+        /// What happened there.
+        source: TaskError,
+    },
+    /// The user asked to stop.
+    #[error("stopped")]
+    Interrupted,
+}
+
+impl Error {
+    /// True if something that weir needs is missing (exit code 4).
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Error::NoProgram { .. } => true,
+            Error::Task { source, .. } => source.missing,
+            _ => false,
+        }
+    }
+
+    /// True if the host cannot be used any more.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Error::Lost { .. } | Error::Hung { .. } | Error::Start { .. })
+    }
+}
+
+type Waiting = HashMap<u64, Sender<Result<Answer, TaskError>>>;
+
+/// What the reading thread shares with the callers.
+#[derive(Debug)]
+struct Shared {
+    waiting: Mutex<Option<Waiting>>,
+    heard: Mutex<Instant>,
+    said: Mutex<String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running agent. Dropping it ends the agent, which undoes what it did.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    transport: String,
+    outlives_agent: bool,
+    process: Mutex<Process>,
+    input: Mutex<Option<ChildStdin>>,
+    next: Mutex<u64>,
+    shared: Arc<Shared>,
+}
+
+/// A task that was begun and not yet answered.
+#[derive(Debug)]
+pub struct Pending<'a> {
+    remote: &'a Remote,
+    what: &'static str,
+    answer: Receiver<Result<Answer, TaskError>>,
+}
+
+impl Remote {
+    /// Starts an agent; `name` is what messages call the host.
+    ///
+    /// # Errors
+    /// Within ten seconds (a first copy of the binary may take longer), with what the host said.
+    pub fn start(name: &str, transport: &Transport, options: &Options) -> Result<Self, Error> {
+        match Self::try_start(name, transport, options)? {
+            Started::Running(remote) => Ok(*remote),
+            Started::Absent(kind) => {
+                install(name, transport, &kind)?;
+                match Self::try_start(name, transport, options)? {
+                    Started::Running(remote) => Ok(*remote),
+                    Started::Absent(_) => {
+                        Err(failed(name, "this binary was copied there, but the copy cannot be executed"))
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_start(name: &str, transport: &Transport, options: &Options) -> Result<Started, Error> {
+        let command = transport.start_command(options).map_err(|e| failed(name, e))?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut process = process::spawn(command).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound if transport.is_remote() => {
+                Error::NoProgram { host: name.to_owned(), program }
+            }
+            _ => failed(name, e),
+        })?;
+        let (Some(input), Some(output), Some(errors)) =
+            (process.stdin.take(), process.stdout.take(), process.stderr.take())
+        else {
+            return Err(failed(name, "no pipes"));
+        };
+        let shared = Arc::new(Shared {
+            waiting: Mutex::new(Some(HashMap::new())),
+            heard: Mutex::new(Instant::now()),
+            said: Mutex::new(String::new()),
+        });
+        let listener = shared.clone();
+        thread("agent-stderr", move || keep_last_words(errors, &listener))?;
+        let (first, greeting) = channel();
+        let reader = shared.clone();
+        thread("agent-reader", move || read_answers(BufReader::new(output), &first, &reader))?;
+        let remote = Remote {
+            name: name.to_owned(),
+            transport: transport.to_string(),
+            outlives_agent: transport.outlives_agent(),
+            process: Mutex::new(process),
+            input: Mutex::new(Some(input)),
+            next: Mutex::new(1),
+            shared,
+        };
+        match greeting.recv_timeout(START) {
+            Ok(First::Hello(hello)) if hello.protocol == PROTOCOL => Ok(Started::Running(Box::new(remote))),
+            Ok(First::Hello(hello)) => {
+                Err(Error::Version { host: name.to_owned(), theirs: hello.version, protocol: hello.protocol })
+            }
+            Ok(First::Absent(kind)) => Ok(Started::Absent(kind)),
+            Ok(First::Noise(noise)) => {
+                let ended = remote.how_it_ended();
+                Err(failed(name, join(&[&ended, &noise])))
+            }
+            Err(_) => Err(failed(name, format!("no word from it within {} s", START.as_secs()))),
+        }
+    }
+
+    /// What messages call the host.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is reached.
+    pub fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    /// True if changes to the host outlive the agent.
+    pub fn outlives_agent(&self) -> bool {
+        self.outlives_agent
+    }
+
+    /// The process here: the agent itself, or the program that reaches it.
+    pub fn pid(&self) -> u32 {
+        lock(&self.process).pid()
+    }
+
+    /// Begins a task.
+    ///
+    /// # Errors
+    /// If the agent is gone.
+    pub fn begin(&self, task: Task) -> Result<Pending<'_>, Error> {
+        let what = task.name();
+        let (answer, receiver) = channel();
+        let id = {
+            let mut next = lock(&self.next);
+            *next += 1;
+            *next
+        };
+        match lock(&self.shared.waiting).as_mut() {
+            Some(waiting) => waiting.insert(id, answer),
+            None => return Err(self.lost()),
+        };
+        self.send(&Request { id, task })?;
+        Ok(Pending { remote: self, what, answer: receiver })
+    }
+
+    /// Performs a task that takes less than `limit`.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`].
+    pub fn call(&self, task: Task, limit: Duration) -> Result<Answer, Error> {
+        self.begin(task)?.wait(limit, &|| false)
+    }
+
+    fn send(&self, request: &Request) -> Result<(), Error> {
+        match lock(&self.input).as_mut() {
+            Some(input) => frame::write(input, request).map_err(|_| self.lost()),
+            None => Err(self.lost()),
+        }
+    }
+
+    /// Asks for a sign of life; its answer only counts as having been heard.
+    fn nudge(&self) {
+        // A failure shows as silence.
+        let _ = self.send(&Request { id: 0, task: Task::Ping });
+    }
+
+    fn silent_for(&self) -> Duration {
+        lock(&self.shared.heard).elapsed()
+    }
+
+    fn lost(&self) -> Error {
+        Error::Lost { host: self.name.clone(), reason: self.how_it_ended() }
+    }
+
+    /// How the process ended, with its last words.
+    fn how_it_ended(&self) -> String {
+        let ended = lock(&self.process).wait(Duration::from_millis(500));
+        let ended = match ended {
+            Ok(Some(ended)) => format!("it ended with {}", ended.status),
+            Ok(None) => "its connection broke".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        join(&[&ended, lock(&self.shared.said).trim()])
+    }
+
+    /// Ends the agent in order: it undoes what it did. Returns what it said that went wrong.
+    pub fn end(&self) -> Option<String> {
+        // The end of its input is the sign.
+        *lock(&self.input) = None;
+        let mut process = lock(&self.process);
+        match process.wait(SILENCE) {
+            Ok(Some(ended)) if ended.status.success() => None,
+            Ok(Some(ended)) => {
+                let said = lock(&self.shared.said).trim().to_owned();
+                Some(join(&[&format!("the agent on {} ended with {}", self.name, ended.status), &said]))
+            }
+            Ok(None) => {
+                let _ = process.kill();
+                Some(format!("the agent on {} did not end within {} s", self.name, SILENCE.as_secs()))
+            }
+            Err(e) => Some(e.to_string()),
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        *lock(&self.input) = None;
+        let mut process = lock(&self.process);
+        if !matches!(process.wait(SILENCE), Ok(Some(_))) {
+            // Its host undoes what it can from the list on disk.
+            let _ = process.kill();
+        }
+    }
+}
+
+impl Pending<'_> {
+    /// Waits for the answer, at most `limit`, while asking the agent once a second whether it is there.
+    ///
+    /// # Errors
+    /// [`Error::Hung`] after eight silent seconds, [`Error::Lost`] at once when the agent ends, [`Error::Slow`] after the
+    /// limit, [`Error::Interrupted`] as soon as `interrupted` says so, and what the host says.
+    pub fn wait(self, limit: Duration, interrupted: &dyn Fn() -> bool) -> Result<Answer, Error> {
+        let start = Instant::now();
+        let mut nudged = start;
+        // Silence from before the task began proves nothing: nobody asked.
+        *lock(&self.remote.shared.heard) = start;
+        loop {
+            match self.answer.recv_timeout(Duration::from_millis(100)) {
+                Ok(answer) => {
+                    return answer.map_err(|source| Error::Task { host: self.remote.name.clone(), source });
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.remote.lost()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if interrupted() {
+                return Err(Error::Interrupted);
+            }
+            if self.remote.silent_for() > SILENCE {
+                return Err(Error::Hung { host: self.remote.name.clone() });
+            }
+            if start.elapsed() > limit {
+                return Err(Error::Slow { host: self.remote.name.clone(), what: self.what, limit });
+            }
+            if nudged.elapsed() > TICK {
+                nudged = Instant::now();
+                self.remote.nudge();
+            }
+        }
+    }
+}
+
+enum Started {
+    Running(Box<Remote>),
+    /// The host has no copy; what it is (`uname -sm`).
+    Absent(String),
+}
+
+/// What comes first from a started agent.
+enum First {
+    Hello(Hello),
+    Absent(String),
+    Noise(String),
+}
+
+fn failed(host: &str, reason: impl ToString) -> Error {
+    Error::Start { host: host.to_owned(), reason: reason.to_string() }
+}
+
+fn join(parts: &[&str]) -> String {
+    parts.iter().copied().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(body);
+    spawned.map(drop).map_err(|e| failed("this machine", e))
+}
+
+/// Copies this binary to the host.
+fn install(name: &str, transport: &Transport, kind: &str) -> Result<(), Error> {
+    let own = weir_sys::uname::Uname::current();
+    let own = format!("Linux {}", own.machine);
+    if kind != own {
+        return Err(failed(
+            name,
+            format!("it is `{kind}` and this machine is `{own}`: install weir there and set `program`"),
+        ));
+    }
+    let command = transport.install_command().map_err(|e| failed(name, e))?;
+    let output = run_captured(command, COPY).map_err(|e| failed(name, format!("copy this binary: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(name, format!("copy this binary: {}", output.message())))
+}
+
+/// Reads the greeting, then answers, until the stream ends; then nobody waits any more.
+fn read_answers(mut stream: impl Read, first: &Sender<First>, shared: &Shared) {
+    let greeting = greet(&mut stream);
+    let is_agent = matches!(greeting, First::Hello(_));
+    // If nobody waits for the greeting any more, the process is being ended.
+    let _ = first.send(greeting);
+    if is_agent {
+        while let Ok(Some(Response { id, answer })) = frame::read(&mut stream) {
+            *lock(&shared.heard) = Instant::now();
+            if let Some(waiting) = lock(&shared.waiting).as_mut().and_then(|w| w.remove(&id)) {
+                let _ = waiting.send(answer);
+            }
+        }
+    }
+    *lock(&shared.waiting) = None;
+}
+
+/// Skips what the login prints until the agent's marker.
+fn greet(stream: &mut impl Read) -> First {
+    let mut noise = Vec::new();
+    let mut byte = [0u8];
+    while noise.len() < NOISE {
+        match stream.read(&mut byte) {
+            Ok(1) => noise.push(byte[0]),
+            _ => break,
+        }
+        if noise.ends_with(MARKER) {
+            return match frame::read::<Hello>(stream) {
+                Ok(Some(hello)) => First::Hello(hello),
+                other => First::Noise(format!("a broken greeting: {other:?}")),
+            };
+        }
+    }
+    let text = String::from_utf8_lossy(&noise).into_owned();
+    match text.lines().find_map(|line| line.split_once(ABSENT)) {
+        Some((_, kind)) => First::Absent(kind.trim().to_owned()),
+        None => First::Noise(text.trim().chars().take(500).collect()),
+    }
+}
+
+/// Keeps the last 2,000 bytes of standard error for messages.
+fn keep_last_words(mut errors: impl Read, shared: &Shared) {
+    let mut buffer = [0u8; 1024];
+    while let Ok(n @ 1..) = errors.read(&mut buffer) {
+        let mut said = lock(&shared.said);
+        said.push_str(&String::from_utf8_lossy(&buffer[..n]));
+        if said.len() > 2000 {
+            let cut = said.char_indices().map(|(i, _)| i).find(|i| said.len() - i <= 2000);
+            said.drain(..cut.unwrap_or(0));
+        }
+    }
+}

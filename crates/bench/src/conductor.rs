@@ -1,0 +1,347 @@
+//! From a scenario to a run: rounds of trials in random order, until there are enough.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use rand::{RngExt, SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use weir_agent::{Answer, Task};
+use weir_load::Workload;
+use weir_record::{
+    Fault, FaultCode, HostFacts, Run, SCHEMA_VERSION, Status, Trial, VariantInfo, WorkloadInfo,
+};
+use weir_stats::stop::{self, Decision};
+
+use crate::SHORT;
+use crate::analysis::analyse;
+use crate::error::Error;
+use crate::progress::{Event, Progress};
+use crate::proof;
+use crate::scenario::{Scenario, VariantRun, WorkloadEntry};
+use crate::store::Store;
+use crate::testbed::{Hosts, Site};
+use crate::trial::{self, Rules};
+
+/// What the user asked for besides the scenario.
+pub struct Order<'a> {
+    /// What to run.
+    pub scenario: &'a Scenario,
+    /// Seed of every random draw.
+    pub seed: u64,
+    /// Identifier of the run.
+    pub id: String,
+    /// Folder to write to.
+    pub folder: PathBuf,
+    /// True once the user asked to stop.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// The state of a run.
+struct Conductor<'a> {
+    order: &'a Order<'a>,
+    run: Run,
+    store: Store,
+    hosts: Hosts,
+    variants: Vec<VariantRun>,
+    begun: Instant,
+}
+
+/// Makes a run. Once a trial was measured there is a record, whatever happens then: its status says how far it got.
+///
+/// # Errors
+/// If nothing could be measured at all.
+pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Error> {
+    let scenario = order.scenario;
+    let variants = scenario.runs();
+    let mut run = blank(order, &variants);
+    progress.tell(Event::Planned {
+        run: &run,
+        trials: scenario.trials_per_round(),
+        seconds: scenario.expected_seconds(),
+    });
+    let begun = Instant::now();
+    let hosts = Hosts::open(scenario, &order.id, &variants)?;
+    progress.tell(Event::HostsUp { testbed: &hosts.description, seconds: begun.elapsed().as_secs_f64() });
+    run.testbed = hosts.description.clone();
+    for (site, variant) in hosts.sites.iter().zip(&variants) {
+        require_programs(site, variant, &scenario.workloads)?;
+    }
+    run.hosts = facts(&hosts)?;
+    for (number, variant) in variants.iter().enumerate() {
+        let lines = establish(&hosts, number, variant)?;
+        progress.tell(Event::Proved { variant: &variant.name, proof: &lines });
+        run.variants[number].proof = lines;
+        if (order.interrupted)() {
+            return Err(Error::Agent(weir_agent::Error::Interrupted));
+        }
+    }
+    let store = Store::create(&order.folder)?;
+    let mut conductor = Conductor { order, run, store, hosts, variants, begun };
+    let outcome = conductor.rounds(progress);
+    conductor.close(outcome, progress)
+}
+
+/// Applies and proves a variant; on real hosts it is removed again, because the next one works on the same hosts.
+fn establish(hosts: &Hosts, number: usize, variant: &VariantRun) -> Result<Vec<String>, Error> {
+    let site = &hosts.sites[number];
+    proof::apply(site, &variant.variant)?;
+    let proved = proof::prove(site, &variant.name, &variant.variant);
+    if !hosts.is_lab {
+        let removed = proof::remove(site);
+        let proved = proved?;
+        removed?;
+        return Ok(proved);
+    }
+    proved
+}
+
+/// The record before anything was done.
+fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
+    let scenario = order.scenario;
+    let is_lab = matches!(scenario.testbed, crate::scenario::Testbed::Lab(_));
+    let workload = |w: &WorkloadEntry| {
+        let engine = w.workload.engine();
+        let mut metrics = engine.metrics();
+        metrics.extend(trial::common_metrics(is_lab));
+        WorkloadInfo {
+            name: w.name.clone(),
+            kind: engine.kind().to_owned(),
+            description: w.describe(),
+            metrics,
+        }
+    };
+    let variant = |v: &VariantRun| VariantInfo {
+        name: v.name.clone(),
+        kind: v.variant.hop().kind().to_owned(),
+        description: v.variant.hop().describe(),
+        baseline: v.baseline,
+        twin_of: v.twin_of.clone(),
+        proof: Vec::new(),
+        labels: v.labels.clone(),
+    };
+    Run {
+        schema: SCHEMA_VERSION,
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        id: order.id.clone(),
+        scenario: scenario.name.clone(),
+        title: scenario.title.clone(),
+        scenario_toml: scenario.to_toml().to_owned(),
+        seed: order.seed,
+        started: now(),
+        ended: None,
+        status: Status::Running,
+        plan: scenario.plan.to_record(),
+        variants: variants.iter().map(variant).collect(),
+        workloads: scenario.workloads.iter().map(workload).collect(),
+        testbed: String::new(),
+        hosts: Vec::new(),
+        trials: Vec::new(),
+        results: None,
+        notes: scenario.notes.clone(),
+    }
+}
+
+/// Wall-clock time in UTC, RFC 3339, to the second. Durations come from the monotonic clock.
+fn now() -> String {
+    let now = jiff::Timestamp::now();
+    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
+
+/// Every program that variant and workloads need must be there before the first trial.
+fn require_programs(site: &Site, variant: &VariantRun, workloads: &[WorkloadEntry]) -> Result<(), Error> {
+    let loads = || workloads.iter().flat_map(|w| std::iter::once(&w.workload).chain(&w.under));
+    for member in site.members() {
+        let mut programs = variant.variant.hop().programs(member.role);
+        if member.role != weir_gateway::Role::Gateway {
+            programs.extend(loads().flat_map(|w: &Workload| w.engine().programs()).map(str::to_owned));
+        }
+        programs.sort();
+        programs.dedup();
+        if programs.is_empty() {
+            continue;
+        }
+        if let Answer::Missing(missing) = member.agent.call(Task::Missing { programs }, SHORT)?
+            && !missing.is_empty()
+        {
+            return Err(Error::Missing(format!(
+                "{} needs {}, which {} not installed there; on Debian: apt-get install {}",
+                member.agent.name(),
+                missing.join(", "),
+                if missing.len() == 1 { "is" } else { "are" },
+                missing.iter().map(|p| package(p)).collect::<Vec<_>>().join(" ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Debian's package of a program.
+fn package(program: &str) -> &str {
+    match program {
+        "nft" => "nftables",
+        "iptables-nft" | "ip6tables-nft" | "iptables-legacy" | "ip6tables-legacy" | "iptables-save" => "iptables",
+        "ip" | "tc" => "iproute2",
+        "ab" => "apache2-utils",
+        "dockerd" | "docker" => "docker.io",
+        other => other,
+    }
+}
+
+/// Describes each host once; in the lab all sites are alike but for their rules, so the first gateway stands for all.
+fn facts(hosts: &Hosts) -> Result<Vec<HostFacts>, Error> {
+    let site = hosts.sites.iter().find(|s| s.gateway.is_some()).or(hosts.sites.first());
+    let mut all = Vec::new();
+    for member in site.into_iter().flat_map(Site::members) {
+        let task = Task::Facts {
+            role: member.role,
+            transport: member.agent.transport().to_owned(),
+            interfaces: member.interfaces.clone(),
+        };
+        match member.agent.call(task, SHORT)? {
+            Answer::Facts(facts) => all.push(*facts),
+            other => return Err(Error::Internal(format!("unexpected answer {other:?}"))),
+        }
+    }
+    Ok(all)
+}
+
+impl Conductor<'_> {
+    /// Rounds until the stop rule is content.
+    fn rounds(&mut self, progress: &mut dyn Progress) -> Result<Status, Error> {
+        let started = Instant::now();
+        let mut random = ChaCha8Rng::seed_from_u64(self.order.seed);
+        let plan = self.run.plan.clone();
+        for round in 0u32.. {
+            self.round(round, &mut random, progress)?;
+            let results = analyse(&self.run);
+            let widest = results.widest.as_ref().map(|w| w.0);
+            self.run.results = Some(results);
+            self.store.write(&self.run)?;
+            let elapsed_s = started.elapsed().as_secs_f64();
+            let rounds = round + 1;
+            let state = stop::Progress {
+                rounds,
+                min_rounds: plan.min_rounds,
+                max_rounds: plan.max_rounds,
+                widest_half_width: widest,
+                target_half_width: plan.target_half_width,
+                elapsed_s,
+                budget_s: plan.budget_s,
+                mean_round_s: elapsed_s / f64::from(rounds),
+            };
+            progress.tell(Event::Round { run: &self.run, rounds, remaining_s: stop::remaining_s(&state) });
+            match stop::decide(&state) {
+                Decision::Continue => {}
+                Decision::Precise => return Ok(Status::Precise),
+                Decision::RoundsDone => return Ok(Status::RoundsDone),
+                Decision::BudgetSpent => return Ok(Status::BudgetSpent),
+            }
+        }
+        Ok(Status::RoundsDone)
+    }
+
+    /// Every variant x workload once, in random order.
+    fn round(&mut self, round: u32, random: &mut ChaCha8Rng, progress: &mut dyn Progress) -> Result<(), Error> {
+        let workloads = self.order.scenario.workloads.len();
+        let mut cells: Vec<(usize, usize)> =
+            (0..self.variants.len()).flat_map(|v| (0..workloads).map(move |w| (v, w))).collect();
+        cells.shuffle(random);
+        let of = cells.len();
+        for (position, (v, w)) in cells.into_iter().enumerate() {
+            let entry = &self.order.scenario.workloads[w];
+            let (variant, workload) = (&self.variants[v].name, &entry.name);
+            progress.tell(Event::Trial { round, position, of, variant, workload });
+            let mut trial = Trial {
+                round,
+                position: position as u32,
+                variant: variant.clone(),
+                workload: workload.clone(),
+                start_s: self.begun.elapsed().as_secs_f64(),
+                ..Trial::default()
+            };
+            let began = Instant::now();
+            let outcome = self.trial(v, entry, random.random(), &mut trial);
+            trial.took_s = began.elapsed().as_secs_f64();
+            let interrupted = match &outcome {
+                Err(e) if e.is_interrupted() => Some((FaultCode::Interrupted, "the user stopped the run".into())),
+                Err(e) => Some((FaultCode::AgentLost, e.to_string())),
+                Ok(()) => None,
+            };
+            if let Some((code, words)) = interrupted {
+                trial.faults.push(Fault::void(code, "conductor", words));
+            }
+            progress.tell(Event::Measured { trial: &trial });
+            self.run.trials.push(trial);
+            self.store.write(&self.run)?;
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// One trial from a fresh state.
+    fn trial(&self, number: usize, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial) -> Result<(), Error> {
+        if (self.order.interrupted)() {
+            return Err(Error::Agent(weir_agent::Error::Interrupted));
+        }
+        let (site, variant) = (&self.hosts.sites[number], &self.variants[number]);
+        let rules = Rules {
+            max_steal: self.run.plan.max_steal_ratio,
+            is_lab: self.hosts.is_lab,
+            interrupted: self.order.interrupted,
+        };
+        if self.hosts.is_lab {
+            // The table is this gateway's own. Hosts without tracking have nothing to forget.
+            for member in site.members() {
+                member.agent.call(Task::FlushConntrack, SHORT)?;
+            }
+            return trial::make(site, &variant.variant, entry, cookie, &rules, trial);
+        }
+        proof::apply(site, &variant.variant)?;
+        let made = proof::prove(site, &variant.name, &variant.variant)
+            .and_then(|_| trial::make(site, &variant.variant, entry, cookie, &rules, trial));
+        let removed = proof::remove(site);
+        made?;
+        removed
+    }
+
+    /// Concludes the record, whatever happened, and ends the agents.
+    fn close(mut self, outcome: Result<Status, Error>, progress: &mut dyn Progress) -> Result<Run, Error> {
+        let measured = self.run.trials.iter().any(|t| !t.is_void());
+        self.run.status = match &outcome {
+            Ok(status) => status.clone(),
+            Err(e) if e.is_interrupted() => Status::Interrupted,
+            Err(e) => Status::Failed { message: e.to_string() },
+        };
+        if self.hosts.is_lab && outcome.is_ok() {
+            self.prove_again(progress);
+        }
+        for member in self.hosts.sites.iter().flat_map(Site::members) {
+            // On real hosts the sites share their agents: ending one twice is harmless.
+            if let Some(words) = member.agent.end().filter(|_| outcome.is_ok()) {
+                self.run.notes.push(words);
+            }
+        }
+        self.run.ended = Some(now());
+        self.run.results = Some(analyse(&self.run));
+        match (self.store.write(&self.run), outcome) {
+            (_, Err(error)) if !measured => Err(error),
+            // The disk is full, say: what was measured is told, and the record holds what fitted.
+            (Err(error), Ok(_)) => Err(error),
+            _ => Ok(self.run),
+        }
+    }
+
+    /// Each variant must still be in effect after the last trial.
+    fn prove_again(&mut self, progress: &mut dyn Progress) {
+        for (site, variant) in self.hosts.sites.iter().zip(&self.variants) {
+            if let Err(error) = proof::prove(site, &variant.name, &variant.variant) {
+                let words = format!("after the last trial: {error}");
+                progress.tell(Event::Note(&words));
+                for trial in self.run.trials.iter_mut().filter(|t| t.variant == variant.name) {
+                    trial.faults.push(Fault::void(FaultCode::VariantLost, "gateway", words.clone()));
+                }
+                self.run.notes.push(words);
+            }
+        }
+    }
+}

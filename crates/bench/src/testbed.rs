@@ -1,0 +1,210 @@
+//! The hosts of a run: the lab's, or real ones; one agent on each.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use weir_agent::remote::Remote;
+use weir_agent::transport::{Options, Transport};
+use weir_gateway::{Place, Role, Topology};
+use weir_lab::{Lab, SiteSpec};
+
+use crate::error::Error;
+use crate::scenario::{HostsTestbed, LabTestbed, Scenario, Testbed, VariantRun};
+
+/// One host of a site.
+#[derive(Debug, Clone)]
+pub(crate) struct Member {
+    /// Its role.
+    pub(crate) role: Role,
+    /// Its agent.
+    pub(crate) agent: Arc<Remote>,
+    /// Cores for its load threads.
+    pub(crate) cpus: Vec<usize>,
+    /// Interfaces on the measured path; empty for all.
+    pub(crate) interfaces: Vec<String>,
+}
+
+/// The hosts of one variant.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Where the variant is put into effect.
+    pub(crate) place: Place,
+    /// At least one.
+    pub(crate) initiators: Vec<Member>,
+    /// None where nothing lies between, or nothing that we may touch.
+    pub(crate) gateway: Option<Member>,
+    /// At least one.
+    pub(crate) responders: Vec<Member>,
+}
+
+impl Site {
+    /// All hosts: the gateway first, since the others depend on it.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.gateway.iter().chain(&self.initiators).chain(&self.responders)
+    }
+}
+
+/// All hosts of a run. Dropping it ends the agents, which undo what they did, and takes the lab down.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    /// By variant, in the order of the run; on real hosts all are the same hosts.
+    pub(crate) sites: Vec<Site>,
+    /// In words, for the record.
+    pub(crate) description: String,
+    /// True in the lab: each variant has hosts of its own, and all share one machine.
+    pub(crate) is_lab: bool,
+    /// Keeps changed settings of the machine, and takes them back when it ends.
+    _settings: Option<Remote>,
+    /// Dropped after the agents in it.
+    _lab: Option<Lab>,
+}
+
+impl Hosts {
+    /// Builds the lab or reaches the hosts.
+    pub(crate) fn open(scenario: &Scenario, run: &str, variants: &[VariantRun]) -> Result<Self, Error> {
+        match &scenario.testbed {
+            Testbed::Lab(lab) => open_lab(lab, run, variants),
+            Testbed::Hosts(hosts) => open_hosts(hosts, variants),
+        }
+    }
+}
+
+fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<Hosts, Error> {
+    let settings = hold_settings(testbed)?;
+    let specs: Vec<SiteSpec> = variants.iter().map(|v| site_spec(v, testbed)).collect();
+    let mut lab = Lab::build(run, &testbed.options, &specs).map_err(Error::Lab)?;
+    let mut sites = Vec::new();
+    let mut started = Vec::new();
+    for (number, variant) in variants.iter().enumerate() {
+        let site = lab.site(&variant.name).ok_or_else(|| Error::Internal("a variant without a site".into()))?;
+        let member = |role: Role| -> Result<Option<Member>, Error> {
+            let lab_role = match role {
+                Role::Initiator => weir_lab::Role::Initiator,
+                Role::Gateway => weir_lab::Role::Gateway,
+                Role::Responder => weir_lab::Role::Responder,
+            };
+            let Some(namespace) = site.host(lab_role) else { return Ok(None) };
+            let transport = Transport::Namespace(namespace.clone());
+            let name = format!("{} of {}", role.name(), variant.name);
+            let agent = Arc::new(Remote::start(&name, &transport, &Options::default())?);
+            Ok(Some(Member { role, agent, cpus: lab.cpus(lab_role), interfaces: site.interfaces(lab_role) }))
+        };
+        let site = Site {
+            place: place(site.addresses(), testbed, number),
+            initiators: member(Role::Initiator)?.into_iter().collect(),
+            gateway: member(Role::Gateway)?,
+            responders: member(Role::Responder)?.into_iter().collect(),
+        };
+        started.extend(site.members().map(|m| m.agent.pid()));
+        sites.push(site);
+    }
+    for pid in started {
+        lab.registry().add_process(pid).map_err(Error::Lab)?;
+    }
+    let description = lab.describe();
+    Ok(Hosts { sites, description, is_lab: true, _settings: settings, _lab: Some(lab) })
+}
+
+/// The responder gets a route back to the inside only where it shall see the initiator's own address: otherwise replies
+/// to untranslated packets would go unnoticed.
+fn site_spec(variant: &VariantRun, testbed: &LabTestbed) -> SiteSpec {
+    let hop = variant.variant.hop();
+    let topology = match hop.topology() {
+        Topology::Direct => weir_lab::Topology::Direct,
+        Topology::Routed => weir_lab::Topology::Routed,
+        Topology::Bridged => weir_lab::Topology::Bridged,
+    };
+    let place = place(&weir_lab::Addresses::of(topology, testbed.options.family), testbed, 0);
+    let seen = hop.expectation(&place).seen_source;
+    let return_route = seen.is_none() || seen == Some(place.initiator);
+    SiteSpec { name: variant.name.clone(), topology, return_route, wan: false }
+}
+
+/// The machine's own settings are changed by an agent that does nothing else: it takes them back when its input ends,
+/// which is also what `kill -9` of the conductor does.
+fn hold_settings(testbed: &LabTestbed) -> Result<Option<Remote>, Error> {
+    if testbed.host_sysctls.is_empty() {
+        return Ok(None);
+    }
+    let keeper = Remote::start("this machine", &Transport::Local, &Options::default())?;
+    let values = testbed.host_sysctls.clone();
+    keeper.call(weir_agent::Task::HostSysctls { values }, crate::SHORT)?;
+    Ok(Some(keeper))
+}
+
+fn place(a: &weir_lab::Addresses, testbed: &LabTestbed, number: usize) -> Place {
+    Place {
+        family: match a.family {
+            weir_lab::Family::Ipv4 => weir_gateway::Family::Ipv4,
+            weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
+        },
+        // A direct site has none; the names only have to be valid.
+        inside_interface: named(&a.inside_interface, "inside"),
+        outside_interface: named(&a.outside_interface, "outside"),
+        initiator: a.initiator,
+        gateway_inside: a.gateway_inside,
+        gateway_outside: a.gateway_outside,
+        spare_outside: a.spare_outside,
+        responder: a.responder,
+        ports: testbed.ports.0.clone(),
+        tag: format!("v{number}"),
+    }
+}
+
+fn named(name: &str, otherwise: &str) -> String {
+    if name.is_empty() { otherwise.to_owned() } else { name.to_owned() }
+}
+
+fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
+    let start = |role: Role, host: &crate::scenario::HostAddress, program: Option<&std::path::PathBuf>| {
+        let transport: Transport = host.to_string().parse().map_err(Error::Internal)?;
+        let options = Options { program: program.map(|p| p.display().to_string()), sudo: false };
+        Remote::start(&format!("{} ({host})", role.name()), &transport, &options).map(Arc::new).map_err(Error::from)
+    };
+    let ends = |role: Role, hosts: &[crate::scenario::EndHost]| -> Result<Vec<Member>, Error> {
+        let one = |h: &crate::scenario::EndHost| {
+            let agent = start(role, &h.host, h.program.as_ref())?;
+            Ok(Member { role, agent, cpus: h.cpus.clone(), interfaces: Vec::new() })
+        };
+        hosts.iter().map(one).collect()
+    };
+    let initiators = ends(Role::Initiator, &testbed.initiators)?;
+    let responders = ends(Role::Responder, &testbed.responders)?;
+    let gateway = match &testbed.gateway {
+        None => None,
+        Some(g) => Some(Member {
+            role: Role::Gateway,
+            agent: start(Role::Gateway, &g.host, g.program.as_ref())?,
+            cpus: Vec::new(),
+            interfaces: vec![g.inside_interface.clone(), g.outside_interface.clone()],
+        }),
+    };
+    let (Some(first), Some(far)) = (testbed.initiators.first(), testbed.responders.first()) else {
+        return Err(Error::Internal("a testbed without ends".into()));
+    };
+    let unknown: IpAddr = far.address;
+    let sites = variants.iter().enumerate().map(|(number, _)| Site {
+        place: Place {
+            family: match testbed.family {
+                weir_lab::Family::Ipv4 => weir_gateway::Family::Ipv4,
+                weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
+            },
+            inside_interface: testbed.gateway.as_ref().map_or("none".into(), |g| g.inside_interface.clone()),
+            outside_interface: testbed.gateway.as_ref().map_or("none".into(), |g| g.outside_interface.clone()),
+            initiator: first.address,
+            gateway_inside: testbed.gateway.as_ref().map_or(unknown, |g| g.inside_address),
+            gateway_outside: testbed.gateway.as_ref().map_or(unknown, |g| g.outside_address),
+            spare_outside: testbed.gateway.as_ref().and_then(|g| g.spare_address),
+            responder: far.address,
+            ports: testbed.ports.0.clone(),
+            tag: format!("v{number}"),
+        },
+        initiators: initiators.clone(),
+        gateway: gateway.clone(),
+        responders: responders.clone(),
+    });
+    let names: Vec<String> = initiators.iter().chain(&gateway).chain(&responders).map(|m| {
+        format!("{} {}", m.role.name(), m.agent.transport())
+    }).collect();
+    Ok(Hosts { sites: sites.collect(), description: names.join(", "), is_lab: false, _settings: None, _lab: None })
+}

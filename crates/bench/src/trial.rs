@@ -1,0 +1,266 @@
+//! One trial: both ends of a workload on one site, with samplers on every host.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weir_agent::remote::{self, Pending};
+use weir_agent::{Answer, Task};
+use weir_gateway::Variant;
+use weir_load::{Part, Setting, Stop, Workload};
+use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
+
+use crate::error::Error;
+use crate::proof::any;
+use crate::scenario::WorkloadEntry;
+use crate::testbed::{Member, Site};
+use crate::SHORT;
+
+/// A workload must be done this long after its window; connections that time out are its longest wait.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// How long a background load runs before the measured one starts.
+const LEAD: Duration = Duration::from_millis(300);
+
+/// What does not change from trial to trial.
+pub(crate) struct Rules<'a> {
+    /// Trials with a greater steal share are void.
+    pub(crate) max_steal: f64,
+    /// True where all hosts are one machine.
+    pub(crate) is_lab: bool,
+    /// True once the user asked to stop.
+    pub(crate) interrupted: &'a dyn Fn() -> bool,
+}
+
+/// One workload's opened far ends and running near ends.
+struct Running<'a> {
+    workload: &'a Workload,
+    sessions: Vec<(&'a Member, u64)>,
+    drives: Vec<Pending<'a>>,
+    limit: Duration,
+}
+
+/// Metrics that every workload gets from the samplers: details, never headlines.
+pub(crate) fn common_metrics(is_lab: bool) -> Vec<MetricDef> {
+    let (name, label, help) = if is_lab {
+        ("machine_busy_cores", "busy cores", "Busy cores of the machine, which in the lab is all hosts together")
+    } else {
+        ("gateway_busy_cores", "gateway CPU", "Busy cores of the gateway")
+    };
+    vec![
+        MetricDef::value(name, label, Unit::Cores, Better::Lower, help).detail(),
+        MetricDef::value(
+            "gateway_skbs_pps",
+            "skbs at the gateway",
+            Unit::Pps,
+            Better::Neither,
+            "Packets as the gateway's kernel handled them, both ways: a GSO super-packet counts once",
+        )
+        .detail(),
+        MetricDef::value(
+            "gateway_skb_bytes",
+            "bytes per skb",
+            Unit::Bytes,
+            Better::Neither,
+            "Mean size of what the gateway's kernel handled; above the MTU, super-packets crossed it",
+        )
+        .detail(),
+        MetricDef::value(
+            "cpu_ns_per_skb",
+            "CPU per skb",
+            Unit::CpuNs,
+            Better::Lower,
+            "CPU time of the gateway (in the lab: of the whole machine) per packet it handled",
+        )
+        .detail(),
+    ]
+}
+
+/// Makes one trial. A host that is lost is an error; everything else that goes wrong is a fault of the trial.
+pub(crate) fn make(
+    site: &Site,
+    variant: &Variant,
+    entry: &WorkloadEntry,
+    cookie: u64,
+    rules: &Rules<'_>,
+    trial: &mut Trial,
+) -> Result<(), Error> {
+    if let Err(error) = run(site, variant, entry, cookie, rules, trial) {
+        stop_all(site);
+        match error {
+            Error::Agent(remote::Error::Task { host, source }) => {
+                trial.faults.push(Fault::void(FaultCode::ConnectionFailed, &host, source.message));
+            }
+            Error::Agent(e @ remote::Error::Slow { .. }) => {
+                trial.faults.push(Fault::void(FaultCode::Timeout, "conductor", e.to_string()));
+            }
+            other => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+fn stop_all(site: &Site) {
+    for member in site.members() {
+        // One that does not answer is reported by the next that needs it.
+        let _ = member.agent.begin(Task::Stop);
+    }
+}
+
+fn run(
+    site: &Site,
+    variant: &Variant,
+    entry: &WorkloadEntry,
+    cookie: u64,
+    rules: &Rules<'_>,
+    trial: &mut Trial,
+) -> Result<(), Error> {
+    let target = variant.hop().expectation(&site.place).target;
+    let port = *site.place.ports.start();
+    let per_workload = site.initiators.len() as u16;
+    let background = match &entry.under {
+        None => None,
+        Some(under) => {
+            let window = (LEAD + entry.warmup, entry.duration);
+            let ports = port + per_workload;
+            let running = start(site, under, window, cookie ^ 1, SocketAddr::new(target, ports))?;
+            std::thread::sleep(LEAD);
+            Some(running)
+        }
+    };
+    let window = (entry.warmup, entry.duration);
+    let measured = start(site, &entry.workload, window, cookie, SocketAddr::new(target, port))?;
+    let samples = sample(site, entry)?;
+    let part = measured.finish(rules.interrupted)?;
+    trial.metrics.extend(part.values);
+    trial.histograms = part.histograms;
+    trial.series = part.series;
+    trial.faults.extend(part.faults);
+    if let Some(background) = background {
+        let part = background.finish(rules.interrupted)?;
+        trial.metrics.extend(part.values.into_iter().map(|(name, value)| (format!("load_{name}"), value)));
+        trial.faults.extend(part.faults.into_iter().map(|f| Fault { detail: format!("load: {}", f.detail), ..f }));
+    }
+    for (member, pending) in samples {
+        let Answer::Sample(sample) = pending.wait(SLACK, rules.interrupted)? else {
+            return Err(Error::Internal("a sampler answered something else".into()));
+        };
+        trial.hosts.insert(member.role.name().to_owned(), *sample);
+    }
+    judge(site, rules, trial);
+    Ok(())
+}
+
+/// Opens the far ends and starts the near ones; each initiator has a port and a responder of its own.
+fn start<'a>(
+    site: &'a Site,
+    workload: &'a Workload,
+    (warmup, duration): (Duration, Duration),
+    cookie: u64,
+    target: SocketAddr,
+) -> Result<Running<'a>, Error> {
+    let setting = |member: &Member| Setting {
+        warmup,
+        duration,
+        cpus: member.cpus.clone(),
+        cookie,
+        stop: Stop::default(),
+    };
+    let limit = warmup + duration + SLACK;
+    let mut running = Running { workload, sessions: Vec::new(), drives: Vec::new(), limit };
+    let pairs = || site.initiators.iter().zip(site.responders.iter().cycle()).zip(0u16..);
+    for ((_, responder), number) in pairs() {
+        let session = cookie.wrapping_add(u64::from(number));
+        let bind = SocketAddr::new(any(site.place.responder), target.port() + number);
+        let (workload, setting) = (workload.clone(), setting(responder));
+        responder.agent.call(Task::Open { session, workload, setting, bind }, SHORT)?;
+        running.sessions.push((responder, session));
+    }
+    for ((initiator, _), number) in pairs() {
+        let target = SocketAddr::new(target.ip(), target.port() + number);
+        let (workload, setting) = (workload.clone(), setting(initiator));
+        running.drives.push(initiator.agent.begin(Task::Drive { workload, setting, target })?);
+    }
+    Ok(running)
+}
+
+impl Running<'_> {
+    /// Waits for the near ends, closes the far ends, and makes the metrics.
+    fn finish(self, interrupted: &dyn Fn() -> bool) -> Result<Part, Error> {
+        let mut near = Vec::new();
+        let mut failure = None;
+        for drive in self.drives {
+            match drive.wait(self.limit, interrupted) {
+                Ok(Answer::Part(part)) => near.push(*part),
+                Ok(_) => return Err(Error::Internal("a workload answered something else".into())),
+                Err(e) if e.is_fatal() => return Err(e.into()),
+                // The far ends must be closed nevertheless: the next trial needs their ports.
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        let mut far = Vec::new();
+        for (member, session) in self.sessions {
+            match member.agent.call(Task::Finish { session }, SLACK) {
+                Ok(Answer::Part(part)) => far.push(*part),
+                Ok(_) => return Err(Error::Internal("a workload answered something else".into())),
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        match failure {
+            Some(error) => Err(error.into()),
+            None => Ok(self.workload.engine().combine(&near, &far)),
+        }
+    }
+}
+
+/// Starts the samplers of all hosts, over the same window as the workload's.
+fn sample<'a>(site: &'a Site, entry: &WorkloadEntry) -> Result<Vec<(&'a Member, Pending<'a>)>, Error> {
+    let mut samples = Vec::new();
+    for member in site.members() {
+        let (after, duration) = (entry.warmup, entry.duration);
+        let interfaces = member.interfaces.clone();
+        samples.push((member, member.agent.begin(Task::Sample { after, duration, interfaces })?));
+    }
+    Ok(samples)
+}
+
+/// What the samples say about the trial: faults, and metrics of the gateway.
+fn judge(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
+    let steal = trial.hosts.iter().map(|(role, s)| (s.steal_ratio(), role)).max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((share, role)) = steal.filter(|(share, _)| *share > rules.max_steal) {
+        let detail = format!("the hypervisor took {:.1} % of the CPU time", share * 100.0);
+        trial.faults.push(Fault::void(FaultCode::Steal, role, detail));
+    }
+    if !rules.is_lab {
+        for role in ["initiator", "responder"] {
+            let Some(sample) = trial.hosts.get(role) else { continue };
+            if let Some((core, share)) = saturated(sample) {
+                let detail = format!("core {core} was {:.0} % busy: the tester may be the limit", share * 100.0);
+                trial.faults.push(Fault::noted(FaultCode::TesterCpu, role, detail));
+            }
+        }
+    }
+    let Some(gateway) = site.gateway.as_ref().and_then(|g| trial.hosts.get(g.role.name())) else {
+        if let Some(sample) = trial.hosts.get("initiator").filter(|_| rules.is_lab) {
+            trial.metrics.insert("machine_busy_cores".into(), sample.busy_cores());
+        }
+        return;
+    };
+    let busy = gateway.busy_cores();
+    let name = if rules.is_lab { "machine_busy_cores" } else { "gateway_busy_cores" };
+    let packets: u64 = gateway.interfaces.values().map(|i| i.rx_packets).sum();
+    let bytes: u64 = gateway.interfaces.values().map(|i| i.rx_bytes).sum();
+    trial.metrics.insert(name.into(), busy);
+    if packets > 0 && gateway.window_s > 0.0 {
+        let rate = packets as f64 / gateway.window_s;
+        trial.metrics.insert("gateway_skbs_pps".into(), rate);
+        trial.metrics.insert("gateway_skb_bytes".into(), bytes as f64 / packets as f64);
+        trial.metrics.insert("cpu_ns_per_skb".into(), busy * 1e9 / rate);
+    }
+}
+
+/// The busiest core above 97 %, with its share.
+fn saturated(sample: &HostSample) -> Option<(usize, f64)> {
+    let share = |c: &CpuTime| if c.total_s() > 0.0 { c.busy_s() / c.total_s() } else { 0.0 };
+    let busiest = sample.cpu.iter().map(share).enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+    busiest.filter(|(_, share)| *share > 0.97)
+}
