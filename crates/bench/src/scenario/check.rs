@@ -1,0 +1,199 @@
+//! What the values of a scenario must be, and what must fit together.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use toml_edit::Table;
+use weir_cost::CostBlock;
+use weir_gateway::Topology;
+use weir_lab::Family;
+
+use super::error::{ScenarioError, nearest};
+use super::problem::Source;
+use super::read::Section;
+use super::{Plan, Scenario, Testbed, WorkloadEntry, twin_name};
+
+/// Longest name: table columns and names of files are made of it.
+const LONGEST_NAME: usize = 40;
+
+/// Name of a scenario.
+pub(super) fn scenario_name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(format!("name = \"{name}\": expected 1 to {LONGEST_NAME} of a-z, 0-9 and -"))
+}
+
+/// Name of a variant, workload or preset. Points, blanks and signs would read as something else in `--require`.
+pub(super) fn name(name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(format!("name = \"{name}\": expected 1 to {LONGEST_NAME} of A-Z, a-z, 0-9, - and _"))
+}
+
+/// Warm-up of a trial.
+pub(super) fn warmup(length: Duration) -> Result<(), String> {
+    within("warmup", length, Duration::ZERO, Duration::from_secs(600))
+}
+
+/// Measuring window of a trial. Below 100 ms a trial is mostly its own start and end.
+pub(super) fn duration(length: Duration) -> Result<(), String> {
+    within("duration", length, Duration::from_millis(100), Duration::from_secs(3600))
+}
+
+fn within(key: &str, length: Duration, least: Duration, most: Duration) -> Result<(), String> {
+    if (least..=most).contains(&length) {
+        return Ok(());
+    }
+    Err(format!("{key} = {length:?}: valid is {least:?} to {most:?}"))
+}
+
+fn share(key: &str, value: f64, most: f64) -> Result<(), String> {
+    if value > 0.0 && value <= most {
+        return Ok(());
+    }
+    Err(format!("{key} = {value}: valid is a share above 0, at most {most} (0.02 is 2 %)"))
+}
+
+/// The plan by itself.
+pub(super) fn plan(plan: &Plan) -> Result<(), String> {
+    if !(1..=1000).contains(&plan.min_rounds) {
+        return Err(format!("min-rounds = {}: valid is 1 to 1000", plan.min_rounds));
+    }
+    if !(plan.min_rounds..=1000).contains(&plan.max_rounds) {
+        let (least, most) = (plan.min_rounds, plan.max_rounds);
+        return Err(format!("max-rounds = {most}: valid is min-rounds = {least} to 1000"));
+    }
+    within("budget", plan.budget, Duration::from_secs(1), Duration::from_secs(7 * 86_400))?;
+    warmup(plan.warmup)?;
+    duration(plan.duration)?;
+    share("target", plan.target, 1.0)?;
+    share("equivalence", plan.equivalence, 1.0)?;
+    share("max-steal", plan.max_steal, 1.0)
+}
+
+/// Address of the run's IP version.
+pub(super) fn family(key: &str, address: IpAddr, family: Family) -> Result<(), String> {
+    if address.is_ipv4() == (family == Family::Ipv4) {
+        return Ok(());
+    }
+    let version = if family == Family::Ipv4 { "IPv4" } else { "IPv6" };
+    Err(format!("{key} = \"{address}\": the testbed's family is {version}"))
+}
+
+/// Name of an interface (IFNAMSIZ is 16 with the closing zero).
+pub(super) fn interface(key: &str, name: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_graphic() && !"/\"\\".contains(c);
+    if (1..=15).contains(&name.len()) && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(format!("{key} = \"{name}\": expected the name of an interface, 1 to 15 characters"))
+}
+
+/// A name that no earlier entry has.
+pub(super) fn unique<'a>(
+    section: &Section<'_>,
+    name: &str,
+    mut earlier: impl Iterator<Item = &'a str>,
+) -> Result<(), ScenarioError> {
+    if !earlier.any(|e| e == name) {
+        return Ok(());
+    }
+    let key = if section.table.contains_key("name") { "name" } else { "kind" };
+    Err(section.error(Some(key), format!("name \"{name}\" is there twice; give each its own `name`"), None))
+}
+
+/// Names that exist, each once.
+pub(super) fn chosen(
+    section: &Section<'_>,
+    key: &str,
+    chosen: &[String],
+    known: &[&str],
+) -> Result<(), ScenarioError> {
+    for (i, name) in chosen.iter().enumerate() {
+        if !known.contains(&name.as_str()) {
+            let what = format!("{key}: there is no \"{name}\" in this scenario");
+            return Err(section.error(
+                Some(key),
+                what,
+                nearest(name, known.iter().copied()).map(str::to_owned),
+            ));
+        }
+        if chosen[..i].contains(name) {
+            return Err(section.error(Some(key), format!("{key}: \"{name}\" is there twice"), None));
+        }
+    }
+    if chosen.is_empty() && section.table.get(key).is_some_and(|item| item.is_array()) {
+        return Err(section.error(
+            Some(key),
+            format!("{key}: an empty list leaves nothing to measure"),
+            None,
+        ));
+    }
+    Ok(())
+}
+
+/// Two workloads that can be compared.
+pub(super) fn pair(
+    section: &Section<'_>,
+    workloads: &[WorkloadEntry],
+    one: &str,
+    other: &str,
+) -> Result<(), ScenarioError> {
+    if one == other {
+        return Err(section.error(Some("with"), format!("\"{one}\" is compared with itself"), None));
+    }
+    let metrics = |name: &str| {
+        let entry = workloads.iter().find(|w| w.name == name);
+        entry.map(|w| w.workload.engine().metrics()).unwrap_or_default()
+    };
+    let others = metrics(other);
+    let shared = |m: &weir_record::MetricDef| others.iter().any(|o| o.name == m.name && o.unit == m.unit);
+    if metrics(one).iter().any(shared) {
+        return Ok(());
+    }
+    Err(section.error(Some("with"), format!("\"{one}\" and \"{other}\" have no metric in common"), None))
+}
+
+/// Prices, as far as they stand in the scenario itself; a price file is read by whoever asks for the prices.
+pub(super) fn cost(block: &CostBlock, origin: &str) -> Result<(), String> {
+    if block.prices.is_some() {
+        return Ok(());
+    }
+    let options = block.select(origin, None).map_err(|error| error.to_string())?;
+    weir_cost::answer(&block.question(), &options, &[]).map(drop).map_err(|error| error.to_string())
+}
+
+/// What concerns several sections.
+pub(super) fn together(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
+    twin_is_free(scenario, source)?;
+    gateway_is_there(scenario, source, root)
+}
+
+fn twin_is_free(scenario: &Scenario, source: Source<'_>) -> Result<(), ScenarioError> {
+    let twin = twin_name(&scenario.plan.baseline);
+    // Names of variants have no blanks, so this holds by itself; if they ever do, runs must not mix two variants.
+    match scenario.variants.iter().find(|v| v.name == twin) {
+        Some(_) => Err(source.error(None, format!("\"{twin}\" is the name of the A/A twin"), None)),
+        None => Ok(()),
+    }
+}
+
+fn gateway_is_there(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
+    let Testbed::Hosts(hosts) = &scenario.testbed else { return Ok(()) };
+    if hosts.gateway.is_some() {
+        return Ok(());
+    }
+    let needy = scenario.variants.iter().find(|v| v.variant.hop().topology() != Topology::Direct);
+    match needy {
+        Some(entry) => {
+            let at = root.get("testbed").and_then(toml_edit::Item::span);
+            let what = format!("[testbed]: variant \"{}\" needs a [testbed.gateway]", entry.name);
+            Err(source.error(at, what, None))
+        }
+        None => Ok(()),
+    }
+}

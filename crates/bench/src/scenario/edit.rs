@@ -1,0 +1,225 @@
+//! Changes of a scenario from the command line: `--preset`, `--set`, `--variant`, `--workload`.
+//!
+//! They change the text and read it anew, so there is one way only in which a scenario comes to be, and the text that
+//! goes into the record is always the one that was run.
+
+use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
+
+use super::error::{ScenarioError, nearest};
+use super::{Scenario, find};
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+fn wrong(origin: &str, what: String, nearest: Option<&str>) -> ScenarioError {
+    ScenarioError { origin: origin.to_owned(), line: None, what, nearest: nearest.map(str::to_owned) }
+}
+
+impl Scenario {
+    /// The built-in scenario of that name, or the one in the file of that path.
+    ///
+    /// # Errors
+    /// As [`find`] and [`Scenario::load`].
+    pub fn open(name_or_path: &str) -> Result<Scenario> {
+        let (text, origin) = find(name_or_path)?;
+        Scenario::load(&text, &origin)
+    }
+
+    /// Applies a preset: its plan over the scenario's, its variants and workloads only. The presets are gone then.
+    ///
+    /// # Errors
+    /// When there is no preset of that name.
+    pub fn apply_preset(&mut self, name: &str) -> Result<()> {
+        let origin = format!("--preset {name}");
+        let Some(preset) = self.presets.get(name).cloned() else {
+            let what = if self.presets.is_empty() {
+                format!("scenario \"{}\" has no presets", self.name)
+            } else {
+                format!("scenario \"{}\" has no preset of that name", self.name)
+            };
+            return Err(wrong(&origin, what, nearest(name, self.presets.keys().map(String::as_str))));
+        };
+        let mut document = self.document();
+        let changes = document.get("preset").and_then(|p| p.get(name)).and_then(|p| p.get("plan")).cloned();
+        if let Some(changes) = changes.as_ref().and_then(Item::as_table_like) {
+            let plan =
+                subtable(document.as_table_mut(), "plan").map_err(|what| wrong(&origin, what, None))?;
+            for (key, item) in changes.iter() {
+                put(plan, key, item.clone());
+            }
+        }
+        let notes = self.keep(&mut document, preset.variants.as_deref(), preset.workloads.as_deref());
+        self.reload(&document, &origin, notes)
+    }
+
+    /// Keeps the variants and workloads named; an empty list keeps all. The baseline stays in any case, since
+    /// everything is compared with it.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn select(&mut self, variants: &[String], workloads: &[String]) -> Result<()> {
+        let known: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        for name in variants.iter().filter(|name| !known.contains(&name.as_str())) {
+            let what = format!("scenario \"{}\" has no variant of that name", self.name);
+            return Err(wrong(&format!("--variant {name}"), what, nearest(name, known)));
+        }
+        let known: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
+        for name in workloads.iter().filter(|name| !known.contains(&name.as_str())) {
+            let what = format!("scenario \"{}\" has no workload of that name", self.name);
+            return Err(wrong(&format!("--workload {name}"), what, nearest(name, known)));
+        }
+        if variants.is_empty() && workloads.is_empty() {
+            return Ok(());
+        }
+        let mut kept = variants.to_vec();
+        let mut notes = Vec::new();
+        if !variants.is_empty() && !kept.contains(&self.plan.baseline) {
+            notes.push(format!("variant {} is measured too: it is the baseline", self.plan.baseline));
+            kept.push(self.plan.baseline.clone());
+        }
+        let some = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+        let mut document = self.document();
+        notes.extend(self.keep(&mut document, some(&kept).as_deref(), some(workloads).as_deref()));
+        self.reload(&document, "--variant, --workload", notes)
+    }
+
+    /// Sets one value: `plan.max-rounds=8`, `testbed.mtu=9000`, `variant.nft-masquerade.random=true`,
+    /// `workload.tcp-egress.duration=2s`. What does not read as a TOML value is a text.
+    ///
+    /// # Errors
+    /// When the assignment has no form, or the scenario is not valid with it. Then nothing is changed.
+    pub fn set(&mut self, assignment: &str) -> Result<()> {
+        let origin = format!("--set {assignment}");
+        let fail = |what: String| wrong(&origin, what, None);
+        let (path, value) = assignment
+            .split_once('=')
+            .ok_or_else(|| fail("expected KEY=VALUE, like plan.max-rounds=8".into()))?;
+        let keys = Key::parse(path.trim())
+            .map_err(|_| fail(format!("\"{path}\" is not a key, like plan.max-rounds or testbed.mtu")))?;
+        let value = value.trim();
+        let value = value.parse::<Value>().unwrap_or_else(|_| Value::from(value));
+        let mut document = self.document();
+        let (last, outer) = keys.split_last().ok_or_else(|| fail("the key is empty".into()))?;
+        let holder = self.holder(&mut document, outer, &origin)?;
+        put(holder, last.get(), Item::Value(value));
+        self.reload(&document, &origin, Vec::new())
+    }
+
+    /// The table that a key path leads to. Entries of `variant` and `workload` are found by their names.
+    fn holder<'d>(
+        &self,
+        document: &'d mut DocumentMut,
+        outer: &[Key],
+        origin: &str,
+    ) -> Result<&'d mut dyn TableLike> {
+        let fail = |what: String| wrong(origin, what, None);
+        let (mut here, mut rest): (&mut dyn TableLike, _) = (document.as_table_mut(), outer);
+        if let [list, name, deeper @ ..] = outer
+            && ["variant", "workload"].contains(&list.get())
+        {
+            let names: Vec<&str> = if list == "variant" {
+                self.variants.iter().map(|v| v.name.as_str()).collect()
+            } else {
+                self.workloads.iter().map(|w| w.name.as_str()).collect()
+            };
+            let Some(index) = names.iter().position(|n| *n == name.get()) else {
+                let what = format!("there is no {list} \"{}\"", name.get());
+                return Err(wrong(origin, what, nearest(name.get(), names)));
+            };
+            let item = here.get_mut(list.get()).ok_or_else(|| fail(format!("there is no {list}")))?;
+            here = nth(item, index).ok_or_else(|| fail(format!("{list} is not a list of tables")))?;
+            rest = deeper;
+        }
+        for key in rest {
+            here = subtable(here, key.get()).map_err(fail)?;
+        }
+        Ok(here)
+    }
+
+    fn document(&self) -> DocumentMut {
+        // The text was read by `load`, by the same parser.
+        self.text.parse().unwrap_or_default()
+    }
+
+    /// Takes what is not named out of the text, and what refers to it. Returns what else went.
+    fn keep(
+        &self,
+        document: &mut DocumentMut,
+        variants: Option<&[String]>,
+        workloads: Option<&[String]>,
+    ) -> Vec<String> {
+        let kept = |list: Option<&[String]>, name: &str| list.is_none_or(|l| l.iter().any(|n| n == name));
+        let names: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        retain(document, "variant", |index| kept(variants, names[index]));
+        let names: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
+        retain(document, "workload", |index| kept(workloads, names[index]));
+        let pairs = &self.compare;
+        retain(document, "compare", |index| {
+            kept(workloads, &pairs[index].workload) && kept(workloads, &pairs[index].with)
+        });
+        document.remove("preset");
+        if let Some(priced) = document.get_mut("cost").and_then(|c| c.get_mut("variants"))
+            && let Some(priced) = priced.as_table_like_mut()
+        {
+            for name in self.variants.iter().map(|v| &v.name).filter(|name| !kept(variants, name)) {
+                priced.remove(name);
+            }
+        }
+        Vec::new()
+    }
+
+    fn reload(&mut self, document: &DocumentMut, origin: &str, notes: Vec<String>) -> Result<()> {
+        let mut changed = Scenario::load(&document.to_string(), &self.origin).map_err(|error| {
+            // The text was right before, so the change is to blame, and its lines are nobody's.
+            ScenarioError { origin: origin.to_owned(), line: None, ..error }
+        })?;
+        changed.notes = std::mem::take(&mut self.notes);
+        changed.notes.extend(notes);
+        *self = changed;
+        Ok(())
+    }
+}
+
+/// Replaces or adds a value and keeps the comments around a replaced one.
+fn put(table: &mut dyn TableLike, key: &str, item: Item) {
+    let mut item = item;
+    if let (Some(Item::Value(old)), Item::Value(new)) = (table.get(key), &mut item) {
+        *new.decor_mut() = old.decor().clone();
+    }
+    table.insert(key, item);
+}
+
+/// The table under a key, made if it is not there.
+fn subtable<'t>(
+    table: &'t mut dyn TableLike,
+    key: &str,
+) -> std::result::Result<&'t mut dyn TableLike, String> {
+    let item = table.entry(key).or_insert(Item::Table(Table::new()));
+    item.as_table_like_mut().ok_or_else(|| format!("`{key}` is not a table: nothing can be set in it"))
+}
+
+/// The entry of a list of tables, whichever way it was written.
+fn nth(item: &mut Item, index: usize) -> Option<&mut dyn TableLike> {
+    match item {
+        Item::ArrayOfTables(tables) => tables.get_mut(index).map(|t| t as &mut dyn TableLike),
+        Item::Value(Value::Array(array)) => {
+            array.get_mut(index)?.as_inline_table_mut().map(|t| t as &mut dyn TableLike)
+        }
+        Item::Table(table) => (index == 0).then_some(table as &mut dyn TableLike),
+        _ => None,
+    }
+}
+
+/// Keeps the entries of a list of tables for which `keep` says so.
+fn retain(document: &mut DocumentMut, name: &str, keep: impl Fn(usize) -> bool) {
+    let mut index = 0;
+    let mut next = || {
+        index += 1;
+        keep(index - 1)
+    };
+    match document.get_mut(name) {
+        Some(Item::ArrayOfTables(tables)) => tables.retain(|_| next()),
+        Some(Item::Value(Value::Array(array))) => array.retain(|_| next()),
+        Some(Item::Table(_)) if !next() => drop(document.remove(name)),
+        _ => {}
+    }
+}

@@ -1,0 +1,310 @@
+//! The scenario: which testbed, which variants, which workloads, and how many rounds.
+//!
+//! A scenario is TOML text. [`Scenario::load`] reads it once, completely, and refuses what it does not understand with one
+//! message that names file, line and the nearest valid value. Presets, `--set`, `--variant` and `--workload` change the
+//! text itself, so [`Scenario::to_toml`] is what was run, comments included, and loading it again gives the same scenario.
+
+mod built_in;
+mod check;
+mod edit;
+mod error;
+mod host;
+mod ports;
+mod problem;
+mod read;
+mod span;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weir_cost::CostBlock;
+use weir_lab::{Family, LabOptions};
+
+pub use built_in::{built_in, find};
+pub use error::{ScenarioError, nearest};
+pub use host::HostAddress;
+pub use ports::Ports;
+
+/// What one scenario file says, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Name, `[a-z0-9-]+`.
+    pub name: String,
+    /// What it asks, for people.
+    pub title: String,
+    /// Hosts of the run.
+    pub testbed: Testbed,
+    /// How it is measured.
+    pub plan: Plan,
+    /// Changes that `--preset NAME` chooses between.
+    pub presets: BTreeMap<String, Preset>,
+    /// Ways to build the hop, at least one. The A/A twin is not among them: see [`Scenario::runs`].
+    pub variants: Vec<VariantEntry>,
+    /// What is sent and measured, at least one.
+    pub workloads: Vec<WorkloadEntry>,
+    /// Workloads to be compared with each other inside each variant.
+    pub compare: Vec<WorkloadPair>,
+    /// Prices, where the scenario asks for them.
+    pub cost: Option<CostBlock>,
+    /// Bounds to be met, as written: see [`crate::require`].
+    pub require: Vec<String>,
+    /// What a preset or a selection left out besides variants and workloads, for the user and the record.
+    pub notes: Vec<String>,
+    text: String,
+    origin: String,
+}
+
+/// Hosts of the run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Testbed {
+    /// Hosts that weir builds on this machine.
+    Lab(LabTestbed),
+    /// Hosts that are there.
+    Hosts(HostsTestbed),
+}
+
+/// Hosts that weir builds on this machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabTestbed {
+    /// What they are like.
+    pub options: LabOptions,
+    /// Sysctls that are global to this machine, to be set for the run and put back.
+    pub host_sysctls: BTreeMap<String, String>,
+    /// Ports on which the responder answers.
+    pub ports: Ports,
+}
+
+/// Hosts that are there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostsTestbed {
+    /// IP version of the traffic.
+    pub family: Family,
+    /// Hosts that open connections, at least one.
+    pub initiators: Vec<EndHost>,
+    /// The hop; absent where every variant does without (`direct`, `path`).
+    pub gateway: Option<GatewayHost>,
+    /// Hosts that answer, at least one.
+    pub responders: Vec<EndHost>,
+    /// Sysctls of the gateway that are global to its machine, to be set for the run and put back.
+    pub host_sysctls: BTreeMap<String, String>,
+    /// Ports on which the responders answer.
+    pub ports: Ports,
+}
+
+/// An initiator or a responder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndHost {
+    /// Where its agent is started.
+    pub host: HostAddress,
+    /// Its address on the measured path.
+    pub address: IpAddr,
+    /// The `weir` program there; absent: weir finds it, or brings it.
+    pub program: Option<PathBuf>,
+    /// Cores of its load threads; empty leaves them to the scheduler.
+    pub cpus: Vec<usize>,
+}
+
+/// The hop under test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayHost {
+    /// Where its agent is started.
+    pub host: HostAddress,
+    /// The `weir` program there; absent: weir finds it, or brings it.
+    pub program: Option<PathBuf>,
+    /// Interface towards the initiators.
+    pub inside_interface: String,
+    /// Interface towards the responders; the same one on a one-armed gateway.
+    pub outside_interface: String,
+    /// Its address towards the initiators.
+    pub inside_address: IpAddr,
+    /// Its address towards the responders.
+    pub outside_address: IpAddr,
+    /// A further outside address that is routed to it and that nothing else uses (`nft-stateless` needs it).
+    pub spare_address: Option<IpAddr>,
+}
+
+/// How it is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Name of the variant that the others are compared with.
+    pub baseline: String,
+    /// Whether the baseline runs a second time in each round, as its own A/A twin.
+    pub twin: bool,
+    /// Rounds at least, 1..=1000. Below 6 there is no 95 % interval.
+    pub min_rounds: u32,
+    /// Rounds at most, `min_rounds`..=1000.
+    pub max_rounds: u32,
+    /// Time after which no new round is started.
+    pub budget: Duration,
+    /// Traffic before each measuring window, not counted; a workload may have its own.
+    pub warmup: Duration,
+    /// Each measuring window; a workload may have its own.
+    pub duration: Duration,
+    /// Relative half-width of the headline intervals at which the run ends before its budget.
+    pub target: f64,
+    /// Relative margin within which two variants are called equivalent.
+    pub equivalence: f64,
+    /// Share of CPU time taken by the hypervisor above which a trial is void, 0..=1.
+    pub max_steal: f64,
+}
+
+impl Plan {
+    /// The plan as the record keeps it.
+    pub fn to_record(&self) -> weir_record::Plan {
+        weir_record::Plan {
+            min_rounds: self.min_rounds,
+            max_rounds: self.max_rounds,
+            budget_s: self.budget.as_secs_f64(),
+            target_half_width: self.target,
+            equivalence_margin: self.equivalence,
+            max_steal_ratio: self.max_steal,
+        }
+    }
+}
+
+/// What `--preset NAME` changes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Preset {
+    /// Variants that remain; absent: all.
+    pub variants: Option<Vec<String>>,
+    /// Workloads that remain; absent: all.
+    pub workloads: Option<Vec<String>>,
+    /// The plan with the preset's changes.
+    pub plan: Option<Plan>,
+}
+
+/// One `[[variant]]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariantEntry {
+    /// Name, unique in the scenario.
+    pub name: String,
+    /// How the hop is built.
+    pub variant: weir_gateway::Variant,
+    /// Dimensions for grouping (`zone`, `sku`).
+    pub labels: BTreeMap<String, String>,
+}
+
+/// One `[[workload]]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkloadEntry {
+    /// Name, unique in the scenario.
+    pub name: String,
+    /// What is sent and measured.
+    pub workload: weir_load::Workload,
+    /// Traffic before the measuring window: its own, or the plan's.
+    pub warmup: Duration,
+    /// The measuring window: its own, or the plan's.
+    pub duration: Duration,
+    /// What loads the path at the same time, if anything. It starts first, ends last, and is not compared.
+    pub under: Option<weir_load::Workload>,
+}
+
+impl WorkloadEntry {
+    /// What it does, in one line for people.
+    pub fn describe(&self) -> String {
+        let own = self.workload.engine().describe();
+        match &self.under {
+            Some(load) => format!("{own}, under load: {}", load.engine().describe()),
+            None => own,
+        }
+    }
+}
+
+/// One `[[compare]]`: two workloads that are held against each other inside each variant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadPair {
+    /// The one that is judged.
+    pub workload: String,
+    /// The one that it is compared with.
+    pub with: String,
+}
+
+/// A variant as the rounds hold it: the scenario's, and the A/A twin of the baseline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariantRun {
+    /// Name, unique in the run.
+    pub name: String,
+    /// How the hop is built.
+    pub variant: weir_gateway::Variant,
+    /// True for the baseline.
+    pub baseline: bool,
+    /// For the twin: the name of the variant that it doubles.
+    pub twin_of: Option<String>,
+    /// Dimensions for grouping.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What a trial takes besides its traffic, seconds: in the lab the two ends open and close sockets; on other hosts the
+/// variant is applied and removed around every trial.
+const OVERHEAD_LAB_S: f64 = 0.15;
+const OVERHEAD_HOSTS_S: f64 = 1.5;
+
+impl Scenario {
+    /// Variants in the order of the file, the A/A twin behind its original.
+    pub fn runs(&self) -> Vec<VariantRun> {
+        let mut runs = Vec::new();
+        for entry in &self.variants {
+            let run = VariantRun {
+                name: entry.name.clone(),
+                variant: entry.variant.clone(),
+                baseline: entry.name == self.plan.baseline,
+                twin_of: None,
+                labels: entry.labels.clone(),
+            };
+            let twin = (run.baseline && self.plan.twin).then(|| VariantRun {
+                name: twin_name(&run.name),
+                baseline: false,
+                twin_of: Some(run.name.clone()),
+                ..run.clone()
+            });
+            runs.push(run);
+            runs.extend(twin);
+        }
+        runs
+    }
+
+    /// Trials in each round.
+    pub fn trials_per_round(&self) -> usize {
+        self.workloads.len() * (self.variants.len() + usize::from(self.plan.twin))
+    }
+
+    /// Seconds that a round will probably take: for the time told before the start, and until a round has been timed.
+    pub fn seconds_per_round(&self) -> f64 {
+        let overhead = match self.testbed {
+            Testbed::Lab(_) => OVERHEAD_LAB_S,
+            Testbed::Hosts(_) => OVERHEAD_HOSTS_S,
+        };
+        let traffic: f64 =
+            self.workloads.iter().map(|w| (w.warmup + w.duration).as_secs_f64() + overhead).sum();
+        traffic * (self.variants.len() + usize::from(self.plan.twin)) as f64
+    }
+
+    /// Least and greatest seconds that the rounds will probably take: the least number of rounds, and all of them or
+    /// what the budget allows.
+    pub fn expected_seconds(&self) -> (f64, f64) {
+        let round = self.seconds_per_round();
+        let least = round * f64::from(self.plan.min_rounds);
+        let most = (round * f64::from(self.plan.max_rounds)).min(self.plan.budget.as_secs_f64());
+        (least.min(most), most.max(round))
+    }
+
+    /// The scenario's whole text as it is in effect now. Loading it gives the same scenario.
+    pub fn to_toml(&self) -> &str {
+        &self.text
+    }
+
+    /// Where the text came from, as messages name it.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+}
+
+/// Name of the A/A twin of a variant.
+pub fn twin_name(name: &str) -> String {
+    format!("{name} (A/A)")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,508 @@
+//! TOML to [`Scenario`], section by section.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml_edit::{Document, Item, Table, Value};
+use weir_cost::CostBlock;
+use weir_gateway::Variant;
+use weir_lab::{Family, LabOptions};
+use weir_load::Workload;
+use weir_sys::{ProcRoot, sched};
+
+use super::error::{ScenarioError, nearest};
+use super::problem::{Source, as_table};
+use super::span::Span;
+use super::{
+    EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Plan, Ports, Preset, Scenario, Testbed,
+    VariantEntry, WorkloadEntry, WorkloadPair, check,
+};
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+const SECTIONS: [&str; 10] =
+    ["name", "title", "testbed", "plan", "preset", "variant", "workload", "compare", "cost", "require"];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawHead {
+    name: String,
+    title: String,
+    #[serde(default)]
+    require: Vec<String>,
+}
+
+/// `[plan]`, or a preset's changes of it.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct RawPlan {
+    baseline: Option<String>,
+    twin: Option<bool>,
+    min_rounds: Option<u32>,
+    max_rounds: Option<u32>,
+    budget: Option<Span>,
+    warmup: Option<Span>,
+    duration: Option<Span>,
+    target: Option<f64>,
+    equivalence: Option<f64>,
+    max_steal: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct RawPreset {
+    variants: Option<Vec<String>>,
+    workloads: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct RawCommon {
+    host_sysctls: BTreeMap<String, String>,
+    ports: Ports,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawHosts {
+    #[serde(default)]
+    family: Option<Family>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawEnd {
+    host: HostAddress,
+    address: IpAddr,
+    program: Option<PathBuf>,
+    #[serde(default)]
+    cpus: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawGateway {
+    host: HostAddress,
+    program: Option<PathBuf>,
+    inside_interface: String,
+    outside_interface: String,
+    inside_address: IpAddr,
+    outside_address: IpAddr,
+    spare_address: Option<IpAddr>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawVariantHead {
+    name: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawWorkloadHead {
+    name: String,
+    warmup: Option<Span>,
+    duration: Option<Span>,
+    under: Option<Workload>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawPair {
+    workload: String,
+    with: String,
+}
+
+/// What a table says, or serde's words for why it says nothing.
+fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> {
+    let value = Value::InlineTable(table.clone().into_inline_table());
+    T::deserialize(serde::de::IntoDeserializer::into_deserializer(value))
+        .map_err(|error: toml_edit::de::Error| error.message().to_owned())
+}
+
+/// The part of a table with these keys, and the rest.
+fn split(table: &Table, keys: &[&str]) -> (Table, Table) {
+    let (mut part, mut rest) = (table.clone(), table.clone());
+    for (key, _) in table {
+        if keys.contains(&key) {
+            rest.remove(key)
+        } else {
+            part.remove(key)
+        };
+    }
+    (part, rest)
+}
+
+/// A table of the scenario that is being read.
+#[derive(Clone, Copy)]
+pub(super) struct Section<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) table: &'a Table,
+    pub(super) heading: &'a str,
+}
+
+impl Section<'_> {
+    /// Reads a part of the section, validated by `valid`.
+    fn read<T: DeserializeOwned>(
+        &self,
+        part: &Table,
+        also: &[&str],
+        valid: &dyn Fn(&T) -> std::result::Result<(), String>,
+    ) -> Result<T> {
+        let check = |table: &Table| decode::<T>(table).and_then(|value| valid(&value));
+        self.source.check(part, self.heading, also, &check)?;
+        decode(part).map_err(|what| self.error(None, what, None))
+    }
+
+    /// A mistake at a key of the section, or at the section itself.
+    pub(super) fn error(&self, key: Option<&str>, what: String, nearest: Option<String>) -> ScenarioError {
+        let at = key
+            .and_then(|key| self.table.get_key_value(key))
+            .and_then(|(key, item)| key.span().or_else(|| item.span()));
+        let first = || self.table.iter().find_map(|(key, _)| self.table.get_key_value(key)?.0.span());
+        let at = at.or_else(|| self.table.span()).or_else(first);
+        self.source.error(at, format!("{}: {what}", self.heading), nearest)
+    }
+}
+
+/// The items of `[[name]]`, or of `[name]`, each as a table.
+fn tables(source: Source<'_>, root: &Table, name: &str) -> Result<Vec<Table>> {
+    let wrong = |item: &Item| {
+        Err(source.error(item.span(), format!("`{name}` must be tables, each begun by [[{name}]]"), None))
+    };
+    match root.get(name) {
+        None => Ok(Vec::new()),
+        Some(Item::ArrayOfTables(tables)) => Ok(tables.iter().cloned().collect()),
+        Some(item @ Item::Value(Value::Array(array))) => array
+            .iter()
+            .map(|value| {
+                as_table(&Item::Value(value.clone())).map_or_else(|| wrong(item).map(|()| Table::new()), Ok)
+            })
+            .collect(),
+        Some(item) => match as_table(item) {
+            Some(table) => Ok(vec![table]),
+            None => wrong(item).map(|()| Vec::new()),
+        },
+    }
+}
+
+/// The table `[name]`, or an empty one.
+fn table(source: Source<'_>, root: &Table, name: &str) -> Result<Table> {
+    match root.get(name) {
+        None => Ok(Table::new()),
+        Some(item) => as_table(item).ok_or_else(|| {
+            source.error(item.span(), format!("`{name}` must be a table, begun by [{name}]"), None)
+        }),
+    }
+}
+
+impl Scenario {
+    /// Reads and checks the text of a scenario. `origin` is the file's name, for messages.
+    ///
+    /// # Errors
+    /// The first mistake: TOML that cannot be read, unknown keys and kinds, values out of range, names that do not exist or
+    /// exist twice.
+    pub fn load(text: &str, origin: &str) -> Result<Scenario> {
+        let source = Source { text, origin };
+        let document = Document::parse(text).map_err(|error| {
+            source.error(error.span(), format!("not TOML: {}", error.message().replace('\n', " ")), None)
+        })?;
+        let root = document.as_table();
+        if let Some((key, _)) = root.iter().find(|(key, _)| !SECTIONS.contains(key)) {
+            let at = root.get_key_value(key).and_then(|(key, item)| key.span().or_else(|| item.span()));
+            let meant = nearest(key, SECTIONS).map(str::to_owned);
+            return Err(source.error(at, format!("unknown key or section `{key}`"), meant));
+        }
+        let (head, _) = split(root, &["name", "title", "require"]);
+        let section = Section { source, table: root, heading: "the scenario" };
+        let head: RawHead = section.read(&head, &SECTIONS, &|h: &RawHead| check::scenario_name(&h.name))?;
+
+        let testbed = testbed(source, &table(source, root, "testbed")?)?;
+        let variants = variants(source, &tables(source, root, "variant")?)?;
+        let plan = plan(source, &table(source, root, "plan")?, None, &variants)?;
+        let workloads = workloads(source, &tables(source, root, "workload")?, &plan)?;
+        let presets = presets(source, &table(source, root, "preset")?, &plan, &variants, &workloads)?;
+        let compare = pairs(source, &tables(source, root, "compare")?, &workloads)?;
+        let cost = cost(source, root, &variants)?;
+        let scenario = Scenario {
+            name: head.name,
+            title: head.title,
+            testbed,
+            plan,
+            presets,
+            variants,
+            workloads,
+            compare,
+            cost,
+            require: head.require,
+            notes: Vec::new(),
+            text: text.to_owned(),
+            origin: origin.to_owned(),
+        };
+        check::together(&scenario, source, root)?;
+        Ok(scenario)
+    }
+}
+
+fn testbed(source: Source<'_>, table: &Table) -> Result<Testbed> {
+    let section = Section { source, table, heading: "[testbed]" };
+    let kind = table.get("kind").map_or(Some("lab"), Item::as_str);
+    let (own, rest) = split(table, &["host-sysctls", "ports"]);
+    let common: RawCommon = section.read(&own, &[], &|_| Ok(()))?;
+    let rest = split(&rest, &["kind"]).1;
+    match kind {
+        Some("lab") => lab(&section, &rest, common),
+        Some("hosts") => hosts(&section, &rest, common),
+        other => {
+            let written = other.unwrap_or_default();
+            let meant = nearest(written, ["lab", "hosts"]).map(str::to_owned);
+            Err(section.error(Some("kind"), format!("unknown kind \"{written}\""), meant))
+        }
+    }
+}
+
+fn lab(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
+    let asks_for_cores = ["cpus", "rps"].iter().any(|key| rest.contains_key(key));
+    let online = if asks_for_cores {
+        sched::online_cpus(&ProcRoot::new("/")).map_err(|error| {
+            section.error(None, format!("cannot tell which cores there are: {error}"), None)
+        })?
+    } else {
+        Vec::new()
+    };
+    let valid = |options: &LabOptions| options.validate(&online).map_err(|error| error.to_string());
+    let options = section.read(rest, &["kind", "host-sysctls", "ports"], &valid)?;
+    Ok(Testbed::Lab(LabTestbed { options, host_sysctls: common.host_sysctls, ports: common.ports }))
+}
+
+fn hosts(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
+    let roles = ["initiator", "gateway", "responder"];
+    let (_, own) = split(rest, &roles);
+    let all = ["kind", "host-sysctls", "ports", "initiator", "gateway", "responder"];
+    let raw: RawHosts = section.read(&own, &all, &|_| Ok(()))?;
+    let family = raw.family.unwrap_or_default();
+    let source = section.source;
+    let end = |role: &str| -> Result<Vec<EndHost>> {
+        let heading = format!("[testbed.{role}]");
+        let tables = tables(source, rest, role)?;
+        if tables.is_empty() {
+            return Err(section.error(Some("kind"), format!("a testbed of hosts needs {heading}"), None));
+        }
+        tables
+            .iter()
+            .map(|table| {
+                let end = Section { source, table, heading: &heading };
+                let raw: RawEnd =
+                    end.read(table, &[], &|raw: &RawEnd| check::family("address", raw.address, family))?;
+                Ok(EndHost { host: raw.host, address: raw.address, program: raw.program, cpus: raw.cpus })
+            })
+            .collect()
+    };
+    let (initiators, responders) = (end("initiator")?, end("responder")?);
+    let gateway = tables(source, rest, "gateway")?;
+    if gateway.len() > 1 {
+        return Err(section.error(
+            Some("gateway"),
+            "only one gateway is measured at a time".to_owned(),
+            None,
+        ));
+    }
+    let gateway = gateway.first().map(|table| gateway_host(source, table, family)).transpose()?;
+    Ok(Testbed::Hosts(HostsTestbed {
+        family,
+        initiators,
+        gateway,
+        responders,
+        host_sysctls: common.host_sysctls,
+        ports: common.ports,
+    }))
+}
+
+fn gateway_host(source: Source<'_>, table: &Table, family: Family) -> Result<GatewayHost> {
+    let section = Section { source, table, heading: "[testbed.gateway]" };
+    let valid = |raw: &RawGateway| {
+        check::interface("inside-interface", &raw.inside_interface)?;
+        check::interface("outside-interface", &raw.outside_interface)?;
+        check::family("inside-address", raw.inside_address, family)?;
+        check::family("outside-address", raw.outside_address, family)?;
+        raw.spare_address.map_or(Ok(()), |address| check::family("spare-address", address, family))
+    };
+    let raw: RawGateway = section.read(table, &[], &valid)?;
+    Ok(GatewayHost {
+        host: raw.host,
+        program: raw.program,
+        inside_interface: raw.inside_interface,
+        outside_interface: raw.outside_interface,
+        inside_address: raw.inside_address,
+        outside_address: raw.outside_address,
+        spare_address: raw.spare_address,
+    })
+}
+
+/// `[plan]`, or with `base` a preset's changes of it.
+fn plan(source: Source<'_>, table: &Table, base: Option<&Plan>, variants: &[VariantEntry]) -> Result<Plan> {
+    let section = Section { source, table, heading: if base.is_some() { "preset's plan" } else { "[plan]" } };
+    let defaults = Plan {
+        baseline: variants[0].name.clone(),
+        twin: true,
+        min_rounds: 6,
+        max_rounds: 30,
+        budget: Duration::from_secs(600),
+        warmup: Duration::from_millis(300),
+        duration: Duration::from_secs(1),
+        target: 0.02,
+        equivalence: 0.03,
+        max_steal: 0.05,
+    };
+    let base = base.unwrap_or(&defaults);
+    let whole = |raw: &RawPlan| Plan {
+        baseline: raw.baseline.clone().unwrap_or_else(|| base.baseline.clone()),
+        twin: raw.twin.unwrap_or(base.twin),
+        min_rounds: raw.min_rounds.unwrap_or(base.min_rounds),
+        max_rounds: raw.max_rounds.unwrap_or(base.max_rounds),
+        budget: raw.budget.map_or(base.budget, |s| s.0),
+        warmup: raw.warmup.map_or(base.warmup, |s| s.0),
+        duration: raw.duration.map_or(base.duration, |s| s.0),
+        target: raw.target.unwrap_or(base.target),
+        equivalence: raw.equivalence.unwrap_or(base.equivalence),
+        max_steal: raw.max_steal.unwrap_or(base.max_steal),
+    };
+    let raw: RawPlan = section.read(table, &[], &|raw: &RawPlan| check::plan(&whole(raw)))?;
+    let plan = whole(&raw);
+    let names = || variants.iter().map(|v| v.name.as_str());
+    if !names().any(|name| name == plan.baseline) {
+        let what = format!("baseline = \"{}\": there is no variant of that name", plan.baseline);
+        let meant = nearest(&plan.baseline, names()).map(str::to_owned);
+        return Err(section.error(Some("baseline"), what, meant));
+    }
+    Ok(plan)
+}
+
+fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
+    let mut entries: Vec<VariantEntry> = Vec::new();
+    for table in tables {
+        let section = Section { source, table, heading: "[[variant]]" };
+        let (head, rest) = split(table, &["name", "labels"]);
+        let valid = |raw: &RawVariantHead| raw.name.as_deref().map_or(Ok(()), check::name);
+        let head: RawVariantHead = section.read(&head, &[], &valid)?;
+        let valid = |variant: &Variant| variant.hop().validate();
+        let variant: Variant = section.read(&rest, &["name", "labels", "kind"], &valid)?;
+        let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
+        check::unique(&section, &name, entries.iter().map(|e| e.name.as_str()))?;
+        entries.push(VariantEntry { name, variant, labels: head.labels });
+    }
+    if entries.is_empty() {
+        return Err(source.error(Some(0..0), "a scenario needs at least one [[variant]]".to_owned(), None));
+    }
+    Ok(entries)
+}
+
+fn workloads(source: Source<'_>, tables: &[Table], plan: &Plan) -> Result<Vec<WorkloadEntry>> {
+    const HEAD: [&str; 4] = ["name", "warmup", "duration", "under"];
+    let mut entries: Vec<WorkloadEntry> = Vec::new();
+    for table in tables {
+        let section = Section { source, table, heading: "[[workload]]" };
+        let (head, rest) = split(table, &HEAD);
+        let valid = |raw: &RawWorkloadHead| {
+            check::name(&raw.name)?;
+            check::warmup(raw.warmup.map_or(plan.warmup, |s| s.0))?;
+            check::duration(raw.duration.map_or(plan.duration, |s| s.0))?;
+            raw.under
+                .as_ref()
+                .map_or(Ok(()), |load| load.engine().validate().map_err(|e| format!("under: {e}")))
+        };
+        let head: RawWorkloadHead = section.read(&head, &[], &valid)?;
+        let also = [&HEAD[..], &["kind"]].concat();
+        let workload: Workload = section.read(&rest, &also, &|w: &Workload| w.engine().validate())?;
+        check::unique(&section, &head.name, entries.iter().map(|e| e.name.as_str()))?;
+        entries.push(WorkloadEntry {
+            name: head.name,
+            workload,
+            warmup: head.warmup.map_or(plan.warmup, |s| s.0),
+            duration: head.duration.map_or(plan.duration, |s| s.0),
+            under: head.under,
+        });
+    }
+    if entries.is_empty() {
+        return Err(source.error(Some(0..0), "a scenario needs at least one [[workload]]".to_owned(), None));
+    }
+    Ok(entries)
+}
+
+fn presets(
+    source: Source<'_>,
+    root: &Table,
+    base: &Plan,
+    variants: &[VariantEntry],
+    workloads: &[WorkloadEntry],
+) -> Result<BTreeMap<String, Preset>> {
+    let mut presets = BTreeMap::new();
+    for (name, item) in root {
+        let heading = format!("[preset.{name}]");
+        let Some(table) = as_table(item) else {
+            return Err(source.error(item.span(), format!("`preset.{name}` must be a table"), None));
+        };
+        let section = Section { source, table: &table, heading: &heading };
+        check::name(name).map_err(|what| section.error(None, what, None))?;
+        let (changes, own) = split(&table, &["plan"]);
+        let raw: RawPreset = section.read(&own, &["plan"], &|_| Ok(()))?;
+        let chosen = |key: &str, chosen: &Option<Vec<String>>, known: &[&str]| {
+            chosen.as_ref().map_or(Ok(()), |chosen| check::chosen(&section, key, chosen, known))
+        };
+        let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+        chosen("variants", &raw.variants, &names)?;
+        let names: Vec<&str> = workloads.iter().map(|w| w.name.as_str()).collect();
+        chosen("workloads", &raw.workloads, &names)?;
+        let plan = match changes.get("plan") {
+            Some(item) => {
+                let Some(changes) = as_table(item) else {
+                    return Err(section.error(Some("plan"), "`plan` must be a table".to_owned(), None));
+                };
+                Some(plan(source, &changes, Some(base), variants)?)
+            }
+            None => None,
+        };
+        let baseline = &plan.as_ref().unwrap_or(base).baseline;
+        if raw.variants.as_ref().is_some_and(|chosen| !chosen.contains(baseline)) {
+            let what = format!("variants: the baseline \"{baseline}\" is not among them");
+            return Err(section.error(Some("variants"), what, None));
+        }
+        presets.insert(name.to_owned(), Preset { variants: raw.variants, workloads: raw.workloads, plan });
+    }
+    Ok(presets)
+}
+
+fn pairs(source: Source<'_>, tables: &[Table], workloads: &[WorkloadEntry]) -> Result<Vec<WorkloadPair>> {
+    let known: Vec<&str> = workloads.iter().map(|w| w.name.as_str()).collect();
+    let mut pairs = Vec::new();
+    for table in tables {
+        let section = Section { source, table, heading: "[[compare]]" };
+        let raw: RawPair = section.read(table, &[], &|_| Ok(()))?;
+        for (key, name) in [("workload", &raw.workload), ("with", &raw.with)] {
+            check::chosen(&section, key, std::slice::from_ref(name), &known)?;
+        }
+        check::pair(&section, workloads, &raw.workload, &raw.with)?;
+        pairs.push(WorkloadPair { workload: raw.workload, with: raw.with });
+    }
+    Ok(pairs)
+}
+
+fn cost(source: Source<'_>, root: &Table, variants: &[VariantEntry]) -> Result<Option<CostBlock>> {
+    let Some(item) = root.get("cost") else { return Ok(None) };
+    let Some(table) = as_table(item) else {
+        return Err(source.error(item.span(), "`cost` must be a table, begun by [cost]".to_owned(), None));
+    };
+    let section = Section { source, table: &table, heading: "[cost]" };
+    let block: CostBlock =
+        section.read(&table, &[], &|block: &CostBlock| check::cost(block, source.origin))?;
+    let known: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
+    let named: Vec<String> = block.variants.keys().cloned().collect();
+    check::chosen(&section, "variants", &named, &known)?;
+    Ok(Some(block))
+}
