@@ -281,7 +281,7 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> io::Result<b
 pub(crate) fn send(socket: BorrowedFd<'_>, data: &[u8], flags: i32) -> io::Result<usize> {
     loop {
         // SAFETY: pointer and length are those of a live slice, which the kernel only reads. With MSG_ZEROCOPY it goes
-        // on reading pages that it has pinned, so what is at stake is what goes out and not memory; the caller keeps the data.
+        // on reading after the call, from pages that it has pinned: what goes out is at stake then, and not memory.
         let n = unsafe {
             libc::send(socket.as_raw_fd(), data.as_ptr().cast(), data.len(), flags | libc::MSG_NOSIGNAL)
         };
