@@ -133,6 +133,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
         plan: scenario.plan.to_record(),
         variants: variants.iter().map(variant).collect(),
         workloads: scenario.workloads.iter().map(workload).collect(),
+        compare: scenario.compare.clone(),
         testbed: String::new(),
         hosts: Vec::new(),
         trials: Vec::new(),

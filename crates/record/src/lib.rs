@@ -15,7 +15,7 @@ pub mod trial;
 pub use environment::{HostFacts, InterfaceFacts};
 pub use fault::{Fault, FaultCode};
 pub use metric::{Better, MetricDef, Scale, Source, Unit};
-pub use run::{Plan, Run, Status, VariantInfo, WorkloadInfo};
+pub use run::{Plan, Run, Status, VariantInfo, WorkloadInfo, WorkloadPair};
 pub use sample::{CpuTime, HostSample, InterfaceDelta};
 pub use trial::{Series, Trial};
 

@@ -55,6 +55,25 @@ pub struct NoiseFloor {
     pub n: usize,
 }
 
+/// One metric of a workload against the same metric of another one, inside one variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadComparison {
+    /// Workload that is judged.
+    pub workload: String,
+    /// Workload that it is compared with.
+    pub with: String,
+    /// Metric, which both have.
+    pub metric: String,
+    /// Variant.
+    pub variant: String,
+    /// Within rounds; absent where no round has a valid trial of both.
+    pub comparison: Option<Comparison>,
+    /// In words; absent without a comparison, and for metrics that are not judged.
+    pub verdict: Option<Verdict>,
+    /// Ratios (or differences) per round, for plots.
+    pub per_round: Vec<f64>,
+}
+
 /// How often a fault was seen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultCount {
@@ -81,6 +100,9 @@ pub struct Results {
     pub cells: Vec<Cell>,
     /// By workload and metric.
     pub floors: Vec<NoiseFloor>,
+    /// By the run's pairs of workloads, metric, variant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workload_comparisons: Vec<WorkloadComparison>,
     /// Faults by kind, variant and workload.
     pub faults: Vec<FaultCount>,
     /// Widest half-width of a headline comparison (relative), and where: `workload/metric/variant`.

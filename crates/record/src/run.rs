@@ -80,6 +80,15 @@ pub struct WorkloadInfo {
     pub metrics: Vec<MetricDef>,
 }
 
+/// Two workloads of a run that are compared with each other inside each variant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkloadPair {
+    /// The one that is judged.
+    pub workload: String,
+    /// The one that it is compared with.
+    pub with: String,
+}
+
 /// One execution of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
@@ -109,6 +118,9 @@ pub struct Run {
     pub variants: Vec<VariantInfo>,
     /// Workloads in the scenario's order.
     pub workloads: Vec<WorkloadInfo>,
+    /// Workloads to be compared with each other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compare: Vec<WorkloadPair>,
     /// The testbed in words: `lab` with offloads, MTU and CPU placement, or the hosts.
     pub testbed: String,
     /// Hosts.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use weir_cost::CostBlock;
 use weir_lab::{Family, LabOptions};
+use weir_record::WorkloadPair;
 
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
@@ -44,7 +45,7 @@ pub struct Scenario {
     pub variants: Vec<VariantEntry>,
     /// What is sent and measured, at least one.
     pub workloads: Vec<WorkloadEntry>,
-    /// Workloads to be compared with each other inside each variant.
+    /// The `[[compare]]` entries: workloads to be held against each other inside each variant.
     pub compare: Vec<WorkloadPair>,
     /// Prices, where the scenario asks for them.
     pub cost: Option<CostBlock>,
@@ -210,15 +211,6 @@ impl WorkloadEntry {
             None => own,
         }
     }
-}
-
-/// One `[[compare]]`: two workloads that are held against each other inside each variant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkloadPair {
-    /// The one that is judged.
-    pub workload: String,
-    /// The one that it is compared with.
-    pub with: String,
 }
 
 /// A variant as the rounds hold it: the scenario's, and the A/A twin of the baseline.

@@ -12,6 +12,7 @@ use weir_cost::CostBlock;
 use weir_gateway::Variant;
 use weir_lab::{Family, LabOptions};
 use weir_load::Workload;
+use weir_record::WorkloadPair;
 use weir_sys::{ProcRoot, sched};
 
 use super::error::{ScenarioError, nearest};
@@ -19,7 +20,7 @@ use super::problem::{Source, as_table};
 use super::span::Span;
 use super::{
     EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Plan, Ports, Preset, Scenario, Testbed,
-    VariantEntry, WorkloadEntry, WorkloadPair, check,
+    VariantEntry, WorkloadEntry, check,
 };
 
 type Result<T> = std::result::Result<T, ScenarioError>;
