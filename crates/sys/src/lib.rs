@@ -16,6 +16,7 @@ pub mod process;
 pub mod procfs;
 pub mod sched;
 pub mod sysctl;
+pub mod terminal;
 pub mod uname;
 
 pub use error::{Error, Result};

@@ -8,6 +8,13 @@ fn shell(script: &str) -> Command {
     command
 }
 
+/// Not through a shell: that would leave its child behind when it alone is stopped.
+fn sleep() -> Command {
+    let mut command = Command::new("sleep");
+    command.arg("1000");
+    command
+}
+
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
@@ -103,13 +110,13 @@ fn children_have_their_own_process_group() {
 
 #[test]
 fn a_thread_that_spawned_may_end_without_killing_the_child() {
-    let mut child = std::thread::spawn(|| spawn(shell("sleep 1000")).unwrap()).join().unwrap();
+    let mut child = std::thread::spawn(|| spawn(sleep()).unwrap()).join().unwrap();
     assert!(child.wait(Duration::from_millis(100)).unwrap().is_none());
 }
 
 #[test]
 fn processes_are_told_from_their_successors() {
-    let mut child = spawn(shell("sleep 1000")).unwrap();
+    let mut child = spawn(sleep()).unwrap();
     let identity = Identity::of(child.pid()).unwrap().unwrap();
     let successor = Identity { start_ticks: identity.start_ticks + 1, ..identity };
     assert!(!stop_other(successor, LONG).unwrap());
