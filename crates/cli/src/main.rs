@@ -1,1 +1,44 @@
-fn main() {}
+//! `weir`: what the hop in a network path costs.
+//!
+//! Exit codes: 0 done; 1 the run failed; 2 wrong usage or bad input; 3 a threshold was not met; 4 something that weir needs
+//! is missing here.
+
+mod args;
+mod commands;
+mod exit;
+mod live;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::Failure;
+
+fn main() -> ExitCode {
+    // A reader that has seen enough (`weir report | head`) is no error; std would panic on the next line printed.
+    output::quiet_on_broken_pipe();
+    let cli = Cli::parse();
+    let color = output::Color::of(cli.color);
+    let outcome = match cli.command {
+        Command::Bench(args) => commands::bench::run(&args, color),
+        Command::Scenario(args) => commands::scenario::run(&args),
+        Command::Report(args) => commands::report::run(&args, color),
+        Command::Compare(args) => commands::compare::run(&args, color),
+        Command::Cost(args) => commands::cost::run(&args),
+        Command::Lab(args) => commands::lab::run(&args),
+        Command::Schema => commands::schema(),
+        Command::Completions { shell } => commands::completions(shell),
+        Command::Man => commands::man(),
+        Command::Agent => commands::agent(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Silent(code)) => ExitCode::from(code),
+        Err(Failure::Told { code, message }) => {
+            eprintln!("weir: {}", output::printable(&message));
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `weir bench`.
+
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use weir_bench::scenario::{Scenario, Testbed, find};
+use weir_bench::{Order, conduct, require::Requirement};
+use weir_record::{Run, Status};
+use weir_report::Terminal;
+use weir_sys::ProcRoot;
+use weir_sys::privilege::Privilege;
+
+use crate::args::BenchArgs;
+use crate::commands::report::{conditions, judge};
+use crate::exit::{FAILED, Failure, Outcome};
+use crate::live::Live;
+use crate::output::{Color, print, print_json, width};
+
+pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
+    let scenario = scenario(args)?;
+    if args.dry_run {
+        let (least, most) = scenario.expected_seconds();
+        let words = weir_report::units::duration;
+        return print(&format!(
+            "{}: {} trials a round, about {} to {}\n\n{}",
+            scenario.name,
+            scenario.trials_per_round(),
+            words(least),
+            words(most),
+            scenario.to_toml()
+        ));
+    }
+    // Before any thread is started: the kernel demands it.
+    prepare_privilege(&scenario)?;
+    let seed = args.seed.unwrap_or_else(random);
+    let id = format!("{}-{}-{:04x}", scenario.name, timestamp(), random() & 0xffff);
+    let folder = args.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&id));
+    let stop = watch_signals()?;
+    let interrupted = || stop.load(Ordering::Relaxed);
+    let order = Order { scenario: &scenario, seed, id, folder: folder.clone(), interrupted: &interrupted };
+    let mut live = Live::new(args.quiet);
+    let outcome = conduct(&order, &mut live);
+    drop(live);
+    let run = outcome?;
+    let html = folder.join("report.html");
+    fs::write(&html, weir_report::html(&run))
+        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", html.display())))?;
+    tell(args, color, &scenario, &run, &folder)?;
+    match &run.status {
+        Status::Failed { message } => Err(Failure::new(FAILED, format!("the run could not go on: {message}"))),
+        // What a shell says of a program that SIGINT ended.
+        Status::Interrupted => Err(Failure::new(FAILED, "stopped; the record holds what was measured")),
+        _ => {
+            let mut texts = scenario.require.clone();
+            texts.extend(args.require.iter().cloned());
+            judge(&conditions(&texts, &run)?, &run)
+        }
+    }
+}
+
+/// The scenario with everything that the command line changes.
+fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
+    let (text, origin) = find(&args.scenario).map_err(Failure::usage)?;
+    let mut scenario = Scenario::load(&text, &origin).map_err(Failure::usage)?;
+    if let Some(preset) = &args.preset {
+        scenario.apply_preset(preset).map_err(Failure::usage)?;
+    }
+    if !args.variants.is_empty() || !args.workloads.is_empty() {
+        scenario.select(&args.variants, &args.workloads).map_err(Failure::usage)?;
+    }
+    if let Some(rounds) = &args.rounds {
+        let (least, most) = rounds.split_once("..").unwrap_or((rounds, rounds));
+        // The greater first: at no time may the least be above the most.
+        scenario.set(&format!("plan.max-rounds={most}")).map_err(Failure::usage)?;
+        scenario.set(&format!("plan.min-rounds={least}")).map_err(Failure::usage)?;
+    }
+    if let Some(budget) = &args.budget {
+        scenario.set(&format!("plan.budget=\"{budget}\"")).map_err(Failure::usage)?;
+    }
+    for assignment in &args.set {
+        scenario.set(assignment).map_err(Failure::usage)?;
+    }
+    for text in &args.require {
+        Requirement::check(text, &scenario).map_err(Failure::usage)?;
+    }
+    Ok(scenario)
+}
+
+/// A lab needs the right to make network namespaces: a normal user gets it in a user namespace, where the kernel allows.
+fn prepare_privilege(scenario: &Scenario) -> Outcome {
+    let Testbed::Lab(lab) = &scenario.testbed else { return Ok(()) };
+    let privilege = Privilege::current(&ProcRoot::new("/")).map_err(Failure::failed)?;
+    if privilege.may_create_namespaces() {
+        return Ok(());
+    }
+    if !lab.host_sysctls.is_empty() {
+        let message = "host-sysctls changes settings of the whole machine, which needs root: run this with sudo";
+        return Err(Failure::new(crate::exit::MISSING, message));
+    }
+    weir_lab::registry::enter_user_namespace()?;
+    eprintln!("not root: the lab is built in a user namespace; BPF and settings of the machine are out of reach there");
+    Ok(())
+}
+
+/// The first Ctrl-C (or TERM, or a closed terminal) asks the run to end and keep what was measured; a third ends weir at
+/// once, and the agents with it.
+fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let count = Arc::new(AtomicUsize::new(0));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register_usize(signal, count.clone(), 1).map_err(Failure::failed)?;
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), stop.clone()).map_err(Failure::failed)?;
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
+    Ok(stop)
+}
+
+fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: &Path) -> Outcome {
+    if args.json {
+        print_json(run)?;
+    } else {
+        print(&weir_report::terminal(run, Terminal { width: width(), color: color.stdout }))?;
+        if let Some(block) = &scenario.cost {
+            let answer = super::cost::of_block(block, run, None)?;
+            print(&format!("\n{}", weir_cost::render::terminal(&answer)))?;
+        }
+    }
+    eprintln!("record: {}\nreport: {}", folder.join("run.json").display(), folder.join("report.html").display());
+    Ok(())
+}
+
+/// 64 random bits. Keys of the standard library's hash maps come from the system's generator.
+fn random() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// UTC to the second, as part of a file name.
+fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
+}

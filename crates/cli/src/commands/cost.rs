@@ -1,0 +1,100 @@
+//! `weir cost`.
+
+use std::path::Path;
+
+use weir_bench::scenario::Scenario;
+use weir_cost::{Amount, Catalogue, CostBlock, DEFAULT_OPTIONS, Measured, Question, answer, render};
+use weir_record::Run;
+
+use crate::args::CostArgs;
+use crate::commands::load;
+use crate::exit::{Failure, Outcome};
+use crate::output::{print, print_json};
+
+pub(crate) fn run(args: &CostArgs) -> Outcome {
+    let answer = match &args.run {
+        Some(path) => of_run(path, args)?,
+        None => {
+            let catalogue = catalogue(args)?;
+            if args.list {
+                return match args.json {
+                    true => print_json(&catalogue.options()),
+                    false => print(&render::price_list(catalogue.options())),
+                };
+            }
+            let amount = |name: &str, text: &str| {
+                text.parse::<Amount>().map_err(|e| Failure::usage(format!("--{name} {text}: {e}")))
+            };
+            let question = Question {
+                gb_out: amount("gb-out", &args.gb_out)?,
+                gb_in: amount("gb-in", &args.gb_in)?,
+                hours: amount("hours", &args.hours)?,
+            };
+            let names: Vec<String> = match args.options.is_empty() {
+                true => DEFAULT_OPTIONS.iter().map(|n| (*n).to_owned()).collect(),
+                false => args.options.clone(),
+            };
+            let options = catalogue.select(&names).map_err(Failure::usage)?;
+            answer(&question, &options, &[]).map_err(Failure::usage)?
+        }
+    };
+    if args.json {
+        print_json(&answer)
+    } else if args.markdown {
+        print(&render::markdown(&answer))
+    } else {
+        print(&render::terminal(&answer))
+    }
+}
+
+fn catalogue(args: &CostArgs) -> Result<Catalogue, Failure> {
+    let mut catalogue = Catalogue::built_in().map_err(Failure::failed)?;
+    if let Some(path) = &args.prices {
+        catalogue.add_toml(&path.display().to_string(), &read(path)?).map_err(Failure::usage)?;
+    }
+    Ok(catalogue)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", path.display())))
+}
+
+fn of_run(path: &Path, args: &CostArgs) -> Result<weir_cost::Answer, Failure> {
+    let run = load(path)?;
+    let origin = path.display().to_string();
+    let scenario = Scenario::load(&run.scenario_toml, &origin).map_err(Failure::usage)?;
+    let Some(block) = &scenario.cost else {
+        return Err(Failure::usage(format!("{origin}: its scenario `{}` has no [cost] block", run.scenario)));
+    };
+    of_block(block, &run, args.prices.as_deref())
+}
+
+/// The cost block's answer, with what the run measured.
+pub(crate) fn of_block(block: &CostBlock, run: &Run, prices: Option<&Path>) -> Result<weir_cost::Answer, Failure> {
+    let prices = prices.or(block.prices.as_deref());
+    let text = prices.map(read).transpose()?;
+    let options = block.select("[cost]", text.as_deref()).map_err(Failure::usage)?;
+    let measured: Vec<Measured> = block
+        .variants
+        .iter()
+        .filter(|(_, option)| options.iter().any(|o| o.name == **option))
+        .filter_map(|(variant, option)| measured(run, variant, option))
+        .collect();
+    answer(&block.question(), &options, &measured).map_err(Failure::usage)
+}
+
+/// The best goodput of a variant over the bulk TCP workloads, and its connections per second, where they were measured.
+fn measured(run: &Run, variant: &str, option: &str) -> Option<Measured> {
+    let results = run.results.as_ref()?;
+    let best = |metric: &str, kind: &str| {
+        let of_kind = run.workloads.iter().filter(|w| w.kind == kind);
+        let values = of_kind.filter_map(|w| Some(results.cell(&w.name, metric, variant)?.estimate?.center));
+        values.max_by(f64::total_cmp)
+    };
+    Some(Measured {
+        option: option.to_owned(),
+        variant: variant.to_owned(),
+        goodput_bps: best("goodput_bps", "tcp-stream")?,
+        connections_per_second: best("transactions_per_second", "tcp-crr"),
+    })
+}

@@ -1,0 +1,55 @@
+//! One file per command.
+
+pub(crate) mod bench;
+pub(crate) mod compare;
+pub(crate) mod cost;
+pub(crate) mod lab;
+pub(crate) mod report;
+pub(crate) mod scenario;
+
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+use weir_record::Run;
+
+use crate::args::Cli;
+use crate::exit::{Failure, Outcome};
+use crate::output::{print, print_json};
+
+/// `weir schema`.
+pub(crate) fn schema() -> Outcome {
+    print_json(&weir_record::json_schema())
+}
+
+/// `weir completions`.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "weir", &mut text);
+    print(&String::from_utf8_lossy(&text))
+}
+
+/// `weir man`: the main page and one section per command.
+pub(crate) fn man() -> Outcome {
+    let mut text = Vec::new();
+    let mut command = Cli::command();
+    // Gives the commands their full names.
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(&mut text).map_err(Failure::failed)?;
+    for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
+        clap_mangen::Man::new(sub.clone()).render(&mut text).map_err(Failure::failed)?;
+    }
+    print(&String::from_utf8_lossy(&text))
+}
+
+/// `weir agent`.
+pub(crate) fn agent() -> Outcome {
+    weir_agent::serve(io::stdin().lock(), io::stdout()).map_err(Failure::failed)
+}
+
+/// A stored run with its results recomputed from its trials.
+pub(crate) fn load(path: &Path) -> Result<Run, Failure> {
+    let mut run = weir_bench::store::read(path).map_err(Failure::usage)?;
+    run.results = Some(weir_bench::analysis::analyse(&run));
+    Ok(run)
+}

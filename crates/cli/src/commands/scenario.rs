@@ -1,0 +1,54 @@
+//! `weir scenario`.
+
+use serde_json::json;
+use weir_bench::scenario::{Scenario, built_in, find};
+
+use crate::args::{ScenarioArgs, ScenarioCommand};
+use crate::exit::{Failure, Outcome};
+use crate::output::{print, print_json};
+
+pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
+    match &args.command {
+        ScenarioCommand::List { json } => list(*json),
+        ScenarioCommand::Show { scenario } => {
+            let (text, _) = find(scenario).map_err(Failure::usage)?;
+            print(&text)
+        }
+        ScenarioCommand::Check { scenario } => {
+            let (text, origin) = find(scenario).map_err(Failure::usage)?;
+            let scenario = Scenario::load(&text, &origin).map_err(Failure::usage)?;
+            let (least, most) = scenario.expected_seconds();
+            print(&format!(
+                "{origin}: valid; {} trials a round, about {} to {}\n",
+                scenario.trials_per_round(),
+                weir_report::units::duration(least),
+                weir_report::units::duration(most)
+            ))
+        }
+    }
+}
+
+fn list(json: bool) -> Outcome {
+    let mut rows = Vec::new();
+    for (name, text) in built_in() {
+        let scenario = Scenario::load(text, name).map_err(Failure::failed)?;
+        let variants: Vec<&str> = scenario.variants.iter().map(|v| v.name.as_str()).collect();
+        let presets: Vec<&str> = scenario.presets.keys().map(String::as_str).collect();
+        rows.push(json!({
+            "name": name, "title": scenario.title, "variants": variants, "presets": presets,
+            "seconds": scenario.expected_seconds().1,
+        }));
+        if !json {
+            print(&format!(
+                "{name:<14} {}\n{:<14} {} variants, {} workloads, up to {}{}\n",
+                scenario.title,
+                "",
+                scenario.variants.len(),
+                scenario.workloads.len(),
+                weir_report::units::duration(scenario.expected_seconds().1),
+                if presets.is_empty() { String::new() } else { format!("; presets: {}", presets.join(", ")) }
+            ))?;
+        }
+    }
+    if json { print_json(&rows) } else { Ok(()) }
+}

@@ -1,0 +1,58 @@
+//! How a command ends when it does not end well.
+
+/// The run failed.
+pub(crate) const FAILED: u8 = 1;
+/// Wrong usage or bad input.
+pub(crate) const USAGE: u8 = 2;
+/// A threshold was not met.
+pub(crate) const NOT_MET: u8 = 3;
+/// Something that weir needs is missing here.
+pub(crate) const MISSING: u8 = 4;
+
+/// Why a command did not succeed.
+pub(crate) enum Failure {
+    /// One message for people, and the exit code.
+    Told {
+        /// Exit code.
+        code: u8,
+        /// What happened.
+        message: String,
+    },
+    /// Everything was told already.
+    Silent(u8),
+}
+
+pub(crate) type Outcome = Result<(), Failure>;
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl ToString) -> Self {
+        Failure::Told { code, message: message.to_string() }
+    }
+
+    /// For `map_err`.
+    pub(crate) fn usage(error: impl ToString) -> Self {
+        Failure::new(USAGE, error)
+    }
+
+    /// For `map_err`.
+    pub(crate) fn failed(error: impl ToString) -> Self {
+        Failure::new(FAILED, error)
+    }
+}
+
+impl From<weir_bench::Error> for Failure {
+    fn from(error: weir_bench::Error) -> Self {
+        Failure::new(if error.is_missing() { MISSING } else { FAILED }, error)
+    }
+}
+
+impl From<weir_lab::Error> for Failure {
+    fn from(error: weir_lab::Error) -> Self {
+        let code = match &error {
+            weir_lab::Error::Privilege(_) => MISSING,
+            weir_lab::Error::Option(_) | weir_lab::Error::Unknown(_) => USAGE,
+            _ => FAILED,
+        };
+        Failure::new(code, error)
+    }
+}

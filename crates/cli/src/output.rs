@@ -1,0 +1,93 @@
+//! What goes to the terminal: colour, width, and nothing that a name could smuggle in.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+
+use crate::exit::{Failure, Outcome};
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Whether to use colour on each stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Color {
+    pub(crate) stdout: bool,
+    pub(crate) stderr: bool,
+}
+
+impl Color {
+    pub(crate) fn of(when: When) -> Self {
+        // https://no-color.org: set and not empty.
+        let allowed = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            && std::env::var_os("TERM").is_none_or(|t| t != "dumb");
+        let decide = |terminal: bool| match when {
+            When::Auto => terminal && allowed,
+            When::Always => true,
+            When::Never => false,
+        };
+        Color { stdout: decide(io::stdout().is_terminal()), stderr: decide(io::stderr().is_terminal()) }
+    }
+}
+
+/// Columns of the terminal; 100 where there is none.
+pub(crate) fn width() -> usize {
+    let set = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    set.or_else(terminal_size).unwrap_or(100).clamp(80, 200)
+}
+
+fn terminal_size() -> Option<usize> {
+    [weir_sys::terminal::columns(io::stdout()), weir_sys::terminal::columns(io::stderr())].into_iter().flatten().next()
+}
+
+/// Ends quietly when standard output is closed by its reader.
+pub(crate) fn quiet_on_broken_pipe() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload_as_str().unwrap_or("");
+        if text.contains("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        usual(info);
+    }));
+}
+
+/// Data for standard output.
+pub(crate) fn print(text: &str) -> Outcome {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(e) => Err(Failure::failed(format!("cannot write to standard output: {e}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// A value as JSON on standard output.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::failed)?;
+    print(&format!("{text}\n"))
+}
+
+/// Text from outside without what a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_lose_their_escape() {
+        assert_eq!(printable("a\x1b[31mb\nc"), "a\u{fffd}[31mb\nc");
+    }
+}
