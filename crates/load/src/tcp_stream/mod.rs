@@ -1,7 +1,8 @@
 //! Bulk TCP: how many bits a second get through, and what it costs.
 //!
 //! Plain 128 KiB writes on one side, and a receiver that takes the bytes off its socket without copying them (MSG_TRUNC,
-//! tcp(7)): in trials against other ways to send this moved the most and needed the least CPU. One thread per stream.
+//! tcp(7)) and naps in between: in trials against other ways to send this moved the most and needed the least CPU. One
+//! thread per stream.
 
 mod ends;
 mod handshake;
