@@ -18,11 +18,10 @@ pub(crate) enum When {
     Never,
 }
 
-/// Whether to use colour on each stream.
+/// Whether to use colour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Color {
     pub(crate) stdout: bool,
-    pub(crate) stderr: bool,
 }
 
 impl Color {
@@ -35,7 +34,7 @@ impl Color {
             When::Always => true,
             When::Never => false,
         };
-        Color { stdout: decide(io::stdout().is_terminal()), stderr: decide(io::stderr().is_terminal()) }
+        Color { stdout: decide(io::stdout().is_terminal()) }
     }
 }
 

@@ -73,9 +73,12 @@ fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
     }
     if let Some(rounds) = &args.rounds {
         let (least, most) = rounds.split_once("..").unwrap_or((rounds, rounds));
-        // The greater first: at no time may the least be above the most.
-        scenario.set(&format!("plan.max-rounds={most}")).map_err(Failure::usage)?;
-        scenario.set(&format!("plan.min-rounds={least}")).map_err(Failure::usage)?;
+        let (least, most) = (format!("plan.min-rounds={least}"), format!("plan.max-rounds={most}"));
+        // At no time may the least be above the most: whichever goes down goes first.
+        let down = rounds.parse().is_ok_and(|n: u32| n < scenario.plan.min_rounds);
+        for assignment in if down { [least, most] } else { [most, least] } {
+            scenario.set(&assignment).map_err(Failure::usage)?;
+        }
     }
     if let Some(budget) = &args.budget {
         scenario.set(&format!("plan.budget=\"{budget}\"")).map_err(Failure::usage)?;
