@@ -9,14 +9,13 @@ mod pairs;
 
 use std::collections::BTreeMap;
 
-use weir_record::results::{Cell, FaultCount, NoiseFloor, Results, WorkloadComparison};
+use weir_record::results::{Cell, Estimate, FaultCount, NoiseFloor, Results, WorkloadComparison};
 use weir_record::{Better, FaultCode, MetricDef, Run, Scale, VariantInfo, WorkloadInfo, WorkloadPair};
 use weir_stats::compare::holm_adjusted;
 use weir_stats::{Margins, Verdict, verdict};
 
 use estimate::{Depth, estimate};
-use measured::Measured;
-pub(crate) use measured::Subject;
+pub(crate) use measured::{Measured, Subject};
 pub(crate) use pairs::{Effect, effect_of};
 
 /// Level of significance: 95 % intervals.
@@ -52,6 +51,16 @@ pub fn analyse(run: &Run) -> Results {
         results.workload_comparisons.extend(workload_comparisons(run, &measured, pair, &results.floors));
     }
     results
+}
+
+/// The value of a metric over the valid trials of a subject, as [`analyse`] puts it into the cells.
+pub(crate) fn estimate_of(
+    run: &Run,
+    measured: &Measured<'_>,
+    def: &MetricDef,
+    subject: Subject<'_>,
+) -> Option<Estimate> {
+    estimate(measured, def, subject, Depth::of(run))
 }
 
 /// Rounds in which every variant met every workload, whatever became of the trials.

@@ -51,15 +51,25 @@ pub(crate) fn effect_of(
     other: Subject<'_>,
 ) -> Option<Effect> {
     let (pairs, rounds) = paired(measured, def, subject, other)?;
-    let comparison = match def.scale {
-        Scale::Ratio => compare_ratio(&pairs),
-        Scale::Difference => compare_difference(&pairs),
-    }?;
-    // Batches are how a quantile is found; what was measured are rounds.
-    Some(Effect { comparison: Comparison { n: rounds, ..comparison }, pairs, scale: def.scale })
+    Effect::of(pairs, rounds, def.scale)
 }
 
 impl Effect {
+    fn of(pairs: Vec<(f64, f64)>, rounds: usize, scale: Scale) -> Option<Effect> {
+        let comparison = match scale {
+            Scale::Ratio => compare_ratio(&pairs),
+            Scale::Difference => compare_difference(&pairs),
+        }?;
+        // Batches are how a quantile is found; what was measured are rounds.
+        Some(Effect { comparison: Comparison { n: rounds, ..comparison }, pairs, scale })
+    }
+
+    /// The effect against `factor` times the other side, for bounds such as "at least 0.9 times".
+    pub(crate) fn scaled(&self, factor: f64) -> Option<Effect> {
+        let pairs = self.pairs.iter().map(|(a, b)| (*a, factor * b)).collect();
+        Effect::of(pairs, self.comparison.n, self.scale)
+    }
+
     /// Pairs that the comparison rests on.
     pub(crate) fn rounds(&self) -> usize {
         self.comparison.n
@@ -90,12 +100,5 @@ impl Effect {
             Scale::Ratio => noise_floor(&self.pairs),
             Scale::Difference => noise_floor_difference(&self.pairs),
         }
-    }
-
-    /// The comparison of `subject` with `factor` times the other one, by difference: for bounds on quantities that may be
-    /// zero.
-    pub(crate) fn against_multiple(&self, factor: f64) -> Option<Comparison> {
-        let pairs: Vec<(f64, f64)> = self.pairs.iter().map(|(a, b)| (*a, factor * b)).collect();
-        compare_difference(&pairs)
     }
 }

@@ -12,6 +12,7 @@ use super::error::{ScenarioError, nearest};
 use super::problem::Source;
 use super::read::Section;
 use super::{Plan, Scenario, Testbed, WorkloadEntry, twin_name};
+use crate::require::Requirement;
 
 /// Longest name: table columns and names of files are made of it.
 const LONGEST_NAME: usize = 40;
@@ -170,7 +171,19 @@ pub(super) fn cost(block: &CostBlock, origin: &str) -> Result<(), String> {
 /// What concerns several sections.
 pub(super) fn together(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
     twin_is_free(scenario, source)?;
-    gateway_is_there(scenario, source, root)
+    gateway_is_there(scenario, source, root)?;
+    bounds(scenario, source, root)
+}
+
+fn bounds(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
+    let list = root.get("require").and_then(toml_edit::Item::as_array);
+    for (index, text) in scenario.require.iter().enumerate() {
+        if let Err(problem) = Requirement::of_scenario(text, scenario) {
+            let at = list.and_then(|list| list.get(index)).and_then(toml_edit::Value::span);
+            return Err(source.error(at, format!("require \"{text}\": {}", problem.what), problem.nearest));
+        }
+    }
+    Ok(())
 }
 
 fn twin_is_free(scenario: &Scenario, source: Source<'_>) -> Result<(), ScenarioError> {

@@ -6,7 +6,8 @@
 use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
 
 use super::error::{ScenarioError, nearest};
-use super::{Scenario, find};
+use super::{Scenario, find, twin_name};
+use crate::require::Requirement;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -164,7 +165,29 @@ impl Scenario {
                 priced.remove(name);
             }
         }
-        Vec::new()
+        self.keep_bounds(document, &|variant, workload| kept(variants, variant) && kept(workloads, workload))
+    }
+
+    /// Takes out the bounds that can no longer be looked at, and says so.
+    fn keep_bounds(&self, document: &mut DocumentMut, kept: &dyn Fn(&str, &str) -> bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        let baseline = &self.plan.baseline;
+        let twin = twin_name(baseline);
+        let original = |variant: &'_ str| if variant == twin { baseline.clone() } else { variant.to_owned() };
+        let Some(list) = document.get_mut("require").and_then(Item::as_array_mut) else { return notes };
+        let mut index = 0;
+        list.retain(|_| {
+            let bound = Requirement::of_scenario(&self.require[index], self);
+            let stays = bound
+                .as_ref()
+                .is_ok_and(|b| b.targets().iter().all(|t| kept(&original(&t.variant), &t.workload)));
+            if !stays {
+                notes.push(format!("not required, since it is not measured: {}", self.require[index]));
+            }
+            index += 1;
+            stays
+        });
+        notes
     }
 
     fn reload(&mut self, document: &DocumentMut, origin: &str, notes: Vec<String>) -> Result<()> {

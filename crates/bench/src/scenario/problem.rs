@@ -56,13 +56,7 @@ impl Source<'_> {
 pub(super) fn as_table(item: &Item) -> Option<Table> {
     match item {
         Item::Table(table) => Some(table.clone()),
-        Item::Value(toml_edit::Value::InlineTable(table)) => {
-            let span = table.span();
-            let mut table = table.clone().into_table();
-            table.set_position(None);
-            debug_assert!(span.is_some() || table.is_empty() || table.span().is_none());
-            Some(table)
-        }
+        Item::Value(toml_edit::Value::InlineTable(table)) => Some(table.clone().into_table()),
         _ => None,
     }
 }
@@ -79,14 +73,15 @@ fn culprit(table: &Table, message: &str, check: Check<'_>) -> Option<Vec<String>
         None => true,
         Some(other) => other != message && !other.starts_with("missing field"),
     };
-    // A key that is both wrong and needed only turns one refusal into another.
+    // Without a key that is both wrong and needed, one refusal only becomes another; then the message itself tells.
     let missed = |(key, outcome): &&(&str, Option<String>)| {
         outcome.as_deref().is_some_and(|o| o.starts_with(&format!("missing field `{key}`")))
     };
-    let (key, _) = outcomes.iter().find(cured).or_else(|| {
-        let mut candidates = outcomes.iter().filter(missed);
-        candidates.next().filter(|_| candidates.next().is_none())
-    })?;
+    let named = |(key, _): &&(&str, Option<String>)| message.starts_with(key);
+    let mut needed = outcomes.iter().filter(missed);
+    let only = || needed.next().filter(|_| needed.next().is_none());
+    let (key, _) =
+        outcomes.iter().find(cured).or_else(|| outcomes.iter().filter(missed).find(named)).or_else(only)?;
     let mut path = vec![(*key).to_owned()];
     if let Some(inner) = table.get(key).and_then(as_table) {
         let nested = |changed: &Table| {
@@ -145,14 +140,17 @@ fn explain(
     }
     let message = humane(message);
     // Messages of other crates name their key themselves.
-    if path.is_empty() || message.contains(last) {
+    if path.is_empty() || path.iter().any(|key| message.starts_with(key.as_str())) {
         return (format!("{heading}: {message}"), None);
     }
-    let written = written(table, path).unwrap_or_default();
+    // Nor is a value said twice that the message quotes.
+    let quotes = |value: &String| value.starts_with('"') && message.contains(value.as_str());
+    let written = written(table, path).filter(|value| !message.starts_with(value.as_str()) && !quotes(value));
+    let written = written.map(|value| format!(" = {value}")).unwrap_or_default();
     (format!("{heading}: {}{written}: {message}", path.join(".")), None)
 }
 
-/// ` = VALUE` as it was written, where that is short.
+/// The value as it was written, where that is short.
 fn written(table: &Table, path: &[String]) -> Option<String> {
     let (first, rest) = path.split_first()?;
     let item = table.get(first)?;
@@ -161,7 +159,7 @@ fn written(table: &Table, path: &[String]) -> Option<String> {
     }
     let text = item.as_value()?.to_string();
     let text = text.trim();
-    (text.len() <= 40 && !text.contains('\n')).then(|| format!(" = {text}"))
+    (text.len() <= 40 && !text.contains('\n')).then(|| text.to_owned())
 }
 
 /// Where in a section a key stands, if deeper than its top.

@@ -123,8 +123,9 @@ struct RawPair {
 /// What a table says, or serde's words for why it says nothing.
 fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> {
     let value = Value::InlineTable(table.clone().into_inline_table());
-    T::deserialize(serde::de::IntoDeserializer::into_deserializer(value))
-        .map_err(|error: toml_edit::de::Error| error.message().to_owned())
+    T::deserialize(serde::de::IntoDeserializer::into_deserializer(value)).map_err(
+        |error: toml_edit::de::Error| error.message().split_whitespace().collect::<Vec<_>>().join(" "),
+    )
 }
 
 /// The part of a table with these keys, and the rest.
