@@ -15,7 +15,7 @@ mod unit;
 
 use std::fmt;
 
-use weir_record::{MetricDef, Run};
+use weir_record::{MetricDef, Run, Unit};
 
 use crate::scenario::{Scenario, Testbed, nearest};
 use crate::trial::common_metrics;
@@ -207,8 +207,9 @@ fn bound(text: &str, target: &Target, metric: &MetricDef, known: &Known) -> Resu
         number(text).ok_or_else(|| Problem::new(format!("\"{text}\" is not a number; {FORM}")))?;
     let multiple = ["x ", "× ", "* "].iter().find_map(|sign| rest.strip_prefix(sign));
     let Some(of) = multiple else {
-        let factor = unit::factor(metric.unit, rest).ok_or_else(|| {
-            Problem::unknown(&format!("unit of {}", metric.name), rest, unit::names(metric.unit))
+        let factor = unit::factor(metric.unit, rest).ok_or_else(|| match metric.unit {
+            Unit::Count => Problem::new(format!("{} is a count: \"{rest}\" is no unit of it", metric.name)),
+            unit => Problem::unknown(&format!("unit of {}", metric.name), rest, unit::names(unit)),
         })?;
         return Ok(Bound::Value(number * factor));
     };
@@ -232,9 +233,9 @@ fn number(text: &str) -> Option<(f64, &str)> {
     // The longest start that reads as a number: `1e9`, but of `1 x` and `5.5e` only what comes before the letter.
     let plain = |c: char| c.is_ascii_digit() || ".+-eE".contains(c);
     let end = text.find(|c| !plain(c)).unwrap_or(text.len());
-    (1..=end).rev().find_map(|end| {
-        Some((text[..end].parse::<f64>().ok().filter(|n| n.is_finite())?, text[end..].trim()))
-    })
+    let (number, rest) =
+        (1..=end).rev().find_map(|end| Some((text[..end].parse::<f64>().ok()?, &text[end..])))?;
+    number.is_finite().then(|| (number, rest.trim()))
 }
 
 #[cfg(test)]

@@ -94,21 +94,14 @@ impl Requirement {
         let Some(estimate) = estimate_of(run, measured, &self.metric, subject(&self.target)) else {
             return self.unmeasured();
         };
-        let label = &self.metric.label;
-        let Some((low, high)) = estimate.interval else {
-            let (shown, name) = unit::tell(self.metric.unit, &[estimate.center]);
-            return (Outcome::Undecided, format!("{label} is {} {name} {}", shown[0], too_few(estimate.n)));
+        let told = unit::tell(self.metric.unit, estimate.center, estimate.interval);
+        let told = format!("{} is {told}", self.metric.label);
+        let Some(interval) = estimate.interval else {
+            return (Outcome::Undecided, format!("{told} {}", too_few(estimate.n)));
         };
-        let (shown, name) = unit::tell(self.metric.unit, &[estimate.center, low, high]);
-        let [center, from, to] = [0, 1, 2].map(|i| &shown[i]);
-        let outcome = match self.relation {
-            Relation::Equal => decide(self.relation, estimate.range, limit),
-            _ => decide(self.relation, (low, high), limit),
-        };
-        (
-            outcome,
-            format!("{label} is {center} {name} [{from}, {to}] over {} rounds{}", estimate.n, hint(outcome)),
-        )
+        let interval = if self.relation == Relation::Equal { estimate.range } else { interval };
+        let outcome = decide(self.relation, interval, limit);
+        (outcome, format!("{told} over {} rounds{}", estimate.n, hint(outcome)))
     }
 
     fn by_multiple(&self, run: &Run, measured: &Measured<'_>, factor: f64, of: &Target) -> (Outcome, String) {
@@ -140,17 +133,12 @@ impl Requirement {
             format!("{}.{}", of.variant, of.workload)
         };
         let c = &effect.comparison;
-        let around = |(low, high): (&str, &str)| format!(" [{low}, {high}]");
-        if c.ratio {
-            let interval = c.interval.map(|(l, h)| (unit::digits(l), unit::digits(h)));
-            let interval = interval.map(|(l, h)| around((&l, &h))).unwrap_or_default();
-            return format!("{label} is {} x {other}{interval}", unit::digits(c.estimate));
+        if !c.ratio {
+            let told = unit::tell(self.metric.unit, c.estimate, c.interval);
+            return format!("{label} minus that of {other} is {told}");
         }
-        let mut values = vec![c.estimate];
-        values.extend(c.interval.into_iter().flat_map(|(low, high)| [low, high]));
-        let (shown, name) = unit::tell(self.metric.unit, &values);
-        let interval = if let [_, low, high] = &shown[..] { around((low, high)) } else { String::new() };
-        format!("{label} minus that of {other} is {} {name}{interval}", shown[0])
+        let interval = c.interval.map(|(l, h)| format!(" [{}, {}]", unit::digits(l), unit::digits(h)));
+        format!("{label} is {} x {other}{}", unit::digits(c.estimate), interval.unwrap_or_default())
     }
 }
 

@@ -43,13 +43,15 @@ pub(super) fn names(unit: Unit) -> impl Iterator<Item = &'static str> {
     multiples(unit).iter().map(|(name, _)| *name)
 }
 
-/// Values in the largest multiple in which the first is at least 1, with three or more digits, and that multiple's name.
-pub(super) fn tell(unit: Unit, values: &[f64]) -> (Vec<String>, &'static str) {
-    let size = values.first().copied().unwrap_or(0.0).abs();
+/// `900 Mbit/s [897, 903]`: a value and its interval in the largest multiple in which the value is at least 1.
+pub(super) fn tell(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
     let all = multiples(unit);
-    let (name, factor) =
-        all.iter().rev().find(|(_, factor)| size >= *factor).or(all.first()).unwrap_or(&("", 1.0));
-    (values.iter().map(|v| digits(v / factor)).collect(), name)
+    let fits = |(_, factor): &&(&str, f64)| value.abs() >= *factor;
+    let (name, factor) = all.iter().rev().find(fits).or(all.first()).unwrap_or(&("", 1.0));
+    let blank = if name.is_empty() { "" } else { " " };
+    let interval =
+        interval.map(|(low, high)| format!(" [{}, {}]", digits(low / factor), digits(high / factor)));
+    format!("{}{blank}{name}{}", digits(value / factor), interval.unwrap_or_default())
 }
 
 /// Three significant digits, more before the point.

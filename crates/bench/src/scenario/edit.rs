@@ -59,12 +59,12 @@ impl Scenario {
     /// When there is none of that name.
     pub fn select(&mut self, variants: &[String], workloads: &[String]) -> Result<()> {
         let known: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
-        for name in variants.iter().filter(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = variants.iter().find(|name| !known.contains(&name.as_str())) {
             let what = format!("scenario \"{}\" has no variant of that name", self.name);
             return Err(wrong(&format!("--variant {name}"), what, nearest(name, known)));
         }
         let known: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
-        for name in workloads.iter().filter(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = workloads.iter().find(|name| !known.contains(&name.as_str())) {
             let what = format!("scenario \"{}\" has no workload of that name", self.name);
             return Err(wrong(&format!("--workload {name}"), what, nearest(name, known)));
         }

@@ -13,6 +13,7 @@ mod ports;
 mod problem;
 mod read;
 mod span;
+mod testbed;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -69,9 +69,12 @@ fn culprit(table: &Table, message: &str, check: Check<'_>) -> Option<Vec<String>
         check(&rest).err()
     };
     let outcomes: Vec<(&str, Option<String>)> = table.iter().map(|(key, _)| (key, without(key))).collect();
-    let cured = |(_, outcome): &&(&str, Option<String>)| match outcome {
+    let cured = |(key, outcome): &&(&str, Option<String>)| match outcome {
         None => true,
-        Some(other) => other != message && !other.starts_with("missing field"),
+        Some(other) if other == message => false,
+        Some(other) => {
+            !other.starts_with("missing field") || message.starts_with(&format!("unknown field `{key}`"))
+        }
     };
     // Without a key that is both wrong and needed, one refusal only becomes another; then the message itself tells.
     let missed = |(key, outcome): &&(&str, Option<String>)| {

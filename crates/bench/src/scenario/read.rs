@@ -1,8 +1,6 @@
 //! TOML to [`Scenario`], section by section.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,20 +8,15 @@ use serde::de::DeserializeOwned;
 use toml_edit::{Document, Item, Table, Value};
 use weir_cost::CostBlock;
 use weir_gateway::Variant;
-use weir_lab::{Family, LabOptions};
 use weir_load::Workload;
 use weir_record::WorkloadPair;
-use weir_sys::{ProcRoot, sched};
 
 use super::error::{ScenarioError, nearest};
 use super::problem::{Source, as_table};
 use super::span::Span;
-use super::{
-    EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Plan, Ports, Preset, Scenario, Testbed,
-    VariantEntry, WorkloadEntry, check,
-};
+use super::{Plan, Preset, Scenario, VariantEntry, WorkloadEntry, check, testbed};
 
-type Result<T> = std::result::Result<T, ScenarioError>;
+pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
 const SECTIONS: [&str; 10] =
     ["name", "title", "testbed", "plan", "preset", "variant", "workload", "compare", "cost", "require"];
@@ -60,42 +53,6 @@ struct RawPreset {
     workloads: Option<Vec<String>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-struct RawCommon {
-    host_sysctls: BTreeMap<String, String>,
-    ports: Ports,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawHosts {
-    #[serde(default)]
-    family: Option<Family>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawEnd {
-    host: HostAddress,
-    address: IpAddr,
-    program: Option<PathBuf>,
-    #[serde(default)]
-    cpus: Vec<usize>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawGateway {
-    host: HostAddress,
-    program: Option<PathBuf>,
-    inside_interface: String,
-    outside_interface: String,
-    inside_address: IpAddr,
-    outside_address: IpAddr,
-    spare_address: Option<IpAddr>,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RawVariantHead {
@@ -129,7 +86,7 @@ fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> 
 }
 
 /// The part of a table with these keys, and the rest.
-fn split(table: &Table, keys: &[&str]) -> (Table, Table) {
+pub(super) fn split(table: &Table, keys: &[&str]) -> (Table, Table) {
     let (mut part, mut rest) = (table.clone(), table.clone());
     for (key, _) in table {
         if keys.contains(&key) {
@@ -151,7 +108,7 @@ pub(super) struct Section<'a> {
 
 impl Section<'_> {
     /// Reads a part of the section, validated by `valid`.
-    fn read<T: DeserializeOwned>(
+    pub(super) fn read<T: DeserializeOwned>(
         &self,
         part: &Table,
         also: &[&str],
@@ -174,7 +131,7 @@ impl Section<'_> {
 }
 
 /// The items of `[[name]]`, or of `[name]`, each as a table.
-fn tables(source: Source<'_>, root: &Table, name: &str) -> Result<Vec<Table>> {
+pub(super) fn tables(source: Source<'_>, root: &Table, name: &str) -> Result<Vec<Table>> {
     let wrong = |item: &Item| {
         Err(source.error(item.span(), format!("`{name}` must be tables, each begun by [[{name}]]"), None))
     };
@@ -225,7 +182,7 @@ impl Scenario {
         let section = Section { source, table: root, heading: "the scenario" };
         let head: RawHead = section.read(&head, &SECTIONS, &|h: &RawHead| check::scenario_name(&h.name))?;
 
-        let testbed = testbed(source, &table(source, root, "testbed")?)?;
+        let testbed = testbed::read(source, &table(source, root, "testbed")?)?;
         let variants = variants(source, &tables(source, root, "variant")?)?;
         let plan = plan(source, &table(source, root, "plan")?, None, &variants)?;
         let workloads = workloads(source, &tables(source, root, "workload")?, &plan)?;
@@ -250,101 +207,6 @@ impl Scenario {
         check::together(&scenario, source, root)?;
         Ok(scenario)
     }
-}
-
-fn testbed(source: Source<'_>, table: &Table) -> Result<Testbed> {
-    let section = Section { source, table, heading: "[testbed]" };
-    let kind = table.get("kind").map_or(Some("lab"), Item::as_str);
-    let (own, rest) = split(table, &["host-sysctls", "ports"]);
-    let common: RawCommon = section.read(&own, &[], &|_| Ok(()))?;
-    let rest = split(&rest, &["kind"]).1;
-    match kind {
-        Some("lab") => lab(&section, &rest, common),
-        Some("hosts") => hosts(&section, &rest, common),
-        other => {
-            let written = other.unwrap_or_default();
-            let meant = nearest(written, ["lab", "hosts"]).map(str::to_owned);
-            Err(section.error(Some("kind"), format!("unknown kind \"{written}\""), meant))
-        }
-    }
-}
-
-fn lab(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
-    let asks_for_cores = ["cpus", "rps"].iter().any(|key| rest.contains_key(key));
-    let online = if asks_for_cores {
-        sched::online_cpus(&ProcRoot::new("/")).map_err(|error| {
-            section.error(None, format!("cannot tell which cores there are: {error}"), None)
-        })?
-    } else {
-        Vec::new()
-    };
-    let valid = |options: &LabOptions| options.validate(&online).map_err(|error| error.to_string());
-    let options = section.read(rest, &["kind", "host-sysctls", "ports"], &valid)?;
-    Ok(Testbed::Lab(LabTestbed { options, host_sysctls: common.host_sysctls, ports: common.ports }))
-}
-
-fn hosts(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
-    let roles = ["initiator", "gateway", "responder"];
-    let (_, own) = split(rest, &roles);
-    let all = ["kind", "host-sysctls", "ports", "initiator", "gateway", "responder"];
-    let raw: RawHosts = section.read(&own, &all, &|_| Ok(()))?;
-    let family = raw.family.unwrap_or_default();
-    let source = section.source;
-    let end = |role: &str| -> Result<Vec<EndHost>> {
-        let heading = format!("[testbed.{role}]");
-        let tables = tables(source, rest, role)?;
-        if tables.is_empty() {
-            return Err(section.error(Some("kind"), format!("a testbed of hosts needs {heading}"), None));
-        }
-        tables
-            .iter()
-            .map(|table| {
-                let end = Section { source, table, heading: &heading };
-                let raw: RawEnd =
-                    end.read(table, &[], &|raw: &RawEnd| check::family("address", raw.address, family))?;
-                Ok(EndHost { host: raw.host, address: raw.address, program: raw.program, cpus: raw.cpus })
-            })
-            .collect()
-    };
-    let (initiators, responders) = (end("initiator")?, end("responder")?);
-    let gateway = tables(source, rest, "gateway")?;
-    if gateway.len() > 1 {
-        return Err(section.error(
-            Some("gateway"),
-            "only one gateway is measured at a time".to_owned(),
-            None,
-        ));
-    }
-    let gateway = gateway.first().map(|table| gateway_host(source, table, family)).transpose()?;
-    Ok(Testbed::Hosts(HostsTestbed {
-        family,
-        initiators,
-        gateway,
-        responders,
-        host_sysctls: common.host_sysctls,
-        ports: common.ports,
-    }))
-}
-
-fn gateway_host(source: Source<'_>, table: &Table, family: Family) -> Result<GatewayHost> {
-    let section = Section { source, table, heading: "[testbed.gateway]" };
-    let valid = |raw: &RawGateway| {
-        check::interface("inside-interface", &raw.inside_interface)?;
-        check::interface("outside-interface", &raw.outside_interface)?;
-        check::family("inside-address", raw.inside_address, family)?;
-        check::family("outside-address", raw.outside_address, family)?;
-        raw.spare_address.map_or(Ok(()), |address| check::family("spare-address", address, family))
-    };
-    let raw: RawGateway = section.read(table, &[], &valid)?;
-    Ok(GatewayHost {
-        host: raw.host,
-        program: raw.program,
-        inside_interface: raw.inside_interface,
-        outside_interface: raw.outside_interface,
-        inside_address: raw.inside_address,
-        outside_address: raw.outside_address,
-        spare_address: raw.spare_address,
-    })
 }
 
 /// `[plan]`, or with `base` a preset's changes of it.

@@ -1,0 +1,147 @@
+//! `[testbed]`: the lab, or hosts.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml_edit::{Item, Table};
+use weir_lab::{Family, LabOptions};
+use weir_sys::{ProcRoot, sched};
+
+use super::error::nearest;
+use super::problem::Source;
+use super::read::{Result, Section, split, tables};
+use super::{EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Ports, Testbed, check};
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct RawCommon {
+    host_sysctls: BTreeMap<String, String>,
+    ports: Ports,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawHosts {
+    #[serde(default)]
+    family: Option<Family>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawEnd {
+    host: HostAddress,
+    address: IpAddr,
+    program: Option<PathBuf>,
+    #[serde(default)]
+    cpus: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawGateway {
+    host: HostAddress,
+    program: Option<PathBuf>,
+    inside_interface: String,
+    outside_interface: String,
+    inside_address: IpAddr,
+    outside_address: IpAddr,
+    spare_address: Option<IpAddr>,
+}
+
+/// Reads the section.
+pub(super) fn read(source: Source<'_>, table: &Table) -> Result<Testbed> {
+    let section = Section { source, table, heading: "[testbed]" };
+    let kind = table.get("kind").map_or(Some("lab"), Item::as_str);
+    let (own, rest) = split(table, &["host-sysctls", "ports"]);
+    let common: RawCommon = section.read(&own, &[], &|_| Ok(()))?;
+    let rest = split(&rest, &["kind"]).1;
+    match kind {
+        Some("lab") => lab(&section, &rest, common),
+        Some("hosts") => hosts(&section, &rest, common),
+        other => {
+            let written = other.unwrap_or_default();
+            let meant = nearest(written, ["lab", "hosts"]).map(str::to_owned);
+            Err(section.error(Some("kind"), format!("unknown kind \"{written}\""), meant))
+        }
+    }
+}
+
+fn lab(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
+    let asks_for_cores = ["cpus", "rps"].iter().any(|key| rest.contains_key(key));
+    let online = if asks_for_cores {
+        sched::online_cpus(&ProcRoot::new("/")).map_err(|error| {
+            section.error(None, format!("cannot tell which cores there are: {error}"), None)
+        })?
+    } else {
+        Vec::new()
+    };
+    let valid = |options: &LabOptions| options.validate(&online).map_err(|error| error.to_string());
+    let options = section.read(rest, &["kind", "host-sysctls", "ports"], &valid)?;
+    Ok(Testbed::Lab(LabTestbed { options, host_sysctls: common.host_sysctls, ports: common.ports }))
+}
+
+fn hosts(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
+    let roles = ["initiator", "gateway", "responder"];
+    let (_, own) = split(rest, &roles);
+    let all = ["kind", "host-sysctls", "ports", "initiator", "gateway", "responder"];
+    let raw: RawHosts = section.read(&own, &all, &|_| Ok(()))?;
+    let family = raw.family.unwrap_or_default();
+    let source = section.source;
+    let end = |role: &str| -> Result<Vec<EndHost>> {
+        let heading = format!("[testbed.{role}]");
+        let tables = tables(source, rest, role)?;
+        if tables.is_empty() {
+            return Err(section.error(Some("kind"), format!("a testbed of hosts needs {heading}"), None));
+        }
+        tables
+            .iter()
+            .map(|table| {
+                let end = Section { source, table, heading: &heading };
+                let raw: RawEnd =
+                    end.read(table, &[], &|raw: &RawEnd| check::family("address", raw.address, family))?;
+                Ok(EndHost { host: raw.host, address: raw.address, program: raw.program, cpus: raw.cpus })
+            })
+            .collect()
+    };
+    let (initiators, responders) = (end("initiator")?, end("responder")?);
+    let gateway = tables(source, rest, "gateway")?;
+    if gateway.len() > 1 {
+        return Err(section.error(
+            Some("gateway"),
+            "only one gateway is measured at a time".to_owned(),
+            None,
+        ));
+    }
+    let gateway = gateway.first().map(|table| gateway_host(source, table, family)).transpose()?;
+    Ok(Testbed::Hosts(HostsTestbed {
+        family,
+        initiators,
+        gateway,
+        responders,
+        host_sysctls: common.host_sysctls,
+        ports: common.ports,
+    }))
+}
+
+fn gateway_host(source: Source<'_>, table: &Table, family: Family) -> Result<GatewayHost> {
+    let section = Section { source, table, heading: "[testbed.gateway]" };
+    let valid = |raw: &RawGateway| {
+        check::interface("inside-interface", &raw.inside_interface)?;
+        check::interface("outside-interface", &raw.outside_interface)?;
+        check::family("inside-address", raw.inside_address, family)?;
+        check::family("outside-address", raw.outside_address, family)?;
+        raw.spare_address.map_or(Ok(()), |address| check::family("spare-address", address, family))
+    };
+    let raw: RawGateway = section.read(table, &[], &valid)?;
+    Ok(GatewayHost {
+        host: raw.host,
+        program: raw.program,
+        inside_interface: raw.inside_interface,
+        outside_interface: raw.outside_interface,
+        inside_address: raw.inside_address,
+        outside_address: raw.outside_address,
+        spare_address: raw.spare_address,
+    })
+}
