@@ -1,16 +1,16 @@
 //! What an agent does on its host.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_gateway::{Journal, Place, Role, Variant};
+use weir_lab::registry;
 use weir_load::{Responder, Setting, Stop};
+use weir_sys::NetNs;
 use weir_sys::conntrack::Conntrack;
-use weir_sys::privilege::Privilege;
 use weir_sys::process::which;
-use weir_sys::ProcRoot;
 
 use crate::facts::host_facts;
 use crate::protocol::{Answer, Task, TaskError};
@@ -26,6 +26,8 @@ pub(crate) struct Host {
     ends: Mutex<HashMap<u64, Box<dyn Responder>>>,
     echo: Mutex<Option<Echo>>,
     journal: Mutex<Journal>,
+    /// Locked as long as this agent answers for an undo list on disk.
+    held: Mutex<Option<File>>,
 }
 
 /// A panic in another task must not keep this one from cleaning up.
@@ -95,7 +97,7 @@ impl Host {
             }
             Task::HostSysctls { values } => {
                 let mut journal = lock(&self.journal);
-                *journal = Journal::stored_at(recover_first("host-sysctls")?)?;
+                *journal = self.stored("host-sysctls")?;
                 for (name, value) in values {
                     journal.sysctl(&name, &value)?;
                 }
@@ -139,7 +141,7 @@ impl Host {
         if !journal.is_empty() {
             return Err(TaskError::failed("a variant is in effect on this host already"));
         }
-        *journal = if on_disk { Journal::stored_at(recover_first(role.name())?)? } else { Journal::new() };
+        *journal = if on_disk { self.stored(role.name())? } else { Journal::new() };
         weir_gateway::apply(variant.hop(), role, place, &mut journal)?;
         if let Err(cause) = variant.hop().verify(role, place) {
             let mut words = vec![cause.to_string()];
@@ -147,6 +149,14 @@ impl Host {
             return Err(TaskError::failed(words.join("; ")));
         }
         Ok(Answer::Done)
+    }
+
+    fn stored(&self, owner: &str) -> Result<Journal, TaskError> {
+        // Dropped first: applying again on this host must not find its own lock taken.
+        *lock(&self.held) = None;
+        let (journal, held) = open_journal(owner)?;
+        *lock(&self.held) = Some(held);
+        Ok(journal)
     }
 
     fn remove(&self) -> Outcome {
@@ -166,24 +176,29 @@ impl Host {
     }
 }
 
-/// Where the undo list of changes that outlive the agent is. A list left by an agent that was killed is worked off first.
-fn recover_first(owner: &str) -> Result<PathBuf, TaskError> {
-    let root = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !is_root());
-    let folder = root.map_or_else(|| PathBuf::from("/run"), PathBuf::from).join("weir");
-    std::fs::create_dir_all(&folder)
-        .map_err(|e| TaskError::failed(format!("cannot make {}: {e}", folder.display())))?;
-    let path = folder.join(format!("undo-{owner}.journal"));
+/// The undo list of changes that outlive this agent, as a file of its own per task and network namespace. A list left by
+/// an agent that was killed is worked off first; the lock says whether its agent still lives.
+fn open_journal(owner: &str) -> Result<(Journal, File), TaskError> {
+    let folder = registry::prepare_directory().map_err(|e| TaskError::failed(e.to_string()))?;
+    let path = folder.join(format!("undo-{owner}-{}.journal", NetNs::current()?.inode()?));
+    let lock = path.with_extension("lock");
+    let held = File::create(&lock)
+        .map_err(|e| e.to_string())
+        .and_then(|file| match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err("another run of weir works on this host now".to_owned()),
+            Err(TryLockError::Error(e)) => Err(e.to_string()),
+        })
+        .map_err(|e| TaskError::failed(format!("{}: {e}", lock.display())))?;
     if path.exists() {
         let errors = Journal::recover(&path)?.undo();
         if let Some(error) = errors.first() {
-            return Err(TaskError::failed(format!("an earlier run left changes that cannot be undone: {error}")));
+            return Err(TaskError::failed(format!(
+                "an earlier run left changes that cannot be undone: {error}"
+            )));
         }
     }
-    Ok(path)
-}
-
-fn is_root() -> bool {
-    Privilege::current(&ProcRoot::new("/")).is_ok_and(|p| p.euid == 0)
+    Ok((Journal::stored_at(path)?, held))
 }
 
 /// Sleeps, but ends early when asked to stop.

@@ -42,7 +42,11 @@ fn start<W: Write + Send + 'static>(host: &Arc<Host>, output: &Arc<Mutex<W>>, re
     let (host, out) = (host.clone(), output.clone());
     let spawned = std::thread::Builder::new().name(format!("task-{id}")).spawn(move || {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.perform(task)));
-        answer(&out, id, outcome.unwrap_or_else(|_| Err(TaskError::failed("the agent panicked in this task"))));
+        answer(
+            &out,
+            id,
+            outcome.unwrap_or_else(|_| Err(TaskError::failed("the agent panicked in this task"))),
+        );
     });
     if let Err(e) = spawned {
         answer(output, id, Err(TaskError::failed(format!("cannot start a thread: {e}"))));

@@ -59,7 +59,9 @@ impl fmt::Display for Transport {
             Transport::Ssh { destination, port: None } => write!(f, "ssh://{destination}"),
             Transport::Ssh { destination, port: Some(port) } => write!(f, "ssh://{destination}:{port}"),
             Transport::Docker { container } => write!(f, "docker://{container}"),
-            Transport::Kubectl { namespace, pod, container: None } => write!(f, "kubectl://{namespace}/{pod}"),
+            Transport::Kubectl { namespace, pod, container: None } => {
+                write!(f, "kubectl://{namespace}/{pod}")
+            }
             Transport::Kubectl { namespace, pod, container: Some(c) } => {
                 write!(f, "kubectl://{namespace}/{pod}/{c}")
             }
@@ -73,7 +75,8 @@ impl std::str::FromStr for Transport {
     fn from_str(text: &str) -> Result<Self, String> {
         // A name that begins with a dash would be an option to the program that gets it.
         let word = |s: &str| -> Result<String, String> {
-            let bad = s.is_empty() || s.starts_with('-') || s.chars().any(|c| c.is_whitespace() || c.is_control());
+            let bad =
+                s.is_empty() || s.starts_with('-') || s.chars().any(|c| c.is_whitespace() || c.is_control());
             if bad { Err(format!("`{text}`: `{s}` is not a name")) } else { Ok(s.to_owned()) }
         };
         if text == "local" {
@@ -154,7 +157,9 @@ impl Transport {
         };
         match self {
             Transport::Namespace(namespace) => namespace.enter_on_spawn(&mut command),
-            Transport::Named(name) => NetNs::named(name).map_err(io::Error::other)?.enter_on_spawn(&mut command),
+            Transport::Named(name) => {
+                NetNs::named(name).map_err(io::Error::other)?.enter_on_spawn(&mut command)
+            }
             _ => {}
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -277,7 +282,16 @@ mod tests {
 
     #[test]
     fn what_could_be_an_option_or_is_no_host_is_refused() {
-        for text in ["", "gw", "ssh://", "ssh://-oProxyCommand=x", "ssh://a:b", "docker://a b", "kubectl://x", "netns:"] {
+        for text in [
+            "",
+            "gw",
+            "ssh://",
+            "ssh://-oProxyCommand=x",
+            "ssh://a:b",
+            "docker://a b",
+            "kubectl://x",
+            "netns:",
+        ] {
             assert!(text.parse::<Transport>().is_err(), "{text}");
         }
     }
@@ -291,7 +305,10 @@ mod tests {
             words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(line("docker://web"), "docker exec -i web sh -c exec 'x' agent");
-        assert_eq!(line("kubectl://prod/gw/main"), "kubectl exec -i -n prod gw -c main -- sh -c exec 'x' agent");
+        assert_eq!(
+            line("kubectl://prod/gw/main"),
+            "kubectl exec -i -n prod gw -c main -- sh -c exec 'x' agent"
+        );
         assert_eq!(
             line("ssh://me@gw:22"),
             "ssh -T -o BatchMode=yes -o ConnectTimeout=8 -o ServerAliveInterval=2 -o ServerAliveCountMax=4 -p 22 -- me@gw \

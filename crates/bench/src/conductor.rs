@@ -180,7 +180,9 @@ fn require_programs(site: &Site, variant: &VariantRun, workloads: &[WorkloadEntr
 fn package(program: &str) -> &str {
     match program {
         "nft" => "nftables",
-        "iptables-nft" | "ip6tables-nft" | "iptables-legacy" | "ip6tables-legacy" | "iptables-save" => "iptables",
+        "iptables-nft" | "ip6tables-nft" | "iptables-legacy" | "ip6tables-legacy" | "iptables-save" => {
+            "iptables"
+        }
         "ip" | "tc" => "iproute2",
         "ab" => "apache2-utils",
         "dockerd" | "docker" => "docker.io",
@@ -242,7 +244,12 @@ impl Conductor<'_> {
     }
 
     /// Every variant x workload once, in random order.
-    fn round(&mut self, round: u32, random: &mut ChaCha8Rng, progress: &mut dyn Progress) -> Result<(), Error> {
+    fn round(
+        &mut self,
+        round: u32,
+        random: &mut ChaCha8Rng,
+        progress: &mut dyn Progress,
+    ) -> Result<(), Error> {
         let workloads = self.order.scenario.workloads.len();
         let mut cells: Vec<(usize, usize)> =
             (0..self.variants.len()).flat_map(|v| (0..workloads).map(move |w| (v, w))).collect();
@@ -264,7 +271,9 @@ impl Conductor<'_> {
             let outcome = self.trial(v, entry, random.random(), &mut trial);
             trial.took_s = began.elapsed().as_secs_f64();
             let interrupted = match &outcome {
-                Err(e) if e.is_interrupted() => Some((FaultCode::Interrupted, "the user stopped the run".into())),
+                Err(e) if e.is_interrupted() => {
+                    Some((FaultCode::Interrupted, "the user stopped the run".into()))
+                }
                 Err(e) => Some((FaultCode::AgentLost, e.to_string())),
                 Ok(()) => None,
             };
@@ -280,7 +289,13 @@ impl Conductor<'_> {
     }
 
     /// One trial from a fresh state.
-    fn trial(&self, number: usize, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial) -> Result<(), Error> {
+    fn trial(
+        &self,
+        number: usize,
+        entry: &WorkloadEntry,
+        cookie: u64,
+        trial: &mut Trial,
+    ) -> Result<(), Error> {
         if (self.order.interrupted)() {
             return Err(Error::Agent(weir_agent::Error::Interrupted));
         }

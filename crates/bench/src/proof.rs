@@ -109,9 +109,13 @@ mod tests {
 
     #[test]
     fn a_source_that_is_not_the_expected_one_is_named() {
-        let reached = Reached { tcp_source: "198.19.0.1".parse().unwrap(), udp_source: "198.18.0.2".parse().unwrap() };
+        let reached =
+            Reached { tcp_source: "198.19.0.1".parse().unwrap(), udp_source: "198.18.0.2".parse().unwrap() };
         assert!(seen(&reached, None).is_ok());
         let reason = seen(&reached, Some("198.19.0.1".parse().unwrap())).unwrap_err();
-        assert!(reason.contains("UDP") && reason.contains("198.18.0.2") && reason.contains("198.19.0.1"), "{reason}");
+        assert!(
+            reason.contains("UDP") && reason.contains("198.18.0.2") && reason.contains("198.19.0.1"),
+            "{reason}"
+        );
     }
 }

@@ -87,7 +87,11 @@ pub fn read(path: &Path) -> Result<Run, ReadError> {
     let file = if path.is_dir() { path.join(RECORD) } else { path.to_owned() };
     let name = file.display().to_string();
     let text = fs::read(&file).map_err(|source| ReadError::File { path: name.clone(), source })?;
-    let format = |e: serde_json::Error| ReadError::Format { path: name.clone(), line: e.line(), reason: e.to_string() };
+    let format = |e: serde_json::Error| ReadError::Format {
+        path: name.clone(),
+        line: e.line(),
+        reason: e.to_string(),
+    };
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(format)?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         Some(found) if found != u64::from(SCHEMA_VERSION) => Err(ReadError::Schema { path: name, found }),

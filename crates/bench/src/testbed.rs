@@ -76,7 +76,8 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
     let mut sites = Vec::new();
     let mut started = Vec::new();
     for (number, variant) in variants.iter().enumerate() {
-        let site = lab.site(&variant.name).ok_or_else(|| Error::Internal("a variant without a site".into()))?;
+        let site =
+            lab.site(&variant.name).ok_or_else(|| Error::Internal("a variant without a site".into()))?;
         let member = |role: Role| -> Result<Option<Member>, Error> {
             let lab_role = match role {
                 Role::Initiator => weir_lab::Role::Initiator,
@@ -159,7 +160,9 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
     let start = |role: Role, host: &crate::scenario::HostAddress, program: Option<&std::path::PathBuf>| {
         let transport: Transport = host.to_string().parse().map_err(Error::Internal)?;
         let options = Options { program: program.map(|p| p.display().to_string()), sudo: false };
-        Remote::start(&format!("{} ({host})", role.name()), &transport, &options).map(Arc::new).map_err(Error::from)
+        Remote::start(&format!("{} ({host})", role.name()), &transport, &options)
+            .map(Arc::new)
+            .map_err(Error::from)
     };
     let ends = |role: Role, hosts: &[crate::scenario::EndHost]| -> Result<Vec<Member>, Error> {
         let one = |h: &crate::scenario::EndHost| {
@@ -190,7 +193,10 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
                 weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
             },
             inside_interface: testbed.gateway.as_ref().map_or("none".into(), |g| g.inside_interface.clone()),
-            outside_interface: testbed.gateway.as_ref().map_or("none".into(), |g| g.outside_interface.clone()),
+            outside_interface: testbed
+                .gateway
+                .as_ref()
+                .map_or("none".into(), |g| g.outside_interface.clone()),
             initiator: first.address,
             gateway_inside: testbed.gateway.as_ref().map_or(unknown, |g| g.inside_address),
             gateway_outside: testbed.gateway.as_ref().map_or(unknown, |g| g.outside_address),
@@ -203,8 +209,17 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         gateway: gateway.clone(),
         responders: responders.clone(),
     });
-    let names: Vec<String> = initiators.iter().chain(&gateway).chain(&responders).map(|m| {
-        format!("{} {}", m.role.name(), m.agent.transport())
-    }).collect();
-    Ok(Hosts { sites: sites.collect(), description: names.join(", "), is_lab: false, _settings: None, _lab: None })
+    let names: Vec<String> = initiators
+        .iter()
+        .chain(&gateway)
+        .chain(&responders)
+        .map(|m| format!("{} {}", m.role.name(), m.agent.transport()))
+        .collect();
+    Ok(Hosts {
+        sites: sites.collect(),
+        description: names.join(", "),
+        is_lab: false,
+        _settings: None,
+        _lab: None,
+    })
 }

@@ -9,11 +9,11 @@ use weir_gateway::Variant;
 use weir_load::{Part, Setting, Stop, Workload};
 use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
 
+use crate::SHORT;
 use crate::error::Error;
 use crate::proof::any;
 use crate::scenario::WorkloadEntry;
 use crate::testbed::{Member, Site};
-use crate::SHORT;
 
 /// A workload must be done this long after its window; connections that time out are its longest wait.
 const SLACK: Duration = Duration::from_secs(10);
@@ -42,7 +42,11 @@ struct Running<'a> {
 /// Metrics that every workload gets from the samplers: details, never headlines.
 pub(crate) fn common_metrics(is_lab: bool) -> Vec<MetricDef> {
     let (name, label, help) = if is_lab {
-        ("machine_busy_cores", "busy cores", "Busy cores of the machine, which in the lab is all hosts together")
+        (
+            "machine_busy_cores",
+            "busy cores",
+            "Busy cores of the machine, which in the lab is all hosts together",
+        )
     } else {
         ("gateway_busy_cores", "gateway CPU", "Busy cores of the gateway")
     };
@@ -138,7 +142,9 @@ fn run(
     if let Some(background) = background {
         let part = background.finish(rules.interrupted)?;
         trial.metrics.extend(part.values.into_iter().map(|(name, value)| (format!("load_{name}"), value)));
-        trial.faults.extend(part.faults.into_iter().map(|f| Fault { detail: format!("load: {}", f.detail), ..f }));
+        trial
+            .faults
+            .extend(part.faults.into_iter().map(|f| Fault { detail: format!("load: {}", f.detail), ..f }));
     }
     for (member, pending) in samples {
         let Answer::Sample(sample) = pending.wait(SLACK, rules.interrupted)? else {
@@ -225,7 +231,8 @@ fn sample<'a>(site: &'a Site, entry: &WorkloadEntry) -> Result<Vec<(&'a Member, 
 
 /// What the samples say about the trial: faults, and metrics of the gateway.
 fn judge(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
-    let steal = trial.hosts.iter().map(|(role, s)| (s.steal_ratio(), role)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let steal =
+        trial.hosts.iter().map(|(role, s)| (s.steal_ratio(), role)).max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((share, role)) = steal.filter(|(share, _)| *share > rules.max_steal) {
         let detail = format!("the hypervisor took {:.1} % of the CPU time", share * 100.0);
         trial.faults.push(Fault::void(FaultCode::Steal, role, detail));
@@ -234,7 +241,8 @@ fn judge(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
         for role in ["initiator", "responder"] {
             let Some(sample) = trial.hosts.get(role) else { continue };
             if let Some((core, share)) = saturated(sample) {
-                let detail = format!("core {core} was {:.0} % busy: the tester may be the limit", share * 100.0);
+                let detail =
+                    format!("core {core} was {:.0} % busy: the tester may be the limit", share * 100.0);
                 trial.faults.push(Fault::noted(FaultCode::TesterCpu, role, detail));
             }
         }

@@ -56,7 +56,10 @@ impl Live {
         }
         let left = match self.remaining_s {
             Some(seconds) => format!("at most {} left", duration(seconds)),
-            None => format!("about {} left", duration((self.expected_s - self.begun.elapsed().as_secs_f64()).max(1.0))),
+            None => format!(
+                "about {} left",
+                duration((self.expected_s - self.begun.elapsed().as_secs_f64()).max(1.0))
+            ),
         };
         let text = format!("{} · {left}{}", self.now, self.last);
         let text: String = printable(&text).chars().take(width() - 1).collect();
@@ -69,7 +72,9 @@ impl Live {
         let def = &self.metrics.iter().find(|(workload, _)| *workload == trial.workload)?.1;
         let value = match &def.source {
             Source::Value => *trial.metrics.get(&def.name)?,
-            Source::Quantile { histogram, q } => trial.histograms.get(histogram)?.reportable_quantile(*q)? as f64,
+            Source::Quantile { histogram, q } => {
+                trial.histograms.get(histogram)?.reportable_quantile(*q)? as f64
+            }
         };
         Some(quantity(def.unit, value, None))
     }
@@ -79,7 +84,11 @@ impl Live {
         let Some(results) = &run.results else { return };
         let estimate = match &results.widest {
             Some((width, cell)) => {
-                format!("widest interval ±{:.1} % ({cell}), aim ±{:.1} %", width * 100.0, run.plan.target_half_width * 100.0)
+                format!(
+                    "widest interval ±{:.1} % ({cell}), aim ±{:.1} %",
+                    width * 100.0,
+                    run.plan.target_half_width * 100.0
+                )
             }
             None => "no interval yet".to_owned(),
         };

@@ -45,7 +45,10 @@ pub(crate) fn width() -> usize {
 }
 
 fn terminal_size() -> Option<usize> {
-    [weir_sys::terminal::columns(io::stdout()), weir_sys::terminal::columns(io::stderr())].into_iter().flatten().next()
+    [weir_sys::terminal::columns(io::stdout()), weir_sys::terminal::columns(io::stderr())]
+        .into_iter()
+        .flatten()
+        .next()
 }
 
 /// Ends quietly when standard output is closed by its reader.

@@ -260,8 +260,9 @@ fn directory() -> Result<PathBuf, Error> {
     }
 }
 
-/// The directory, made if need be. In `/tmp` anybody may have made it first: then it is not used.
-fn prepare_directory() -> Result<PathBuf, Error> {
+/// This user's directory for what must be found again after a crash: the list of labs, and the agents' undo lists. It is
+/// made if need be. In `/tmp` anybody may have made it first: then it is not used.
+pub fn prepare_directory() -> Result<PathBuf, Error> {
     let directory = directory()?;
     let failed = |e| Error::Registry(weir_sys::Error::new(format!("create {}", directory.display()), e));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;

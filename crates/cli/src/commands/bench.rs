@@ -50,7 +50,9 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
         .map_err(|e| Failure::failed(format!("cannot write {}: {e}", html.display())))?;
     tell(args, color, &scenario, &run, &folder)?;
     match &run.status {
-        Status::Failed { message } => Err(Failure::new(FAILED, format!("the run could not go on: {message}"))),
+        Status::Failed { message } => {
+            Err(Failure::new(FAILED, format!("the run could not go on: {message}")))
+        }
         // What a shell says of a program that SIGINT ended.
         Status::Interrupted => Err(Failure::new(FAILED, "stopped; the record holds what was measured")),
         _ => {
@@ -100,11 +102,14 @@ fn prepare_privilege(scenario: &Scenario) -> Outcome {
         return Ok(());
     }
     if !lab.host_sysctls.is_empty() {
-        let message = "host-sysctls changes settings of the whole machine, which needs root: run this with sudo";
+        let message =
+            "host-sysctls changes settings of the whole machine, which needs root: run this with sudo";
         return Err(Failure::new(crate::exit::MISSING, message));
     }
     weir_lab::registry::enter_user_namespace()?;
-    eprintln!("not root: the lab is built in a user namespace; BPF and settings of the machine are out of reach there");
+    eprintln!(
+        "not root: the lab is built in a user namespace; BPF and settings of the machine are out of reach there"
+    );
     Ok(())
 }
 
@@ -115,7 +120,8 @@ fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
     let count = Arc::new(AtomicUsize::new(0));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register_usize(signal, count.clone(), 1).map_err(Failure::failed)?;
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), stop.clone()).map_err(Failure::failed)?;
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), stop.clone())
+            .map_err(Failure::failed)?;
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
     }
     Ok(stop)
@@ -131,7 +137,11 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
             print(&format!("\n{}", weir_cost::render::terminal(&answer)))?;
         }
     }
-    eprintln!("record: {}\nreport: {}", folder.join("run.json").display(), folder.join("report.html").display());
+    eprintln!(
+        "record: {}\nreport: {}",
+        folder.join("run.json").display(),
+        folder.join("report.html").display()
+    );
     Ok(())
 }
 

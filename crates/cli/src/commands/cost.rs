@@ -70,7 +70,11 @@ fn of_run(path: &Path, args: &CostArgs) -> Result<weir_cost::Answer, Failure> {
 }
 
 /// The cost block's answer, with what the run measured.
-pub(crate) fn of_block(block: &CostBlock, run: &Run, prices: Option<&Path>) -> Result<weir_cost::Answer, Failure> {
+pub(crate) fn of_block(
+    block: &CostBlock,
+    run: &Run,
+    prices: Option<&Path>,
+) -> Result<weir_cost::Answer, Failure> {
     let prices = prices.or(block.prices.as_deref());
     let text = prices.map(read).transpose()?;
     let options = block.select("[cost]", text.as_deref()).map_err(Failure::usage)?;

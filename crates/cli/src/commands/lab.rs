@@ -24,8 +24,14 @@ fn list(json: bool) -> Outcome {
     }
     for entry in entries {
         let state = if entry.is_running()? { "running" } else { "left behind" };
-        let hosts: Vec<String> = entry.hosts.iter().map(|h| format!("{}/{}", h.site, h.role.name())).collect();
-        print(&format!("{}  {state}, process {}\n  {}\n", entry.run, entry.conductor.pid, hosts.join("\n  ")))?;
+        let hosts: Vec<String> =
+            entry.hosts.iter().map(|h| format!("{}/{}", h.site, h.role.name())).collect();
+        print(&format!(
+            "{}  {state}, process {}\n  {}\n",
+            entry.run,
+            entry.conductor.pid,
+            hosts.join("\n  ")
+        ))?;
     }
     Ok(())
 }
@@ -37,8 +43,12 @@ fn clean(force: bool) -> Outcome {
     }
     for lab in done {
         match lab {
-            Cleaned::InUse(entry) => eprintln!("{}: in use by process {}; left alone", entry.run, entry.conductor.pid),
-            Cleaned::Cleared(entry, stopped) => eprintln!("{}: cleared; {stopped} processes stopped", entry.run),
+            Cleaned::InUse(entry) => {
+                eprintln!("{}: in use by process {}; left alone", entry.run, entry.conductor.pid)
+            }
+            Cleaned::Cleared(entry, stopped) => {
+                eprintln!("{}: cleared; {stopped} processes stopped", entry.run)
+            }
         }
     }
     Ok(())
@@ -48,13 +58,18 @@ fn exec(run: &str, host: &str, words: &[String]) -> Outcome {
     let entries = registry::list()?;
     let Some(entry) = entries.iter().find(|e| e.run == run) else {
         let known: Vec<&str> = entries.iter().map(|e| e.run.as_str()).collect();
-        return Err(Failure::usage(format!("there is no lab of run `{run}`; there are: {}", known.join(", "))));
+        return Err(Failure::usage(format!(
+            "there is no lab of run `{run}`; there are: {}",
+            known.join(", ")
+        )));
     };
-    let parsed = host.rsplit_once('/').and_then(|(site, role)| {
-        Role::ALL.into_iter().find(|r| r.name() == role).map(|role| (site, role))
-    });
+    let parsed = host
+        .rsplit_once('/')
+        .and_then(|(site, role)| Role::ALL.into_iter().find(|r| r.name() == role).map(|role| (site, role)));
     let Some((site, role)) = parsed else {
-        return Err(Failure::usage(format!("`{host}` is not VARIANT/ROLE with a role initiator, gateway or responder")));
+        return Err(Failure::usage(format!(
+            "`{host}` is not VARIANT/ROLE with a role initiator, gateway or responder"
+        )));
     };
     let Some((program, rest)) = words.split_first() else {
         return Err(Failure::usage("a command is needed"));

@@ -30,14 +30,18 @@ pub(crate) fn run(args: &ReportArgs, color: Color) -> Outcome {
     match &args.output {
         None => print(&text)?,
         Some(path) => {
-            fs::write(path, text).map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))?;
+            fs::write(path, text)
+                .map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))?;
         }
     }
     judge(&conditions, &run)
 }
 
 /// The conditions, read before anything is done with them.
-pub(crate) fn conditions(texts: &[String], run: &weir_record::Run) -> Result<Vec<require::Requirement>, Failure> {
+pub(crate) fn conditions(
+    texts: &[String],
+    run: &weir_record::Run,
+) -> Result<Vec<require::Requirement>, Failure> {
     texts.iter().map(|text| require::Requirement::parse(text, run).map_err(Failure::usage)).collect()
 }
 
