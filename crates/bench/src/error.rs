@@ -22,6 +22,9 @@ pub enum Error {
         /// What was seen instead.
         reason: String,
     },
+    /// Testbed and variants do not fit each other.
+    #[error("{0}")]
+    Unfit(String),
     /// The run record could not be written.
     #[error("cannot write {path}: {source}")]
     Store {

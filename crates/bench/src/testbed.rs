@@ -1,6 +1,7 @@
 //! The hosts of a run: the lab's, or real ones; one agent on each.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_agent::remote::Remote;
@@ -9,7 +10,7 @@ use weir_gateway::{Place, Role, Topology};
 use weir_lab::{Lab, SiteSpec};
 
 use crate::error::Error;
-use crate::scenario::{HostsTestbed, LabTestbed, Scenario, Testbed, VariantRun};
+use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Scenario, Testbed, VariantRun};
 
 /// One host of a site.
 #[derive(Debug, Clone)]
@@ -70,7 +71,8 @@ impl Hosts {
 }
 
 fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    let settings = hold_settings(testbed)?;
+    let settings =
+        hold_settings(&testbed.host_sysctls, "this machine", &Transport::Local, &Options::default())?;
     let specs: Vec<SiteSpec> = variants.iter().map(|v| site_spec(v, testbed)).collect();
     let mut lab = Lab::build(run, &testbed.options, &specs).map_err(Error::Lab)?;
     let mut sites = Vec::new();
@@ -123,22 +125,23 @@ fn site_spec(variant: &VariantRun, testbed: &LabTestbed) -> SiteSpec {
 
 /// The machine's own settings are changed by an agent that does nothing else: it takes them back when its input ends,
 /// which is also what `kill -9` of the conductor does.
-fn hold_settings(testbed: &LabTestbed) -> Result<Option<Remote>, Error> {
-    if testbed.host_sysctls.is_empty() {
+fn hold_settings(
+    values: &BTreeMap<String, String>,
+    host: &str,
+    transport: &Transport,
+    options: &Options,
+) -> Result<Option<Remote>, Error> {
+    if values.is_empty() {
         return Ok(None);
     }
-    let keeper = Remote::start("this machine", &Transport::Local, &Options::default())?;
-    let values = testbed.host_sysctls.clone();
-    keeper.call(weir_agent::Task::HostSysctls { values }, crate::SHORT)?;
+    let keeper = Remote::start(host, transport, options)?;
+    keeper.call(weir_agent::Task::HostSysctls { values: values.clone() }, crate::SHORT)?;
     Ok(Some(keeper))
 }
 
 fn place(a: &weir_lab::Addresses, testbed: &LabTestbed, number: usize) -> Place {
     Place {
-        family: match a.family {
-            weir_lab::Family::Ipv4 => weir_gateway::Family::Ipv4,
-            weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
-        },
+        family: family(a.family),
         // A direct site has none; the names only have to be valid.
         inside_interface: named(&a.inside_interface, "inside"),
         outside_interface: named(&a.outside_interface, "outside"),
@@ -157,69 +160,84 @@ fn named(name: &str, otherwise: &str) -> String {
 }
 
 fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    let start = |role: Role, host: &crate::scenario::HostAddress, program: Option<&std::path::PathBuf>| {
-        let transport: Transport = host.to_string().parse().map_err(Error::Internal)?;
-        let options = Options { program: program.map(|p| p.display().to_string()), sudo: false };
-        Remote::start(&format!("{} ({host})", role.name()), &transport, &options)
-            .map(Arc::new)
-            .map_err(Error::from)
-    };
-    let ends = |role: Role, hosts: &[crate::scenario::EndHost]| -> Result<Vec<Member>, Error> {
-        let one = |h: &crate::scenario::EndHost| {
-            let agent = start(role, &h.host, h.program.as_ref())?;
-            Ok(Member { role, agent, cpus: h.cpus.clone(), interfaces: Vec::new() })
+    let member =
+        |role: Role, host: &HostAddress, options: Options, cpus: &[usize], interfaces: Vec<String>| {
+            let agent = Remote::start(&format!("{} ({host})", role.name()), &transport(host)?, &options)?;
+            Ok::<_, Error>(Member { role, agent: Arc::new(agent), cpus: cpus.to_vec(), interfaces })
         };
-        hosts.iter().map(one).collect()
+    let ends = |role: Role, hosts: &[EndHost]| -> Result<Vec<Member>, Error> {
+        hosts
+            .iter()
+            .map(|h| member(role, &h.host, login(h.program.as_ref(), h.sudo), &h.cpus, Vec::new()))
+            .collect()
     };
     let initiators = ends(Role::Initiator, &testbed.initiators)?;
     let responders = ends(Role::Responder, &testbed.responders)?;
+    let mut settings = None;
     let gateway = match &testbed.gateway {
         None => None,
-        Some(g) => Some(Member {
-            role: Role::Gateway,
-            agent: start(Role::Gateway, &g.host, g.program.as_ref())?,
-            cpus: Vec::new(),
-            interfaces: vec![g.inside_interface.clone(), g.outside_interface.clone()],
-        }),
+        Some(g) => {
+            let interfaces = vec![g.inside_interface.clone(), g.outside_interface.clone()];
+            let options = login(g.program.as_ref(), g.sudo);
+            settings = hold_settings(&testbed.host_sysctls, "the gateway", &transport(&g.host)?, &options)?;
+            Some(member(Role::Gateway, &g.host, options, &[], interfaces)?)
+        }
     };
-    let (Some(first), Some(far)) = (testbed.initiators.first(), testbed.responders.first()) else {
-        return Err(Error::Internal("a testbed without ends".into()));
-    };
-    let unknown: IpAddr = far.address;
-    let sites = variants.iter().enumerate().map(|(number, _)| Site {
-        place: Place {
-            family: match testbed.family {
-                weir_lab::Family::Ipv4 => weir_gateway::Family::Ipv4,
-                weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
-            },
-            inside_interface: testbed.gateway.as_ref().map_or("none".into(), |g| g.inside_interface.clone()),
-            outside_interface: testbed
-                .gateway
-                .as_ref()
-                .map_or("none".into(), |g| g.outside_interface.clone()),
-            initiator: first.address,
-            gateway_inside: testbed.gateway.as_ref().map_or(unknown, |g| g.inside_address),
-            gateway_outside: testbed.gateway.as_ref().map_or(unknown, |g| g.outside_address),
-            spare_outside: testbed.gateway.as_ref().and_then(|g| g.spare_address),
-            responder: far.address,
-            ports: testbed.ports.0.clone(),
-            tag: format!("v{number}"),
-        },
-        initiators: initiators.clone(),
-        gateway: gateway.clone(),
-        responders: responders.clone(),
-    });
+    let mut sites = Vec::new();
+    for (number, variant) in variants.iter().enumerate() {
+        let place = real_place(testbed, number)?;
+        let translates =
+            variant.variant.hop().expectation(&place).seen_source.is_some_and(|s| s != place.initiator);
+        if translates && initiators.len() > 1 {
+            return Err(Error::Unfit(format!(
+                "variant `{}` translates one initiator's address, and this testbed has {} initiators",
+                variant.name,
+                initiators.len()
+            )));
+        }
+        let (initiators, gateway, responders) = (initiators.clone(), gateway.clone(), responders.clone());
+        sites.push(Site { place, initiators, gateway, responders });
+    }
     let names: Vec<String> = initiators
         .iter()
         .chain(&gateway)
         .chain(&responders)
         .map(|m| format!("{} {}", m.role.name(), m.agent.transport()))
         .collect();
-    Ok(Hosts {
-        sites: sites.collect(),
-        description: names.join(", "),
-        is_lab: false,
-        _settings: None,
-        _lab: None,
+    Ok(Hosts { sites, description: names.join(", "), is_lab: false, _settings: settings, _lab: None })
+}
+
+fn transport(host: &HostAddress) -> Result<Transport, Error> {
+    host.to_string().parse().map_err(Error::Internal)
+}
+
+fn login(program: Option<&PathBuf>, sudo: bool) -> Options {
+    Options { program: program.map(|p| p.display().to_string()), sudo }
+}
+
+/// Interfaces and addresses as the scenario gives them. Without a gateway its names are of no meaning, but must be valid.
+fn real_place(testbed: &HostsTestbed, number: usize) -> Result<Place, Error> {
+    let (Some(near), Some(far)) = (testbed.initiators.first(), testbed.responders.first()) else {
+        return Err(Error::Internal("a testbed without ends".into()));
+    };
+    let gateway = testbed.gateway.as_ref();
+    Ok(Place {
+        family: family(testbed.family),
+        inside_interface: gateway.map_or("inside".into(), |g| g.inside_interface.clone()),
+        outside_interface: gateway.map_or("outside".into(), |g| g.outside_interface.clone()),
+        initiator: near.address,
+        gateway_inside: gateway.map_or(far.address, |g| g.inside_address),
+        gateway_outside: gateway.map_or(far.address, |g| g.outside_address),
+        spare_outside: gateway.and_then(|g| g.spare_address),
+        responder: far.address,
+        ports: testbed.ports.0.clone(),
+        tag: format!("v{number}"),
     })
+}
+
+fn family(family: weir_lab::Family) -> weir_gateway::Family {
+    match family {
+        weir_lab::Family::Ipv4 => weir_gateway::Family::Ipv4,
+        weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
+    }
 }

@@ -42,7 +42,12 @@ impl Failure {
 
 impl From<weir_bench::Error> for Failure {
     fn from(error: weir_bench::Error) -> Self {
-        Failure::new(if error.is_missing() { MISSING } else { FAILED }, error)
+        let code = match &error {
+            weir_bench::Error::Unfit(_) => USAGE,
+            e if e.is_missing() => MISSING,
+            _ => FAILED,
+        };
+        Failure::new(code, error)
     }
 }
 

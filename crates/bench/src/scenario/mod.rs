@@ -102,8 +102,10 @@ pub struct EndHost {
     pub host: HostAddress,
     /// Its address on the measured path.
     pub address: IpAddr,
-    /// The `weir` program there; absent: weir finds it, or brings it.
+    /// The `weir` program there; absent: weir copies itself there.
     pub program: Option<PathBuf>,
+    /// Start its agent through `sudo -n`, where the login is not root.
+    pub sudo: bool,
     /// Cores of its load threads; empty leaves them to the scheduler.
     pub cpus: Vec<usize>,
 }
@@ -113,8 +115,10 @@ pub struct EndHost {
 pub struct GatewayHost {
     /// Where its agent is started.
     pub host: HostAddress,
-    /// The `weir` program there; absent: weir finds it, or brings it.
+    /// The `weir` program there; absent: weir copies itself there.
     pub program: Option<PathBuf>,
+    /// Start its agent through `sudo -n`, where the login is not root.
+    pub sudo: bool,
     /// Interface towards the initiators.
     pub inside_interface: String,
     /// Interface towards the responders; the same one on a one-armed gateway.

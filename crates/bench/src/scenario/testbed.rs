@@ -35,6 +35,8 @@ struct RawEnd {
     address: IpAddr,
     program: Option<PathBuf>,
     #[serde(default)]
+    sudo: bool,
+    #[serde(default)]
     cpus: Vec<usize>,
 }
 
@@ -43,6 +45,8 @@ struct RawEnd {
 struct RawGateway {
     host: HostAddress,
     program: Option<PathBuf>,
+    #[serde(default)]
+    sudo: bool,
     inside_interface: String,
     outside_interface: String,
     inside_address: IpAddr,
@@ -101,7 +105,8 @@ fn hosts(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testb
                 let end = Section { source, table, heading: &heading };
                 let raw: RawEnd =
                     end.read(table, &[], &|raw: &RawEnd| check::family("address", raw.address, family))?;
-                Ok(EndHost { host: raw.host, address: raw.address, program: raw.program, cpus: raw.cpus })
+                let RawEnd { host, address, program, sudo, cpus } = raw;
+                Ok(EndHost { host, address, program, sudo, cpus })
             })
             .collect()
     };
@@ -138,6 +143,7 @@ fn gateway_host(source: Source<'_>, table: &Table, family: Family) -> Result<Gat
     Ok(GatewayHost {
         host: raw.host,
         program: raw.program,
+        sudo: raw.sudo,
         inside_interface: raw.inside_interface,
         outside_interface: raw.outside_interface,
         inside_address: raw.inside_address,
