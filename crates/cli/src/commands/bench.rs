@@ -75,9 +75,9 @@ fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
     }
     if let Some(rounds) = &args.rounds {
         let (least, most) = rounds.split_once("..").unwrap_or((rounds, rounds));
-        let (least, most) = (format!("plan.min-rounds={least}"), format!("plan.max-rounds={most}"));
         // At no time may the least be above the most: whichever goes down goes first.
-        let down = rounds.parse().is_ok_and(|n: u32| n < scenario.plan.min_rounds);
+        let down = most.parse().is_ok_and(|n: u32| n < scenario.plan.min_rounds);
+        let (least, most) = (format!("plan.min-rounds={least}"), format!("plan.max-rounds={most}"));
         for assignment in if down { [least, most] } else { [most, least] } {
             scenario.set(&assignment).map_err(Failure::usage)?;
         }
