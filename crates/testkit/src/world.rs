@@ -1,0 +1,239 @@
+//! A folder, and namespaces, for one test.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weir_sys::process::{Process, run_captured, spawn, which};
+
+use crate::{Background, PATIENCE};
+
+/// What a command that ran to its end left.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code; -1 after a signal.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Outcome {
+    /// The same, after making sure of the exit code.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Lines of standard error that weir means as its last word.
+    pub fn complaints(&self) -> Vec<&str> {
+        self.stderr.lines().filter(|l| l.starts_with("weir: ") || l.starts_with("error: ")).collect()
+    }
+}
+
+/// See the crate.
+#[derive(Debug)]
+pub struct World {
+    folder: PathBuf,
+    binary: PathBuf,
+    holder: Option<Process>,
+}
+
+/// Makes `/run` private and empty (undo lists, locks and sockets are there) and the loopback usable.
+const SETUP: &str =
+    "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && ip link set lo up && echo ready && exec cat";
+
+impl World {
+    /// A folder only: for commands that change nothing on the machine.
+    pub fn plain(binary: &str) -> World {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-world-{}-{number}", std::process::id()));
+        for part in ["home", "work"] {
+            fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        World { folder, binary: binary.into(), holder: None }
+    }
+
+    /// A folder and namespaces. `None`, and the reason printed, where this user may not have them.
+    pub fn root(binary: &str) -> Option<World> {
+        if weir_sys::privilege::test_needs_root() {
+            return None;
+        }
+        if let Some(program) = ["unshare", "nsenter", "ip", "mount"].into_iter().find(|p| which(p).is_none())
+        {
+            println!("SKIP: needs {program}");
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--net", "--propagation", "private", "--", "sh", "-c", SETUP]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = spawn(command).unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "the namespaces could not be set up");
+        let mut world = World::plain(binary);
+        world.holder = Some(holder);
+        Some(world)
+    }
+
+    /// Says which program is not installed, and what brings it, and returns true, unless all are.
+    pub fn lacks(programs: &[(&str, &str)]) -> bool {
+        let missing = programs.iter().find(|(program, _)| which(program).is_none());
+        if let Some((program, package)) = missing {
+            println!("SKIP: needs {program} (apt-get install {package})");
+        }
+        missing.is_some()
+    }
+
+    /// Everything of this world.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where commands start.
+    pub fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// Home of whoever works here.
+    pub fn home(&self) -> PathBuf {
+        self.folder.join("home")
+    }
+
+    /// Where the list of labs is.
+    pub fn runtime(&self) -> PathBuf {
+        self.folder.join("runtime")
+    }
+
+    /// The program under test.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Writes a file into [`World::work`].
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.work().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A command in this world.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let program = program.as_ref();
+        let mut command = match &self.holder {
+            None => Command::new(program),
+            Some(holder) => {
+                let mut command = Command::new("nsenter");
+                command.args(["--mount", "--net", "--target", &holder.pid().to_string(), "--", "env", "-C"]);
+                // Entering a mount namespace changes the working folder.
+                command.arg(self.work()).arg(program);
+                command
+            }
+        };
+        command.current_dir(self.work());
+        for name in [
+            "XDG_RUNTIME_DIR",
+            "WEIR_SSH",
+            "COLUMNS",
+            "NO_COLOR",
+            "DOCKER_HOST",
+            "KUBECONFIG",
+            "SSH_AUTH_SOCK",
+        ] {
+            command.env_remove(name);
+        }
+        command.env("HOME", self.home()).env("WEIR_RUNTIME_DIR", self.runtime()).env("TERM", "xterm");
+        command
+    }
+
+    /// `weir` with these arguments.
+    pub fn weir(&self, args: &[&str]) -> Command {
+        let mut command = self.command(&self.binary);
+        command.args(args);
+        command
+    }
+
+    /// A shell script.
+    pub fn shell(&self, script: &str) -> Command {
+        let mut command = self.command("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, command: Command) -> Outcome {
+        let output = run_captured(command, PATIENCE).unwrap();
+        assert!(!output.truncated, "more output than is kept");
+        Outcome {
+            code: output.status.code().unwrap_or(-1),
+            stdout: output.stdout_text(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs a script that must succeed, and returns what it printed.
+    #[track_caller]
+    pub fn sh(&self, script: &str) -> String {
+        self.run(self.shell(script)).expect(0).stdout
+    }
+
+    /// Starts a command; what it prints goes to files of that name.
+    pub fn start(&self, name: &str, command: Command) -> Background {
+        Background::start(&self.folder, name, command)
+    }
+
+    /// Processes of this world that run, with their command lines. The marker is in the environment.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let marker = self.folder.to_str().unwrap().as_bytes();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            // It may end at any time; a zombie has no environment.
+            let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
+            if environment.windows(marker.len()).any(|w| w == marker) {
+                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
+            }
+        }
+        found
+    }
+
+    /// Waits until nothing runs in this world any more.
+    #[track_caller]
+    pub fn wait_until_idle(&self) {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while !self.processes().is_empty() {
+            assert!(std::time::Instant::now() < deadline, "still running: {:?}", self.processes());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// Names of everything below [`World::work`], but for what the test put there.
+    pub fn left_behind(&self, own: &[&str]) -> Vec<String> {
+        let names = fs::read_dir(self.work()).unwrap().flatten();
+        let names = names.map(|e| e.file_name().to_string_lossy().into_owned());
+        names.filter(|n| !own.contains(&n.as_str())).collect()
+    }
+
+    /// Files in the list of labs.
+    pub fn labs(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.runtime()) else { return Vec::new() };
+        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.holder.take());
+        if std::thread::panicking() {
+            eprintln!("kept for a look: {}", self.folder.display());
+        } else {
+            fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+}
