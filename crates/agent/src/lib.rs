@@ -7,6 +7,7 @@
 
 pub mod facts;
 pub mod frame;
+mod host;
 mod perform;
 pub mod protocol;
 mod reach;
@@ -15,6 +16,7 @@ pub mod sampler;
 pub mod serve;
 pub mod transport;
 
+pub use host::HostAddress;
 pub use protocol::{Answer, Reached, Task, TaskError};
 pub use remote::{Error, Pending, Remote};
 pub use serve::serve;

@@ -9,36 +9,16 @@ use std::sync::OnceLock;
 
 use weir_sys::NetNs;
 
-/// A host as the scenario names it.
+use crate::host::HostAddress;
+
+/// A host and the way to it.
 #[derive(Debug)]
 pub enum Transport {
-    /// A network namespace of the lab: the same binary, entered into it.
+    /// A host of the lab: the same binary, entered into its network namespace.
     Namespace(NetNs),
-    /// A named network namespace of this machine (`/run/netns/NAME`).
-    Named(String),
-    /// This machine.
-    Local,
-    /// `ssh://[user@]host[:port]`: `ssh` with the user's own configuration, keys and agent.
-    Ssh {
-        /// `[user@]host` as ssh takes it.
-        destination: String,
-        /// Port, if not ssh's own default.
-        port: Option<u16>,
-    },
-    /// `docker://CONTAINER`: `docker exec`.
-    Docker {
-        /// Name or id.
-        container: String,
-    },
-    /// `kubectl://NAMESPACE/POD[/CONTAINER]`: `kubectl exec`.
-    Kubectl {
-        /// Namespace.
-        namespace: String,
-        /// Pod.
-        pod: String,
-        /// Container, if the pod has several.
-        container: Option<String>,
-    },
+    /// A host as the scenario names it: the same binary for `local` and `netns:NAME`; for the others `ssh` with the user's
+    /// own configuration, keys and agent, `docker exec`, or `kubectl exec`.
+    Host(HostAddress),
 }
 
 /// What a remote host's agent is started as.
@@ -54,70 +34,8 @@ impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Transport::Namespace(_) => write!(f, "netns"),
-            Transport::Named(name) => write!(f, "netns:{name}"),
-            Transport::Local => write!(f, "local"),
-            Transport::Ssh { destination, port: None } => write!(f, "ssh://{destination}"),
-            Transport::Ssh { destination, port: Some(port) } => write!(f, "ssh://{destination}:{port}"),
-            Transport::Docker { container } => write!(f, "docker://{container}"),
-            Transport::Kubectl { namespace, pod, container: None } => {
-                write!(f, "kubectl://{namespace}/{pod}")
-            }
-            Transport::Kubectl { namespace, pod, container: Some(c) } => {
-                write!(f, "kubectl://{namespace}/{pod}/{c}")
-            }
+            Transport::Host(host) => host.fmt(f),
         }
-    }
-}
-
-impl std::str::FromStr for Transport {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // A name that begins with a dash would be an option to the program that gets it.
-        let word = |s: &str| -> Result<String, String> {
-            let bad =
-                s.is_empty() || s.starts_with('-') || s.chars().any(|c| c.is_whitespace() || c.is_control());
-            if bad { Err(format!("`{text}`: `{s}` is not a name")) } else { Ok(s.to_owned()) }
-        };
-        if text == "local" {
-            return Ok(Transport::Local);
-        }
-        if let Some(name) = text.strip_prefix("netns:") {
-            return Ok(Transport::Named(word(name)?));
-        }
-        if let Some(rest) = text.strip_prefix("ssh://") {
-            // An IPv6 address needs its brackets to have a port.
-            let (host, port) = match rest.rsplit_once(':') {
-                Some((host, port)) if !port.contains(']') && (!host.contains(':') || host.ends_with(']')) => {
-                    let number = port.parse().map_err(|_| format!("`{text}`: `{port}` is not a port"))?;
-                    (host, Some(number))
-                }
-                _ => (rest, None),
-            };
-            let destination = host.replace(['[', ']'], "");
-            return Ok(Transport::Ssh { destination: word(&destination)?, port });
-        }
-        if let Some(container) = text.strip_prefix("docker://") {
-            return Ok(Transport::Docker { container: word(container)? });
-        }
-        if let Some(rest) = text.strip_prefix("kubectl://") {
-            let parts: Vec<&str> = rest.split('/').collect();
-            return match parts[..] {
-                [namespace, pod] => {
-                    Ok(Transport::Kubectl { namespace: word(namespace)?, pod: word(pod)?, container: None })
-                }
-                [namespace, pod, container] => Ok(Transport::Kubectl {
-                    namespace: word(namespace)?,
-                    pod: word(pod)?,
-                    container: Some(word(container)?),
-                }),
-                _ => Err(format!("`{text}`: valid is kubectl://NAMESPACE/POD[/CONTAINER]")),
-            };
-        }
-        Err(format!(
-            "`{text}` is not a host; valid are netns:NAME, local, ssh://[user@]host[:port], docker://CONTAINER and \
-             kubectl://NAMESPACE/POD[/CONTAINER]"
-        ))
     }
 }
 
@@ -127,7 +45,10 @@ pub(crate) const ABSENT: &str = "#weir-absent#";
 impl Transport {
     /// True if the host is reached through another program, and may lack this binary.
     pub(crate) fn is_remote(&self) -> bool {
-        matches!(self, Transport::Ssh { .. } | Transport::Docker { .. } | Transport::Kubectl { .. })
+        match self {
+            Transport::Namespace(_) | Transport::Host(HostAddress::Local | HostAddress::Netns(_)) => false,
+            Transport::Host(_) => true,
+        }
     }
 
     /// True if the host's network namespace outlives the agent, so that changes must be written down.
@@ -157,10 +78,10 @@ impl Transport {
         };
         match self {
             Transport::Namespace(namespace) => namespace.enter_on_spawn(&mut command),
-            Transport::Named(name) => {
-                NetNs::named(name).map_err(io::Error::other)?.enter_on_spawn(&mut command)
+            Transport::Host(HostAddress::Netns(name)) => {
+                NetNs::named(name).map_err(io::Error::other)?.enter_on_spawn(&mut command);
             }
-            _ => {}
+            Transport::Host(_) => {}
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
@@ -181,39 +102,40 @@ impl Transport {
 
     /// A POSIX shell script on the host, with standard input and output passed through.
     fn shell(&self, script: &str) -> Command {
+        let mut command;
         match self {
-            Transport::Ssh { destination, port } => {
-                let mut command = ssh();
+            Transport::Host(HostAddress::Ssh { user, host, port }) => {
+                command = ssh();
                 command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8"]);
                 // A host that vanishes is noticed within ten seconds.
                 command.args(["-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=4"]);
+                if let Some(user) = user {
+                    command.args(["-l", user]);
+                }
                 if let Some(port) = port {
                     command.args(["-p", &port.to_string()]);
                 }
                 // The login shell takes the script apart once more.
-                command.args(["--", destination, &format!("sh -c {}", quoted(script))]);
-                command
+                command.args(["--", host, &format!("sh -c {}", quoted(script))]);
             }
-            Transport::Docker { container } => {
-                let mut command = Command::new("docker");
+            Transport::Host(HostAddress::Docker(container)) => {
+                command = Command::new("docker");
                 command.args(["exec", "-i", container, "sh", "-c", script]);
-                command
             }
-            Transport::Kubectl { namespace, pod, container } => {
-                let mut command = Command::new("kubectl");
+            Transport::Host(HostAddress::Kubectl { namespace, pod, container }) => {
+                command = Command::new("kubectl");
                 command.args(["exec", "-i", "-n", namespace, pod]);
                 if let Some(container) = container {
                     command.args(["-c", container]);
                 }
                 command.args(["--", "sh", "-c", script]);
-                command
             }
-            Transport::Namespace(_) | Transport::Named(_) | Transport::Local => {
-                let mut command = Command::new("sh");
+            Transport::Namespace(_) | Transport::Host(HostAddress::Local | HostAddress::Netns(_)) => {
+                command = Command::new("sh");
                 command.args(["-c", script]);
-                command
             }
         }
+        command
     }
 }
 
@@ -262,45 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_as_they_are_written() {
-        for text in [
-            "netns:blue",
-            "local",
-            "ssh://gw",
-            "ssh://me@10.0.0.1:2222",
-            "docker://web-1",
-            "kubectl://default/pod-1",
-            "kubectl://default/pod-1/main",
-        ] {
-            assert_eq!(text.parse::<Transport>().unwrap().to_string(), text);
-        }
-        let Transport::Ssh { destination, port } = "ssh://me@[2001:db8::1]:22".parse().unwrap() else {
-            panic!("not ssh")
-        };
-        assert_eq!((destination.as_str(), port), ("me@2001:db8::1", Some(22)));
-    }
-
-    #[test]
-    fn what_could_be_an_option_or_is_no_host_is_refused() {
-        for text in [
-            "",
-            "gw",
-            "ssh://",
-            "ssh://-oProxyCommand=x",
-            "ssh://a:b",
-            "docker://a b",
-            "kubectl://x",
-            "netns:",
-        ] {
-            assert!(text.parse::<Transport>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn command_lines_are_exact() {
         let line = |transport: &str| {
-            let transport: Transport = transport.parse().unwrap();
-            let command = transport.shell("exec 'x' agent");
+            let command = Transport::Host(transport.parse().unwrap()).shell("exec 'x' agent");
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };
@@ -311,7 +197,7 @@ mod tests {
         );
         assert_eq!(
             line("ssh://me@gw:22"),
-            "ssh -T -o BatchMode=yes -o ConnectTimeout=8 -o ServerAliveInterval=2 -o ServerAliveCountMax=4 -p 22 -- me@gw \
+            "ssh -T -o BatchMode=yes -o ConnectTimeout=8 -o ServerAliveInterval=2 -o ServerAliveCountMax=4 -l me -p 22 -- gw \
              sh -c 'exec '\\''x'\\'' agent'"
         );
     }

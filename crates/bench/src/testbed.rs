@@ -71,8 +71,12 @@ impl Hosts {
 }
 
 fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    let settings =
-        hold_settings(&testbed.host_sysctls, "this machine", &Transport::Local, &Options::default())?;
+    let settings = hold_settings(
+        &testbed.host_sysctls,
+        "this machine",
+        &Transport::Host(HostAddress::Local),
+        &Options::default(),
+    )?;
     let specs: Vec<SiteSpec> = variants.iter().map(|v| site_spec(v, testbed)).collect();
     let mut lab = Lab::build(run, &testbed.options, &specs).map_err(Error::Lab)?;
     let mut sites = Vec::new();
@@ -160,11 +164,15 @@ fn named(name: &str, otherwise: &str) -> String {
 }
 
 fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    let member =
-        |role: Role, host: &HostAddress, options: Options, cpus: &[usize], interfaces: Vec<String>| {
-            let agent = Remote::start(&format!("{} ({host})", role.name()), &transport(host)?, &options)?;
-            Ok::<_, Error>(Member { role, agent: Arc::new(agent), cpus: cpus.to_vec(), interfaces })
-        };
+    let member = |role: Role,
+                  host: &HostAddress,
+                  options: Options,
+                  cpus: &[usize],
+                  interfaces: Vec<String>| {
+        let agent =
+            Remote::start(&format!("{} ({host})", role.name()), &Transport::Host(host.clone()), &options)?;
+        Ok::<_, Error>(Member { role, agent: Arc::new(agent), cpus: cpus.to_vec(), interfaces })
+    };
     let ends = |role: Role, hosts: &[EndHost]| -> Result<Vec<Member>, Error> {
         hosts
             .iter()
@@ -179,7 +187,12 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         Some(g) => {
             let interfaces = vec![g.inside_interface.clone(), g.outside_interface.clone()];
             let options = login(g.program.as_ref(), g.sudo);
-            settings = hold_settings(&testbed.host_sysctls, "the gateway", &transport(&g.host)?, &options)?;
+            settings = hold_settings(
+                &testbed.host_sysctls,
+                "the gateway",
+                &Transport::Host(g.host.clone()),
+                &options,
+            )?;
             Some(member(Role::Gateway, &g.host, options, &[], interfaces)?)
         }
     };
@@ -205,10 +218,6 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         .map(|m| format!("{} {}", m.role.name(), m.agent.transport()))
         .collect();
     Ok(Hosts { sites, description: names.join(", "), is_lab: false, _settings: settings, _lab: None })
-}
-
-fn transport(host: &HostAddress) -> Result<Transport, Error> {
-    host.to_string().parse().map_err(Error::Internal)
 }
 
 fn login(program: Option<&PathBuf>, sudo: bool) -> Options {

@@ -8,7 +8,6 @@ mod built_in;
 mod check;
 mod edit;
 mod error;
-mod host;
 mod ports;
 mod problem;
 mod read;
@@ -26,7 +25,7 @@ use weir_record::WorkloadPair;
 
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
-pub use host::HostAddress;
+pub use weir_agent::HostAddress;
 pub use ports::Ports;
 
 /// What one scenario file says, checked.

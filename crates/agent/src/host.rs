@@ -37,7 +37,7 @@ pub enum HostAddress {
 }
 
 /// What each form looks like, for messages.
-pub(super) const FORMS: &str = "local, netns:NAME, ssh://[USER@]HOST[:PORT], docker://CONTAINER or \
+const FORMS: &str = "local, netns:NAME, ssh://[USER@]HOST[:PORT], docker://CONTAINER or \
                                 kubectl://NAMESPACE/POD[/CONTAINER]";
 
 /// A word that may stand on the command line of ssh, docker or kubectl: never one that reads as an option, and nothing that
