@@ -25,8 +25,8 @@ use weir_record::WorkloadPair;
 
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
-pub use weir_agent::HostAddress;
 pub use ports::Ports;
+pub use weir_agent::HostAddress;
 
 /// What one scenario file says, checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -232,10 +232,18 @@ pub struct VariantRun {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What a trial takes besides its traffic, seconds: in the lab the two ends open and close sockets; on other hosts the
-/// variant is applied and removed around every trial.
-const OVERHEAD_LAB_S: f64 = 0.15;
+/// What applying, proving and removing a variant around a trial takes on hosts, seconds; in the lab it stays.
 const OVERHEAD_HOSTS_S: f64 = 1.5;
+
+/// What a trial takes besides its traffic, seconds, as measured in the lab: datagrams on their way are waited for, and
+/// programs started and ended.
+fn overhead_s(workload: &weir_load::Workload) -> f64 {
+    match workload {
+        weir_load::Workload::UdpStream(_) => 0.35,
+        weir_load::Workload::External(_) => 0.75,
+        _ => 0.05,
+    }
+}
 
 impl Scenario {
     /// Variants in the order of the file, the A/A twin behind its original.
@@ -268,12 +276,14 @@ impl Scenario {
 
     /// Seconds that a round will probably take: for the time told before the start, and until a round has been timed.
     pub fn seconds_per_round(&self) -> f64 {
-        let overhead = match self.testbed {
-            Testbed::Lab(_) => OVERHEAD_LAB_S,
+        let around = match self.testbed {
+            Testbed::Lab(_) => 0.0,
             Testbed::Hosts(_) => OVERHEAD_HOSTS_S,
         };
+        let overhead =
+            |w: &WorkloadEntry| around + overhead_s(&w.workload) + w.under.as_ref().map_or(0.0, overhead_s);
         let traffic: f64 =
-            self.workloads.iter().map(|w| (w.warmup + w.duration).as_secs_f64() + overhead).sum();
+            self.workloads.iter().map(|w| (w.warmup + w.duration).as_secs_f64() + overhead(w)).sum();
         traffic * (self.variants.len() + usize::from(self.plan.twin)) as f64
     }
 
