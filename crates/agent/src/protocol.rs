@@ -155,6 +155,11 @@ pub enum Task {
 }
 
 impl Task {
+    /// True if what it does to the host would stay there when the agent is killed.
+    pub(crate) fn outlives_agent(&self) -> bool {
+        matches!(self, Task::HostSysctls { .. } | Task::Apply { journal: true, .. })
+    }
+
     /// What is being done, for messages.
     pub fn name(&self) -> &'static str {
         match self {

@@ -16,8 +16,12 @@ use crate::transport::{ABSENT, Options, Transport};
 /// An agent must show itself within this time after its start, its host's login included.
 const START: Duration = Duration::from_secs(10);
 
-/// A host that has not said anything for this long, though asked every [`TICK`], is given up.
-const SILENCE: Duration = Duration::from_secs(8);
+/// A host that has not answered for this long, though asked every [`TICK`], is given up. With what is left to do then (other
+/// hosts end, the record is written) the user hears of it within ten seconds.
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// How long a host that answers may take to undo what was done to it.
+const LEAVE: Duration = Duration::from_secs(8);
 
 /// How often a waiting conductor asks whether the agent is there.
 const TICK: Duration = Duration::from_secs(1);
@@ -119,7 +123,9 @@ type Waiting = HashMap<u64, Sender<Result<Answer, TaskError>>>;
 #[derive(Debug)]
 struct Shared {
     waiting: Mutex<Option<Waiting>>,
-    heard: Mutex<Instant>,
+    /// When the agent was asked for a sign of life and has not answered since; and when it was asked last.
+    asked: Mutex<Option<Instant>>,
+    nudged: Mutex<Option<Instant>>,
     said: Mutex<String>,
 }
 
@@ -183,7 +189,8 @@ impl Remote {
         };
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Some(HashMap::new())),
-            heard: Mutex::new(Instant::now()),
+            asked: Mutex::new(None),
+            nudged: Mutex::new(None),
             said: Mutex::new(String::new()),
         });
         let listener = shared.clone();
@@ -259,7 +266,7 @@ impl Remote {
     /// # Errors
     /// As [`Pending::wait`].
     pub fn call(&self, task: Task, limit: Duration) -> Result<Answer, Error> {
-        self.begin(task)?.wait(limit, &|| false)
+        self.begin(task)?.wait(limit, &|| Ok(()))
     }
 
     fn send(&self, request: &Request) -> Result<(), Error> {
@@ -269,14 +276,37 @@ impl Remote {
         }
     }
 
-    /// Asks for a sign of life; its answer only counts as having been heard.
-    fn nudge(&self) {
-        // A failure shows as silence.
-        let _ = self.send(&Request { id: 0, task: Task::Ping });
+    /// Whether the agent is there: asks it for a sign of life once a second, and does not wait for the answer. Call it
+    /// again and again while waiting for something else.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] once it has ended, [`Error::Hung`] after six seconds without an answer.
+    pub fn check(&self) -> Result<(), Error> {
+        if lock(&self.shared.waiting).is_none() {
+            return Err(self.lost());
+        }
+        if self.is_silent() {
+            return Err(Error::Hung { host: self.name.clone() });
+        }
+        let due = {
+            let mut nudged = lock(&self.shared.nudged);
+            let due = nudged.is_none_or(|at| at.elapsed() > TICK);
+            if due {
+                *nudged = Some(Instant::now());
+            }
+            due
+        };
+        if due {
+            // Before it is sent: the answer may be here at once.
+            lock(&self.shared.asked).get_or_insert_with(Instant::now);
+            self.send(&Request { id: 0, task: Task::Ping })?;
+        }
+        Ok(())
     }
 
-    fn silent_for(&self) -> Duration {
-        lock(&self.shared.heard).elapsed()
+    /// True if it was asked and has not answered for too long. Silence that nobody asked into proves nothing.
+    fn is_silent(&self) -> bool {
+        lock(&self.shared.asked).is_some_and(|at| at.elapsed() > SILENCE)
     }
 
     fn lost(&self) -> Error {
@@ -299,7 +329,7 @@ impl Remote {
         // The end of its input is the sign.
         *lock(&self.input) = None;
         let mut process = lock(&self.process);
-        match process.wait(SILENCE) {
+        match process.wait(self.patience()) {
             Ok(Some(ended)) if ended.status.success() => None,
             Ok(Some(ended)) => {
                 let said = lock(&self.shared.said).trim().to_owned();
@@ -307,10 +337,15 @@ impl Remote {
             }
             Ok(None) => {
                 let _ = process.kill();
-                Some(format!("the agent on {} did not end within {} s", self.name, SILENCE.as_secs()))
+                Some(format!("the agent on {} did not end within {} s", self.name, self.patience().as_secs()))
             }
             Err(e) => Some(e.to_string()),
         }
+    }
+
+    /// How long its end is worth waiting for.
+    fn patience(&self) -> Duration {
+        if self.is_silent() { Duration::ZERO } else { LEAVE }
     }
 }
 
@@ -318,7 +353,7 @@ impl Drop for Remote {
     fn drop(&mut self) {
         *lock(&self.input) = None;
         let mut process = lock(&self.process);
-        if !matches!(process.wait(SILENCE), Ok(Some(_))) {
+        if !matches!(process.wait(self.patience()), Ok(Some(_))) {
             // Its host undoes what it can from the list on disk.
             let _ = process.kill();
         }
@@ -326,16 +361,12 @@ impl Drop for Remote {
 }
 
 impl Pending<'_> {
-    /// Waits for the answer, at most `limit`, while asking the agent once a second whether it is there.
+    /// Waits for the answer, at most `limit`, while making sure that the agent is there, and of whatever else `watch` does.
     ///
     /// # Errors
-    /// [`Error::Hung`] after eight silent seconds, [`Error::Lost`] at once when the agent ends, [`Error::Slow`] after the
-    /// limit, [`Error::Interrupted`] as soon as `interrupted` says so, and what the host says.
-    pub fn wait(self, limit: Duration, interrupted: &dyn Fn() -> bool) -> Result<Answer, Error> {
+    /// As [`Remote::check`], [`Error::Slow`] after the limit, what `watch` says, and what the host says.
+    pub fn wait(self, limit: Duration, watch: &dyn Fn() -> Result<(), Error>) -> Result<Answer, Error> {
         let start = Instant::now();
-        let mut nudged = start;
-        // Silence from before the task began proves nothing: nobody asked.
-        *lock(&self.remote.shared.heard) = start;
         loop {
             match self.answer.recv_timeout(Duration::from_millis(100)) {
                 Ok(answer) => {
@@ -344,18 +375,10 @@ impl Pending<'_> {
                 Err(RecvTimeoutError::Disconnected) => return Err(self.remote.lost()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if interrupted() {
-                return Err(Error::Interrupted);
-            }
-            if self.remote.silent_for() > SILENCE {
-                return Err(Error::Hung { host: self.remote.name.clone() });
-            }
+            watch()?;
+            self.remote.check()?;
             if start.elapsed() > limit {
                 return Err(Error::Slow { host: self.remote.name.clone(), what: self.what, limit });
-            }
-            if nudged.elapsed() > TICK {
-                nudged = Instant::now();
-                self.remote.nudge();
             }
         }
     }
@@ -413,7 +436,7 @@ fn read_answers(mut stream: impl Read, first: &Sender<First>, shared: &Shared) {
     let _ = first.send(greeting);
     if is_agent {
         while let Ok(Some(Response { id, answer })) = frame::read(&mut stream) {
-            *lock(&shared.heard) = Instant::now();
+            *lock(&shared.asked) = None;
             if let Some(waiting) = lock(&shared.waiting).as_mut().and_then(|w| w.remove(&id)) {
                 let _ = waiting.send(answer);
             }

@@ -23,7 +23,14 @@ pub fn serve(mut input: impl Read, output: impl Write + Send + 'static) -> io::R
     let host = Arc::new(Host::default());
     let ended = loop {
         match frame::read::<Request>(&mut input) {
-            Ok(Some(request)) => start(&host, &output, request),
+            Ok(Some(request)) => {
+                if request.task.outlives_agent() {
+                    // A conductor that is killed must not take this process along before it has undone its work; the end
+                    // of the input is the sign then.
+                    weir_sys::process::outlive_parent().map_err(io::Error::other)?;
+                }
+                start(&host, &output, request);
+            }
             Ok(None) => break Ok(()),
             Err(e) => break Err(e),
         }

@@ -31,6 +31,9 @@ pub(crate) struct Rules<'a> {
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
+/// Asked again and again while something is being waited for.
+type Watch<'a> = &'a dyn Fn() -> Result<(), remote::Error>;
+
 /// One workload's opened far ends and running near ends.
 struct Running<'a> {
     workload: &'a Workload,
@@ -88,7 +91,12 @@ pub(crate) fn make(
     rules: &Rules<'_>,
     trial: &mut Trial,
 ) -> Result<(), Error> {
-    if let Err(error) = run(site, variant, entry, cookie, rules, trial) {
+    // Whatever is being waited for, a host that dies or hangs is noticed, and the user heard.
+    let watch = || match (rules.interrupted)() {
+        true => Err(remote::Error::Interrupted),
+        false => site.members().try_for_each(|member| member.agent.check()),
+    };
+    if let Err(error) = run(site, variant, entry, cookie, &watch, trial) {
         stop_all(site);
         match error {
             Error::Agent(remote::Error::Task { host, source }) => {
@@ -99,7 +107,9 @@ pub(crate) fn make(
             }
             other => return Err(other),
         }
+        return Ok(());
     }
+    judge(site, rules, trial);
     Ok(())
 }
 
@@ -115,7 +125,7 @@ fn run(
     variant: &Variant,
     entry: &WorkloadEntry,
     cookie: u64,
-    rules: &Rules<'_>,
+    watch: Watch<'_>,
     trial: &mut Trial,
 ) -> Result<(), Error> {
     let target = variant.hop().expectation(&site.place).target;
@@ -134,25 +144,24 @@ fn run(
     let window = (entry.warmup, entry.duration);
     let measured = start(site, &entry.workload, window, cookie, SocketAddr::new(target, port))?;
     let samples = sample(site, entry)?;
-    let part = measured.finish(rules.interrupted)?;
+    let part = measured.finish(watch)?;
     trial.metrics.extend(part.values);
     trial.histograms = part.histograms;
     trial.series = part.series;
     trial.faults.extend(part.faults);
     if let Some(background) = background {
-        let part = background.finish(rules.interrupted)?;
+        let part = background.finish(watch)?;
         trial.metrics.extend(part.values.into_iter().map(|(name, value)| (format!("load_{name}"), value)));
         trial
             .faults
             .extend(part.faults.into_iter().map(|f| Fault { detail: format!("load: {}", f.detail), ..f }));
     }
     for (member, pending) in samples {
-        let Answer::Sample(sample) = pending.wait(SLACK, rules.interrupted)? else {
+        let Answer::Sample(sample) = pending.wait(SLACK, watch)? else {
             return Err(Error::Internal("a sampler answered something else".into()));
         };
         trial.hosts.insert(member.role.name().to_owned(), *sample);
     }
-    judge(site, rules, trial);
     Ok(())
 }
 
@@ -191,11 +200,11 @@ fn start<'a>(
 
 impl Running<'_> {
     /// Waits for the near ends, closes the far ends, and makes the metrics.
-    fn finish(self, interrupted: &dyn Fn() -> bool) -> Result<Part, Error> {
+    fn finish(self, watch: Watch<'_>) -> Result<Part, Error> {
         let mut near = Vec::new();
         let mut failure = None;
         for drive in self.drives {
-            match drive.wait(self.limit, interrupted) {
+            match drive.wait(self.limit, watch) {
                 Ok(Answer::Part(part)) => near.push(*part),
                 Ok(_) => return Err(Error::Internal("a workload answered something else".into())),
                 Err(e) if e.is_fatal() => return Err(e.into()),
@@ -208,6 +217,8 @@ impl Running<'_> {
             match member.agent.call(Task::Finish { session }, SLACK) {
                 Ok(Answer::Part(part)) => far.push(*part),
                 Ok(_) => return Err(Error::Internal("a workload answered something else".into())),
+                // A near end that complains of a broken connection is the smaller news.
+                Err(e) if e.is_fatal() => return Err(e.into()),
                 Err(e) => failure = failure.or(Some(e)),
             }
         }

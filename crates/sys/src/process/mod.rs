@@ -97,6 +97,15 @@ pub fn spawn(mut command: Command) -> Result<Process> {
     })
 }
 
+/// Takes back what [`spawn`] arranged for this process, from inside it: it lives on when the process that spawned it is killed.
+/// Call it in the main thread, which is the one that has the signal armed.
+///
+/// # Errors
+/// Those of prctl(2).
+pub fn outlive_parent() -> Result<()> {
+    rustix::process::set_parent_process_death_signal(None).context(|| "outlive the parent".into())
+}
+
 /// The one thread that forks.
 fn spawner() -> Result<&'static mpsc::Sender<Job>> {
     static SPAWNER: OnceLock<io::Result<mpsc::Sender<Job>>> = OnceLock::new();
