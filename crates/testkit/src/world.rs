@@ -43,9 +43,8 @@ pub struct World {
     holder: Option<Process>,
 }
 
-/// Makes `/run` private and empty (undo lists, locks and sockets are there) and the loopback usable.
-const SETUP: &str =
-    "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && ip link set lo up && echo ready && exec cat";
+/// Undo lists, locks and sockets are in `/run`.
+const PRIVATE_RUN: &str = "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd";
 
 impl World {
     /// A folder only: for commands that change nothing on the machine.
@@ -61,6 +60,16 @@ impl World {
 
     /// A folder and namespaces. `None`, and the reason printed, where this user may not have them.
     pub fn root(binary: &str) -> Option<World> {
+        World::unshared(binary, &["--net"], "ip link set lo up")
+    }
+
+    /// As [`World::root`], but in the machine's own network namespace: settings of the machine can be changed only there. Take
+    /// care to send nothing.
+    pub fn on_the_machines_network(binary: &str) -> Option<World> {
+        World::unshared(binary, &[], "true")
+    }
+
+    fn unshared(binary: &str, namespaces: &[&str], setup: &str) -> Option<World> {
         if weir_sys::privilege::test_needs_root() {
             return None;
         }
@@ -70,7 +79,9 @@ impl World {
             return None;
         }
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--net", "--propagation", "private", "--", "sh", "-c", SETUP]);
+        let script = format!("{PRIVATE_RUN} && {setup} && echo ready && exec cat");
+        command.args(["--mount", "--propagation", "private"]).args(namespaces);
+        command.args(["--", "sh", "-c", &script]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = spawn(command).unwrap();
         let mut line = String::new();
@@ -222,8 +233,18 @@ impl World {
 
     /// Files in the list of labs.
     pub fn labs(&self) -> Vec<String> {
+        self.runtime_files(".json")
+    }
+
+    /// Lists of changes that somebody has not undone yet.
+    pub fn undo_lists(&self) -> Vec<String> {
+        self.runtime_files(".journal")
+    }
+
+    fn runtime_files(&self, ending: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.runtime()) else { return Vec::new() };
-        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+        let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+        names.filter(|n| n.ends_with(ending)).collect()
     }
 }
 
