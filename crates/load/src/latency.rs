@@ -14,6 +14,7 @@ use weir_sys::clock::now_ns;
 use weir_sys::sched::{pin_current_thread, thread_cpu_time};
 
 use crate::part::{Part, merged, sum};
+pub(crate) use crate::window::nanos;
 use crate::{Error, Setting};
 
 /// How often a sleeping thread looks whether it should stop, ns. Keeps "stopped within 100 ms" with room, at 20
@@ -48,11 +49,6 @@ impl Span {
     pub(crate) fn elapsed_s(&self, now_ns: u64) -> f64 {
         now_ns.min(self.end_ns).saturating_sub(self.window_ns) as f64 / 1e9
     }
-}
-
-/// A duration in ns; saturates after 584 years.
-pub(crate) fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The calling thread's CPU time over the measuring window. Reads the CPU clock (a system call) twice, at the edges.

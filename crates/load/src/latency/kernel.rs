@@ -23,7 +23,8 @@ pub(crate) fn socket_drops(fd: BorrowedFd<'_>) -> io::Result<u64> {
 /// Give the calling thread a descriptor table of its own, with nothing in it but the standard streams and `keep`.
 ///
 /// In a table that several threads share, every system call on a descriptor takes and drops a reference to the file (fs/file.c,
-/// `__fget_light`): a plain C ping-pong with one idle second thread has a median RTT 1.3 % above the same one without.
+/// `__fget_light`), which a single-threaded program is spared. Whether that shows in an RTT was within noise where it was
+/// measured.
 /// An older kernel than 5.9 does not have the call, and the thread then goes on with the shared table.
 ///
 /// The thread must not be the last owner of a descriptor from before: it would close the number in its own table only.
