@@ -131,13 +131,17 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Words between spaces; an interval in brackets and a number with its percent sign are one word.
+/// What stays with the number before it.
+const UNITS: [&str; 9] = ["%", "B", "pps", "kpps", "Mpps", "ns", "us", "µs", "ms"];
+
+/// Words between spaces; an interval in brackets and a number with its unit are one word.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match words.last_mut() {
             Some(last)
-                if word == "%" || (last.starts_with('[') && !last.ends_with(']') && last.len() < 24) =>
+                if is_unit_of(last, word)
+                    || (last.starts_with('[') && !last.ends_with(']') && last.len() < 24) =>
             {
                 last.push(' ');
                 last.push_str(word);
@@ -146,6 +150,11 @@ fn words(text: &str) -> Vec<String> {
         }
     }
     words
+}
+
+fn is_unit_of(last: &str, word: &str) -> bool {
+    last.ends_with(|c: char| c.is_ascii_digit())
+        && UNITS.contains(&word.trim_end_matches([',', ';', '.', ':']))
 }
 
 /// A paragraph of at most the terminal's width.
@@ -176,6 +185,8 @@ mod tests {
     fn wraps_between_words() {
         assert_eq!(wrap("inconclusive, needs about 8", 14), ["inconclusive,", "needs about", "8"]);
         assert_eq!(wrap("slower by 12 % [9, 15]", 18), ["slower by 12 %", "[9, 15]"]);
+        assert_eq!(wrap("handled 280 kpps, of 1514 B", 14), ["handled", "280 kpps, of", "1514 B"]);
+        assert_eq!(wrap("plan B", 5), ["plan", "B"]);
         assert_eq!(wrap("", 10), [""]);
     }
 }

@@ -1,6 +1,8 @@
 //! CSV (RFC 4180, with a line feed at the end of each record): trials in the long format, and the summary.
 
+use weir_record::results::Cell;
 use weir_record::{MetricDef, Run};
+use weir_stats::{Comparison, Verdict};
 
 use crate::escape::csv as field;
 use crate::view::trial_value;
@@ -36,47 +38,80 @@ pub fn csv_trials(run: &Run) -> String {
 }
 
 /// One row per workload, metric and variant: value and comparison with their intervals; empty where there is
-/// none.
+/// none. Then one row per workload, metric and variant that is compared with another workload on the same variant:
+/// `with_workload` names that one (it is empty where the comparison is with the baseline), and the effect and the
+/// verdict are against it.
 pub fn csv_summary(run: &Run) -> String {
     let mut out = String::from(
         "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,\
-         effect,effect_low,effect_high,p_holm,noise_floor,verdict\n",
+         effect,effect_low,effect_high,p_holm,noise_floor,verdict,with_workload\n",
     );
     let Some(results) = &run.results else { return out };
     for cell in &results.cells {
         let Some(def) = definition(run, &cell.workload, &cell.metric) else { continue };
-        let e = cell.estimate;
-        let c = cell.comparison;
-        let floor = crate::view::floor_value(results, &cell.workload, &cell.metric);
-        let verdict =
-            cell.verdict.map(|v| crate::words::verdict(def, c.as_ref(), v).text).unwrap_or_default();
-        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
-        let fields = [
-            field(&cell.workload),
-            field(&cell.metric),
-            name_of(&def.unit),
-            field(&cell.variant),
-            field(run.baseline().unwrap_or_default()),
-            e.map_or(0, |e| e.n).to_string(),
-            cell.void.to_string(),
-            number(e.map(|e| e.center)),
-            number(e.and_then(|e| e.interval).map(|i| i.0)),
-            number(e.and_then(|e| e.interval).map(|i| i.1)),
-            number(e.map(|e| e.cv)),
-            number(e.map(|e| e.range.0)),
-            number(e.map(|e| e.range.1)),
-            name_of(&def.scale),
-            number(c.map(|c| c.estimate)),
-            number(c.and_then(|c| c.interval).map(|i| i.0)),
-            number(c.and_then(|c| c.interval).map(|i| i.1)),
-            number(c.map(|c| c.p_holm)),
-            number(floor),
-            field(&verdict),
-        ];
-        out.push_str(&fields.join(","));
-        out.push('\n');
+        let against = Against {
+            baseline: run.baseline().unwrap_or_default(),
+            with: "",
+            comparison: cell.comparison,
+            floor: crate::view::floor_value(results, &cell.workload, &cell.metric),
+            verdict: cell.verdict,
+        };
+        push_row(&mut out, def, cell, &against);
+    }
+    for row in crate::pairs::rows(run, results) {
+        let found = row.found;
+        let Some(cell) = results.cell(&found.workload, &found.metric, &found.variant) else { continue };
+        let against = Against {
+            baseline: "",
+            with: &found.with,
+            comparison: found.comparison,
+            floor: row.floor,
+            verdict: found.verdict,
+        };
+        push_row(&mut out, row.def, cell, &against);
     }
     out
+}
+
+/// What a cell is compared with, and what came out.
+struct Against<'a> {
+    baseline: &'a str,
+    with: &'a str,
+    comparison: Option<Comparison>,
+    floor: Option<f64>,
+    verdict: Option<Verdict>,
+}
+
+fn push_row(out: &mut String, def: &MetricDef, cell: &Cell, against: &Against<'_>) {
+    let e = cell.estimate;
+    let c = against.comparison;
+    let verdict = against.verdict.map(|v| crate::words::verdict(def, c.as_ref(), v).text).unwrap_or_default();
+    let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+    let fields = [
+        field(&cell.workload),
+        field(&cell.metric),
+        name_of(&def.unit),
+        field(&cell.variant),
+        field(against.baseline),
+        e.map_or(0, |e| e.n).to_string(),
+        cell.void.to_string(),
+        number(e.map(|e| e.center)),
+        number(e.and_then(|e| e.interval).map(|i| i.0)),
+        number(e.and_then(|e| e.interval).map(|i| i.1)),
+        number(e.map(|e| e.cv)),
+        number(e.map(|e| e.range.0)),
+        number(e.map(|e| e.range.1)),
+        name_of(&def.scale),
+        number(c.map(|c| c.estimate)),
+        number(c.and_then(|c| c.interval).map(|i| i.0)),
+        number(c.and_then(|c| c.interval).map(|i| i.1)),
+        number(c.map(|c| c.p_holm)),
+        number(against.floor),
+        field(&verdict),
+        field(against.with),
+    ];
+    out.push_str(&fields.join(","));
+    out.push('\n');
 }
 
 fn definition<'a>(run: &'a Run, workload: &str, metric: &str) -> Option<&'a MetricDef> {

@@ -3,8 +3,10 @@
 use weir_record::{HostFacts, Run};
 
 use crate::escape::markdown as text;
+use crate::pairs::{self, PairRow};
+use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::words;
+use crate::{gateway, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -13,7 +15,7 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("No results: {}.\n", text(&words::status(&run.status))));
         return out;
     };
-    let mut sentences = view::sentences(run, results).into_iter();
+    let mut sentences = sentences(run, results).into_iter();
     if let Some(first) = sentences.next() {
         out.push_str(&format!("{}\n\n", text(&first)));
     }
@@ -28,6 +30,8 @@ pub fn markdown(run: &Run) -> String {
         rows.iter().for_each(|row| push_row(&mut out, row));
         out.push('\n');
     }
+    push_pairs(&mut out, &pairs::rows(run, results));
+    push_gateway(&mut out, run, results);
     out.push_str(&format!("{}. {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
     push_faults(&mut out, results);
     for host in &run.hosts {
@@ -60,7 +64,7 @@ fn push_row(out: &mut String, row: &Row<'_>) {
         };
         let against = match (&entry.words, entry.variant.baseline) {
             (_, true) => {
-                let floor = row.floor.as_ref().map_or("unknown".to_owned(), |f| format!("±{f}"));
+                let floor = row.floor.clone().unwrap_or_else(|| "unknown".to_owned());
                 format!("baseline, noise floor {floor}")
             }
             (Some(words), _) => format!("{} {}", words.tone.symbol(), words.text),
@@ -74,6 +78,38 @@ fn push_row(out: &mut String, row: &Row<'_>) {
             text(&against),
             entry.n
         ));
+    }
+}
+
+fn push_pairs(out: &mut String, rows: &[PairRow<'_>]) {
+    if !rows.iter().any(|r| r.main) {
+        return;
+    }
+    out.push_str("| workload | against | metric | variant | both values | within rounds |\n");
+    out.push_str("|---|---|---|---|---:|---|\n");
+    for row in rows.iter().filter(|r| r.main) {
+        out.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {} |\n",
+            text(&row.found.workload),
+            text(&row.found.with),
+            text(&row.def.label),
+            text(&row.variant.name),
+            text(&row.values),
+            text(&row.said())
+        ));
+    }
+    out.push('\n');
+}
+
+fn push_gateway(out: &mut String, run: &Run, results: &weir_record::results::Results) {
+    let said = run.workloads.iter().filter_map(|w| {
+        let sentence = gateway::sentence(&gateway::handled(run, results, w))?;
+        Some(format!("- {}: {}\n", text(&w.name), text(&sentence)))
+    });
+    let lines: String = said.collect();
+    if !lines.is_empty() {
+        out.push_str(&lines);
+        out.push('\n');
     }
 }
 

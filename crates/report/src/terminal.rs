@@ -3,11 +3,13 @@
 use weir_record::Run;
 use weir_record::results::Results;
 
-use crate::columns::{Text, layout, paragraph};
+use crate::columns::{Text, layout, paragraph, wrap};
 use crate::escape::line;
+use crate::pairs::{self, PairRow};
+use crate::sentences::sentences;
 use crate::units::duration;
 use crate::view::{self, Row};
-use crate::words;
+use crate::{faults, gateway, words};
 
 pub use crate::columns::Terminal;
 
@@ -33,31 +35,55 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     };
     let seconds = run.trials.iter().map(|t| t.start_s + t.took_s).fold(0.0, f64::max);
     out.push_str(&paragraph(&format!("scenario {}, {}", line(&run.scenario), line(&run.testbed)), 0, to));
-    let wide = to.width() >= 100;
-    let mut blocks: Vec<(String, Vec<Vec<Text>>)> = Vec::new();
-    let mut workload = None;
-    for row in &view::rows(run, results, true) {
-        if workload != Some(&row.workload.name) {
-            workload = Some(&row.workload.name);
-            let title = format!("{}  {}", line(&row.workload.name), line(&row.workload.description));
-            blocks.push((title, Vec::new()));
-        }
-        if let Some((_, lines)) = blocks.last_mut() {
-            lines.extend(row_lines(row, wide));
-        }
-    }
+    let blocks = blocks(run, results, to.width() >= 100);
     // All blocks share the widths of their columns.
-    let all: Vec<Vec<Text>> = blocks.iter().flat_map(|(_, lines)| lines.clone()).collect();
-    let limits: &[usize] = if wide { &[18, 26, 40] } else { &[22, 27] };
-    for (title, lines) in &blocks {
+    let all: Vec<Vec<Text>> = blocks.iter().flat_map(|b| b.lines.clone()).collect();
+    let limits: &[usize] = if to.width() >= 100 { &[18, 26, 40] } else { &[22, 27] };
+    for block in &blocks {
         out.push('\n');
-        out.push_str(&to.paint(&bold(crate::columns::ellipsis(title, to.width()))));
-        out.push('\n');
-        out.push_str(&layout_like(lines, &all, limits, to));
+        for piece in wrap(&block.title, to.width()) {
+            out.push_str(&to.paint(&bold(piece)));
+            out.push('\n');
+        }
+        out.push_str(&layout_like(&block.lines, &all, limits, to));
+        if let Some(text) = &block.below {
+            out.push_str(&paragraph(text, 1, to));
+        }
     }
     out.push('\n');
     out.push_str(&foot(run, results, seconds, to));
     out
+}
+
+/// Lines under a title.
+struct Block {
+    title: String,
+    lines: Vec<Vec<Text>>,
+    below: Option<String>,
+}
+
+/// One block per workload, and after them one per pair of workloads.
+fn blocks(run: &Run, results: &Results, wide: bool) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let rows = view::rows(run, results, true);
+    for group in rows.chunk_by(|a, b| a.workload.name == b.workload.name) {
+        let workload = group[0].workload;
+        blocks.push(Block {
+            title: format!("{}: {}", line(&workload.name), line(&workload.description)),
+            lines: group.iter().flat_map(|row| row_lines(row, wide)).collect(),
+            below: gateway::sentence(&gateway::handled(run, results, workload)),
+        });
+    }
+    let rows: Vec<PairRow<'_>> = pairs::rows(run, results).into_iter().filter(|r| r.main).collect();
+    for group in rows.chunk_by(PairRow::same_pair) {
+        let of_metric = group.chunk_by(|a, b| a.def.name == b.def.name);
+        blocks.push(Block {
+            title: format!("{}, within rounds", group[0].title()),
+            lines: of_metric.flat_map(|rows| pair_lines(rows, wide)).collect(),
+            below: None,
+        });
+    }
+    blocks
 }
 
 /// [`layout`] of some lines with the column widths of all.
@@ -82,13 +108,9 @@ fn layout_like(lines: &[Vec<Text>], all: &[Vec<Text>], limits: &[usize], to: Ter
 /// One line per variant; the metric's name stands in front of the first one, or, where columns are scarce,
 /// above.
 fn row_lines(row: &Row<'_>, wide: bool) -> Vec<Vec<Text>> {
-    let floor = row.floor.as_ref().map_or("unknown".to_owned(), |f| format!("±{f}"));
-    let label = |text: String| Text { text, bold: true, ..Text::default() };
+    let floor = row.floor.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut lines = Vec::new();
-    if !wide {
-        lines.push(vec![label(line(&row.def.label))]);
-    }
-    for (i, entry) in row.entries.iter().enumerate() {
+    for entry in &row.entries {
         let void = if entry.void > 0 { format!(" ({} void)", entry.void) } else { String::new() };
         let last = match &entry.words {
             _ if entry.variant.baseline => Text {
@@ -105,19 +127,42 @@ fn row_lines(row: &Row<'_>, wide: bool) -> Vec<Vec<Text>> {
             }
             None => Text::from(void),
         };
-        let mut cells = vec![line(&entry.variant.name).into(), entry.value.clone().into(), last];
-        if wide {
-            cells.insert(0, label(if i == 0 { line(&row.def.label) } else { String::new() }));
-        } else if let Some(Text { text, .. }) = cells.first_mut() {
-            text.insert(0, ' ');
-        }
-        lines.push(cells);
+        lines.push(vec![line(&entry.variant.name).into(), entry.value.clone().into(), last]);
     }
+    under(&line(&row.def.label), lines, wide)
+}
+
+/// One line per variant of a pair of workloads.
+fn pair_lines(rows: &[PairRow<'_>], wide: bool) -> Vec<Vec<Text>> {
+    let one = |row: &PairRow<'_>| {
+        let last = Text { text: row.said(), tone: row.words.as_ref().map(|w| w.tone), ..Text::default() };
+        vec![line(&row.variant.name).into(), row.values.clone().into(), last]
+    };
+    under(&line(&rows[0].def.label), rows.iter().map(one).collect(), wide)
+}
+
+/// The lines of a metric with its name.
+fn under(label: &str, mut lines: Vec<Vec<Text>>, wide: bool) -> Vec<Vec<Text>> {
+    let bold = |text: String| Text { text, bold: true, ..Text::default() };
+    if wide {
+        for (i, cells) in lines.iter_mut().enumerate() {
+            cells.insert(0, bold(if i == 0 { label.to_owned() } else { String::new() }));
+        }
+        return lines;
+    }
+    lines.iter_mut().filter_map(|cells| cells.first_mut()).for_each(|cell| cell.text.insert(0, ' '));
+    lines.insert(0, vec![bold(label.to_owned())]);
     lines
 }
 
+/// Lines about faults, before only their number is told.
+const MOST_FAULTS: usize = 6;
+
 fn foot(run: &Run, results: &Results, seconds: f64, to: Terminal) -> String {
     let mut out = String::new();
+    if let Some(first) = sentences(run, results).first() {
+        out.push_str(&paragraph(first, 0, to));
+    }
     let counts: Vec<usize> = view::rows(run, results, true)
         .iter()
         .flat_map(|r| r.entries.iter().map(|e| e.n).collect::<Vec<_>>())
@@ -142,24 +187,8 @@ fn foot(run: &Run, results: &Results, seconds: f64, to: Terminal) -> String {
     ));
     let widest = view::widest(run, results).map(|w| format!("; {w}")).unwrap_or_default();
     out.push_str(&paragraph(&format!("{}{widest}", words::status(&run.status)), 0, to));
-    for fault in &results.faults {
-        let left_out = match fault.void {
-            0 => "left in".to_owned(),
-            n if n == fault.trials => "left out".to_owned(),
-            n => format!("{n} left out"),
-        };
-        out.push_str(&paragraph(
-            &format!(
-                "! {} in {} of {} on {} ({left_out}): {}",
-                words::fault(fault.code),
-                words::plural(fault.trials, "trial"),
-                line(&fault.workload),
-                line(&fault.variant),
-                line(&fault.example)
-            ),
-            0,
-            to,
-        ));
+    for fault in faults::lines(run, MOST_FAULTS) {
+        out.push_str(&paragraph(&format!("! {fault}"), 0, to));
     }
     for note in &run.notes {
         out.push_str(&paragraph(&format!("note: {}", line(note)), 0, to));

@@ -65,7 +65,8 @@ fn decimals_for_half_width(half_width: f64) -> i32 {
     if lead < 1.95 { 1 - exponent } else { -exponent }
 }
 
-fn decimals_for_digits(value: f64, digits: i32) -> i32 {
+/// Decimals that make so many significant digits; negative where the digits end before the point.
+pub(crate) fn decimals_for_digits(value: f64, digits: i32) -> i32 {
     if value == 0.0 || !value.is_finite() { 0 } else { digits - 1 - value.abs().log10().floor() as i32 }
 }
 
@@ -105,16 +106,44 @@ pub(crate) fn bare(value: f64, interval: Option<(f64, f64)>, unit: Display) -> S
     interval.map_or(text.clone(), |i| format!("{text} {}", bracket(i, digits)))
 }
 
-/// A value with its unit and interval: `9.41 Gbit/s [9.32, 9.50]`, `52.1 µs`, `0.12 %`, `1.02 Mpps`.
-/// The value is the stored one (bits per second, nanoseconds, a share of one, ...).
+/// A value with its unit and interval: `9.41 Gbit/s [9.32, 9.50]`, `52.1 µs`, `0.12 %`, `1.02 Mpps`; of a share of
+/// which nothing was seen `0 %, below 0.00008 %`. The value is the stored one (bits per second, nanoseconds, a
+/// share of one, ...).
 pub fn quantity(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
     if !value.is_finite() {
         return "not a number".to_owned();
     }
-    let shown = display_for(unit, value);
+    in_display(unit, value, interval, display_for(unit, value))
+}
+
+/// [`quantity`] in a given display.
+pub(crate) fn in_display(unit: Unit, value: f64, interval: Option<(f64, f64)>, shown: Display) -> String {
+    if let Some(bound) = bound_of_zero(unit, value, interval) {
+        return format!("0 %, below {}", bound_percent(bound));
+    }
     let text = bare(value, interval, shown);
     let (number, rest) = text.split_once(' ').unwrap_or((&text, ""));
     [number, shown.symbol, rest].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// The upper bound of a share of which nothing was seen: none lost of n is not "0.0000", it is less than 3/n.
+pub(crate) fn bound_of_zero(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> Option<f64> {
+    let (low, high) = interval?;
+    (unit == Unit::Ratio && value == 0.0 && low == 0.0 && high > 0.0 && high.is_finite()).then_some(high)
+}
+
+/// An upper bound as a percentage with at most two significant digits, rounded up: rounded down it would be no bound.
+pub(crate) fn bound_percent(share: f64) -> String {
+    let value = share * 100.0;
+    if value.is_nan() || value <= 0.0 {
+        return "0 %".to_owned();
+    }
+    let digits = (1 - value.log10().floor() as i32).clamp(0, 12);
+    let scale = 10f64.powi(digits);
+    // What the multiplication adds in the last bits must not become a step.
+    let text = number((value * scale * (1.0 - 1e-9)).ceil() / scale, digits as usize);
+    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{short} %")
 }
 
 /// A share as a percentage without sign: `12 %`, `0.35 %`.
@@ -161,6 +190,20 @@ mod tests {
         assert_eq!(quantity(Unit::Count, 15_932.0, None), "15.9 k");
         assert_eq!(quantity(Unit::CpuSecondsPerGbit, 0.0123, None), "12.3 ms/Gbit");
         assert_eq!(quantity(Unit::Bps, f64::NAN, None), "not a number");
+    }
+
+    /// The rule of three: none lost of n is below 3/n.
+    #[test]
+    fn none_of_many_is_a_bound() {
+        let none_of = |n: f64| quantity(Unit::Ratio, 0.0, Some((0.0, 3.0 / n)));
+        assert_eq!(none_of(3_750_000.0), "0 %, below 0.00008 %");
+        // 3 / 7e6 = 4.2857e-7: up, not to the nearest.
+        assert_eq!(none_of(7e6), "0 %, below 0.000043 %");
+        assert_eq!(none_of(100.0), "0 %, below 3 %");
+        assert_eq!(none_of(3.0), "0 %, below 100 %");
+        assert_eq!(quantity(Unit::Ratio, 0.0, None), "0 %");
+        assert_eq!(quantity(Unit::Count, 0.0, Some((0.0, 4.0))), "0 [0, 4]");
+        assert_eq!(quantity(Unit::Ratio, 0.001, Some((0.0, 0.002))), "0.10 % [0.00, 0.20]");
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! The run as every rendering shows it: rows of the result table, sentences, values of single trials.
 
-use weir_record::results::{Cell, Results};
-use weir_record::{MetricDef, Run, Scale, Source, Trial, Unit, VariantInfo, WorkloadInfo};
-use weir_stats::Comparison;
+use weir_record::results::{Cell, Estimate, Results};
+use weir_record::{MetricDef, Run, Source, Trial, Unit, VariantInfo, WorkloadInfo};
+use weir_stats::signed_rank::least_rounds;
+use weir_stats::{Comparison, Verdict};
 
 use crate::escape::line;
 use crate::units::{self, display_for_all, percent, quantity};
-use crate::words::{self, Tone, Words, effect, floor_size, plural};
+use crate::words::{self, Words, effect, floor_text, plural};
+
+/// Level of significance of the verdicts.
+const ALPHA: f64 = 0.05;
 
 /// One variant's line of a metric.
 pub(crate) struct Entry<'a> {
@@ -40,18 +44,22 @@ pub(crate) fn compared(run: &Run) -> impl Iterator<Item = &VariantInfo> {
 /// Rows of the result table in the run's order, headline metrics or the other ones.
 pub(crate) fn rows<'a>(run: &'a Run, results: &'a Results, headline: bool) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
+    let judged = too_few(run, results).is_none();
     for workload in &run.workloads {
         for def in workload.metrics.iter().filter(|m| m.headline == headline) {
             let cells: Vec<(&VariantInfo, Option<&Cell>)> =
                 compared(run).map(|v| (v, results.cell(&workload.name, &def.name, &v.name))).collect();
             let estimates = cells.iter().filter_map(|(_, c)| c.and_then(|c| c.estimate));
             let shown = display_for_all(def.unit, estimates.map(|e| e.center));
-            let baseline = cells
-                .iter()
-                .find(|(v, _)| v.baseline)
-                .and_then(|(_, c)| c.and_then(|c| c.estimate))
-                .map(|e| e.center);
-            let entries = cells.iter().map(|(v, c)| entry(def, v, *c, shown, baseline)).collect();
+            let baseline =
+                cells.iter().find(|(v, _)| v.baseline).and_then(|(_, c)| c.and_then(|c| c.estimate));
+            let entry =
+                |(v, c): &(&'a VariantInfo, Option<&Cell>)| entry(def, (v, *c), shown, baseline, judged);
+            let entries: Vec<Entry<'_>> = cells.iter().map(entry).collect();
+            // A detail that nobody measured says nothing; a headline that is missing does.
+            if !headline && entries.iter().all(|e| e.n == 0) {
+                continue;
+            }
             rows.push(Row { workload, def, floor: floor(results, &workload.name, def), entries });
         }
     }
@@ -60,32 +68,69 @@ pub(crate) fn rows<'a>(run: &'a Run, results: &'a Results, headline: bool) -> Ve
 
 fn entry<'a>(
     def: &MetricDef,
-    variant: &'a VariantInfo,
-    cell: Option<&Cell>,
+    (variant, cell): (&'a VariantInfo, Option<&Cell>),
     shown: units::Display,
-    baseline: Option<f64>,
+    baseline: Option<Estimate>,
+    judged: bool,
 ) -> Entry<'a> {
     let estimate = cell.and_then(|c| c.estimate);
-    let value = estimate.map_or("–".to_owned(), |e| {
-        let text = units::bare(e.center, e.interval, shown);
-        let (number, rest) = text.split_once(' ').unwrap_or((&text, ""));
-        [number, shown.symbol, rest].into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(" ")
-    });
     let comparison = cell.and_then(|c| c.comparison.as_ref());
+    let effect = comparison.map(|c| effect_text(def, c, estimate, baseline));
+    let words = cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v));
+    // "Too few rounds" is said once for the run; here stands what was seen, marked as open.
+    let (words, effect) = match (words, effect) {
+        (Some(words), Some(text)) if !judged => (Some(Words { text, ..words }), None),
+        pair => pair,
+    };
     Entry {
         variant,
-        value,
-        words: cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v)),
-        effect: comparison.map(|c| effect(def, c)),
-        added: comparison.zip(baseline).and_then(|(c, b)| added(def, c, b)),
+        value: estimate
+            .map_or("–".to_owned(), |e| units::in_display(def.unit, e.center, e.interval, shown)),
+        words,
+        effect,
+        added: comparison.zip(baseline).and_then(|(c, b)| added(def, c, b.center)),
         n: estimate.map_or(0, |e| e.n),
         void: cell.map_or(0, |c| c.void),
     }
 }
 
-/// What a variant adds to the baseline's time: the ratio and its interval, applied to the baseline's value.
+/// The effect as it is. Where not one was lost on either side, every round's difference is zero, and only what both
+/// sides allow bounds it: the greater of the two upper bounds.
+pub(crate) fn effect_text(
+    def: &MetricDef,
+    c: &Comparison,
+    own: Option<Estimate>,
+    other: Option<Estimate>,
+) -> String {
+    let bound = |e: Option<Estimate>| e.and_then(|e| units::bound_of_zero(def.unit, e.center, e.interval));
+    let none = !c.ratio && c.estimate == 0.0 && c.interval.is_none_or(|i| i == (0.0, 0.0));
+    match bound(own).zip(bound(other)) {
+        Some((a, b)) if none => {
+            let bound = units::bound_percent(a.max(b));
+            format!("0 points, within ±{}", bound.replace(" %", " points"))
+        }
+        _ => effect(def, c),
+    }
+}
+
+/// Rounds made and rounds needed, where no comparison of the run has enough of them for a verdict.
+pub(crate) fn too_few(run: &Run, results: &Results) -> Option<(usize, usize)> {
+    let twin = |name: &str| run.variants.iter().any(|v| v.name == name && v.twin_of.is_some());
+    let cells = results.cells.iter().filter(|c| !twin(&c.variant)).map(|c| (c.comparison, c.verdict));
+    let pairs = results.workload_comparisons.iter().map(|c| (c.comparison, c.verdict));
+    let judged: Vec<_> = cells.chain(pairs).filter_map(|(c, v)| Some((c, v?))).collect();
+    if judged.is_empty() || judged.iter().any(|(_, v)| *v != Verdict::TooFewRounds) {
+        return None;
+    }
+    let made = judged.iter().filter_map(|(c, _)| Some(c.as_ref()?.n)).max().unwrap_or(0);
+    let variants = compared(run).filter(|v| !v.baseline).count();
+    Some((made, least_rounds(variants, ALPHA)))
+}
+
+/// What a variant adds to the baseline's time, elapsed or of a CPU: the ratio and its interval, applied to the
+/// baseline's value.
 fn added(def: &MetricDef, c: &Comparison, baseline: f64) -> Option<String> {
-    if def.unit != Unit::Ns || !c.ratio {
+    if !matches!(def.unit, Unit::Ns | Unit::CpuNs) || !c.ratio {
         return None;
     }
     let part = |r: f64| (r - 1.0) * baseline;
@@ -100,7 +145,7 @@ fn added(def: &MetricDef, c: &Comparison, baseline: f64) -> Option<String> {
 
 fn floor(results: &Results, workload: &str, def: &MetricDef) -> Option<String> {
     let found = results.floors.iter().find(|f| f.workload == workload && f.metric == def.name)?;
-    found.floor.map(|f| floor_size(def, f))
+    found.floor.map(|f| floor_text(def, f))
 }
 
 /// The noise floor as a number on the comparison's own scale.
@@ -146,7 +191,8 @@ pub(crate) fn extent(run: &Run, results: &Results) -> String {
 /// The widest interval and its place in words, e.g. `widest interval: ±4.1 % (tcp-rr, RTT p99, nft-snat)`.
 pub(crate) fn widest(run: &Run, results: &Results) -> Option<String> {
     let (half, place) = results.widest.as_ref()?;
-    let parts: Vec<&str> = place.split('/').collect();
+    // A twin's name has a slash of its own: "routed (A/A)".
+    let parts: Vec<&str> = place.splitn(3, '/').collect();
     let place = match parts.as_slice() {
         [workload, metric, variant] => {
             let label = run
@@ -163,123 +209,24 @@ pub(crate) fn widest(run: &Run, results: &Results) -> Option<String> {
     Some(format!("widest interval ±{} ({}); aimed at ±{target}", words::rounded_percent(*half), line(&place)))
 }
 
-/// A judged headline metric of a variant.
-struct Judged<'a> {
-    row: &'a Row<'a>,
-    words: &'a Words,
-    /// What is certain of the effect: |ln ratio| at the near end of its interval, so that a wild estimate does
-    /// not become the main result. Differences, which have units, come last.
-    size: f64,
-}
-
-fn judged<'a>(rows: &'a [Row<'a>], results: &Results, variant: &str) -> Vec<Judged<'a>> {
-    let mut out = Vec::new();
-    for row in rows {
-        for entry in row.entries.iter().filter(|e| e.variant.name == variant) {
-            let Some(words) = &entry.words else { continue };
-            let comparison =
-                results.cell(&row.workload.name, &row.def.name, variant).and_then(|c| c.comparison);
-            let near = |c: Comparison| {
-                let (low, high) = c.effect_interval().unwrap_or((0.0, 0.0));
-                low.abs().min(high.abs())
-            };
-            let size = comparison.filter(|c| c.ratio).map_or(0.0, near);
-            out.push(Judged { row, words, size });
-        }
-    }
-    out
-}
-
-/// The main result of each variant in words: how many headline metrics are worse, better, equal, open, and
-/// the largest difference. The first element is the sentence for the whole run.
-pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
-    let Some(baseline) = run.baseline() else {
-        return vec!["This run has no baseline, so nothing is compared.".to_owned()];
-    };
-    let rows = rows(run, results, true);
-    let mut leads = Vec::new();
-    let mut details = Vec::new();
-    for variant in compared(run).filter(|v| !v.baseline) {
-        let judged = judged(&rows, results, &variant.name);
-        let name = line(&variant.name);
-        leads.push(format!("{name} {}", lead(&judged)));
-        details.push(format!("{name}: {}.", tally(&judged)));
-    }
-    if leads.is_empty() {
-        return vec![format!("Only {} was measured; there is nothing to compare it with.", line(baseline))];
-    }
-    let first = format!("Against {}, {}.", line(baseline), leads.join("; "));
-    std::iter::once(first).chain(details).collect()
-}
-
-fn place(row: &Row<'_>) -> String {
-    format!("{} {}", line(&row.workload.name), line(&row.def.label))
-}
-
-fn lead(judged: &[Judged<'_>]) -> String {
-    let differing = judged.iter().filter(|j| matches!(j.words.tone, Tone::Better | Tone::Worse));
-    match differing.max_by(|a, b| a.size.total_cmp(&b.size)) {
-        Some(most) => {
-            let others = judged.iter().filter(|j| j.words.tone == most.words.tone).count() - 1;
-            let more = if others == 0 {
-                String::new()
-            } else {
-                let way = if most.words.tone == Tone::Worse { "worse" } else { "better" };
-                format!(" (and {way} in {})", plural(others, "more metric"))
-            };
-            format!("{}{more}", clause(most))
-        }
-        None if judged.is_empty() => "was not judged".to_owned(),
-        None if judged.iter().all(|j| j.words.tone == Tone::Open) => "is not yet told apart".to_owned(),
-        None => "shows no difference".to_owned(),
-    }
-}
-
-/// `is slower by 12 % [9, 15] in tcp-egress goodput`, `has more CPU per Gbit by 8 % [5, 10] in tcp-egress`.
-fn clause(judged: &Judged<'_>) -> String {
-    let (text, workload) = (&judged.words.text, line(&judged.row.workload.name));
-    let label = line(&judged.row.def.label);
-    // A difference names its metric by itself ("more loss by ..").
-    if judged.row.def.scale == Scale::Difference {
-        return format!("has {text} in {workload}");
-    }
-    match text.split_once(" by ") {
-        Some((word @ ("more" | "less"), amount)) => format!("has {word} {label} by {amount} in {workload}"),
-        _ => format!("is {text} in {}", place(judged.row)),
-    }
-}
-
-fn tally(judged: &[Judged<'_>]) -> String {
-    let list = |tone: Tone, what: &str| -> Option<String> {
-        let names: Vec<String> =
-            judged.iter().filter(|j| j.words.tone == tone).map(|j| place(j.row)).collect();
-        (!names.is_empty()).then(|| format!("{what} in {} ({})", names.len(), names.join(", ")))
-    };
-    let parts: Vec<String> = [
-        list(Tone::Worse, "worse"),
-        list(Tone::Better, "better"),
-        list(Tone::Different, "different"),
-        list(Tone::Equivalent, "equivalent"),
-        list(Tone::NotSeen, "no difference seen"),
-        list(Tone::Open, "open"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if parts.is_empty() { "not judged".to_owned() } else { parts.join("; ") }
-}
-
 /// How to read the verdicts, in short.
-pub(crate) fn how_to_read(run: &Run) -> [String; 2] {
+pub(crate) fn how_to_read(run: &Run) -> Vec<String> {
     let target = run.baseline().map_or("the baseline".to_owned(), line);
-    [
+    let mut lines = vec![
         "value [95 % interval]; verdicts from ratios within rounds (Holm): ▲ better ▼ worse ◆ different"
             .to_owned(),
         format!(
             "= equivalent within ±{} ≈ below the noise floor ({target} against itself) ? open",
             percent(run.plan.equivalence_margin)
         ),
-    ]
+    ];
+    let is_percentile = |m: &MetricDef| m.headline && matches!(m.source, Source::Quantile { .. });
+    if run.workloads.iter().any(|w| w.metrics.iter().any(is_percentile)) {
+        lines.push(
+            "the interval of a percentile spans the trials seen: a rare bad one may lie beyond it".to_owned(),
+        );
+    }
+    lines
 }
 
 /// A series' or metric's unit by the suffix of its name.

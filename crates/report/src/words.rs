@@ -3,7 +3,7 @@
 use weir_record::{Better, FaultCode, MetricDef, Scale, Status, Unit};
 use weir_stats::{Comparison, Verdict};
 
-use crate::units::{bracket, decimals, number, percent, quantity};
+use crate::units::{bracket, decimals, decimals_for_digits, number, percent, quantity};
 
 /// What a verdict means for the reader. Output never shows it by colour alone: [`Tone::symbol`] goes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,11 @@ pub struct Words {
 }
 
 impl Words {
+    /// True if the words name a difference, and with it its amount.
+    pub(crate) fn is_difference(&self) -> bool {
+        matches!(self.tone, Tone::Better | Tone::Worse | Tone::Different)
+    }
+
     /// The same for narrow columns: `slower 12 % [9, 15]`, `inconclusive, ~8 more rounds`.
     pub(crate) fn short(&self) -> String {
         match self.tone {
@@ -84,7 +89,7 @@ pub fn verdict(def: &MetricDef, comparison: Option<&Comparison>, verdict: Verdic
             words(Tone::Equivalent, format!("equivalent within ±{}", percent(margin)))
         }
         Verdict::NoDifferenceSeen { floor } => {
-            words(Tone::NotSeen, format!("no difference seen (noise floor {})", floor_size(def, floor)))
+            words(Tone::NotSeen, format!("no difference seen (noise floor {})", floor_text(def, floor)))
         }
         Verdict::Inconclusive { more_rounds: None } => words(Tone::Open, "inconclusive".to_owned()),
         Verdict::Inconclusive { more_rounds: Some(1) } => {
@@ -158,7 +163,7 @@ fn magnitude(value: f64, interval: Option<(f64, f64)>) -> (f64, Option<(f64, f64
 /// The effect as it is, with its sign: `−12 % [−15, −9]`, `+0.4 points [+0.3, +0.5]`, `×2.5 [2.3, 2.7]`.
 pub fn effect(def: &MetricDef, c: &Comparison) -> String {
     if c.ratio && c.estimate >= 2.0 {
-        let digits = decimals(c.estimate, c.interval);
+        let digits = decimals_of_effect(c.estimate, c.interval);
         let range = c.interval.map(|i| format!(" {}", bracket(i, digits))).unwrap_or_default();
         return format!("×{}{range}", number(c.estimate, digits));
     }
@@ -174,12 +179,20 @@ pub fn effect(def: &MetricDef, c: &Comparison) -> String {
     };
     let map = |v: f64| (v - offset) * scale;
     let range = c.interval.map(|(low, high)| (map(low), map(high)));
-    let digits = decimals(map(c.estimate), range);
-    let range = range
-        .map(|(low, high)| format!(" [{}, {}]", signed(low, digits), signed(high, digits)))
-        .unwrap_or_default();
+    let digits = decimals_of_effect(map(c.estimate), range);
+    // Exactly none is no figure that was rounded to "0.00000".
+    let show = |v: f64| if c.estimate == 0.0 && v == 0.0 { "0".to_owned() } else { signed(v, digits) };
+    let range = range.map(|(low, high)| format!(" [{}, {}]", show(low), show(high))).unwrap_or_default();
     let space = if unit.is_empty() { "" } else { " " };
-    format!("{}{space}{unit}{range}", signed(map(c.estimate), digits))
+    format!("{}{space}{unit}{range}", show(map(c.estimate)))
+}
+
+/// An effect without an interval is one of few rounds: two digits say all that it knows.
+fn decimals_of_effect(value: f64, interval: Option<(f64, f64)>) -> usize {
+    match interval {
+        None => decimals_for_digits(value, 2).clamp(0, 9) as usize,
+        some => decimals(value, some),
+    }
 }
 
 pub(crate) fn signed(value: f64, digits: usize) -> String {
@@ -188,14 +201,14 @@ pub(crate) fn signed(value: f64, digits: usize) -> String {
     if value > 0.0 && !zero { format!("+{text}") } else { text }
 }
 
-/// A noise floor in words: `2 %` on the ratio scale (stored as |ln ratio|), else in the metric's unit.
-pub fn floor_size(def: &MetricDef, floor: f64) -> String {
+/// A noise floor in words: `±2 %` on the ratio scale (stored as |ln ratio|), from the double on `×÷ 2.3`, since nothing
+/// can be less by more than all of it; else in the metric's unit.
+pub fn floor_text(def: &MetricDef, floor: f64) -> String {
     match (def.scale, def.unit) {
-        (Scale::Ratio, _) => rounded_percent(floor.exp_m1()),
-        (Scale::Difference, Unit::Ratio) => {
-            rounded_percent(floor).strip_suffix(" %").map_or(String::new(), |v| format!("{v} points"))
-        }
-        (Scale::Difference, unit) => quantity(unit, floor, None),
+        (Scale::Ratio, _) if floor >= std::f64::consts::LN_2 => format!("×÷ {}", number(floor.exp(), 1)),
+        (Scale::Ratio, _) => format!("±{}", rounded_percent(floor.exp_m1())),
+        (Scale::Difference, Unit::Ratio) => format!("±{}", rounded_percent(floor).replace(" %", " points")),
+        (Scale::Difference, unit) => format!("±{}", quantity(unit, floor, None)),
     }
 }
 
@@ -311,7 +324,7 @@ mod tests {
         assert_eq!(say(&rtt(), c, Verdict::Equivalent { margin: 0.03 }).1, "equivalent within ±3 %");
         // |ln ratio| = ln 1.02 is a floor of 2 %.
         let floor = Verdict::NoDifferenceSeen { floor: 1.02f64.ln() };
-        assert_eq!(say(&rtt(), c, floor), (Tone::NotSeen, "no difference seen (noise floor 2 %)".into()));
+        assert_eq!(say(&rtt(), c, floor), (Tone::NotSeen, "no difference seen (noise floor ±2 %)".into()));
         let more = Verdict::Inconclusive { more_rounds: Some(8) };
         assert_eq!(say(&rtt(), c, more), (Tone::Open, "inconclusive, needs about 8 more rounds".into()));
         assert_eq!(say(&rtt(), c, Verdict::TooFewRounds).1, "too few rounds");
@@ -324,6 +337,13 @@ mod tests {
         assert_eq!(effect(&goodput(), &ratio(0.88, 0.85, 0.91)), "−12 % [−15, −9]");
         assert_eq!(effect(&loss(), &difference(0.004, 0.0032, 0.0048)), "+0.40 points [+0.32, +0.48]");
         assert_eq!(effect(&rtt(), &ratio(2.5, 2.31, 2.74)), "×2.5 [2.3, 2.7]");
-        assert_eq!(floor_size(&loss(), 0.0021), "0.21 points");
+        let few = |estimate| Comparison { interval: None, ..ratio(estimate, 0.0, 0.0) };
+        assert_eq!(effect(&rtt(), &few(1.0574)), "+5.7 %");
+        assert_eq!(effect(&rtt(), &few(0.784)), "−22 %");
+        assert_eq!(effect(&rtt(), &few(16.83)), "×17");
+        assert_eq!(effect(&loss(), &difference(0.0, 0.0, 0.0)), "0 points [0, 0]");
+        assert_eq!(effect(&loss(), &difference(0.0, 0.0, 1e-6)), "0 points [0, +0.00010]");
+        assert_eq!(floor_text(&loss(), 0.0021), "±0.21 points");
+        assert_eq!(floor_text(&goodput(), 2.3f64.ln()), "×÷ 2.3");
     }
 }

@@ -119,7 +119,7 @@ fn page_is_well_formed_small_and_complete() {
 
 #[test]
 fn page_needs_no_network_and_no_script() {
-    for run in [fixture::run(1), fixture::hostile()] {
+    for run in [fixture::run(1), fixture::hostile(), fixture::engines()] {
         let source = html(&run);
         let page = parse(&source).unwrap();
         let allowed: BTreeSet<&str> = "html head meta title style body main header h1 h2 h3 p dl dt dd ul \
@@ -159,7 +159,12 @@ fn hostile_text_is_shown_as_text() {
 
 #[test]
 fn identifiers_are_unique_and_references_resolve() {
-    let page = parse(&html(&fixture::run(1))).unwrap();
+    for run in [fixture::run(1), fixture::engines()] {
+        check_references(&parse(&html(&run)).unwrap());
+    }
+}
+
+fn check_references(page: &Page) {
     let mut ids = BTreeSet::new();
     for (_, attributes) in &page.elements {
         for (_, id) in attributes.iter().filter(|(k, _)| k == "id") {
@@ -210,4 +215,49 @@ fn odd_records_still_make_a_page() {
             }
         }
     }
+}
+
+/// Workloads compared with each other have a section right after the results, with a forest row for each metric; of one
+/// variant there is no other effect to draw.
+#[test]
+fn workloads_against_each_other_have_their_section() {
+    let source = html(&fixture::engines());
+    let page = parse(&source).unwrap();
+    let sections: Vec<&str> = page
+        .elements
+        .iter()
+        .filter(|(name, _)| name == "section")
+        .filter_map(|(_, attributes)| attributes.iter().find(|a| a.0 == "id"))
+        .map(|(_, id)| id.as_str())
+        .collect();
+    assert_eq!(sections[..2], ["results", "pairs"]);
+    assert!(!sections.contains(&"effects"), "{sections:?}");
+    let section = source.split("id=\"pairs\"").nth(1).unwrap().split("</section>").next().unwrap();
+    // Ratios (goodput, gateway CPU, tester CPU), then datagrams' ratios (delivered, tester CPU) and their loss.
+    assert_eq!(section.matches("class=\"point\"").count(), 3 + 2 + 1, "{section}");
+    assert!(
+        section.contains("×2.00 [2.00, 2.00]") && section.contains("tcp-egress against tcp-egress-iperf3")
+    );
+    let folded = section.split("<details>").nth(1).unwrap();
+    assert!(folded.contains("CPU per skb") && folded.contains("bytes per skb"), "{folded}");
+    assert!(!html(&fixture::run(1)).contains("id=\"pairs\""));
+}
+
+/// What crossed the gateway stands with the results; the CPU that it took, with what it adds, with the details.
+#[test]
+fn gateway_and_details_are_on_the_page() {
+    let mut run = fixture::engines();
+    let source = html(&run);
+    assert!(source.contains("<b>173 kpps</b><span class=\"what\">of 106 bytes each</span>"), "{source}");
+    assert!(source.contains("of 46189 bytes each, super-packets (GSO)"));
+    let details = source.split("<details>").nth(1).unwrap().split("</details>").next().unwrap();
+    assert!(details.contains("CPU per skb") && details.contains("of the whole machine"), "{details}");
+    assert!(details.contains("tester CPU") && details.contains("ms/Gbit"), "{details}");
+    // A variant that takes a fifth more per packet adds 1 µs to the baseline's 5 µs.
+    run.variants[1].twin_of = None;
+    for trial in run.trials.iter_mut().filter(|t| t.variant == "routed-again") {
+        trial.metrics.entry("cpu_ns_per_skb".into()).and_modify(|v| *v *= 1.2);
+    }
+    fixture::conclude(&mut run);
+    assert!(html(&run).contains("+1.00 µs ["), "{}", html(&run));
 }

@@ -124,7 +124,7 @@ fn csv_comes_back_with_the_same_counts_and_values() {
         assert_eq!(rows.iter().filter(|r| r[8] == "1").count(), 2, "the void trial has two metrics");
         let summary = parse_csv(&csv_summary(&run));
         assert_eq!(summary.len(), 1 + run.results.as_ref().unwrap().cells.len());
-        assert!(summary.iter().all(|r| r.len() == 20));
+        assert!(summary.iter().all(|r| r.len() == 21));
     }
     let run = fixture::run(1);
     let rows = parse_csv(&csv_trials(&run));
@@ -155,9 +155,9 @@ fn sentences_follow_the_verdicts() {
     };
     let equal = with(Verdict::Equivalent { margin: 0.03 });
     assert!(equal.contains("direct shows no difference") && equal.contains("equivalent in 9"), "{equal}");
-    let few = with(Verdict::TooFewRounds);
-    assert!(few.contains("direct is not yet told apart") && few.contains("open in 9"), "{few}");
-    for text in [equal, few] {
+    let open = with(Verdict::Inconclusive { more_rounds: None });
+    assert!(open.contains("direct is not yet told apart") && open.contains("open in 9"), "{open}");
+    for text in [equal, open] {
         assert!(!text.contains("faster") && !text.contains("slower"), "{text}");
     }
     // Where everything but one metric is open, the sentence is about that one.
@@ -182,4 +182,129 @@ fn sentences_follow_the_verdicts() {
     run.variants.truncate(1);
     run.variants[0].baseline = true;
     assert!(markdown(&run).contains("Only routed was measured"));
+}
+
+#[test]
+fn too_few_rounds_are_said_once() {
+    let mut run = fixture::run(1);
+    for cell in &mut run.results.as_mut().unwrap().cells {
+        if let Some(c) = &mut cell.comparison {
+            (c.n, c.interval) = (2, None);
+        }
+        cell.verdict = cell.verdict.map(|_| weir_stats::Verdict::TooFewRounds);
+    }
+    // Three variants in Holm's correction: 3 x 2^(1-7) < 5 %.
+    let said = "Too few rounds for verdicts: 2 made, 7 needed.";
+    let html = weir_report::html(&run);
+    for text in [plain(&run, 100), markdown(&run), html] {
+        assert_eq!(text.matches(said).count(), 1, "{text}");
+        assert!(!text.contains("too few rounds") && !text.contains("open in"), "{text}");
+    }
+    let text = plain(&run, 100);
+    let row = text.lines().find(|l| l.contains(" direct ")).unwrap();
+    assert!(row.contains(" Gbit/s [") && row.contains("? +19 %"), "{row}");
+    // One verdict that can be given, and the run is judged.
+    run.results.as_mut().unwrap().cells[2].verdict = Some(weir_stats::Verdict::Equivalent { margin: 0.03 });
+    assert!(!markdown(&run).contains(said) && markdown(&run).contains("too few rounds"));
+}
+
+#[test]
+fn none_lost_is_a_bound_and_no_row_of_zeros() {
+    let run = fixture::run(1);
+    for text in [plain(&run, 100), plain(&run, 80), markdown(&run), weir_report::html(&run)] {
+        assert!(text.contains("below 0.00008 %"), "{text}");
+        assert!(!text.contains("0.00000") && !text.contains("[0, 0]"), "{text}");
+    }
+    assert!(plain(&run, 100).contains("0 %, below 0.00008 %"));
+    // No difference was seen in any round; it is as small as both bounds make it.
+    assert!(weir_report::html(&run).contains("0 points, within ±0.00008 points"));
+}
+
+#[test]
+fn workloads_against_each_other() {
+    let run = fixture::engines();
+    let pair = "tcp-egress against tcp-egress-iperf3";
+    for width in [100, 80] {
+        let text = plain(&run, width);
+        let at = text.find(&format!("{pair}, within rounds\n")).unwrap();
+        let block = text[at..].split("\n\n").next().unwrap();
+        // By construction goodput is twice and the tester's CPU half the other's in every round.
+        assert!(block.contains("▲ faster ×2.00 [2.00, 2.00], n = 8"), "{block}");
+        assert!(block.contains("100 against 200 ms/Gbit"), "{block}");
+        assert!(block.contains("▲ less 50.0 % [50.0, 50.0], n = 8"), "{block}");
+        assert!(!block.contains("skb"), "details stay out: {block}");
+        assert!(text.lines().all(|l| l.width() <= width), "{text}");
+    }
+    // They lead, although tester CPU differs by the same factor.
+    let first =
+        format!("{pair} on routed is faster by a factor of 2.00 [2.00, 2.00] in goodput (and better in ");
+    let text = markdown(&run);
+    assert!(text.lines().nth(2).unwrap().replace('\\', "").starts_with(&first), "{text}");
+    assert!(!text.contains("nothing to compare"), "{text}");
+    let table = text.lines().filter(|l| l.contains("| tcp") && l.contains("against"));
+    for row in table {
+        assert_eq!(row.matches('|').count(), 7, "{row}");
+    }
+    let csv = parse_csv(&csv_summary(&run));
+    let results = run.results.as_ref().unwrap();
+    assert_eq!(csv.len(), 1 + results.cells.len() + results.workload_comparisons.len());
+    let found = |r: &&Vec<String>| r[20] == "tcp-egress-iperf3" && r[1] == "goodput_bps";
+    let row = csv.iter().find(found).unwrap();
+    assert!((row[14].parse::<f64>().unwrap() - 2.0).abs() < 1e-9 && row[4].is_empty(), "{row:?}");
+    let hostile = plain(&fixture::spoil(fixture::engines()), 100);
+    assert!(hostile.chars().all(|c| c == '\n' || !c.is_control()));
+}
+
+#[test]
+fn the_gateways_packets_are_told() {
+    let mut run = fixture::engines();
+    let text = plain(&run, 100);
+    let of = |text: &str, workload: &str| {
+        let after = text.split(&format!("\n{workload}: ")).nth(1).unwrap().to_owned();
+        after.lines().find(|l| l.contains("gateway handled")).unwrap().trim().to_owned()
+    };
+    assert_eq!(of(&text, "udp-64"), "gateway handled 173 kpps of 106 B each");
+    assert_eq!(of(&text, "tcp-egress"), "gateway handled 173 kpps of 46189 B each, super-packets (GSO)");
+    assert!(markdown(&run).replace('\\', "").contains("- udp-64: gateway handled 173 kpps of 106 B each"));
+    // A link that carries such frames needs no super-packets for them.
+    run.hosts[0].interfaces[0].mtu = 65_535;
+    assert_eq!(of(&plain(&run, 100), "tcp-egress"), "gateway handled 173 kpps of 46189 B each");
+    assert!(!plain(&fixture::run(1), 100).contains("gateway handled"), "nothing was watched");
+}
+
+#[test]
+fn equal_faults_of_several_variants_are_one_line() {
+    use weir_record::{Fault, FaultCode};
+    let mut run = fixture::run(1);
+    run.trials.iter_mut().for_each(|t| t.faults.clear());
+    for (i, trial) in run.trials.iter_mut().filter(|t| t.workload == "tcp-connect").enumerate() {
+        let detail = format!("p99 of the lateness is {} us", 100 + i);
+        trial.faults.push(Fault::noted(FaultCode::LateSends, "initiator", detail));
+    }
+    let all = format!(
+        "! sender behind its schedule in {} trials of tcp-connect (on all variants; left in): p99 of the lateness is \
+         100 to {} us",
+        8 * 5,
+        100 + 8 * 5 - 1
+    );
+    let joined = |run: &Run| plain(run, 300).lines().map(str::to_owned).collect::<Vec<_>>();
+    assert!(joined(&run).contains(&all), "{:?}", joined(&run));
+    // Words that differ in more than numbers are told apart; beyond six lines only their number.
+    let names = ["one", "two", "three", "four", "five", "six", "seven"];
+    for (trial, name) in run.trials.iter_mut().filter(|t| t.workload == "udp-64").zip(names) {
+        trial.faults.push(Fault::void(FaultCode::External, "initiator", format!("{name} failed")));
+    }
+    let lines = joined(&run);
+    let told = lines.iter().filter(|l| l.starts_with("! ")).count();
+    assert_eq!(told, 7, "{lines:?}");
+    assert!(lines.contains(&"! and 2 kinds more (see report.html)".to_owned()), "{lines:?}");
+    assert!(!lines.contains(&all), "those that cost no trial come last");
+}
+
+#[test]
+fn intervals_of_percentiles_are_called_what_they_are() {
+    let said = "the interval of a percentile spans the trials seen";
+    assert!(plain(&fixture::run(1), 100).contains(said));
+    assert!(!plain(&fixture::engines(), 100).contains(said), "there is none");
+    assert!(weir_report::html(&fixture::run(1)).contains("Its bracket is not a plain 95 % interval"));
 }

@@ -10,9 +10,10 @@ use crate::chart::{Area, begin, label, line, marker, path, rect};
 use crate::columns::ellipsis;
 use crate::escape;
 use crate::markup::{Markup, px};
+use crate::pairs::PairRow;
 use crate::units::number;
-use crate::view::{compared, floor_value};
-use crate::words::{effect, floor_size, signed, verdict};
+use crate::view::{compared, effect_text, floor_value, too_few};
+use crate::words::{floor_text, signed, verdict};
 
 const WIDTH: f64 = 924.0;
 const LEFT: f64 = 180.0;
@@ -27,8 +28,17 @@ struct Line {
     style: usize,
     name: String,
     comparison: Comparison,
+    /// The effect as it is, with its sign.
+    effect: String,
     class: &'static str,
     words: String,
+}
+
+/// What a figure is about.
+struct Subject<'a> {
+    title: String,
+    margin: f64,
+    id: &'a str,
 }
 
 struct Group<'a> {
@@ -40,48 +50,78 @@ struct Group<'a> {
 /// The forest plots of one workload: one for all metrics that are compared by ratio, one for each that is
 /// compared by difference, since those have units. Nothing is drawn where nothing was compared.
 pub(crate) fn draw(out: &mut Markup, run: &Run, results: &Results, workload: &WorkloadInfo, id: &str) {
-    let groups: Vec<Group<'_>> = workload
-        .metrics
-        .iter()
-        .filter(|m| m.headline)
-        .map(|def| group(run, results, workload, def))
+    let defs = workload.metrics.iter().filter(|m| m.headline);
+    let groups = defs.map(|def| group(run, results, workload, def)).collect();
+    let baseline = run.baseline().unwrap_or_default();
+    let title = format!("{}: effect of each variant against {baseline}", workload.name);
+    plots(out, groups, &Subject { title, margin: run.plan.equivalence_margin, id });
+}
+
+/// The same for one workload against another one: rows of one pair, a mark for each variant.
+pub(crate) fn draw_pair(out: &mut Markup, run: &Run, rows: &[&PairRow<'_>], id: &str) {
+    let Some(first) = rows.first() else { return };
+    let line_of = |r: &&PairRow<'_>| {
+        let style = run.variants.iter().position(|v| v.name == r.variant.name)?;
+        let comparison = r.found.comparison.filter(|c| c.estimate.is_finite())?;
+        Some(Line {
+            style,
+            name: escape::line(&r.variant.name),
+            comparison,
+            effect: r.effect.clone().unwrap_or_default(),
+            class: r.words.as_ref().map_or("open", |w| w.tone.class()),
+            words: r.said(),
+        })
+    };
+    let of_metric = rows.chunk_by(|a, b| a.def.name == b.def.name);
+    let groups = of_metric
+        .map(|rows| Group {
+            def: rows[0].def,
+            floor: rows[0].floor,
+            lines: rows.iter().filter_map(line_of).collect(),
+        })
         .collect();
+    plots(out, groups, &Subject { title: first.title(), margin: run.plan.equivalence_margin, id });
+}
+
+fn plots(out: &mut Markup, groups: Vec<Group<'_>>, subject: &Subject<'_>) {
+    let id = subject.id;
     let (ratios, differences): (Vec<_>, Vec<_>) =
         groups.into_iter().filter(|g| !g.lines.is_empty()).partition(|g| g.def.scale == Scale::Ratio);
     if !ratios.is_empty() {
-        let low_high = ratio_range(&ratios, run.plan.equivalence_margin);
-        figure(out, run, workload, &ratios, low_high, &format!("{id}-r"));
+        figure(out, subject, &ratios, ratio_range(&ratios, subject.margin), &format!("{id}-r"));
     }
     for (i, single) in differences.iter().enumerate() {
         let values = extremes(single, 0.0);
         let Some(axis) = Axis::linear(values.into_iter().chain([0.0]), false) else { continue };
-        figure(
-            out,
-            run,
-            workload,
-            std::slice::from_ref(single),
-            symmetric(axis, single),
-            &format!("{id}-d{i}"),
-        );
+        let axis = symmetric(axis, single);
+        figure(out, subject, std::slice::from_ref(single), axis, &format!("{id}-d{i}"));
     }
 }
 
 fn group<'a>(run: &Run, results: &Results, workload: &WorkloadInfo, def: &'a MetricDef) -> Group<'a> {
+    let cell = |variant: &str| results.cell(&workload.name, &def.name, variant);
+    let baseline = run.baseline().and_then(|b| cell(b)?.estimate);
+    // The page says once that rounds are too few.
+    let judged = too_few(run, results).is_none();
     let lines = run
         .variants
         .iter()
         .enumerate()
         .filter(|(_, v)| !v.baseline && compared(run).any(|c| c.name == v.name))
         .filter_map(|(style, v)| {
-            let cell = results.cell(&workload.name, &def.name, &v.name)?;
+            let cell = cell(&v.name)?;
             let comparison = cell.comparison.filter(|c| c.estimate.is_finite())?;
             let said = cell.verdict.map(|w| verdict(def, Some(&comparison), w));
             Some(Line {
                 style,
                 name: escape::line(&v.name),
                 comparison,
+                effect: effect_text(def, &comparison, cell.estimate, baseline),
                 class: said.as_ref().map_or("open", |w| w.tone.class()),
-                words: said.map(|w| format!("{} {}", w.tone.symbol(), w.text)).unwrap_or_default(),
+                words: said
+                    .filter(|_| judged)
+                    .map(|w| format!("{} {}", w.tone.symbol(), w.text))
+                    .unwrap_or_default(),
             })
         })
         .collect();
@@ -143,14 +183,12 @@ fn ratio_ticks(axis: &Axis, width: f64) -> Vec<(f64, String)> {
     kept.into_iter().map(|r| (r, text(r))).collect()
 }
 
-fn figure(out: &mut Markup, run: &Run, workload: &WorkloadInfo, groups: &[Group<'_>], axis: Axis, id: &str) {
+fn figure(out: &mut Markup, subject: &Subject<'_>, groups: &[Group<'_>], axis: Axis, id: &str) {
     let rows: usize = groups.iter().map(|g| g.lines.len()).sum();
     let height = rows as f64 * ROW + groups.len() as f64 * HEAD + 36.0;
     let area = Area { left: LEFT, top: 6.0, width: WIDTH - LEFT - RIGHT, height: height - 38.0 };
     let ratio = groups[0].def.scale == Scale::Ratio;
-    let title =
-        format!("{}: effect of each variant against {}", workload.name, run.baseline().unwrap_or_default());
-    begin(out, id, (WIDTH, height), &escape::line(&title), &describe(groups));
+    begin(out, id, (WIDTH, height), &escape::line(&subject.title), &describe(groups));
     let ticks =
         if ratio { ratio_ticks(&axis, area.width) } else { difference_ticks(&axis, groups[0].def.unit) };
     super::grid_x(out, &area, &axis, &ticks);
@@ -162,19 +200,19 @@ fn figure(out: &mut Markup, run: &Run, workload: &WorkloadInfo, groups: &[Group<
             let (x1, x2) = (area.x(&axis, low), area.x(&axis, high));
             rect(out, "floor", x1, y + 2.0, x2 - x1, inner - 4.0);
         }
-        let floor = g.floor.map(|f| format!("noise floor ±{}", floor_size(g.def, f))).unwrap_or_default();
+        let floor = g.floor.map(|f| format!("noise floor {}", floor_text(g.def, f))).unwrap_or_default();
         label(out, (4.0, y + 16.0), "start", "head", &ellipsis(&escape::line(&g.def.label), 28));
         label(out, (WIDTH - 4.0, y + 16.0), "end", "tick", &floor);
         y += HEAD;
         for l in &g.lines {
-            draw_line(out, &area, &axis, g.def, l, y + ROW / 2.0);
+            draw_line(out, &area, &axis, l, y + ROW / 2.0);
             y += ROW;
         }
     }
     let zero = area.x(&axis, if ratio { 1.0 } else { 0.0 });
     line(out, "zero", (zero, area.top), (zero, area.bottom()));
     if ratio {
-        let margin = run.plan.equivalence_margin;
+        let margin = subject.margin;
         for r in [1.0 / (1.0 + margin), 1.0 + margin].into_iter().filter(|r| axis.holds(*r)) {
             line(out, "margin", (area.x(&axis, r), area.top), (area.x(&axis, r), area.bottom()));
         }
@@ -195,10 +233,10 @@ fn difference_ticks(axis: &Axis, unit: Unit) -> Vec<(f64, String)> {
         .collect()
 }
 
-fn draw_line(out: &mut Markup, area: &Area, axis: &Axis, def: &MetricDef, l: &Line, y: f64) {
+fn draw_line(out: &mut Markup, area: &Area, axis: &Axis, l: &Line, y: f64) {
     let c = &l.comparison;
     out.open("g", &[("class", l.class)]);
-    out.leaf("title", &[], &format!("{}: {} {}", l.name, effect(def, c), l.words));
+    out.leaf("title", &[], &format!("{}: {} {}", l.name, l.effect, l.words));
     label(out, (16.0, y + 4.0), "start", "name", &ellipsis(&l.name, 25));
     if let Some((low, high)) = c.interval {
         let (x1, x2) = (area.x(axis, low), area.x(axis, high));
@@ -221,7 +259,7 @@ fn draw_line(out: &mut Markup, area: &Area, axis: &Axis, def: &MetricDef, l: &Li
         }
     }
     path(out, "point", &marker(l.style, area.x(axis, c.estimate), y, 4.2));
-    label(out, (area.right() + 12.0, y + 4.0), "start", "value", &effect(def, c));
+    label(out, (area.right() + 12.0, y + 4.0), "start", "value", &l.effect);
     out.close();
 }
 
@@ -229,12 +267,7 @@ fn describe(groups: &[Group<'_>]) -> String {
     let mut parts = Vec::new();
     for g in groups {
         for l in &g.lines {
-            parts.push(format!(
-                "{}, {}: {}",
-                escape::line(&g.def.label),
-                l.name,
-                effect(g.def, &l.comparison)
-            ));
+            parts.push(format!("{}, {}: {}", escape::line(&g.def.label), l.name, l.effect));
         }
     }
     parts.join("; ")

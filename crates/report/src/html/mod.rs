@@ -1,5 +1,6 @@
 //! One self-contained page: no network, no script, readable in light and dark and on paper.
 
+mod against;
 mod background;
 mod figures;
 mod tables;
@@ -9,12 +10,13 @@ use weir_record::{Run, Status};
 
 use crate::escape::line;
 use crate::markup::Markup;
-use crate::view;
-use crate::words;
+use crate::sentences::sentences;
+use crate::{pairs, view, words};
 
 /// Sections in the order of the page: anchor, heading.
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("results", "Results"),
+    ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
     ("time", "Over time"),
@@ -41,13 +43,25 @@ pub fn html(run: &Run) -> String {
     header(&mut out, run);
     if let Some(results) = &run.results {
         lead(&mut out, run, results);
-        contents(&mut out);
-        section(&mut out, 0, |out| tables::results(out, run, results));
-        section(&mut out, 1, |out| figures::effects(out, run, results));
-        section(&mut out, 2, |out| figures::latency(out, run));
-        section(&mut out, 3, |out| figures::time(out, run));
-        section(&mut out, 4, |out| figures::every_trial(out, run, results));
-        section(&mut out, 5, |out| tables::faults(out, run, results));
+        let pairs = pairs::rows(run, results);
+        // Of a run of one variant there is no effect against a baseline to draw.
+        let alone = view::compared(run).all(|v| v.baseline);
+        contents(&mut out, |anchor| match anchor {
+            "pairs" => !pairs.is_empty(),
+            "effects" => !alone,
+            _ => true,
+        });
+        section(&mut out, "results", |out| tables::results(out, run, results));
+        if !pairs.is_empty() {
+            section(&mut out, "pairs", |out| against::section(out, run, &pairs));
+        }
+        if !alone {
+            section(&mut out, "effects", |out| figures::effects(out, run, results));
+        }
+        section(&mut out, "latency", |out| figures::latency(out, run));
+        section(&mut out, "time", |out| figures::time(out, run));
+        section(&mut out, "trials", |out| figures::every_trial(out, run, results));
+        section(&mut out, "faults", |out| tables::faults(out, run, results));
     } else {
         out.leaf(
             "p",
@@ -55,13 +69,13 @@ pub fn html(run: &Run) -> String {
             "This record holds no results: nothing was concluded from its trials.",
         );
     }
-    section(&mut out, 6, |out| background::how_it_was_made(out, run));
-    section(&mut out, 7, background::how_to_read);
+    section(&mut out, "how", |out| background::how_it_was_made(out, run));
+    section(&mut out, "read", background::how_to_read);
     out.finish() + "\n"
 }
 
-fn section(out: &mut Markup, index: usize, body: impl FnOnce(&mut Markup)) {
-    let (anchor, heading) = SECTIONS[index];
+fn section(out: &mut Markup, anchor: &str, body: impl FnOnce(&mut Markup)) {
+    let heading = SECTIONS.iter().find(|s| s.0 == anchor).map_or(anchor, |s| s.1);
     out.open("section", &[("id", anchor)]);
     out.leaf("h2", &[], heading);
     body(out);
@@ -103,7 +117,7 @@ fn pair(out: &mut Markup, term: &str, text: &str) {
 }
 
 fn lead(out: &mut Markup, run: &Run, results: &Results) {
-    let mut sentences = view::sentences(run, results).into_iter();
+    let mut sentences = sentences(run, results).into_iter();
     out.leaf("p", &[("class", "lead")], &sentences.next().unwrap_or_default());
     out.open("ul", &[]);
     for sentence in sentences {
@@ -114,9 +128,9 @@ fn lead(out: &mut Markup, run: &Run, results: &Results) {
     out.leaf("p", &[("class", "note")], &format!("{}.{widest}", capital(&view::extent(run, results))));
 }
 
-fn contents(out: &mut Markup) {
+fn contents(out: &mut Markup, is_there: impl Fn(&str) -> bool) {
     out.open("nav", &[("aria-label", "Contents")]);
-    for (anchor, heading) in SECTIONS {
+    for (anchor, heading) in SECTIONS.into_iter().filter(|s| is_there(s.0)) {
         out.leaf("a", &[("href", &format!("#{anchor}"))], heading).text(" ");
     }
     out.close();

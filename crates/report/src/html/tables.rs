@@ -4,9 +4,10 @@ use weir_record::Run;
 use weir_record::results::Results;
 
 use crate::escape::line;
+use crate::gateway::{Handled, handled};
 use crate::markup::Markup;
 use crate::view::{self, Entry, Row, compared};
-use crate::words::{self, Tone};
+use crate::words::{self, Tone, Words};
 
 /// One table per workload: metrics down, variants across. Metrics without a say in the stop rule follow,
 /// folded.
@@ -18,17 +19,19 @@ pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
          interval of \
          the effect, from ratios within rounds.",
     );
-    table(out, run, &view::rows(run, results, true));
+    table(out, run, &view::rows(run, results, true), Some(results));
     let details = view::rows(run, results, false);
     if !details.is_empty() {
         out.open("details", &[]);
         out.leaf("summary", &[], &words::plural(details.len(), "more metric"));
-        table(out, run, &details);
+        table(out, run, &details, None);
         out.close();
     }
 }
 
-fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>]) {
+/// Headline rows end with what the gateway handled, for which `gateway` holds the results; details explain their
+/// metrics instead, since nothing else on the page is near that does.
+fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>], gateway: Option<&Results>) {
     for block in rows.chunk_by(|a, b| a.workload.name == b.workload.name) {
         let workload = block[0].workload;
         out.open("h3", &[]).text(&line(&workload.name));
@@ -50,13 +53,43 @@ fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>]) {
             out.open("tr", &[]);
             out.open("th", &[("scope", "row")]).text(&line(&row.def.label));
             let floor =
-                row.floor.as_ref().map_or("noise floor unknown".to_owned(), |f| format!("noise floor ±{f}"));
-            out.leaf("span", &[("class", "what")], &floor).close();
+                row.floor.as_ref().map_or("noise floor unknown".to_owned(), |f| format!("noise floor {f}"));
+            out.leaf("span", &[("class", "what")], &floor);
+            if gateway.is_none() && !row.def.help.is_empty() {
+                out.leaf("span", &[("class", "what")], &line(&row.def.help));
+            }
+            out.close();
             row.entries.iter().for_each(|entry| cell(out, entry));
             out.close();
         }
+        if let Some(results) = gateway {
+            gateway_row(out, run, &handled(run, results, workload));
+        }
         out.close().close().close();
     }
+}
+
+/// How many packets the gateway's kernel handled, and how large.
+fn gateway_row(out: &mut Markup, run: &Run, all: &[Handled<'_>]) {
+    if all.is_empty() {
+        return;
+    }
+    out.open("tr", &[]);
+    out.open("th", &[("scope", "row")]).text("at the gateway");
+    out.leaf("span", &[("class", "what")], "packets (skbs) that its kernel handled, both ways").close();
+    for variant in compared(run) {
+        out.open("td", &[]);
+        match all.iter().find(|h| h.variant.name == variant.name) {
+            Some(handled) => {
+                out.leaf("b", &[], handled.rate()).leaf("span", &[("class", "what")], &handled.size());
+            }
+            None => {
+                out.text("–");
+            }
+        }
+        out.close();
+    }
+    out.close();
 }
 
 fn cell(out: &mut Markup, entry: &Entry<'_>) {
@@ -67,20 +100,9 @@ fn cell(out: &mut Markup, entry: &Entry<'_>) {
         out.text(" ").leaf("span", &[("class", "ci")], interval);
     }
     if let Some(words) = &entry.words {
-        let class = format!("verdict {}", words.tone.class());
-        // The row's head names the floor already.
-        let text = if words.tone == Tone::NotSeen { words.short() } else { words.text.clone() };
-        let (text, interval) = split_interval(&text);
-        out.open("span", &[("class", &class)]).text(&format!("{} {text}", words.tone.symbol()));
-        if let Some(interval) = interval {
-            out.text(" ").leaf("span", &[("class", "whole")], interval);
-        }
-        out.close();
+        verdict(out, words);
         // An effect that the words leave out is still shown; a time in time units is, since those add up.
-        let unsaid = entry
-            .effect
-            .clone()
-            .filter(|_| !matches!(words.tone, Tone::Better | Tone::Worse | Tone::Different));
+        let unsaid = entry.effect.clone().filter(|_| !words.is_difference());
         let extra: Vec<String> = [unsaid, entry.added.clone()].into_iter().flatten().collect();
         if !extra.is_empty() {
             out.leaf("span", &[("class", "what")], &extra.join("; "));
@@ -91,9 +113,25 @@ fn cell(out: &mut Markup, entry: &Entry<'_>) {
     out.close();
 }
 
-/// Text before and from its interval in brackets, which must not be broken.
-fn split_interval(text: &str) -> (&str, Option<&str>) {
-    text.find('[').map_or((text, None), |at| (text[..at].trim_end(), Some(&text[at..])))
+/// A verdict with its sign and colour.
+pub(super) fn verdict(out: &mut Markup, words: &Words) {
+    let class = format!("verdict {}", words.tone.class());
+    // The row's head names the floor already.
+    let text = if words.tone == Tone::NotSeen { words.short() } else { words.text.clone() };
+    let (text, interval) = split_interval(&text);
+    out.open("span", &[("class", &class)]).text(&format!("{} {text}", words.tone.symbol()));
+    if let Some(interval) = interval {
+        out.text(" ").leaf("span", &[("class", "whole")], interval);
+    }
+    out.close();
+}
+
+/// Text before and from its interval in brackets (or its bound), which must not be broken.
+pub(super) fn split_interval(text: &str) -> (&str, Option<&str>) {
+    let bound = || text.find(", below ").map(|at| at + 1);
+    text.find('[')
+        .or_else(bound)
+        .map_or((text, None), |at| (text[..at].trim_end(), Some(text[at..].trim_start())))
 }
 
 /// What the tester itself did wrong, and which trials are left out because of it.

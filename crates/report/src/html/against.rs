@@ -1,0 +1,65 @@
+//! Workloads against each other: a forest plot and a table per pair.
+
+use weir_record::Run;
+
+use super::tables::{split_interval, verdict};
+use crate::chart::forest;
+use crate::escape::line;
+use crate::markup::Markup;
+use crate::pairs::PairRow;
+use crate::words::{floor_text, plural};
+
+pub(super) fn section(out: &mut Markup, run: &Run, rows: &[PairRow<'_>]) {
+    out.leaf(
+        "p",
+        &[("class", "note")],
+        "Two workloads inside one variant, compared within rounds: each mark is the estimated effect of the first \
+         against the second, each line its 95 % interval. The shaded band is the greater noise floor of the two. \
+         Holm's correction is over the variants of a metric.",
+    );
+    for (i, pair) in rows.chunk_by(PairRow::same_pair).enumerate() {
+        out.leaf("h3", &[], &pair[0].title());
+        let (main, more): (Vec<&PairRow<'_>>, Vec<_>) = pair.iter().partition(|r| r.main);
+        out.open("figure", &[]);
+        forest::draw_pair(out, run, &main, &format!("pair{i}"));
+        out.close();
+        table(out, &main);
+        if !more.is_empty() {
+            out.open("details", &[]);
+            out.leaf("summary", &[], &plural(more.len(), "more comparison"));
+            table(out, &more);
+            out.close();
+        }
+    }
+}
+
+fn table(out: &mut Markup, rows: &[&PairRow<'_>]) {
+    out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
+    for head in ["metric", "variant", "both values", "within rounds", "rounds"] {
+        out.leaf("th", &[("scope", "col")], head);
+    }
+    out.close().close().open("tbody", &[]);
+    for row in rows {
+        out.open("tr", &[]);
+        out.open("th", &[("scope", "row")]).text(&line(&row.def.label));
+        let floor = row.floor.map(|f| format!("noise floor {}", floor_text(row.def, f)));
+        out.leaf("span", &[("class", "what")], &floor.unwrap_or("noise floor unknown".to_owned())).close();
+        out.leaf("td", &[], &line(&row.variant.name));
+        out.open("td", &[]).leaf("b", &[], &row.values).close();
+        out.open("td", &[]);
+        if let Some(words) = &row.words {
+            verdict(out, words);
+        }
+        let said = row.words.as_ref().is_some_and(|w| w.is_difference());
+        if let Some(effect) = row.effect.as_ref().filter(|_| !said) {
+            let (value, interval) = split_interval(effect);
+            out.text(value);
+            if let Some(interval) = interval {
+                out.text(" ").leaf("span", &[("class", "whole")], interval);
+            }
+        }
+        out.close();
+        out.leaf("td", &[], &row.n.to_string()).close();
+    }
+    out.close().close().close();
+}

@@ -1,0 +1,191 @@
+//! What came out, in sentences: no more than the verdicts allow.
+
+use weir_record::results::Results;
+use weir_record::{Run, Scale};
+use weir_stats::Comparison;
+
+use crate::escape::line;
+use crate::pairs;
+use crate::view::{Row, compared, rows, too_few};
+use crate::words::{Tone, Words, plural};
+
+/// A metric that was judged.
+struct Judged {
+    /// The workload, where the sentence does not begin with it.
+    workload: Option<String>,
+    label: String,
+    scale: Scale,
+    words: Words,
+    /// Headline metrics can be the main result, details only where nothing else differs.
+    headline: bool,
+    /// What is certain of the effect: |ln ratio| at the near end of its interval, so that a wild estimate does
+    /// not become the main result. Differences, which have units, come last.
+    size: f64,
+}
+
+impl Judged {
+    fn place(&self) -> String {
+        self.workload.iter().chain([&self.label]).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    /// ` in tcp-egress`, where the workload has to be named.
+    fn within(&self) -> String {
+        self.workload.as_ref().map(|w| format!(" in {w}")).unwrap_or_default()
+    }
+}
+
+fn certain(comparison: Option<Comparison>) -> f64 {
+    let near = |c: Comparison| {
+        let (low, high) = c.effect_interval().unwrap_or((0.0, 0.0));
+        low.abs().min(high.abs())
+    };
+    comparison.filter(|c| c.ratio).map_or(0.0, near)
+}
+
+/// The headline metrics of a variant.
+fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged> {
+    let mut out = Vec::new();
+    for row in rows {
+        for entry in row.entries.iter().filter(|e| e.variant.name == variant) {
+            let Some(words) = entry.words.clone() else { continue };
+            let cell = results.cell(&row.workload.name, &row.def.name, variant);
+            out.push(Judged {
+                workload: Some(line(&row.workload.name)),
+                label: line(&row.def.label),
+                scale: row.def.scale,
+                words,
+                headline: row.def.headline,
+                size: certain(cell.and_then(|c| c.comparison)),
+            });
+        }
+    }
+    out
+}
+
+/// The main result in words: first the sentence for the whole run, then for each variant and each pair of workloads
+/// how many metrics are worse, better, equal, open. Pairs of workloads lead: a scenario that names some asks about
+/// them.
+pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
+    if let Some((made, needed)) = too_few(run, results) {
+        return vec![format!(
+            "Too few rounds for verdicts: {made} made, {needed} needed. The values are what was measured; that they \
+             differ shows nothing yet."
+        )];
+    }
+    let mut leads = Vec::new();
+    let mut details = Vec::new();
+    if let Some((first, each)) = pair_sentences(run, results) {
+        leads.push(first);
+        details.extend(each);
+    }
+    match variant_sentences(run, results) {
+        Ok((first, each)) => {
+            leads.push(first);
+            details.extend(each);
+        }
+        Err(none) if leads.is_empty() => leads.push(none),
+        // The pairs are the result; that there is nothing else needs no words.
+        Err(_) => {}
+    }
+    std::iter::once(leads.join(" ")).chain(details).collect()
+}
+
+/// The sentence about all variants and one about each; the reason where there are none.
+fn variant_sentences(run: &Run, results: &Results) -> Result<(String, Vec<String>), String> {
+    let Some(baseline) = run.baseline() else {
+        return Err("This run has no baseline, so nothing is compared.".to_owned());
+    };
+    let rows = rows(run, results, true);
+    let (mut leads, mut details) = (Vec::new(), Vec::new());
+    for variant in compared(run).filter(|v| !v.baseline) {
+        let judged = of_variant(&rows, results, &variant.name);
+        let name = line(&variant.name);
+        leads.push(format!("{name} {}", lead(&judged)));
+        details.push(format!("{name}: {}.", tally(&judged)));
+    }
+    if leads.is_empty() {
+        let name = line(baseline);
+        return Err(format!("Only {name} was measured; there is nothing to compare it with."));
+    }
+    Ok((format!("Against {}, {}.", line(baseline), leads.join("; ")), details))
+}
+
+/// The same for workloads that are compared with each other; `None` where none are.
+fn pair_sentences(run: &Run, results: &Results) -> Option<(String, Vec<String>)> {
+    let rows = pairs::rows(run, results);
+    let (mut leads, mut details) = (Vec::new(), Vec::new());
+    for group in rows.chunk_by(pairs::PairRow::same_pair) {
+        for variant in compared(run) {
+            let of_it = group.iter().filter(|r| r.main && r.variant.name == variant.name);
+            let judged: Vec<Judged> = of_it
+                .filter_map(|r| {
+                    Some(Judged {
+                        workload: None,
+                        label: line(&r.def.label),
+                        scale: r.def.scale,
+                        words: r.words.clone()?,
+                        headline: r.def.headline,
+                        size: certain(r.found.comparison),
+                    })
+                })
+                .collect();
+            let name = format!("{} on {}", group[0].title(), line(&variant.name));
+            leads.push(format!("{name} {}", lead(&judged)));
+            details.push(format!("{name}: {}.", tally(&judged)));
+        }
+    }
+    (!leads.is_empty()).then(|| (format!("{}.", leads.join("; ")), details))
+}
+
+fn lead(judged: &[Judged]) -> String {
+    let differing = judged.iter().filter(|j| matches!(j.words.tone, Tone::Better | Tone::Worse));
+    match differing.max_by(|a, b| a.headline.cmp(&b.headline).then(a.size.total_cmp(&b.size))) {
+        Some(most) => {
+            let others = judged.iter().filter(|j| j.words.tone == most.words.tone).count() - 1;
+            let more = if others == 0 {
+                String::new()
+            } else {
+                let way = if most.words.tone == Tone::Worse { "worse" } else { "better" };
+                format!(" (and {way} in {})", plural(others, "more metric"))
+            };
+            format!("{}{more}", clause(most))
+        }
+        None if judged.is_empty() => "was not judged".to_owned(),
+        None if judged.iter().all(|j| j.words.tone == Tone::Open) => "is not yet told apart".to_owned(),
+        None => "shows no difference".to_owned(),
+    }
+}
+
+/// `is slower by 12 % [9, 15] in tcp-egress goodput`, `has more CPU per Gbit by 8 % [5, 10] in tcp-egress`.
+fn clause(judged: &Judged) -> String {
+    let (text, within) = (&judged.words.text, judged.within());
+    // A difference names its metric by itself ("more loss by ..").
+    if judged.scale == Scale::Difference {
+        return format!("has {text}{within}");
+    }
+    match text.split_once(" by ") {
+        Some((word @ ("more" | "less"), amount)) => {
+            format!("has {word} {} by {amount}{within}", judged.label)
+        }
+        _ => format!("is {text} in {}", judged.place()),
+    }
+}
+
+fn tally(judged: &[Judged]) -> String {
+    let list = |tone: Tone, what: &str| -> Option<String> {
+        let names: Vec<String> = judged.iter().filter(|j| j.words.tone == tone).map(Judged::place).collect();
+        (!names.is_empty()).then(|| format!("{what} in {} ({})", names.len(), names.join(", ")))
+    };
+    let parts: Vec<String> = [
+        list(Tone::Worse, "worse"),
+        list(Tone::Better, "better"),
+        list(Tone::Different, "different"),
+        list(Tone::Equivalent, "equivalent"),
+        list(Tone::NotSeen, "no difference seen"),
+        list(Tone::Open, "open"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if parts.is_empty() { "not judged".to_owned() } else { parts.join("; ") }
+}
