@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_agent::remote::Remote;
 use weir_agent::transport::{Options, Transport};
-use weir_gateway::{Place, Role, Topology};
+use weir_gateway::{Place, Role};
 use weir_lab::{Lab, SiteSpec};
 
 use crate::error::Error;
@@ -85,16 +85,11 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
         let site =
             lab.site(&variant.name).ok_or_else(|| Error::Internal("a variant without a site".into()))?;
         let member = |role: Role| -> Result<Option<Member>, Error> {
-            let lab_role = match role {
-                Role::Initiator => weir_lab::Role::Initiator,
-                Role::Gateway => weir_lab::Role::Gateway,
-                Role::Responder => weir_lab::Role::Responder,
-            };
-            let Some(namespace) = site.host(lab_role) else { return Ok(None) };
+            let Some(namespace) = site.host(role) else { return Ok(None) };
             let transport = Transport::Namespace(namespace.clone());
             let name = format!("{} of {}", role.name(), variant.name);
             let agent = Arc::new(Remote::start(&name, &transport, &Options::default())?);
-            Ok(Some(Member { role, agent, cpus: lab.cpus(lab_role), interfaces: site.interfaces(lab_role) }))
+            Ok(Some(Member { role, agent, cpus: lab.cpus(role), interfaces: site.interfaces(role) }))
         };
         let site = Site {
             place: place(site.addresses(), testbed, number),
@@ -116,11 +111,7 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
 /// to untranslated packets would go unnoticed.
 fn site_spec(variant: &VariantRun, testbed: &LabTestbed) -> SiteSpec {
     let hop = variant.variant.hop();
-    let topology = match hop.topology() {
-        Topology::Direct => weir_lab::Topology::Direct,
-        Topology::Routed => weir_lab::Topology::Routed,
-        Topology::Bridged => weir_lab::Topology::Bridged,
-    };
+    let topology = hop.topology();
     let place = place(&weir_lab::Addresses::of(topology, testbed.options.family), testbed, 0);
     let seen = hop.expectation(&place).seen_source;
     let return_route = seen.is_none() || seen == Some(place.initiator);
@@ -145,7 +136,7 @@ fn hold_settings(
 
 fn place(a: &weir_lab::Addresses, testbed: &LabTestbed, number: usize) -> Place {
     Place {
-        family: family(a.family),
+        family: a.family,
         // A direct site has none; the names only have to be valid.
         inside_interface: named(&a.inside_interface, "inside"),
         outside_interface: named(&a.outside_interface, "outside"),
@@ -231,7 +222,7 @@ fn real_place(testbed: &HostsTestbed, number: usize) -> Result<Place, Error> {
     };
     let gateway = testbed.gateway.as_ref();
     Ok(Place {
-        family: family(testbed.family),
+        family: testbed.family,
         inside_interface: gateway.map_or("inside".into(), |g| g.inside_interface.clone()),
         outside_interface: gateway.map_or("outside".into(), |g| g.outside_interface.clone()),
         initiator: near.address,
@@ -242,11 +233,4 @@ fn real_place(testbed: &HostsTestbed, number: usize) -> Result<Place, Error> {
         ports: testbed.ports.0.clone(),
         tag: format!("v{number}"),
     })
-}
-
-fn family(family: weir_lab::Family) -> weir_gateway::Family {
-    match family {
-        weir_lab::Family::Ipv4 => weir_gateway::Family::Ipv4,
-        weir_lab::Family::Ipv6 => weir_gateway::Family::Ipv6,
-    }
 }

@@ -5,51 +5,17 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use weir_record::{Family, Role};
+
 use crate::Error;
 pub use crate::offloads::{Offloads, Preset};
-
-/// Role of a host in a site.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// Opens every connection; on the inside.
-    Initiator,
-    /// The hop under test.
-    Gateway,
-    /// Answers; on the outside.
-    Responder,
-}
-
-impl Role {
-    /// All roles, from the inside to the outside.
-    pub const ALL: [Role; 3] = [Role::Initiator, Role::Gateway, Role::Responder];
-
-    /// The role's name as in records and scenarios.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Initiator => "initiator",
-            Role::Gateway => "gateway",
-            Role::Responder => "responder",
-        }
-    }
-}
-
-/// IP version of a lab. The other one is off: no host has an address of it, and IPv6 sends no packet by itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Family {
-    /// IPv4, addresses out of 198.18.0.0/15 (RFC 2544, RFC 6890).
-    #[default]
-    Ipv4,
-    /// IPv6, addresses out of 2001:2::/48 (RFC 5180).
-    Ipv6,
-}
 
 /// What the lab's hosts and links are like; the same for all variants of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LabOptions {
-    /// IP version.
+    /// IP version: addresses out of 198.18.0.0/15 (RFC 2544, RFC 6890) or out of 2001:2::/48 (RFC 5180). The other one
+    /// is off: no host has an address of it, and IPv6 sends no packet by itself.
     pub family: Family,
     /// MTU of every link in bytes, 68 to 65535 (IPv6: 1280 to 65535).
     pub mtu: u32,

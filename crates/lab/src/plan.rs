@@ -3,21 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+pub use weir_record::Topology;
 use weir_sys::netlink::Mac;
 
 use crate::options::Family;
-
-/// Hosts and links of a site.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Topology {
-    /// Initiator and responder on one link; no gateway.
-    Direct,
-    /// initiator -- gateway -- responder, one link each.
-    Routed,
-    /// initiator -- gateway with the bridge `br0` -- responder behind that bridge, as a container on its host.
-    Bridged,
-}
 
 /// Interfaces and addresses of a site, named as a variant needs them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 
 pub mod environment;
 pub mod fault;
+mod hosts;
 pub mod metric;
 pub mod results;
 pub mod run;
@@ -14,6 +15,7 @@ pub mod trial;
 
 pub use environment::{HostFacts, InterfaceFacts};
 pub use fault::{Fault, FaultCode};
+pub use hosts::{Family, Role, Topology};
 pub use metric::{Better, MetricDef, Scale, Source, Unit};
 pub use run::{Plan, Run, Status, VariantInfo, WorkloadInfo, WorkloadPair};
 pub use sample::{CpuTime, HostSample, InterfaceDelta};
