@@ -63,10 +63,7 @@ fn push_row(out: &mut String, row: &Row<'_>) {
             (String::new(), String::new())
         };
         let against = match (&entry.words, entry.variant.baseline) {
-            (_, true) => {
-                let floor = row.floor.clone().unwrap_or_else(|| "unknown".to_owned());
-                format!("baseline, noise floor {floor}")
-            }
+            (_, true) => row.baseline_words(),
             (Some(words), _) => format!("{} {}", words.tone.symbol(), words.text),
             (None, _) => "–".to_owned(),
         };

@@ -36,18 +36,21 @@ impl PairRow<'_> {
         self.found.workload == other.found.workload && self.found.with == other.found.with
     }
 
+    /// The effect, where the verdict's words do not hold it.
+    pub(crate) fn unsaid(&self) -> Option<&str> {
+        let said = |w: &Words| w.is_difference() || self.effect.as_ref() == Some(&w.text);
+        self.effect.as_deref().filter(|_| !self.words.as_ref().is_some_and(said))
+    }
+
     /// The verdict with its sign and the number of rounds: `▲ faster by 20 % [15, 25], n = 12`.
     pub(crate) fn said(&self) -> String {
-        let n = format!("n = {}", self.n);
-        match (&self.words, &self.effect) {
-            (Some(w), effect) => {
-                let unsaid = effect.as_ref().filter(|e| !w.is_difference() && **e != w.text);
-                let effect = unsaid.map(|e| format!(", {e}")).unwrap_or_default();
-                format!("{} {}{effect}, {n}", w.tone.symbol(), w.short())
-            }
-            (None, Some(effect)) => format!("{effect}, {n}"),
-            (None, None) => "not comparable".to_owned(),
+        if self.effect.is_none() {
+            return "not comparable".to_owned();
         }
+        let words = self.words.as_ref().map(|w| format!("{} {}", w.tone.symbol(), w.short()));
+        let unsaid = self.unsaid().map(str::to_owned);
+        let n = format!("n = {}", self.n);
+        words.into_iter().chain(unsaid).chain([n]).collect::<Vec<_>>().join(", ")
     }
 }
 

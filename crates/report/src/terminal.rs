@@ -108,14 +108,14 @@ fn layout_like(lines: &[Vec<Text>], all: &[Vec<Text>], limits: &[usize], to: Ter
 /// One line per variant; the metric's name stands in front of the first one, or, where columns are scarce,
 /// above.
 fn row_lines(row: &Row<'_>, wide: bool) -> Vec<Vec<Text>> {
-    let floor = row.floor.clone().unwrap_or_else(|| "unknown".to_owned());
+    let baseline = row.baseline_words();
     let mut lines = Vec::new();
     for entry in &row.entries {
         let void = if entry.void > 0 { format!(" ({} void)", entry.void) } else { String::new() };
         let last = match &entry.words {
             _ if entry.variant.baseline => Text {
-                text: format!("baseline, noise floor {floor}{void}"),
-                short: Some(format!("baseline, floor {floor}{void}")),
+                text: format!("{baseline}{void}"),
+                short: Some(format!("{}{void}", baseline.replace("noise floor", "floor"))),
                 ..Text::default()
             },
             Some(words) => {

@@ -121,7 +121,12 @@ pub(crate) fn in_display(unit: Unit, value: f64, interval: Option<(f64, f64)>, s
     if let Some(bound) = bound_of_zero(unit, value, interval) {
         return format!("0 %, below {}", bound_percent(bound));
     }
-    let text = bare(value, interval, shown);
+    let text = if unit == Unit::Count && interval.is_none() && shown.divisor == 1.0 {
+        // Of whole numbers, of which the median of two may end in a half.
+        number(value, usize::from(value.fract() != 0.0))
+    } else {
+        bare(value, interval, shown)
+    };
     let (number, rest) = text.split_once(' ').unwrap_or((&text, ""));
     [number, shown.symbol, rest].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -186,6 +191,8 @@ mod tests {
         assert_eq!(quantity(Unit::Ratio, 0.0012, None), "0.120 %");
         assert_eq!(quantity(Unit::Pps, 1.02e6, None), "1.02 Mpps");
         assert_eq!(quantity(Unit::Count, 0.0, None), "0");
+        assert_eq!(quantity(Unit::Count, 67.0, None), "67");
+        assert_eq!(quantity(Unit::Count, 67.5, None), "67.5");
         assert_eq!(quantity(Unit::Count, 548.0, Some((501.0, 603.0))), "548 [501, 603]");
         assert_eq!(quantity(Unit::Count, 15_932.0, None), "15.9 k");
         assert_eq!(quantity(Unit::CpuSecondsPerGbit, 0.0123, None), "12.3 ms/Gbit");

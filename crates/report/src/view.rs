@@ -31,9 +31,26 @@ pub(crate) struct Row<'a> {
     pub(crate) workload: &'a WorkloadInfo,
     pub(crate) def: &'a MetricDef,
     /// Noise floor in words, where known.
-    pub(crate) floor: Option<String>,
+    floor: Option<String>,
+    /// False where the run has too few rounds for any verdict, and so for a floor.
+    judged: bool,
     /// Without A/A twins: they are the noise floor.
     pub(crate) entries: Vec<Entry<'a>>,
+}
+
+impl Row<'_> {
+    /// `noise floor ±2 %`; nothing in a run that has too few rounds for any.
+    pub(crate) fn floor_words(&self) -> Option<String> {
+        match &self.floor {
+            Some(floor) => Some(format!("noise floor {floor}")),
+            None => self.judged.then(|| "noise floor unknown".to_owned()),
+        }
+    }
+
+    /// What stands in the baseline's place for a verdict.
+    pub(crate) fn baseline_words(&self) -> String {
+        ["baseline".to_owned()].into_iter().chain(self.floor_words()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Variants that are compared: all but the A/A twins.
@@ -60,7 +77,7 @@ pub(crate) fn rows<'a>(run: &'a Run, results: &'a Results, headline: bool) -> Ve
             if !headline && entries.iter().all(|e| e.n == 0) {
                 continue;
             }
-            rows.push(Row { workload, def, floor: floor(results, &workload.name, def), entries });
+            rows.push(Row { workload, def, floor: floor(results, &workload.name, def), judged, entries });
         }
     }
     rows

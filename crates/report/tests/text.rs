@@ -203,9 +203,29 @@ fn too_few_rounds_are_said_once() {
     let text = plain(&run, 100);
     let row = text.lines().find(|l| l.contains(" direct ")).unwrap();
     assert!(row.contains(" Gbit/s [") && row.contains("? +19 %"), "{row}");
+    assert!(!text.contains("floor unknown"), "that is said by the sentence: {text}");
     // One verdict that can be given, and the run is judged.
     run.results.as_mut().unwrap().cells[2].verdict = Some(weir_stats::Verdict::Equivalent { margin: 0.03 });
     assert!(!markdown(&run).contains(said) && markdown(&run).contains("too few rounds"));
+}
+
+#[test]
+fn too_few_rounds_of_workloads_against_each_other() {
+    let mut run = fixture::engines();
+    let results = run.results.as_mut().unwrap();
+    results.cells.iter_mut().for_each(|c| (c.comparison, c.verdict) = (None, None));
+    for found in &mut results.workload_comparisons {
+        if let Some(c) = &mut found.comparison {
+            (c.n, c.interval) = (3, None);
+        }
+        found.verdict = found.verdict.map(|_| weir_stats::Verdict::TooFewRounds);
+    }
+    let text = plain(&run, 100);
+    assert!(text.contains("Too few rounds for verdicts: 3 made, 6 needed."), "{text}");
+    assert!(text.lines().any(|l| l.contains("goodput") && l.ends_with("? ×2.0, n = 3")), "{text}");
+    let page = weir_report::html(&run);
+    let section = page.split("id=\"pairs\"").nth(1).unwrap();
+    assert!(section.contains("<span class=\"verdict open\">? ×2.0</span></td><td>3</td>"), "{section}");
 }
 
 #[test]

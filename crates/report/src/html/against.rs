@@ -42,16 +42,18 @@ fn table(out: &mut Markup, rows: &[&PairRow<'_>]) {
     for row in rows {
         out.open("tr", &[]);
         out.open("th", &[("scope", "row")]).text(&line(&row.def.label));
-        let floor = row.floor.map(|f| format!("noise floor {}", floor_text(row.def, f)));
-        out.leaf("span", &[("class", "what")], &floor.unwrap_or("noise floor unknown".to_owned())).close();
+        if let Some(floor) = row.floor {
+            let floor = format!("noise floor {}", floor_text(row.def, floor));
+            out.leaf("span", &[("class", "what")], &floor);
+        }
+        out.close();
         out.leaf("td", &[], &line(&row.variant.name));
         out.open("td", &[]).leaf("b", &[], &row.values).close();
         out.open("td", &[]);
         if let Some(words) = &row.words {
             verdict(out, words);
         }
-        let said = row.words.as_ref().is_some_and(|w| w.is_difference());
-        if let Some(effect) = row.effect.as_ref().filter(|_| !said) {
+        if let Some(effect) = row.unsaid() {
             let (value, interval) = split_interval(effect);
             out.text(value);
             if let Some(interval) = interval {

@@ -1,7 +1,7 @@
 //! The result table and the table of faults.
 
-use weir_record::Run;
 use weir_record::results::Results;
+use weir_record::{Run, Unit};
 
 use crate::escape::line;
 use crate::gateway::{Handled, handled};
@@ -29,8 +29,8 @@ pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
     }
 }
 
-/// Headline rows end with what the gateway handled, for which `gateway` holds the results; details explain their
-/// metrics instead, since nothing else on the page is near that does.
+/// Headline rows end with what the gateway handled, for which `gateway` holds the results; details say whose CPU time
+/// they are instead.
 fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>], gateway: Option<&Results>) {
     for block in rows.chunk_by(|a, b| a.workload.name == b.workload.name) {
         let workload = block[0].workload;
@@ -51,12 +51,15 @@ fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>], gateway: Option<&Results
         out.close().close().open("tbody", &[]);
         for row in block {
             out.open("tr", &[]);
-            out.open("th", &[("scope", "row")]).text(&line(&row.def.label));
-            let floor =
-                row.floor.as_ref().map_or("noise floor unknown".to_owned(), |f| format!("noise floor {f}"));
-            out.leaf("span", &[("class", "what")], &floor);
-            if gateway.is_none() && !row.def.help.is_empty() {
-                out.leaf("span", &[("class", "what")], &line(&row.def.help));
+            let help = line(&row.def.help);
+            out.open("th", &[("scope", "row"), ("title", &help)]).text(&line(&row.def.label));
+            if let Some(floor) = row.floor_words() {
+                out.leaf("span", &[("class", "what")], &floor);
+            }
+            // Whose CPU it is and for what cannot be left to a tooltip.
+            let of_cpu = matches!(row.def.unit, Unit::Cores | Unit::CpuNs | Unit::CpuSecondsPerGbit);
+            if gateway.is_none() && of_cpu && !help.is_empty() {
+                out.leaf("span", &[("class", "what")], &help);
             }
             out.close();
             row.entries.iter().for_each(|entry| cell(out, entry));
@@ -109,7 +112,9 @@ fn cell(out: &mut Markup, entry: &Entry<'_>) {
         }
     }
     let void = if entry.void > 0 { format!(", {} void", entry.void) } else { String::new() };
-    out.leaf("span", &[("class", "what")], &format!("n = {}{void}", entry.n));
+    if entry.n + entry.void > 0 {
+        out.leaf("span", &[("class", "what")], &format!("n = {}{void}", entry.n));
+    }
     out.close();
 }
 
