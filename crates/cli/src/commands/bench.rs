@@ -4,9 +4,9 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir_bench::scenario::{Scenario, Testbed, find};
+use weir_bench::scenario::{Scenario, Testbed};
 use weir_bench::{Order, conduct, require::Requirement};
 use weir_record::{Run, Status};
 use weir_report::Terminal;
@@ -14,6 +14,7 @@ use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
 
 use crate::args::BenchArgs;
+use crate::commands::find_scenario;
 use crate::commands::report::{conditions, judge};
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::live::Live;
@@ -45,9 +46,7 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
     let outcome = conduct(&order, &mut live);
     drop(live);
     let run = outcome?;
-    let html = folder.join("report.html");
-    fs::write(&html, weir_report::html(&run))
-        .map_err(|e| Failure::failed(format!("cannot write {}: {e}", html.display())))?;
+    let page = write_page(&folder.join("report.html"), &weir_report::html(&run));
     tell(args, color, &scenario, &run, &folder)?;
     match &run.status {
         Status::Failed { message } => {
@@ -56,6 +55,7 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
         // What a shell says of a program that SIGINT ended.
         Status::Interrupted => Err(Failure::new(FAILED, "stopped; the record holds what was measured")),
         _ => {
+            page?;
             let mut texts = scenario.require.clone();
             texts.extend(args.require.iter().cloned());
             judge(&conditions(&texts, &run)?, &run)
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
 
 /// The scenario with everything that the command line changes.
 fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
-    let (text, origin) = find(&args.scenario).map_err(Failure::usage)?;
+    let (text, origin) = find_scenario(&args.scenario)?;
     let mut scenario = Scenario::load(&text, &origin).map_err(Failure::usage)?;
     if let Some(preset) = &args.preset {
         scenario.apply_preset(preset).map_err(Failure::usage)?;
@@ -113,18 +113,26 @@ fn prepare_privilege(scenario: &Scenario) -> Outcome {
     Ok(())
 }
 
-/// The first Ctrl-C (or TERM, or a closed terminal) asks the run to end and keep what was measured; a third ends weir at
+/// The first Ctrl-C (or TERM, or a closed terminal) asks the run to end and keep what was measured; the second ends weir at
 /// once, and the agents with it.
 fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let count = Arc::new(AtomicUsize::new(0));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register_usize(signal, count.clone(), 1).map_err(Failure::failed)?;
+        // Before the flag is raised by the same signal, so that it acts on the next one.
         signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), stop.clone())
             .map_err(Failure::failed)?;
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
     }
     Ok(stop)
+}
+
+/// The whole page or none: half of one on a full disk would look like a broken report.
+fn write_page(path: &Path, page: &str) -> Outcome {
+    fs::write(path, page).map_err(|e| {
+        // The first error matters more.
+        let _ = fs::remove_file(path);
+        Failure::failed(format!("cannot write {}: {e}", path.display()))
+    })
 }
 
 fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: &Path) -> Outcome {
@@ -137,11 +145,13 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
             print(&format!("\n{}", weir_cost::render::terminal(&answer)))?;
         }
     }
-    eprintln!(
-        "record: {}\nreport: {}",
-        folder.join("run.json").display(),
-        folder.join("report.html").display()
-    );
+    for (what, file) in [("record", "run.json"), ("report", "report.html")] {
+        let path = folder.join(file);
+        // On a full disk one of them may be missing.
+        if path.exists() {
+            eprintln!("{what}: {}", path.display());
+        }
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use std::io;
 use std::path::Path;
 
 use clap::CommandFactory;
+use weir_bench::scenario::{built_in, find};
 use weir_record::Run;
 
 use crate::args::Cli;
@@ -45,6 +46,17 @@ pub(crate) fn man() -> Outcome {
 /// `weir agent`.
 pub(crate) fn agent() -> Outcome {
     weir_agent::serve(io::stdin().lock(), io::stdout()).map_err(Failure::failed)
+}
+
+/// A scenario's text and origin. Where a built-in one hides a file of its name, that is said.
+pub(crate) fn find_scenario(name_or_path: &str) -> Result<(String, String), Failure> {
+    let found = find(name_or_path).map_err(Failure::usage)?;
+    if built_in().iter().any(|(name, _)| *name == name_or_path) && Path::new(name_or_path).is_file() {
+        eprintln!(
+            "note: {name_or_path} is the built-in scenario; the file of that name here is read as ./{name_or_path}"
+        );
+    }
+    Ok(found)
 }
 
 /// A stored run with its results recomputed from its trials.

@@ -1,9 +1,10 @@
 //! `weir scenario`.
 
 use serde_json::json;
-use weir_bench::scenario::{Scenario, built_in, find};
+use weir_bench::scenario::{Scenario, built_in};
 
 use crate::args::{ScenarioArgs, ScenarioCommand};
+use crate::commands::find_scenario;
 use crate::exit::{Failure, Outcome};
 use crate::output::{print, print_json};
 
@@ -11,11 +12,11 @@ pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
     match &args.command {
         ScenarioCommand::List { json } => list(*json),
         ScenarioCommand::Show { scenario } => {
-            let (text, _) = find(scenario).map_err(Failure::usage)?;
+            let (text, _) = find_scenario(scenario)?;
             print(&text)
         }
         ScenarioCommand::Check { scenario } => {
-            let (text, origin) = find(scenario).map_err(Failure::usage)?;
+            let (text, origin) = find_scenario(scenario)?;
             let scenario = Scenario::load(&text, &origin).map_err(Failure::usage)?;
             let (least, most) = scenario.expected_seconds();
             print(&format!(
