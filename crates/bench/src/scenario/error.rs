@@ -30,10 +30,13 @@ impl fmt::Display for ScenarioError {
 }
 
 /// The one of `known` that takes the fewest edits to get from `written` (Damerau and Levenshtein: a swap of neighbours is one
-/// edit); the first of them where several do. `None` only where nothing is known.
+/// edit), those that begin with it before all others; the first where several do. `None` only where nothing is known.
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
-    known.into_iter().min_by_key(|k| strsim::damerau_levenshtein(&written, &k.to_lowercase()))
+    known.into_iter().min_by_key(|known| {
+        let known = known.to_lowercase();
+        (!known.starts_with(&written), strsim::damerau_levenshtein(&written, &known))
+    })
 }
 
 #[cfg(test)]
@@ -60,6 +63,7 @@ mod tests {
         assert_eq!(nearest("nft-masqurade", known), Some("nft-masquerade"));
         assert_eq!(nearest("ROUTE", known), Some("routed"));
         assert_eq!(nearest("dierct", known), Some("direct"));
+        assert_eq!(nearest("nft", known), Some("nft-masquerade"));
         assert_eq!(nearest("x", []), None);
     }
 }

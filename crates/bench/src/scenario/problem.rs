@@ -83,8 +83,17 @@ fn culprit(table: &Table, message: &str, check: Check<'_>) -> Option<Vec<String>
     let named = |(key, _): &&(&str, Option<String>)| message.starts_with(key);
     let mut needed = outcomes.iter().filter(missed);
     let only = || needed.next().filter(|_| needed.next().is_none());
-    let (key, _) =
-        outcomes.iter().find(cured).or_else(|| outcomes.iter().filter(missed).find(named)).or_else(only)?;
+    // Without some keys a default takes over that does not fit the others. So one without which all is well goes first, and of
+    // those the one that the refusal names.
+    let well = |(_, outcome): &&(&str, Option<String>)| outcome.is_none();
+    let (key, _) = outcomes
+        .iter()
+        .filter(well)
+        .find(named)
+        .or_else(|| outcomes.iter().find(well))
+        .or_else(|| outcomes.iter().find(cured))
+        .or_else(|| outcomes.iter().filter(missed).find(named))
+        .or_else(only)?;
     let mut path = vec![(*key).to_owned()];
     if let Some(inner) = table.get(key).and_then(as_table) {
         let nested = |changed: &Table| {
