@@ -1,6 +1,7 @@
 //! The hosts of a run: the lab's, or real ones; one agent on each.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ pub(crate) struct Member {
     pub(crate) role: Role,
     /// Its agent.
     pub(crate) agent: Arc<Remote>,
+    /// Its address on the measured path.
+    pub(crate) address: IpAddr,
     /// Cores for its load threads.
     pub(crate) cpus: Vec<usize>,
     /// Interfaces on the measured path; empty for all.
@@ -89,7 +92,12 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
             let transport = Transport::Namespace(namespace.clone());
             let name = format!("{} of {}", role.name(), variant.name);
             let agent = Arc::new(Remote::start(&name, &transport, &Options::default())?);
-            Ok(Some(Member { role, agent, cpus: lab.cpus(role), interfaces: site.interfaces(role) }))
+            let address = match role {
+                Role::Initiator => site.addresses().initiator,
+                Role::Gateway => site.addresses().gateway_inside,
+                Role::Responder => site.addresses().responder,
+            };
+            Ok(Some(Member { role, agent, address, cpus: lab.cpus(role), interfaces: site.interfaces(role) }))
         };
         let site = Site {
             place: place(site.addresses(), testbed, number),
@@ -155,38 +163,33 @@ fn named(name: &str, otherwise: &str) -> String {
 }
 
 fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    let member = |role: Role,
-                  host: &HostAddress,
-                  options: Options,
-                  cpus: &[usize],
-                  interfaces: Vec<String>| {
-        let agent =
-            Remote::start(&format!("{} ({host})", role.name()), &Transport::Host(host.clone()), &options)?;
-        Ok::<_, Error>(Member { role, agent: Arc::new(agent), cpus: cpus.to_vec(), interfaces })
+    fits(testbed)?;
+    let start = |role: Role, host: &HostAddress, options: &Options| {
+        let name = format!("{} ({host})", role.name());
+        Remote::start(&name, &Transport::Host(host.clone()), options).map(Arc::new)
+    };
+    let end = |role: Role, host: &EndHost| -> Result<Member, Error> {
+        let agent = start(role, &host.host, &login(host.program.as_ref(), host.sudo))?;
+        Ok(Member { role, agent, address: host.address, cpus: host.cpus.clone(), interfaces: Vec::new() })
     };
     let ends = |role: Role, hosts: &[EndHost]| -> Result<Vec<Member>, Error> {
-        hosts
-            .iter()
-            .map(|h| member(role, &h.host, login(h.program.as_ref(), h.sudo), &h.cpus, Vec::new()))
-            .collect()
+        hosts.iter().map(|host| end(role, host)).collect()
     };
     let initiators = ends(Role::Initiator, &testbed.initiators)?;
     let responders = ends(Role::Responder, &testbed.responders)?;
-    let mut settings = None;
-    let gateway = match &testbed.gateway {
-        None => None,
-        Some(g) => {
-            let interfaces = vec![g.inside_interface.clone(), g.outside_interface.clone()];
-            let options = login(g.program.as_ref(), g.sudo);
-            settings = hold_settings(
-                &testbed.host_sysctls,
-                "the gateway",
-                &Transport::Host(g.host.clone()),
-                &options,
-            )?;
-            Some(member(Role::Gateway, &g.host, options, &[], interfaces)?)
-        }
-    };
+    let (mut settings, mut gateway) = (None, None);
+    if let Some(g) = &testbed.gateway {
+        let options = login(g.program.as_ref(), g.sudo);
+        settings =
+            hold_settings(&testbed.host_sysctls, "the gateway", &Transport::Host(g.host.clone()), &options)?;
+        gateway = Some(Member {
+            role: Role::Gateway,
+            agent: start(Role::Gateway, &g.host, &options)?,
+            address: g.inside_address,
+            cpus: Vec::new(),
+            interfaces: vec![g.inside_interface.clone(), g.outside_interface.clone()],
+        });
+    }
     let mut sites = Vec::new();
     for (number, variant) in variants.iter().enumerate() {
         let place = real_place(testbed, number)?;
@@ -209,6 +212,24 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         .map(|m| format!("{} {}", m.role.name(), m.agent.transport()))
         .collect();
     Ok(Hosts { sites, description: names.join(", "), is_lab: false, _settings: settings, _lab: None })
+}
+
+/// What the scenario's format allows but these hosts cannot do.
+fn fits(testbed: &HostsTestbed) -> Result<(), Error> {
+    if testbed.gateway.is_none() && !testbed.host_sysctls.is_empty() {
+        return Err(Error::Unfit(
+            "host-sysctls are the gateway's, and this testbed has no [testbed.gateway]".into(),
+        ));
+    }
+    // Each initiator has a port for the workload and one for the load under which it is measured.
+    let (have, need) = (testbed.ports.0.len(), 2 * testbed.initiators.len());
+    if have < need {
+        return Err(Error::Unfit(format!(
+            "ports has {have} ports, and {} initiators need {need}",
+            testbed.initiators.len()
+        )));
+    }
+    Ok(())
 }
 
 fn login(program: Option<&PathBuf>, sudo: bool) -> Options {

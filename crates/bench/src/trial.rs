@@ -1,11 +1,12 @@
 //! One trial: both ends of a workload on one site, with samplers on every host.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
-use weir_gateway::Variant;
+use weir_gateway::{Place, Variant};
 use weir_load::{Part, Setting, Stop, Workload};
 use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
 
@@ -128,21 +129,21 @@ fn run(
     watch: Watch<'_>,
     trial: &mut Trial,
 ) -> Result<(), Error> {
-    let target = variant.hop().expectation(&site.place).target;
     let port = *site.place.ports.start();
     let per_workload = site.initiators.len() as u16;
     let background = match &entry.under {
         None => None,
         Some(under) => {
             let window = (LEAD + entry.warmup, entry.duration);
-            let ports = port + per_workload;
-            let running = start(site, under, window, cookie ^ 1, SocketAddr::new(target, ports))?;
+            // Far from the workload's own, to which each initiator's number is added.
+            let cookie = cookie ^ (1 << 63);
+            let running = start(site, variant, under, window, cookie, port + per_workload)?;
             std::thread::sleep(LEAD);
             Some(running)
         }
     };
     let window = (entry.warmup, entry.duration);
-    let measured = start(site, &entry.workload, window, cookie, SocketAddr::new(target, port))?;
+    let measured = start(site, variant, &entry.workload, window, cookie, port)?;
     let samples = sample(site, entry)?;
     let part = measured.finish(watch)?;
     trial.metrics.extend(part.values);
@@ -160,18 +161,28 @@ fn run(
         let Answer::Sample(sample) = pending.wait(SLACK, watch)? else {
             return Err(Error::Internal("a sampler answered something else".into()));
         };
-        trial.hosts.insert(member.role.name().to_owned(), *sample);
+        trial.hosts.insert(numbered(member.role.name(), &trial.hosts), *sample);
     }
     Ok(())
+}
+
+/// `initiator` for the first host of a role, `initiator-2` for the next.
+fn numbered(role: &str, taken: &BTreeMap<String, HostSample>) -> String {
+    let same = taken
+        .keys()
+        .filter(|k| k.strip_prefix(role).is_some_and(|r| r.is_empty() || r.starts_with('-')))
+        .count();
+    if same == 0 { role.to_owned() } else { format!("{role}-{}", same + 1) }
 }
 
 /// Opens the far ends and starts the near ones; each initiator has a port and a responder of its own.
 fn start<'a>(
     site: &'a Site,
+    variant: &Variant,
     workload: &'a Workload,
     (warmup, duration): (Duration, Duration),
     cookie: u64,
-    target: SocketAddr,
+    port: u16,
 ) -> Result<Running<'a>, Error> {
     let setting = |member: &Member| Setting {
         warmup,
@@ -185,13 +196,14 @@ fn start<'a>(
     let pairs = || site.initiators.iter().zip(site.responders.iter().cycle()).zip(0u16..);
     for ((_, responder), number) in pairs() {
         let session = cookie.wrapping_add(u64::from(number));
-        let bind = SocketAddr::new(any(site.place.responder), target.port() + number);
+        let bind = SocketAddr::new(any(site.place.responder), port + number);
         let (workload, setting) = (workload.clone(), setting(responder));
         responder.agent.call(Task::Open { session, workload, setting, bind }, SHORT)?;
         running.sessions.push((responder, session));
     }
-    for ((initiator, _), number) in pairs() {
-        let target = SocketAddr::new(target.ip(), target.port() + number);
+    for ((initiator, responder), number) in pairs() {
+        let place = Place { responder: responder.address, ..site.place.clone() };
+        let target = SocketAddr::new(variant.hop().expectation(&place).target, port + number);
         let (workload, setting) = (workload.clone(), setting(initiator));
         running.drives.push(initiator.agent.begin(Task::Drive { workload, setting, target })?);
     }
@@ -249,8 +261,7 @@ fn judge(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
         trial.faults.push(Fault::void(FaultCode::Steal, role, detail));
     }
     if !rules.is_lab {
-        for role in ["initiator", "responder"] {
-            let Some(sample) = trial.hosts.get(role) else { continue };
+        for (role, sample) in trial.hosts.iter().filter(|(role, _)| *role != "gateway") {
             if let Some((core, share)) = saturated(sample) {
                 let detail =
                     format!("core {core} was {:.0} % busy: the tester may be the limit", share * 100.0);
@@ -266,8 +277,13 @@ fn judge(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
     };
     let busy = gateway.busy_cores();
     let name = if rules.is_lab { "machine_busy_cores" } else { "gateway_busy_cores" };
-    let packets: u64 = gateway.interfaces.values().map(|i| i.rx_packets).sum();
-    let bytes: u64 = gateway.interfaces.values().map(|i| i.rx_bytes).sum();
+    // The two interfaces that the path enters by: a bridge's port would count the bridge's packets again.
+    let place = &site.place;
+    // A one-armed gateway has one.
+    let paths = BTreeSet::from([&place.inside_interface, &place.outside_interface]);
+    let entered = || paths.iter().filter_map(|name| gateway.interfaces.get(*name));
+    let packets: u64 = entered().map(|i| i.rx_packets).sum();
+    let bytes: u64 = entered().map(|i| i.rx_bytes).sum();
     trial.metrics.insert(name.into(), busy);
     if packets > 0 && gateway.window_s > 0.0 {
         let rate = packets as f64 / gateway.window_s;

@@ -69,7 +69,7 @@ pub(crate) struct BenchArgs {
     /// Set a value of the scenario, e.g. `plan.max-rounds=8`; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Only these variants (the baseline must be among them); may be repeated
+    /// Only these variants, and the baseline; may be repeated
     #[arg(long = "variant", value_name = "NAME")]
     pub(crate) variants: Vec<String>,
     /// Only these workloads; may be repeated

@@ -25,7 +25,7 @@ pub struct CostBlock {
     pub gb_in: Amount,
     /// Hours that the hop exists; a month has 730.
     pub hours: Amount,
-    /// A price file, relative to the scenario. Its options add to the built-in ones and replace those of one name.
+    /// A price file, relative to the working directory. Its options add to the built-in ones and replace those of one name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<PathBuf>,
     /// Options to compare, by name. Default: the block's own, or where it has none, `managed-gateway` and
