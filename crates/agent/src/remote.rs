@@ -7,11 +7,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_sys::process::{self, Process, run_captured};
+use weir_sys::process::{self, Process, run_with_input};
 
 use crate::frame;
 use crate::protocol::{Answer, Hello, MARKER, PROTOCOL, Request, Response, Task, TaskError};
-use crate::transport::{ABSENT, Options, Transport};
+use crate::transport::{ABSENT, Options, Transport, own_bytes};
 
 /// An agent must show itself within this time after its start, its host's login included.
 const START: Duration = Duration::from_secs(10);
@@ -420,8 +420,10 @@ fn install(name: &str, transport: &Transport, kind: &str) -> Result<(), Error> {
             format!("it is `{kind}` and this machine is `{own}`: install weir there and set `program`"),
         ));
     }
-    let command = transport.install_command().map_err(|e| failed(name, e))?;
-    let output = run_captured(command, COPY).map_err(|e| failed(name, format!("copy this binary: {e}")))?;
+    let bytes = own_bytes().map_err(|e| failed(name, format!("read this binary: {e}")))?;
+    let command = transport.install_command(bytes.len()).map_err(|e| failed(name, e))?;
+    let output =
+        run_with_input(command, &bytes, COPY).map_err(|e| failed(name, format!("copy this binary: {e}")))?;
     if output.status.success() {
         return Ok(());
     }

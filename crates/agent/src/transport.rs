@@ -1,8 +1,7 @@
 //! How an agent is started on a host.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -87,17 +86,16 @@ impl Transport {
         Ok(command)
     }
 
-    /// The command that stores its standard input as this binary's copy on the host, in one step: a copy that was
-    /// interrupted is never taken for whole.
-    pub(crate) fn install_command(&self) -> io::Result<Command> {
+    /// The command that stores its standard input, which is `size` bytes, as this binary's copy on the host, in one step. A
+    /// connection that breaks looks like the end of the input there: only a copy of the right size is taken for whole.
+    pub(crate) fn install_command(&self, size: usize) -> io::Result<Command> {
         let script = format!(
-            "f=\"{}\"; d=\"${{f%/*}}\"; umask 077; mkdir -p \"$d\" && cat > \"$f.$$\" && chmod 700 \"$f.$$\" && \
-             mv -f \"$f.$$\" \"$f\"",
+            "f=\"{}\"; d=\"${{f%/*}}\"; n=\"$f.$$\"; umask 077; mkdir -p \"$d\" && cat > \"$n\" && \
+             if [ $(wc -c < \"$n\") -eq {size} ]; then chmod 700 \"$n\" && mv -f \"$n\" \"$f\"; else rm -f \"$n\"; \
+             echo \"only a part of it arrived\" >&2; exit 1; fi",
             cached_path()?
         );
-        let mut command = self.shell(&script);
-        command.stdin(File::open(own_binary())?);
-        Ok(command)
+        Ok(self.shell(&script))
     }
 
     /// A POSIX shell script on the host, with standard input and output passed through.
@@ -159,14 +157,18 @@ fn own_binary() -> PathBuf {
     PathBuf::from(format!("/proc/{}/exe", std::process::id()))
 }
 
+/// The content of this binary.
+pub(crate) fn own_bytes() -> io::Result<Vec<u8>> {
+    std::fs::read(own_binary())
+}
+
 /// Where the copy lies on a host: named by its content, so that another version is another file. `$HOME` is the host's.
 fn cached_path() -> io::Result<String> {
     static HASH: OnceLock<u64> = OnceLock::new();
     let hash = match HASH.get() {
         Some(hash) => *hash,
         None => {
-            let mut bytes = Vec::new();
-            File::open(own_binary())?.read_to_end(&mut bytes)?;
+            let bytes = own_bytes()?;
             *HASH.get_or_init(|| fnv1a(&bytes))
         }
     };
