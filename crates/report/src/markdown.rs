@@ -15,14 +15,14 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("No results: {}.\n", text(&words::status(&run.status))));
         return out;
     };
-    let mut sentences = sentences(run, results).into_iter();
-    if let Some(first) = sentences.next() {
-        out.push_str(&format!("{}\n\n", text(&first)));
+    let sentences = sentences(run, results);
+    for (i, sentence) in sentences.iter().enumerate() {
+        let (before, after) = if i == 0 { ("", "\n") } else { ("- ", "") };
+        out.push_str(&format!("{before}{}\n{after}", text(sentence)));
     }
-    for sentence in sentences {
-        out.push_str(&format!("- {}\n", text(&sentence)));
+    if sentences.len() > 1 {
+        out.push('\n');
     }
-    out.push('\n');
     let rows = view::rows(run, results, true);
     if !rows.is_empty() {
         out.push_str("| workload | metric | variant | value [95 % interval] | against the baseline | n |\n");
@@ -32,7 +32,7 @@ pub fn markdown(run: &Run) -> String {
     }
     push_pairs(&mut out, &pairs::rows(run, results));
     push_gateway(&mut out, run, results);
-    out.push_str(&format!("{}. {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
+    out.push_str(&format!("{}; {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
     push_faults(&mut out, results);
     for host in &run.hosts {
         out.push_str(&format!("- {}\n", text(&host_line(host))));

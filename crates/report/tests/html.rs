@@ -150,8 +150,13 @@ fn page_needs_no_network_and_no_script() {
 
 #[test]
 fn hostile_text_is_shown_as_text() {
-    let source = html(&fixture::hostile());
-    let page = parse(&source).unwrap();
+    for run in [fixture::hostile(), fixture::spoil(fixture::engines())] {
+        check_hostile(&html(&run));
+    }
+}
+
+fn check_hostile(source: &str) {
+    let page = parse(source).unwrap();
     assert!(page.text.contains("<script>alert(1)</script>\"'&|`"), "the text itself is there");
     assert!(source.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()));
     assert!(!source.contains('\u{202e}'));
@@ -248,7 +253,10 @@ fn workloads_against_each_other_have_their_section() {
 fn gateway_and_details_are_on_the_page() {
     let mut run = fixture::engines();
     let source = html(&run);
-    assert!(source.contains("<b>173 kpps</b><span class=\"what\">of 106 bytes each</span>"), "{source}");
+    assert!(
+        source.contains("<b>173 kpps</b><span class=\"what loose\">of 106 bytes each</span>"),
+        "{source}"
+    );
     assert!(source.contains("of 46189 bytes each, super-packets (GSO)"));
     let details = source.split("<details>").nth(1).unwrap().split("</details>").next().unwrap();
     assert!(details.contains("CPU per skb") && details.contains("of the whole machine"), "{details}");
@@ -260,4 +268,34 @@ fn gateway_and_details_are_on_the_page() {
     }
     fixture::conclude(&mut run);
     assert!(html(&run).contains("+1.00 µs ["), "{}", html(&run));
+}
+
+/// Of many variants each gets a row, so that the page need not be scrolled sideways; nothing is lost by it.
+#[test]
+fn many_variants_go_down_the_page() {
+    let few = html(&fixture::run(1));
+    assert!(few.contains("<th scope=\"col\">nft-masquerade</th>"));
+    let mut run = fixture::run(1);
+    for i in 0..3 {
+        let copy = run.variants[3].clone();
+        run.variants.push(weir_record::VariantInfo { name: format!("nft-{i}"), ..copy });
+        let cells: Vec<_> = {
+            let cells = &run.results.as_ref().unwrap().cells;
+            cells.iter().filter(|c| c.variant == "nft-masquerade").cloned().collect()
+        };
+        let copies = cells.into_iter().map(|mut c| {
+            c.variant = format!("nft-{i}");
+            c
+        });
+        run.results.as_mut().unwrap().cells.extend(copies);
+    }
+    let many = html(&run);
+    parse(&many).unwrap();
+    let results = |page: &str| {
+        page.split("id=\"results\"").nth(1).unwrap().split("</section>").next().unwrap().to_owned()
+    };
+    // Five workloads with headlines, and the folded retransmits of one.
+    assert_eq!(results(&many).matches("<th scope=\"row\">nft-2</th>").count(), 5 + 1);
+    let (few, many) = (results(&few).matches("<td>").count(), results(&many).matches("<td>").count());
+    assert_eq!((few, many), (10 * 4, 10 * 7));
 }

@@ -77,7 +77,7 @@ fn markdown_is_a_table_without_html() {
     for row in results {
         assert_eq!(row.matches('|').count(), 7, "{row}");
     }
-    for text in [text, markdown(&fixture::hostile())] {
+    for text in [text, markdown(&fixture::hostile()), markdown(&fixture::spoil(fixture::engines()))] {
         assert!(
             !text.contains('<') && !text.replace("\\](", "").contains("](") && !text.contains('\u{1b}'),
             "{text}"

@@ -1,7 +1,7 @@
 //! The result table and the table of faults.
 
 use weir_record::results::Results;
-use weir_record::{Run, Unit};
+use weir_record::{Run, Unit, VariantInfo};
 
 use crate::escape::line;
 use crate::gateway::{Handled, handled};
@@ -29,68 +29,118 @@ pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
     }
 }
 
-/// Headline rows end with what the gateway handled, for which `gateway` holds the results; details say whose CPU time
-/// they are instead.
+/// With more variants than this, they go down the page and the metrics across: a page scrolls down.
+const MOST_ACROSS: usize = 5;
+
+/// Metrics across, where they go across.
+const METRICS_ACROSS: usize = 4;
+
+/// One table per workload. Headline rows end with what the gateway handled, for which `gateway` holds the results;
+/// details say whose CPU time they are instead.
 fn table(out: &mut Markup, run: &Run, rows: &[Row<'_>], gateway: Option<&Results>) {
     for block in rows.chunk_by(|a, b| a.workload.name == b.workload.name) {
         let workload = block[0].workload;
         out.open("h3", &[]).text(&line(&workload.name));
         out.leaf("small", &[], &line(&workload.description)).close();
-        // Columns as wide as in the other workloads' tables, so that the eye can run down the page.
-        let class = format!("result min-{}", compared(run).count().min(8));
-        out.open("div", &[("class", "wide")]).open("table", &[("class", &class)]);
-        out.open("thead", &[]).open("tr", &[]);
-        out.leaf("th", &[("scope", "col")], "metric");
-        for variant in compared(run) {
-            out.open("th", &[("scope", "col")]).text(&line(&variant.name));
-            if variant.baseline {
-                out.leaf("span", &[("class", "what")], "baseline");
-            }
-            out.close();
+        let handled = gateway.map(|results| handled(run, results, workload)).unwrap_or_default();
+        let details = gateway.is_none();
+        if compared(run).count() <= MOST_ACROSS {
+            variants_across(out, run, block, &handled, details);
+            continue;
         }
-        out.close().close().open("tbody", &[]);
-        for row in block {
-            out.open("tr", &[]);
-            let help = line(&row.def.help);
-            out.open("th", &[("scope", "row"), ("title", &help)]).text(&line(&row.def.label));
-            if let Some(floor) = row.floor_words() {
-                out.leaf("span", &[("class", "what")], &floor);
-            }
-            // Whose CPU it is and for what cannot be left to a tooltip.
-            let of_cpu = matches!(row.def.unit, Unit::Cores | Unit::CpuNs | Unit::CpuSecondsPerGbit);
-            if gateway.is_none() && of_cpu && !help.is_empty() {
-                out.leaf("span", &[("class", "what")], &help);
-            }
-            out.close();
-            row.entries.iter().for_each(|entry| cell(out, entry));
-            out.close();
+        let last = block.len().div_ceil(METRICS_ACROSS) - 1;
+        for (i, metrics) in block.chunks(METRICS_ACROSS).enumerate() {
+            metrics_across(out, run, metrics, if i == last { &handled } else { &[] }, details);
         }
-        if let Some(results) = gateway {
-            gateway_row(out, run, &handled(run, results, workload));
-        }
-        out.close().close().close();
     }
 }
 
-/// How many packets the gateway's kernel handled, and how large.
-fn gateway_row(out: &mut Markup, run: &Run, all: &[Handled<'_>]) {
-    if all.is_empty() {
-        return;
-    }
-    out.open("tr", &[]);
-    out.open("th", &[("scope", "row")]).text("at the gateway");
-    out.leaf("span", &[("class", "what")], "packets (skbs) that its kernel handled, both ways").close();
+/// Begins a table; its columns are as wide as in the tables with as many, so that the eye can run down the page.
+fn begin(out: &mut Markup, columns: usize) {
+    let class = format!("result min-{}", columns.min(8));
+    out.open("div", &[("class", "wide")]).open("table", &[("class", &class)]);
+    out.open("thead", &[]).open("tr", &[]);
+}
+
+fn variants_across(out: &mut Markup, run: &Run, block: &[Row<'_>], handled: &[Handled<'_>], details: bool) {
+    begin(out, compared(run).count());
+    out.leaf("th", &[("scope", "col")], "metric");
     for variant in compared(run) {
-        out.open("td", &[]);
-        match all.iter().find(|h| h.variant.name == variant.name) {
-            Some(handled) => {
-                out.leaf("b", &[], handled.rate()).leaf("span", &[("class", "what")], &handled.size());
-            }
-            None => {
-                out.text("–");
-            }
+        variant_head(out, variant, "col");
+    }
+    out.close().close().open("tbody", &[]);
+    for row in block {
+        out.open("tr", &[]);
+        metric_head(out, row, "row", details);
+        row.entries.iter().for_each(|entry| cell(out, entry));
+        out.close();
+    }
+    if !handled.is_empty() {
+        out.open("tr", &[]);
+        gateway_head(out, "row");
+        compared(run).for_each(|variant| gateway_cell(out, variant, handled));
+        out.close();
+    }
+    out.close().close().close();
+}
+
+fn metrics_across(out: &mut Markup, run: &Run, block: &[Row<'_>], handled: &[Handled<'_>], details: bool) {
+    begin(out, METRICS_ACROSS);
+    out.leaf("th", &[("scope", "col")], "variant");
+    block.iter().for_each(|row| metric_head(out, row, "col", details));
+    if !handled.is_empty() {
+        gateway_head(out, "col");
+    }
+    out.close().close().open("tbody", &[]);
+    for (i, variant) in compared(run).enumerate() {
+        out.open("tr", &[]);
+        variant_head(out, variant, "row");
+        block.iter().filter_map(|row| row.entries.get(i)).for_each(|entry| cell(out, entry));
+        if !handled.is_empty() {
+            gateway_cell(out, variant, handled);
         }
         out.close();
+    }
+    out.close().close().close();
+}
+
+fn variant_head(out: &mut Markup, variant: &VariantInfo, scope: &str) {
+    out.open("th", &[("scope", scope)]).text(&line(&variant.name));
+    if variant.baseline {
+        out.leaf("span", &[("class", "what")], "baseline");
+    }
+    out.close();
+}
+
+fn metric_head(out: &mut Markup, row: &Row<'_>, scope: &str, details: bool) {
+    let help = line(&row.def.help);
+    out.open("th", &[("scope", scope), ("title", &help)]).text(&line(&row.def.label));
+    if let Some(floor) = row.floor_words() {
+        out.leaf("span", &[("class", "what")], &floor);
+    }
+    // Whose CPU it is and for what cannot be left to a tooltip.
+    let of_cpu = matches!(row.def.unit, Unit::Cores | Unit::CpuNs | Unit::CpuSecondsPerGbit);
+    if details && of_cpu && !help.is_empty() {
+        out.leaf("span", &[("class", "what")], &help);
+    }
+    out.close();
+}
+
+fn gateway_head(out: &mut Markup, scope: &str) {
+    out.open("th", &[("scope", scope)]).text("at the gateway");
+    out.leaf("span", &[("class", "what")], "skbs (packets) that its kernel handled, both ways").close();
+}
+
+/// How many packets a variant's gateway handled, and how large.
+fn gateway_cell(out: &mut Markup, variant: &VariantInfo, handled: &[Handled<'_>]) {
+    out.open("td", &[]);
+    match handled.iter().find(|h| h.variant.name == variant.name) {
+        Some(handled) => {
+            out.leaf("b", &[], handled.rate()).leaf("span", &[("class", "what loose")], &handled.size());
+        }
+        None => {
+            out.text("–");
+        }
     }
     out.close();
 }
