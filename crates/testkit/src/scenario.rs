@@ -10,9 +10,9 @@ pub const TWO_VARIANTS: &str = "[[variant]]\nkind = \"direct\"\n[[variant]]\nkin
 /// One round of 100 ms trials. Steal does not void them: these tests ask what weir does, not what it measures.
 pub const ONE_ROUND: &str = "min-rounds = 1\nmax-rounds = 1\nwarmup = \"50ms\"\nduration = \"100ms\"";
 
-/// The text of a scenario; `plan` without its baseline, which is the first variant `direct` or `path` of `entries`.
+/// The text of a scenario. The first variant of `entries` is the baseline.
 pub fn text(name: &str, testbed: &str, plan: &str, entries: &str) -> String {
-    let baseline = if entries.contains("\"direct\"") { "direct" } else { "path" };
+    let baseline = entries.split("kind = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     format!(
         "name = \"{name}\"\ntitle = \"A test\"\n[testbed]\n{testbed}\n[plan]\nbaseline = \"{baseline}\"\ntwin = false\n\
          budget = \"30s\"\nmax-steal = 1.0\n{plan}\n{entries}"
