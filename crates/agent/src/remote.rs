@@ -215,7 +215,8 @@ impl Remote {
             Ok(First::Absent(kind)) => Ok(Started::Absent(kind)),
             Ok(First::Noise(noise)) => {
                 let ended = remote.how_it_ended();
-                Err(failed(name, join(&[&ended, &noise])))
+                let hint = if options.program.is_none() { remote.why_not_executed() } else { "" };
+                Err(failed(name, join(&[&ended, &noise, hint])))
             }
             Err(_) => Err(failed(name, format!("no word from it within {} s", START.as_secs()))),
         }
@@ -322,6 +323,17 @@ impl Remote {
             Err(e) => e.to_string(),
         };
         join(&[&ended, lock(&self.shared.said).trim()])
+    }
+
+    /// What to do where the host's shell could not execute the copy (POSIX.1-2017, XCU 2.8.2: 126 and 127).
+    fn why_not_executed(&self) -> &'static str {
+        match lock(&self.process).try_wait() {
+            Ok(Some(ended)) if matches!(ended.status.code(), Some(126 | 127)) => {
+                "the copy of this binary cannot run there, perhaps for want of the C library that it was built with: install \
+                 a weir that runs there, and set `program`"
+            }
+            _ => "",
+        }
     }
 
     /// Ends the agent in order: it undoes what it did. Returns what it said that went wrong.
