@@ -18,6 +18,9 @@ const HEIGHT: f64 = 340.0;
 /// Points of one curve.
 const POINTS: usize = 120;
 
+/// Values that are smaller than the least median by more than this lie at the edge.
+const MOST_BELOW_MEDIAN: f64 = 10.0;
+
 /// Labelled percentiles, as shares.
 const PERCENTILES: [f64; 8] = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
 
@@ -61,7 +64,9 @@ pub(crate) fn draw(out: &mut Markup, run: &Run, workload: &WorkloadInfo, histogr
         .map(|(style, v, h)| Curve { style, name: escape::line(&v.name), points: curve(h), marks: marks(h) })
         .filter(|c| c.points.len() > 1)
         .collect();
-    let Some(y) = Axis::log(curves.iter().flat_map(|c| c.points.iter().map(|p| p.1))) else { return false };
+    let shortest = shortest_shown(&curves);
+    let values = curves.iter().flat_map(|c| c.points.iter().map(|p| p.1.max(shortest)));
+    let Some(y) = Axis::log(values) else { return false };
     let least = curves.iter().filter_map(|c| c.points.last()).map(|p| p.0).fold(0.1, f64::min);
     // From the fastest value at the left to the rarest at the right: the axis holds 1/(1 - q).
     let x = Axis::exact(1.0, 1.0 / least, true);
@@ -98,6 +103,13 @@ pub(crate) fn draw(out: &mut Markup, run: &Run, workload: &WorkloadInfo, histogr
     );
     out.close();
     true
+}
+
+/// The bottom of the axis. Delay variation begins at nothing by definition; were a single value of 1 ns drawn at its
+/// place, the decades below the median would take the room of those that differ.
+fn shortest_shown(curves: &[Curve]) -> f64 {
+    let median = |c: &Curve| c.marks.iter().find(|p| p.0 == 0.5).map(|p| p.1);
+    curves.iter().filter_map(median).reduce(f64::min).map_or(0.0, |least| least / MOST_BELOW_MEDIAN)
 }
 
 fn short(q: f64) -> String {

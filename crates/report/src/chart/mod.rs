@@ -14,7 +14,7 @@ use crate::markup::{Markup, px};
 pub(crate) const CHAR: f64 = 6.2;
 
 /// Colours and markers repeat after this many variants.
-pub(crate) const STYLES: usize = 8;
+pub(crate) const STYLES: usize = 12;
 
 /// The inner rectangle of a figure, in which data is drawn.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +97,23 @@ pub(crate) fn line_path(points: impl Iterator<Item = (f64, f64)>) -> String {
     d
 }
 
-/// The marker of a variant around a point: eight shapes.
+/// Corners of a plus.
+const PLUS: [(f64, f64); 12] = [
+    (-0.4, -1.3),
+    (0.4, -1.3),
+    (0.4, -0.4),
+    (1.3, -0.4),
+    (1.3, 0.4),
+    (0.4, 0.4),
+    (0.4, 1.3),
+    (-0.4, 1.3),
+    (-0.4, 0.4),
+    (-1.3, 0.4),
+    (-1.3, -0.4),
+    (-0.4, -0.4),
+];
+
+/// The marker of a variant around a point: twelve shapes.
 pub(crate) fn marker(style: usize, x: f64, y: f64, r: f64) -> String {
     let p = |dx: f64, dy: f64| format!("{} {}", px(x + dx * r), px(y + dy * r));
     let polygon = |corners: &[(f64, f64)]| {
@@ -117,7 +133,7 @@ pub(crate) fn marker(style: usize, x: f64, y: f64, r: f64) -> String {
         4 => polygon(&[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)]),
         5 => polygon(&[(-1.2, 0.0), (0.8, -1.1), (0.8, 1.1)]),
         6 => polygon(&[(1.2, 0.0), (-0.8, -1.1), (-0.8, 1.1)]),
-        _ => polygon(&[
+        7 => polygon(&[
             (-0.4, -1.2),
             (0.4, -1.2),
             (1.2, -0.4),
@@ -127,6 +143,11 @@ pub(crate) fn marker(style: usize, x: f64, y: f64, r: f64) -> String {
             (-1.2, 0.4),
             (-1.2, -0.4),
         ]),
+        // A plus, a cross, an hourglass lying and standing.
+        8 => polygon(&PLUS),
+        9 => polygon(&PLUS.map(|(x, y)| (0.71 * (x - y), 0.71 * (x + y)))),
+        10 => polygon(&[(-1.2, -1.0), (1.2, 1.0), (1.2, -1.0), (-1.2, 1.0)]),
+        _ => polygon(&[(-1.0, -1.2), (1.0, -1.2), (-1.0, 1.2), (1.0, 1.2)]),
     }
 }
 
@@ -164,5 +185,22 @@ pub(crate) fn grid_y(out: &mut Markup, area: &Area, axis: &Axis, ticks: &[(f64, 
         let y = area.y(axis, *value);
         line(out, "grid", (area.left, y), (area.right(), y));
         label(out, (area.left - 6.0, y + 4.0), "end", "tick", text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without colour, marker and dash tell variants apart; the style sheet knows every style, in each of its themes.
+    #[test]
+    fn styles_are_distinct() {
+        let css = include_str!("../html/style.css");
+        let mut markers = std::collections::BTreeSet::new();
+        for style in 0..STYLES {
+            assert!(markers.insert(marker(style, 0.0, 0.0, 10.0)), "marker {style}");
+            assert!(css.contains(&format!(".v{style}{{--c:var(--c{style});")), "class {style}");
+            assert_eq!(css.matches(&format!("--c{style}:#")).count(), 3, "light, dark and print: {style}");
+        }
     }
 }

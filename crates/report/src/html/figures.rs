@@ -57,9 +57,8 @@ pub(super) fn latency(out: &mut Markup, run: &Run) {
                 "figcaption",
                 &[],
                 &format!(
-                    "{}: all valid trials merged. A curve ends where fewer than six values lie beyond. \
-                     Further down is \
-                     faster; both axes are logarithmic.",
+                    "{}: all valid trials merged. A curve ends where fewer than six values lie beyond; one that begins \
+                     at the lower edge begins below it. Further down is faster; both axes are logarithmic.",
                     line(histogram)
                 ),
             );
