@@ -18,6 +18,7 @@ pub mod rr;
 mod series;
 pub mod setting;
 mod socket;
+mod streams;
 pub mod tcp_connect;
 pub mod tcp_crr;
 pub mod tcp_stream;

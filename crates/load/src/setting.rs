@@ -1,5 +1,6 @@
 //! What the conductor sets for one trial, the same for both ends.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,6 +19,28 @@ pub enum Direction {
     Ingress,
     /// Both ways at once.
     Both,
+}
+
+impl Direction {
+    /// The single directions that it is made of.
+    pub(crate) fn ways(self) -> &'static [Direction] {
+        match self {
+            Direction::Egress => &[Direction::Egress],
+            Direction::Ingress => &[Direction::Ingress],
+            Direction::Both => &[Direction::Egress, Direction::Ingress],
+        }
+    }
+}
+
+/// In words for people. Those of the single directions are also the prefixes of their metrics' names.
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Egress => "egress",
+            Direction::Ingress => "ingress",
+            Direction::Both => "both ways",
+        })
+    }
 }
 
 /// Raised to end a trial early; cheap to look at from a hot loop.

@@ -136,7 +136,7 @@ impl Engine for TcpStream {
     }
 
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
-        Ok(Box::new(ends::TcpStreamResponder::open(self, setting, bind)?))
+        Ok(Box::new(ends::open(self, setting, bind)?))
     }
 
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {

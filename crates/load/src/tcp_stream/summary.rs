@@ -3,50 +3,31 @@
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use super::TcpStreamWork;
-use super::ends::{Outcome, Windows};
 use super::receive::Received;
 use super::send::{End, Sent};
 use crate::part::sum;
 use crate::series::{averaged, renamed, summed};
+use crate::streams::{Outcomes, Sorted, StreamEnd, missing_streams, trial_of};
 use crate::window::{Mean, Tally, Window};
 use crate::{Direction, Error, Part, Setting};
 
-/// Names of the two directions, as prefixes.
-const EGRESS: &str = "egress";
-const INGRESS: &str = "ingress";
-
 /// What one end reports. Fails if no stream at all could be run.
-pub(super) fn part(
-    windows: &Windows,
-    outcomes: Vec<Result<Outcome, Error>>,
-    setting: &Setting,
-    host: &str,
-) -> Result<Part, Error> {
-    let (mut sent, mut received, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for outcome in outcomes {
-        match outcome {
-            Ok(Outcome::Sent(s)) => sent.push(s),
-            Ok(Outcome::Received(r)) => received.push(r),
-            Err(e) => errors.push(e),
-        }
-    }
-    if sent.is_empty() && received.is_empty() && !errors.is_empty() {
-        return Err(errors.swap_remove(0));
-    }
-    let (sends, receives) = if host == "initiator" { (EGRESS, INGRESS) } else { (INGRESS, EGRESS) };
+pub(super) fn part(end: &StreamEnd, outcomes: Outcomes<Sent, Received>) -> Result<Part, Error> {
+    let streams = Sorted::new(outcomes)?;
+    let (sent, received) = (&streams.sent, &streams.received);
+    let (sends, receives) = end.side.directions();
+    let host = end.side.host();
     let mut part = Part::default();
     if !sent.is_empty() {
-        sender_part(&mut part, sends, &windows.sending, &sent);
+        sender_part(&mut part, sends, &end.sending, sent);
     }
     if !received.is_empty() {
-        receiver_part(&mut part, receives, &windows.receiving, &received);
+        receiver_part(&mut part, receives, &end.receiving, received);
     }
     part.cpu_s = sent.iter().map(|s| s.cpu_s).chain(received.iter().map(|r| r.cpu_s)).sum();
-    for error in &errors {
-        part.faults.push(Fault::void(FaultCode::ConnectionFailed, host, error.to_string()));
-    }
+    part.faults.extend(streams.faults(end.side));
     let ends: Vec<End> = sent.iter().map(|s| s.end).chain(received.iter().map(|r| r.end)).collect();
-    part.faults.extend(end_faults(&ends, setting, host));
+    part.faults.extend(end_faults(&ends, &end.setting, host));
     Ok(part)
 }
 
@@ -86,7 +67,7 @@ fn over_all(means: &[Mean]) -> Mean {
     all
 }
 
-fn sender_part(part: &mut Part, way: &str, window: &Window, sent: &[Sent]) {
+fn sender_part(part: &mut Part, way: Direction, window: &Window, sent: &[Sent]) {
     let mut rtt = vec![Mean::default(); window.steps()];
     let mut cwnd = rtt.clone();
     for s in sent {
@@ -104,7 +85,7 @@ fn sender_part(part: &mut Part, way: &str, window: &Window, sent: &[Sent]) {
     part.series.push(window.mean_series(&format!("{way}_cwnd_segments"), &cwnd));
 }
 
-fn receiver_part(part: &mut Part, way: &str, window: &Window, received: &[Received]) {
+fn receiver_part(part: &mut Part, way: Direction, window: &Window, received: &[Received]) {
     let mut bytes = Tally::new(window);
     let mut rtt = vec![Mean::default(); window.steps()];
     for r in received {
@@ -123,15 +104,6 @@ fn receiver_part(part: &mut Part, way: &str, window: &Window, received: &[Receiv
     part.series.push(window.mean_series(&format!("{way}_receiver_rtt_ns"), &rtt));
 }
 
-/// The directions of a workload.
-fn ways(direction: Direction) -> &'static [&'static str] {
-    match direction {
-        Direction::Egress => &[EGRESS],
-        Direction::Ingress => &[INGRESS],
-        Direction::Both => &[EGRESS, INGRESS],
-    }
-}
-
 /// Definitions of the metrics.
 pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
     use Better::{Higher, Lower};
@@ -139,7 +111,7 @@ pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
         "payload bits per second that reached the receiving program in its window (RFC 2647 section 3.17)";
     let mut all = vec![MetricDef::value("goodput_bps", "goodput", Unit::Bps, Higher, goodput)];
     if work.direction == Direction::Both {
-        for way in ways(work.direction) {
+        for way in work.direction.ways() {
             let help = format!("the share of goodput that went in the {way} direction");
             all.push(MetricDef::value(
                 &format!("{way}_goodput_bps"),
@@ -209,23 +181,18 @@ pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
 /// The trial out of the parts.
 pub(super) fn combine(work: &TcpStreamWork, initiators: &[Part], responders: &[Part]) -> Part {
     let parts: Vec<Part> = initiators.iter().chain(responders).cloned().collect();
-    let ways = ways(work.direction);
+    let ways = work.direction.ways();
+    let wanted = f64::from(work.streams) * initiators.len() as f64;
     let total = |name: &str| ways.iter().map(|way| sum(&parts, &format!("{way}_{name}"))).sum::<f64>();
     let each = |name: &str| {
-        let of = |way: &&str| {
+        let of = |way: &Direction| {
             parts.iter().filter_map(|p| p.values.get(&format!("{way}_{name}")).copied()).collect::<Vec<_>>()
         };
         ways.iter().flat_map(of).collect::<Vec<f64>>()
     };
-    let mut trial = Part { faults: parts.iter().flat_map(|p| p.faults.clone()).collect(), ..Part::default() };
-    trial.cpu_s = parts.iter().map(|p| p.cpu_s).sum();
+    let mut trial = trial_of(&parts);
     for way in ways {
-        let wanted = f64::from(work.streams) * initiators.len() as f64;
-        let seen = sum(&parts, &format!("{way}_streams"));
-        if seen < wanted {
-            let detail = format!("{seen} of {wanted} {way} streams reached their receiver");
-            trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "conductor", detail));
-        }
+        trial.faults.extend(missing_streams(&parts, *way, wanted, "reached their receiver"));
         if ways.len() > 1 {
             let name = format!("{way}_goodput_bps");
             trial.set(&name, sum(&parts, &name));
@@ -256,7 +223,7 @@ pub(super) fn combine(work: &TcpStreamWork, initiators: &[Part], responders: &[P
     trial
 }
 
-fn add_series(trial: &mut Part, parts: &[Part], ways: &[&str]) {
+fn add_series(trial: &mut Part, parts: &[Part], ways: &[Direction]) {
     for way in ways {
         let own = |name: &str| if ways.len() == 1 { name.to_owned() } else { format!("{way}_{name}") };
         for name in ["goodput_bps", "rtt_ns", "cwnd_segments", "receiver_rtt_ns"] {

@@ -1,10 +1,8 @@
-//! The two ends: greetings, sockets, and the threads of the streams.
+//! The two ends: greetings, sockets, and what the streams' threads do.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_sys::ethtool::Ethtool;
@@ -15,10 +13,9 @@ use super::receive::{self, LOOK, Received, receive};
 use super::send::{Sent, send};
 use super::{Batch, UdpStream, summary};
 use crate::latency::pin;
-use crate::pace::Ending;
 use crate::socket::{set_int, timed_out};
-use crate::window::Window;
-use crate::{Direction, Error, Part, Responder, Setting, Stop};
+use crate::streams::{self, Side, StreamEnd, StreamResponder, Threads};
+use crate::{Direction, Error, Part, Setting};
 
 /// How long the responder may take to answer a greeting, repeated as often as it fits.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -26,23 +23,8 @@ const GREETING_TIME: Duration = Duration::from_secs(5);
 /// Time between two greetings.
 const REPEAT: Duration = Duration::from_millis(100);
 
-/// What a stream's thread returns.
-pub(super) enum Outcome {
-    Sent(Sent),
-    Received(Received),
-}
-
-/// The windows of one end: what it sends begins at another time than what it receives.
-pub(super) struct Windows {
-    pub sending: Window,
-    pub receiving: Window,
-}
-
-impl Windows {
-    fn new(setting: &Setting) -> Self {
-        Windows { sending: Window::new(setting), receiving: Window::new(setting) }
-    }
-}
+type Outcome = streams::Outcome<Sent, Received>;
+type Outcomes = streams::Outcomes<Sent, Received>;
 
 /// Refuse to call packets what crosses the link as a super-packet: `batch = "segment"` on an interface that takes
 /// super-packets itself.
@@ -106,11 +88,11 @@ fn greet(target: SocketAddr, flow: Flow, setting: &Setting) -> Result<UdpSocket,
 
 /// The initiator's end.
 pub(super) fn drive(work: &UdpStream, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
-    let ending = Ending { stop: setting.stop.clone(), done: Stop::default() };
-    let windows = Windows::new(setting);
+    let end = StreamEnd::new(Side::Initiator, setting);
     let mut sockets = Vec::new();
     for stream in 0..work.streams {
-        for &egress in directions(work.direction) {
+        for way in work.direction.ways() {
+            let egress = *way == Direction::Egress;
             let flow = Flow { cookie: setting.cookie, stream, egress };
             let socket = greet(target, flow, setting)?;
             if egress {
@@ -119,155 +101,70 @@ pub(super) fn drive(work: &UdpStream, setting: &Setting, target: SocketAddr) -> 
             sockets.push((flow, socket));
         }
     }
-    let outcomes = std::thread::scope(|scope| {
-        let start = |(nth, (flow, socket)): (usize, (Flow, UdpSocket))| {
-            let (windows, ending) = (&windows, &ending);
-            std::thread::Builder::new().name(format!("udp-{nth}")).spawn_scoped(scope, move || {
-                pin(setting, nth)?;
-                if flow.egress {
-                    return send(work, &socket, flow, &windows.sending, ending).map(Outcome::Sent);
-                }
-                let buffer =
-                    receive::prepare(work, &socket).map_err(Error::io("prepare a receiving socket"))?;
-                socket.send(&greeting(Word::Go, flow)).map_err(Error::io("start a stream"))?;
-                receive(&socket, flow, buffer, Some(Word::Go), &windows.receiving, ending)
-                    .map(Outcome::Received)
-            })
-        };
-        let threads: Vec<_> = sockets.into_iter().enumerate().map(start).collect();
-        if threads.iter().any(Result::is_err) {
-            ending.stop.raise();
+    let outcomes = end.run_all("udp", sockets, |(flow, socket)| {
+        if flow.egress {
+            return send(work, &socket, flow, &end.sending, &end.ending).map(Outcome::Sent);
         }
-        threads
-            .into_iter()
-            .map(|t| join(t.map_err(Error::io("start a thread"))?.join()))
-            .collect::<Vec<Result<Outcome, Error>>>()
+        let buffer = receive::prepare(work, &socket).map_err(Error::io("prepare a receiving socket"))?;
+        socket.send(&greeting(Word::Go, flow)).map_err(Error::io("start a stream"))?;
+        receive(&socket, flow, buffer, Some(Word::Go), &end.receiving, &end.ending).map(Outcome::Received)
     });
-    summary::part(&windows, outcomes, setting, "initiator")
+    summary::part(&end, outcomes)
 }
 
-/// True for each flow of a stream whose data the initiator sends.
-fn directions(direction: Direction) -> &'static [bool] {
-    match direction {
-        Direction::Egress => &[true],
-        Direction::Ingress => &[false],
-        Direction::Both => &[true, false],
-    }
-}
-
-fn join<T>(result: std::thread::Result<T>) -> T {
-    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// The responder's end.
-pub(super) struct UdpStreamResponder {
-    setting: Setting,
-    port: u16,
-    windows: Arc<Windows>,
-    ending: Ending,
-    acceptor: Option<JoinHandle<Vec<Result<Outcome, Error>>>>,
-}
-
-impl UdpStreamResponder {
-    pub(super) fn open(work: &UdpStream, setting: &Setting, bind: SocketAddr) -> Result<Self, Error> {
-        let error = |source| Error::Listen { address: bind, source };
-        let socket = UdpSocket::bind(bind).map_err(error)?;
-        // Set after binding: the port is ours alone, and only the streams' own sockets may join us on it.
-        set_int(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).map_err(error)?;
-        socket.set_read_timeout(Some(LOOK)).map_err(error)?;
-        let local = socket.local_addr().map_err(error)?;
-        let ending = Ending { stop: setting.stop.clone(), done: Stop::default() };
-        let windows = Arc::new(Windows::new(setting));
-        let server = Server {
-            work: work.clone(),
-            setting: setting.clone(),
-            local,
-            windows: windows.clone(),
-            ending: ending.clone(),
-        };
-        let acceptor = std::thread::Builder::new()
-            .name("udp-accept".into())
-            .spawn(move || server.accept_all(&socket))
-            .map_err(Error::io("start a thread"))?;
-        Ok(UdpStreamResponder {
-            port: local.port(),
-            setting: setting.clone(),
-            windows,
-            ending,
-            acceptor: Some(acceptor),
-        })
-    }
-
-    fn close(&mut self) -> Vec<Result<Outcome, Error>> {
-        self.ending.done.raise();
-        self.acceptor.take().map(|t| join(t.join())).unwrap_or_default()
-    }
-}
-
-impl Responder for UdpStreamResponder {
-    fn port(&self) -> u16 {
-        self.port
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Part, Error> {
-        let outcomes = self.close();
-        summary::part(&self.windows, outcomes, &self.setting, "responder")
-    }
-}
-
-impl Drop for UdpStreamResponder {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// Open the responder's end.
+pub(super) fn open(
+    work: &UdpStream,
+    setting: &Setting,
+    bind: SocketAddr,
+) -> Result<StreamResponder<Sent, Received>, Error> {
+    let error = |source| Error::Listen { address: bind, source };
+    let socket = UdpSocket::bind(bind).map_err(error)?;
+    // Set after binding: the port is ours alone, and only the streams' own sockets may join us on it.
+    set_int(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).map_err(error)?;
+    socket.set_read_timeout(Some(LOOK)).map_err(error)?;
+    let local = socket.local_addr().map_err(error)?;
+    let end = StreamEnd::new(Side::Responder, setting);
+    let server = Server { work: work.clone(), local, end: end.clone() };
+    StreamResponder::start("udp", local, end, summary::part, move || server.accept_all(&socket))
 }
 
 /// What the responder's threads share.
 #[derive(Clone)]
 struct Server {
     work: UdpStream,
-    setting: Setting,
     local: SocketAddr,
-    windows: Arc<Windows>,
-    ending: Ending,
+    end: StreamEnd,
 }
 
 impl Server {
     /// Answer greetings until the end, then wait for the streams.
-    fn accept_all(self, socket: &UdpSocket) -> Vec<Result<Outcome, Error>> {
-        let mut threads = Vec::new();
-        let mut results = Vec::new();
+    fn accept_all(self, socket: &UdpSocket) -> Outcomes {
+        let mut threads = Threads::new("udp");
         let mut known = BTreeSet::new();
         let mut bytes = [0; GREETING_BYTES + 1];
-        while !self.ending.raised() {
+        while !self.end.ending.raised() {
             let (n, peer) = match socket.recv_from(&mut bytes) {
                 Ok(from) => from,
                 Err(e) if timed_out(&e) || e.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(source) => {
-                    results.push(Err(Error::Io { what: "wait for greetings", source }));
+                    threads.fail(Error::Io { what: "wait for greetings", source });
                     break;
                 }
             };
             let Some((Word::Hello, flow)) = read_greeting(&bytes[..n]) else { continue };
             // A repeated greeting may have been queued here before its stream's own socket was there.
-            if flow.cookie != self.setting.cookie || !known.insert((peer, flow.stream)) {
+            if flow.cookie != self.end.setting.cookie || !known.insert((peer, flow.stream)) {
                 continue;
             }
-            let (server, nth) = (self.clone(), threads.len());
+            let server = self.clone();
             // The socket is made here, so that whoever is greeted next is not yet answered by nobody.
-            let started =
-                self.stream_socket(peer).map_err(Error::io("open a stream's socket")).and_then(|own| {
-                    std::thread::Builder::new()
-                        .name(format!("udp-{nth}"))
-                        .spawn(move || server.serve(&own, flow, nth))
-                        .map_err(Error::io("start a thread"))
-                });
-            match started {
-                Ok(thread) => threads.push(thread),
-                Err(e) => results.push(Err(e)),
+            match self.stream_socket(peer) {
+                Ok(own) => threads.start(move |nth| server.serve(&own, flow, nth)),
+                Err(source) => threads.fail(Error::Io { what: "open a stream's socket", source }),
             }
         }
-        results.extend(threads.into_iter().filter_map(|t| join(t.join()).transpose()));
-        results
+        threads.join()
     }
 
     /// A socket on the same port that gets only what this peer sends: the kernel prefers the connected one.
@@ -285,22 +182,22 @@ impl Server {
 
     /// One stream. `None` if the end came before it began.
     fn serve(&self, socket: &UdpSocket, flow: Flow, nth: usize) -> Result<Option<Outcome>, Error> {
-        pin(&self.setting, nth)?;
+        pin(&self.end.setting, nth)?;
         if !flow.egress {
             check_link(&self.work, socket)?;
         }
         let buffer = receive::prepare(&self.work, socket).map_err(Error::io("prepare a receiving socket"))?;
         socket.send(&greeting(Word::Ready, flow)).map_err(Error::io("answer a greeting"))?;
         if flow.egress {
-            let received = receive(socket, flow, buffer, None, &self.windows.receiving, &self.ending)?;
+            let received = receive(socket, flow, buffer, None, &self.end.receiving, &self.end.ending)?;
             return Ok(Some(Outcome::Received(received)));
         }
-        while !self.ending.raised() {
+        while !self.end.ending.raised() {
             let mut bytes = [0; GREETING_BYTES + 1];
             match socket.recv(&mut bytes) {
                 Ok(n) => match read_greeting(&bytes[..n]) {
                     Some((Word::Go, f)) if f == flow => {
-                        let sent = send(&self.work, socket, flow, &self.windows.sending, &self.ending)?;
+                        let sent = send(&self.work, socket, flow, &self.end.sending, &self.end.ending)?;
                         return Ok(Some(Outcome::Sent(sent)));
                     }
                     Some((Word::Hello, f)) if f == flow => {

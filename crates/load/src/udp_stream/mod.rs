@@ -182,7 +182,7 @@ impl Engine for UdpStream {
     }
 
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
-        Ok(Box::new(ends::UdpStreamResponder::open(self, setting, bind)?))
+        Ok(Box::new(ends::open(self, setting, bind)?))
     }
 
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {

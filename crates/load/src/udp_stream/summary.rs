@@ -3,18 +3,14 @@
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 use weir_stats::Histogram;
 
-use super::ends::{Outcome, Windows};
 use super::receive::Received;
 use super::send::Sent;
 use super::{Batch, UdpStream};
 use crate::part::{merged, sum};
 use crate::series::{renamed, summed};
+use crate::streams::{Outcomes, Sorted, StreamEnd, missing_streams, trial_of};
 use crate::window::{Tally, Window};
-use crate::{Direction, Error, Part, Setting};
-
-/// Names of the two directions, as prefixes.
-const EGRESS: &str = "egress";
-const INGRESS: &str = "ingress";
+use crate::{Direction, Error, Part};
 
 /// Lateness from which a sender may itself be the cause of loss: Linux's default queues on the way (net.core.netdev_max_backlog
 /// and txqueuelen, 1000 packets each) hold what a stall of 1 ms sets free at once, up to a million datagrams a second.
@@ -32,45 +28,30 @@ const RATE_KEPT: f64 = 0.999;
 const DROPS_SHARE: f64 = 0.001;
 
 /// What one end reports. Fails if no stream at all could be run.
-pub(super) fn part(
-    windows: &Windows,
-    outcomes: Vec<Result<Outcome, Error>>,
-    setting: &Setting,
-    host: &str,
-) -> Result<Part, Error> {
-    let (mut sent, mut received, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for outcome in outcomes {
-        match outcome {
-            Ok(Outcome::Sent(s)) => sent.push(s),
-            Ok(Outcome::Received(r)) => received.push(r),
-            Err(e) => errors.push(e),
-        }
-    }
-    if sent.is_empty() && received.is_empty() && !errors.is_empty() {
-        return Err(errors.swap_remove(0));
-    }
-    let (sends, receives) = if host == "initiator" { (EGRESS, INGRESS) } else { (INGRESS, EGRESS) };
+pub(super) fn part(end: &StreamEnd, outcomes: Outcomes<Sent, Received>) -> Result<Part, Error> {
+    let streams = Sorted::new(outcomes)?;
+    let (sent, received) = (&streams.sent, &streams.received);
+    let (sends, receives) = end.side.directions();
+    let host = end.side.host();
     let mut part = Part::default();
     if !sent.is_empty() {
-        sender_part(&mut part, sends, &windows.sending, &sent);
-        part.faults.extend(sender_faults(&sent, host));
+        sender_part(&mut part, sends, &end.sending, sent);
+        part.faults.extend(sender_faults(sent, host));
     }
     if !received.is_empty() {
-        receiver_part(&mut part, receives, &windows.receiving, &received);
-        part.faults.extend(receiver_faults(&received, host));
+        receiver_part(&mut part, receives, &end.receiving, received);
+        part.faults.extend(receiver_faults(received, host));
     }
     part.cpu_s = sent.iter().map(|s| s.cpu_s).chain(received.iter().map(|r| r.cpu_s)).sum();
     let cut = sent.iter().map(|s| s.cut_short && !s.refused).chain(received.iter().map(|r| r.cut_short));
     let cut = cut.filter(|&c| c).count();
     if cut > 0 {
-        let why = if setting.stop.raised() { "were stopped" } else { "found the other end done" };
+        let why = if end.setting.stop.raised() { "were stopped" } else { "found the other end done" };
         let detail =
             format!("{cut} of {} streams {why} before their window was over", sent.len() + received.len());
         part.faults.push(Fault::void(FaultCode::Interrupted, host, detail));
     }
-    for error in &errors {
-        part.faults.push(Fault::void(FaultCode::ConnectionFailed, host, error.to_string()));
-    }
+    part.faults.extend(streams.faults(end.side));
     Ok(part)
 }
 
@@ -80,7 +61,7 @@ fn lateness(sent: &[Sent]) -> Histogram {
     all
 }
 
-fn sender_part(part: &mut Part, way: &str, window: &Window, sent: &[Sent]) {
+fn sender_part(part: &mut Part, way: Direction, window: &Window, sent: &[Sent]) {
     let mut datagrams = Tally::new(window);
     sent.iter().for_each(|s| datagrams.merge(&s.datagrams));
     part.set(&format!("{way}_offered"), datagrams.total() as f64);
@@ -128,7 +109,7 @@ fn late_fault(lateness: &Histogram, kept: f64, host: &str) -> Option<Fault> {
     (late > 0).then(|| Fault::noted(FaultCode::LateSends, host, detail))
 }
 
-fn receiver_part(part: &mut Part, way: &str, window: &Window, received: &[Received]) {
+fn receiver_part(part: &mut Part, way: Direction, window: &Window, received: &[Received]) {
     let (mut datagrams, mut bytes) = (Tally::new(window), Tally::new(window));
     let mut pdv = Histogram::new();
     for r in received {
@@ -178,15 +159,6 @@ fn receiver_faults(received: &[Received], host: &str) -> Vec<Fault> {
     faults
 }
 
-/// The directions of a workload.
-fn ways(direction: Direction) -> &'static [&'static str] {
-    match direction {
-        Direction::Egress => &[EGRESS],
-        Direction::Ingress => &[INGRESS],
-        Direction::Both => &[EGRESS, INGRESS],
-    }
-}
-
 /// Definitions of the metrics.
 pub(super) fn metrics(work: &UdpStream) -> Vec<MetricDef> {
     use Better::{Higher, Lower, Neither};
@@ -202,7 +174,7 @@ pub(super) fn metrics(work: &UdpStream) -> Vec<MetricDef> {
         value(name, label, Unit::Count, better, help).by_difference().detail()
     };
     if work.direction == Direction::Both {
-        for way in ways(work.direction) {
+        for way in work.direction.ways() {
             all.push(value(
                 &format!("{way}_goodput_bps"),
                 &format!("{way} goodput"),
@@ -251,7 +223,7 @@ pub(super) fn metrics(work: &UdpStream) -> Vec<MetricDef> {
 }
 
 /// Sent and lost datagrams of one direction.
-fn loss(parts: &[Part], way: &str) -> (f64, f64) {
+fn loss(parts: &[Part], way: Direction) -> (f64, f64) {
     let get = |name: &str| sum(parts, &format!("{way}_{name}"));
     let mut sent = get("sent");
     // Nothing came after the window of some stream, so the last number seen need not be the last one sent. What the
@@ -265,16 +237,16 @@ fn loss(parts: &[Part], way: &str) -> (f64, f64) {
 /// The trial out of the parts.
 pub(super) fn combine(work: &UdpStream, initiators: &[Part], responders: &[Part]) -> Part {
     let parts: Vec<Part> = initiators.iter().chain(responders).cloned().collect();
-    let ways = ways(work.direction);
+    let ways = work.direction.ways();
+    let wanted = f64::from(work.streams) * initiators.len() as f64;
     let total = |name: &str| ways.iter().map(|way| sum(&parts, &format!("{way}_{name}"))).sum::<f64>();
-    let mut trial = Part { faults: parts.iter().flat_map(|p| p.faults.clone()).collect(), ..Part::default() };
-    trial.cpu_s = parts.iter().map(|p| p.cpu_s).sum();
+    let mut trial = trial_of(&parts);
     for name in ["delivered_pps", "goodput_bps", "reordered", "duplicated", "receiver_drops", "sent_pps"] {
         trial.set(name, total(name));
     }
     let (mut all_sent, mut all_lost) = (0.0, 0.0);
     for way in ways {
-        let (sent, lost) = loss(&parts, way);
+        let (sent, lost) = loss(&parts, *way);
         all_sent += sent;
         all_lost += lost;
         if ways.len() > 1 {
@@ -284,12 +256,7 @@ pub(super) fn combine(work: &UdpStream, initiators: &[Part], responders: &[Part]
                 trial.set(&format!("{way}_loss_ratio"), lost / sent);
             }
         }
-        let wanted = f64::from(work.streams) * initiators.len() as f64;
-        let seen = sum(&parts, &format!("{way}_streams"));
-        if seen < wanted {
-            let detail = format!("{seen} of {wanted} {way} streams have a receiver");
-            trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "conductor", detail));
-        }
+        trial.faults.extend(missing_streams(&parts, *way, wanted, "have a receiver"));
     }
     trial.set("sent", all_sent);
     trial.set("lost", all_lost);
@@ -313,7 +280,7 @@ pub(super) fn combine(work: &UdpStream, initiators: &[Part], responders: &[Part]
     trial
 }
 
-fn add_distributions(trial: &mut Part, parts: &[Part], ways: &[&str]) {
+fn add_distributions(trial: &mut Part, parts: &[Part], ways: &[Direction]) {
     for name in ["pdv", "lateness"] {
         let mut all = Histogram::new();
         ways.iter().for_each(|way| all.merge(&merged(parts, &format!("{way}_{name}"))));

@@ -1,0 +1,242 @@
+//! What the bulk workloads have in common: the threads of their streams, what these leave, and the first steps from there
+//! to the trial.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use weir_record::{Fault, FaultCode};
+
+use crate::latency::pin;
+use crate::pace::Ending;
+use crate::part::sum;
+use crate::window::Window;
+use crate::{Direction, Error, Part, Responder, Setting, Stop};
+
+/// What a stream's thread returns.
+pub(crate) enum Outcome<S, R> {
+    Sent(S),
+    Received(R),
+}
+
+/// What a thread of the responder returns: nothing if no stream came of it.
+type Served<S, R> = Result<Option<Outcome<S, R>>, Error>;
+
+/// What all threads of an end return.
+pub(crate) type Outcomes<S, R> = Vec<Result<Outcome<S, R>, Error>>;
+
+/// Makes an end's part out of what its threads returned.
+pub(crate) type Summary<S, R> = fn(&StreamEnd, Outcomes<S, R>) -> Result<Part, Error>;
+
+/// Which of the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Initiator,
+    Responder,
+}
+
+impl Side {
+    /// The host as faults name it.
+    pub(crate) fn host(self) -> &'static str {
+        match self {
+            Side::Initiator => "initiator",
+            Side::Responder => "responder",
+        }
+    }
+
+    /// The direction of what it sends, and of what it receives.
+    pub(crate) fn directions(self) -> (Direction, Direction) {
+        match self {
+            Side::Initiator => (Direction::Egress, Direction::Ingress),
+            Side::Responder => (Direction::Ingress, Direction::Egress),
+        }
+    }
+}
+
+/// One end, as its threads share it. What it sends begins at another time than what it receives, so there are two windows.
+#[derive(Clone)]
+pub(crate) struct StreamEnd {
+    pub side: Side,
+    pub setting: Setting,
+    pub sending: Arc<Window>,
+    pub receiving: Arc<Window>,
+    pub ending: Ending,
+}
+
+impl StreamEnd {
+    /// An end whose windows have not begun.
+    pub(crate) fn new(side: Side, setting: &Setting) -> Self {
+        StreamEnd {
+            side,
+            setting: setting.clone(),
+            sending: Arc::new(Window::new(setting)),
+            receiving: Arc::new(Window::new(setting)),
+            ending: Ending { stop: setting.stop.clone(), done: Stop::default() },
+        }
+    }
+
+    /// Run each stream in a thread of its own until the last is over. If one cannot be started, the others are ended.
+    pub(crate) fn run_all<T, S, R>(
+        &self,
+        protocol: &str,
+        streams: Vec<T>,
+        run: impl Fn(T) -> Result<Outcome<S, R>, Error> + Sync,
+    ) -> Outcomes<S, R>
+    where
+        T: Send,
+        S: Send,
+        R: Send,
+    {
+        let run = &run;
+        std::thread::scope(|scope| {
+            let start = |(nth, stream): (usize, T)| {
+                Builder::new().name(format!("{protocol}-{nth}")).spawn_scoped(scope, move || {
+                    pin(&self.setting, nth)?;
+                    run(stream)
+                })
+            };
+            // All are started before the first is waited for.
+            let threads: Vec<_> = streams.into_iter().enumerate().map(start).collect();
+            if threads.iter().any(Result::is_err) {
+                self.ending.done.raise();
+            }
+            threads.into_iter().map(|t| joined(t.map_err(Error::io("start a thread"))?.join())).collect()
+        })
+    }
+}
+
+/// The result of a thread; a panic goes on in the caller's.
+fn joined<T>(result: std::thread::Result<T>) -> T {
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The streams' threads at the responder, started as their initiators come.
+pub(crate) struct Threads<S, R> {
+    protocol: &'static str,
+    running: Vec<JoinHandle<Served<S, R>>>,
+    failed: Vec<Error>,
+}
+
+impl<S: Send + 'static, R: Send + 'static> Threads<S, R> {
+    /// None yet. `protocol` begins their names.
+    pub(crate) fn new(protocol: &'static str) -> Self {
+        Threads { protocol, running: Vec::new(), failed: Vec::new() }
+    }
+
+    /// Start the next one; it is told its number.
+    pub(crate) fn start(&mut self, serve: impl FnOnce(usize) -> Served<S, R> + Send + 'static) {
+        let nth = self.running.len();
+        match Builder::new().name(format!("{}-{nth}", self.protocol)).spawn(move || serve(nth)) {
+            Ok(thread) => self.running.push(thread),
+            Err(source) => self.fail(Error::Io { what: "start a thread", source }),
+        }
+    }
+
+    /// Note what went wrong outside of the threads.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failed.push(error);
+    }
+
+    /// Wait for all of them.
+    pub(crate) fn join(self) -> Outcomes<S, R> {
+        let over = self.running.into_iter().filter_map(|t| joined(t.join()).transpose());
+        self.failed.into_iter().map(Err).chain(over).collect()
+    }
+}
+
+/// The responder's end while it is open: one thread that accepts, and the streams' own.
+pub(crate) struct StreamResponder<S, R> {
+    port: u16,
+    end: StreamEnd,
+    summary: Summary<S, R>,
+    acceptor: Option<JoinHandle<Outcomes<S, R>>>,
+}
+
+impl<S: Send + 'static, R: Send + 'static> StreamResponder<S, R> {
+    /// Accept on `local` in a thread until the end is raised; `accept_all` returns what the streams came to.
+    pub(crate) fn start(
+        protocol: &str,
+        local: SocketAddr,
+        end: StreamEnd,
+        summary: Summary<S, R>,
+        accept_all: impl FnOnce() -> Outcomes<S, R> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let acceptor = Builder::new()
+            .name(format!("{protocol}-accept"))
+            .spawn(accept_all)
+            .map_err(Error::io("start a thread"))?;
+        Ok(StreamResponder { port: local.port(), end, summary, acceptor: Some(acceptor) })
+    }
+}
+
+impl<S, R> StreamResponder<S, R> {
+    fn close(&mut self) -> Outcomes<S, R> {
+        self.end.ending.done.raise();
+        self.acceptor.take().map(|t| joined(t.join())).unwrap_or_default()
+    }
+}
+
+impl<S, R> Responder for StreamResponder<S, R> {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Part, Error> {
+        let outcomes = self.close();
+        (self.summary)(&self.end, outcomes)
+    }
+}
+
+impl<S, R> Drop for StreamResponder<S, R> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Outcomes by kind.
+pub(crate) struct Sorted<S, R> {
+    pub sent: Vec<S>,
+    pub received: Vec<R>,
+    errors: Vec<Error>,
+}
+
+impl<S, R> Sorted<S, R> {
+    /// Fails with the first error if no stream at all could be run.
+    pub(crate) fn new(outcomes: Outcomes<S, R>) -> Result<Self, Error> {
+        let (mut sent, mut received, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for outcome in outcomes {
+            match outcome {
+                Ok(Outcome::Sent(s)) => sent.push(s),
+                Ok(Outcome::Received(r)) => received.push(r),
+                Err(e) => errors.push(e),
+            }
+        }
+        if sent.is_empty() && received.is_empty() && !errors.is_empty() {
+            return Err(errors.swap_remove(0));
+        }
+        Ok(Sorted { sent, received, errors })
+    }
+
+    /// A fault for each stream that could not be run.
+    pub(crate) fn faults(&self, side: Side) -> impl Iterator<Item = Fault> {
+        self.errors.iter().map(move |e| Fault::void(FaultCode::ConnectionFailed, side.host(), e.to_string()))
+    }
+}
+
+/// The trial that `combine` starts from: all faults, and the CPU time.
+pub(crate) fn trial_of(parts: &[Part]) -> Part {
+    Part {
+        faults: parts.iter().flat_map(|p| p.faults.clone()).collect(),
+        cpu_s: parts.iter().map(|p| p.cpu_s).sum(),
+        ..Part::default()
+    }
+}
+
+/// Void if fewer streams of that direction were received than all initiators should have had; `what` says what these did.
+pub(crate) fn missing_streams(parts: &[Part], way: Direction, wanted: f64, what: &str) -> Option<Fault> {
+    let seen = sum(parts, &format!("{way}_streams"));
+    (seen < wanted).then(|| {
+        let detail = format!("{seen} of {wanted} {way} streams {what}");
+        Fault::void(FaultCode::ConnectionFailed, "conductor", detail)
+    })
+}
