@@ -292,7 +292,7 @@ fn root_a_normal_user_measures_too_and_is_told_what_is_out_of_reach() {
     assert_refused(&world, &own, outcome, 4, &["host-sysctls", "root"]);
 
     let unreadable = world.write("secret.toml", scenario::tiny());
-    fs::set_permissions(&unreadable, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&unreadable, fs::Permissions::from_mode(0o000)).unwrap();
     let own = ["s.toml", "global.toml", "out", "secret.toml"];
     let outcome = as_nobody(&world, weir, &["bench", "secret.toml"]);
     assert_refused(&world, &own, outcome, 2, &["secret.toml", "Permission denied"]);

@@ -63,12 +63,6 @@ impl World {
         World::unshared(binary, &["--net"], "ip link set lo up")
     }
 
-    /// As [`World::root`], but in the machine's own network namespace: settings of the machine can be changed only there. Take
-    /// care to send nothing.
-    pub fn on_the_machines_network(binary: &str) -> Option<World> {
-        World::unshared(binary, &[], "true")
-    }
-
     fn unshared(binary: &str, namespaces: &[&str], setup: &str) -> Option<World> {
         if weir_sys::privilege::test_needs_root() {
             return None;
@@ -200,13 +194,14 @@ impl World {
 
     /// Processes of this world that run, with their command lines. The marker is in the environment.
     pub fn processes(&self) -> Vec<(u32, String)> {
-        let marker = self.folder.to_str().unwrap().as_bytes();
+        // With what follows the folder's name: number 1 is not number 10.
+        let marker = format!("{}/", self.folder.display()).into_bytes();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
             // It may end at any time; a zombie has no environment.
             let Ok(environment) = fs::read(entry.path().join("environ")) else { continue };
-            if environment.windows(marker.len()).any(|w| w == marker) {
+            if environment.windows(marker.len()).any(|w| w == marker.as_slice()) {
                 let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
                 found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ")));
             }
@@ -251,6 +246,10 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         drop(self.holder.take());
+        // A test that failed may not have come to the point where these end.
+        for (pid, _) in self.processes() {
+            let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
+        }
         if std::thread::panicking() {
             eprintln!("kept for a look: {}", self.folder.display());
         } else {
