@@ -1,6 +1,7 @@
 //! A delay that is known is measured: by the wan of a lab's site, between the engines that a bench runs.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -23,8 +24,10 @@ const ATTEMPTS: usize = 4;
 fn lab(family: Family) -> Lab {
     let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
     let options = LabOptions { family, ..LabOptions::default() };
-    Lab::build(&format!("test-truth-{family:?}-{}", std::process::id()).to_lowercase(), &options, &[spec])
-        .unwrap()
+    // The tests of this program run at the same time, and each lab is listed under a name of its own.
+    static LABS: AtomicUsize = AtomicUsize::new(0);
+    let number = LABS.fetch_add(1, Ordering::Relaxed);
+    Lab::build(&format!("test-truth-{}-{number}", std::process::id()), &options, &[spec]).unwrap()
 }
 
 /// One trial of a workload between the ends of the lab's site.

