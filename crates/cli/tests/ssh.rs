@@ -326,3 +326,24 @@ fn root_ctrl_c_and_kill_9_leave_the_gateway_as_it_was() {
         until("the gateway as it was", SOON, || (site.facts() == before).then_some(()));
     }
 }
+
+#[test]
+fn root_what_a_killed_agent_left_on_a_gateway_is_undone_by_the_next_run() {
+    let Some(site) = Site::new() else { return };
+    let world = &site.world;
+    let before = site.facts();
+    let run = in_the_middle(&site);
+    // The agent of the gateway is the one that runs from the gateway's home.
+    let home = format!("{}/home-gw/", world.folder().display());
+    let agents = world.processes().into_iter().filter(|(_, line)| line.starts_with(&home));
+    let agents: Vec<u32> = agents.map(|(pid, _)| pid).collect();
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    world.sh(&format!("kill -9 {}", agents[0]));
+    assert_lost(&site, run, "lost the agent on gateway (ssh://gw)");
+    assert_ne!(site.facts(), before, "nobody was left to undo it");
+
+    let entries = format!("{VARIANTS}{QUICK}");
+    world.write("s.toml", scenario::text("real", &testbed(""), scenario::ONE_ROUND, &entries));
+    site.bench("next").expect(0);
+    assert_eq!(site.facts(), before);
+}
