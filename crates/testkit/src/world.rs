@@ -63,8 +63,13 @@ impl World {
         World::unshared(binary, &["--net"], "ip link set lo up")
     }
 
+    /// Says why, and returns true, where this user may not have namespaces.
+    pub fn lacks_root() -> bool {
+        weir_sys::privilege::test_needs_root()
+    }
+
     fn unshared(binary: &str, namespaces: &[&str], setup: &str) -> Option<World> {
-        if weir_sys::privilege::test_needs_root() {
+        if World::lacks_root() {
             return None;
         }
         if let Some(program) = ["unshare", "nsenter", "ip", "mount"].into_iter().find(|p| which(p).is_none())
