@@ -1,18 +1,19 @@
-//! Translation to the address of the outside interface, by iptables on nf_tables.
+//! Translation to the address of the outside interface, by iptables on either of its back ends.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::iptables::{self, Backend};
-use crate::options::{self, Allocation, MssClamp, PortRange, Timeouts};
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, routed};
+use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
+use crate::source_nat::{Options, SourceNat};
+use crate::{Error, Journal, Place, Role};
 
-const BACKEND: Backend = Backend::NfTables;
-
-/// One rule of iptables (nf_tables back end) masquerades what the initiator sends out.
+/// Options of both.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct IptablesMasquerade {
+// A reference to a schema that allows these keys and no others would forbid `kind`.
+#[schemars(inline)]
+pub struct Masquerade {
     /// Choose source ports at random, offset by a hash of the connection.
     pub random: bool,
     /// Choose source ports at random for each connection anew.
@@ -27,52 +28,72 @@ pub struct IptablesMasquerade {
     pub conntrack_timeouts: Timeouts,
 }
 
-impl IptablesMasquerade {
-    fn allocation(&self) -> Allocation {
-        Allocation {
-            random: self.random,
-            fully_random: self.fully_random,
-            persistent: false,
-            ports: self.ports,
-        }
+/// One rule of iptables (nf_tables back end) masquerades what the initiator sends out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct IptablesMasquerade(pub Masquerade);
+
+/// One rule of iptables (legacy back end, where the kernel still has it) masquerades what the initiator sends out.
+///
+/// The kernel keeps the empty NAT table, and with it connection tracking, until its module is unloaded: on hosts that are not
+/// thrown away afterwards, what is measured later may be slower.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct IptablesLegacyMasquerade(pub Masquerade);
+
+/// What tells the two apart.
+trait ByIptables {
+    const BACKEND: Backend;
+    const KIND: &'static str;
+    const WHAT: &'static str;
+
+    fn chosen(&self) -> &Masquerade;
+}
+
+impl ByIptables for IptablesMasquerade {
+    const BACKEND: Backend = Backend::NfTables;
+    const KIND: &'static str = "iptables-masquerade";
+    const WHAT: &'static str = "iptables masquerade (nf_tables)";
+
+    fn chosen(&self) -> &Masquerade {
+        &self.0
     }
 }
 
-impl Hop for IptablesMasquerade {
-    fn kind(&self) -> &'static str {
-        "iptables-masquerade"
+impl ByIptables for IptablesLegacyMasquerade {
+    const BACKEND: Backend = Backend::Legacy;
+    const KIND: &'static str = "iptables-legacy-masquerade";
+    const WHAT: &'static str = "iptables masquerade (legacy)";
+
+    fn chosen(&self) -> &Masquerade {
+        &self.0
     }
-    fn describe(&self) -> String {
-        options::describe(
-            "iptables masquerade (nf_tables)",
-            &self.allocation(),
-            self.mss_clamp,
-            &self.conntrack_timeouts,
-        )
+}
+
+impl<T: ByIptables> SourceNat for T {
+    const KIND: &'static str = <T as ByIptables>::KIND;
+
+    fn what(&self) -> String {
+        T::WHAT.into()
     }
-    fn validate(&self) -> Result<(), String> {
-        self.allocation().validate()?;
-        self.mss_clamp.validate()?;
-        self.conntrack_timeouts.validate()
+    fn options(&self) -> Options<'_> {
+        let chosen = self.chosen();
+        let allocation = Allocation {
+            random: chosen.random,
+            fully_random: chosen.fully_random,
+            persistent: false,
+            ports: chosen.ports,
+        };
+        Options { allocation, mss_clamp: chosen.mss_clamp, timeouts: &chosen.conntrack_timeouts }
     }
-    fn topology(&self) -> Topology {
-        Topology::Routed
+    fn gateway_programs(&self) -> Vec<String> {
+        T::BACKEND.programs(Role::Gateway)
     }
-    fn programs(&self, role: Role) -> Vec<String> {
-        BACKEND.programs(role)
+    fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+        let options = self.options();
+        iptables::apply_masquerade(T::BACKEND, place, &options.allocation, options.mss_clamp, journal)
     }
-    fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-        if role != Role::Gateway {
-            return Ok(());
-        }
-        iptables::apply_masquerade(BACKEND, place, &self.allocation(), self.mss_clamp, journal)?;
-        self.conntrack_timeouts.apply(journal)?;
-        routed::forward(place, journal)
-    }
-    fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.responder, seen_source: Some(place.gateway_outside), hops: Some(1) }
-    }
-    fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
-        iptables::counter(BACKEND, place, "MASQUERADE").map(Some)
+    fn translations(&self, place: &Place) -> Result<u64, Error> {
+        iptables::counter(T::BACKEND, place, "MASQUERADE")
     }
 }

@@ -11,7 +11,6 @@ mod docker_engine;
 pub mod docker_publish;
 pub mod error;
 mod iptables;
-pub mod iptables_legacy_masquerade;
 pub mod iptables_masquerade;
 pub mod journal;
 mod nft;
@@ -23,6 +22,7 @@ pub mod path;
 pub mod place;
 pub mod routed;
 mod snapshot;
+mod source_nat;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub enum Variant {
     /// Translation to the address of the outside interface, by iptables on nf_tables.
     IptablesMasquerade(iptables_masquerade::IptablesMasquerade),
     /// Translation to the address of the outside interface, by iptables on x_tables.
-    IptablesLegacyMasquerade(iptables_legacy_masquerade::IptablesLegacyMasquerade),
+    IptablesLegacyMasquerade(iptables_masquerade::IptablesLegacyMasquerade),
     /// A port of a container, published on its host.
     DockerPublish(docker_publish::DockerPublish),
     /// The user's own commands.
@@ -162,6 +162,20 @@ mod tests {
         let schema = serde_json::to_string(&schemars::schema_for!(Variant)).unwrap();
         for kind in Variant::known_kinds() {
             assert!(schema.contains(&format!("\"const\":\"{kind}\"")), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_schema_allows_every_kind_beside_its_options() {
+        let schema = schemars::schema_for!(Variant);
+        for variant in schema.as_value()["oneOf"].as_array().unwrap() {
+            // Options in a schema of their own that allows no others would forbid `kind`.
+            assert!(variant["properties"]["kind"]["const"].is_string(), "{variant}");
+            assert_eq!(
+                (&variant["additionalProperties"], variant.get("$ref")),
+                (&false.into(), None),
+                "{variant}"
+            );
         }
     }
 

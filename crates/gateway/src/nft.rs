@@ -6,10 +6,14 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use crate::options::{Allocation, MssClamp};
+use crate::source_nat::Options;
 use crate::{Error, Family, Journal, Place, command};
 
 /// The program.
 pub(crate) const PROGRAM: &str = "nft";
+
+/// The chain with the rules that translate the source.
+pub(crate) const SOURCE_CHAIN: &str = "srcnat";
 
 /// A table of one family with our own chains.
 pub(crate) struct Table {
@@ -40,6 +44,14 @@ impl Table {
     pub(crate) fn chain(mut self, name: &'static str, rules: Vec<String>) -> Self {
         self.chains.push(Chain { name, hook: None, rules });
         self
+    }
+
+    /// The rules of a source translation and what goes with them.
+    pub(crate) fn source_nat(place: &Place, source: Source, options: &Options<'_>) -> Self {
+        let rules = source_rules(&outgoing(place), source, &options.allocation);
+        Table::new(place)
+            .base(SOURCE_CHAIN, "nat hook postrouting priority srcnat", rules)
+            .mss(options.mss_clamp, place)
     }
 
     /// Adds the clamp of the maximum segment size, for both ways.

@@ -4,11 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::nft::{self, Source, Table};
-use crate::options::{self, Allocation, MssClamp, PortRange, Timeouts};
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, routed};
-
-/// The chain with the rules that translate.
-const CHAIN: &str = "srcnat";
+use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
+use crate::source_nat::{Options, SourceNat};
+use crate::{Error, Journal, Place};
 
 /// One rule of nft masquerades what the initiator sends out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,62 +28,41 @@ pub struct NftMasquerade {
 }
 
 impl NftMasquerade {
-    fn allocation(&self) -> Allocation {
-        Allocation {
+    fn table(&self, place: &Place) -> Table {
+        Table::source_nat(place, Source::Masquerade, &self.options())
+    }
+}
+
+impl SourceNat for NftMasquerade {
+    const KIND: &'static str = "nft-masquerade";
+
+    fn what(&self) -> String {
+        "nft masquerade".into()
+    }
+    fn options(&self) -> Options<'_> {
+        let allocation = Allocation {
             random: self.random,
             fully_random: self.fully_random,
             persistent: self.persistent,
             ports: self.ports,
-        }
+        };
+        Options { allocation, mss_clamp: self.mss_clamp, timeouts: &self.conntrack_timeouts }
     }
-}
-
-impl NftMasquerade {
-    fn table(&self, place: &Place) -> Table {
-        let rules = nft::source_rules(&nft::outgoing(place), Source::Masquerade, &self.allocation());
-        Table::new(place)
-            .base(CHAIN, "nat hook postrouting priority srcnat", rules)
-            .mss(self.mss_clamp, place)
+    fn gateway_programs(&self) -> Vec<String> {
+        vec![nft::PROGRAM.into()]
     }
-}
-
-impl Hop for NftMasquerade {
-    fn kind(&self) -> &'static str {
-        "nft-masquerade"
+    fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+        self.table(place).apply(journal)
     }
-    fn describe(&self) -> String {
-        options::describe("nft masquerade", &self.allocation(), self.mss_clamp, &self.conntrack_timeouts)
-    }
-    fn validate(&self) -> Result<(), String> {
-        self.allocation().validate()?;
-        self.mss_clamp.validate()?;
-        self.conntrack_timeouts.validate()
-    }
-    fn topology(&self) -> Topology {
-        Topology::Routed
-    }
-    fn programs(&self, role: Role) -> Vec<String> {
-        if role == Role::Gateway { vec![nft::PROGRAM.into()] } else { Vec::new() }
-    }
-    fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-        if role != Role::Gateway {
-            return Ok(());
-        }
-        self.table(place).apply(journal)?;
-        self.conntrack_timeouts.apply(journal)?;
-        routed::forward(place, journal)
-    }
-    fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.responder, seen_source: Some(place.gateway_outside), hops: Some(1) }
-    }
-    fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
-        nft::counter(place, CHAIN).map(Some)
+    fn translations(&self, place: &Place) -> Result<u64, Error> {
+        nft::counter(place, nft::SOURCE_CHAIN)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Hop;
     use crate::place::tests::{place_v4, place_v6};
 
     #[test]

@@ -6,11 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 use crate::nft::{self, Source, Table};
-use crate::options::{self, Allocation, MssClamp, PortRange, Timeouts};
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, routed};
-
-/// The chain with the rules that translate.
-const CHAIN: &str = "srcnat";
+use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
+use crate::source_nat::{Options, SourceNat};
+use crate::{Error, Journal, Place};
 
 /// One rule of nft rewrites the source of what the initiator sends out to a fixed address.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -34,73 +32,45 @@ pub struct NftSnat {
 }
 
 impl NftSnat {
-    fn allocation(&self) -> Allocation {
-        Allocation {
-            random: self.random,
-            fully_random: self.fully_random,
-            persistent: self.persistent,
-            ports: self.ports,
-        }
-    }
-}
-
-impl NftSnat {
-    fn address(&self, place: &Place) -> IpAddr {
-        self.to.unwrap_or(place.gateway_outside)
-    }
-
     fn table(&self, place: &Place) -> Result<Table, Error> {
-        let to = self.address(place);
+        let to = self.translated(place);
         if to.is_ipv4() != place.initiator.is_ipv4() {
             return Err(Error::Unsupported(format!(
                 "nft-snat: to = \"{to}\" is of another IP version than the initiator's address {}",
                 place.initiator
             )));
         }
-        let rules = nft::source_rules(&nft::outgoing(place), Source::Address(to), &self.allocation());
-        Ok(Table::new(place)
-            .base(CHAIN, "nat hook postrouting priority srcnat", rules)
-            .mss(self.mss_clamp, place))
+        Ok(Table::source_nat(place, Source::Address(to), &self.options()))
     }
 }
 
-impl Hop for NftSnat {
-    fn kind(&self) -> &'static str {
-        "nft-snat"
-    }
-    fn describe(&self) -> String {
+impl SourceNat for NftSnat {
+    const KIND: &'static str = "nft-snat";
+
+    fn what(&self) -> String {
         let to = self.to.map_or_else(|| "the outside address".to_owned(), |to| to.to_string());
-        options::describe(
-            &format!("nft snat to {to}"),
-            &self.allocation(),
-            self.mss_clamp,
-            &self.conntrack_timeouts,
-        )
+        format!("nft snat to {to}")
     }
-    fn validate(&self) -> Result<(), String> {
-        self.allocation().validate()?;
-        self.mss_clamp.validate()?;
-        self.conntrack_timeouts.validate()
+    fn options(&self) -> Options<'_> {
+        let allocation = Allocation {
+            random: self.random,
+            fully_random: self.fully_random,
+            persistent: self.persistent,
+            ports: self.ports,
+        };
+        Options { allocation, mss_clamp: self.mss_clamp, timeouts: &self.conntrack_timeouts }
     }
-    fn topology(&self) -> Topology {
-        Topology::Routed
+    fn gateway_programs(&self) -> Vec<String> {
+        vec![nft::PROGRAM.into()]
     }
-    fn programs(&self, role: Role) -> Vec<String> {
-        if role == Role::Gateway { vec![nft::PROGRAM.into()] } else { Vec::new() }
+    fn translated(&self, place: &Place) -> IpAddr {
+        self.to.unwrap_or(place.gateway_outside)
     }
-    fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-        if role != Role::Gateway {
-            return Ok(());
-        }
-        self.table(place)?.apply(journal)?;
-        self.conntrack_timeouts.apply(journal)?;
-        routed::forward(place, journal)
+    fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+        self.table(place)?.apply(journal)
     }
-    fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.responder, seen_source: Some(self.address(place)), hops: Some(1) }
-    }
-    fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
-        nft::counter(place, CHAIN).map(Some)
+    fn translations(&self, place: &Place) -> Result<u64, Error> {
+        nft::counter(place, nft::SOURCE_CHAIN)
     }
 }
 

@@ -191,21 +191,6 @@ impl Allocation {
     }
 }
 
-/// One line for people: what it is, then the options that differ from the default.
-pub(crate) fn describe(what: &str, allocation: &Allocation, mss: MssClamp, timeouts: &Timeouts) -> String {
-    let mut parts = vec![what.to_owned()];
-    let flags = [
-        (allocation.random, "random"),
-        (allocation.fully_random, "fully random"),
-        (allocation.persistent, "persistent"),
-    ];
-    parts.extend(flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
-    parts.extend(allocation.ports.map(|p| format!("ports {p}")));
-    parts.extend(mss.is_on().then(|| mss.to_string()));
-    parts.extend((!timeouts.0.is_empty()).then(|| timeouts.to_string()));
-    parts.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
