@@ -118,6 +118,22 @@ fn root_ctrl_c_and_term_keep_what_was_measured() {
     }
 }
 
+#[test]
+fn root_a_second_ctrl_c_ends_at_once() {
+    let Some(world) = World::root(WEIR) else { return };
+    let run = in_the_middle(&world, scenario::LAB);
+    let watches = watches(&world);
+    run.signal("INT");
+    run.signal("INT");
+    run.end_within(SOON).expect(1);
+    watches.iter().for_each(Watch::wait_until_gone);
+    world.wait_until_idle();
+    // Whichever way it came to its end, the record is whole; the entry in the list of labs may be left.
+    assert!(!Record::read(world.work().join("out")).valid_trials().is_empty());
+    world.run(world.weir(&["lab", "clean"])).expect(0);
+    assert!(world.labs().is_empty());
+}
+
 fn assert_schema(world: &World, record: &Record) {
     let schema = world.run(world.weir(&["schema"])).expect(0).stdout;
     let validator = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
