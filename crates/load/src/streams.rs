@@ -13,6 +13,28 @@ use crate::part::sum;
 use crate::window::Window;
 use crate::{Direction, Error, Part, Responder, Setting, Stop};
 
+/// How many streams, in words for people.
+pub(crate) fn count_words(streams: u32) -> String {
+    if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") }
+}
+
+/// The option `streams` in its range.
+pub(crate) fn check_count(streams: u32) -> Result<(), String> {
+    if !(1..=128).contains(&streams) {
+        return Err(format!("streams = {streams}: valid is 1..=128"));
+    }
+    Ok(())
+}
+
+/// The name of a congestion control; empty for the system's default.
+pub(crate) fn check_congestion(name: &str) -> Result<(), String> {
+    // TCP_CA_NAME_MAX is 16 with the closing zero.
+    if name.len() > 15 || name.contains(|c: char| !c.is_ascii_graphic()) {
+        return Err(format!("congestion = \"{name}\": valid is a name such as cubic, reno or bbr"));
+    }
+    Ok(())
+}
+
 /// What a stream's thread returns.
 pub(crate) enum Outcome<S, R> {
     Sent(S),

@@ -1,6 +1,8 @@
 //! Short connections over loopback: every connection that is begun ends in exactly one count, and each way to fail has
 //! its own.
 
+mod ends;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -8,40 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ends::{LOOPBACK, assert_all_metrics, at_least, both_ends, cookie, setting};
 use rustix::net::sockopt::set_socket_linger;
 use weir_load::tcp_connect::TcpConnect;
 use weir_load::tcp_crr::{Close, TcpCrr};
-use weir_load::{Engine, Part, Setting, Stop};
+use weir_load::{Engine, Part, Setting};
 use weir_record::FaultCode;
-use weir_stats::Histogram;
 use weir_sys::NetNs;
 use weir_sys::netlink::Rtnetlink;
 
-const LOOPBACK: &str = "127.0.0.1:0";
-const COOKIE: u64 = 0xfeed_beef_0bad_cafe;
 const FAILURES: [&str; 7] =
     ["refused", "reset", "timed_out", "unreachable", "cut_short", "foreign", "other_failures"];
-
-fn setting(warmup_ms: u64, duration_ms: u64) -> Setting {
-    Setting {
-        warmup: Duration::from_millis(warmup_ms),
-        duration: Duration::from_millis(duration_ms),
-        cpus: Vec::new(),
-        cookie: COOKIE,
-        stop: Stop::default(),
-    }
-}
-
-fn both_ends(engine: &dyn Engine, setting: &Setting, bind: &str) -> (Part, Part, Part, u16) {
-    engine.validate().unwrap();
-    let bind: SocketAddr = bind.parse().unwrap();
-    let responder = engine.open(setting, bind).unwrap();
-    let port = responder.port();
-    let initiator = engine.drive(setting, SocketAddr::new(bind.ip(), port)).unwrap();
-    let responder = responder.finish().unwrap();
-    let trial = engine.combine(std::slice::from_ref(&initiator), std::slice::from_ref(&responder));
-    (initiator, responder, trial, port)
-}
 
 fn failures(part: &Part) -> f64 {
     FAILURES.iter().map(|name| part.values[*name]).sum()
@@ -54,21 +33,6 @@ fn assert_conserved(part: &Part) {
         "{:?}",
         part.values
     );
-}
-
-fn assert_all_metrics(engine: &dyn Engine, trial: &Part) {
-    for metric in engine.metrics() {
-        match metric.source {
-            weir_record::Source::Value => assert!(trial.values.contains_key(&metric.name), "{}", metric.name),
-            weir_record::Source::Quantile { histogram, .. } => {
-                assert!(!trial.histograms[&histogram].is_empty())
-            }
-        }
-    }
-}
-
-fn at_least(h: &Histogram, ns: u64) -> u64 {
-    h.buckets().filter(|&(value, _)| value >= ns).map(|(_, n)| n).sum()
 }
 
 /// Sockets of this network namespace in TIME-WAIT (06) whose local or remote port is this one
@@ -218,7 +182,7 @@ fn peer(each: impl Fn(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()
             if stream.read_exact(&mut request).is_err() {
                 return;
             }
-            assert_eq!(request[8..16], COOKIE.to_be_bytes());
+            assert_eq!(request[8..16], cookie().to_be_bytes());
             each(stream);
         }
     });
@@ -236,7 +200,7 @@ fn every_way_to_fail_has_its_own_count() {
         ("ok", |mut s| {
             let mut response = [1; 64];
             response[..8].copy_from_slice(b"weir-lt1");
-            response[8..16].copy_from_slice(&COOKIE.to_be_bytes());
+            response[8..16].copy_from_slice(&cookie().to_be_bytes());
             // In two pieces that part the cookie.
             s.set_nodelay(true).unwrap();
             s.write_all(&response[..11]).unwrap();
@@ -266,7 +230,7 @@ fn a_stall_shows_in_every_transaction_that_was_due_meanwhile() {
         }
         let mut response = [1; 64];
         response[..8].copy_from_slice(b"weir-lt1");
-        response[8..16].copy_from_slice(&COOKIE.to_be_bytes());
+        response[8..16].copy_from_slice(&cookie().to_be_bytes());
         s.write_all(&response).unwrap();
     });
     let engine = TcpCrr { rate_per_second: Some(500), ..TcpCrr::default() };
@@ -316,7 +280,7 @@ fn strangers_are_not_served() {
     let setting = setting(0, 200);
     let responder = engine.open(&setting, LOOPBACK.parse().unwrap()).unwrap();
     let target = SocketAddr::new("127.0.0.1".parse().unwrap(), responder.port());
-    let other = Setting { cookie: COOKIE + 1, ..setting.clone() };
+    let other = Setting { cookie: cookie() + 1, ..setting.clone() };
     let part = engine.drive(&other, target).unwrap();
     assert_eq!(part.value("ok"), 0.0);
     assert!(engine.combine(&[part], &[]).faults.iter().any(|f| f.void));

@@ -1,6 +1,8 @@
 //! Request/response over loopback: counts are conserved, delays that were made are measured, and the two loops differ
 //! where they should.
 
+mod ends;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,39 +10,10 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ends::{LOOPBACK, assert_all_metrics, at_least, both_ends, cookie, setting};
 use weir_load::rr::{TcpRr, UdpRr};
-use weir_load::{Engine, Error, Part, Setting, Stop};
+use weir_load::{Engine, Error, Part, Setting};
 use weir_record::FaultCode;
-use weir_stats::Histogram;
-
-const LOOPBACK: &str = "127.0.0.1:0";
-const COOKIE: u64 = 0x0123_4567_89ab_cdef;
-
-fn setting(warmup_ms: u64, duration_ms: u64) -> Setting {
-    Setting {
-        warmup: Duration::from_millis(warmup_ms),
-        duration: Duration::from_millis(duration_ms),
-        cpus: Vec::new(),
-        cookie: COOKIE,
-        stop: Stop::default(),
-    }
-}
-
-/// Both ends of the real thing: initiator's part, responder's part, and what they make together.
-fn both_ends(engine: &dyn Engine, setting: &Setting, bind: &str) -> (Part, Part, Part) {
-    engine.validate().unwrap();
-    let bind: SocketAddr = bind.parse().unwrap();
-    let responder = engine.open(setting, bind).unwrap();
-    let target = SocketAddr::new(bind.ip(), responder.port());
-    let initiator = engine.drive(setting, target).unwrap();
-    let responder = responder.finish().unwrap();
-    let trial = engine.combine(std::slice::from_ref(&initiator), std::slice::from_ref(&responder));
-    (initiator, responder, trial)
-}
-
-fn at_least(h: &Histogram, ns: u64) -> u64 {
-    h.buckets().filter(|&(value, _)| value >= ns).map(|(_, n)| n).sum()
-}
 
 fn assert_sound(engine: &dyn Engine, initiator: &Part, responder: &Part, trial: &Part) {
     assert!(initiator.value("answered") > 100.0, "{initiator:?}");
@@ -50,14 +23,7 @@ fn assert_sound(engine: &dyn Engine, initiator: &Part, responder: &Part, trial: 
     assert!(trial.cpu_s > 0.0 && (trial.cpu_s - initiator.cpu_s - responder.cpu_s).abs() < 1e-12);
     let per_transaction = trial.cpu_s * 1e9 / initiator.value("answered");
     assert!((trial.value("tester_cpu_ns_per_transaction") - per_transaction).abs() < 1e-6);
-    for metric in engine.metrics() {
-        match metric.source {
-            weir_record::Source::Value => assert!(trial.values.contains_key(&metric.name), "{}", metric.name),
-            weir_record::Source::Quantile { histogram, .. } => {
-                assert!(!trial.histograms[&histogram].is_empty())
-            }
-        }
-    }
+    assert_all_metrics(engine, trial);
 }
 
 #[test]
@@ -65,7 +31,7 @@ fn tcp_closed_loop_conserves_counts_and_shows_windows() {
     for (connections, request_bytes, response_bytes) in [(1, 1, 1), (3, 100, 40_000)] {
         let engine = TcpRr { connections, request_bytes, response_bytes, window: 100, ..TcpRr::default() };
         let setting = setting(100, 400);
-        let (initiator, responder, trial) = both_ends(&engine, &setting, LOOPBACK);
+        let (initiator, responder, trial, _) = both_ends(&engine, &setting, LOOPBACK);
         assert_sound(&engine, &initiator, &responder, &trial);
         assert_eq!(initiator.value("unanswered"), 0.0);
         assert!(trial.faults.is_empty(), "{:?}", trial.faults);
@@ -82,7 +48,7 @@ fn tcp_closed_loop_conserves_counts_and_shows_windows() {
 fn udp_closed_loop_conserves_counts() {
     for bind in [LOOPBACK, "[::1]:0"] {
         let engine = UdpRr { connections: 2, response_bytes: 1400, ..UdpRr::default() };
-        let (initiator, responder, trial) = both_ends(&engine, &setting(100, 400), bind);
+        let (initiator, responder, trial, _) = both_ends(&engine, &setting(100, 400), bind);
         assert_sound(&engine, &initiator, &responder, &trial);
         assert_eq!(trial.value("loss_ratio"), 0.0);
         assert!(trial.faults.is_empty(), "{:?}", trial.faults);
@@ -94,7 +60,7 @@ fn open_loops_offer_the_rate_that_was_asked_for() {
     let tcp = TcpRr { connections: 2, rate_per_second: Some(2000), ..TcpRr::default() };
     let udp = UdpRr { connections: 2, rate_per_second: Some(2000), ..UdpRr::default() };
     for engine in [&tcp as &dyn Engine, &udp] {
-        let (initiator, responder, trial) = both_ends(engine, &setting(100, 500), LOOPBACK);
+        let (initiator, responder, trial, _) = both_ends(engine, &setting(100, 500), LOOPBACK);
         assert_sound(engine, &initiator, &responder, &trial);
         // One in every interval of 1 ms of each of the two connections; none is left out whatever the machine does.
         assert_eq!(initiator.value("scheduled"), 1000.0);
@@ -112,7 +78,7 @@ fn slow_responder(delay: impl Fn(u64) -> Duration + Send + 'static) -> (SocketAd
         stream.set_nodelay(true).unwrap();
         let mut preamble = [0; 16];
         stream.read_exact(&mut preamble).unwrap();
-        assert_eq!(preamble[8..], COOKIE.to_be_bytes());
+        assert_eq!(preamble[8..], cookie().to_be_bytes());
         stream.write_all(&preamble).unwrap();
         let mut measured = 0;
         let mut request = [0];
@@ -222,7 +188,7 @@ fn strangers_are_neither_served_nor_counted() {
     let mut stranger = TcpStream::connect(target).unwrap();
     stranger.write_all(&[0; 16]).unwrap();
     assert_eq!(stranger.read(&mut [0; 16]).unwrap_or(0), 0, "closed without an answer");
-    let other = Setting { cookie: COOKIE + 1, ..setting.clone() };
+    let other = Setting { cookie: cookie() + 1, ..setting.clone() };
     assert!(matches!(engine.drive(&other, target), Err(Error::Connect { .. })));
     // One that never says anything does not hold up the end.
     let _silent = TcpStream::connect(target).unwrap();

@@ -7,10 +7,9 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use ends::{Site, parts, setting, trial, workload};
+use ends::{Site, assert_stops, parts, setting, trial, workload};
 use serde_json::json;
 use weir_load::{Stop, Workload};
-use weir_record::FaultCode;
 
 #[test]
 fn moves_verified_data_in_every_direction() {
@@ -81,20 +80,8 @@ fn strangers_are_not_counted() {
 fn a_raised_stop_ends_every_loop() {
     for direction in ["egress", "ingress", "both"] {
         let w = workload(json!({"kind": "tcp-stream", "direction": direction, "streams": 4}));
-        let s = setting(0, 60_000);
-        let stop = s.stop.clone();
-        let raised = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(300));
-            stop.raise();
-            Instant::now()
-        });
-        let (initiator, responder) = parts(&w, &s, &Site::loopback()).unwrap();
-        let took = raised.join().unwrap().elapsed();
         // Without noise 50 ms at each end; a loop that does not look would take a minute.
-        assert!(took < Duration::from_secs(2), "{direction}: {took:?}");
-        println!("{direction}: stopped after {took:?}");
-        let t = w.engine().combine(&[initiator], &[responder]);
-        assert!(t.faults.iter().any(|f| f.code == FaultCode::Interrupted && f.void), "{:?}", t.faults);
+        assert_stops(&w, Duration::from_secs(2));
     }
 }
 

@@ -4,9 +4,9 @@
 mod ends;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ends::{Site, parts, setting, trial, workload};
+use ends::{Site, assert_stops, parts, setting, trial, workload};
 use serde_json::json;
 use weir_load::{Part, Stop, Workload};
 use weir_record::FaultCode;
@@ -87,20 +87,8 @@ fn a_raised_stop_ends_every_loop() {
 }
 
 fn stopped_in_time(w: &Workload) {
-    let s = setting(0, 60_000);
-    let stop = s.stop.clone();
-    let raised = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
-        stop.raise();
-        Instant::now()
-    });
-    let (initiator, responder) = parts(w, &s, &Site::loopback()).unwrap();
-    let took = raised.join().unwrap().elapsed();
     // Without noise 50 ms at each end; a loop that does not look would take a minute.
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    println!("stopped after {took:?}");
-    let t = w.engine().combine(&[initiator], &[responder]);
-    assert!(t.faults.iter().any(|f| f.code == FaultCode::Interrupted && f.void), "{:?}", t.faults);
+    assert_stops(w, Duration::from_secs(2));
 }
 
 /// What a relay does with the data datagram of that number.

@@ -13,6 +13,7 @@ use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use crate::part::sum;
 use crate::series::summed;
+use crate::streams::{check_congestion, check_count, count_words};
 use crate::{Direction, Engine, Error, Part, Responder, Setting};
 
 /// Which program.
@@ -87,14 +88,7 @@ impl Engine for External {
             Protocol::Tcp => "TCP",
             Protocol::Udp => "UDP",
         };
-        let way = match self.direction {
-            Direction::Egress => "egress",
-            Direction::Ingress => "ingress",
-            Direction::Both => "both ways",
-        };
-        let count =
-            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
-        let mut text = format!("iperf3 {protocol} {way}, {count}");
+        let mut text = format!("iperf3 {protocol} {}, {}", self.direction, count_words(self.streams));
         if self.protocol == Protocol::Tcp && !self.congestion.is_empty() {
             text += &format!(", {}", self.congestion);
         }
@@ -111,9 +105,7 @@ impl Engine for External {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if !(1..=128).contains(&self.streams) {
-            return Err(format!("streams = {}: valid is 1..=128", self.streams));
-        }
+        check_count(self.streams)?;
         let payload = match self.protocol {
             Protocol::Tcp => 1..=1 << 20,
             Protocol::Udp => 16..=65507,
@@ -127,13 +119,7 @@ impl Engine for External {
                 self.rate_bps
             ));
         }
-        if self.congestion.len() > 15 || self.congestion.contains(|c: char| !c.is_ascii_graphic()) {
-            return Err(format!(
-                "congestion = \"{}\": valid is a name such as cubic, reno or bbr",
-                self.congestion
-            ));
-        }
-        Ok(())
+        check_congestion(&self.congestion)
     }
 
     fn metrics(&self) -> Vec<MetricDef> {

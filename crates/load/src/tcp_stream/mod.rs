@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
 use crate::socket::TcpOptions;
+use crate::streams::{check_congestion, check_count, count_words};
 use crate::{Direction, Engine, Error, Part, Responder, Setting};
 
 /// Options of `tcp-stream`.
@@ -80,16 +81,14 @@ impl Engine for TcpStream {
     }
 
     fn describe(&self) -> String {
-        let way = match self.direction {
-            Direction::Egress => "egress",
-            Direction::Ingress => "ingress",
-            Direction::Both => "both ways",
-        };
-        let count =
-            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
         let congestion =
             if self.congestion.is_empty() { "the system's congestion control" } else { &self.congestion };
-        let mut text = format!("TCP {way}, {count}, {congestion}, writes of {} bytes", self.buffer_bytes);
+        let mut text = format!(
+            "TCP {}, {}, {congestion}, writes of {} bytes",
+            self.direction,
+            count_words(self.streams),
+            self.buffer_bytes
+        );
         if let Some(mss) = self.mss {
             text += &format!(", MSS {mss}");
         }
@@ -108,9 +107,7 @@ impl Engine for TcpStream {
     }
 
     fn validate(&self) -> Result<(), String> {
-        if !(1..=128).contains(&self.streams) {
-            return Err(format!("streams = {}: valid is 1..=128", self.streams));
-        }
+        check_count(self.streams)?;
         if !(1..=16 << 20).contains(&self.buffer_bytes) {
             return Err(format!("buffer-bytes = {}: valid is 1..=16777216", self.buffer_bytes));
         }
@@ -121,14 +118,7 @@ impl Engine for TcpStream {
         if let Some(bytes) = self.window_bytes.filter(|b| !(4096..=1 << 30).contains(b)) {
             return Err(format!("window-bytes = {bytes}: valid is 4096..=1073741824"));
         }
-        // TCP_CA_NAME_MAX is 16 with the closing zero.
-        if self.congestion.len() > 15 || self.congestion.contains(|c: char| !c.is_ascii_graphic()) {
-            return Err(format!(
-                "congestion = \"{}\": valid is a name such as cubic, reno or bbr",
-                self.congestion
-            ));
-        }
-        Ok(())
+        check_congestion(&self.congestion)
     }
 
     fn metrics(&self) -> Vec<MetricDef> {

@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
+use crate::streams::{check_count, count_words};
 use crate::{Direction, Engine, Error, Part, Responder, Setting};
 
 /// How datagrams are handed to the kernel, and what crosses the link.
@@ -121,15 +122,8 @@ impl Engine for UdpStream {
     }
 
     fn describe(&self) -> String {
-        let way = match self.direction {
-            Direction::Egress => "egress",
-            Direction::Ingress => "ingress",
-            Direction::Both => "both ways",
-        };
         let payload =
             self.payload_bytes.map_or("MTU-filling payload".into(), |bytes| format!("{bytes}-byte payload"));
-        let count =
-            if self.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", self.streams) };
         let batch = match self.batch {
             Batch::Single => "each sent by itself",
             Batch::Sendmmsg => "sent in batches (sendmmsg)",
@@ -141,13 +135,16 @@ impl Engine for UdpStream {
         } else {
             ""
         };
-        format!("UDP {way}, {count}, {payload}, {}, {batch}{fragments}", self.rate_words())
+        format!(
+            "UDP {}, {}, {payload}, {}, {batch}{fragments}",
+            self.direction,
+            count_words(self.streams),
+            self.rate_words()
+        )
     }
 
     fn validate(&self) -> Result<(), String> {
-        if !(1..=128).contains(&self.streams) {
-            return Err(format!("streams = {}: valid is 1..=128", self.streams));
-        }
+        check_count(self.streams)?;
         if let Some(bytes) =
             self.payload_bytes.filter(|b| !(datagram::HEADER_BYTES as u16..=LARGEST_DATAGRAM).contains(b))
         {

@@ -4,10 +4,20 @@
 pub(crate) mod path;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use weir_load::{Error, Part, Setting, Stop, Workload};
+use weir_load::{Engine, Error, Part, Setting, Stop, Workload};
+use weir_record::{FaultCode, Source};
+use weir_stats::Histogram;
 use weir_sys::NetNs;
+
+/// Any free port.
+pub(crate) const LOOPBACK: &str = "127.0.0.1:0";
+
+/// What marks this process' trials.
+pub(crate) fn cookie() -> u64 {
+    0x5eed_0000_0000_0000 | u64::from(std::process::id())
+}
 
 /// A trial's settings: warm-up and window in milliseconds.
 pub(crate) fn setting(warmup_ms: u64, duration_ms: u64) -> Setting {
@@ -15,7 +25,7 @@ pub(crate) fn setting(warmup_ms: u64, duration_ms: u64) -> Setting {
         warmup: Duration::from_millis(warmup_ms),
         duration: Duration::from_millis(duration_ms),
         cpus: Vec::new(),
-        cookie: 0x5eed_0000_0000_0000 | u64::from(std::process::id()),
+        cookie: cookie(),
         stop: Stop::default(),
     }
 }
@@ -60,11 +70,56 @@ pub(crate) fn trial(workload: &Workload, setting: &Setting, site: &Site) -> Part
     let (initiator, responder) = parts(workload, setting, site).expect("the trial runs");
     let trial = workload.engine().combine(&[initiator], &[responder]);
     for metric in workload.engine().metrics() {
-        if metric.source == weir_record::Source::Value && metric.headline {
+        if metric.source == Source::Value && metric.headline {
             assert!(trial.values.contains_key(&metric.name), "no {} in {:?}", metric.name, trial.values);
         }
     }
     trial
+}
+
+/// Run one trial of an engine at a given address: initiator's part, responder's part, what they make together, and the
+/// responder's port.
+pub(crate) fn both_ends(engine: &dyn Engine, setting: &Setting, bind: &str) -> (Part, Part, Part, u16) {
+    engine.validate().unwrap();
+    let bind: SocketAddr = bind.parse().unwrap();
+    let responder = engine.open(setting, bind).unwrap();
+    let port = responder.port();
+    let initiator = engine.drive(setting, SocketAddr::new(bind.ip(), port)).unwrap();
+    let responder = responder.finish().unwrap();
+    let trial = engine.combine(std::slice::from_ref(&initiator), std::slice::from_ref(&responder));
+    (initiator, responder, trial, port)
+}
+
+/// Every metric that the engine announces has a value, or a distribution that is not empty.
+pub(crate) fn assert_all_metrics(engine: &dyn Engine, trial: &Part) {
+    for metric in engine.metrics() {
+        match metric.source {
+            Source::Value => assert!(trial.values.contains_key(&metric.name), "{}", metric.name),
+            Source::Quantile { histogram, .. } => assert!(!trial.histograms[&histogram].is_empty()),
+        }
+    }
+}
+
+/// How many values are not below this.
+pub(crate) fn at_least(h: &Histogram, ns: u64) -> u64 {
+    h.buckets().filter(|&(value, _)| value >= ns).map(|(_, n)| n).sum()
+}
+
+/// A workload of a minute ends within `patience` of a raised stop, and says that it was interrupted.
+pub(crate) fn assert_stops(workload: &Workload, patience: Duration) {
+    let s = setting(0, 60_000);
+    let stop = s.stop.clone();
+    let raised = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        stop.raise();
+        Instant::now()
+    });
+    let (initiator, responder) = parts(workload, &s, &Site::loopback()).unwrap();
+    let took = raised.join().unwrap().elapsed();
+    assert!(took < patience, "{workload:?}: {took:?}");
+    println!("stopped after {took:?}");
+    let t = workload.engine().combine(&[initiator], &[responder]);
+    assert!(t.faults.iter().any(|f| f.code == FaultCode::Interrupted && f.void), "{:?}", t.faults);
 }
 
 fn within<T: Send>(place: Option<&NetNs>, f: impl FnOnce() -> T + Send) -> T {
