@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,6 +14,9 @@ use weir_sys::process::which;
 
 /// The delay that is added in one direction, or in both.
 const DELAY: Duration = Duration::from_millis(5);
+
+/// Tests run side by side, and would measure each other.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// What a measured delay may differ by.
 const TOLERANCE: f64 = 0.02;
@@ -91,6 +95,7 @@ fn delays(family: Family, workload: serde_json::Value, histogram: &str, before: 
         println!("SKIP: iptables is not installed");
         return;
     }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // What else runs here shall not be measured: this thread, and all that it starts, go first.
     if let Err(error) = rustix::process::setpriority_process(None, -15) {
         println!("not first: {error}");
