@@ -6,14 +6,13 @@ pub(crate) mod preamble;
 pub(crate) mod schedule;
 pub(crate) mod windows;
 
-use std::time::Duration;
-
 use weir_record::{Better, Fault, FaultCode, MetricDef, Series, Unit};
 use weir_stats::Histogram;
 use weir_sys::clock::now_ns;
-use weir_sys::sched::{pin_current_thread, thread_cpu_time};
+use weir_sys::sched::pin_current_thread;
 
 use crate::part::{Part, merged, sum};
+use crate::window::Phase;
 pub(crate) use crate::window::nanos;
 use crate::{Error, Setting};
 
@@ -45,51 +44,21 @@ impl Span {
         (self.window_ns..self.end_ns).contains(&start_ns)
     }
 
+    /// Where a point in time lies; the whole window is one step.
+    #[inline]
+    pub(crate) fn phase(&self, now_ns: u64) -> Phase {
+        if now_ns < self.window_ns {
+            Phase::Before
+        } else if now_ns < self.end_ns {
+            Phase::Within(0)
+        } else {
+            Phase::After
+        }
+    }
+
     /// Seconds of the window that are over, the whole window at most.
     pub(crate) fn elapsed_s(&self, now_ns: u64) -> f64 {
         now_ns.min(self.end_ns).saturating_sub(self.window_ns) as f64 / 1e9
-    }
-}
-
-/// The calling thread's CPU time over the measuring window. Reads the CPU clock (a system call) twice, at the edges.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CpuMeter {
-    next_edge_ns: u64,
-    end_ns: u64,
-    at_window: Option<Duration>,
-    at_end: Option<Duration>,
-}
-
-impl CpuMeter {
-    pub(crate) fn new(span: &Span) -> Self {
-        CpuMeter { next_edge_ns: span.window_ns, end_ns: span.end_ns, at_window: None, at_end: None }
-    }
-
-    /// To be called with every reading of the clock.
-    #[inline]
-    pub(crate) fn look(&mut self, now_ns: u64) {
-        if now_ns >= self.next_edge_ns {
-            self.pass_edge(now_ns);
-        }
-    }
-
-    #[cold]
-    fn pass_edge(&mut self, now_ns: u64) {
-        let cpu = thread_cpu_time();
-        if self.at_window.is_none() {
-            self.at_window = Some(cpu);
-            self.next_edge_ns = self.end_ns;
-        }
-        if now_ns >= self.end_ns {
-            self.at_end = Some(cpu);
-            self.next_edge_ns = u64::MAX;
-        }
-    }
-
-    /// CPU seconds from the start of the window to its end, or to now if it was cut short.
-    pub(crate) fn seconds(&self) -> f64 {
-        let Some(from) = self.at_window else { return 0.0 };
-        self.at_end.unwrap_or_else(thread_cpu_time).saturating_sub(from).as_secs_f64()
     }
 }
 

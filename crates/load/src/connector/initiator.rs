@@ -17,8 +17,9 @@ use super::{Arrival, Close, Job, raise_descriptor_limit};
 use crate::latency::dial::{tcp_socket, wait_for};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::{Schedule, WakeMargin};
-use crate::latency::{CpuMeter, STOP_LOOK_NS, Span, nanos, pin, preamble};
+use crate::latency::{STOP_LOOK_NS, Span, nanos, pin, preamble};
 use crate::socket::{abort_on_close, precise_sleeps, tcp_info};
+use crate::window::CpuMeter;
 use crate::{Error, Part, Setting};
 
 /// How long after the window's end the sender may still catch up with its schedule, ns.
@@ -126,7 +127,7 @@ impl<'a> Initiator<'a> {
             buffer: vec![0; 64 * 1024],
             next: 0,
             margin: WakeMargin::new(),
-            cpu: CpuMeter::new(&span),
+            cpu: CpuMeter::default(),
             tally: Tally::default(),
         })
     }
@@ -135,7 +136,7 @@ impl<'a> Initiator<'a> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         while !self.setting.stop.raised() {
             let now = now_ns();
-            self.cpu.look(now);
+            self.cpu.look(self.span.phase(now));
             let all_begun = self.begin_due(now)?;
             self.give_up_overdue(now_ns());
             if all_begun && self.connections.len() == 0 && now >= self.span.end_ns {
@@ -468,7 +469,7 @@ impl<'a> Initiator<'a> {
 
     fn finish(mut self) -> Part {
         let now = now_ns();
-        self.cpu.look(now);
+        self.cpu.look(self.span.phase(now));
         if self.setting.stop.raised() {
             let open = |c: &&Connection| c.measured && c.state != State::Closing;
             self.tally.cut = self.connections.iter().filter(open).count() as u64;

@@ -19,8 +19,9 @@ use weir_sys::clock::now_ns;
 use super::slab::Slab;
 use super::{Close, Exchange, raise_descriptor_limit};
 use crate::latency::kernel::own_descriptors;
-use crate::latency::{CpuMeter, STOP_LOOK_NS, Span, pin, preamble};
+use crate::latency::{STOP_LOOK_NS, Span, pin, preamble};
 use crate::socket::{abort_on_close, set_int};
+use crate::window::CpuMeter;
 use crate::{Error, Part, Responder, Setting};
 
 /// Connections that wait to be accepted; the kernel allows no more than net.core.somaxconn.
@@ -142,7 +143,7 @@ struct Service<'a> {
     close_first: bool,
     buffer: Vec<u8>,
     /// Begins with the first proven request.
-    window: Option<CpuMeter>,
+    window: Option<(Span, CpuMeter)>,
     answered: u64,
     foreign: u64,
 }
@@ -184,8 +185,8 @@ impl<'a> Server<'a> {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io("epoll_wait")(e.into())),
             }
-            if let Some(window) = &mut self.service.window {
-                window.look(now_ns());
+            if let Some((span, cpu)) = &mut self.service.window {
+                cpu.look(span.phase(now_ns()));
             }
             // Descriptors ran out: the listener's event came and will not come again.
             if starved {
@@ -241,7 +242,7 @@ impl<'a> Server<'a> {
     }
 
     fn finish(self) -> Part {
-        let cpu_s = self.service.window.as_ref().map_or(0.0, CpuMeter::seconds);
+        let cpu_s = self.service.window.as_ref().map_or(0.0, |(_, cpu)| cpu.seconds());
         let mut part = Part { cpu_s, ..Part::default() };
         part.set("accepted", self.accepted as f64);
         part.set("served", self.service.answered as f64);
@@ -275,7 +276,7 @@ impl Service<'_> {
             }
         }
         if self.window.is_none() {
-            self.window = Some(CpuMeter::new(&Span::starting_now(self.setting)));
+            self.window = Some((Span::starting_now(self.setting), CpuMeter::default()));
         }
         while connection.sent < self.response.len() {
             match send(

@@ -121,7 +121,7 @@ impl<W: Wire> Loop<'_, W> {
         let mut look = true;
         while !self.limits.stop.raised() {
             let now = now_ns();
-            self.tally.cpu.look(now);
+            self.tally.look(now);
             self.send_due(now)?;
             let queued = self.wire.flush()?;
             while look && !self.outstanding.is_empty() && self.receive()? {}

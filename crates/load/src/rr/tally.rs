@@ -6,9 +6,10 @@ use weir_record::{Fault, FaultCode};
 use weir_stats::Histogram;
 
 use crate::Part;
+use crate::latency::Span;
 use crate::latency::schedule::Kept;
 use crate::latency::windows::Windows;
-use crate::latency::{CpuMeter, Span};
+use crate::window::CpuMeter;
 
 /// Why a connection's loop ended before its time, in words.
 pub(super) type Gone = String;
@@ -20,7 +21,7 @@ pub(super) struct Tally {
     pub(super) span: Span,
     pub(super) rtt: Histogram,
     pub(super) windows: Windows,
-    pub(super) cpu: CpuMeter,
+    cpu: CpuMeter,
     pub(super) attempted: u64,
     /// No answer within the time limit.
     pub(super) unanswered: u64,
@@ -44,7 +45,7 @@ impl Tally {
             span,
             rtt: Histogram::new(),
             windows: Windows::new(window),
-            cpu: CpuMeter::new(&span),
+            cpu: CpuMeter::default(),
             attempted: 0,
             unanswered: 0,
             cut: 0,
@@ -55,6 +56,12 @@ impl Tally {
             gone: None,
             left_ns: 0,
         }
+    }
+
+    /// To be called with every reading of the clock.
+    #[inline]
+    pub(super) fn look(&mut self, now_ns: u64) {
+        self.cpu.look(self.span.phase(now_ns));
     }
 
     /// A transaction that counts was answered.

@@ -63,7 +63,7 @@ pub(super) fn closed_loop(
     let mut last: Option<(u64, u64)> = None;
     let mut start = now_ns();
     while start < span.end_ns && !stop.raised() {
-        tally.cpu.look(start);
+        tally.look(start);
         let measured = start >= span.window_ns;
         request[0] = u8::from(measured) * MEASURED;
         let sent = send_all(fd, &request);
@@ -90,7 +90,7 @@ pub(super) fn closed_loop(
     if let Some((start, rtt)) = last {
         tally.answered(start, rtt);
     }
-    tally.cpu.look(start);
+    tally.look(start);
     tally.left_ns = start;
     Ok(tally)
 }

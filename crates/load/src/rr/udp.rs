@@ -102,7 +102,7 @@ pub(super) fn closed_loop(
     let mut last: Option<(u64, u64)> = None;
     let mut start = now_ns();
     while start < span.end_ns && !stop.raised() {
-        tally.cpu.look(start);
+        tally.look(start);
         let measured = start >= span.window_ns;
         number += 1;
         let tagged = if measured { number | MEASURED } else { number };
@@ -138,7 +138,7 @@ pub(super) fn closed_loop(
     if let Some((start, rtt)) = last {
         tally.answered(start, rtt);
     }
-    tally.cpu.look(start);
+    tally.look(start);
     tally.left_ns = start;
     tally.stray = echo.stray;
     tally.receiver_drops = socket_drops(fd).map_err(Error::io("read the socket's drops"))?;
