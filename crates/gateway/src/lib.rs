@@ -2,7 +2,8 @@
 //!
 //! A variant works on a [`Place`] (interfaces and addresses), whoever built it: lab or real machines. The agent of each
 //! host calls [`apply`] with its role; everything changed is first written to a [`Journal`], from which it is
-//! taken back in reverse order. One file per variant; a new one is registered in [`Variant::hop`].
+//! taken back in reverse order. One file per variant (the two of iptables share one); a new one is registered in
+//! [`Variant::hop`].
 
 mod command;
 pub mod custom;
