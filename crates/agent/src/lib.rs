@@ -15,6 +15,7 @@ pub mod remote;
 pub mod sampler;
 pub mod serve;
 pub mod transport;
+pub mod undo;
 
 pub use host::HostAddress;
 pub use protocol::{Answer, Reached, Task, TaskError};

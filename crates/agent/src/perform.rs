@@ -1,14 +1,12 @@
 //! What an agent does on its host.
 
 use std::collections::HashMap;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_gateway::{Journal, Place, Role, Variant};
-use weir_lab::registry;
 use weir_load::{Responder, Setting, Stop};
-use weir_sys::NetNs;
 use weir_sys::conntrack::Conntrack;
 use weir_sys::process::which;
 
@@ -16,6 +14,7 @@ use crate::facts::host_facts;
 use crate::protocol::{Answer, Task, TaskError};
 use crate::reach::{Echo, reach};
 use crate::sampler::{Sampler, Window};
+use crate::undo;
 
 type Outcome = Result<Answer, TaskError>;
 
@@ -154,7 +153,7 @@ impl Host {
     fn stored(&self, owner: &str) -> Result<Journal, TaskError> {
         // Dropped first: applying again on this host must not find its own lock taken.
         *lock(&self.held) = None;
-        let (journal, held) = open_journal(owner)?;
+        let (journal, held) = undo::open(owner)?;
         *lock(&self.held) = Some(held);
         Ok(journal)
     }
@@ -174,31 +173,6 @@ impl Host {
         *lock(&self.echo) = None;
         lock(&self.journal).undo().iter().map(ToString::to_string).collect()
     }
-}
-
-/// The undo list of changes that outlive this agent, as a file of its own per task and network namespace. A list left by
-/// an agent that was killed is worked off first; the lock says whether its agent still lives.
-fn open_journal(owner: &str) -> Result<(Journal, File), TaskError> {
-    let folder = registry::prepare_directory().map_err(|e| TaskError::failed(e.to_string()))?;
-    let path = folder.join(format!("undo-{owner}-{}.journal", NetNs::current()?.inode()?));
-    let lock = path.with_extension("lock");
-    let held = File::create(&lock)
-        .map_err(|e| e.to_string())
-        .and_then(|file| match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err("another run of weir works on this host now".to_owned()),
-            Err(TryLockError::Error(e)) => Err(e.to_string()),
-        })
-        .map_err(|e| TaskError::failed(format!("{}: {e}", lock.display())))?;
-    if path.exists() {
-        let errors = Journal::recover(&path)?.undo();
-        if let Some(error) = errors.first() {
-            return Err(TaskError::failed(format!(
-                "an earlier run left changes that cannot be undone: {error}"
-            )));
-        }
-    }
-    Ok((Journal::stored_at(path)?, held))
 }
 
 /// Sleeps, but ends early when asked to stop.

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::progress::{Event, Progress};
 use crate::proof;
 use crate::scenario::{Scenario, VariantRun, WorkloadEntry};
-use crate::store::Store;
+use crate::store::{RECORD, Store};
 use crate::testbed::{Hosts, Site};
 use crate::trial::{self, Rules};
 
@@ -59,6 +59,10 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
         trials: scenario.trials_per_round(),
         seconds: scenario.expected_seconds(),
     });
+    // Known now, and not only when there is something to write.
+    if order.folder.join(RECORD).exists() {
+        return Err(Error::Unfit(format!("there is a run in {} already", order.folder.display())));
+    }
     let begun = Instant::now();
     let hosts = Hosts::open(scenario, &order.id, &variants)?;
     progress.tell(Event::HostsUp { testbed: &hosts.description, seconds: begun.elapsed().as_secs_f64() });

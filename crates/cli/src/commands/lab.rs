@@ -6,7 +6,7 @@ use weir_lab::Role;
 use weir_lab::registry::{self, Cleaned};
 
 use crate::args::{LabArgs, LabCommand};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{FAILED, Failure, Outcome};
 use crate::output::{print, print_json};
 
 pub(crate) fn run(args: &LabArgs) -> Outcome {
@@ -38,7 +38,8 @@ fn list(json: bool) -> Outcome {
 
 fn clean(force: bool) -> Outcome {
     let done = registry::clean(force)?;
-    if done.is_empty() {
+    let lists = weir_agent::undo::clear_leftovers().map_err(Failure::failed)?;
+    if done.is_empty() && lists.is_empty() {
         eprintln!("nothing to clean up");
     }
     for lab in done {
@@ -51,7 +52,17 @@ fn clean(force: bool) -> Outcome {
             }
         }
     }
-    Ok(())
+    let mut failed = false;
+    for (path, outcome) in lists {
+        match outcome {
+            Ok(()) => eprintln!("{}: its changes were undone", path.display()),
+            Err(why) => {
+                failed = true;
+                eprintln!("{}: not undone: {why}", path.display());
+            }
+        }
+    }
+    if failed { Err(Failure::Silent(FAILED)) } else { Ok(()) }
 }
 
 fn exec(run: &str, host: &str, words: &[String]) -> Outcome {
