@@ -124,7 +124,7 @@ pub(crate) fn effect_text(
     match bound(own).zip(bound(other)) {
         Some((a, b)) if none => {
             let bound = units::bound_percent(a.max(b));
-            format!("0 points, within ±{}", bound.replace(" %", " points"))
+            format!("0 ±{}", bound.replace(" %", " points"))
         }
         _ => effect(def, c),
     }

@@ -237,7 +237,7 @@ fn none_lost_is_a_bound_and_no_row_of_zeros() {
     }
     assert!(plain(&run, 100).contains("0 %, below 0.00008 %"));
     // No difference was seen in any round; it is as small as both bounds make it.
-    assert!(weir_report::html(&run).contains("0 points, within ±0.00008 points"));
+    assert!(weir_report::html(&run).contains("0 ±0.00008 points"));
 }
 
 #[test]
