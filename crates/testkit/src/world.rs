@@ -50,8 +50,15 @@ impl World {
     /// A folder only: for commands that change nothing on the machine.
     pub fn plain(binary: &str) -> World {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("weir-world-{}-{number}", std::process::id()));
+        // A failed test keeps its folder, and in a process namespace of its own the next run has the same numbers.
+        let folder = loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let folder = std::env::temp_dir().join(format!("weir-world-{}-{number}", std::process::id()));
+            match fs::create_dir(&folder) {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => break made.map(|()| folder).unwrap(),
+            }
+        };
         for part in ["home", "work"] {
             fs::create_dir_all(folder.join(part)).unwrap();
         }
