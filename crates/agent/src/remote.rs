@@ -143,6 +143,8 @@ pub struct Remote {
     input: Mutex<Option<ChildStdin>>,
     next: Mutex<u64>,
     shared: Arc<Shared>,
+    /// Closes when nothing more can come on its standard error.
+    all_said: Mutex<Receiver<()>>,
 }
 
 /// A task that was begun and not yet answered.
@@ -194,7 +196,11 @@ impl Remote {
             said: Mutex::new(String::new()),
         });
         let listener = shared.clone();
-        thread("agent-stderr", move || keep_last_words(errors, &listener))?;
+        let (still_talking, all_said) = channel();
+        thread("agent-stderr", move || {
+            keep_last_words(errors, &listener);
+            drop(still_talking);
+        })?;
         let (first, greeting) = channel();
         let reader = shared.clone();
         thread("agent-reader", move || read_answers(BufReader::new(output), &first, &reader))?;
@@ -206,6 +212,7 @@ impl Remote {
             input: Mutex::new(Some(input)),
             next: Mutex::new(1),
             shared,
+            all_said: Mutex::new(all_said),
         };
         match greeting.recv_timeout(START) {
             Ok(First::Hello(hello)) if hello.protocol == PROTOCOL => Ok(Started::Running(Box::new(remote))),
@@ -322,7 +329,14 @@ impl Remote {
             Ok(None) => "its connection broke".to_owned(),
             Err(e) => e.to_string(),
         };
-        join(&[&ended, lock(&self.shared.said).trim()])
+        join(&[&ended, &self.last_words()])
+    }
+
+    /// What it said last. A process may end before what it said was read here, so this waits for the end of its standard
+    /// error; not for long, since somebody else may hold that open.
+    fn last_words(&self) -> String {
+        let _ = lock(&self.all_said).recv_timeout(Duration::from_millis(500));
+        lock(&self.shared.said).trim().to_owned()
     }
 
     /// What to do where the host's shell could not execute the copy (POSIX.1-2017, XCU 2.8.2: 126 and 127).
@@ -344,8 +358,8 @@ impl Remote {
         match process.wait(self.patience()) {
             Ok(Some(ended)) if ended.status.success() => None,
             Ok(Some(ended)) => {
-                let said = lock(&self.shared.said).trim().to_owned();
-                Some(join(&[&format!("the agent on {} ended with {}", self.name, ended.status), &said]))
+                let ended = format!("the agent on {} ended with {}", self.name, ended.status);
+                Some(join(&[&ended, &self.last_words()]))
             }
             Ok(None) => {
                 let _ = process.kill();
