@@ -1,0 +1,91 @@
+//! Loading BPF programs, for the crates whose C lies beside them.
+//!
+//! [`Loader`] opens an object, [`Object`] is the loaded one: its programs are attached ([`Attached`]) or run on given
+//! packets ([`test_run`], [`LiveFrames`]), its maps are read and written, the big ones through shared memory ([`Mapped`]).
+//! libbpf does the loading; what its Rust binding lacks or gets wrong is here.
+#![allow(unsafe_code, reason = "libbpf's C interface and shared memory")]
+
+mod attach;
+mod live;
+mod map;
+mod object;
+
+pub use attach::{Attached, XdpMode, attach_tcx_ingress, attach_xdp};
+pub use live::{LiveFrames, TestRun, test_run};
+pub use map::{Map, Mapped, Plain, possible_cpus};
+pub use object::{Loader, Object, ProgramFd};
+
+/// Why BPF refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel lacks it, or the process may not.
+    #[error("{what}: {source}: {hint}")]
+    Missing {
+        /// What was tried.
+        what: String,
+        /// The error number.
+        source: std::io::Error,
+        /// What provides it.
+        hint: &'static str,
+    },
+    /// Anything else, with libbpf's or the verifier's last words.
+    #[error("{what}: {source}{words}")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// The error number.
+        source: std::io::Error,
+        /// Of libbpf or the verifier; empty or beginning with a separator.
+        words: String,
+    },
+    /// The object lacks a program or map of that name.
+    #[error("this BPF object has no {0}")]
+    Absent(String),
+}
+
+impl Error {
+    /// True if privilege or a kernel feature is missing.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Error::Missing { .. })
+    }
+
+    /// The error number, if there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Error::Missing { source, .. } | Error::Refused { source, .. } => source.raw_os_error(),
+            Error::Absent(_) => None,
+        }
+    }
+
+    /// Of a system call's error number.
+    pub(crate) fn new(what: impl Into<String>, source: std::io::Error, words: &str) -> Self {
+        let what = what.into();
+        let hint = match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                "BPF needs root, or CAP_BPF with CAP_NET_ADMIN and CAP_PERFMON, in the first user namespace"
+            }
+            Some(libc::ENOSYS) => "this kernel has no BPF system call",
+            Some(libc::EOPNOTSUPP | ENOTSUPP) => "this kernel or driver does not have it",
+            _ => {
+                let words = if words.is_empty() { String::new() } else { format!(": {}", words.trim()) };
+                return Error::Refused { what, source, words };
+            }
+        };
+        // A program that the verifier rejects also ends in EACCES; then it is not the privilege.
+        if words.contains("processed") && words.contains("insns") {
+            return Error::Refused { what, source, words: format!(": {}", words.trim()) };
+        }
+        Error::Missing { what, source, hint }
+    }
+
+    /// Of the calling thread's last error.
+    pub(crate) fn last(what: impl Into<String>) -> Self {
+        Error::new(what, std::io::Error::last_os_error(), "")
+    }
+}
+
+/// The kernel's own "not supported", which it should not but does show (include/linux/errno.h).
+const ENOTSUPP: i32 = 524;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,220 @@
+//! Maps: read and written by system call, or shared as memory.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::{Error, Result};
+
+/// A type of which every bit pattern is a value, and which has no padding: what maps hold.
+///
+/// # Safety
+/// That is what an implementation promises.
+pub unsafe trait Plain: Copy + 'static {
+    /// All zeros.
+    fn zeroed() -> Self {
+        // SAFETY: every bit pattern is a value.
+        unsafe { std::mem::zeroed() }
+    }
+
+    /// Its bytes.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: there is no padding, so every byte is initialised.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+
+    /// From bytes; missing ones are zero.
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let mut value = Self::zeroed();
+        let length = bytes.len().min(size_of::<Self>());
+        // SAFETY: at most as many bytes as the value has, and every bit pattern is a value.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(&mut value).cast(), length);
+        }
+        value
+    }
+}
+
+// SAFETY: integers have neither padding nor invalid values.
+unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
+unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}
+// SAFETY: arrays of such have neither.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
+/// Cores that the kernel keeps per-CPU values for.
+pub fn possible_cpus() -> usize {
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    *CPUS.get_or_init(|| libbpf_rs::num_possible_cpus().unwrap_or(1).max(1))
+}
+
+/// A handle on a map.
+#[derive(Debug)]
+pub struct Map {
+    handle: MapHandle,
+    name: String,
+}
+
+impl Map {
+    pub(crate) fn new(handle: MapHandle, name: &str) -> Self {
+        Map { handle, name: name.to_owned() }
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    /// How many entries it has or can have.
+    pub fn entries(&self) -> u32 {
+        self.handle.max_entries()
+    }
+
+    fn failed(&self, what: &str, error: &libbpf_rs::Error) -> Error {
+        Error::new(format!("{what} map {}", self.name), std::io::Error::other(error.to_string()), "")
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn get<K: Plain, V: Plain>(&self, key: &K) -> Result<Option<V>> {
+        let value = self.handle.lookup(key.bytes(), MapFlags::ANY).map_err(|e| self.failed("read", &e))?;
+        Ok(value.map(|bytes| V::from_bytes(&bytes)))
+    }
+
+    /// The values of a key, by core.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn get_per_cpu<K: Plain, V: Plain>(&self, key: &K) -> Result<Vec<V>> {
+        let values =
+            self.handle.lookup_percpu(key.bytes(), MapFlags::ANY).map_err(|e| self.failed("read", &e))?;
+        Ok(values.unwrap_or_default().iter().map(|bytes| V::from_bytes(bytes)).collect())
+    }
+
+    /// Sets a value.
+    ///
+    /// # Errors
+    /// If the kernel refuses (the map is full, say).
+    pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
+        self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
+    }
+
+    /// Sets the same value on every core.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_every_cpu<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
+        let values = vec![value.bytes().to_vec(); possible_cpus()];
+        self.handle.update_percpu(key.bytes(), &values, MapFlags::ANY).map_err(|e| self.failed("write", &e))
+    }
+
+    /// Removes a key. Returns whether it was there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove<K: Plain>(&self, key: &K) -> Result<bool> {
+        match self.handle.delete(key.bytes()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(self.failed("write", &e)),
+        }
+    }
+
+    /// Every key, as the kernel walks them.
+    pub fn keys<K: Plain>(&self) -> impl Iterator<Item = K> + '_ {
+        self.handle.keys().map(|bytes| K::from_bytes(&bytes))
+    }
+
+    /// The map's memory, shared: for array maps with `BPF_F_MMAPABLE` whose values are `T` (of a multiple of 8 bytes, since the
+    /// kernel rounds the values' size up).
+    ///
+    /// # Errors
+    /// If the map cannot be shared.
+    pub fn share<T: Plain>(&self) -> Result<Mapped<T>> {
+        Mapped::new(self)
+    }
+}
+
+/// An array map's memory, shared with the programs that use it. Whoever writes must know that the others are reading.
+#[derive(Debug)]
+pub struct Mapped<T> {
+    start: *mut T,
+    length: usize,
+}
+
+// SAFETY: it is memory shared with the kernel anyway; every access is a volatile copy of plain values.
+unsafe impl<T: Plain + Send> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain + Sync> Sync for Mapped<T> {}
+
+impl<T: Plain> Mapped<T> {
+    fn new(map: &Map) -> Result<Self> {
+        use std::os::fd::AsRawFd;
+        let length = map.entries() as usize;
+        let stride = (map.handle.value_size() as usize).next_multiple_of(8);
+        if stride != size_of::<T>() {
+            return Err(Error::Absent(format!("values of {} bytes in map {}", size_of::<T>(), map.name)));
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length * stride,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.fd().as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last(format!("share map {}", map.name)));
+        }
+        Ok(Mapped { start: start.cast(), length })
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// A copy of a value.
+    ///
+    /// # Panics
+    /// Beyond the end.
+    pub fn get(&self, index: usize) -> T {
+        assert!(index < self.length, "{index} of {}", self.length);
+        // SAFETY: inside the mapping; every bit pattern is a value, so that a torn one is wrong at worst.
+        unsafe { self.start.add(index).read_volatile() }
+    }
+
+    /// Replaces a value.
+    ///
+    /// # Panics
+    /// Beyond the end.
+    pub fn set(&self, index: usize, value: T) {
+        assert!(index < self.length, "{index} of {}", self.length);
+        // SAFETY: inside the mapping.
+        unsafe { self.start.add(index).write_volatile(value) }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped.
+        unsafe {
+            libc::munmap(self.start.cast(), self.length * size_of::<T>());
+        }
+    }
+}

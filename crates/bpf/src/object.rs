@@ -1,0 +1,232 @@
+//! Opening and loading objects.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, Once, PoisonError};
+
+use libbpf_rs::{MapCore, MapHandle, OpenObject, PrintLevel};
+
+use crate::map::{Map, Plain};
+use crate::{Error, Result};
+
+/// What libbpf said since it was last asked. It has one channel for the whole process.
+static WORDS: Mutex<String> = Mutex::new(String::new());
+
+/// Loads are made one after the other, so that each failure has its own words.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Longest that is kept: the end of a verifier log says what is wrong.
+const MOST_WORDS: usize = 2000;
+
+fn keep(_: PrintLevel, text: String) {
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    words.push_str(&text);
+    if words.len() > 2 * MOST_WORDS {
+        let from = words.len() - MOST_WORDS;
+        let from = (from..words.len()).find(|i| words.is_char_boundary(*i)).unwrap_or(0);
+        words.drain(..from);
+    }
+}
+
+fn listen() {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    });
+    WORDS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
+fn failed(what: &str, error: &libbpf_rs::Error) -> Error {
+    let words = std::mem::take(&mut *WORDS.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut source: &(dyn std::error::Error + 'static) = error;
+    let number = loop {
+        if let Some(io) = source.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error) {
+            break Some(io);
+        }
+        match source.source() {
+            Some(next) => source = next,
+            None => break None,
+        }
+    };
+    let number = number.or(match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => Some(libc::EPERM),
+        _ => None,
+    });
+    let source =
+        number.map_or_else(|| std::io::Error::other(error.to_string()), std::io::Error::from_raw_os_error);
+    Error::new(what, source, &words)
+}
+
+/// An object that is open and not yet loaded.
+#[derive(Debug)]
+pub struct Loader {
+    object: OpenObject,
+    name: &'static str,
+}
+
+impl Loader {
+    /// Opens an object file's bytes; `name` is for messages.
+    ///
+    /// # Errors
+    /// If it is no BPF object.
+    pub fn open(name: &'static str, bytes: &[u8]) -> Result<Self> {
+        listen();
+        let object = libbpf_rs::ObjectBuilder::default()
+            .name(name)
+            .and_then(|builder| builder.open_memory(bytes))
+            .map_err(|e| failed(&format!("open BPF object {name}"), &e))?;
+        Ok(Loader { object, name })
+    }
+
+    /// Sets what the program has as `const volatile struct .. config` (its read-only data begins with it, so there is one).
+    ///
+    /// # Errors
+    /// If it has none of that size.
+    pub fn config<T: Plain>(&mut self, value: &T) -> Result<()> {
+        let name = self.name;
+        let absent = || Error::Absent(format!("read-only data of {} bytes ({name})", size_of::<T>()));
+        let mut map = self
+            .object
+            .maps_mut()
+            .find(|m| m.name().to_string_lossy().ends_with(".rodata"))
+            .ok_or_else(absent)?;
+        let data = map.initial_value_mut().ok_or_else(absent)?;
+        data.get_mut(..size_of::<T>()).ok_or_else(absent)?.copy_from_slice(value.bytes());
+        Ok(())
+    }
+
+    /// Sets how many entries a map has.
+    ///
+    /// # Errors
+    /// If there is no such map.
+    pub fn entries(&mut self, map: &str, entries: u32) -> Result<()> {
+        let name = format!("map {map}");
+        let mut map = self
+            .object
+            .maps_mut()
+            .find(|m| m.name() == OsStr::new(map))
+            .ok_or_else(|| Error::Absent(name.clone()))?;
+        map.set_max_entries(entries).map_err(|e| failed(&name, &e))
+    }
+
+    /// Leaves a program out: the kernel need not know what it needs.
+    ///
+    /// # Errors
+    /// If there is no such program.
+    pub fn without(&mut self, program: &str) -> Result<()> {
+        let mut program = self
+            .object
+            .progs_mut()
+            .find(|p| p.name() == OsStr::new(program))
+            .ok_or_else(|| Error::Absent(format!("program {program}")))?;
+        program.set_autoload(false);
+        Ok(())
+    }
+
+    /// Uses another object's map in the place of one of this.
+    ///
+    /// # Errors
+    /// If there is no such map, or the two differ.
+    pub fn share(&mut self, map: &str, with: &Map) -> Result<()> {
+        let name = format!("map {map}");
+        let mut map = self
+            .object
+            .maps_mut()
+            .find(|m| m.name() == OsStr::new(map))
+            .ok_or_else(|| Error::Absent(name.clone()))?;
+        map.reuse_fd(with.fd()).map_err(|e| failed(&name, &e))
+    }
+
+    /// Loads it into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without the privilege or the feature; else with the verifier's last words.
+    pub fn load(self) -> Result<Object> {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        listen();
+        let object = self.object.load().map_err(|e| failed(&format!("load BPF object {}", self.name), &e))?;
+        Ok(Object { object })
+    }
+}
+
+/// A loaded object. Its programs and maps live as long as it, their clones and what they are attached to.
+#[derive(Debug)]
+pub struct Object {
+    object: libbpf_rs::Object,
+}
+
+impl Object {
+    /// A program, kept alive by the handle.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn program(&self, name: &str) -> Result<ProgramFd> {
+        let program = self
+            .object
+            .progs()
+            .find(|p| p.name() == OsStr::new(name))
+            .ok_or_else(|| Error::Absent(format!("program {name}")))?;
+        let fd =
+            program.as_fd().try_clone_to_owned().map_err(|e| Error::new(format!("program {name}"), e, ""))?;
+        Ok(ProgramFd { fd, name: name.to_owned() })
+    }
+
+    /// A map, kept alive by the handle.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn map(&self, name: &str) -> Result<Map> {
+        let map = self
+            .object
+            .maps()
+            .find(|m| m.name() == OsStr::new(name))
+            .ok_or_else(|| Error::Absent(format!("map {name}")))?;
+        let handle = MapHandle::try_from(&map).map_err(|e| failed(&format!("map {name}"), &e))?;
+        Ok(Map::new(handle, name))
+    }
+
+    /// What libbpf has of it, for attachments that this crate has no function for (tracepoints).
+    pub fn inner(&self) -> &libbpf_rs::Object {
+        &self.object
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct ProgramFd {
+    fd: OwnedFd,
+    name: String,
+}
+
+impl ProgramFd {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Instructions that the verifier looked at: what its budget is spent on (`verified_insns`, Linux 5.16).
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn verified_instructions(&self) -> Result<u32> {
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+        // SAFETY: the buffer is a valid bpf_prog_info of the length given.
+        let result = unsafe {
+            libbpf_sys::bpf_obj_get_info_by_fd(
+                self.fd.as_raw_fd(),
+                std::ptr::from_mut(&mut info).cast(),
+                &raw mut length,
+            )
+        };
+        if result != 0 {
+            return Err(Error::last(format!("describe program {}", self.name)));
+        }
+        Ok(info.verified_insns)
+    }
+}

@@ -1,0 +1,21 @@
+//! Traffic through XDP: packet generator, receiver, and the RFC procedures on top.
+//!
+//! A [`Station`] is what a host contributes: it sends frames ([`Sending`]) and counts what arrives ([`Received`]). One runs on
+//! the initiator, one on the responder. A [`Procedure`](procedure) needs no host: it asks a [`Rig`] for one
+//! [`Transfer`] after another, which the conductor turns into tasks for the agents, and tests into a simulated gateway.
+
+pub mod error;
+pub mod rig;
+pub mod transfer;
+
+pub use error::Error;
+pub use rig::{Rig, RigError};
+pub use transfer::{
+    Engine, Family, Frame, Inject, Limit, Link, Offer, Order, Outcome, Protocol, Received, Sending, Sent,
+    Stop, Transfer, Tuples, Way,
+};
+
+/// What the BPF programs and their drivers share, from `bpf/shared.h`.
+pub mod shared {
+    include!(concat!(env!("OUT_DIR"), "/shared.rs"));
+}

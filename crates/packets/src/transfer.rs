@@ -1,0 +1,227 @@
+//! One transfer: what is sent from which side, and what became of it.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+pub use weir_record::Family;
+use weir_stats::Histogram;
+
+/// What the frames carry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Datagrams, as RFC 2544 and RFC 9693 ask for.
+    #[default]
+    Udp,
+    /// First segments of TCP connections. Nobody answers them.
+    TcpSyn,
+}
+
+/// Where frames enter.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inject {
+    /// Sent out of the initiator's link, as any frame: the honest wire.
+    #[default]
+    Wire,
+    /// Handed to the gateway's stack as if they had come in at its inside interface. Nothing else costs anything, so the rate is
+    /// the gateway's own: it paces itself.
+    Gateway,
+}
+
+/// One frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// IP version.
+    pub family: Family,
+    /// What it carries.
+    pub protocol: Protocol,
+    /// Length on an Ethernet link with its check sequence, bytes (RFC 2544 section 9): 64 (IPv6 over UDP: 84) to 9018.
+    pub bytes: u16,
+}
+
+/// Order in which tuples are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// A random permutation: each once, then each once again in the same order.
+    Permutation,
+    /// Drawn at random, with replacement.
+    Random,
+}
+
+/// The flows of a transfer. Flow `i` has source port `first source + i % sources`, destination port
+/// `first destination + (i / sources) % destinations`, and source address `first + i / (sources * destinations)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuples {
+    /// How many flows, at least 1.
+    pub flows: u32,
+    /// Source ports (RFC 4814 section 4.2.1: 1024 to 65535).
+    pub source_ports: RangeInclusive<u16>,
+    /// Destination ports (RFC 4814: 1 to 49151).
+    pub destination_ports: RangeInclusive<u16>,
+    /// In which order.
+    pub order: Order,
+    /// Seed of the order (ChaCha8).
+    pub seed: u64,
+}
+
+/// How fast.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offer {
+    /// As fast as it goes.
+    Unlimited,
+    /// Frames a second, evenly spaced, open loop: the schedule does not wait for the sender.
+    Rate(f64),
+}
+
+/// Bounds of a transfer; whichever comes first ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Frames.
+    pub frames: u64,
+    /// Time.
+    pub duration: Duration,
+}
+
+/// The way frames take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Initiator to responder.
+    Egress,
+    /// Responder to initiator.
+    Ingress,
+}
+
+/// What one side sends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sending {
+    /// Frames.
+    pub frame: Frame,
+    /// Flows. Ingress frames answer them: they go to wherever the responder has seen the flow come from (RFC 9693's state
+    /// table), and flows that it has not seen are left out.
+    pub tuples: Tuples,
+    /// How fast.
+    pub offer: Offer,
+    /// How long.
+    pub limit: Limit,
+    /// Every how many frames one carries the time of its sending, for latency; 0: none does.
+    pub stamp_every: u32,
+}
+
+/// One transfer through the gateway, in one direction or both.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// What the initiator sends.
+    pub egress: Option<Sending>,
+    /// What the responder sends.
+    pub ingress: Option<Sending>,
+    /// How long stragglers are waited for after the last frame.
+    pub drain: Duration,
+    /// Forget the flows learnt so far before it starts.
+    pub forget: bool,
+}
+
+/// Which mechanism moved the frames: part of the record, since it decides what a figure means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// XDP: live frames out, an XDP program in.
+    Xdp,
+    /// AF_PACKET sockets.
+    AfPacket,
+}
+
+/// What a sender did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Frames that left.
+    pub frames: u64,
+    /// Bytes, check sequences included.
+    pub bytes: u64,
+    /// First to last frame, ns.
+    pub duration_ns: u64,
+    /// Greatest distance behind the schedule, ns; 0 without one.
+    pub late_max_ns: u64,
+    /// How much longer than planned the whole took, as a share: above 1e-5 the sender was the limit (RFC 9693's tester checks this).
+    pub slip_ratio: f64,
+    /// Frames that the own kernel refused.
+    pub refused: u64,
+    /// CPU time of the sending threads, s.
+    pub cpu_s: f64,
+    /// By which mechanism.
+    pub engine: Engine,
+}
+
+/// What a receiver saw of one transfer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Received {
+    /// Frames of this transfer, each counted once.
+    pub frames: u64,
+    /// Frames that came again.
+    pub duplicated: u64,
+    /// Frames that came after a later one (RFC 4737's Type-P-Reordered).
+    pub reordered: u64,
+    /// Frames that belong to no flow of this transfer, or whose addresses or ports are not those that their flow must have here.
+    pub mistranslated: u64,
+    /// Frames of others.
+    pub foreign: u64,
+    /// Different flows seen since the last `forget`.
+    pub flows: u64,
+    /// Source address of what came (after translation); the one of most flows where there are several.
+    pub source: Option<IpAddr>,
+    /// First to last frame, ns.
+    pub duration_ns: u64,
+    /// One-way delay of stamped frames, ns. Meaningful where both ends share a clock: in the lab.
+    pub delay: Histogram,
+}
+
+/// What became of a transfer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What the initiator sent and the responder received.
+    pub egress: Option<(Sent, Received)>,
+    /// What the responder sent and the initiator received.
+    pub ingress: Option<(Sent, Received)>,
+}
+
+/// How a host reaches the path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// This host's interface.
+    pub interface: String,
+    /// Its address, the first of those that it sends from.
+    pub address: IpAddr,
+    /// Where frames go: what the initiator's frames are addressed to; unused by a responder.
+    pub target: IpAddr,
+    /// Which way frames leave from here.
+    pub way: Way,
+    /// Where they enter.
+    pub inject: Inject,
+    /// Cores of the sending threads; the first only, unless frames need not keep their order.
+    pub cpus: Vec<usize>,
+}
+
+/// Raised to end a transfer early.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Ask everyone to stop.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// True once raised.
+    #[inline]
+    pub fn raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
