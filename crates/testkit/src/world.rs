@@ -41,7 +41,12 @@ pub struct World {
     folder: PathBuf,
     binary: PathBuf,
     holder: Option<Process>,
+    /// The network namespace of its commands, where that is not the holder's.
+    network: Option<PathBuf>,
 }
+
+/// Where scripts/private-world says how to get back to the machine's own network.
+const MACHINE_NETWORK: &str = "WEIR_MACHINE_NETNS";
 
 /// Undo lists, locks and sockets are in `/run`.
 const PRIVATE_RUN: &str = "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd";
@@ -62,12 +67,20 @@ impl World {
         for part in ["home", "work"] {
             fs::create_dir_all(folder.join(part)).unwrap();
         }
-        World { folder, binary: binary.into(), holder: None }
+        World { folder, binary: binary.into(), holder: None, network: None }
     }
 
     /// A folder and namespaces. `None`, and the reason printed, where this user may not have them.
     pub fn root(binary: &str) -> Option<World> {
         World::unshared(binary, &["--net"], "ip link set lo up")
+    }
+
+    /// A folder and mounts, on the machine's own network: only there can settings of the whole machine be written. Whoever
+    /// asks for it puts them back, and sends nothing there. `None`, and the reason printed, without root.
+    pub fn machine(binary: &str) -> Option<World> {
+        let mut world = World::unshared(binary, &[], "true")?;
+        world.network = std::env::var_os(MACHINE_NETWORK).map(PathBuf::from);
+        Some(world)
     }
 
     /// Says why, and returns true, where this user may not have namespaces.
@@ -146,7 +159,11 @@ impl World {
             None => Command::new(program),
             Some(holder) => {
                 let mut command = Command::new("nsenter");
-                command.args(["--mount", "--net", "--target", &holder.pid().to_string(), "--", "env", "-C"]);
+                let network = match &self.network {
+                    Some(path) => format!("--net={}", path.display()),
+                    None => "--net".to_owned(),
+                };
+                command.args(["--mount", &network, "--target", &holder.pid().to_string(), "--", "env", "-C"]);
                 // Entering a mount namespace changes the working folder.
                 command.arg(self.work()).arg(program);
                 command
