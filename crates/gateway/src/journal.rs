@@ -5,6 +5,7 @@
 //! asks for each change whether it is there. What somebody else changed in the meantime is left alone.
 
 mod change;
+mod interface;
 mod store;
 
 use std::collections::BTreeMap;
@@ -121,7 +122,7 @@ impl Journal {
             return vec![e];
         }
         let mut errors = Vec::new();
-        let met = Snapshot::take().map_err(|e| errors.push(e)).ok();
+        let met = self.before.as_ref().and_then(|_| Snapshot::take().map_err(|e| errors.push(e)).ok());
         let mut left = Vec::new();
         let mut undone = Vec::new();
         while let Some(change) = self.changes.pop() {
@@ -314,6 +315,14 @@ impl Journal {
         } else {
             self.check_namespace()?;
         }
+        // Listing the rules takes tens of milliseconds: not for what cannot have to do with them.
+        if self.before.is_none() && change.touches_rules() {
+            let before = Snapshot::take()?;
+            if let Some(store) = &mut self.store {
+                store.append(&Entry::Before(before.clone()))?;
+            }
+            self.before = Some(before);
+        }
         if let Some(store) = &mut self.store {
             store.append(&Entry::Change(change.clone()))?;
         }
@@ -323,15 +332,13 @@ impl Journal {
 
     fn begin(&mut self) -> Result<(), Error> {
         let namespace = NetNs::current()?.inode()?;
-        let before = Snapshot::take()?;
         if let Some(path) = &self.path {
             let mut store = Store::create(path)?;
             store.append(&Entry::Begin { version: store::VERSION, boot: store::boot_id()?, namespace })?;
-            store.append(&Entry::Before(before.clone()))?;
             self.store = Some(store);
         }
         self.namespace = Some(namespace);
-        self.before = Some(before);
+        self.before = None;
         self.after = None;
         Ok(())
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_sys::sysctl;
 
+use super::interface;
 use crate::command::{self, kernel};
 use crate::docker_engine::EngineState;
 use crate::{Error, Family, Role};
@@ -22,6 +23,24 @@ pub enum Change {
         /// Value before.
         old: String,
         /// Value written.
+        new: String,
+    },
+    /// An offload of an interface.
+    Offload {
+        /// Its interface.
+        interface: String,
+        /// Its name, as ethtool(8) has it.
+        feature: String,
+        /// Whether it was switched on; it was the other way before.
+        on: bool,
+    },
+    /// Cores to which an interface spreads the packets that it receives (Receive Packet Steering).
+    Steering {
+        /// Its interface.
+        interface: String,
+        /// Mask of cores before, as the kernel writes it.
+        old: String,
+        /// Mask written.
         new: String,
     },
     /// A table of nft that is ours alone.
@@ -90,6 +109,11 @@ impl Change {
         matches!(self, Change::Commands { .. })
     }
 
+    /// False for what no rule of the packet filter can have changed by.
+    pub(super) fn touches_rules(&self) -> bool {
+        !matches!(self, Change::Offload { .. } | Change::Steering { .. })
+    }
+
     /// Takes it back if it is there.
     pub(super) fn undo(&self) -> Result<(), Error> {
         match self {
@@ -100,6 +124,8 @@ impl Change {
                     _ => Ok(()),
                 }
             }
+            Change::Offload { interface, feature, on } => interface::undo_offload(interface, feature, *on),
+            Change::Steering { interface, old, new } => interface::undo_steering(interface, old, new),
             Change::NftTable { family, table } => {
                 if nft_table_exists(family, table)? {
                     command::run("nft", &["delete", "table", family, table])?;
