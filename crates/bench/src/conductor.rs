@@ -6,7 +6,6 @@ use std::time::Instant;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use weir_agent::{Answer, Task};
-use weir_load::Workload;
 use weir_record::{
     Fault, FaultCode, HostFacts, Run, SCHEMA_VERSION, Status, Trial, VariantInfo, WorkloadInfo,
 };
@@ -104,12 +103,11 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
     let scenario = order.scenario;
     let is_lab = matches!(scenario.testbed, crate::scenario::Testbed::Lab(_));
     let workload = |w: &WorkloadEntry| {
-        let engine = w.workload.engine();
-        let mut metrics = engine.metrics();
+        let mut metrics = w.workload.metrics();
         metrics.extend(trial::common_metrics(is_lab));
         WorkloadInfo {
             name: w.name.clone(),
-            kind: engine.kind().to_owned(),
+            kind: w.workload.kind().to_owned(),
             description: w.describe(),
             metrics,
         }
@@ -154,11 +152,12 @@ fn now() -> String {
 
 /// Every program that variant and workloads need must be there before the first trial.
 fn require_programs(site: &Site, variant: &VariantRun, workloads: &[WorkloadEntry]) -> Result<(), Error> {
-    let loads = || workloads.iter().flat_map(|w| std::iter::once(&w.workload).chain(&w.under));
+    let under = |w: &WorkloadEntry| w.under.as_ref().map(|u| u.engine().programs()).unwrap_or_default();
+    let all = || workloads.iter().flat_map(|w| [w.workload.programs(), under(w)].concat());
     for member in site.members() {
         let mut programs = variant.variant.hop().programs(member.role);
         if member.role != weir_gateway::Role::Gateway {
-            programs.extend(loads().flat_map(|w: &Workload| w.engine().programs()).map(str::to_owned));
+            programs.extend(all().map(str::to_owned));
         }
         programs.sort();
         programs.dedup();

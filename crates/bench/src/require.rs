@@ -17,7 +17,7 @@ use std::fmt;
 
 use weir_record::{MetricDef, Run, Unit};
 
-use crate::scenario::{Scenario, Testbed, nearest};
+use crate::scenario::{Load, Scenario, Testbed, nearest};
 use crate::trial::common_metrics;
 
 pub use judge::{Judgement, Outcome};
@@ -108,7 +108,7 @@ impl Known {
 
     fn of_scenario(scenario: &Scenario) -> Known {
         let common = common_metrics(matches!(scenario.testbed, Testbed::Lab(_)));
-        let metrics = |w: &weir_load::Workload| [w.engine().metrics(), common.clone()].concat();
+        let metrics = |w: &Load| [w.metrics(), common.clone()].concat();
         Known {
             variants: scenario.runs().into_iter().map(|v| v.name).collect(),
             workloads: scenario.workloads.iter().map(|w| (w.name.clone(), metrics(&w.workload))).collect(),

@@ -13,7 +13,7 @@ use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Tria
 use crate::SHORT;
 use crate::error::Error;
 use crate::proof::any;
-use crate::scenario::WorkloadEntry;
+use crate::scenario::{Load, WorkloadEntry};
 use crate::testbed::{Member, Site};
 
 /// A workload must be done this long after its window; connections that time out are its longest wait.
@@ -143,7 +143,8 @@ fn run(
         }
     };
     let window = (entry.warmup, entry.duration);
-    let measured = start(site, variant, &entry.workload, window, cookie, port)?;
+    let Load::Sockets(workload) = &entry.workload;
+    let measured = start(site, variant, workload, window, cookie, port)?;
     let samples = sample(site, entry)?;
     let part = measured.finish(watch)?;
     trial.metrics.extend(part.values);

@@ -149,7 +149,7 @@ pub(super) fn pair(
     }
     let metrics = |name: &str| {
         let entry = workloads.iter().find(|w| w.name == name);
-        entry.map(|w| w.workload.engine().metrics()).unwrap_or_default()
+        entry.map(|w| w.workload.metrics()).unwrap_or_default()
     };
     let others = metrics(other);
     let shared = |m: &weir_record::MetricDef| others.iter().any(|o| o.name == m.name && o.unit == m.unit);

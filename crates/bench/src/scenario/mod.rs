@@ -8,6 +8,7 @@ mod built_in;
 mod check;
 mod edit;
 mod error;
+mod load;
 mod ports;
 mod problem;
 mod read;
@@ -25,6 +26,7 @@ use weir_record::WorkloadPair;
 
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
+pub use load::Load;
 pub use ports::Ports;
 pub use weir_agent::HostAddress;
 
@@ -197,7 +199,7 @@ pub struct WorkloadEntry {
     /// Name, unique in the scenario.
     pub name: String,
     /// What is sent and measured.
-    pub workload: weir_load::Workload,
+    pub workload: Load,
     /// Traffic before the measuring window: its own, or the plan's.
     pub warmup: Duration,
     /// The measuring window: its own, or the plan's.
@@ -209,7 +211,7 @@ pub struct WorkloadEntry {
 impl WorkloadEntry {
     /// What it does, in one line for people.
     pub fn describe(&self) -> String {
-        let own = self.workload.engine().describe();
+        let own = self.workload.describe();
         match &self.under {
             Some(load) => format!("{own}, under load: {}", load.engine().describe()),
             None => own,
@@ -234,16 +236,6 @@ pub struct VariantRun {
 
 /// What applying, proving and removing a variant around a trial takes on hosts, seconds; in the lab it stays.
 const OVERHEAD_HOSTS_S: f64 = 1.5;
-
-/// What a trial takes besides its traffic, seconds, as measured in the lab: datagrams on their way are waited for, and
-/// programs started and ended.
-fn overhead_s(workload: &weir_load::Workload) -> f64 {
-    match workload {
-        weir_load::Workload::UdpStream(_) => 0.35,
-        weir_load::Workload::External(_) => 0.75,
-        _ => 0.05,
-    }
-}
 
 impl Scenario {
     /// Variants in the order of the file, the A/A twin behind its original.
@@ -280,10 +272,11 @@ impl Scenario {
             Testbed::Lab(_) => 0.0,
             Testbed::Hosts(_) => OVERHEAD_HOSTS_S,
         };
-        let overhead =
-            |w: &WorkloadEntry| around + overhead_s(&w.workload) + w.under.as_ref().map_or(0.0, overhead_s);
-        let traffic: f64 =
-            self.workloads.iter().map(|w| (w.warmup + w.duration).as_secs_f64() + overhead(w)).sum();
+        let trial = |w: &WorkloadEntry| {
+            let under = w.under.as_ref().map_or(0.0, load::overhead_s);
+            around + w.workload.expected_seconds(w.warmup, w.duration) + under
+        };
+        let traffic: f64 = self.workloads.iter().map(trial).sum();
         traffic * (self.variants.len() + usize::from(self.plan.twin)) as f64
     }
 

@@ -14,7 +14,7 @@ use weir_record::WorkloadPair;
 use super::error::{ScenarioError, nearest};
 use super::problem::{Source, as_table};
 use super::span::Span;
-use super::{Plan, Preset, Scenario, VariantEntry, WorkloadEntry, check, testbed};
+use super::{Load, Plan, Preset, Scenario, VariantEntry, WorkloadEntry, check, testbed};
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -283,7 +283,7 @@ fn workloads(source: Source<'_>, tables: &[Table], plan: &Plan) -> Result<Vec<Wo
         };
         let head: RawWorkloadHead = section.read(&head, &[], &valid)?;
         let also = [&HEAD[..], &["kind"]].concat();
-        let workload: Workload = section.read(&rest, &also, &|w: &Workload| w.engine().validate())?;
+        let workload: Load = section.read(&rest, &also, &Load::validate)?;
         check::unique(&section, &head.name, entries.iter().map(|e| e.name.as_str()))?;
         entries.push(WorkloadEntry {
             name: head.name,
