@@ -14,14 +14,18 @@
 //! | [`mod@verdict`] | what may be said about it in words |
 //! | [`loss`] | interval of a loss ratio |
 //! | [`stop`] | are there enough rounds |
+//! | [`mlrsearch`] | which load does a system carry, from noisy trials |
+//! | [`search`] | the same by plain bisection |
 #![forbid(unsafe_code)]
 
 pub mod compare;
 pub mod histogram;
 pub mod loss;
+pub mod mlrsearch;
 pub mod order;
 pub mod quantiles;
 pub mod resample;
+pub mod search;
 pub mod signed_rank;
 mod special;
 pub mod stop;
