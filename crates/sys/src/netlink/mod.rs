@@ -11,7 +11,9 @@ mod socket;
 
 pub use address::Route;
 pub use link::{Interface, Mac, Rtnetlink, VethEnd};
-pub(crate) use message::{Attributes, Message, messages, u32_be};
+#[cfg(test)]
+pub(crate) use message::HEADER;
+pub(crate) use message::{Attributes, Message, Received, messages, u32_be};
 pub(crate) use socket::Socket;
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.

@@ -1,6 +1,7 @@
 //! A netlink socket that waits for its answers.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netlink_sys::SocketAddr;
@@ -17,6 +18,15 @@ const ERROR_TEXT: u16 = 1;
 const CAPPED: u16 = 0x100;
 /// NLM_F_ACK_TLVS: attributes follow in the answer.
 const ACK_ATTRIBUTES: u16 = 0x200;
+
+/// How an exchange ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The kernel said that the table changed while it was read (NLM_F_DUMP_INTR).
+    pub(crate) interrupted: bool,
+    /// The caller had enough.
+    pub(crate) stopped: bool,
+}
 
 /// A socket of one netlink protocol, bound to the network namespace of the thread that opened it.
 pub(crate) struct Socket {
@@ -55,22 +65,55 @@ impl Socket {
         message: Message,
         mut each: impl FnMut(Received<'_>),
     ) -> io::Result<()> {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.send(&message.finish(self.sequence))?;
-        let mut interrupted = false;
+        let end = self.exchange(&[], message, |received| {
+            each(received);
+            ControlFlow::Continue(())
+        })?;
+        // The table changed while it was read, so it may be incomplete.
+        if end.interrupted { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
+
+    /// Sends whole messages, numbered 0 and without NLM_F_ACK, and after them a last one that has it, in one call. A refusal
+    /// of any of them is an error.
+    pub(crate) fn request_after(&mut self, before: &[u8], message: Message) -> io::Result<()> {
+        self.exchange(before, message, |_| ControlFlow::Continue(())).map(drop)
+    }
+
+    /// As [`Self::request_with`] for tables that change all the time: how far it came is told instead of refused. A dump that
+    /// was left early makes the kernel refuse further ones on this socket.
+    pub(crate) fn dump(
+        &mut self,
+        message: Message,
+        each: impl FnMut(Received<'_>) -> ControlFlow<()>,
+    ) -> io::Result<End> {
+        self.exchange(&[], message, each)
+    }
+
+    fn exchange(
+        &mut self,
+        before: &[u8],
+        message: Message,
+        mut each: impl FnMut(Received<'_>) -> ControlFlow<()>,
+    ) -> io::Result<End> {
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        if before.is_empty() {
+            self.send(&message.finish(self.sequence))?;
+        } else {
+            self.send(&[before, &message.finish(self.sequence)].concat())?;
+        }
+        let mut end = End::default();
         loop {
             let length = self.receive()?;
             for received in messages(&self.buffer[..length]) {
-                if received.sequence != self.sequence {
+                let of_before = !before.is_empty() && received.sequence == 0;
+                if received.sequence != self.sequence && !of_before {
                     continue;
                 }
-                interrupted |= i32::from(received.flags) & libc::NLM_F_DUMP_INTR != 0;
+                end.interrupted |= i32::from(received.flags) & libc::NLM_F_DUMP_INTR != 0;
                 match i32::from(received.kind) {
-                    libc::NLMSG_ERROR => return outcome(received),
-                    // The table changed while it was read, so it may be incomplete.
-                    libc::NLMSG_DONE if interrupted => return Err(io::ErrorKind::Interrupted.into()),
-                    libc::NLMSG_DONE => return outcome(received),
-                    _ => each(received),
+                    libc::NLMSG_ERROR | libc::NLMSG_DONE => return outcome(received).map(|()| end),
+                    _ if each(received).is_break() => return Ok(End { stopped: true, ..end }),
+                    _ => {}
                 }
             }
         }

@@ -1,11 +1,25 @@
 //! The connection-tracking table of a network namespace, by ctnetlink
 //! (include/uapi/linux/netfilter/nfnetlink_conntrack.h).
 
+mod dump;
+mod entry;
+mod filter;
+mod insert;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
+
+pub use dump::{Dumped, dump};
+pub use entry::{Address, Counters, Entry, Status, Tuple};
+pub use filter::{Filter, Prefix};
+pub use insert::NewEntry;
 
 use crate::error::{Context, Result};
 use crate::netlink::{Attributes, Message, Socket, u32_be};
 
+const NEW: u8 = 0; // IPCTNL_MSG_CT_NEW
+const GET: u8 = 1; // IPCTNL_MSG_CT_GET
 const DELETE: u8 = 2; // IPCTNL_MSG_CT_DELETE
 const GET_STATS_CPU: u8 = 4; // IPCTNL_MSG_CT_GET_STATS_CPU
 /// `enum ctattr_stats_cpu` by number. Left out are the ones that newer kernels always report as 0 (searched, new, delete,
@@ -64,55 +78,11 @@ impl Conntrack {
 const NFGENMSG: usize = 4;
 
 fn request(kind: u8, flags: i32) -> Message {
-    let subsystem = libc::NFNL_SUBSYS_CTNETLINK as u16;
-    Message::new(subsystem << 8 | u16::from(kind), flags).raw(&[libc::AF_UNSPEC as u8, 0, 0, 0])
+    request_for(libc::AF_UNSPEC, kind, flags)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::net::{Ipv4Addr, UdpSocket};
-    use std::process::Command;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::netlink::Rtnetlink;
-    use crate::netns::NetNs;
-    use crate::privilege::test_needs_root;
-    use crate::process::{run_with_input, which};
-    use crate::procfs::ProcRoot;
-
-    #[test]
-    fn root_entries_are_counted_and_flushed() {
-        if test_needs_root() {
-            return;
-        }
-        if which("nft").is_none() {
-            println!("SKIP: nft is not installed");
-            return;
-        }
-        let ns = NetNs::create().unwrap();
-        Rtnetlink::open_in(&ns).unwrap().set_up("lo").unwrap();
-        let mut command = Command::new("nft");
-        command.args(["-f", "-"]);
-        ns.enter_on_spawn(&mut command);
-        // A rule that looks at the state makes the namespace track connections.
-        let rules = b"table ip t { chain c { type filter hook input priority 0; ct state new accept; }; }\n";
-        let output = run_with_input(command, rules, Duration::from_secs(10)).unwrap();
-        assert!(output.status.success(), "{}", output.message());
-        ns.run(|| {
-            let mut conntrack = Conntrack::open().unwrap();
-            let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            for _ in 0..5 {
-                let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-                sender.send_to(b"x", receiver.local_addr().unwrap()).unwrap();
-            }
-            assert_eq!(ProcRoot::new("/").conntrack_count(), Some(5));
-            let statistics = conntrack.statistics().unwrap();
-            assert_eq!(statistics["insert_failed"], 0);
-            assert_eq!(statistics["drop"], 0);
-            conntrack.flush().unwrap();
-            assert_eq!(ProcRoot::new("/").conntrack_count(), Some(0));
-        })
-        .unwrap();
-    }
+/// A request about entries of one address family.
+fn request_for(family: i32, kind: u8, flags: i32) -> Message {
+    let subsystem = libc::NFNL_SUBSYS_CTNETLINK as u16;
+    Message::new(subsystem << 8 | u16::from(kind), flags).raw(&[family as u8, 0, 0, 0])
 }
