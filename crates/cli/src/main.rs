@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Report(args) => commands::report::run(&args, color),
         Command::Compare(args) => commands::compare::run(&args, color),
         Command::Cost(args) => commands::cost::run(&args),
+        Command::Allow(args) => commands::allow::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Schema => commands::schema(),
         Command::Completions { shell } => commands::completions(shell),

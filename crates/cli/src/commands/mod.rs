@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod allow;
 pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod cost;

@@ -1,0 +1,247 @@
+//! `weir allow`: country and prefix lists.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde::Serialize;
+use weir_prefix::{List, Ranges, Selection, export, read};
+
+use crate::args::{AllowArgs, AllowCommand, BuildArgs, ListArgs, ListFormat};
+use crate::exit::{Failure, NOT_MET, Outcome};
+use crate::output::{print, print_json, printable};
+
+/// Largest file that is read: all registries' files together have a tenth of it.
+const LARGEST_FILE: u64 = 512 << 20;
+
+/// A list that shrinks by more than this share is probably a broken download.
+const SHRINKAGE: f64 = 0.2;
+
+pub(crate) fn run(args: &AllowArgs) -> Outcome {
+    match &args.command {
+        AllowCommand::Build(args) => build(args),
+        AllowCommand::Check { address, list, json } => check(*address, list, *json),
+        AllowCommand::Diff { old, new, countries, json } => diff(old, new, countries, *json),
+    }
+}
+
+/// Reads all files of a selection.
+fn load(args: &ListArgs) -> Result<List, Failure> {
+    let selection = Selection::of(args.countries.iter().map(String::as_str)).map_err(Failure::usage)?;
+    let mut list = List::default();
+    for path in &args.files {
+        add(&mut list, path, &selection, args.skip_bad_lines)?;
+    }
+    if list.is_empty() {
+        let whom = if args.countries.is_empty() {
+            String::new()
+        } else {
+            format!(" for {}", args.countries.join(", "))
+        };
+        return Err(Failure::usage(format!(
+            "there is no address{whom} in {}: nothing was written",
+            names(&list)
+        )));
+    }
+    Ok(list)
+}
+
+fn names(list: &List) -> String {
+    list.files.join(", ")
+}
+
+fn add(list: &mut List, path: &Path, selection: &Selection, leniently: bool) -> Result<(), Failure> {
+    let name = path.display().to_string();
+    let unreadable = |e: std::io::Error| Failure::usage(format!("cannot read {name}: {e}"));
+    let length = fs::metadata(path).map_err(unreadable)?.len();
+    if length > LARGEST_FILE {
+        return Err(Failure::usage(format!("{name} has {length} bytes; a list has at most {LARGEST_FILE}")));
+    }
+    let bytes = fs::read(path).map_err(unreadable)?;
+    if !leniently {
+        return read::read(list, &name, &bytes, selection).map(drop).map_err(|error| {
+            Failure::usage(format!("{error}\n(--skip-bad-lines leaves such lines out, and tells them)"))
+        });
+    }
+    let (_, wrong) = read::read_leniently(list, &name, &bytes, selection);
+    for error in wrong.iter().take(20) {
+        eprintln!("left out: {}", printable(&error.to_string()));
+    }
+    if wrong.len() > 20 {
+        eprintln!("left out: {} more lines of {name}", wrong.len() - 20);
+    }
+    Ok(())
+}
+
+/// What is left of the list after `--subtract` and `--family`.
+fn result(args: &BuildArgs) -> Result<(Ranges<u32>, Ranges<u128>), Failure> {
+    let list = load(&args.list)?;
+    let mut less = List::default();
+    for path in &args.subtract {
+        add(&mut less, path, &Selection::default(), args.list.skip_bad_lines)?;
+    }
+    let v4 = list.ranges_v4().minus(&less.ranges_v4());
+    let v6 = list.ranges_v6().minus(&less.ranges_v6());
+    let (v4, v6) = match (args.ipv4, args.ipv6) {
+        (true, false) => (v4, Ranges::default()),
+        (false, true) => (Ranges::default(), v6),
+        _ => (v4, v6),
+    };
+    if v4.is_empty() && v6.is_empty() {
+        return Err(Failure::usage("nothing is left of the list: nothing was written"));
+    }
+    Ok((v4, v6))
+}
+
+fn build(args: &BuildArgs) -> Outcome {
+    export::check_name(&args.name).map_err(Failure::usage)?;
+    let (v4, v6) = result(args)?;
+    for address in &args.must_have {
+        if !has(&v4, &v6, *address) {
+            return Err(Failure::new(
+                NOT_MET,
+                format!(
+                    "{address} is not in the list: whoever comes from there would be shut out; nothing was written"
+                ),
+            ));
+        }
+    }
+    let text = match args.format {
+        ListFormat::Nft => export::nft(&args.name, &v4, &v6),
+        ListFormat::Ipset => export::ipset(&args.name, &v4, &v6),
+        ListFormat::Cidr => export::cidr(&v4, &v6),
+        ListFormat::Ranges => export::ranges(&v4, &v6),
+    };
+    if let Some(path) = &args.output {
+        if !args.force {
+            refuse_shrinkage(path, args.format, &v4, &v6)?;
+        }
+        replace(path, &text)?;
+    } else {
+        print(&text)?;
+    }
+    eprintln!("{}", summary(&v4, &v6));
+    Ok(())
+}
+
+fn has(v4: &Ranges<u32>, v6: &Ranges<u128>, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => v4.contains(address.into()),
+        IpAddr::V6(address) => v6.contains(address.into()),
+    }
+}
+
+fn summary(v4: &Ranges<u32>, v6: &Ranges<u128>) -> String {
+    let mut words = Vec::new();
+    if !v4.is_empty() {
+        let (ranges, prefixes) = (v4.as_slice().len(), v4.prefixes().count());
+        words.push(format!("IPv4: {:.0} addresses in {ranges} ranges ({prefixes} prefixes)", v4.addresses()));
+    }
+    if !v6.is_empty() {
+        let (ranges, prefixes) = (v6.as_slice().len(), v6.prefixes().count());
+        // Networks are given out, not addresses.
+        let networks = v6.addresses() / 2f64.powi(64);
+        words.push(format!("IPv6: {networks:.0} networks of /64 in {ranges} ranges ({prefixes} prefixes)"));
+    }
+    words.join("; ")
+}
+
+/// A list that lost much of what it had is more often a broken download than the truth.
+fn refuse_shrinkage(path: &Path, format: ListFormat, v4: &Ranges<u32>, v6: &Ranges<u128>) -> Outcome {
+    // What programs load is not read back; a plain list is.
+    if !matches!(format, ListFormat::Cidr | ListFormat::Ranges) || !path.exists() {
+        return Ok(());
+    }
+    let mut old = List::default();
+    add(&mut old, path, &Selection::default(), true)?;
+    let lost = |new: f64, old: f64| if old > 0.0 { 1.0 - new / old } else { 0.0 };
+    let lost = lost(v4.addresses(), old.ranges_v4().addresses())
+        .max(lost(v6.addresses(), old.ranges_v6().addresses()));
+    if lost <= SHRINKAGE {
+        return Ok(());
+    }
+    Err(Failure::new(
+        NOT_MET,
+        format!(
+            "the new list has {:.0} % fewer addresses than {}: it was left as it is (--force replaces it)",
+            lost * 100.0,
+            path.display()
+        ),
+    ))
+}
+
+/// Writes beside the file and renames, so that a full disk leaves the old one whole.
+fn replace(path: &Path, text: &str) -> Outcome {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    let written = fs::write(beside, text).and_then(|()| fs::rename(beside, path));
+    written.map_err(|e| {
+        // The rest of a failed attempt is of no use to anybody.
+        let _ = fs::remove_file(beside);
+        Failure::failed(format!("cannot write {}: {e}", path.display()))
+    })
+}
+
+/// One entry that an address lies in.
+#[derive(Debug, Serialize)]
+struct Hit {
+    entry: String,
+    file: String,
+    line: u32,
+}
+
+fn check(address: IpAddr, args: &ListArgs, json: bool) -> Outcome {
+    let list = load(args)?;
+    let hits: Vec<Hit> = list
+        .find(address)
+        .into_iter()
+        .map(|(entry, origin)| Hit {
+            entry,
+            file: list.files[origin.file as usize].clone(),
+            line: origin.line,
+        })
+        .collect();
+    if json {
+        print_json(&serde_json::json!({ "address": address, "in": !hits.is_empty(), "entries": hits }))?;
+    } else if let Some(first) = hits.first() {
+        print(&format!(
+            "{address} is in the list: {} ({}:{})\n",
+            first.entry,
+            printable(&first.file),
+            first.line
+        ))?;
+        for hit in &hits[1..] {
+            print(&format!("  also {} ({}:{})\n", hit.entry, printable(&hit.file), hit.line))?;
+        }
+    } else {
+        print(&format!("{address} is not in the list\n"))?;
+    }
+    if hits.is_empty() { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
+}
+
+fn diff(old: &Path, new: &Path, countries: &[String], json: bool) -> Outcome {
+    let of = |path: &Path| {
+        load(&ListArgs { files: vec![path.to_owned()], countries: countries.to_vec(), skip_bad_lines: false })
+    };
+    let (old, new) = (of(old)?, of(new)?);
+    let v4 = new.ranges_v4().since(&old.ranges_v4());
+    let v6 = new.ranges_v6().since(&old.ranges_v6());
+    let lines =
+        |a: &Ranges<u32>, b: &Ranges<u128>| export::cidr(a, b).lines().map(str::to_owned).collect::<Vec<_>>();
+    let (added, removed) = (lines(&v4.added, &v6.added), lines(&v4.removed, &v6.removed));
+    if json {
+        return print_json(&serde_json::json!({ "added": added, "removed": removed }));
+    }
+    let mut text = String::new();
+    for prefix in &removed {
+        let _ = writeln!(text, "-{prefix}");
+    }
+    for prefix in &added {
+        let _ = writeln!(text, "+{prefix}");
+    }
+    print(&text)?;
+    eprintln!("{} prefixes removed, {} added", removed.len(), added.len());
+    Ok(())
+}
