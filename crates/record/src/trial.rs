@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_stats::Histogram;
 
 use crate::fault::Fault;
+use crate::profile::Profile;
 use crate::sample::HostSample;
 
 /// Values over time within a trial.
@@ -41,6 +42,9 @@ pub struct Trial {
     pub series: Vec<Series>,
     /// Samples by role: `initiator`, `gateway`, `responder`.
     pub hosts: BTreeMap<String, HostSample>,
+    /// Where the gateway's time went, if it was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// What the tester did wrong.
     pub faults: Vec<Fault>,
 }
