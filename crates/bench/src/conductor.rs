@@ -110,6 +110,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
             kind: w.workload.kind().to_owned(),
             description: w.describe(),
             metrics,
+            point: w.point.clone(),
         }
     };
     let variant = |v: &VariantRun| VariantInfo {
@@ -120,6 +121,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
         twin_of: v.twin_of.clone(),
         proof: Vec::new(),
         labels: v.labels.clone(),
+        point: v.point.clone(),
     };
     Run {
         schema: SCHEMA_VERSION,

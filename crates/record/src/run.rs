@@ -48,6 +48,17 @@ pub struct Plan {
     pub max_steal_ratio: f64,
 }
 
+/// One point of a curve: an entry of the scenario that was measured at several values of one key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Point {
+    /// Name of the entry in the scenario; the points of one curve have it in common.
+    pub family: String,
+    /// The key whose value changes from point to point, dotted where it lies deeper.
+    pub key: String,
+    /// Its value here, in the unit of the key.
+    pub value: f64,
+}
+
 /// A variant as it was run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VariantInfo {
@@ -65,6 +76,9 @@ pub struct VariantInfo {
     pub proof: Vec<String>,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
+    /// Where it is one point of a curve: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
 }
 
 /// A workload as it was run.
@@ -78,6 +92,9 @@ pub struct WorkloadInfo {
     pub description: String,
     /// Its metrics, headline ones first.
     pub metrics: Vec<MetricDef>,
+    /// Where it is one point of a curve: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
 }
 
 /// Two workloads of a run that are compared with each other inside each variant.

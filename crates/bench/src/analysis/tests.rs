@@ -69,12 +69,14 @@ fn run(world: World) -> Run {
         twin_of: name.contains("A/A").then(|| "direct".into()),
         proof: Vec::new(),
         labels: BTreeMap::new(),
+        point: None,
     };
     let workload = |name: &str| WorkloadInfo {
         name: name.into(),
         kind: "tcp-stream".into(),
         description: String::new(),
         metrics: metrics(),
+        point: None,
     };
     Run {
         schema: SCHEMA_VERSION,

@@ -23,12 +23,14 @@ fn run(rounds: u32, factor: f64) -> Run {
         twin_of: None,
         proof: Vec::new(),
         labels: BTreeMap::new(),
+        point: None,
     };
     let workload = |name: &str| WorkloadInfo {
         name: name.into(),
         kind: "tcp-stream".into(),
         description: String::new(),
         metrics: metrics.clone(),
+        point: None,
     };
     let mut trials = Vec::new();
     for round in 0..rounds {

@@ -4,9 +4,10 @@
 //! goes into the record is always the one that was run.
 
 use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
+use weir_record::run::Point;
 
 use super::error::{ScenarioError, nearest};
-use super::{Scenario, find, twin_name};
+use super::{Scenario, VariantEntry, WorkloadEntry, find, sweep, twin_name};
 use crate::require::Requirement;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
@@ -52,26 +53,25 @@ impl Scenario {
         self.reload(&document, &origin, notes)
     }
 
-    /// Keeps the variants and workloads named; an empty list keeps all. The baseline stays in any case, since
+    /// Keeps the variants and workloads named, each by its own name or that of its sweep; an empty list keeps all. The baseline stays in any case, since
     /// everything is compared with it.
     ///
     /// # Errors
     /// When there is none of that name.
     pub fn select(&mut self, variants: &[String], workloads: &[String]) -> Result<()> {
-        let known: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
+        let known = sweep::choices(self.named_variants());
         if let Some(name) = variants.iter().find(|name| !known.contains(&name.as_str())) {
-            let what = format!("scenario \"{}\" has no variant of that name", self.name);
-            return Err(wrong(&format!("--variant {name}"), what, nearest(name, known)));
+            return Err(self.unknown("variant", name, known));
         }
-        let known: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
+        let known = sweep::choices(self.named_workloads());
         if let Some(name) = workloads.iter().find(|name| !known.contains(&name.as_str())) {
-            let what = format!("scenario \"{}\" has no workload of that name", self.name);
-            return Err(wrong(&format!("--workload {name}"), what, nearest(name, known)));
+            return Err(self.unknown("workload", name, known));
         }
         if variants.is_empty() && workloads.is_empty() {
             return Ok(());
         }
-        let mut kept = variants.to_vec();
+        let mut kept = sweep::chosen(self.named_variants(), variants);
+        let workloads = sweep::chosen(self.named_workloads(), workloads);
         let mut notes = Vec::new();
         if !variants.is_empty() && !kept.contains(&self.plan.baseline) {
             notes.push(format!("variant {} is measured too: it is the baseline", self.plan.baseline));
@@ -79,7 +79,7 @@ impl Scenario {
         }
         let some = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
         let mut document = self.document();
-        notes.extend(self.keep(&mut document, some(&kept).as_deref(), some(workloads).as_deref()));
+        notes.extend(self.keep(&mut document, some(&kept).as_deref(), some(&workloads).as_deref()));
         self.reload(&document, "--variant, --workload", notes)
     }
 
@@ -117,10 +117,10 @@ impl Scenario {
         if let [list, name, deeper @ ..] = outer
             && ["variant", "workload"].contains(&list.get())
         {
-            let names: Vec<&str> = if list == "variant" {
-                self.variants.iter().map(|v| v.name.as_str()).collect()
+            let names = if list == "variant" {
+                sweep::headings(self.named_variants())
             } else {
-                self.workloads.iter().map(|w| w.name.as_str()).collect()
+                sweep::headings(self.named_workloads())
             };
             let Some(index) = names.iter().position(|n| *n == name.get()) else {
                 let what = format!("there is no {list} \"{}\"", name.get());
@@ -136,6 +136,20 @@ impl Scenario {
         Ok(here)
     }
 
+    /// `--variant NAME` or `--workload NAME` of something that is not there.
+    fn unknown(&self, list: &str, name: &str, known: Vec<&str>) -> ScenarioError {
+        let what = format!("scenario \"{}\" has no {list} of that name", self.name);
+        wrong(&format!("--{list} {name}"), what, nearest(name, known))
+    }
+
+    fn named_variants(&self) -> impl Iterator<Item = (&str, Option<&Point>)> + Clone {
+        self.variants.iter().map(VariantEntry::named)
+    }
+
+    fn named_workloads(&self) -> impl Iterator<Item = (&str, Option<&Point>)> + Clone {
+        self.workloads.iter().map(WorkloadEntry::named)
+    }
+
     fn document(&self) -> DocumentMut {
         // The text was read by `load`, by the same parser.
         self.text.parse().unwrap_or_default()
@@ -149,10 +163,8 @@ impl Scenario {
         workloads: Option<&[String]>,
     ) -> Vec<String> {
         let kept = |list: Option<&[String]>, name: &str| list.is_none_or(|l| l.iter().any(|n| n == name));
-        let names: Vec<&str> = self.variants.iter().map(|v| v.name.as_str()).collect();
-        retain(document, "variant", |index| kept(variants, names[index]));
-        let names: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
-        retain(document, "workload", |index| kept(workloads, names[index]));
+        sweep::retain(document.get_mut("variant"), self.named_variants(), &|name| kept(variants, name));
+        sweep::retain(document.get_mut("workload"), self.named_workloads(), &|name| kept(workloads, name));
         let pairs = &self.compare;
         retain(document, "compare", |index| {
             kept(workloads, &pairs[index].workload) && kept(workloads, &pairs[index].with)

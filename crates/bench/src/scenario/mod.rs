@@ -13,6 +13,7 @@ mod ports;
 mod problem;
 mod read;
 mod span;
+mod sweep;
 mod testbed;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use weir_cost::CostBlock;
 use weir_lab::{Family, LabOptions};
 use weir_record::WorkloadPair;
+use weir_record::run::Point;
 
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
@@ -191,6 +193,14 @@ pub struct VariantEntry {
     pub variant: weir_gateway::Variant,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
+    /// Where it comes from a sweep: which of its points it is.
+    pub point: Option<Point>,
+}
+
+impl VariantEntry {
+    fn named(&self) -> (&str, Option<&Point>) {
+        (&self.name, self.point.as_ref())
+    }
 }
 
 /// One `[[workload]]`.
@@ -206,9 +216,15 @@ pub struct WorkloadEntry {
     pub duration: Duration,
     /// What loads the path at the same time, if anything. It starts first, ends last, and is not compared.
     pub under: Option<weir_load::Workload>,
+    /// Where it comes from a sweep: which of its points it is.
+    pub point: Option<Point>,
 }
 
 impl WorkloadEntry {
+    fn named(&self) -> (&str, Option<&Point>) {
+        (&self.name, self.point.as_ref())
+    }
+
     /// What it does, in one line for people.
     pub fn describe(&self) -> String {
         let own = self.workload.describe();
@@ -232,6 +248,8 @@ pub struct VariantRun {
     pub twin_of: Option<String>,
     /// Dimensions for grouping.
     pub labels: BTreeMap<String, String>,
+    /// Where it comes from a sweep: which of its points it is. The twin is none.
+    pub point: Option<Point>,
 }
 
 /// What applying, proving and removing a variant around a trial takes on hosts, seconds; in the lab it stays.
@@ -248,11 +266,13 @@ impl Scenario {
                 baseline: entry.name == self.plan.baseline,
                 twin_of: None,
                 labels: entry.labels.clone(),
+                point: entry.point.clone(),
             };
             let twin = (run.baseline && self.plan.twin).then(|| VariantRun {
                 name: twin_name(&run.name),
                 baseline: false,
                 twin_of: Some(run.name.clone()),
+                point: None,
                 ..run.clone()
             });
             runs.push(run);

@@ -14,7 +14,8 @@ use weir_record::WorkloadPair;
 use super::error::{ScenarioError, nearest};
 use super::problem::{Source, as_table};
 use super::span::Span;
-use super::{Load, Plan, Preset, Scenario, VariantEntry, WorkloadEntry, check, testbed};
+use super::sweep::{SWEEP, Written};
+use super::{Load, Plan, Preset, Scenario, VariantEntry, WorkloadEntry, check, sweep, testbed};
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -239,10 +240,8 @@ fn plan(source: Source<'_>, table: &Table, base: Option<&Plan>, variants: &[Vari
     };
     let raw: RawPlan = section.read(table, &[], &|raw: &RawPlan| check::plan(&whole(raw)))?;
     let plan = whole(&raw);
-    let names = || variants.iter().map(|v| v.name.as_str());
-    if !names().any(|name| name == plan.baseline) {
-        let what = format!("baseline = \"{}\": there is no variant of that name", plan.baseline);
-        let meant = nearest(&plan.baseline, names()).map(str::to_owned);
+    if !variants.iter().any(|v| v.name == plan.baseline) {
+        let (what, meant) = sweep::no_baseline(&plan.baseline, variants.iter().map(VariantEntry::named));
         return Err(section.error(Some("baseline"), what, meant));
     }
     Ok(plan)
@@ -250,16 +249,16 @@ fn plan(source: Source<'_>, table: &Table, base: Option<&Plan>, variants: &[Vari
 
 fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
     let mut entries: Vec<VariantEntry> = Vec::new();
-    for table in tables {
-        let section = Section { source, table, heading: "[[variant]]" };
-        let (head, rest) = split(table, &["name", "labels"]);
+    for Written { table, point } in sweep::expand(source, "[[variant]]", tables)? {
+        let section = Section { source, table: &table, heading: "[[variant]]" };
+        let (head, rest) = split(&table, &["name", "labels"]);
         let valid = |raw: &RawVariantHead| raw.name.as_deref().map_or(Ok(()), check::name);
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
         let valid = |variant: &Variant| variant.hop().validate();
-        let variant: Variant = section.read(&rest, &["name", "labels", "kind"], &valid)?;
+        let variant: Variant = section.read(&rest, &["name", "labels", "kind", SWEEP], &valid)?;
         let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
-        check::unique(&section, &name, entries.iter().map(|e| e.name.as_str()))?;
-        entries.push(VariantEntry { name, variant, labels: head.labels });
+        sweep::unique(&section, (&name, point.as_ref()), entries.iter().map(VariantEntry::named))?;
+        entries.push(VariantEntry { name, variant, labels: head.labels, point });
     }
     if entries.is_empty() {
         return Err(source.error(Some(0..0), "a scenario needs at least one [[variant]]".to_owned(), None));
@@ -270,9 +269,9 @@ fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
 fn workloads(source: Source<'_>, tables: &[Table], plan: &Plan) -> Result<Vec<WorkloadEntry>> {
     const HEAD: [&str; 4] = ["name", "warmup", "duration", "under"];
     let mut entries: Vec<WorkloadEntry> = Vec::new();
-    for table in tables {
-        let section = Section { source, table, heading: "[[workload]]" };
-        let (head, rest) = split(table, &HEAD);
+    for Written { table, point } in sweep::expand(source, "[[workload]]", tables)? {
+        let section = Section { source, table: &table, heading: "[[workload]]" };
+        let (head, rest) = split(&table, &HEAD);
         let valid = |raw: &RawWorkloadHead| {
             check::name(&raw.name)?;
             check::warmup(raw.warmup.map_or(plan.warmup, |s| s.0))?;
@@ -282,15 +281,16 @@ fn workloads(source: Source<'_>, tables: &[Table], plan: &Plan) -> Result<Vec<Wo
                 .map_or(Ok(()), |load| load.engine().validate().map_err(|e| format!("under: {e}")))
         };
         let head: RawWorkloadHead = section.read(&head, &[], &valid)?;
-        let also = [&HEAD[..], &["kind"]].concat();
+        let also = [&HEAD[..], &["kind", SWEEP]].concat();
         let workload: Load = section.read(&rest, &also, &Load::validate)?;
-        check::unique(&section, &head.name, entries.iter().map(|e| e.name.as_str()))?;
+        sweep::unique(&section, (&head.name, point.as_ref()), entries.iter().map(WorkloadEntry::named))?;
         entries.push(WorkloadEntry {
             name: head.name,
             workload,
             warmup: head.warmup.map_or(plan.warmup, |s| s.0),
             duration: head.duration.map_or(plan.duration, |s| s.0),
             under: head.under,
+            point,
         });
     }
     if entries.is_empty() {
@@ -319,10 +319,12 @@ fn presets(
         let chosen = |key: &str, chosen: &Option<Vec<String>>, known: &[&str]| {
             chosen.as_ref().map_or(Ok(()), |chosen| check::chosen(&section, key, chosen, known))
         };
-        let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
-        chosen("variants", &raw.variants, &names)?;
-        let names: Vec<&str> = workloads.iter().map(|w| w.name.as_str()).collect();
-        chosen("workloads", &raw.workloads, &names)?;
+        chosen("variants", &raw.variants, &sweep::choices(variants.iter().map(VariantEntry::named)))?;
+        chosen("workloads", &raw.workloads, &sweep::choices(workloads.iter().map(WorkloadEntry::named)))?;
+        let raw = RawPreset {
+            variants: raw.variants.map(|c| sweep::chosen(variants.iter().map(VariantEntry::named), &c)),
+            workloads: raw.workloads.map(|c| sweep::chosen(workloads.iter().map(WorkloadEntry::named), &c)),
+        };
         let plan = match changes.get("plan") {
             Some(item) => {
                 let Some(changes) = as_table(item) else {
