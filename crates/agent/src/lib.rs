@@ -7,6 +7,7 @@
 
 pub mod facts;
 pub mod frame;
+pub mod gateway_side;
 mod host;
 mod perform;
 pub mod protocol;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use weir_gateway::{Journal, Place, Role, Variant};
 use weir_load::{Responder, Setting, Stop};
-use weir_sys::conntrack::Conntrack;
 use weir_sys::process::which;
 
 use crate::facts::host_facts;
+use crate::gateway_side::Gateway;
 use crate::protocol::{Answer, Task, TaskError};
 use crate::reach::{Echo, reach};
 use crate::sampler::{Sampler, Window};
@@ -27,10 +27,13 @@ pub(crate) struct Host {
     journal: Mutex<Journal>,
     /// Locked as long as this agent answers for an undo list on disk.
     held: Mutex<Option<File>>,
+    gateway: Gateway,
+    /// Ends the windows of the samplers.
+    sampled: Mutex<Stop>,
 }
 
 /// A panic in another task must not keep this one from cleaning up.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -90,10 +93,7 @@ impl Host {
             Task::Reach { target, timeout } => {
                 reach(target, timeout).map(Answer::Reached).map_err(TaskError::failed)
             }
-            Task::FlushConntrack => {
-                Conntrack::open()?.flush()?;
-                Ok(Answer::Done)
-            }
+            Task::Gateway(task) => self.gateway.perform(task).map(Answer::Gateway),
             Task::HostSysctls { values } => {
                 let mut journal = lock(&self.journal);
                 *journal = self.stored("host-sysctls")?;
@@ -118,9 +118,14 @@ impl Host {
             }
             Task::Sample { after, duration, interfaces } => {
                 let sampler = Sampler::start(Window::new(after, duration), interfaces)?;
-                let stop = lock(&self.stop).clone();
-                sleep_unless(&stop, after + duration);
+                let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
+                sleep_unless(&|| stop.raised() || sampled.raised(), after + duration);
                 Ok(Answer::Sample(Box::new(sampler.finish()?)))
+            }
+            Task::EndSample => {
+                // Later samplers get a new one.
+                std::mem::take(&mut *lock(&self.sampled)).raise();
+                Ok(Answer::Done)
             }
             Task::Stop => {
                 // Later tasks get a new one.
@@ -171,14 +176,16 @@ impl Host {
         lock(&self.stop).raise();
         lock(&self.ends).clear();
         *lock(&self.echo) = None;
-        lock(&self.journal).undo().iter().map(ToString::to_string).collect()
+        let mut left = self.gateway.restore();
+        left.extend(lock(&self.journal).undo().iter().map(ToString::to_string));
+        left
     }
 }
 
 /// Sleeps, but ends early when asked to stop.
-fn sleep_unless(stop: &Stop, time: Duration) {
+fn sleep_unless(asked: &dyn Fn() -> bool, time: Duration) {
     let end = Instant::now() + time;
-    while !stop.raised() {
+    while !asked() {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;

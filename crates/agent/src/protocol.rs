@@ -9,8 +9,10 @@ use weir_gateway::{Place, Role, Variant};
 use weir_load::{Part, Setting, Workload};
 use weir_record::{HostFacts, HostSample};
 
+use crate::gateway_side::{GatewayAnswer, GatewayTask};
+
 /// Version of these messages. Both ends must have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
 pub const MARKER: &[u8] = b"\n#weir-agent#\n";
@@ -109,8 +111,8 @@ pub enum Task {
         /// How long to try.
         timeout: Duration,
     },
-    /// Forget all tracked connections of this network namespace.
-    FlushConntrack,
+    /// What single frames need of a gateway.
+    Gateway(GatewayTask),
     /// Set kernel settings of the whole machine, until this agent ends, however the conductor ends.
     HostSysctls {
         /// Values by dotted name.
@@ -150,6 +152,8 @@ pub enum Task {
         /// Interfaces on the measured path.
         interfaces: Vec<String>,
     },
+    /// End the windows of all samplers now.
+    EndSample,
     /// Stop every workload as soon as possible.
     Stop,
 }
@@ -157,7 +161,10 @@ pub enum Task {
 impl Task {
     /// True if what it does to the host would stay there when the agent is killed.
     pub(crate) fn outlives_agent(&self) -> bool {
-        matches!(self, Task::HostSysctls { .. } | Task::Apply { journal: true, .. })
+        match self {
+            Task::Gateway(task) => task.outlives_agent(),
+            task => matches!(task, Task::HostSysctls { .. } | Task::Apply { journal: true, .. }),
+        }
     }
 
     /// What is being done, for messages.
@@ -171,12 +178,12 @@ impl Task {
             Task::Counter { .. } => "reading the variant's counter",
             Task::OpenEcho { .. } | Task::CloseEcho => "the echo",
             Task::Reach { .. } => "reaching the far end",
-            Task::FlushConntrack => "flushing the connection table",
+            Task::Gateway(task) => task.name(),
             Task::HostSysctls { .. } => "setting the host's sysctls",
             Task::Open { .. } => "opening the workload's far end",
             Task::Finish { .. } => "closing the workload's far end",
             Task::Drive { .. } => "the workload",
-            Task::Sample { .. } => "sampling",
+            Task::Sample { .. } | Task::EndSample => "sampling",
             Task::Stop => "stopping",
         }
     }
@@ -200,6 +207,8 @@ pub enum Answer {
     Reached(Reached),
     /// [`Task::Drive`] and [`Task::Finish`].
     Part(Box<Part>),
+    /// [`Task::Gateway`].
+    Gateway(GatewayAnswer),
     /// [`Task::Sample`].
     Sample(Box<HostSample>),
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
+use weir_agent::gateway_side::GatewayTask;
 use weir_agent::{Answer, Task};
 use weir_record::{
     Fault, FaultCode, HostFacts, Run, SCHEMA_VERSION, Status, Trial, VariantInfo, WorkloadInfo,
@@ -313,7 +314,7 @@ impl Conductor<'_> {
         if self.hosts.is_lab {
             // The table is this gateway's own. Hosts without tracking have nothing to forget.
             for member in site.members() {
-                member.agent.call(Task::FlushConntrack, SHORT)?;
+                member.agent.call(Task::Gateway(GatewayTask::Flush), SHORT)?;
             }
             return trial::make(site, &variant.variant, entry, cookie, &rules, trial);
         }
