@@ -1,8 +1,148 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// Makes frames: each run of the program writes one.
+// Makes frames: each run of a program writes one. Run as live frames (net/bpf/test_run.c) by one thread at a time; each
+// sending thread loads its own.
 #include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "shared.h"
 #include "shared.check.h"
+#include "head.h"
+#include "pace.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
+
+const volatile struct weir_generator config;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_sender);
+} sender SEC(".maps");
+
+// The flows in the order of their use, which is read from front to back: nothing is looked up at random.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_tuple4);
+} deck4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_tuple6);
+} deck6 SEC(".maps");
+
+// What the next frame is marked with, if one may be sent now.
+static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)
+{
+	bool stamp = s->stamp_every && !s->until_stamp;
+	__u64 now = 0;
+	__u32 verdict;
+
+	if (s->closed)
+		return s->closed;
+	if (s->counts[WEIR_SENT] >= s->frames)
+		return WEIR_ALL_SENT;
+	verdict = config.paced ? due_by_schedule(s, &now) : due_at_once(s, &now, stamp);
+	if (verdict != WEIR_SENT)
+		return verdict;
+	if (now) {
+		if (!s->counts[WEIR_SENT])
+			s->first_ns = now;
+		s->last_ns = now;
+	}
+	if (s->stamp_every)
+		s->until_stamp = stamp ? s->stamp_every - 1 : s->until_stamp - 1;
+	// Zero means "not stamped", so that a stamp that happens to be zero is moved by 1 ns.
+	mark->sent_ns = stamp ? bpf_htonl((__u32)now ? (__u32)now : 1) : 0;
+	mark->cookie = s->cookie;
+	mark->seq = bpf_htonl(s->stream | (s->seq & ((1U << WEIR_SEQ_BITS) - 1)));
+	s->seq++;
+	return WEIR_SENT;
+}
+
+// Where in the deck the next tuple is.
+static __always_inline __u32 take_next(struct weir_sender *s)
+{
+	__u32 at = s->next;
+
+	s->next = at + 1 < config.deck ? at + 1 : 0;
+	return at;
+}
+
+static __always_inline __u32 make4(void *data, void *end, struct weir_sender *s)
+{
+	struct weir_tuple4 *tuple;
+	struct mark mark = {};
+	__u32 verdict, at;
+
+	if (data + 58 > end)
+		return WEIR_UNFIT;
+	verdict = next_mark(s, &mark);
+	if (verdict != WEIR_SENT)
+		return verdict;
+	at = take_next(s);
+	tuple = bpf_map_lookup_elem(&deck4, &at);
+	if (!tuple)
+		return WEIR_UNFIT;
+	write_ipv4(data, &config, tuple, &mark, s->sum);
+	return WEIR_SENT;
+}
+
+static __always_inline __u32 make6(void *data, void *end, struct weir_sender *s)
+{
+	struct weir_tuple6 *tuple;
+	struct mark mark = {};
+	__u32 verdict, at;
+
+	if (data + 78 > end)
+		return WEIR_UNFIT;
+	verdict = next_mark(s, &mark);
+	if (verdict != WEIR_SENT)
+		return verdict;
+	at = take_next(s);
+	tuple = bpf_map_lookup_elem(&deck6, &at);
+	if (!tuple)
+		return WEIR_UNFIT;
+	write_ipv6(data, &config, tuple, &mark, s->sum);
+	return WEIR_SENT;
+}
+
+// The one exit: counts the verdict and says what XDP does about it.
+static __always_inline int leave(struct weir_sender *s, __u32 verdict)
+{
+	s->run = s->run + 1 < config.batch ? s->run + 1 : 0;
+	s->waiting = s->run && (s->waiting || verdict == WEIR_SENT);
+	if (verdict < WEIR_GENERATOR_VERDICTS)
+		s->counts[verdict]++;
+	if (verdict > WEIR_EARLY)
+		s->closed = verdict;
+	return verdict == WEIR_SENT ? config.verdict : XDP_DROP;
+}
+
+SEC("xdp")
+int generate4(struct xdp_md *ctx)
+{
+	struct weir_sender *s = bpf_map_lookup_elem(&sender, &(__u32){0});
+
+	if (!s)
+		return XDP_ABORTED;
+	return leave(s, make4((void *)(long)ctx->data, (void *)(long)ctx->data_end, s));
+}
+
+SEC("xdp")
+int generate6(struct xdp_md *ctx)
+{
+	struct weir_sender *s = bpf_map_lookup_elem(&sender, &(__u32){0});
+
+	if (!s)
+		return XDP_ABORTED;
+	return leave(s, make6((void *)(long)ctx->data, (void *)(long)ctx->data_end, s));
+}

@@ -1,23 +1,243 @@
 // What the programs in the kernel and their drivers in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
 // for what is understood.
 
-// First four bytes of a UDP frame's payload: marks our frames, together with the transfer's cookie.
-#define WEIR_MAGIC 0x77656972
-// Slots of the receiver's window for telling duplicates and lateness: each holds 32 frames.
-#define WEIR_WINDOW_SLOTS 65536
-// Buckets of the delay histogram.
-#define WEIR_DELAY_BUCKETS 4096
-
 // The mark in each frame, 16 bytes, network byte order. UDP carries it as the first bytes of its payload. A TCP SYN
 // of 64 bytes has only 6 bytes of payload, so it carries `seq` as its sequence number, `sent_ns` as its acknowledgement number (which
 // means nothing without the ACK flag), the low half of `cookie` as its window, and `flow` as the first four bytes of its payload.
 struct weir_tag {
 	// Drawn for each transfer, so that stragglers of an earlier one are foreign.
 	__be32 cookie;
-	// Number of the frame within its transfer, from 0.
+	// Top WEIR_STREAM_BITS bits: number of the sending thread (its stream). Lower WEIR_SEQ_BITS bits: number of the frame within
+	// that stream, from 0 and modulo 2^28; compared as RFC 1982 does, so a stream may be longer.
 	__be32 seq;
 	// Number of its flow.
 	__be32 flow;
 	// Low 32 bits of CLOCK_MONOTONIC at sending, ns; 0: not stamped.
 	__be32 sent_ns;
+};
+
+// ---- Generator.
+
+// The upper four bits of a frame's `seq` are the number of the thread that sent it, since each counts for itself; the lower
+// ones count, modulo 2^28: whoever compares two numbers of one thread does so modulo that.
+#define WEIR_SEQ_BITS 28
+// Most sending threads.
+#define WEIR_STREAMS 16
+// Bits behind the point of an interval, for a schedule that does not drift: 1e9 frames are off by under 1 us.
+#define WEIR_INTERVAL_BITS 20
+// Bytes of the longest headers with our mark: Ethernet, IPv6, TCP, and four of payload (14 + 40 + 20 + 4).
+#define WEIR_HEAD_BYTES 80
+
+// Why a run of the generator ended as it did.
+enum weir_generator_verdict {
+	// The frame was made and goes where the configuration says.
+	WEIR_SENT,
+	// No frame is due yet.
+	WEIR_EARLY,
+	// The call has run long enough: back to user space, to look whether someone wants it to stop.
+	WEIR_PAUSED,
+	// As many frames as are allowed have left.
+	WEIR_ALL_SENT,
+	// The transfer's time is over.
+	WEIR_TIME_UP,
+	// The page is too short for the headers: wrongly set up.
+	WEIR_UNFIT,
+	// How many there are.
+	WEIR_GENERATOR_VERDICTS,
+};
+
+// What is fixed when the generator is loaded; the verifier removes what is not asked for.
+struct weir_generator {
+	// Headers of every frame, zero where frames differ (checksums, addresses, ports, mark).
+	__u8 head[WEIR_HEAD_BYTES];
+	// What XDP does with a frame that was made: XDP_TX (out of the interface) or XDP_PASS (into its stack).
+	__u32 verdict;
+	// 1: TCP SYN; 0: UDP.
+	__u32 tcp;
+	// 1: by a schedule; 0: as fast as it goes.
+	__u32 paced;
+	// Number of tuples in the deck, at least 1.
+	__u32 deck;
+	// Frames that are made by one batch of runs; the time is read once in each.
+	__u32 batch;
+	// Sum of the constant 16-bit words of the IPv4 header.
+	__u32 ip_sum;
+};
+
+// What a sending thread and its program share. Written by user space before a call, by the program during it.
+struct weir_sender {
+	// When the first frame is due (by a schedule), CLOCK_MONOTONIC, ns.
+	__u64 start_ns;
+	// After that no frame is made.
+	__u64 stop_ns;
+	// After that no frame is made in this call.
+	__u64 pause_ns;
+	// Time between two frames, ns with WEIR_INTERVAL_BITS bits behind the point.
+	__u64 interval;
+	// When the next frame is due, after `start_ns`, in the same unit.
+	__u64 due;
+	// Most frames.
+	__u64 frames;
+	// Time of the first frame, of the last one that was timed, and the greatest distance behind the schedule, ns.
+	__u64 first_ns;
+	__u64 last_ns;
+	__u64 late_max_ns;
+	// Runs by verdict.
+	__u64 counts[WEIR_GENERATOR_VERDICTS];
+	// Sum of the constant 16-bit words of the UDP or TCP checksum, with the cookie.
+	__u32 sum;
+	// Where in the deck the next tuple is.
+	__u32 next;
+	// Number of the next frame with the thread's in the upper bits, and what stays as it is of it.
+	__u32 seq;
+	__u32 stream;
+	// Every how many frames one is stamped, 0 none; and how many until the next.
+	__u32 stamp_every;
+	__u32 until_stamp;
+	// Of the transfer.
+	__be32 cookie;
+	// Run within the batch, and whether a frame of this batch waits to leave.
+	__u32 run;
+	__u32 waiting;
+	// The verdict that ends this call: WEIR_PAUSED, WEIR_ALL_SENT or WEIR_TIME_UP; 0 while it goes on.
+	__u32 closed;
+};
+
+// Tuple of a flow, as it is on the wire.
+struct weir_tuple4 {
+	// Source address.
+	__be32 source;
+	// Destination address.
+	__be32 destination;
+	// Source port, destination port.
+	__be16 ports[2];
+	// Number of the flow.
+	__be32 flow;
+};
+
+// The same for IPv6.
+struct weir_tuple6 {
+	// Source address.
+	__be32 source[4];
+	// Destination address.
+	__be32 destination[4];
+	// Source port, destination port.
+	__be16 ports[2];
+	// Number of the flow.
+	__be32 flow;
+};
+
+// Bits of `seq` that count.
+#define WEIR_SEQ_BITS 28
+// Bits of `seq` that name the stream.
+#define WEIR_STREAM_BITS 4
+// Streams in a transfer, at most: 2^WEIR_STREAM_BITS.
+#define WEIR_STREAMS 16
+
+// ---- Receiver: receiver.bpf.c and xdp_receiver.rs ----
+
+// Slots of the window of a stream; each holds 32 frames, so that a frame may come 2,097,152 others late and still be told
+// from a duplicate.
+#define WEIR_WINDOW_SLOTS 65536
+// Bits of a block's number (a block is 32 frames) that choose the slot.
+#define WEIR_WINDOW_BITS 16
+// Bits of a block's number above those: how often the stream went round the window, modulo 2^7 (28 - 5 - 16).
+#define WEIR_LAP_BITS 7
+// Every octave of delays has 2^7 buckets, so that a bucket's middle is off by 0.4 % at most.
+#define WEIR_DELAY_BITS 7
+// Buckets of the delay histogram: delays below 2^8 ns have one each, and each of the 24 octaves up to 2^32 ns has 128.
+#define WEIR_DELAY_BUCKETS 3328
+
+// What became of a frame that arrived: each has exactly one of these, and the verdict follows from it.
+enum weir_arrival {
+	// Not of a form that we send, or truncated: handed to the stack.
+	WEIR_OTHER,
+	// Like a frame of this transfer, but for its cookie: handed to the stack.
+	WEIR_FOREIGN,
+	// Of the transfer before this one: dropped.
+	WEIR_STALE,
+	// Of this transfer, for the first time: dropped.
+	WEIR_COUNTED,
+	// Of this transfer, for the first time, and sent back as asked.
+	WEIR_REFLECTED,
+	// Of this transfer, but not the first: dropped.
+	WEIR_DUPLICATED,
+	// Of this transfer, so late that the window cannot tell whether it is the first: dropped.
+	WEIR_LATE,
+	// Marked as of this transfer, but of another length, of no flow of it, or with addresses or ports that its flow
+	// does not have here: dropped.
+	WEIR_MISTRANSLATED,
+	// How many there are.
+	WEIR_ARRIVALS,
+};
+
+// What a receiver waits for. There are two of these, so that one is filled in while the other is in force.
+struct weir_expect {
+	// Number of this expectation, from 1 and modulo 2^25; marks what the window holds of it. 0: nothing is expected.
+	__u32 epoch;
+	// Of the transfer.
+	__be32 cookie;
+	// Of the transfer before it; the same as `cookie` if there was none.
+	__be32 stale;
+	// Length that the IP packet has, bytes.
+	__u16 ip_bytes;
+	// Ethernet type: 0x0800 or 0x86dd.
+	__be16 ether_type;
+	// IP protocol: 17 or 6.
+	__u8 protocol;
+	// 1: frames go from responder to initiator, so that the source is known too.
+	__u8 ingress;
+	// 1: stamped frames are sent back.
+	__u8 reflect;
+	// Empty.
+	__u8 pad;
+	// Flows of the transfer, at least 1: see `Tuples` for how their ports follow from their numbers.
+	__u32 flows;
+	// Source ports at the initiator, at least 1.
+	__u32 source_ports;
+	// Destination ports at the initiator, at least 1.
+	__u32 destination_ports;
+	// The first source port.
+	__u16 first_source_port;
+	// The first destination port.
+	__u16 first_destination_port;
+	// The address that frames must be for: at the initiator the first of those that it sends from. IPv4 in the first word.
+	__be32 own[4];
+	// The address that ingress frames must come from. IPv4 in the first word.
+	__be32 target[4];
+};
+
+// What a core counted for one expectation. A whole number of cache lines, so that cores do not share one.
+struct weir_arrivals {
+	// Frames by `enum weir_arrival`.
+	__u64 frames[WEIR_ARRIVALS];
+	// Of those counted or reflected: came after a later one of their stream (RFC 4737).
+	__u64 reordered;
+	// Bytes of those counted or reflected, without check sequences.
+	__u64 bytes;
+	// When the first of those counted or reflected came, CLOCK_MONOTONIC, ns; 0: none did.
+	__u64 first_ns;
+	// When the last of them came.
+	__u64 last_ns;
+	// Empty.
+	__u64 pad[4];
+};
+
+// A flow as it was seen, over IPv4.
+struct weir_seen4 {
+	// Source address.
+	__be32 source;
+	// Source port in the upper half, destination port in the lower, both in network byte order as they stand in the frame;
+	// 0: not seen (a source port of 0 is never taken in).
+	__be32 ports;
+};
+
+// A flow as it was seen, over IPv6.
+struct weir_seen6 {
+	// Source address.
+	__be32 source[4];
+	// As in `weir_seen4`.
+	__be32 ports;
+	// Empty: the kernel rounds values up to 8 bytes.
+	__u32 pad;
 };

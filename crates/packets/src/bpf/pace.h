@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// Whether a frame is due: the schedule, and the bounds of the transfer.
+#pragma once
+
+// Most readings of the clock (about 20 ns each) while a run waits for its frame's time. A run must stay short, because softirqs and
+// signals wait for it.
+#define WAIT_READINGS 64
+
+// By the schedule of an open loop: frame k is due at start + k * interval, whenever the earlier ones left.
+static __always_inline __u32 due_by_schedule(struct weir_sender *s, __u64 *now)
+{
+	__u64 due = s->start_ns + (s->due >> WEIR_INTERVAL_BITS);
+	__u64 time = bpf_ktime_get_ns();
+
+	if (time < due) {
+		// A frame that was made leaves with the end of its batch, so the rest of the batch must pass quickly.
+		if (s->waiting)
+			return WEIR_EARLY;
+		for (int i = 0; i < WAIT_READINGS && time < due; i++)
+			time = bpf_ktime_get_ns();
+	}
+	*now = time;
+	if (time >= s->stop_ns)
+		return WEIR_TIME_UP;
+	if (time >= s->pause_ns)
+		return WEIR_PAUSED;
+	if (time < due)
+		return WEIR_EARLY;
+	if (time - due > s->late_max_ns)
+		s->late_max_ns = time - due;
+	s->due += s->interval;
+	return WEIR_SENT;
+}
+
+// Without a schedule: the clock is read for stamps, for the first and last frame, and once in a batch.
+static __always_inline __u32 due_at_once(struct weir_sender *s, __u64 *now, bool stamp)
+{
+	__u64 sent = s->counts[WEIR_SENT];
+
+	if (s->run && !stamp && sent && sent + 1 != s->frames)
+		return WEIR_SENT;
+	*now = bpf_ktime_get_ns();
+	if (*now >= s->stop_ns)
+		return WEIR_TIME_UP;
+	if (*now >= s->pause_ns)
+		return WEIR_PAUSED;
+	return WEIR_SENT;
+}
