@@ -10,6 +10,7 @@ pub mod frame;
 pub mod gateway_side;
 mod host;
 mod perform;
+mod profiler;
 pub mod protocol;
 mod reach;
 pub mod remote;
@@ -19,6 +20,7 @@ pub mod transport;
 pub mod undo;
 
 pub use host::HostAddress;
+pub use profiler::HZ as PROFILE_HZ;
 pub use protocol::{Answer, Reached, Task, TaskError};
 pub use remote::{Error, Pending, Remote};
 pub use serve::serve;

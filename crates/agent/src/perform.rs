@@ -11,6 +11,7 @@ use weir_sys::process::which;
 
 use crate::facts::host_facts;
 use crate::gateway_side::Gateway;
+use crate::profiler;
 use crate::protocol::{Answer, Task, TaskError};
 use crate::reach::{Echo, reach};
 use crate::sampler::{Sampler, Window};
@@ -126,6 +127,12 @@ impl Host {
                 // Later samplers get a new one.
                 std::mem::take(&mut *lock(&self.sampled)).raise();
                 Ok(Answer::Done)
+            }
+            Task::Profile { after, duration, hz, shared } => {
+                let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
+                let ended = || stop.raised() || sampled.raised();
+                let profile = profiler::profile(after, duration, hz, shared, &ended);
+                Ok(Answer::Profile(Box::new(profile.map_err(profiler::refused)?)))
             }
             Task::Stop => {
                 // Later tasks get a new one.

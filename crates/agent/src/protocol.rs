@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_gateway::{Place, Role, Variant};
 use weir_load::{Part, Setting, Workload};
-use weir_record::{HostFacts, HostSample};
+use weir_record::{HostFacts, HostSample, Profile};
 
 use crate::gateway_side::{GatewayAnswer, GatewayTask};
 
@@ -152,8 +152,19 @@ pub enum Task {
         /// Interfaces on the measured path.
         interfaces: Vec<String>,
     },
-    /// End the windows of all samplers now.
+    /// End the windows of all samplers and profiles now.
     EndSample,
+    /// Sample the call stacks of this machine's kernel.
+    Profile {
+        /// Time until the window begins.
+        after: Duration,
+        /// Length of the window.
+        duration: Duration,
+        /// Samples a second and core.
+        hz: u32,
+        /// True where initiator or responder run on this machine too: their work is then told apart from the gateway's.
+        shared: bool,
+    },
     /// Stop every workload as soon as possible.
     Stop,
 }
@@ -184,6 +195,7 @@ impl Task {
             Task::Finish { .. } => "closing the workload's far end",
             Task::Drive { .. } => "the workload",
             Task::Sample { .. } | Task::EndSample => "sampling",
+            Task::Profile { .. } => "profiling the kernel",
             Task::Stop => "stopping",
         }
     }
@@ -211,6 +223,8 @@ pub enum Answer {
     Gateway(GatewayAnswer),
     /// [`Task::Sample`].
     Sample(Box<HostSample>),
+    /// [`Task::Profile`].
+    Profile(Box<Profile>),
 }
 
 /// What the far end's echo said.

@@ -112,6 +112,27 @@ impl Calls {
         }
     }
 
+    /// Adds samples of a stack to the innermost of its calls that is there already, and to its outermost function if none is.
+    pub fn add_within<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, samples: u64) {
+        let mut stack = stack.into_iter().peekable();
+        let first = stack.peek().copied();
+        let mut at: u32 = 0;
+        for name in stack {
+            let is_it = |node: &(u32, u32, u64)| {
+                node.0 == at && self.functions.get(node.1 as usize).is_some_and(|known| known == name)
+            };
+            match self.nodes.iter().position(is_it) {
+                Some(found) => at = found as u32 + 1,
+                None => break,
+            }
+        }
+        match (at.checked_sub(1), first) {
+            (Some(node), _) => self.nodes[node as usize].2 += samples,
+            (None, Some(first)) => self.add([first], samples),
+            (None, None) => {}
+        }
+    }
+
     fn function(&mut self, name: &str) -> u32 {
         let found = self.functions.iter().position(|known| known == name).unwrap_or_else(|| {
             self.functions.push(name.to_owned());
@@ -193,6 +214,15 @@ mod tests {
         assert_eq!(sorted(&tree), expected);
         // One name per function, one node per distinct call path: a, ab, aba, ac, acb, d, db.
         assert_eq!((tree.functions.len(), tree.nodes.len()), (4, 7));
+    }
+
+    #[test]
+    fn what_is_too_rare_is_with_its_caller() {
+        let mut tree = calls(&[("a;b", 2)]);
+        tree.add_within(["a", "b", "c"], 1);
+        tree.add_within(["a", "d"], 10);
+        tree.add_within(["e", "f"], 100);
+        assert_eq!(sorted(&tree), [("a".into(), 10), ("a;b".into(), 3), ("e".into(), 100)]);
     }
 
     #[test]
