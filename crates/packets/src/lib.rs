@@ -5,6 +5,7 @@
 //! [`Transfer`] after another, which the conductor turns into tasks for the agents, and tests into a simulated gateway.
 
 pub mod error;
+pub mod frame;
 pub mod rig;
 pub mod transfer;
 

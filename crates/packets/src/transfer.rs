@@ -1,6 +1,6 @@
 //! One transfer: what is sent from which side, and what became of it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +69,34 @@ pub struct Tuples {
     pub order: Order,
     /// Seed of the order (ChaCha8).
     pub seed: u64,
+}
+
+impl Tuples {
+    /// Source and destination port of a flow, and how far its source address is from the first.
+    #[inline]
+    pub fn flow(&self, flow: u32) -> (u16, u16, u32) {
+        let sources = count(&self.source_ports);
+        let destinations = count(&self.destination_ports);
+        // Both are below the range's end, so neither sum overflows.
+        let source = self.source_ports.start() + (flow % sources) as u16;
+        let destination = self.destination_ports.start() + (flow / sources % destinations) as u16;
+        let host = u64::from(flow) / (u64::from(sources) * u64::from(destinations));
+        (source, destination, host as u32)
+    }
+}
+
+/// How many ports; a range without any counts as one, its start.
+fn count(ports: &RangeInclusive<u16>) -> u32 {
+    u32::from(ports.end().saturating_sub(*ports.start())) + 1
+}
+
+/// The address that is `distance` after another.
+#[inline]
+pub fn address_after(first: IpAddr, distance: u32) -> IpAddr {
+    match first {
+        IpAddr::V4(a) => Ipv4Addr::from_bits(a.to_bits().wrapping_add(distance)).into(),
+        IpAddr::V6(a) => Ipv6Addr::from_bits(a.to_bits().wrapping_add(distance.into())).into(),
+    }
 }
 
 /// How fast.
@@ -169,7 +197,10 @@ pub struct Received {
     pub duplicated: u64,
     /// Frames that came after a later one (RFC 4737's Type-P-Reordered).
     pub reordered: u64,
-    /// Frames that belong to no flow of this transfer, or whose addresses or ports are not those that their flow must have here.
+    /// Frames that came so late that the receiver can no longer tell whether they had come before; in no other count.
+    pub late: u64,
+    /// Frames marked as of this transfer that belong to no flow of it, have another length, or whose addresses or ports are not those
+    /// that their flow must have here.
     pub mistranslated: u64,
     /// Frames of others.
     pub foreign: u64,
@@ -223,5 +254,32 @@ impl Stop {
     #[inline]
     pub fn raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_count_source_ports_first_then_destination_ports_then_addresses() {
+        let tuples = Tuples {
+            flows: 1_000_000,
+            source_ports: 1024..=1026,
+            destination_ports: 80..=81,
+            order: Order::Permutation,
+            seed: 1,
+        };
+        let all: Vec<_> = (0..8).map(|flow| tuples.flow(flow)).collect();
+        let first_host =
+            [(1024, 80, 0), (1025, 80, 0), (1026, 80, 0), (1024, 81, 0), (1025, 81, 0), (1026, 81, 0)];
+        assert_eq!(all[..6], first_host);
+        assert_eq!(all[6..], [(1024, 80, 1), (1025, 80, 1)]);
+        let every = Tuples { source_ports: 0..=65535, destination_ports: 0..=65535, ..tuples };
+        assert_eq!(every.flow(u32::MAX), (65535, 65535, 0));
+        let last = address_after("198.18.0.255".parse().unwrap(), 1);
+        assert_eq!(last, "198.18.1.0".parse::<IpAddr>().unwrap());
+        let last = address_after("2001:2::ffff:ffff".parse().unwrap(), 1);
+        assert_eq!(last, "2001:2::1:0:0".parse::<IpAddr>().unwrap());
     }
 }

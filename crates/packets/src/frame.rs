@@ -1,0 +1,495 @@
+//! Our frames: what they hold, byte by byte. The sender through packet sockets writes them with this, the generator in the kernel
+//! starts from the same [`Template`], and tests compare its frames with these.
+//!
+//! A frame is Ethernet II, IPv4 (no options, DF, TTL 64) or IPv6, then UDP or a TCP SYN without options, then the tag
+//! ([`weir_tag`](crate::shared::weir_tag) says where), then zeros. All checksums are right. Lengths here are without the
+//! check sequence that the card adds.
+
+use std::net::IpAddr;
+
+use weir_wire::{Ethernet, Ipv4, Ipv6, Mac, Sum, Tcp, Udp, checksum, ethernet, protocol};
+
+use crate::{Error, Family, Frame, Protocol};
+
+/// Length of Ethernet's check sequence, bytes: [`Frame::bytes`] counts it, a packet socket and an XDP program do not see it.
+pub const CHECK_SEQUENCE: usize = 4;
+
+/// Shortest frame with IPv4, check sequence included (RFC 2544 section 9).
+pub const LEAST_IPV4: u16 = 64;
+/// Shortest frame with IPv6: 20 bytes more, as its header is.
+pub const LEAST_IPV6: u16 = 84;
+/// Longest frame: a payload of 9000 bytes.
+pub const GREATEST: u16 = 9018;
+
+/// Time to live of what is sent. Linux's default, so that no gateway treats it specially.
+const HOPS: u8 = 64;
+
+/// The mark in a frame (`struct weir_tag`), host byte order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// Of the transfer. A TCP SYN carries its low half.
+    pub cookie: u32,
+    /// Number of the sending thread (upper four bits), and of the frame among those of that thread, modulo 2^28.
+    pub seq: u32,
+    /// Number of its flow.
+    pub flow: u32,
+    /// Low 32 bits of CLOCK_MONOTONIC at sending, ns; 0: not stamped.
+    pub sent_ns: u32,
+}
+
+/// What differs between the frames of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marked {
+    /// The mark.
+    pub tag: Tag,
+    /// What carries it.
+    pub protocol: Protocol,
+    /// From where.
+    pub source: IpAddr,
+    /// From which port.
+    pub source_port: u16,
+    /// To where.
+    pub destination: IpAddr,
+    /// To which port.
+    pub destination_port: u16,
+}
+
+impl Marked {
+    /// True if the frame carries this transfer's cookie, as far as its protocol has room for it.
+    #[inline]
+    pub fn is_of(&self, cookie: u32) -> bool {
+        match self.protocol {
+            Protocol::Udp => self.tag.cookie == cookie,
+            Protocol::TcpSyn => self.tag.cookie == cookie & 0xffff,
+        }
+    }
+}
+
+/// Bytes that all frames of a transfer have in common, and the sums over them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    bytes: Vec<u8>,
+    frame: Frame,
+    network_sum: Sum,
+    transport_sum: Sum,
+}
+
+impl Template {
+    /// For frames from one Ethernet address to another.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if a frame of this length cannot be: below 64 bytes (IPv6: 84) or above 9018.
+    pub fn new(frame: Frame, source: Mac, destination: Mac) -> Result<Self, Error> {
+        let least = match frame.family {
+            Family::Ipv4 => LEAST_IPV4,
+            Family::Ipv6 => LEAST_IPV6,
+        };
+        if !(least..=GREATEST).contains(&frame.bytes) {
+            return Err(Error::Unfit(format!(
+                "frames of {} bytes: they must have {least} to {GREATEST}, check sequence included",
+                frame.bytes
+            )));
+        }
+        let mut template = Template {
+            bytes: vec![0; usize::from(frame.bytes) - CHECK_SEQUENCE],
+            frame,
+            network_sum: Sum::new(),
+            transport_sum: Sum::new(),
+        };
+        // There is room for every header in the shortest frame, which is what these can complain of.
+        template.fill(source, destination).map_err(|e| Error::Unfit(e.to_string()))?;
+        Ok(template)
+    }
+
+    fn fill(&mut self, source: Mac, destination: Mac) -> Result<(), weir_wire::Error> {
+        let Frame { family, protocol: carried, .. } = self.frame;
+        let number = match carried {
+            Protocol::Udp => protocol::UDP,
+            Protocol::TcpSyn => protocol::TCP,
+        };
+        let transport = self.transport();
+        let (transport_length, network) = (self.bytes.len() - transport, &mut self.bytes[Ethernet::LENGTH..]);
+        // At most 9014, so it fits all length fields.
+        let length = transport_length as u16;
+        let ethertype = match family {
+            Family::Ipv4 => {
+                let header = Ipv4 {
+                    tos: 0,
+                    total_length: Ipv4::LENGTH as u16 + length,
+                    identification: 0,
+                    dont_fragment: true,
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    ttl: HOPS,
+                    protocol: number,
+                    source: [0; 4].into(),
+                    destination: [0; 4].into(),
+                };
+                header.write(network)?;
+                // The checksum is the complement of the sum over all else.
+                network[10..12].fill(0);
+                self.network_sum = Sum::new().bytes(&network[..Ipv4::LENGTH]);
+                ethernet::IPV4
+            }
+            Family::Ipv6 => {
+                let header = Ipv6 {
+                    traffic_class: 0,
+                    flow_label: 0,
+                    payload_length: length,
+                    next_header: number,
+                    hop_limit: HOPS,
+                    source: [0u8; 16].into(),
+                    destination: [0u8; 16].into(),
+                };
+                header.write(network)?;
+                ethernet::IPV6
+            }
+        };
+        Ethernet { destination, source, ethertype }.write(&mut self.bytes)?;
+        let segment = &mut self.bytes[transport..];
+        match carried {
+            Protocol::Udp => segment[4..6].copy_from_slice(&length.to_be_bytes()),
+            Protocol::TcpSyn => {
+                // Data offset in units of four bytes, then the flags.
+                segment[12] = (Tcp::LENGTH as u8 / 4) << 4;
+                segment[13] = Tcp::SYN;
+            }
+        }
+        // Of the pseudo header all but the addresses.
+        self.transport_sum = Sum::new().word(u16::from(number)).word(length).bytes(segment);
+        Ok(())
+    }
+
+    /// The frame without addresses, ports, tag and checksums, which are zero.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Which frames it is for.
+    pub fn frame(&self) -> Frame {
+        self.frame
+    }
+
+    /// Sum over the IPv4 header as it is in the template; of nothing for IPv6.
+    pub fn network_sum(&self) -> Sum {
+        self.network_sum
+    }
+
+    /// Sum over what the template has of the pseudo header (protocol and length), the transport header and the payload.
+    pub fn transport_sum(&self) -> Sum {
+        self.transport_sum
+    }
+
+    /// Where the transport header begins, bytes from the beginning of the frame.
+    pub fn transport(&self) -> usize {
+        Ethernet::LENGTH
+            + match self.frame.family {
+                Family::Ipv4 => Ipv4::LENGTH,
+                Family::Ipv6 => Ipv6::LENGTH,
+            }
+    }
+
+    /// Writes what differs into a copy of the template, which may have been marked before.
+    ///
+    /// # Panics
+    /// If `buffer` is shorter than the template, or the addresses or the protocol are not those of the template's kind.
+    #[inline]
+    pub fn mark(&self, buffer: &mut [u8], mark: &Marked) {
+        assert!(mark.protocol == self.frame.protocol, "the template is for {:?}", self.frame.protocol);
+        let (network, segment) = buffer[Ethernet::LENGTH..].split_at_mut(self.transport() - Ethernet::LENGTH);
+        let addresses = match (self.frame.family, mark.source, mark.destination) {
+            (Family::Ipv4, IpAddr::V4(source), IpAddr::V4(destination)) => {
+                network[12..16].copy_from_slice(&source.octets());
+                network[16..20].copy_from_slice(&destination.octets());
+                let sum = self.network_sum.bytes(&network[12..20]);
+                network[10..12].copy_from_slice(&sum.checksum().to_be_bytes());
+                &network[12..20]
+            }
+            (Family::Ipv6, IpAddr::V6(source), IpAddr::V6(destination)) => {
+                network[8..24].copy_from_slice(&source.octets());
+                network[24..40].copy_from_slice(&destination.octets());
+                &network[8..40]
+            }
+            (family, source, destination) => panic!("{source} to {destination} in a frame for {family:?}"),
+        };
+        segment[..2].copy_from_slice(&mark.source_port.to_be_bytes());
+        segment[2..4].copy_from_slice(&mark.destination_port.to_be_bytes());
+        let sum = self.transport_sum.bytes(addresses).bytes(&segment[..4]);
+        write_tag(segment, mark, sum);
+    }
+}
+
+/// Writes the tag, and the checksum of the segment, of which `sum` is the sum over all but the tag.
+#[inline]
+fn write_tag(segment: &mut [u8], mark: &Marked, sum: Sum) {
+    let tag = &mark.tag;
+    let (seq, flow, sent) = (tag.seq.to_be_bytes(), tag.flow.to_be_bytes(), tag.sent_ns.to_be_bytes());
+    match mark.protocol {
+        Protocol::Udp => {
+            let place = &mut segment[Udp::LENGTH..Udp::LENGTH + 16];
+            place[..4].copy_from_slice(&tag.cookie.to_be_bytes());
+            place[4..8].copy_from_slice(&seq);
+            place[8..12].copy_from_slice(&flow);
+            place[12..].copy_from_slice(&sent);
+            let value = checksum::udp_value(sum.bytes(place).checksum());
+            segment[6..8].copy_from_slice(&value.to_be_bytes());
+        }
+        Protocol::TcpSyn => {
+            let window = tag.cookie as u16;
+            segment[4..8].copy_from_slice(&seq);
+            segment[8..12].copy_from_slice(&sent);
+            segment[14..16].copy_from_slice(&window.to_be_bytes());
+            segment[Tcp::LENGTH..Tcp::LENGTH + 4].copy_from_slice(&flow);
+            let sum = sum.bytes(&seq).bytes(&sent).bytes(&flow).word(window);
+            segment[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
+        }
+    }
+}
+
+/// Reads a frame. `None` if it cannot be one of ours: other protocols, IP options or extension headers, fragments, TCP options or
+/// other flags than SYN, lengths that contradict each other, no room for a tag. Whether the cookie is the right one is another
+/// question ([`Marked::is_of`]). Checksums are not looked at: they are for the card and the stack.
+#[inline]
+pub fn read(frame: &[u8]) -> Option<Marked> {
+    let (ethernet, packet) = Ethernet::read(frame).ok()?;
+    let (source, destination, number, segment): (IpAddr, IpAddr, u8, &[u8]) = match ethernet.ethertype {
+        ethernet::IPV4 => {
+            let (header, payload) = Ipv4::read(packet).ok()?;
+            let plain = usize::from(header.total_length) == Ipv4::LENGTH + payload.len();
+            if !plain || header.fragment().is_some() {
+                return None;
+            }
+            (header.source.into(), header.destination.into(), header.protocol, payload)
+        }
+        ethernet::IPV6 => {
+            let (header, payload) = Ipv6::read(packet).ok()?;
+            (header.source.into(), header.destination.into(), header.next_header, payload)
+        }
+        _ => return None,
+    };
+    let word = |from: usize, bytes: &[u8]| Some(u32::from_be_bytes(*bytes.get(from..)?.first_chunk()?));
+    let (carried, source_port, destination_port, tag) = match number {
+        protocol::UDP => {
+            let (header, payload) = Udp::read(segment).ok()?;
+            if usize::from(header.length) != segment.len() {
+                return None;
+            }
+            let tag = Tag {
+                cookie: word(0, payload)?,
+                seq: word(4, payload)?,
+                flow: word(8, payload)?,
+                sent_ns: word(12, payload)?,
+            };
+            (Protocol::Udp, header.source_port, header.destination_port, tag)
+        }
+        protocol::TCP => {
+            let (header, options, payload) = Tcp::read(segment).ok()?;
+            if header.flags != Tcp::SYN || !options.is_empty() {
+                return None;
+            }
+            let tag = Tag {
+                cookie: u32::from(header.window),
+                seq: header.sequence,
+                flow: word(0, payload)?,
+                sent_ns: header.acknowledgement,
+            };
+            (Protocol::TcpSyn, header.source_port, header.destination_port, tag)
+        }
+        _ => return None,
+    };
+    Some(Marked { tag, protocol: carried, source, source_port, destination, destination_port })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use weir_wire::Datagram;
+
+    use super::*;
+
+    const MACS: (Mac, Mac) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+
+    fn template(family: Family, protocol: Protocol, bytes: u16) -> Template {
+        Template::new(Frame { family, protocol, bytes }, MACS.0, MACS.1).unwrap()
+    }
+
+    fn marked(family: Family, protocol: Protocol, tag: Tag) -> Marked {
+        let (source, destination) = match family {
+            Family::Ipv4 => ("198.18.0.2", "198.19.0.2"),
+            Family::Ipv6 => ("2001:2::2", "2001:2:0:8000::2"),
+        };
+        Marked {
+            tag,
+            protocol,
+            source: source.parse().unwrap(),
+            source_port: 1024,
+            destination: destination.parse().unwrap(),
+            destination_port: 49151,
+        }
+    }
+
+    fn kinds() -> impl Iterator<Item = (Family, Protocol)> {
+        [Family::Ipv4, Family::Ipv6]
+            .into_iter()
+            .flat_map(|family| [Protocol::Udp, Protocol::TcpSyn].map(|protocol| (family, protocol)))
+    }
+
+    const TAG: Tag = Tag { cookie: 0x8765_4321, seq: 0x0102_0304, flow: 77, sent_ns: 0xfedc_ba98 };
+
+    /// What the frame's protocol can carry of a tag.
+    fn carried(protocol: Protocol, tag: Tag) -> Tag {
+        match protocol {
+            Protocol::Udp => tag,
+            Protocol::TcpSyn => Tag { cookie: tag.cookie & 0xffff, ..tag },
+        }
+    }
+
+    fn assert_sound(frame: &[u8]) {
+        let datagram = Datagram::in_frame(frame).unwrap().unwrap();
+        let (source, destination) = (datagram.source, datagram.destination);
+        if source.is_ipv4() {
+            assert!(Ipv4::is_sound(&frame[Ethernet::LENGTH..]));
+        }
+        assert!(match datagram.protocol {
+            protocol::UDP => Udp::is_sound(source, destination, datagram.payload),
+            _ => Tcp::is_sound(source, destination, datagram.payload),
+        });
+    }
+
+    #[test]
+    fn every_kind_of_frame_reads_as_it_was_marked_and_its_checksums_are_right() {
+        for (family, protocol) in kinds() {
+            let least = if family == Family::Ipv4 { LEAST_IPV4 } else { LEAST_IPV6 };
+            for bytes in [least, 128, 129, 1518, GREATEST] {
+                let template = template(family, protocol, bytes);
+                let mark = marked(family, protocol, TAG);
+                let mut frame = template.bytes().to_vec();
+                assert_eq!(frame.len(), usize::from(bytes) - 4);
+                template.mark(&mut frame, &mark);
+                let expected = Marked { tag: carried(protocol, TAG), ..mark };
+                assert_eq!(read(&frame), Some(expected), "{family:?} {protocol:?} {bytes}");
+                assert!(expected.is_of(TAG.cookie) && !expected.is_of(TAG.cookie ^ 1));
+                assert_sound(&frame);
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_udp_frame_byte_by_byte() {
+        let template = template(Family::Ipv4, Protocol::Udp, 64);
+        let mut frame = template.bytes().to_vec();
+        template.mark(&mut frame, &marked(Family::Ipv4, Protocol::Udp, TAG));
+        #[rustfmt::skip]
+        let expected = [
+            // To 02:..:02, from 02:..:01, IPv4.
+            2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0,
+            // 46 bytes, DF, TTL 64, UDP. Checksum: 4500 + 002e + 4000 + 4011 + c612 + 0002 + c613 + 0002 = 25168, and ~516a = ae95.
+            0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0xae, 0x95, 198, 18, 0, 2, 198, 19, 0, 2,
+            // 1024 to 49151, 26 bytes. Checksum: c612 + 0002 + c613 + 0002 + 0011 + 001a + 0400 + bfff + 001a + 8765 + 4321
+            // + 0102 + 0304 + 0000 + 004d + fedc + ba98 = 4d8ba, folded d8be, and ~d8be = 2741.
+            4, 0, 0xbf, 0xff, 0, 26, 0x27, 0x41,
+            0x87, 0x65, 0x43, 0x21, 1, 2, 3, 4, 0, 0, 0, 77, 0xfe, 0xdc, 0xba, 0x98, 0, 0,
+        ];
+        assert_eq!(frame, expected);
+    }
+
+    #[test]
+    fn lengths_that_no_frame_has_are_refused() {
+        for (family, protocol) in kinds() {
+            let least = if family == Family::Ipv4 { LEAST_IPV4 } else { LEAST_IPV6 };
+            for bytes in [0, least - 1, GREATEST + 1, u16::MAX] {
+                let made = Template::new(Frame { family, protocol, bytes }, MACS.0, MACS.1);
+                assert!(matches!(made, Err(Error::Unfit(_))), "{family:?} {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn frames_that_are_not_quite_ours_are_none() {
+        let mark = marked(Family::Ipv4, Protocol::TcpSyn, TAG);
+        let template = template(Family::Ipv4, Protocol::TcpSyn, 64);
+        let mut frame = template.bytes().to_vec();
+        template.mark(&mut frame, &mark);
+        let with = |place: usize, value: u8| {
+            let mut frame = frame.clone();
+            frame[place] = value;
+            read(&frame)
+        };
+        assert_eq!(
+            with(0, 0xff).map(|m| m.source),
+            Some(mark.source),
+            "the Ethernet address is not looked at"
+        );
+        // VLAN, version, options, longer than the frame, shorter than its headers, more fragments, offset, other protocol.
+        for (place, value) in
+            [(12, 0x81), (14, 0x65), (14, 0x46), (17, 47), (17, 19), (20, 0x20), (21, 1), (23, 47)]
+        {
+            assert_eq!(with(place, value), None, "byte {place} = {value:#x}");
+        }
+        // TCP options, a header longer than the segment, SYN and ACK, no flags.
+        for (place, value) in [(46, 0x60), (46, 0x90), (47, 0x12), (47, 0)] {
+            assert_eq!(with(place, value), None, "byte {place} = {value:#x}");
+        }
+        for length in 0..frame.len() {
+            assert_eq!(read(&frame[..length]), None, "{length} bytes");
+        }
+    }
+
+    fn any_mark() -> impl Strategy<Value = (Marked, u16)> {
+        let kind = (any::<bool>(), any::<bool>(), LEAST_IPV6..400);
+        (kind, any::<[u32; 4]>(), any::<[u16; 2]>(), any::<[u128; 2]>()).prop_map(
+            |(kind, tag, ports, hosts)| {
+                let address = |bits: u128| match kind.0 {
+                    true => IpAddr::from((bits as u32).to_be_bytes()),
+                    false => IpAddr::from(bits.to_be_bytes()),
+                };
+                let mark = Marked {
+                    tag: Tag { cookie: tag[0], seq: tag[1], flow: tag[2], sent_ns: tag[3] },
+                    protocol: if kind.1 { Protocol::Udp } else { Protocol::TcpSyn },
+                    source: address(hosts[0]),
+                    source_port: ports[0],
+                    destination: address(hosts[1]),
+                    destination_port: ports[1],
+                };
+                (mark, kind.2)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn marking_again_leaves_nothing_of_the_mark_before((first, bytes) in any_mark(), (mut second, _) in any_mark()) {
+            let family = if first.source.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
+            (second.source, second.destination) = (first.destination, first.source);
+            second.protocol = first.protocol;
+            let template = template(family, first.protocol, bytes);
+            let mut once = template.bytes().to_vec();
+            template.mark(&mut once, &second);
+            let mut twice = template.bytes().to_vec();
+            template.mark(&mut twice, &first);
+            assert_sound(&twice);
+            template.mark(&mut twice, &second);
+            prop_assert_eq!(&once, &twice);
+            let expected = Marked { tag: carried(second.protocol, second.tag), ..second };
+            prop_assert_eq!(read(&once), Some(expected));
+        }
+
+        #[test]
+        fn reading_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn reading_a_damaged_frame_never_panics((mark, bytes) in any_mark(), at in any::<[prop::sample::Index; 3]>(), to in any::<[u8; 3]>()) {
+            let family = if mark.source.is_ipv4() { Family::Ipv4 } else { Family::Ipv6 };
+            let template = template(family, mark.protocol, bytes);
+            let mut frame = template.bytes().to_vec();
+            template.mark(&mut frame, &mark);
+            for (at, to) in at.iter().zip(to) {
+                let place = at.index(frame.len());
+                frame[place] = to;
+            }
+            let _ = read(&frame);
+        }
+    }
+}
