@@ -1,5 +1,6 @@
 // What the programs in the kernel and their drivers in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
 // for what is understood.
+#pragma once
 
 // The mark in each frame, 16 bytes, network byte order. UDP carries it as the first bytes of its payload. A TCP SYN
 // of 64 bytes has only 6 bytes of payload, so it carries `seq` as its sequence number, `sent_ns` as its acknowledgement number (which
@@ -7,8 +8,7 @@
 struct weir_tag {
 	// Drawn for each transfer, so that stragglers of an earlier one are foreign.
 	__be32 cookie;
-	// Top WEIR_STREAM_BITS bits: number of the sending thread (its stream). Lower WEIR_SEQ_BITS bits: number of the frame within
-	// that stream, from 0 and modulo 2^28; compared as RFC 1982 does, so a stream may be longer.
+	// Number of the frame within its transfer, from 0, with its stream in the upper bits (see WEIR_SEQ_BITS).
 	__be32 seq;
 	// Number of its flow.
 	__be32 flow;
@@ -127,14 +127,7 @@ struct weir_tuple6 {
 	__be32 flow;
 };
 
-// Bits of `seq` that count.
-#define WEIR_SEQ_BITS 28
-// Bits of `seq` that name the stream.
-#define WEIR_STREAM_BITS 4
-// Streams in a transfer, at most: 2^WEIR_STREAM_BITS.
-#define WEIR_STREAMS 16
-
-// ---- Receiver: receiver.bpf.c and xdp_receiver.rs ----
+// ---- Receiver.
 
 // Slots of the window of a stream; each holds 32 frames, so that a frame may come 2,097,152 others late and still be told
 // from a duplicate.
@@ -171,7 +164,7 @@ enum weir_arrival {
 	WEIR_ARRIVALS,
 };
 
-// What a receiver waits for. There are two of these, so that one is filled in while the other is in force.
+// What a receiver waits for.
 struct weir_expect {
 	// Number of this expectation, from 1 and modulo 2^25; marks what the window holds of it. 0: nothing is expected.
 	__u32 epoch;
@@ -223,12 +216,37 @@ struct weir_arrivals {
 	__u64 pad[4];
 };
 
+// Expectations that a receiver has room for: the next ones are filled in while one is in force, and while a program that
+// still runs reads the one before it.
+#define WEIR_EXPECTS 4
+
+// The block of a stream with the greatest number so far, on a cache line of its own.
+struct weir_highest {
+	// Epoch in the upper half, number of the block in the lower.
+	__u64 block;
+	// Empty.
+	__u64 pad[7];
+};
+
+// What the receiver's program and user space share, apart from the counters.
+struct weir_board {
+	// In force is one of these.
+	struct weir_expect expects[WEIR_EXPECTS];
+	// Which one is.
+	__u32 current;
+	// Empty.
+	__u32 pad;
+	// Different flows seen since they were last forgotten.
+	__u64 flows;
+	// By stream.
+	struct weir_highest highest[WEIR_STREAMS];
+};
+
 // A flow as it was seen, over IPv4.
 struct weir_seen4 {
 	// Source address.
 	__be32 source;
-	// Source port in the upper half, destination port in the lower, both in network byte order as they stand in the frame;
-	// 0: not seen (a source port of 0 is never taken in).
+	// Source port and destination port, side by side as in the frame; 0: not seen (nothing from source port 0 is taken in).
 	__be32 ports;
 };
 
