@@ -170,7 +170,7 @@ fn a_recorded_kernel_is_divided_without_remainder() {
     // Translation asks connection tracking for the reverse tuple, which is that part's own.
     let nat = |s: &str| s.contains("nf_nat_") && !s.contains("nf_ct_invert_tuple");
     assert_eq!(samples(&profile, Part::Nat), total(LIVE_FRAMES, nat));
-    let output = |s: &str| s.contains("ip_finish_output") || s.ends_with(";ip_output");
+    let output = |s: &str| s.contains("ip_finish_output") || s.contains(";ip_output");
     assert_eq!(
         samples(&profile, Part::Output),
         total(LIVE_FRAMES, |s| output(s) && !s.contains("nf_hook_slow"))
@@ -232,7 +232,7 @@ fn a_busy_network_stack_is_profiled_as_root() {
         let ended = move || Instant::now() > deadline;
         let profile = loop {
             let profile =
-                profile(Duration::from_millis(10), Duration::from_secs(1), HZ, false, &ended).unwrap();
+                profile(Duration::from_millis(10), Duration::from_secs(2), HZ, false, &ended).unwrap();
             if profile.gateway_samples >= 100 || ended() {
                 break profile;
             }
