@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Cost(CostArgs),
     /// Country and prefix lists: build, check, compare
     Allow(AllowArgs),
+    /// The connection-tracking table: who fills it, how full it is, SNAT ports, memory
+    Conntrack(ConntrackArgs),
     /// The labs on this machine: list, enter, clean up
     Lab(LabArgs),
     /// Print the JSON schema of run.json
@@ -302,6 +304,60 @@ pub(crate) struct BuildArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "The connection-tracking table of a network namespace: how full it is, by protocol, state, address and port, \
+                  SNAT ports against what NAT may give, and what it costs in memory.\n\nReads only. The entries need root; \
+                  without it the rest is shown."
+)]
+pub(crate) struct ConntrackArgs {
+    /// Another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
+    #[arg(long, value_name = "NAME|PID|PATH")]
+    pub(crate) netns: Option<String>,
+    /// Lines of each ranking
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(crate) top: usize,
+    /// Only this protocol: a name or a number
+    #[arg(long, value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<String>,
+    /// Only TCP in this state, e.g. `established`, `time-wait`; may be repeated
+    #[arg(long = "state", value_name = "STATE")]
+    pub(crate) states: Vec<String>,
+    /// Only entries with this: assured, replied, unreplied, snat, dnat, expected, offload; may be repeated, all must hold
+    #[arg(long = "flag", value_name = "FLAG")]
+    pub(crate) flags: Vec<String>,
+    /// Only connections opened from here: an address or a prefix
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) source: Option<String>,
+    /// Only connections to here, as asked for or after translation: an address or a prefix
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) destination: Option<String>,
+    /// Only this destination port, as asked for or after translation
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Only this zone
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) zone: Option<u16>,
+    /// Only this mark, in decimal or as 0x...
+    #[arg(long, value_name = "MARK[/MASK]")]
+    pub(crate) mark: Option<String>,
+    /// Stop after this many entries that match
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// What would nf_conntrack_max = N cost?
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) max: Option<u64>,
+    /// The port range of the SNAT rule, where it has one, e.g. `10000-19999`
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub(crate) nat_ports: Option<String>,
+    /// Again and again, every so many seconds, until Ctrl-C
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2")]
+    pub(crate) watch: Option<f64>,
+    /// As JSON; with --watch one line each time
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -18,6 +18,7 @@ pub mod privilege;
 pub mod process;
 pub mod procfs;
 pub mod sched;
+pub mod slab;
 pub mod sysctl;
 pub mod terminal;
 pub mod uname;

@@ -3,6 +3,7 @@
 pub(crate) mod allow;
 pub(crate) mod bench;
 pub(crate) mod compare;
+pub(crate) mod conntrack;
 pub(crate) mod cost;
 pub(crate) mod lab;
 pub(crate) mod report;

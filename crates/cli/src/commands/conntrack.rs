@@ -1,0 +1,286 @@
+//! `weir conntrack`.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir_doctor::table::{self, Error, Look, Question, Table};
+use weir_sys::conntrack::{Filter, Prefix, Status};
+use weir_sys::{NetNs, ProcRoot};
+
+use crate::args::ConntrackArgs;
+use crate::exit::{Failure, MISSING, Outcome};
+use crate::output::{Color, print, print_json, width};
+
+/// Shortest time between two readings: a full table takes about that long.
+const SHORTEST_S: f64 = 0.1;
+/// Longest one, a day.
+const LONGEST_S: f64 = 86_400.0;
+/// How soon Ctrl-C is noticed.
+const NOTICE: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(args: &ConntrackArgs, color: Color) -> Outcome {
+    let question = question(args)?;
+    let every = args.watch.map(interval).transpose()?;
+    let place = args.netns.as_deref().map_or("this namespace".to_owned(), |n| format!("namespace {n}"));
+    let view = View { question, place, json: args.json, color };
+    let work = || match every {
+        None => view.once(),
+        Some(every) => view.watch(every),
+    };
+    match &args.netns {
+        None => work(),
+        Some(name) => namespace(name)?.run(work).map_err(|e| refused(&e))?,
+    }
+}
+
+/// What to show, and how.
+struct View {
+    question: Question,
+    place: String,
+    json: bool,
+    color: Color,
+}
+
+/// A table as JSON: which, when, and what.
+#[derive(Serialize)]
+struct Document<'a> {
+    weir: &'static str,
+    /// RFC 3339, UTC.
+    time: String,
+    namespace: &'a str,
+    #[serde(flatten)]
+    table: &'a Table,
+}
+
+impl View {
+    fn read(&self) -> Result<Table, Failure> {
+        table::read(&ProcRoot::default(), &self.question).map_err(|e| match e {
+            Error::Absent | Error::Unreadable => Failure::new(MISSING, e),
+            e => Failure::failed(e),
+        })
+    }
+
+    fn document<'a>(&'a self, table: &'a Table) -> Document<'a> {
+        let time = jiff::Timestamp::now().to_string();
+        Document { weir: env!("CARGO_PKG_VERSION"), time, namespace: &self.place, table }
+    }
+
+    fn page(&self, table: &Table) -> String {
+        table::render(table, &self.place, Look { width: width(), color: self.color.stdout })
+    }
+
+    fn once(&self) -> Outcome {
+        let table = self.read()?;
+        if self.json { print_json(&self.document(&table)) } else { print(&self.page(&table)) }
+    }
+
+    fn watch(&self, every: Duration) -> Outcome {
+        let stop = stop_flag()?;
+        let redraw = !self.json && io::stdout().is_terminal();
+        // Read once before the screen is taken: what is missing is told on the usual one.
+        let mut table = self.read()?;
+        let mut screen = Screen::take(redraw);
+        let mut moved = Vec::new();
+        let mut next = Instant::now();
+        loop {
+            if self.json {
+                let line = serde_json::to_string(&self.document(&table)).map_err(Failure::failed)?;
+                print(&format!("{line}\n"))?;
+            } else {
+                screen.show(&format!("{}{}", moved_line(&moved), self.page(&table)))?;
+            }
+            next = (next + every).max(Instant::now());
+            let shown = Instant::now();
+            while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(NOTICE.min(next.saturating_duration_since(Instant::now())));
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let now = self.read()?;
+            moved = table::changes(&table, &now, shown.elapsed().as_secs_f64());
+            table = now;
+        }
+    }
+}
+
+fn moved_line(moved: &[String]) -> String {
+    if moved.is_empty() { String::new() } else { format!("{}\n", moved.join(", ")) }
+}
+
+/// A terminal's second screen, given back when dropped.
+struct Screen {
+    taken: bool,
+    shown: bool,
+}
+
+impl Screen {
+    fn take(taken: bool) -> Self {
+        if taken {
+            // The second screen, and no cursor. What cannot be written shows at the first page.
+            let _ = io::stdout().write_all(b"\x1b[?1049h\x1b[?25l");
+        }
+        Screen { taken, shown: false }
+    }
+
+    fn show(&mut self, page: &str) -> Outcome {
+        if !self.taken {
+            let space = if std::mem::replace(&mut self.shown, true) { "\n" } else { "" };
+            return print(&format!("{space}{page}"));
+        }
+        let rows = weir_sys::terminal::rows(io::stdout()).unwrap_or(24).max(2);
+        let lines: Vec<&str> = page.lines().collect();
+        let mut out = "\x1b[H".to_owned();
+        let room = if lines.len() < rows { lines.len() } else { rows - 2 };
+        for line in &lines[..room] {
+            // Erasing only to the end of each line does not flicker.
+            out.push_str(line);
+            out.push_str("\x1b[K\n");
+        }
+        if room < lines.len() {
+            let hidden = lines.len() - room;
+            out.push_str(&format!("({hidden} more lines: make the window higher, or --top smaller)\x1b[K\n"));
+        }
+        out.push_str("\x1b[J");
+        print(&out)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.taken {
+            let _ = io::stdout().write_all(b"\x1b[?25h\x1b[?1049l");
+            let _ = io::stdout().flush();
+        }
+    }
+}
+
+/// Raised by Ctrl-C and its kin, which are how a live view ends.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
+    Ok(stop)
+}
+
+fn interval(seconds: f64) -> Result<Duration, Failure> {
+    if !(SHORTEST_S..=LONGEST_S).contains(&seconds) {
+        return Err(Failure::usage(format!("--watch={seconds}: {SHORTEST_S} to {LONGEST_S} seconds")));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn namespace(name: &str) -> Result<NetNs, Failure> {
+    let opened = if name.contains('/') {
+        NetNs::open(name)
+    } else if let Ok(pid) = name.parse() {
+        NetNs::of_pid(pid)
+    } else {
+        NetNs::named(name)
+    };
+    opened.map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied => Failure::new(MISSING, format!("{e} (it needs root)")),
+        _ => Failure::usage(format!("--netns {name}: {e}")),
+    })
+}
+
+/// Why the namespace cannot be entered.
+fn refused(error: &weir_sys::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(MISSING, format!("{error} (it needs root: CAP_SYS_ADMIN)"))
+        }
+        io::ErrorKind::InvalidInput => {
+            Failure::usage(format!("{error} (is that the path of a network namespace?)"))
+        }
+        _ => Failure::failed(error),
+    }
+}
+
+fn question(args: &ConntrackArgs) -> Result<Question, Failure> {
+    let wrong = |flag: &'static str| move |e: String| Failure::usage(format!("--{flag}: {e}"));
+    let prefix = |flag: &'static str, text: &Option<String>| -> Result<Option<Prefix>, Failure> {
+        text.as_deref().map(|t| t.parse().map_err(wrong(flag))).transpose()
+    };
+    let mut filter = Filter {
+        protocol: args
+            .protocol
+            .as_deref()
+            .map(table::parse_protocol)
+            .transpose()
+            .map_err(wrong("protocol"))?,
+        source: prefix("source", &args.source)?,
+        destination: prefix("destination", &args.destination)?,
+        port: args.port,
+        zone: args.zone,
+        mark: args.mark.as_deref().map(mark).transpose().map_err(wrong("mark"))?,
+        ..Filter::default()
+    };
+    for state in &args.states {
+        filter.tcp_states |= table::parse_tcp_state(state).map_err(wrong("state"))?;
+    }
+    for flag in &args.flags {
+        let (set, clear) = table::parse_flag(flag).map_err(wrong("flag"))?;
+        filter.status = Status(filter.status.0 | set.0);
+        filter.status_not = Status(filter.status_not.0 | clear.0);
+    }
+    Ok(Question {
+        filter,
+        top: args.top,
+        limit: args.limit,
+        max: args.max,
+        nat_ports: args.nat_ports.as_deref().map(ports).transpose().map_err(wrong("nat-ports"))?,
+        ..Question::default()
+    })
+}
+
+/// `FIRST-LAST`, or one port.
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |t: &str| t.trim().parse::<u16>().map_err(|_| format!("`{t}` is no port"));
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(format!("{first} is above {last}"));
+    }
+    Ok(first..=last)
+}
+
+/// `VALUE` or `VALUE/MASK`, in decimal or hexadecimal.
+fn mark(text: &str) -> Result<(u32, u32), String> {
+    let number = |t: &str| {
+        let parsed = t.strip_prefix("0x").map_or_else(|| t.parse(), |hex| u32::from_str_radix(hex, 16));
+        parsed.map_err(|_| format!("`{t}` is no number below 2^32"))
+    };
+    let (value, mask) = match text.split_once('/') {
+        Some((value, mask)) => (number(value)?, number(mask)?),
+        None => (number(text)?, u32::MAX),
+    };
+    if value & !mask != 0 {
+        return Err(format!("no mark has {value:#x} under the mask {mask:#x}"));
+    }
+    Ok((value, mask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_marks_are_read() {
+        assert_eq!(ports("1000-2000"), Ok(1000..=2000));
+        assert_eq!(ports("7"), Ok(7..=7));
+        for bad in ["", "2-1", "1-65536", "a-b", "1-2-3"] {
+            assert!(ports(bad).is_err(), "{bad}");
+        }
+        assert_eq!(mark("0x10/0xf0"), Ok((0x10, 0xf0)));
+        assert_eq!(mark("42"), Ok((42, u32::MAX)));
+        for bad in ["", "x", "0x1/0x2", "4294967296", "1/"] {
+            assert!(mark(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The aggregates of one pass over the table.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::Serialize;
+use weir_sys::conntrack::{Address, Entry, Status};
+
+use super::memory::Evidence;
+use super::names::{self, REPLY_STATES, TCP, UDP};
+use super::pools::{Pool, Pools};
+use super::spread::{Class, Spread};
+use super::top::{Place, Top};
+
+/// ESTABLISHED of `enum tcp_conntrack`.
+const ESTABLISHED: u8 = 3;
+/// States of a protocol that are told apart; the last one takes what is beyond.
+const STATES: usize = 16;
+
+/// Counts while the table is read.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    entries: u64,
+    v6: u64,
+    bytes: u64,
+    packets: u64,
+    counted: u64,
+    extended: u64,
+    /// By protocol number and state.
+    states: Vec<[u64; STATES]>,
+    flags: Flags,
+    zones: Top<u16>,
+    marks: Top<u32>,
+    sources: Top<Address>,
+    destinations: Top<Address>,
+    ports: Top<(u8, u16)>,
+    talkers: Top<TalkerKey>,
+    pools: Pools,
+    remaining: [Spread; GROUPS.len()],
+    idle: Spread,
+    age: Option<Spread>,
+    now_ns: u64,
+    established_s: Option<u64>,
+}
+
+/// Groups of the distribution of timeouts.
+const GROUPS: [&str; 4] = ["tcp-established", "tcp-other", "udp", "other"];
+
+type TalkerKey = (Address, Address, u8, u16);
+
+/// Entries with a property; they overlap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Flags {
+    /// Packets went both ways.
+    pub replied: u64,
+    /// Only one side has sent anything. The first to go when the table is full.
+    pub unreplied: u64,
+    /// Kept when the table is full.
+    pub assured: u64,
+    /// Source translated.
+    pub source_nat: u64,
+    /// Destination translated.
+    pub destination_nat: u64,
+    /// Announced by a helper.
+    pub expected: u64,
+    /// Forwarded by a flow table in software.
+    pub offloaded: u64,
+    /// Forwarded by the network card.
+    pub hardware_offloaded: u64,
+    /// Timeout fixed by hand.
+    pub fixed_timeout: u64,
+}
+
+/// Entries of one protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Protocol {
+    /// Name, or number where it has none here.
+    pub protocol: String,
+    /// IP protocol number.
+    pub number: u8,
+    /// How many entries.
+    pub entries: u64,
+    /// By state, most first. Protocols without states have `unreplied`, `replied` and `assured`; `unknown` is for entries
+    /// of which the kernel did not tell it (offloaded ones).
+    pub states: BTreeMap<String, u64>,
+}
+
+/// A ranking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ranking<T> {
+    /// True if all counts are exact. Otherwise there were more keys than places for them.
+    pub exact: bool,
+    /// Distinct keys; at least, where the counts are not exact.
+    pub distinct: u64,
+    /// No count is too high by more, and nothing that is missing has more entries.
+    pub error_at_most: u64,
+    /// Most entries first.
+    pub top: Vec<T>,
+}
+
+/// An address with its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfAddress {
+    /// The address.
+    pub address: String,
+    /// Entries, at most.
+    pub entries: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+    /// Bytes of these entries, both ways, where the kernel counts them.
+    pub bytes: Option<u64>,
+}
+
+/// A destination port with its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfPort {
+    /// Protocol by name.
+    pub protocol: String,
+    /// Port; of ICMP `type x 256 + code`; 0 of protocols without ports.
+    pub port: u16,
+    /// For people: `tcp/443`.
+    pub service: String,
+    /// Entries, at most.
+    pub entries: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+    /// Bytes of these entries, both ways, where the kernel counts them.
+    pub bytes: Option<u64>,
+}
+
+/// Who talks to whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Talker {
+    /// Who opened the connections.
+    pub source: String,
+    /// Whom they asked for.
+    pub destination: String,
+    /// Protocol by name.
+    pub protocol: String,
+    /// Destination port; of ICMP `type x 256 + code`; 0 of protocols without ports.
+    pub port: u16,
+    /// For people: `tcp/443`.
+    pub service: String,
+    /// Entries, at most.
+    pub entries: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+    /// Bytes of these entries, both ways, where the kernel counts them.
+    pub bytes: Option<u64>,
+}
+
+/// A zone or a mark with its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfNumber {
+    /// Zone, or mark.
+    pub value: u32,
+    /// Entries, at most.
+    pub entries: u64,
+    /// By how much that may be too high.
+    pub error: u64,
+}
+
+/// Entries by time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Times {
+    /// Seconds that are left if nothing more arrives, by group: `tcp-established`, `tcp-other`, `udp`, `other`.
+    pub remaining: BTreeMap<&'static str, Vec<Class>>,
+    /// Seconds since the last packet of established TCP connections: their timeout less what is left of it. Entries with
+    /// another timeout than the namespace's own would be wrong by the difference. `None` where the setting is not there.
+    pub idle_established: Option<Vec<Class>>,
+    /// Seconds since they began, where the kernel keeps that (`nf_conntrack_timestamp` = 1).
+    pub age: Option<Vec<Class>>,
+}
+
+/// What was found in the table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Contents {
+    /// Entries that passed the filter.
+    pub entries: u64,
+    /// Of them IPv6.
+    pub ipv6: u64,
+    /// Entries whose traffic the kernel counts (`nf_conntrack_acct` = 1).
+    pub counted: u64,
+    /// Their packets, both ways.
+    pub packets: u64,
+    /// Their bytes, both ways.
+    pub bytes: u64,
+    /// By protocol, most entries first.
+    pub protocols: Vec<Protocol>,
+    /// By property.
+    pub flags: Flags,
+    /// By zone; 0 is the default zone.
+    pub zones: Ranking<OfNumber>,
+    /// By mark; 0 is no mark.
+    pub marks: Ranking<OfNumber>,
+    /// By who opened them.
+    pub sources: Ranking<OfAddress>,
+    /// By whom they asked for, before any translation.
+    pub destinations: Ranking<OfAddress>,
+    /// By destination port, before any translation.
+    pub destination_ports: Ranking<OfPort>,
+    /// By source, destination and destination port together.
+    pub talkers: Ranking<Talker>,
+    /// By the pool that their outside ports are from, nearest to exhaustion first.
+    pub nat_pools: Ranking<Pool>,
+    /// By time.
+    pub times: Times,
+}
+
+/// What a tally needs to know before it begins.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// Distinct keys of which counts are exact.
+    pub(crate) places: usize,
+    /// Ports that the source NAT rule gives.
+    pub(crate) nat_ports: Option<RangeInclusive<u16>>,
+    /// `nf_conntrack_tcp_timeout_established`, s.
+    pub(crate) established_s: Option<u64>,
+    /// Wall clock, ns since 1970.
+    pub(crate) now_ns: u64,
+}
+
+impl Tally {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let places = settings.places;
+        Tally {
+            entries: 0,
+            v6: 0,
+            bytes: 0,
+            packets: 0,
+            counted: 0,
+            extended: 0,
+            states: vec![[0; STATES]; 256],
+            flags: Flags::default(),
+            zones: Top::new(places),
+            marks: Top::new(places),
+            sources: Top::new(places),
+            destinations: Top::new(places),
+            ports: Top::new(places),
+            talkers: Top::new(places),
+            pools: Pools::new(places, settings.nat_ports.clone()),
+            remaining: Default::default(),
+            idle: Spread::default(),
+            age: None,
+            now_ns: settings.now_ns,
+            established_s: settings.established_s,
+        }
+    }
+
+    /// Counts an entry.
+    pub(crate) fn add(&mut self, entry: &Entry) {
+        self.entries += 1;
+        let original = &entry.original;
+        self.v6 += u64::from(original.source.ip().is_ipv6());
+        let bytes = entry.counters.map_or(0, |c| c.bytes);
+        if let Some(counters) = entry.counters {
+            self.counted += 1;
+            self.packets = self.packets.saturating_add(counters.packets);
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+        self.states[usize::from(original.protocol)][state_slot(entry)] += 1;
+        self.add_flags(entry);
+        self.add_times(entry);
+        self.zones.add(entry.zone, 0);
+        self.marks.add(entry.mark, 0);
+        self.sources.add(original.source, bytes);
+        self.destinations.add(original.destination, bytes);
+        self.ports.add((original.protocol, original.destination_port), bytes);
+        let talker = (original.source, original.destination, original.protocol, original.destination_port);
+        self.talkers.add(talker, bytes);
+        self.pools.add(entry);
+    }
+
+    fn add_flags(&mut self, entry: &Entry) {
+        let flags = &mut self.flags;
+        let count = |counter: &mut u64, flag: Status| *counter += u64::from(entry.status.has(flag));
+        count(&mut flags.replied, Status::SEEN_REPLY);
+        count(&mut flags.assured, Status::ASSURED);
+        count(&mut flags.source_nat, Status::SOURCE_NAT);
+        count(&mut flags.destination_nat, Status::DESTINATION_NAT);
+        count(&mut flags.expected, Status::EXPECTED);
+        count(&mut flags.offloaded, Status::OFFLOAD);
+        count(&mut flags.hardware_offloaded, Status::HARDWARE_OFFLOAD);
+        count(&mut flags.fixed_timeout, Status::FIXED_TIMEOUT);
+        flags.unreplied = self.entries - flags.replied;
+        let status = entry.status.0;
+        let with = Status::SOURCE_NAT.0 | Status::DESTINATION_NAT.0 | Status::HELPER.0;
+        let extended = status & with != 0 || entry.counters.is_some() || entry.start_ns.is_some();
+        self.extended += u64::from(extended);
+    }
+
+    fn add_times(&mut self, entry: &Entry) {
+        if let Some(seconds) = entry.timeout_s.map(u64::from) {
+            let established = entry.original.protocol == TCP && entry.state == Some(ESTABLISHED);
+            let group = match entry.original.protocol {
+                _ if established => 0,
+                TCP => 1,
+                UDP => 2,
+                _ => 3,
+            };
+            self.remaining[group].add(seconds);
+            if let (true, Some(timeout)) = (established, self.established_s) {
+                self.idle.add(timeout.saturating_sub(seconds));
+            }
+        }
+        if let Some(start) = entry.start_ns {
+            let age = self.now_ns.saturating_sub(start) / 1_000_000_000;
+            self.age.get_or_insert_default().add(age);
+        }
+    }
+
+    /// What says how many entries have extensions.
+    pub(crate) fn evidence(&self, always: bool) -> Evidence {
+        Evidence { entries: self.entries, extended: self.extended, always }
+    }
+
+    /// The result with the `n` first of each ranking.
+    pub(crate) fn contents(&self, n: usize) -> Contents {
+        let counted = self.counted > 0;
+        let some = |bytes: u64| counted.then_some(bytes);
+        let of_address = |p: Place<Address>| OfAddress {
+            address: p.key.ip().to_string(),
+            entries: p.count,
+            error: p.error,
+            bytes: some(p.bytes),
+        };
+        let of_number = |value: u32, count: u64, error: u64| OfNumber { value, entries: count, error };
+        Contents {
+            entries: self.entries,
+            ipv6: self.v6,
+            counted: self.counted,
+            packets: self.packets,
+            bytes: self.bytes,
+            protocols: self.protocols(),
+            flags: self.flags,
+            zones: ranking(&self.zones, n, |p| of_number(p.key.into(), p.count, p.error)),
+            marks: ranking(&self.marks, n, |p| of_number(p.key, p.count, p.error)),
+            sources: ranking(&self.sources, n, of_address),
+            destinations: ranking(&self.destinations, n, of_address),
+            destination_ports: ranking(&self.ports, n, |p| OfPort {
+                protocol: names::protocol(p.key.0),
+                port: p.key.1,
+                service: names::service(p.key.0, p.key.1),
+                entries: p.count,
+                error: p.error,
+                bytes: some(p.bytes),
+            }),
+            talkers: ranking(&self.talkers, n, |p| Talker {
+                source: p.key.0.ip().to_string(),
+                destination: p.key.1.ip().to_string(),
+                protocol: names::protocol(p.key.2),
+                port: p.key.3,
+                service: names::service(p.key.2, p.key.3),
+                entries: p.count,
+                error: p.error,
+                bytes: some(p.bytes),
+            }),
+            nat_pools: Ranking {
+                exact: self.pools.is_exact(),
+                distinct: self.pools.distinct(),
+                error_at_most: self.pools.most_error(),
+                top: self.pools.fullest(n),
+            },
+            times: self.times(),
+        }
+    }
+
+    fn protocols(&self) -> Vec<Protocol> {
+        let mut protocols: Vec<Protocol> = (0..=u8::MAX)
+            .zip(&self.states)
+            .filter(|(_, states)| states.iter().any(|n| *n > 0))
+            .map(|(number, states)| Protocol {
+                protocol: names::protocol(number),
+                number,
+                entries: states.iter().sum(),
+                states: (0..STATES)
+                    .filter(|slot| states[*slot] > 0)
+                    .map(|slot| (state_name(number, slot), states[slot]))
+                    .collect(),
+            })
+            .collect();
+        protocols.sort_by_key(|p| (std::cmp::Reverse(p.entries), p.number));
+        protocols
+    }
+
+    fn times(&self) -> Times {
+        Times {
+            remaining: GROUPS.into_iter().zip(self.remaining.iter().map(Spread::classes)).collect(),
+            idle_established: self.established_s.map(|_| self.idle.classes()),
+            age: self.age.as_ref().map(Spread::classes),
+        }
+    }
+}
+
+fn ranking<K: Copy + Eq + std::hash::Hash + Ord, T>(
+    top: &Top<K>,
+    n: usize,
+    each: impl Fn(Place<K>) -> T,
+) -> Ranking<T> {
+    Ranking {
+        exact: top.is_exact(),
+        distinct: top.distinct(),
+        error_at_most: top.most_error(),
+        top: top.highest(n).into_iter().map(each).collect(),
+    }
+}
+
+/// Slot of an entry's state; the last one is for "not told".
+fn state_slot(entry: &Entry) -> usize {
+    if names::state(entry.original.protocol, 0).is_some() {
+        return entry.state.map_or(STATES - 1, |s| usize::from(s).min(STATES - 2));
+    }
+    match entry.status {
+        s if s.has(Status::ASSURED) => 2,
+        s if s.has(Status::SEEN_REPLY) => 1,
+        _ => 0,
+    }
+}
+
+fn state_name(protocol: u8, slot: usize) -> String {
+    if slot == STATES - 1 {
+        return "unknown".to_owned();
+    }
+    let name = names::state(protocol, slot as u8);
+    name.unwrap_or_else(|| REPLY_STATES[slot.min(REPLY_STATES.len() - 1)].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use weir_sys::conntrack::Counters;
+
+    use super::*;
+
+    fn entry(protocol: u8, state: Option<u8>, status: u32, timeout_s: u32) -> Entry {
+        let address = |text: &str| Address::from(text.parse::<IpAddr>().unwrap());
+        let mut entry =
+            Entry { state, status: Status(status), timeout_s: Some(timeout_s), ..Entry::default() };
+        entry.original.protocol = protocol;
+        entry.original.source = address("10.0.0.1");
+        entry.original.destination = address("198.18.0.1");
+        entry
+    }
+
+    fn tallied(entries: &[Entry]) -> Contents {
+        let settings = Settings {
+            places: 100,
+            established_s: Some(432_000),
+            now_ns: 5_000_000_000_000,
+            nat_ports: None,
+        };
+        let mut tally = Tally::new(&settings);
+        entries.iter().for_each(|e| tally.add(e));
+        tally.contents(10)
+    }
+
+    #[test]
+    fn entries_are_sorted_by_protocol_and_state() {
+        let contents = tallied(&[
+            entry(TCP, Some(3), 0x6, 431_990),
+            entry(TCP, Some(3), 0x6, 400_000),
+            entry(TCP, Some(7), 0x6, 100),
+            entry(TCP, None, 0x4006, 0),
+            entry(TCP, Some(200), 0, 1),
+            entry(UDP, None, 0, 20),
+            entry(UDP, None, 0x2, 20),
+            entry(UDP, None, 0x6, 100),
+        ]);
+        let tcp = &contents.protocols[0];
+        assert_eq!((tcp.protocol.as_str(), tcp.entries), ("tcp", 5));
+        let states: Vec<_> = tcp.states.iter().map(|(s, n)| (s.as_str(), *n)).collect();
+        assert_eq!(states, [("established", 2), ("state-14", 1), ("time-wait", 1), ("unknown", 1)]);
+        let udp: Vec<_> = contents.protocols[1].states.iter().map(|(s, n)| (s.as_str(), *n)).collect();
+        assert_eq!(udp, [("assured", 1), ("replied", 1), ("unreplied", 1)]);
+        let flags = contents.flags;
+        assert_eq!((flags.replied, flags.unreplied, flags.assured, flags.offloaded), (6, 2, 5, 1));
+        let below = |classes: &[Class], s| classes.iter().find(|c| c.below_s == Some(s)).unwrap().entries;
+        assert_eq!(below(&contents.times.remaining["tcp-established"], 432_000), 2);
+        assert_eq!(below(&contents.times.remaining["udp"], 30), 2);
+        // 432,000 - 431,990 = 10 s idle, and 32,000 s.
+        let idle = contents.times.idle_established.unwrap();
+        assert_eq!((below(&idle, 30), below(&idle, 86_400)), (1, 1));
+        assert_eq!(contents.times.age, None);
+    }
+
+    #[test]
+    fn traffic_and_age_are_told_where_the_kernel_has_them() {
+        let mut counted = entry(TCP, Some(3), 0x6, 10);
+        counted.counters = Some(Counters { packets: 3, bytes: 1500 });
+        counted.start_ns = Some(4_990_000_000_000);
+        let contents = tallied(&[counted, entry(UDP, None, 0, 10)]);
+        assert_eq!((contents.counted, contents.packets, contents.bytes), (1, 3, 1500));
+        assert_eq!(contents.sources.top[0].bytes, Some(1500));
+        // 5,000 s - 4,990 s.
+        let age = contents.times.age.unwrap();
+        assert_eq!(age.iter().find(|c| c.below_s == Some(30)).unwrap().entries, 1);
+        assert_eq!(tallied(&[entry(UDP, None, 0, 10)]).sources.top[0].bytes, None);
+    }
+
+    #[test]
+    fn what_makes_an_extension_is_seen() {
+        let settings = Settings { places: 4, ..Settings::default() };
+        let mut tally = Tally::new(&settings);
+        for status in [0x6, 0x16, 0x26, 0x2006] {
+            tally.add(&entry(UDP, None, status, 1));
+        }
+        assert_eq!(tally.evidence(false), Evidence { entries: 4, extended: 3, always: false });
+    }
+}
