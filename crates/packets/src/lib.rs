@@ -6,15 +6,19 @@
 
 pub mod error;
 pub mod frame;
+pub mod procedure;
 pub mod rig;
 pub mod transfer;
+pub mod workload;
 
 pub use error::Error;
+pub use procedure::{Findings, Setting};
 pub use rig::{Rig, RigError};
 pub use transfer::{
     Engine, Family, Frame, Inject, Limit, Link, Offer, Order, Outcome, Protocol, Received, Sending, Sent,
     Stop, Transfer, Tuples, Way,
 };
+pub use workload::Packets;
 
 /// What the BPF programs and their drivers share, from `bpf/shared.h`.
 pub mod shared {

@@ -91,6 +91,20 @@ impl Goal {
         if remaining > 0.0 { 1.0 } else { loss.unwrap_or(1.0) }
     }
 
+    /// How many trials a search will probably take, and how many seconds of them, if the system has a capacity and little noise:
+    /// some at the first stage, three loads at each later one.
+    pub fn estimate(&self) -> (f64, f64) {
+        let mut total = (0.0, 0.0);
+        for (nth, stage) in self.stages().iter().enumerate() {
+            let (each, sum) = (stage.final_duration.as_secs_f64(), stage.duration_sum.as_secs_f64());
+            // As soon as that share of the sum agrees, the load is decided.
+            let agreeing = sum * (1.0 - stage.exceed_ratio).max(stage.exceed_ratio);
+            let trials = if nth == 0 { 6.0 } else { 3.0 * (agreeing / each).ceil().max(1.0) };
+            total = (total.0 + trials, total.1 + trials * each);
+        }
+        total
+    }
+
     /// The coarser goals before this one, and this one: each takes half the width of the one before, since halving on the
     /// logarithm then leads from one to the next in a single step.
     fn stages(&self) -> Vec<Goal> {

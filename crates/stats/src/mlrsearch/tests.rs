@@ -177,7 +177,7 @@ fn what_was_not_sent_or_came_too_often_is_lost() {
 fn noise_near_the_edge_moves_the_result_by_little() {
     // The chance that a trial loses something rises from 0 at 0.97 M to 1 at 1.03 M, so half of the trials lose at 1 M: that
     // load is what an exceed ratio of a half looks for. 21 trials at 0.99 M hold 7 bad ones on average; more than ten,
-    // which is what it takes to go astray, have a chance of 7 %, at 0.98 M of 0.05 % (binomial distribution).
+    // which is what it takes to go astray, have a chance of 5.6 %, at 0.98 M of 0.02 % (binomial distribution).
     for seed in 0..40 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let system = |load: f64, frames: u64| {
@@ -206,6 +206,24 @@ fn a_rare_bad_trial_does_not_end_a_search_low() {
     let lower = found.lower.unwrap();
     assert!(hit > 0, "nothing was tested");
     assert!((0.99e6..=1e6).contains(&lower), "{lower}");
+}
+
+#[test]
+fn the_estimate_is_near_what_a_search_takes() {
+    let quick = Goal { width: 0.01, initial_duration: s(0.1), ..goal(0.2, 0.6, 0.0, 0.5) };
+    for goal in [csit(), examples()[0].clone(), quick] {
+        let (trials, seconds) = goal.estimate();
+        // Overload makes it forward less, so that the first guess is not yet the result.
+        let truth: f64 = 543_210.0;
+        let system = |load: f64, frames: u64| {
+            if load <= truth { frames } else { (frames as f64 * (truth / load).powf(1.2)) as u64 }
+        };
+        let (_, asked) = run(&mut Search::new(&goal, 1e3..=2e6), system);
+        let took: f64 = asked.iter().map(|a| a.duration.as_secs_f64()).sum();
+        let within = |estimate: f64, truth: f64| (0.5..2.0).contains(&(estimate / truth));
+        assert!(within(trials, asked.len() as f64), "{trials} trials, {} made", asked.len());
+        assert!(within(seconds, took), "{seconds} s, {took} s taken");
+    }
 }
 
 #[test]

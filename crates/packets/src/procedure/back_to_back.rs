@@ -1,0 +1,86 @@
+//! Back-to-back frames: RFC 2544 section 26.4 as updated by RFC 9004.
+
+use std::time::Duration;
+
+use weir_record::FaultCode;
+use weir_stats::search::Bisection;
+
+use super::course::{Course, Halt, MOST_FRAMES, Seen, Shot, Ways};
+use super::throughput;
+use crate::transfer::Offer;
+
+/// How often a burst that lost something is sent again before that counts (RFC 9004 section 5.3 asks for a search with loss
+/// verification).
+const REPEATS: u32 = 1;
+
+/// The search ends at this share of the burst, and at one frame.
+const ERROR: f64 = 0.01;
+
+pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
+    // RFC 9004 section 5.1: the throughput comes first; it says how fast a buffer empties while it is filled.
+    let (found, ceiling) = throughput::find(course, Ways::Egress)?;
+    throughput::tell(course, &found, ceiling);
+    let longest = course.plan.burst;
+    let greatest = match course.packets.max_rate {
+        Some(rate) => rate,
+        None => burst(course, MOST_FRAMES, course.plan.probe())?.offered_pps(),
+    };
+    let most = (greatest * longest.as_secs_f64()).clamp(1.0, MOST_FRAMES as f64).floor();
+    let mut found_bursts = Vec::new();
+    let mut bounded = false;
+    let mut offered = Vec::new();
+    for _ in 0..course.plan.bursts {
+        let mut search = Bisection::new(0.0, most, 1.0).relative_error(ERROR).repeats(REPEATS);
+        while let Some(frames) = search.ask() {
+            let seen = burst(course, frames as u64, longest * 2)?;
+            if seen.intended > 1000 {
+                offered.push(seen.offered_pps());
+            }
+            search.tell(seen.whole());
+        }
+        bounded |= search.upper().is_none();
+        found_bursts.push(search.lower().unwrap_or(0.0).floor());
+    }
+    if bounded {
+        course.note(
+            FaultCode::TesterCpu,
+            format!(
+                "a burst of {} s was carried whole, so the result is a lower bound",
+                longest.as_secs_f64()
+            ),
+        );
+    }
+    // RFC 2544: "The back-to-back value is the average of the recorded values."
+    let frames = mean(&found_bursts);
+    let rate = if offered.is_empty() { greatest } else { mean(&offered) };
+    course.set("back_to_back_frames", frames);
+    course.set("burst_pps", rate);
+    if rate > 0.0 {
+        let implied_s = frames / rate;
+        let emptied = (found.lower.unwrap_or(0.0) / rate).min(1.0);
+        course.set("buffer_time_ns", implied_s * 1e9);
+        // RFC 9004 section 5.4: while the burst came in, the throughput went out.
+        course.set("corrected_buffer_time_ns", implied_s * (1.0 - emptied) * 1e9);
+    }
+    Ok(())
+}
+
+/// One burst over flows that were opened before.
+fn burst(course: &mut Course<'_>, frames: u64, longest: Duration) -> Result<Seen, Halt> {
+    let flows = course.packets.flow_count();
+    let shot = Shot { frames, ..Shot::of_existing(Ways::Egress, flows, 1.0, longest) };
+    let once = |offer| {
+        move |course: &mut Course<'_>| {
+            course.fill(flows)?;
+            Ok(course.shoot(&Shot { offer, ..shot.clone() })?)
+        }
+    };
+    match course.packets.max_rate {
+        Some(rate) => course.steadily(rate, once(Offer::Rate(rate))),
+        None => once(Offer::Unlimited)(course),
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

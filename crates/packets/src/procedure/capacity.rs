@@ -1,0 +1,104 @@
+//! Connection tracking table capacity: RFC 9693.
+
+use weir_record::FaultCode;
+use weir_stats::search::Bisection;
+
+use super::course::{Course, FILL_RATE, Halt};
+use super::establishment::open_and_validate;
+
+/// Connections that are safe to begin with (C0).
+pub(super) const FIRST: f64 = 1000.0;
+
+/// A drop of the establishment rate to this share ends the exponential search (beta), and this one decides the final binary search
+/// (gamma): the figures of RFC 9693's own tester.
+const BETA: f64 = 0.2;
+const GAMMA: f64 = 0.4;
+
+/// Rates only tell a table that is full from one that is not, so that a coarse one is enough.
+const RATE_ERROR: f64 = 0.1;
+
+/// A failure is made sure of once.
+const REPEATS: u32 = 1;
+
+pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
+    let most = course.packets.flow_count();
+    course.tolerance = RATE_ERROR / 2.0;
+    let (mut safe, mut rate) = first(course, most)?;
+    let mut too_many = None;
+    if safe == 0 {
+        course.set("capacity_connections", 0.0);
+        return Ok(());
+    }
+    while safe < most {
+        let tried = safe.saturating_mul(2).min(most);
+        let tried_rate = validated_rate(course, tried, rate, rate * BETA)?;
+        if tried_rate < rate * BETA {
+            too_many = Some(tried);
+            break;
+        }
+        (safe, rate) = (tried, tried_rate);
+    }
+    let Some(mut too_many) = too_many else {
+        course.note(
+            FaultCode::TesterResources,
+            format!("the gateway holds the {most} connections that were tried at most, so the result is a lower bound"),
+        );
+        return told(course, safe, rate);
+    };
+    let share = course.plan.capacity_error;
+    while too_many - safe > ((f64::from(safe) * share) as u32).max(1) {
+        let tried = safe + (too_many - safe) / 2;
+        let tried_rate = validated_rate(course, tried, rate, rate * GAMMA)?;
+        if tried_rate < rate * GAMMA {
+            too_many = tried;
+        } else {
+            (safe, rate) = (tried, tried_rate);
+        }
+    }
+    told(course, safe, rate)
+}
+
+/// A number of connections that the gateway holds, and the rate at which it takes them; 0 if it does not hold one.
+fn first(course: &mut Course<'_>, most: u32) -> Result<(u32, f64), Halt> {
+    let ceiling = course.packets.max_rate.unwrap_or(FILL_RATE);
+    let mut connections = (FIRST as u32).min(most);
+    while connections > 0 {
+        let rate = validated_rate(course, connections, ceiling, 0.0)?;
+        if rate > 0.0 {
+            return Ok((connections, rate));
+        }
+        connections /= 10;
+    }
+    Ok((0, 0.0))
+}
+
+/// The greatest rate up to `most` at which so many connections are made and validated; 0 once it is sure to be below `least`.
+fn validated_rate(course: &mut Course<'_>, connections: u32, most: f64, least: f64) -> Result<f64, Halt> {
+    // Slower than a hundredth of what was the rate before is as good as not at all.
+    let floor = most / 100.0;
+    let mut search = Bisection::new(0.0, most, floor).relative_error(RATE_ERROR).repeats(REPEATS);
+    while let Some(rate) = search.ask() {
+        let seen = course.steadily(rate, |c| open_and_validate(c, connections, rate))?;
+        search.tell(seen.whole());
+        if search.upper().is_some_and(|failed| failed < least) {
+            break;
+        }
+    }
+    Ok(search.lower().unwrap_or(0.0))
+}
+
+/// Sets the result, with what the gateway itself counts of so many connections.
+fn told(course: &mut Course<'_>, connections: u32, rate: f64) -> Result<(), Halt> {
+    course.set("capacity_connections", f64::from(connections));
+    course.set("capacity_establishment_per_s", rate);
+    let seen = course.steadily(rate, |c| open_and_validate(c, connections, rate))?;
+    if let Some(entries) = course.tracked()?.filter(|_| seen.whole())
+        && entries < u64::from(connections)
+    {
+        course.note(
+            FaultCode::ConnectionFailed,
+            format!("{connections} connections are carried, but the gateway counts {entries}"),
+        );
+    }
+    Ok(())
+}

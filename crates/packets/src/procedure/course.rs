@@ -1,0 +1,402 @@
+//! One run of a procedure: what every procedure does around its measuring transfers, and what is kept of them.
+
+use std::time::Duration;
+
+use weir_record::{Fault, FaultCode, Series};
+
+use super::{Findings, Plan, Setting};
+use crate::rig::{Rig, RigError};
+use crate::transfer::{Frame, Limit, Offer, Order, Outcome, Received, Sending, Sent, Transfer, Way};
+use crate::workload::Packets;
+
+/// Rate of a fill to begin with, flows a second: a fill must not be what is measured. It is halved when flows are lost.
+pub(super) const FILL_RATE: f64 = 200e3;
+
+/// Most frames of one transfer: their numbers have 28 bits.
+pub(super) const MOST_FRAMES: u64 = (1 << 28) - 1;
+
+/// A sender that took longer by more than this share did not offer the rate that it should have (RFC 9693's own tester).
+const SLIP_RATIO: f64 = 1e-5;
+
+/// The same, ns, in trials shorter than 60 s: what the share is there. A few interrupts of the sender's core take more than a hundred
+/// thousandth of a short trial.
+const SLIP_NS: f64 = 600_000.0;
+
+/// A sender that was late by more, ns, and caught up, sent a burst: loss after that may be of its own making.
+const LATE_NS: u64 = 1_000_000;
+
+/// How often a transfer is made anew because of its sender.
+const ATTEMPTS: u32 = 5;
+
+/// How often a fill is made, each time at half the rate.
+const FILLS: u32 = 4;
+
+/// Why a procedure ends early.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// The hosts could not do their part.
+    Rig(RigError),
+    /// A fault that is among the findings: there is nothing more to measure.
+    Fault,
+}
+
+impl From<RigError> for Halt {
+    fn from(error: RigError) -> Halt {
+        Halt::Rig(error)
+    }
+}
+
+/// The ways that are used at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ways {
+    Egress,
+    Ingress,
+    Both,
+}
+
+/// One transfer to be made; in both directions the same.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shot {
+    pub ways: Ways,
+    pub flows: u32,
+    pub order: Order,
+    pub offer: Offer,
+    /// Frames of each way.
+    pub frames: u64,
+    /// With [`Offer::Unlimited`]: how long at most.
+    pub longest: Duration,
+    pub stamp_every: u32,
+    /// It opens the flows.
+    pub forget: bool,
+}
+
+impl Shot {
+    /// Frames of flows that exist, in random order (RFC 9693's second phase), at a rate.
+    pub(super) fn of_existing(ways: Ways, flows: u32, rate: f64, duration: Duration) -> Shot {
+        let frames = ((rate * duration.as_secs_f64()).round() as u64).max(1);
+        Shot {
+            ways,
+            flows,
+            order: Order::Random,
+            offer: Offer::Rate(rate),
+            frames,
+            longest: duration,
+            stamp_every: 0,
+            forget: false,
+        }
+    }
+
+    /// The same without a rate.
+    pub(super) fn unlimited(self) -> Shot {
+        Shot { offer: Offer::Unlimited, frames: MOST_FRAMES, ..self }
+    }
+
+    /// One frame of each flow, each of a flow that the gateway has not seen (RFC 9693's first phase).
+    pub(super) fn opening(flows: u32, offer: Offer) -> Shot {
+        Shot {
+            ways: Ways::Egress,
+            flows,
+            order: Order::Permutation,
+            offer,
+            frames: flows.into(),
+            longest: Duration::from_secs(60),
+            stamp_every: 0,
+            forget: true,
+        }
+    }
+
+    /// One frame back in each flow.
+    pub(super) fn answering(flows: u32, rate: f64) -> Shot {
+        Shot { ways: Ways::Ingress, forget: false, ..Shot::opening(flows, Offer::Rate(rate)) }
+    }
+
+    /// The bound in time. A sender with a schedule may overrun it, so that its slip can be told from frames not sent.
+    fn longest(&self) -> Duration {
+        match self.offer {
+            Offer::Unlimited => self.longest,
+            Offer::Rate(rate) => {
+                Duration::from_secs_f64(self.frames as f64 / rate * 1.5) + Duration::from_secs(1)
+            }
+        }
+    }
+}
+
+/// What became of it, over both ways.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Seen {
+    /// Frames meant to be sent; without a rate those that were.
+    pub intended: u64,
+    /// Frames that arrived as they must.
+    pub arrived: u64,
+    /// The sender did not offer the rate.
+    pub slipped: bool,
+    /// Greatest distance behind the schedule, ns.
+    pub late_ns: u64,
+    pub outcome: Outcome,
+}
+
+impl Seen {
+    pub(super) fn loss_ratio(&self) -> f64 {
+        self.intended.abs_diff(self.arrived) as f64 / self.intended.max(1) as f64
+    }
+
+    /// All arrived, as RFC 2544 and RFC 9693 want it.
+    pub(super) fn whole(&self) -> bool {
+        self.intended == self.arrived
+    }
+
+    pub(super) fn ends(&self) -> impl Iterator<Item = &(Sent, Received)> {
+        self.outcome.egress.iter().chain(&self.outcome.ingress)
+    }
+
+    /// Frames a second that the slower sender offered.
+    pub(super) fn offered_pps(&self) -> f64 {
+        self.ends().map(|(sent, _)| per_second(sent.frames, sent.duration_ns)).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Rate of frames of which the first and the last are that far apart: one interval fewer than frames.
+pub(super) fn per_second(frames: u64, duration_ns: u64) -> f64 {
+    if duration_ns == 0 { 0.0 } else { frames.saturating_sub(1) as f64 * 1e9 / duration_ns as f64 }
+}
+
+/// What is counted over all transfers.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Tally {
+    transfers: u64,
+    void: u64,
+    sent: u64,
+    mistranslated: u64,
+    reordered: u64,
+    duplicated: u64,
+    refused: u64,
+    cpu_s: f64,
+    traffic_s: f64,
+    late_ns: u64,
+    offered: Vec<(f64, f64)>,
+    lost: Vec<(f64, f64)>,
+}
+
+/// One run.
+pub(super) struct Course<'a> {
+    pub packets: &'a Packets,
+    pub setting: &'a Setting,
+    pub plan: Plan,
+    pub findings: Findings,
+    /// Share by which a rate may be off in trials that are too short for [`SLIP_RATIO`].
+    pub tolerance: f64,
+    frame: Frame,
+    rig: &'a mut dyn Rig,
+    fill_rate: f64,
+    tally: Tally,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn new(
+        packets: &'a Packets,
+        setting: &'a Setting,
+        rig: &'a mut dyn Rig,
+    ) -> Result<Course<'a>, RigError> {
+        let frame = packets.frame(setting.family).map_err(|e| RigError(e.into()))?;
+        let fill_rate = packets.max_rate.map_or(FILL_RATE, |max| max.min(FILL_RATE));
+        let plan = packets.plan();
+        // Far less than what the search tells apart.
+        let tolerance = plan.width() / 4.0;
+        let (findings, tally) = (Findings::default(), Tally::default());
+        Ok(Course { packets, setting, plan, findings, tolerance, frame, rig, fill_rate, tally })
+    }
+
+    /// What is told of all transfers, and the search's steps.
+    pub(super) fn finish(mut self) -> Findings {
+        let tally = self.tally;
+        let counts = [
+            ("transfers", tally.transfers),
+            ("void_transfers", tally.void),
+            ("mistranslated", tally.mistranslated),
+            ("reordered", tally.reordered),
+            ("duplicated", tally.duplicated),
+            ("refused", tally.refused),
+            ("late_max_ns", tally.late_ns),
+        ];
+        for (name, count) in counts {
+            self.findings.set(name, count as f64);
+        }
+        if tally.sent > 0 {
+            self.findings.set("tester_cpu_ns_per_packet", tally.cpu_s * 1e9 / tally.sent as f64);
+        }
+        for (name, points) in [("offered_pps", tally.offered), ("loss_ratio", tally.lost)] {
+            if !points.is_empty() {
+                self.findings.series.push(Series { name: name.to_owned(), points });
+            }
+        }
+        self.findings
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: f64) {
+        self.findings.set(name, value);
+    }
+
+    /// A fault that takes the result out.
+    pub(super) fn void(&mut self, code: FaultCode, detail: impl Into<String>) {
+        self.findings.faults.push(Fault::void(code, "conductor", detail));
+    }
+
+    /// The same, when nothing is left to measure.
+    pub(super) fn halt(&mut self, code: FaultCode, detail: impl Into<String>) -> Halt {
+        self.void(code, detail);
+        Halt::Fault
+    }
+
+    /// A fault that leaves the result in; each is told once.
+    pub(super) fn note(&mut self, code: FaultCode, detail: impl Into<String>) {
+        let fault = Fault::noted(code, "conductor", detail);
+        if !self.findings.faults.contains(&fault) {
+            self.findings.faults.push(fault);
+        }
+    }
+
+    /// Empties the gateway's table. Returns how long that took and how many entries there were; `None` without a table.
+    pub(super) fn empty(&mut self) -> Result<(Duration, Option<u64>), RigError> {
+        let (took, counts) = self.rig.flush()?;
+        let Some((before, after)) = counts else { return Ok((took, None)) };
+        let allowed = u64::from(self.packets.flow_count()) / 100;
+        if after > allowed {
+            self.void(
+                FaultCode::ConnectionFailed,
+                format!("the gateway's table was emptied but still holds {after} of {before} entries"),
+            );
+        } else if after > 0 {
+            self.note(
+                FaultCode::ConnectionFailed,
+                "the gateway's table was emptied but connections of others came back at once",
+            );
+        }
+        Ok((took, Some(before)))
+    }
+
+    /// Entries of the gateway's table, also kept for the record.
+    pub(super) fn tracked(&mut self) -> Result<Option<u64>, RigError> {
+        let tracked = self.rig.tracked()?;
+        if let Some(entries) = tracked {
+            self.set("tracked_connections", entries as f64);
+        }
+        Ok(tracked)
+    }
+
+    /// From an empty table to one with all flows. If the gateway does not carry them even slowly, nothing can be measured.
+    pub(super) fn fill(&mut self, flows: u32) -> Result<(), Halt> {
+        let mut lost = 0;
+        for _ in 0..FILLS {
+            self.empty()?;
+            let seen = self.shoot(&Shot::opening(flows, Offer::Rate(self.fill_rate)))?;
+            if seen.whole() {
+                self.tracked()?;
+                return Ok(());
+            }
+            lost = seen.intended - seen.arrived.min(seen.intended);
+            // A failed fill is made anew, slower, and says nothing of what is measured after it.
+            self.fill_rate /= 2.0;
+        }
+        let rate = self.fill_rate * 2.0;
+        Err(self.halt(
+            FaultCode::ConnectionFailed,
+            format!("{lost} of {flows} flows were lost while they were opened at {rate:.0} a second"),
+        ))
+    }
+
+    /// Makes one transfer.
+    pub(super) fn shoot(&mut self, shot: &Shot) -> Result<Seen, RigError> {
+        let egress = (shot.ways != Ways::Ingress).then(|| self.sending(shot, Way::Egress));
+        let ingress = (shot.ways != Ways::Egress).then(|| self.sending(shot, Way::Ingress));
+        let transfer = Transfer { egress, ingress, drain: self.plan.drain, forget: shot.forget };
+        let outcome = self.rig.transfer(&transfer)?;
+        let mut seen = Seen { intended: 0, arrived: 0, slipped: false, late_ns: 0, outcome };
+        let (mut intended, mut arrived, mut slipped, mut late) = (0, 0, false, 0);
+        for (sent, received) in seen.ends() {
+            let meant = if shot.offer == Offer::Unlimited { sent.frames } else { shot.frames };
+            intended += meant;
+            // Whether a mistranslated frame is among those received or not: it did not arrive as it must.
+            arrived += received.frames.min(meant.saturating_sub(received.mistranslated));
+            late = late.max(sent.late_max_ns);
+            slipped |= shot.offer != Offer::Unlimited && self.slipped(shot, sent);
+        }
+        (seen.intended, seen.arrived, seen.slipped, seen.late_ns) = (intended, arrived, slipped, late);
+        self.count(shot, &seen);
+        Ok(seen)
+    }
+
+    fn sending(&self, shot: &Shot, way: Way) -> Sending {
+        // Both ways draw from the same flows, but not in step.
+        let seed = match way {
+            Way::Egress => self.setting.seed,
+            Way::Ingress => self.setting.seed.wrapping_add(1),
+        };
+        Sending {
+            frame: self.frame,
+            tuples: self.packets.tuples(shot.flows, shot.order, seed),
+            offer: shot.offer,
+            limit: Limit { frames: shot.frames, duration: shot.longest() },
+            stamp_every: shot.stamp_every,
+        }
+    }
+
+    fn slipped(&self, shot: &Shot, sent: &Sent) -> bool {
+        let Offer::Rate(rate) = shot.offer else { return false };
+        let planned_ns = shot.frames as f64 / rate * 1e9;
+        let short = (SLIP_NS / planned_ns).min(self.tolerance);
+        sent.frames < shot.frames || sent.slip_ratio > SLIP_RATIO.max(short)
+    }
+
+    fn count(&mut self, shot: &Shot, seen: &Seen) {
+        let tally = &mut self.tally;
+        let at = tally.traffic_s;
+        tally.transfers += 1;
+        tally.void += u64::from(seen.slipped);
+        tally.late_ns = tally.late_ns.max(seen.late_ns);
+        let mut longest = 0;
+        for (sent, received) in seen.ends() {
+            tally.sent += sent.frames;
+            tally.cpu_s += sent.cpu_s;
+            tally.refused += sent.refused;
+            tally.mistranslated += received.mistranslated;
+            tally.reordered += received.reordered;
+            tally.duplicated += received.duplicated;
+            longest = longest.max(sent.duration_ns);
+        }
+        tally.traffic_s += longest as f64 / 1e9;
+        if let (Offer::Rate(rate), false) = (shot.offer, seen.slipped) {
+            tally.offered.push((at, rate));
+            tally.lost.push((at, seen.loss_ratio()));
+        }
+    }
+
+    /// Makes a transfer until its sender did what it should: what the tester does wrong is not blamed on the gateway.
+    pub(super) fn steadily(
+        &mut self,
+        rate: f64,
+        mut once: impl FnMut(&mut Self) -> Result<Seen, Halt>,
+    ) -> Result<Seen, Halt> {
+        let mut kept = None;
+        for _ in 0..ATTEMPTS {
+            let seen = once(self)?;
+            if seen.slipped {
+                continue;
+            }
+            if seen.whole() || seen.late_ns <= LATE_NS {
+                return Ok(seen);
+            }
+            kept = Some(seen);
+        }
+        let Some(seen) = kept else {
+            let detail = format!("the sender did not keep up {rate:.0} a second, {ATTEMPTS} times");
+            return Err(self.halt(FaultCode::LateSends, detail));
+        };
+        // Lost each time, so it may well be the gateway; but not for certain.
+        let late = seen.late_ns as f64 / 1e6;
+        self.note(
+            FaultCode::LateSends,
+            format!("frames were lost at {rate:.0} a second, each time with the sender late ({late:.1} ms)"),
+        );
+        Ok(seen)
+    }
+}

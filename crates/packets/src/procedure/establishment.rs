@@ -1,0 +1,55 @@
+//! Maximum connection establishment rate, plain and validated: RFC 9693.
+
+use super::course::{Course, Halt, Seen, Shot};
+use crate::transfer::Offer;
+
+/// Rate at which connections are validated, as a share of the rate at which they were made (RFC 9693's alpha). Below one, so that a
+/// failure says that connections are missing, not that answers came too fast.
+pub(super) const ALPHA: f64 = 0.8;
+
+/// From an empty table: one frame of each of `flows` new connections, at a rate (`None`: as fast as it goes).
+pub(super) fn open(course: &mut Course<'_>, flows: u32, rate: Option<f64>) -> Result<Seen, Halt> {
+    course.empty()?;
+    let offer = rate.map_or(Offer::Unlimited, Offer::Rate);
+    Ok(course.shoot(&Shot::opening(flows, offer))?)
+}
+
+/// The same, and then, if they all came through, one frame back over each of them: a gateway may let all frames pass and yet have
+/// dropped older connections to make room.
+pub(super) fn open_and_validate(course: &mut Course<'_>, flows: u32, rate: f64) -> Result<Seen, Halt> {
+    let opened = open(course, flows, Some(rate))?;
+    if opened.slipped || !opened.whole() {
+        return Ok(opened);
+    }
+    Ok(course.shoot(&Shot::answering(flows, rate * ALPHA))?)
+}
+
+pub(super) fn run(course: &mut Course<'_>, validated: bool) -> Result<(), Halt> {
+    let flows = course.packets.flow_count();
+    let method = course.plan.establishment();
+    let ceiling = course.ceiling(&mut |c, rate, _| open(c, flows, rate))?;
+    let least = f64::from(flows) / course.plan.longest_opening.as_secs_f64();
+    let found = course.seek(&method, least, ceiling, &mut |c, rate, _| open(c, flows, rate))?;
+    course.set("establishment_per_s", found.lower.unwrap_or(0.0));
+    course.set("offered_max_per_s", ceiling.rate);
+    if let Some(upper) = found.upper {
+        course.set("establishment_upper_per_s", upper);
+    }
+    if validated {
+        let mut rate = 0.0;
+        // The validated rate is never above the other one.
+        if let Some(most) = found.lower {
+            let bounds = course.seek_within(&method, least..=most, &mut |c, rate, _| {
+                open_and_validate(c, flows, rate.unwrap_or(most))
+            })?;
+            rate = bounds.lower.unwrap_or(0.0);
+        }
+        course.set("validated_establishment_per_s", rate);
+    }
+    if let Some(lower) = found.lower {
+        // How many entries the connections make, at a rate that is carried.
+        open(course, flows, Some(lower))?;
+        course.tracked()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! What the findings of each procedure mean.
+
+use weir_record::{Better, MetricDef, Unit};
+
+use super::delay::WORST;
+use crate::workload::{Packets, Procedure};
+
+/// The metrics of a workload, headline ones first.
+pub(crate) fn of(packets: &Packets) -> Vec<MetricDef> {
+    let mut all = match packets.procedure {
+        Procedure::Rate => rate(packets),
+        Procedure::Throughput => throughput(
+            "Greatest rate from initiator to responder that is carried whole (RFC 1242, RFC 2544 section 26.1): the relevant lower bound of the search.",
+        ),
+        Procedure::ThroughputBidirectional => throughput(
+            "Greatest rate, of each direction, that is carried whole with frames both ways over existing connections (RFC 9693).",
+        ),
+        Procedure::FrameLoss => frame_loss(),
+        Procedure::BackToBack => back_to_back(),
+        Procedure::Latency => latency(packets),
+        Procedure::Pdv => pdv(packets),
+        Procedure::Establishment => establishment(false),
+        Procedure::EstablishmentValidated => establishment(true),
+        Procedure::TearDown => tear_down(),
+        Procedure::Capacity => capacity(),
+    };
+    all.extend(common());
+    all
+}
+
+fn pps(name: &str, label: &str, help: &str) -> MetricDef {
+    MetricDef::value(name, label, Unit::Pps, Better::Higher, help)
+}
+
+fn per_second(name: &str, label: &str, help: &str) -> MetricDef {
+    MetricDef::value(name, label, Unit::PerSecond, Better::Higher, help)
+}
+
+fn ns(name: &str, label: &str, help: &str) -> MetricDef {
+    MetricDef::value(name, label, Unit::Ns, Better::Lower, help)
+}
+
+fn neither(name: &str, label: &str, unit: Unit, help: &str) -> MetricDef {
+    MetricDef::value(name, label, unit, Better::Neither, help).by_difference().detail()
+}
+
+fn loss(help: &str) -> MetricDef {
+    MetricDef::value("loss_ratio", "loss", Unit::Ratio, Better::Lower, help).by_difference()
+}
+
+fn rate(packets: &Packets) -> Vec<MetricDef> {
+    let mut all = vec![
+        pps("forwarding_rate_pps", "forwarding rate", "Frames that arrived per second, from the first to the last (RFC 2285 section 3.6.1)."),
+        ns("ns_per_packet", "time per packet", "1e9 by the forwarding rate: what each frame costs where the path is busy all the time. It adds up along a path.").by_difference(),
+        loss("Share of the frames sent that did not arrive.").detail(),
+        neither("offered_pps", "offered", Unit::Pps, "Frames sent per second (RFC 2285 section 3.5.2)."),
+    ];
+    if packets.rate.or(packets.max_rate).is_some() {
+        let quantiles = delays("frames at the offered rate");
+        all.extend(quantiles.into_iter().map(MetricDef::detail));
+    }
+    all
+}
+
+fn throughput(help: &str) -> Vec<MetricDef> {
+    let mut all = vec![pps("throughput_pps", "throughput", help)];
+    all.extend(bounds());
+    all
+}
+
+/// What is told with every throughput.
+fn bounds() -> Vec<MetricDef> {
+    vec![
+        pps(
+            "throughput_upper_pps",
+            "upper bound",
+            "Least rate that was found to be too high; absent if none was.",
+        )
+        .detail(),
+        pps(
+            "conditional_throughput_pps",
+            "conditional throughput",
+            "What is typically forwarded at the throughput rate (RFC 9971): less only if losses are borne.",
+        )
+        .detail(),
+        neither(
+            "offered_max_pps",
+            "greatest rate tried",
+            Unit::Pps,
+            "Where the search began: max-rate, or what the sender keeps up.",
+        ),
+    ]
+}
+
+fn frame_loss() -> Vec<MetricDef> {
+    let mut all = vec![
+        loss("Share of the frames that was lost at the greatest rate (RFC 2544 section 26.3)."),
+        pps(
+            "forwarding_rate_pps",
+            "forwarding rate",
+            "Frames that arrived per second at the greatest rate (RFC 2285 section 3.6.2).",
+        )
+        .detail(),
+        neither(
+            "offered_pps",
+            "offered",
+            Unit::Pps,
+            "The greatest rate: max-rate, or what the sender keeps up.",
+        ),
+    ];
+    all.extend((10..=100).rev().step_by(10).map(|percent| {
+        let help =
+            format!("Share lost at {percent} % of the greatest rate; absent below two steps without loss.");
+        let name = format!("loss_ratio_at_{percent}");
+        let label = format!("loss at {percent} %");
+        MetricDef::value(&name, &label, Unit::Ratio, Better::Lower, &help).by_difference().detail()
+    }));
+    all
+}
+
+fn back_to_back() -> Vec<MetricDef> {
+    let higher =
+        |name: &str, label: &str, unit, help: &str| MetricDef::value(name, label, unit, Better::Higher, help);
+    let mut all = vec![
+        higher(
+            "back_to_back_frames",
+            "back-to-back",
+            Unit::Count,
+            "Longest burst at the greatest rate that is carried whole (RFC 2544 section 26.4, RFC 9004), mean of all searches.",
+        ),
+        higher(
+            "corrected_buffer_time_ns",
+            "buffer time",
+            Unit::Ns,
+            "The burst's length in time, less what went out while it came in (RFC 9004 section 5.4).",
+        ),
+        higher("buffer_time_ns", "implied buffer time", Unit::Ns, "The burst's length in time.").detail(),
+        neither("burst_pps", "burst rate", Unit::Pps, "Rate within the bursts."),
+        pps("throughput_pps", "throughput", "Greatest rate that is carried whole, found first.").detail(),
+    ];
+    all.extend(bounds());
+    all
+}
+
+fn delays(what: &str) -> Vec<MetricDef> {
+    let quantile =
+        |name: &str, label: &str, q: f64, help: String| MetricDef::quantile(name, label, "delay", q, &help);
+    vec![
+        quantile("delay_p50_ns", "delay p50", 0.5, format!("Median one-way delay of {what}.")),
+        quantile(
+            "delay_p999_ns",
+            "delay p99.9",
+            WORST,
+            format!("99.9th percentile of the one-way delay of {what}."),
+        ),
+        quantile(
+            "delay_p99_ns",
+            "delay p99",
+            0.99,
+            format!("99th percentile of the one-way delay of {what}."),
+        )
+        .detail(),
+    ]
+}
+
+/// What is told with the rate at which delay was measured.
+fn at_rate(packets: &Packets) -> Vec<MetricDef> {
+    let mut all = vec![
+        loss("Share of the frames lost while delay was measured.").detail(),
+        neither("offered_pps", "offered", Unit::Pps, "Rate at which delay was measured."),
+    ];
+    if packets.rate.is_none() {
+        all.push(
+            pps("throughput_pps", "throughput", "Greatest rate that is carried whole, found first.").detail(),
+        );
+        all.extend(bounds());
+    }
+    all
+}
+
+fn latency(packets: &Packets) -> Vec<MetricDef> {
+    let mut all =
+        delays("tagged frames at the throughput rate (RFC 8219 section 7.2: typical and worst-case latency)");
+    all.extend(at_rate(packets));
+    all
+}
+
+fn pdv(packets: &Packets) -> Vec<MetricDef> {
+    let help = "Packet delay variation: 99.9th percentile less the least of the delay of all frames at the throughput rate (RFC 8219 section 7.3.1).";
+    let mut all = vec![ns("pdv_ns", "PDV", help)];
+    all.extend(delays("frames at the throughput rate").into_iter().map(MetricDef::detail));
+    all.extend(at_rate(packets));
+    all
+}
+
+fn establishment(validated: bool) -> Vec<MetricDef> {
+    let plain = per_second(
+        "establishment_per_s",
+        "connections",
+        "Greatest rate of new connections whose first frames all arrive, from an empty table (RFC 9693).",
+    );
+    let mut all = if validated {
+        let help = "The same, if afterwards a frame comes back over every one of them (RFC 9693).";
+        vec![per_second("validated_establishment_per_s", "validated connections", help), plain.detail()]
+    } else {
+        vec![plain]
+    };
+    all.extend([
+        per_second(
+            "establishment_upper_per_s",
+            "upper bound",
+            "Least rate, not validated, that was found to be too high; absent if none was.",
+        )
+        .detail(),
+        neither(
+            "offered_max_per_s",
+            "greatest rate tried",
+            Unit::PerSecond,
+            "Where the search began: max-rate, or what the sender keeps up.",
+        ),
+    ]);
+    all
+}
+
+fn tear_down() -> Vec<MetricDef> {
+    vec![
+        per_second(
+            "teardown_per_s",
+            "torn down",
+            "Connections by the time that emptying the table takes longer than emptying an empty one (RFC 9693), median.",
+        ),
+        ns("flush_full_ns", "flush, full", "Time to empty the full table, median.").detail(),
+        ns("flush_empty_ns", "flush, empty", "Time to empty the empty table, median.").detail(),
+    ]
+}
+
+fn capacity() -> Vec<MetricDef> {
+    vec![
+        MetricDef::value(
+            "capacity_connections",
+            "capacity",
+            Unit::Count,
+            Better::Higher,
+            "Most connections that can be made and validated without the rate breaking down (RFC 9693).",
+        ),
+        per_second(
+            "capacity_establishment_per_s",
+            "connections",
+            "Validated rate of establishment with so many connections, to 10 %.",
+        )
+        .detail(),
+    ]
+}
+
+/// What is counted in every procedure.
+fn common() -> Vec<MetricDef> {
+    let count = |name: &str, label: &str, help: &str| {
+        MetricDef::value(name, label, Unit::Count, Better::Lower, help).by_difference().detail()
+    };
+    let mut all = vec![
+        neither(
+            "tracked_connections",
+            "tracked",
+            Unit::Count,
+            "Entries of the gateway's table after all flows had been opened.",
+        ),
+        count(
+            "mistranslated",
+            "mistranslated",
+            "Frames whose addresses or ports were not those of their flow.",
+        ),
+        count("reordered", "reordered", "Frames that came after a later one (RFC 4737), in all transfers."),
+        count("duplicated", "duplicated", "Further copies of frames (RFC 5560), in all transfers."),
+        neither("transfers", "transfers", Unit::Count, "Transfers made."),
+        count(
+            "void_transfers",
+            "void transfers",
+            "Transfers made anew, because the sender did not keep up its rate.",
+        ),
+        count("refused", "refused", "Frames that the sender's own kernel refused."),
+        ns("late_max_ns", "sender late", "Greatest distance of the sender behind its schedule.")
+            .by_difference()
+            .detail(),
+    ];
+    let help = "CPU time of the sending threads per frame sent. In the lab it holds what their core does for the gateway.";
+    all.push(
+        MetricDef::value("tester_cpu_ns_per_packet", "sender CPU", Unit::CpuNs, Better::Neither, help)
+            .detail(),
+    );
+    all
+}

@@ -1,0 +1,214 @@
+//! What the presets of `search` mean: lengths of trials, how many of them, how narrow.
+
+use std::time::Duration;
+
+use weir_stats::mlrsearch::Goal;
+
+use crate::workload::{Packets, Procedure, Search};
+
+/// How a rate is searched for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Method {
+    /// MLRsearch for a goal, RFC 9971.
+    Mlr(Goal),
+    /// Bisection by trials of one length, to that many a second.
+    Bisect { trial: Duration, error: f64 },
+}
+
+/// The figures of one preset.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    pub method: Method,
+    /// How many trials decide a rate of establishment, whose trials have the length that the number of connections gives them: more
+    /// than half of them.
+    pub votes: u32,
+    /// The longest that opening all connections may take: sets the least rate of establishment that is tried.
+    pub longest_opening: Duration,
+    /// Wait for stragglers after each transfer.
+    pub drain: Duration,
+    /// Latency: traffic before the first tagged frame.
+    pub settle: Duration,
+    /// Latency and PDV: length of the tagged stream; `None`: the trial's measuring window.
+    pub stream: Option<Duration>,
+    /// Longest burst of back-to-back frames.
+    pub burst: Duration,
+    /// How often the longest burst is searched for.
+    pub bursts: u32,
+    /// How often the table is torn down.
+    pub tear_downs: u32,
+    /// Share of the capacity to which it is searched; 0: to a single connection.
+    pub capacity_error: f64,
+}
+
+/// What a transfer takes besides traffic and drain: messages to the hosts.
+const OVERHEAD_S: f64 = 0.03;
+
+/// Rate that is assumed for estimates, frames or connections a second.
+const ASSUMED_RATE: f64 = 500e3;
+
+impl Plan {
+    /// The preset's figures.
+    pub(crate) fn of(search: Search, loss_ratio: f64) -> Plan {
+        let ms = Duration::from_millis;
+        let s = Duration::from_secs;
+        let goal = |final_duration, duration_sum, exceed_ratio, width, initial_duration| {
+            Method::Mlr(Goal {
+                final_duration,
+                duration_sum,
+                loss_ratio,
+                exceed_ratio,
+                width,
+                initial_duration,
+            })
+        };
+        // RFC 2544 section 23: two seconds for stragglers. RFC 8219 section 7.2: 120 s, tagged frames after 60 s; 7.3.1: 60 s.
+        let thorough = Plan {
+            method: goal(s(60), s(60), 0.0, 0.005, s(1)),
+            votes: 1,
+            longest_opening: s(60),
+            drain: s(2),
+            settle: s(60),
+            stream: Some(s(60)),
+            // RFC 9004 section 5.3: up to 30 s. RFC 2544 section 26.4: 50 times.
+            burst: s(30),
+            bursts: 50,
+            tear_downs: 10,
+            capacity_error: 0.0,
+        };
+        let brief = Plan {
+            method: goal(ms(200), ms(600), 0.5, 0.01, ms(100)),
+            votes: 3,
+            longest_opening: s(5),
+            drain: ms(50),
+            settle: Duration::ZERO,
+            stream: None,
+            burst: s(2),
+            bursts: 1,
+            tear_downs: 3,
+            capacity_error: 0.005,
+        };
+        match search {
+            Search::Quick => brief,
+            Search::Mlr => Plan {
+                method: goal(s(1), s(21), 0.5, 0.005, s(1)),
+                votes: 5,
+                longest_opening: s(20),
+                drain: ms(100),
+                bursts: 3,
+                tear_downs: 5,
+                capacity_error: 0.002,
+                ..brief
+            },
+            Search::Rfc2544 => thorough,
+            Search::Rfc9693 => Plan { method: Method::Bisect { trial: s(60), error: 1000.0 }, ..thorough },
+        }
+    }
+
+    /// Length of the trials that decide.
+    pub(crate) fn trial(&self) -> Duration {
+        match &self.method {
+            Method::Mlr(goal) => goal.final_duration,
+            Method::Bisect { trial, .. } => *trial,
+        }
+    }
+
+    /// Length of a look at what the sender can do.
+    pub(crate) fn probe(&self) -> Duration {
+        match &self.method {
+            Method::Mlr(goal) => goal.initial_duration,
+            Method::Bisect { .. } => Duration::from_secs(1),
+        }
+    }
+
+    /// The width of the result, relative.
+    pub(crate) fn width(&self) -> f64 {
+        match &self.method {
+            Method::Mlr(goal) => goal.width,
+            Method::Bisect { error, .. } => error / ASSUMED_RATE,
+        }
+    }
+
+    /// How rates of establishment are searched for. RFC 9971 leaves it to the tester what it counts as a trial's duration:
+    /// here each trial counts as a second, so that the number of trials decides.
+    pub(crate) fn establishment(&self) -> Method {
+        let one = Duration::from_secs(1);
+        match &self.method {
+            Method::Mlr(goal) => Method::Mlr(Goal {
+                final_duration: one,
+                duration_sum: one * self.votes,
+                initial_duration: one,
+                loss_ratio: 0.0,
+                ..goal.clone()
+            }),
+            bisect @ Method::Bisect { .. } => bisect.clone(),
+        }
+    }
+
+    /// In words for people.
+    pub(crate) fn describe(&self) -> String {
+        match &self.method {
+            Method::Mlr(goal) => format!(
+                "MLRsearch with trials of {} s, {} s a load, to {} %",
+                goal.final_duration.as_secs_f64(),
+                goal.duration_sum.as_secs_f64(),
+                goal.width * 100.0
+            ),
+            Method::Bisect { trial, error } => {
+                format!("bisection with trials of {} s, to {error}/s", trial.as_secs_f64())
+            }
+        }
+    }
+
+    /// Seconds that one run will probably take.
+    pub(crate) fn expected_seconds(&self, packets: &Packets, warmup: Duration, window: Duration) -> f64 {
+        let window = window.as_secs_f64();
+        let flows = f64::from(packets.flow_count());
+        let one = self.drain.as_secs_f64() + OVERHEAD_S;
+        // Filling and measuring: two transfers.
+        let fill = one + flows / super::course::FILL_RATE;
+        let around = fill + one + 2.0 * OVERHEAD_S;
+        let of = |(trials, seconds): (f64, f64), around: f64| seconds + trials * around;
+        let throughput = of(estimate(&self.method), around) + 4.0 * around;
+        let stream = self.stream.map_or(window, |s| s.as_secs_f64());
+        let (establishments, _) = estimate(&self.establishment());
+        let establish = (establishments + 4.0) * (one + flows / ASSUMED_RATE + 2.0 * OVERHEAD_S);
+        match packets.procedure {
+            Procedure::Rate => warmup.as_secs_f64() + window + fill + one,
+            Procedure::Throughput | Procedure::ThroughputBidirectional => throughput,
+            // Half of the steps down to nothing, and what finds the greatest rate.
+            Procedure::FrameLoss => 6.0 * (self.trial().as_secs_f64() + around) + 4.0 * around,
+            Procedure::BackToBack => {
+                // Bursts halve from the longest one; the steps after the first few take no time but the waiting.
+                let steps = (1.0 / self.width()).log2() + 3.0;
+                let each = 2.0 * self.burst.as_secs_f64() + steps * around;
+                throughput + f64::from(self.bursts) * each
+            }
+            Procedure::Latency | Procedure::Pdv => {
+                let settle =
+                    if packets.procedure == Procedure::Pdv { 0.0 } else { self.settle.as_secs_f64() };
+                let found = if packets.rate.is_some() { 0.0 } else { throughput };
+                found + settle + stream + around
+            }
+            Procedure::Establishment => establish,
+            Procedure::EstablishmentValidated => 3.0 * establish,
+            Procedure::TearDown => f64::from(self.tear_downs) * (fill + 3.0 * OVERHEAD_S),
+            Procedure::Capacity => {
+                let doublings = (flows / super::capacity::FIRST).max(2.0).log2();
+                let error = if self.capacity_error > 0.0 { self.capacity_error } else { 1.0 / flows };
+                let trials = doublings + 4.0 * (1.0 / error).log2();
+                trials * (2.0 * one + 3.0 * OVERHEAD_S + flows / 8.0 / super::course::FILL_RATE)
+            }
+        }
+    }
+}
+
+/// Trials and seconds of traffic that a search will probably take.
+fn estimate(method: &Method) -> (f64, f64) {
+    match method {
+        Method::Mlr(goal) => goal.estimate(),
+        Method::Bisect { trial, error } => {
+            let trials = 1.0 + (2.0 * ASSUMED_RATE / error).log2().ceil();
+            (trials, trials * trial.as_secs_f64())
+        }
+    }
+}

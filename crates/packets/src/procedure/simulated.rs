@@ -1,0 +1,214 @@
+//! A gateway and a tester of known properties. What they do follows from a formula each, so the truth of every result is known.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weir_stats::Histogram;
+
+use crate::rig::{Rig, RigError};
+use crate::transfer::{Engine, Offer, Order, Outcome, Received, Sending, Sent, Transfer, Way};
+
+/// What a message to a host takes.
+const MESSAGE: Duration = Duration::from_millis(30);
+
+/// Delay of nearly all frames, and of two in every thousand, ns.
+pub(super) const DELAY_NS: (u64, u64) = (20_000, 100_000);
+
+/// The gateway, and the two ends of the tester.
+pub(super) struct Simulated {
+    /// Frames of existing connections that the gateway forwards a second, of both directions together.
+    pub forwards_pps: f64,
+    /// New connections that it makes a second.
+    pub opens_per_s: f64,
+    /// Frames that wait while it is busy.
+    pub buffer: f64,
+    /// One of so many frames is lost whatever the load.
+    pub loses_every: Option<u64>,
+    /// It keeps a table of connections.
+    pub has_table: bool,
+    /// Entries that the table holds.
+    pub holds: usize,
+    /// A full table drops its oldest entry for a new one; otherwise the new connection's frame is dropped.
+    pub evicts: bool,
+    /// Entries that a flush leaves.
+    pub sticky: usize,
+    /// What a flush takes for itself, and for each entry.
+    pub flush: (Duration, Duration),
+    /// What the sender reaches without a rate, and the greatest rate that it keeps up.
+    pub unlimited_pps: f64,
+    pub paced_pps: f64,
+    /// Chance that a transfer's sender slips.
+    pub slips: f64,
+    /// How late the sender is at worst, ns.
+    pub late_ns: u64,
+
+    /// All transfers so far.
+    pub made: Vec<Transfer>,
+    /// Simulated time.
+    pub clock: Duration,
+    /// A frame that was meant for an existing connection would have made one, or the other way round.
+    pub mixed_up: bool,
+    /// Its state.
+    pub table: VecDeque<u32>,
+    pub present: BTreeSet<u32>,
+    pub learnt: BTreeSet<u32>,
+    pub random: ChaCha8Rng,
+}
+
+impl Default for Simulated {
+    fn default() -> Self {
+        Simulated {
+            forwards_pps: 1e6,
+            opens_per_s: 400e3,
+            buffer: 0.0,
+            loses_every: None,
+            has_table: true,
+            holds: usize::MAX,
+            evicts: false,
+            sticky: 0,
+            flush: (Duration::from_millis(1), Duration::from_nanos(100)),
+            unlimited_pps: 3e6,
+            paced_pps: 3e6,
+            slips: 0.0,
+            late_ns: 0,
+            made: Vec::new(),
+            clock: Duration::ZERO,
+            mixed_up: false,
+            table: VecDeque::new(),
+            present: BTreeSet::new(),
+            learnt: BTreeSet::new(),
+            random: ChaCha8Rng::seed_from_u64(1),
+        }
+    }
+}
+
+impl Rig for Simulated {
+    fn flush(&mut self) -> Result<(Duration, Option<(u64, u64)>), RigError> {
+        self.clock += MESSAGE;
+        let before = self.table.len();
+        let took = self.flush.0 + self.flush.1 * before as u32;
+        self.table.truncate(self.sticky);
+        self.present = self.table.iter().copied().collect();
+        self.clock += took;
+        Ok((took, self.has_table.then_some((before as u64, self.table.len() as u64))))
+    }
+
+    fn tracked(&mut self) -> Result<Option<u64>, RigError> {
+        self.clock += MESSAGE;
+        Ok(self.has_table.then_some(self.table.len() as u64))
+    }
+
+    fn transfer(&mut self, transfer: &Transfer) -> Result<Outcome, RigError> {
+        self.made.push(transfer.clone());
+        if transfer.forget {
+            self.learnt.clear();
+        }
+        let ways = 1.0 + f64::from(transfer.egress.is_some() && transfer.ingress.is_some());
+        let egress = transfer.egress.as_ref().map(|s| self.one_way(s, Way::Egress, ways));
+        let ingress = transfer.ingress.as_ref().map(|s| self.one_way(s, Way::Ingress, ways));
+        let lasted = [&egress, &ingress].into_iter().flatten().map(|(sent, _)| sent.duration_ns).max();
+        self.clock += Duration::from_nanos(lasted.unwrap_or(0)) + transfer.drain + MESSAGE;
+        Ok(Outcome { egress, ingress })
+    }
+}
+
+impl Simulated {
+    fn one_way(&mut self, sending: &Sending, way: Way, ways: f64) -> (Sent, Received) {
+        let sent = self.sent(sending);
+        let offered = rate_of(sent.frames, sent.duration_ns);
+        let (capacity, arrived) = match (sending.tuples.order, way) {
+            (Order::Permutation, Way::Egress) => {
+                (self.opens_per_s, self.open(sending, sent.frames, sent.duration_ns))
+            }
+            (Order::Permutation, Way::Ingress) => {
+                let back = self.learnt.intersection(&self.present).count() as u64;
+                (self.forwards_pps, if self.has_table { back } else { self.learnt.len() as u64 })
+            }
+            (Order::Random, _) => {
+                self.mixed_up |= (0..sending.tuples.flows).any(|f| !self.learnt.contains(&f));
+                let capacity = self.forwards_pps / ways;
+                (capacity, through(capacity, self.buffer / ways, sent.frames, sent.duration_ns))
+            }
+        };
+        let arrived = arrived
+            - self.loses_every.filter(|_| sending.tuples.order == Order::Random).map_or(0, |n| arrived / n);
+        let out = offered.min(capacity);
+        let received = Received {
+            frames: arrived,
+            flows: self.learnt.len() as u64,
+            duration_ns: (arrived.saturating_sub(1) as f64 / out * 1e9).round() as u64,
+            delay: delay(arrived, sending.stamp_every),
+            ..Received::default()
+        };
+        (sent, received)
+    }
+
+    fn sent(&mut self, sending: &Sending) -> Sent {
+        let (rate, slip) = match sending.offer {
+            Offer::Unlimited => (self.unlimited_pps, 0.0),
+            Offer::Rate(rate) if rate > self.paced_pps * (1.0 + 1e-9) => {
+                (self.paced_pps, rate / self.paced_pps - 1.0)
+            }
+            Offer::Rate(rate) if self.random.random::<f64>() < self.slips => (rate / 1.01, 0.01),
+            Offer::Rate(rate) => (rate, 0.0),
+        };
+        let within = (rate * sending.limit.duration.as_secs_f64()) as u64;
+        let frames = sending.limit.frames.min(within);
+        Sent {
+            frames,
+            bytes: frames * u64::from(sending.frame.bytes),
+            duration_ns: (frames.saturating_sub(1) as f64 / rate * 1e9).round() as u64,
+            late_max_ns: if sending.offer == Offer::Unlimited { 0 } else { self.late_ns },
+            slip_ratio: slip,
+            refused: 0,
+            cpu_s: frames as f64 * 100e-9,
+            engine: Engine::Xdp,
+        }
+    }
+
+    /// New connections, in the order of their numbers.
+    fn open(&mut self, sending: &Sending, frames: u64, duration_ns: u64) -> u64 {
+        self.mixed_up |= self.table.len() > self.sticky || frames > u64::from(sending.tuples.flows);
+        let mut arrived = 0;
+        for flow in 0..through(self.opens_per_s, self.buffer, frames, duration_ns) as u32 {
+            if self.table.len() >= self.holds {
+                if !self.evicts {
+                    continue;
+                }
+                let oldest = self.table.pop_front();
+                self.present.remove(&oldest.expect("a full table is not empty"));
+            }
+            if self.has_table {
+                self.table.push_back(flow);
+                self.present.insert(flow);
+            }
+            self.learnt.insert(flow);
+            arrived += 1;
+        }
+        arrived
+    }
+}
+
+fn rate_of(frames: u64, duration_ns: u64) -> f64 {
+    if duration_ns == 0 { f64::INFINITY } else { frames.saturating_sub(1) as f64 * 1e9 / duration_ns as f64 }
+}
+
+/// Of so many frames evenly spread over a time: what a capacity and a buffer let through.
+fn through(capacity: f64, buffer: f64, frames: u64, duration_ns: u64) -> u64 {
+    // The last frame's own interval counts; a rate that equals the capacity is carried whole, rounding or not.
+    let interval = duration_ns as f64 / frames.saturating_sub(1).max(1) as f64;
+    let carried = capacity * interval * frames as f64 / 1e9 + buffer;
+    frames.min((carried * (1.0 + 1e-9)) as u64)
+}
+
+fn delay(frames: u64, stamp_every: u32) -> Histogram {
+    let mut delay = Histogram::new();
+    if let Some(stamped) = frames.checked_div(stamp_every.into()) {
+        let slow = stamped / 500;
+        delay.record_n(DELAY_NS.0, stamped - slow);
+        delay.record_n(DELAY_NS.1, slow);
+    }
+    delay
+}
