@@ -185,6 +185,7 @@ impl Layout {
             for f in &s.fields {
                 let kind = rust_type(&f.kind);
                 let kind = match &f.count {
+                    Some(count) if count.parse::<usize>().is_ok() => format!("[{kind}; {count}]"),
                     Some(count) => format!("[{kind}; {count} as usize]"),
                     None => kind,
                 };
@@ -265,6 +266,7 @@ mod tests {
         let rust = layout.to_rust();
         assert!(rust.contains("/// Left.\n    pub left: u32,"), "{rust}");
         assert!(rust.contains("pub pairs: [Pair; COUNT as usize],"), "{rust}");
+        assert!(rust.contains("pub right: [u16; 2],"), "{rust}");
         assert!(
             rust.contains("/// First.\npub const A: u64 = 0;") && rust.contains("pub const B: u64 = 1;"),
             "{rust}"

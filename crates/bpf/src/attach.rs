@@ -17,7 +17,29 @@ pub enum XdpMode {
 /// An attachment. Dropping it detaches, and so does the end of the process (it is a BPF link).
 #[derive(Debug)]
 pub struct Attached {
-    _link: OwnedFd,
+    link: OwnedFd,
+}
+
+impl Attached {
+    /// Puts another program of the same type into the place of the one that is attached: every packet meets one or the other.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn replace(&self, program: &ProgramFd) -> Result<()> {
+        // SAFETY: valid descriptors; no options.
+        let result = unsafe {
+            libbpf_sys::bpf_link_update(
+                self.link.as_raw_fd(),
+                program.fd().as_raw_fd(),
+                std::ptr::null(),
+            )
+        };
+        if result != 0 {
+            let source = std::io::Error::from_raw_os_error(-result);
+            return Err(Error::new(format!("replace the attached program by {}", program.name()), source, ""));
+        }
+        Ok(())
+    }
 }
 
 /// Attaches an XDP program to the interface of that index in the calling thread's namespace.
@@ -68,5 +90,5 @@ fn link(
         ));
     }
     // SAFETY: a new descriptor that nobody else owns.
-    Ok(Attached { _link: unsafe { OwnedFd::from_raw_fd(fd) } })
+    Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
 }

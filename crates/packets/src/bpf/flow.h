@@ -73,7 +73,7 @@ static __always_inline bool has_its_flow(const struct weir_expect *e, const stru
 
 /* Writes only what is new, so that the table's cache lines stay shared between cores while nothing changes. The
  * exchange makes exactly one frame the first of its flow. */
-static __always_inline void learn4(struct weir_board *b, const struct arrived *a)
+static __always_inline void learn4(struct weir_progress *p, const struct arrived *a)
 {
 	struct weir_seen4 now = { .source = a->source[0] };
 	__u64 *entry = bpf_map_lookup_elem(&seen4, &a->flow);
@@ -84,10 +84,10 @@ static __always_inline void learn4(struct weir_board *b, const struct arrived *a
 	__builtin_memcpy(&now.ports, a->ports, sizeof(now.ports));
 	__builtin_memcpy(&word, &now, sizeof(word));
 	if (*(volatile __u64 *)entry != word && !__sync_lock_test_and_set(entry, word))
-		__sync_fetch_and_add(&b->flows, 1);
+		__sync_fetch_and_add(&p->flows, 1);
 }
 
-static __always_inline void learn6(struct weir_board *b, const struct arrived *a)
+static __always_inline void learn6(struct weir_progress *p, const struct arrived *a)
 {
 	struct weir_seen6 *entry = bpf_map_lookup_elem(&seen6, &a->flow);
 	__be32 ports;
@@ -98,7 +98,7 @@ static __always_inline void learn6(struct weir_board *b, const struct arrived *a
 	if (!same6(entry->source, a->source))
 		__builtin_memcpy(entry->source, a->source, sizeof(entry->source));
 	if (*(volatile __be32 *)&entry->ports != ports && !__sync_lock_test_and_set(&entry->ports, ports))
-		__sync_fetch_and_add(&b->flows, 1);
+		__sync_fetch_and_add(&p->flows, 1);
 }
 
 #endif

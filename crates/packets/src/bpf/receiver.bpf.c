@@ -14,8 +14,8 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-// Written by user space but for `flows` and `highest`.
 struct weir_board board SEC(".data.board");
+struct weir_progress progress SEC(".data.progress");
 
 // By core, and for each core by expectation (even or odd epoch), so that what still runs for the one before does no harm. Softirqs
 // of a core do not interrupt each other, so its counters need no atomic operations.
@@ -47,9 +47,9 @@ static __always_inline __u32 note(const struct weir_expect *e, const struct arri
 	if (!mine)
 		return WEIR_LATE;
 	if (v6)
-		learn6(&board, a);
+		learn6(&progress, a);
 	else
-		learn4(&board, a);
+		learn4(&progress, a);
 	mine->reordered += reordered;
 	mine->bytes += ETH_HLEN + a->ip_bytes;
 	if (!mine->first_ns)
@@ -82,7 +82,7 @@ static __always_inline __u32 judge(struct xdp_md *ctx, const struct weir_expect 
 	}
 	if (a.ip_bytes != e->ip_bytes || !has_its_flow(e, &a, v6))
 		return WEIR_MISTRANSLATED;
-	what = take_in(&board, e->epoch, a.seq, &reordered);
+	what = take_in(&progress, e->epoch, a.seq, &reordered);
 	return what == WEIR_COUNTED ? note(e, &a, reordered, v6) : what;
 }
 

@@ -174,8 +174,6 @@ struct weir_expect {
 	__be32 stale;
 	// Length that the IP packet has, bytes.
 	__u16 ip_bytes;
-	// Ethernet type: 0x0800 or 0x86dd.
-	__be16 ether_type;
 	// IP protocol: 17 or 6.
 	__u8 protocol;
 	// 1: frames go from responder to initiator, so that the source is known too.
@@ -183,7 +181,7 @@ struct weir_expect {
 	// 1: stamped frames are sent back.
 	__u8 reflect;
 	// Empty.
-	__u8 pad;
+	__u8 pad[3];
 	// Flows of the transfer, at least 1: see `Tuples` for how their ports follow from their numbers.
 	__u32 flows;
 	// Source ports at the initiator, at least 1.
@@ -228,16 +226,21 @@ struct weir_highest {
 	__u64 pad[7];
 };
 
-// What the receiver's program and user space share, apart from the counters.
+// What user space tells the receiver's program.
 struct weir_board {
-	// In force is one of these.
 	struct weir_expect expects[WEIR_EXPECTS];
-	// Which one is.
+	// Which one is in force.
 	__u32 current;
 	// Empty.
 	__u32 pad;
+};
+
+// What the receiver's program keeps between frames, apart from counters.
+struct weir_progress {
 	// Different flows seen since they were last forgotten.
 	__u64 flows;
+	// Empty.
+	__u64 pad[7];
 	// By stream.
 	struct weir_highest highest[WEIR_STREAMS];
 };

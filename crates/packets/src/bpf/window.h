@@ -58,7 +58,7 @@ static __always_inline bool is_behind(struct weir_highest *highest, __u32 epoch,
 }
 
 /* Takes a frame in: WEIR_COUNTED with `reordered` set as RFC 4737 has it, WEIR_DUPLICATED or WEIR_LATE. */
-static __always_inline __u32 take_in(struct weir_board *b, __u32 epoch, __u32 seq, bool *reordered)
+static __always_inline __u32 take_in(struct weir_progress *p, __u32 epoch, __u32 seq, bool *reordered)
 {
 	__u32 stream = seq >> WEIR_SEQ_BITS;
 	__u32 block = (seq & ((1U << WEIR_SEQ_BITS) - 1)) >> FRAME_BITS;
@@ -90,7 +90,7 @@ static __always_inline __u32 take_in(struct weir_board *b, __u32 epoch, __u32 se
 		if (seen == old) {
 			/* Both halves: a later frame of this block, or of a later block. */
 			*reordered = bits > bit;
-			*reordered |= is_behind(&b->highest[stream & (WEIR_STREAMS - 1)], epoch, block);
+			*reordered |= is_behind(&p->highest[stream & (WEIR_STREAMS - 1)], epoch, block);
 			return WEIR_COUNTED;
 		}
 		old = seen;
