@@ -13,6 +13,9 @@ use crate::Error;
 /// None of the programs that weir itself calls (nft, iptables, ip) works this long; one that does is stuck.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
+/// The same where they load or list very much: nft loads a million prefixes in 6 s and lists them in 60 s, on an idle machine.
+const LONG_LIMIT: Duration = Duration::from_secs(300);
+
 /// Runs it and returns what it printed on standard output; an exit code other than 0 is an error.
 pub(crate) fn run<S: AsRef<str>>(program: &str, args: &[S]) -> Result<String, Error> {
     run_with(program, args, "")
@@ -20,7 +23,15 @@ pub(crate) fn run<S: AsRef<str>>(program: &str, args: &[S]) -> Result<String, Er
 
 /// As [`run`], with text on standard input.
 pub(crate) fn run_with<S: AsRef<str>>(program: &str, args: &[S], input: &str) -> Result<String, Error> {
-    let output = output(program, args, input)?;
+    finished(program, args, output(program, args, input, TIME_LIMIT)?)
+}
+
+/// As [`run_with`], for what may be very long.
+pub(crate) fn run_long<S: AsRef<str>>(program: &str, args: &[S], input: &str) -> Result<String, Error> {
+    finished(program, args, output(program, args, input, LONG_LIMIT)?)
+}
+
+fn finished<S: AsRef<str>>(program: &str, args: &[S], output: Output) -> Result<String, Error> {
     if output.status.success() {
         return Ok(output.stdout_text());
     }
@@ -29,7 +40,7 @@ pub(crate) fn run_with<S: AsRef<str>>(program: &str, args: &[S], input: &str) ->
 
 /// True if it ended with exit code 0.
 pub(crate) fn succeeds<S: AsRef<str>>(program: &str, args: &[S]) -> Result<bool, Error> {
-    Ok(output(program, args, "")?.status.success())
+    Ok(output(program, args, "", TIME_LIMIT)?.status.success())
 }
 
 /// Runs a user's command by the shell, with these variables added to the environment.
@@ -62,10 +73,10 @@ pub(crate) fn require(program: &str) -> Result<PathBuf, Error> {
     Err(Error::Missing { program: program.to_owned(), provide: format!("apt-get install {package}") })
 }
 
-fn output<S: AsRef<str>>(program: &str, args: &[S], input: &str) -> Result<Output, Error> {
+fn output<S: AsRef<str>>(program: &str, args: &[S], input: &str, limit: Duration) -> Result<Output, Error> {
     let mut child = Command::new(require(program)?);
     child.args(args.iter().map(AsRef::as_ref));
-    here(child, input, TIME_LIMIT)
+    here(child, input, limit)
         .map_err(|e| Error::Command { command: line(program, args), output: e.to_string() })
 }
 

@@ -141,7 +141,7 @@ impl Hop for Custom {
             SeenSource::Outside => Some(place.gateway_outside),
             SeenSource::Any => None,
         };
-        Expectation { target: self.target.unwrap_or(place.responder), seen_source, hops: None }
+        Expectation { target: self.target.unwrap_or(place.responder), seen_source, hops: None, ports: None }
     }
     fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
         Ok(None)

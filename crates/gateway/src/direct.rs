@@ -29,7 +29,12 @@ impl Hop for Direct {
         Ok(())
     }
     fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.responder, seen_source: Some(place.initiator), hops: Some(0) }
+        Expectation {
+            target: place.responder,
+            seen_source: Some(place.initiator),
+            hops: Some(0),
+            ports: None,
+        }
     }
     fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
         Ok(None)

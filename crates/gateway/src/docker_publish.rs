@@ -164,7 +164,12 @@ impl Hop for DockerPublish {
         routed::forward(place, journal)
     }
     fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.gateway_inside, seen_source: Some(place.initiator), hops: Some(1) }
+        Expectation {
+            target: place.gateway_inside,
+            seen_source: Some(place.initiator),
+            hops: Some(1),
+            ports: Some(place.ports.clone()),
+        }
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
         match self.backend {

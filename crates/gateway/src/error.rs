@@ -35,6 +35,9 @@ pub enum Error {
         /// How it differs.
         difference: String,
     },
+    /// What was put into effect is not all there.
+    #[error("{0}")]
+    NotInEffect(String),
     /// This kernel or place cannot have the variant.
     #[error("{0}")]
     Unsupported(String),

@@ -124,6 +124,13 @@ pub(crate) fn apply_masquerade(
     insert(journal, program, "mangle", "FORWARD", &mss_rules(place, mss))
 }
 
+/// Rules in a chain of the filter table.
+pub(crate) fn rules_of(backend: Backend, family: Family, chain: &str) -> Result<u32, Error> {
+    let save = format!("{}-save", backend.program(family));
+    let (saved, head) = (command::run(&save, &["-t", "filter"])?, format!("-A {chain} "));
+    Ok(saved.lines().filter(|line| line.starts_with(&head)).count() as u32)
+}
+
 /// Packets counted by our rules of the NAT table with that target.
 pub(crate) fn counter(backend: Backend, place: &Place, target: &str) -> Result<u64, Error> {
     let save = format!("{}-save", backend.program(place.family));

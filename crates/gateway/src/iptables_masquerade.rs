@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ballast::{Ballast, Filter};
 use crate::iptables::{self, Backend};
 use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat};
@@ -26,6 +27,8 @@ pub struct Masquerade {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
+    /// Rules and routes that the gateway carries besides: `{ rules = 1000, routes = 10000 }`.
+    pub ballast: Ballast,
 }
 
 /// One rule of iptables (nf_tables back end) masquerades what the initiator sends out.
@@ -84,7 +87,15 @@ impl<T: ByIptables> SourceNat for T {
             persistent: false,
             ports: chosen.ports,
         };
-        Options { allocation, mss_clamp: chosen.mss_clamp, timeouts: &chosen.conntrack_timeouts }
+        Options {
+            allocation,
+            mss_clamp: chosen.mss_clamp,
+            timeouts: &chosen.conntrack_timeouts,
+            ballast: &chosen.ballast,
+        }
+    }
+    fn filter(&self) -> Filter {
+        Filter::Iptables(T::BACKEND)
     }
     fn gateway_programs(&self) -> Vec<String> {
         T::BACKEND.programs(Role::Gateway)

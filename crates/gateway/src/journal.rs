@@ -6,6 +6,7 @@
 
 mod change;
 mod interface;
+mod routes;
 mod store;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::{Error, Family, Role};
 
 pub use change::Change;
+pub(crate) use routes::routes_of;
 use store::{Entry, Store};
 
 /// Changes made so far to one host, in one network namespace.
@@ -182,7 +184,7 @@ impl Journal {
             )));
         }
         self.record(Change::NftTable { family: family.to_owned(), table: table.to_owned() })?;
-        command::run_with("nft", &["-f", "-"], script).map(drop)
+        command::run_long("nft", &["-f", "-"], script).map(drop)
     }
 
     /// Puts a rule at the head of a chain, where no older rule comes before it.
@@ -239,7 +241,7 @@ impl Journal {
             rules.iter().for_each(|rule| script.push_str(&format!("-A {chain} {rule}\n")));
         }
         script.push_str("COMMIT\n");
-        command::run_with(&format!("{program}-restore"), &["-w", "--noflush"], &script).map(drop)
+        command::run_long(&format!("{program}-restore"), &["-w", "--noflush"], &script).map(drop)
     }
 
     /// iptables-nft makes a table and its base chains when a first rule needs them, and never removes them.

@@ -5,6 +5,7 @@
 //! taken back in reverse order. One file per variant (the two of iptables share one); a new one is registered in
 //! [`Variant::hop`].
 
+pub mod ballast;
 mod command;
 pub mod custom;
 pub mod direct;

@@ -19,7 +19,14 @@ pub(crate) const SOURCE_CHAIN: &str = "srcnat";
 pub(crate) struct Table {
     family: &'static str,
     name: String,
+    sets: Vec<Set>,
     chains: Vec<Chain>,
+}
+
+/// A set of prefixes.
+struct Set {
+    name: &'static str,
+    elements: Vec<String>,
 }
 
 struct Chain {
@@ -31,7 +38,18 @@ struct Chain {
 
 impl Table {
     pub(crate) fn new(place: &Place) -> Self {
-        Table { family: family(place), name: name(place), chains: Vec::new() }
+        Table::named(place, &name(place))
+    }
+
+    /// A table beside that one.
+    pub(crate) fn named(place: &Place, name: &str) -> Self {
+        Table { family: family(place), name: name.to_owned(), sets: Vec::new(), chains: Vec::new() }
+    }
+
+    /// Adds a set of prefixes, at least one.
+    pub(crate) fn interval_set(mut self, name: &'static str, elements: Vec<String>) -> Self {
+        self.sets.push(Set { name, elements });
+        self
     }
 
     /// Adds a chain at a hook, written as nft does: `nat hook postrouting priority srcnat`.
@@ -80,8 +98,13 @@ impl Table {
     pub(crate) fn script(&self) -> String {
         let (family, name) = (self.family, &self.name);
         let mut text = format!("create table {family} {name}\ntable {family} {name} {{\n");
-        for chain in &self.chains {
+        let addresses = if family == "ip" { "ipv4_addr" } else { "ipv6_addr" };
+        for set in &self.sets {
             // Writing to a String cannot fail.
+            let _ = writeln!(text, "\tset {} {{\n\t\ttype {addresses}\n\t\tflags interval", set.name);
+            let _ = writeln!(text, "\t\telements = {{ {} }}\n\t}}", set.elements.join(", "));
+        }
+        for chain in &self.chains {
             let _ = writeln!(text, "\tchain {} {{", chain.name);
             if let Some(hook) = chain.hook {
                 let _ = writeln!(text, "\t\ttype {hook}; policy accept;");
@@ -108,7 +131,8 @@ pub(crate) fn family(place: &Place) -> &'static str {
     }
 }
 
-fn name(place: &Place) -> String {
+/// Name of the table of a variant.
+pub(crate) fn name(place: &Place) -> String {
     format!("weir_{}", place.tag)
 }
 

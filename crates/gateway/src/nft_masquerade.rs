@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ballast::Ballast;
 use crate::nft::{self, Source, Table};
 use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat};
@@ -25,6 +26,8 @@ pub struct NftMasquerade {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
+    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub ballast: Ballast,
 }
 
 impl NftMasquerade {
@@ -46,7 +49,12 @@ impl SourceNat for NftMasquerade {
             persistent: self.persistent,
             ports: self.ports,
         };
-        Options { allocation, mss_clamp: self.mss_clamp, timeouts: &self.conntrack_timeouts }
+        Options {
+            allocation,
+            mss_clamp: self.mss_clamp,
+            timeouts: &self.conntrack_timeouts,
+            ballast: &self.ballast,
+        }
     }
     fn gateway_programs(&self) -> Vec<String> {
         vec![nft::PROGRAM.into()]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use std::net::IpAddr;
 
+use crate::ballast::Ballast;
 use crate::nft::{self, Source, Table};
 use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat};
@@ -29,6 +30,8 @@ pub struct NftSnat {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
+    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub ballast: Ballast,
 }
 
 impl NftSnat {
@@ -58,7 +61,12 @@ impl SourceNat for NftSnat {
             persistent: self.persistent,
             ports: self.ports,
         };
-        Options { allocation, mss_clamp: self.mss_clamp, timeouts: &self.conntrack_timeouts }
+        Options {
+            allocation,
+            mss_clamp: self.mss_clamp,
+            timeouts: &self.conntrack_timeouts,
+            ballast: &self.ballast,
+        }
     }
     fn gateway_programs(&self) -> Vec<String> {
         vec![nft::PROGRAM.into()]

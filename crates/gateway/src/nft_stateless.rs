@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ballast::{Ballast, Filter};
 use crate::nft::{self, Table};
 use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, command, routed};
 
@@ -16,7 +17,10 @@ const CHAIN: &str = "srcnat";
 /// through it does not work.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct NftStateless {}
+pub struct NftStateless {
+    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub ballast: Ballast,
+}
 
 impl NftStateless {
     fn table(place: &Place, spare: IpAddr) -> Table {
@@ -59,10 +63,11 @@ impl Hop for NftStateless {
         "nft-stateless"
     }
     fn describe(&self) -> String {
-        "nft, address to address without connection tracking".into()
+        let what = "nft, address to address without connection tracking".to_owned();
+        std::iter::once(what).chain(self.ballast.describe()).collect::<Vec<_>>().join(", ")
     }
     fn validate(&self) -> Result<(), String> {
-        Ok(())
+        self.ballast.validate(Filter::Nft)
     }
     fn topology(&self) -> Topology {
         Topology::Routed
@@ -70,7 +75,11 @@ impl Hop for NftStateless {
     fn programs(&self, role: Role) -> Vec<String> {
         match role {
             Role::Initiator => Vec::new(),
-            Role::Gateway => vec![nft::PROGRAM.into()],
+            Role::Gateway => {
+                let mut programs = vec![nft::PROGRAM.to_owned()];
+                programs.extend(self.ballast.programs(Filter::Nft).into_iter().filter(|p| p != nft::PROGRAM));
+                programs
+            }
             Role::Responder => vec!["ip".into()],
         }
     }
@@ -80,14 +89,18 @@ impl Hop for NftStateless {
             Role::Initiator => Ok(()),
             Role::Gateway => {
                 NftStateless::table(place, spare).apply(journal)?;
+                self.ballast.apply(Filter::Nft, place, journal)?;
                 routed::forward(place, journal)
             }
             Role::Responder => route_back(place, spare, journal),
         }
     }
+    fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
+        if role == Role::Gateway { self.ballast.verify(Filter::Nft, place) } else { Ok(()) }
+    }
     fn expectation(&self, place: &Place) -> Expectation {
         // Without a spare address `apply` has failed before anybody looks.
-        Expectation { target: place.responder, seen_source: place.spare_outside, hops: Some(1) }
+        Expectation { target: place.responder, seen_source: place.spare_outside, hops: Some(1), ports: None }
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
         nft::counter(place, CHAIN).map(Some)
@@ -145,7 +158,7 @@ mod tests {
     #[test]
     fn without_a_spare_address_it_says_so() {
         let place = Place { spare_outside: None, ..place_v4() };
-        let error = NftStateless {}.apply(Role::Gateway, &place, &mut Journal::new()).unwrap_err();
+        let error = NftStateless::default().apply(Role::Gateway, &place, &mut Journal::new()).unwrap_err();
         assert!(error.to_string().contains("spare_outside"));
     }
 }

@@ -31,7 +31,7 @@ impl Hop for Path {
         Ok(())
     }
     fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.responder, seen_source: None, hops: None }
+        Expectation { target: place.responder, seen_source: None, hops: None, ports: None }
     }
     fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
         Ok(None)

@@ -34,6 +34,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Every address of the run.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let all = [self.initiator, self.gateway_inside, self.gateway_outside, self.responder];
+        all.into_iter().chain(self.spare_outside)
+    }
+
     /// What would break the text of rules: names and addresses that do not belong together.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Unsupported(what));
@@ -54,8 +60,7 @@ impl Place {
             }
         }
         let ipv4 = self.family == Family::Ipv4;
-        let addresses = [self.initiator, self.gateway_inside, self.gateway_outside, self.responder];
-        match addresses.into_iter().chain(self.spare_outside).find(|a| a.is_ipv4() != ipv4) {
+        match self.addresses().find(|a| a.is_ipv4() != ipv4) {
             Some(address) => wrong(format!("address {address} is not of the run's IP version")),
             None => Ok(()),
         }
@@ -71,6 +76,10 @@ pub struct Expectation {
     pub seen_source: Option<IpAddr>,
     /// Whether the path has a gateway that must lower the hop limit by one: `None` if unknown.
     pub hops: Option<u8>,
+    /// The destination ports that reach the responder, where not all of them do: whoever makes up packets by himself must
+    /// keep to them.
+    #[serde(default)]
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 #[cfg(test)]

@@ -4,35 +4,52 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::sysctl;
 
+use crate::ballast::{Ballast, Filter};
 use crate::command::{self, kernel};
 use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology};
 
 /// The gateway forwards and changes nothing. The responder must have a route back to the initiator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Routed {}
+pub struct Routed {
+    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub ballast: Ballast,
+}
 
 impl Hop for Routed {
     fn kind(&self) -> &'static str {
         "routed"
     }
     fn describe(&self) -> String {
-        "forwarding without translation".into()
+        let what = "forwarding without translation".to_owned();
+        std::iter::once(what).chain(self.ballast.describe()).collect::<Vec<_>>().join(", ")
     }
     fn validate(&self) -> Result<(), String> {
-        Ok(())
+        self.ballast.validate(Filter::Nft)
     }
     fn topology(&self) -> Topology {
         Topology::Routed
     }
-    fn programs(&self, _: Role) -> Vec<String> {
-        Vec::new()
+    fn programs(&self, role: Role) -> Vec<String> {
+        if role == Role::Gateway { self.ballast.programs(Filter::Nft) } else { Vec::new() }
     }
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-        if role == Role::Gateway { forward(place, journal) } else { Ok(()) }
+        if role != Role::Gateway {
+            return Ok(());
+        }
+        self.ballast.apply(Filter::Nft, place, journal)?;
+        forward(place, journal)
+    }
+    fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
+        if role == Role::Gateway { self.ballast.verify(Filter::Nft, place) } else { Ok(()) }
     }
     fn expectation(&self, place: &Place) -> Expectation {
-        Expectation { target: place.responder, seen_source: Some(place.initiator), hops: Some(1) }
+        Expectation {
+            target: place.responder,
+            seen_source: Some(place.initiator),
+            hops: Some(1),
+            ports: None,
+        }
     }
     fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
         Ok(None)

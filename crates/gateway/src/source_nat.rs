@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 
+use crate::ballast::{Ballast, Filter};
 use crate::options::{Allocation, MssClamp, Timeouts};
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, routed};
+use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, nft, routed};
 
 /// The options that all of them have, as their scenario sets them.
 pub(crate) struct Options<'a> {
     pub(crate) allocation: Allocation,
     pub(crate) mss_clamp: MssClamp,
     pub(crate) timeouts: &'a Timeouts,
+    pub(crate) ballast: &'a Ballast,
 }
 
 impl Options<'_> {
@@ -31,6 +33,7 @@ impl Options<'_> {
         parts.extend(self.allocation.ports.map(|p| format!("ports {p}")));
         parts.extend(self.mss_clamp.is_on().then(|| self.mss_clamp.to_string()));
         parts.extend((!self.timeouts.0.is_empty()).then(|| self.timeouts.to_string()));
+        parts.extend(self.ballast.describe());
         parts.join(", ")
     }
 }
@@ -44,6 +47,11 @@ pub(crate) trait SourceNat {
     fn what(&self) -> String;
 
     fn options(&self) -> Options<'_>;
+
+    /// Where its rules are.
+    fn filter(&self) -> Filter {
+        Filter::Nft
+    }
 
     /// Programs that the gateway must have.
     fn gateway_programs(&self) -> Vec<String>;
@@ -68,25 +76,36 @@ impl<T: SourceNat> Hop for T {
         self.options().describe(self.what())
     }
     fn validate(&self) -> Result<(), String> {
-        self.options().validate()
+        self.options().validate()?;
+        self.options().ballast.validate(self.filter())
     }
     fn topology(&self) -> Topology {
         Topology::Routed
     }
     fn programs(&self, role: Role) -> Vec<String> {
-        if role == Role::Gateway { self.gateway_programs() } else { Vec::new() }
+        if role != Role::Gateway {
+            return Vec::new();
+        }
+        let mut programs = self.gateway_programs();
+        let more = self.options().ballast.programs(self.filter());
+        programs.extend(more.into_iter().filter(|program| program != nft::PROGRAM));
+        programs
     }
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         if role != Role::Gateway {
             return Ok(());
         }
         self.set_rules(place, journal)?;
+        self.options().ballast.apply(self.filter(), place, journal)?;
         self.options().timeouts.apply(journal)?;
         routed::forward(place, journal)
     }
+    fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
+        if role == Role::Gateway { self.options().ballast.verify(self.filter(), place) } else { Ok(()) }
+    }
     fn expectation(&self, place: &Place) -> Expectation {
         let seen_source = Some(self.translated(place));
-        Expectation { target: place.responder, seen_source, hops: Some(1) }
+        Expectation { target: place.responder, seen_source, hops: Some(1), ports: None }
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
         self.translations(place).map(Some)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_sys::sysctl;
 
-use super::interface;
+use super::{interface, routes};
 use crate::command::{self, kernel};
 use crate::docker_engine::EngineState;
 use crate::{Error, Family, Role};
@@ -88,6 +88,13 @@ pub enum Change {
         /// Words.
         route: Vec<String>,
     },
+    /// All routes of a routing protocol that is ours alone, in the main table.
+    Routes {
+        /// IP version.
+        family: Family,
+        /// Number of the protocol.
+        protocol: u8,
+    },
     /// A container engine, with its rules, files and control groups.
     Engine(EngineState),
     /// A user's commands; these take them back.
@@ -111,7 +118,7 @@ impl Change {
 
     /// False for what no rule of the packet filter can have changed by.
     pub(super) fn touches_rules(&self) -> bool {
-        !matches!(self, Change::Offload { .. } | Change::Steering { .. })
+        !matches!(self, Change::Offload { .. } | Change::Steering { .. } | Change::Routes { .. })
     }
 
     /// Takes it back if it is there.
@@ -154,6 +161,7 @@ impl Change {
                 }
                 Ok(())
             }
+            Change::Routes { family, protocol } => routes::flush(*family, *protocol),
             Change::Engine(state) => state.undo(),
             Change::Commands { remove, environment, limit_s, .. } => {
                 // Each is run even if one before it failed; the first failure is told.
@@ -188,11 +196,11 @@ impl Change {
     /// The words of an `ip route` command about this route; none for other changes.
     pub(super) fn route(&self, verb: &str) -> Vec<String> {
         let Change::Route { family, route } = self else { return Vec::new() };
-        let version = match family {
-            Family::Ipv4 => "-4",
-            Family::Ipv6 => "-6",
-        };
-        [version, "route", verb].map(str::to_owned).into_iter().chain(route.iter().cloned()).collect()
+        [routes::version(*family), "route", verb]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(route.iter().cloned())
+            .collect()
     }
 
     /// True for a line of a snapshot that is a table or base chain which weir made, in this run or in another that ended
@@ -223,7 +231,10 @@ pub(super) fn nft_family(program: &str) -> Option<&'static str> {
 }
 
 pub(super) fn nft_table_exists(family: &str, table: &str) -> Result<bool, Error> {
-    Ok(nft_list(&["tables", family])?.iter().any(|o| o["table"]["name"] == table))
+    // `list tables` reads the elements of every set of the host first, which takes a minute where they are a million; a terse
+    // listing of the rule set does not.
+    let listing = command::run("nft", &["-t", "-j", "list", "ruleset", family])?;
+    Ok(crate::nft::objects(&listing)?.iter().any(|o| o["table"]["name"] == table))
 }
 
 pub(super) fn iptables_chain_exists(program: &str, table: &str, chain: &str) -> Result<bool, Error> {
