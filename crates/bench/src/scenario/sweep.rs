@@ -20,16 +20,13 @@ pub(super) const SWEEP: &str = "sweep";
 /// More points than this are hours of trials and no better curve.
 const MOST_POINTS: usize = 64;
 
+/// Up to here whole numbers are exact, and names of points short.
+const GREATEST: f64 = 1e15;
+
 /// An entry of a list of tables, or one point of it.
 pub(super) struct Written {
     pub(super) table: Table,
     pub(super) point: Option<Point>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawHead {
-    sweep: RawSweep,
 }
 
 #[derive(Deserialize)]
@@ -52,8 +49,8 @@ impl RawSweep {
             return Err(format!("values: {} of them; valid is 1 to {MOST_POINTS}", self.values.len()));
         }
         for (i, value) in self.values.iter().enumerate() {
-            if !value.is_finite() || *value < 0.0 {
-                return Err(format!("values: {value} is no number from 0 up"));
+            if !(0.0..=GREATEST).contains(value) {
+                return Err(format!("values: {value:e} is no number from 0 to {GREATEST:e}"));
             }
             if self.values[..i].contains(value) {
                 return Err(format!("values: {value} is there twice"));
@@ -68,12 +65,12 @@ pub(super) fn expand(source: Source<'_>, heading: &str, tables: &[Table]) -> Res
     let mut written: Vec<Written> = Vec::new();
     for table in tables {
         let section = Section { source, table, heading };
-        let (head, entry) = split(table, &[SWEEP]);
-        if head.is_empty() {
+        let (_, entry) = split(table, &[SWEEP]);
+        let Some(item) = table.get(SWEEP) else {
             written.push(Written { table: entry, point: None });
             continue;
-        }
-        let raw: RawHead = section.read(&head, &[], &|raw: &RawHead| raw.sweep.validate())?;
+        };
+        let raw = read(&section, item)?;
         let name = ["name", "kind"].iter().find_map(|key| entry.get(key)).and_then(Item::as_str);
         let Some(family) = name else {
             return Err(section.error(Some(SWEEP), format!("{heading} with a sweep has no `name`"), None));
@@ -82,16 +79,34 @@ pub(super) fn expand(source: Source<'_>, heading: &str, tables: &[Table]) -> Res
             let what = format!("name \"{family}\" is there twice; give each its own `name`");
             return Err(section.error(Some("name"), what, None));
         }
-        let values = table.get(SWEEP).and_then(as_table).and_then(|sweep| sweep.get("values").cloned());
+        let values = as_table(item).and_then(|sweep| sweep.get("values").cloned());
         let values = values.as_ref().and_then(Item::as_array).into_iter().flatten();
-        for (number, value) in raw.sweep.values.iter().zip(values) {
-            let table = point(&entry, family, &raw.sweep.key, (*number, value))
+        for (number, value) in raw.values.iter().zip(values) {
+            let table = point(&entry, family, &raw.key, (*number, value))
                 .map_err(|what| section.error(Some(SWEEP), what, None))?;
-            let point = Point { family: family.to_owned(), key: raw.sweep.key.clone(), value: *number };
+            let point = Point { family: family.to_owned(), key: raw.key.clone(), value: *number };
             written.push(Written { table, point: Some(point) });
         }
     }
     Ok(written)
+}
+
+/// The sweep itself.
+fn read(entry: &Section<'_>, item: &Item) -> Result<RawSweep> {
+    let Some(table) = as_table(item) else {
+        let what = format!(
+            "{}: `{SWEEP}` must be a table like {{ key = \"flows\", values = [1, 1000] }}",
+            entry.heading
+        );
+        return Err(entry.error(Some(SWEEP), what, None));
+    };
+    let heading = format!("{} sweep", entry.heading);
+    let section = Section { source: entry.source, table: &table, heading: &heading };
+    section.read(&table, &[], &RawSweep::validate).map_err(|error| match error.line {
+        Some(_) => error,
+        // A table in one line has no place of its own.
+        None => entry.error(Some(SWEEP), error.what, error.nearest),
+    })
 }
 
 /// The entry with one value of its sweep. The value keeps its place in the text, so that what is wrong with it is found there.
@@ -238,12 +253,13 @@ pub(super) fn retain<'a>(
             let mut stay: Vec<bool> = array.iter_mut().map(&mut each).collect();
             array.retain(|_| stay.remove(0));
         }
-        Some(item @ Item::Table(_)) => {
-            if item.as_table_like_mut().is_some_and(|table| !stays(table)) {
+        Some(item) => {
+            let stay = item.as_table_like_mut().is_none_or(stays);
+            if !stay {
                 *item = Item::None;
             }
         }
-        _ => {}
+        None => {}
     }
 }
 
@@ -364,6 +380,8 @@ kind = "tcp-rr"
     #[test]
     fn the_baseline_is_one_variant() {
         let mut scenario = curves();
+        scenario.set("preset.quick.variants=[\"filled\"]").unwrap_err();
+        scenario.set("preset.quick.variants=[\"routed\", \"filled\"]").unwrap();
         scenario.set("plan.baseline=filled-10").unwrap();
         let twins: Vec<_> = scenario.runs().into_iter().filter(|r| r.twin_of.is_some()).collect();
         assert_eq!(twins.len(), 1);
@@ -375,25 +393,27 @@ kind = "tcp-rr"
 
     /// What stands in [`CURVES`], what stands there instead, the line of the message and a part of it.
     const MISTAKES: &[(&str, &str, usize, &str)] = &[
-        ("[1000, 64000, 1000000]", "[1000, 64000,\n -1]", 17, "-1 is no number from 0 up"),
+        ("[1000, 64000, 1000000]", "[1000, 64000,\n -1]", 17, "-1e0 is no number from 0 to 1e15"),
         ("[1000, 64000, 1000000]", "[1000, 1000.0]", 17, "1000 is there twice"),
         ("[1000, 64000, 1000000]", "[]", 17, "valid is 1 to 64"),
         ("[1000, 64000, 1000000]", "[\"1000\"]", 17, "expected a number"),
-        ("[1000, 64000, 1000000]", "[1000,\n 1e300]", 18, "rate-pps"),
+        ("[1000, 64000, 1000000]", "[1000, 1e300]", 17, "1e300 is no number from 0 to 1e15"),
+        ("[1000, 64000, 1000000]", "[1000, inf]", 17, "is no number"),
+        ("[1000, 64000, 1000000]", "[1000,\n 0]", 18, "rate-pps = 0"),
         ("\"rate-pps\"", "\"rate-bbs\"", 17, "unknown key `rate-bbs` in [[workload]]"),
         ("\"rate-pps\"", "\"name\"", 17, "expected an option that is a number"),
         ("\"rate-pps\"", "\"rate pps\"", 17, "expected an option that is a number"),
         ("\"rate-pps\"", "\"kind.x\"", 17, "expected an option that is a number"),
-        ("key = \"rate-pps\", ", "", 17, "`sweep` has no `key`"),
+        ("key = \"rate-pps\", ", "", 17, "[[workload]] sweep has no `key`"),
         ("key = \"rate-pps\",", "key = \"rate-pps\", from = 1,", 17, "unknown key `from`"),
         ("kind = \"udp-stream\"", "kind = \"udp-stream\"\nrate-pps = 5", 18, "a value of its own beside"),
-        ("\"ballast.rules\"", "\"ports.rules\"", 13, "rules"),
+        ("\"ballast.rules\"", "\"ports.rules\"", 10, "ports = { rules = 0 }: expected a text"),
         ("[0, 10, 1000]", "[0, 10,\n 10001]", 14, "rules = 10001: valid is 0 to 10000"),
         ("[0, 10, 1000]", "[0, 10.5]", 13, "rules = 10.5: expected a whole number"),
         ("sweep = { key = \"ballast", "swep = { key = \"ballast", 13, "unknown key `swep`"),
         ("name = \"ask\"", "name = \"load\"", 19, "name \"load\" is there twice"),
         ("name = \"ask\"", "name = \"load-64k\"", 19, "name \"load-64k\" is there twice"),
-        ("kind = \"tcp-rr\"", "kind = \"tcp-rr\"\nsweep = 3", 21, "sweep = 3"),
+        ("kind = \"tcp-rr\"", "kind = \"tcp-rr\"\nsweep = 3", 21, "`sweep` must be a table like"),
         ("name = \"filled\"", "name = \"fil led\"", 11, "expected 1 to 40"),
         ("\"filled-0\"", "\"filled-1\"", 6, "there is no \"filled-1\""),
     ];
