@@ -67,24 +67,26 @@ impl Profile {
     /// Adds another trial's profile of the same variant and workload. Functions that are not among those listed of one of them
     /// count with what the other lists.
     pub fn merge(&mut self, other: &Profile) {
+        // A record from elsewhere may hold any number.
+        let add = |own: &mut u64, more: u64| *own = own.saturating_add(more);
         self.hz = self.hz.max(other.hz);
         self.window_s += other.window_s;
-        self.samples += other.samples;
-        self.lost += other.lost;
-        self.gateway_samples += other.gateway_samples;
-        self.tester_samples += other.tester_samples;
-        self.hook_samples += other.hook_samples;
+        add(&mut self.samples, other.samples);
+        add(&mut self.lost, other.lost);
+        add(&mut self.gateway_samples, other.gateway_samples);
+        add(&mut self.tester_samples, other.tester_samples);
+        add(&mut self.hook_samples, other.hook_samples);
         for part in &other.parts {
             match self.parts.iter_mut().find(|own| own.name == part.name) {
-                Some(own) => own.samples += part.samples,
+                Some(own) => add(&mut own.samples, part.samples),
                 None => self.parts.push(part.clone()),
             }
         }
         for function in &other.functions {
             match self.functions.iter_mut().find(|own| own.name == function.name) {
                 Some(own) => {
-                    own.own += function.own;
-                    own.total += function.total;
+                    add(&mut own.own, function.own);
+                    add(&mut own.total, function.total);
                 }
                 None => self.functions.push(function.clone()),
             }
@@ -95,7 +97,7 @@ impl Profile {
 
     /// Samples that frames caused: the gateway's and the tester's.
     pub fn path_samples(&self) -> u64 {
-        self.gateway_samples + self.tester_samples
+        self.gateway_samples.saturating_add(self.tester_samples)
     }
 }
 
@@ -158,7 +160,8 @@ impl Calls {
             let caller = caller.map_or(0, |at| here[at]);
             let function = self.function(name);
             let node = self.node(caller, function);
-            self.nodes[node as usize - 1].2 += samples;
+            let own = &mut self.nodes[node as usize - 1].2;
+            *own = own.saturating_add(samples);
             here.push(node);
         }
     }

@@ -15,6 +15,7 @@ mod html;
 mod markdown;
 mod markup;
 mod pairs;
+mod profile;
 mod sentences;
 mod terminal;
 pub mod units;

@@ -6,7 +6,7 @@ use crate::escape::markdown as text;
 use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{gateway, words};
+use crate::{gateway, profile, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -32,6 +32,7 @@ pub fn markdown(run: &Run) -> String {
     }
     push_pairs(&mut out, &pairs::rows(run, results));
     push_gateway(&mut out, run, results);
+    push_time_spent(&mut out, run, results);
     out.push_str(&format!("{}; {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
     push_faults(&mut out, results);
     for host in &run.hosts {
@@ -108,6 +109,29 @@ fn push_gateway(out: &mut String, run: &Run, results: &weir_record::results::Res
         out.push_str(&lines);
         out.push('\n');
     }
+}
+
+fn push_time_spent(out: &mut String, run: &Run, results: &weir_record::results::Results) {
+    if !profile::any(run) {
+        return;
+    }
+    out.push_str(
+        "| workload | variant | time per packet | where the gateway's time goes, sampled | samples |\n",
+    );
+    out.push_str("|---|---|---:|---|---:|\n");
+    for workload in &run.workloads {
+        for spent in profile::spent(run, results, workload) {
+            out.push_str(&format!(
+                "| {} | {} | {} | {} | {} |\n",
+                text(&workload.name),
+                text(&spent.variant.name),
+                text(&spent.per_packet().unwrap_or_else(|| "–".to_owned())),
+                text(&spent.sentence()),
+                spent.profile.gateway_samples
+            ));
+        }
+    }
+    out.push('\n');
 }
 
 fn push_faults(out: &mut String, results: &weir_record::results::Results) {

@@ -1,7 +1,7 @@
 //! The table at the end of a run.
 
-use weir_record::Run;
 use weir_record::results::Results;
+use weir_record::{Run, WorkloadInfo};
 
 use crate::columns::{Text, layout, paragraph, wrap};
 use crate::escape::line;
@@ -9,7 +9,7 @@ use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::units::duration;
 use crate::view::{self, Row};
-use crate::{faults, gateway, words};
+use crate::{faults, gateway, profile, words};
 
 pub use crate::columns::Terminal;
 
@@ -74,6 +74,7 @@ fn blocks(run: &Run, results: &Results, wide: bool) -> Vec<Block> {
             below: gateway::sentence(&gateway::handled(run, results, workload)),
         });
     }
+    blocks.extend(run.workloads.iter().filter_map(|workload| time_spent(run, results, workload, wide)));
     let rows: Vec<PairRow<'_>> = pairs::rows(run, results).into_iter().filter(|r| r.main).collect();
     for group in rows.chunk_by(PairRow::same_pair) {
         let of_metric = group.chunk_by(|a, b| a.def.name == b.def.name);
@@ -84,6 +85,18 @@ fn blocks(run: &Run, results: &Results, wide: bool) -> Vec<Block> {
         });
     }
     blocks
+}
+
+/// Where the gateway's time goes, one line per variant.
+fn time_spent(run: &Run, results: &Results, workload: &WorkloadInfo, wide: bool) -> Option<Block> {
+    let all = profile::spent(run, results, workload);
+    let one = |spent: &profile::Spent<'_>| {
+        let per_packet = spent.per_packet().unwrap_or_default();
+        vec![line(&spent.variant.name).into(), per_packet.into(), spent.sentence().into()]
+    };
+    let lines: Vec<Vec<Text>> = all.iter().map(one).collect();
+    let title = format!("{}: where the gateway's time goes, sampled", line(&workload.name));
+    (!all.is_empty()).then(|| Block { title, lines: under("time per packet", lines, wide), below: None })
 }
 
 /// [`layout`] of some lines with the column widths of all.

@@ -3,6 +3,7 @@
 mod against;
 mod background;
 mod figures;
+mod profile;
 mod tables;
 
 use weir_record::results::Results;
@@ -14,11 +15,12 @@ use crate::sentences::sentences;
 use crate::{pairs, view, words};
 
 /// Sections in the order of the page: anchor, heading.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("results", "Results"),
     ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
+    ("spent", "Where the gateway's time goes"),
     ("time", "Over time"),
     ("trials", "Every trial"),
     ("faults", "Faults"),
@@ -46,9 +48,11 @@ pub fn html(run: &Run) -> String {
         let pairs = pairs::rows(run, results);
         // Of a run of one variant there is no effect against a baseline to draw.
         let alone = view::compared(run).all(|v| v.baseline);
+        let profiled = crate::profile::any(run);
         contents(&mut out, |anchor| match anchor {
             "pairs" => !pairs.is_empty(),
             "effects" => !alone,
+            "spent" => profiled,
             _ => true,
         });
         section(&mut out, "results", |out| tables::results(out, run, results));
@@ -59,6 +63,9 @@ pub fn html(run: &Run) -> String {
             section(&mut out, "effects", |out| figures::effects(out, run, results));
         }
         section(&mut out, "latency", |out| figures::latency(out, run));
+        if profiled {
+            section(&mut out, "spent", |out| profile::section(out, run, results));
+        }
         section(&mut out, "time", |out| figures::time(out, run));
         section(&mut out, "trials", |out| figures::every_trial(out, run, results));
         section(&mut out, "faults", |out| tables::faults(out, run, results));
