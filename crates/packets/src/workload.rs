@@ -275,6 +275,7 @@ impl Packets {
     }
 
     fn what(&self) -> String {
+        let takes_rate = matches!(self.procedure, Procedure::Latency | Procedure::Pdv);
         let what = match self.procedure {
             Procedure::Rate => return "forwarding rate".to_owned(),
             Procedure::TearDown => return "connection tear-down rate (RFC 9693)".to_owned(),
@@ -288,7 +289,11 @@ impl Packets {
             Procedure::ThroughputBidirectional => "bidirectional throughput (RFC 9693)",
             Procedure::Capacity => "connection tracking table capacity (RFC 9693)",
         };
-        format!("{what}, {}", self.plan().describe())
+        // With a rate there is nothing to search for, and frame loss steps down instead.
+        if (takes_rate && self.rate.is_some()) || self.procedure == Procedure::FrameLoss {
+            return what.to_owned();
+        }
+        format!("{what}, {}", self.plan().describe(self.procedure))
     }
 
     /// Options out of range or contradicting each other: one message that names the key and what is valid.
@@ -392,3 +397,6 @@ fn shortest(family: Family) -> u16 {
         Family::Ipv6 => 84,
     }
 }
+
+#[cfg(test)]
+mod tests;

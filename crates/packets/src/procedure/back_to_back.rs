@@ -14,7 +14,7 @@ use crate::transfer::Offer;
 const REPEATS: u32 = 1;
 
 /// The search ends at this share of the burst, and at one frame.
-const ERROR: f64 = 0.01;
+pub(super) const ERROR: f64 = 0.01;
 
 pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     // RFC 9004 section 5.1: the throughput comes first; it says how fast a buffer empties while it is filled.
@@ -29,8 +29,10 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     let mut found_bursts = Vec::new();
     let mut bounded = false;
     let mut offered = Vec::new();
-    for _ in 0..course.plan.bursts {
-        let mut search = Bisection::new(0.0, most, 1.0).relative_error(ERROR).repeats(REPEATS);
+    // The first search begins with the longest burst; the others with twice what was found, unless that is carried.
+    let mut high = most;
+    while found_bursts.len() < course.plan.bursts as usize {
+        let mut search = Bisection::new(0.0, high, 1.0).relative_error(ERROR).repeats(REPEATS);
         while let Some(frames) = search.ask() {
             let seen = burst(course, frames as u64, longest * 2)?;
             if seen.intended > 1000 {
@@ -38,8 +40,18 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
             }
             search.tell(seen.whole());
         }
+        let frames = search.lower().unwrap_or(0.0).floor();
+        if search.upper().is_none() && high < most {
+            high = most;
+            continue;
+        }
         bounded |= search.upper().is_none();
-        found_bursts.push(search.lower().unwrap_or(0.0).floor());
+        found_bursts.push(frames);
+        high = (2.0 * frames).clamp(2.0, most);
+        if bounded {
+            // Longer ones are not sent, so that all further searches would end alike.
+            break;
+        }
     }
     if bounded {
         course.note(

@@ -3,7 +3,7 @@
 use weir_record::FaultCode;
 use weir_stats::search::Bisection;
 
-use super::course::{Course, FILL_RATE, Halt};
+use super::course::{Course, Halt};
 use super::establishment::open_and_validate;
 
 /// Connections that are safe to begin with (C0).
@@ -17,8 +17,8 @@ const GAMMA: f64 = 0.4;
 /// Rates only tell a table that is full from one that is not, so that a coarse one is enough.
 const RATE_ERROR: f64 = 0.1;
 
-/// A failure is made sure of once.
-const REPEATS: u32 = 1;
+/// Rate to begin with, connections a second, unless `max-rate` says otherwise: how fast a gateway is does not matter here.
+pub(super) const FIRST_RATE: f64 = 300e3;
 
 pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     let most = course.packets.flow_count();
@@ -60,7 +60,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
 
 /// A number of connections that the gateway holds, and the rate at which it takes them; 0 if it does not hold one.
 fn first(course: &mut Course<'_>, most: u32) -> Result<(u32, f64), Halt> {
-    let ceiling = course.packets.max_rate.unwrap_or(FILL_RATE);
+    let ceiling = course.packets.max_rate.unwrap_or(FIRST_RATE);
     let mut connections = (FIRST as u32).min(most);
     while connections > 0 {
         let rate = validated_rate(course, connections, ceiling, 0.0)?;
@@ -72,19 +72,28 @@ fn first(course: &mut Course<'_>, most: u32) -> Result<(u32, f64), Halt> {
     Ok((0, 0.0))
 }
 
-/// The greatest rate up to `most` at which so many connections are made and validated; 0 once it is sure to be below `least`.
+/// The greatest rate up to `most` at which so many connections are made and validated; 0 if it is below `least`.
+///
+/// RFC 9693 searches all of that range. As only the answer below `least` ends anything, it is asked for right after `most` failed:
+/// a table that is full then costs two rates and not a whole search.
 fn validated_rate(course: &mut Course<'_>, connections: u32, most: f64, least: f64) -> Result<f64, Halt> {
-    // Slower than a hundredth of what was the rate before is as good as not at all.
-    let floor = most / 100.0;
-    let mut search = Bisection::new(0.0, most, floor).relative_error(RATE_ERROR).repeats(REPEATS);
-    while let Some(rate) = search.ask() {
-        let seen = course.steadily(rate, |c| open_and_validate(c, connections, rate))?;
-        search.tell(seen.whole());
-        if search.upper().is_some_and(|failed| failed < least) {
-            break;
-        }
+    let passes = |course: &mut Course<'_>, rate: f64| -> Result<bool, Halt> {
+        Ok(course.steadily(rate, |c| open_and_validate(c, connections, rate))?.whole())
+    };
+    if passes(course, most)? {
+        return Ok(most);
     }
-    Ok(search.lower().unwrap_or(0.0))
+    // A failure that decides is made sure of.
+    if least > 0.0 && !passes(course, least)? && !passes(course, least)? {
+        return Ok(0.0);
+    }
+    // Slower than a hundredth of what was the rate before is as good as not at all.
+    let mut search = Bisection::new(least, most, most / 100.0).relative_error(RATE_ERROR);
+    search.tell(false);
+    while let Some(rate) = search.ask() {
+        search.tell(passes(course, rate)?);
+    }
+    Ok(search.lower().unwrap_or(least))
 }
 
 /// Sets the result, with what the gateway itself counts of so many connections.

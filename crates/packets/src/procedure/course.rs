@@ -25,6 +25,9 @@ const SLIP_NS: f64 = 600_000.0;
 /// A sender that was late by more, ns, and caught up, sent a burst: loss after that may be of its own making.
 const LATE_NS: u64 = 1_000_000;
 
+/// Greater losses than so many bursts of the greatest lateness are the gateway's own.
+const BURSTS: f64 = 10.0;
+
 /// How often a transfer is made anew because of its sender.
 const ATTEMPTS: u32 = 5;
 
@@ -143,6 +146,13 @@ impl Seen {
     /// All arrived, as RFC 2544 and RFC 9693 want it.
     pub(super) fn whole(&self) -> bool {
         self.intended == self.arrived
+    }
+
+    /// Frames were lost, and the sender may be why: it was late, and caught up in a burst.
+    fn of_the_senders_making(&self, rate: f64) -> bool {
+        let burst = self.late_ns as f64 / 1e9 * rate;
+        let lost = self.intended.abs_diff(self.arrived) as f64;
+        self.late_ns > LATE_NS && lost > 0.0 && lost <= BURSTS * burst
     }
 
     pub(super) fn ends(&self) -> impl Iterator<Item = &(Sent, Received)> {
@@ -288,7 +298,7 @@ impl<'a> Course<'a> {
         let mut lost = 0;
         for _ in 0..FILLS {
             self.empty()?;
-            let seen = self.shoot(&Shot::opening(flows, Offer::Rate(self.fill_rate)))?;
+            let seen = self.transfer(&Shot::opening(flows, Offer::Rate(self.fill_rate)))?;
             if seen.whole() {
                 self.tracked()?;
                 return Ok(());
@@ -304,8 +314,18 @@ impl<'a> Course<'a> {
         ))
     }
 
-    /// Makes one transfer.
+    /// Makes one transfer that is a step of the measurement.
     pub(super) fn shoot(&mut self, shot: &Shot) -> Result<Seen, RigError> {
+        let at = self.tally.traffic_s;
+        let seen = self.transfer(shot)?;
+        if let (Offer::Rate(rate), false) = (shot.offer, seen.slipped) {
+            self.tally.offered.push((at, rate));
+            self.tally.lost.push((at, seen.loss_ratio()));
+        }
+        Ok(seen)
+    }
+
+    fn transfer(&mut self, shot: &Shot) -> Result<Seen, RigError> {
         let egress = (shot.ways != Ways::Ingress).then(|| self.sending(shot, Way::Egress));
         let ingress = (shot.ways != Ways::Egress).then(|| self.sending(shot, Way::Ingress));
         let transfer = Transfer { egress, ingress, drain: self.plan.drain, forget: shot.forget };
@@ -321,7 +341,7 @@ impl<'a> Course<'a> {
             slipped |= shot.offer != Offer::Unlimited && self.slipped(shot, sent);
         }
         (seen.intended, seen.arrived, seen.slipped, seen.late_ns) = (intended, arrived, slipped, late);
-        self.count(shot, &seen);
+        self.count(&seen);
         Ok(seen)
     }
 
@@ -347,11 +367,9 @@ impl<'a> Course<'a> {
         sent.frames < shot.frames || sent.slip_ratio > SLIP_RATIO.max(short)
     }
 
-    fn count(&mut self, shot: &Shot, seen: &Seen) {
+    fn count(&mut self, seen: &Seen) {
         let tally = &mut self.tally;
-        let at = tally.traffic_s;
         tally.transfers += 1;
-        tally.void += u64::from(seen.slipped);
         tally.late_ns = tally.late_ns.max(seen.late_ns);
         let mut longest = 0;
         for (sent, received) in seen.ends() {
@@ -364,10 +382,6 @@ impl<'a> Course<'a> {
             longest = longest.max(sent.duration_ns);
         }
         tally.traffic_s += longest as f64 / 1e9;
-        if let (Offer::Rate(rate), false) = (shot.offer, seen.slipped) {
-            tally.offered.push((at, rate));
-            tally.lost.push((at, seen.loss_ratio()));
-        }
     }
 
     /// Makes a transfer until its sender did what it should: what the tester does wrong is not blamed on the gateway.
@@ -379,13 +393,13 @@ impl<'a> Course<'a> {
         let mut kept = None;
         for _ in 0..ATTEMPTS {
             let seen = once(self)?;
-            if seen.slipped {
-                continue;
-            }
-            if seen.whole() || seen.late_ns <= LATE_NS {
+            if !seen.slipped && !seen.of_the_senders_making(rate) {
                 return Ok(seen);
             }
-            kept = Some(seen);
+            self.tally.void += 1;
+            if !seen.slipped {
+                kept = Some(seen);
+            }
         }
         let Some(seen) = kept else {
             let detail = format!("the sender did not keep up {rate:.0} a second, {ATTEMPTS} times");

@@ -144,16 +144,30 @@ impl Plan {
         }
     }
 
-    /// In words for people.
-    pub(crate) fn describe(&self) -> String {
-        match &self.method {
-            Method::Mlr(goal) => format!(
+    /// How a procedure searches, in words for people.
+    pub(crate) fn describe(&self, procedure: Procedure) -> String {
+        match (procedure, &self.method) {
+            (Procedure::Capacity, _) if self.capacity_error > 0.0 => {
+                format!("bisection to {} %", self.capacity_error * 100.0)
+            }
+            (Procedure::Capacity, _) => "bisection to one connection".to_owned(),
+            (Procedure::Establishment | Procedure::EstablishmentValidated, Method::Mlr(goal)) => {
+                let percent = goal.width * 100.0;
+                match self.votes {
+                    1 => format!("MLRsearch with one trial a rate, to {percent} %"),
+                    votes => format!("MLRsearch with up to {votes} trials a rate, to {percent} %"),
+                }
+            }
+            (Procedure::Establishment | Procedure::EstablishmentValidated, Method::Bisect { error, .. }) => {
+                format!("bisection to {error}/s")
+            }
+            (_, Method::Mlr(goal)) => format!(
                 "MLRsearch with trials of {} s, {} s a load, to {} %",
                 goal.final_duration.as_secs_f64(),
                 goal.duration_sum.as_secs_f64(),
                 goal.width * 100.0
             ),
-            Method::Bisect { trial, error } => {
+            (_, Method::Bisect { trial, error }) => {
                 format!("bisection with trials of {} s, to {error}/s", trial.as_secs_f64())
             }
         }
@@ -178,10 +192,11 @@ impl Plan {
             // Half of the steps down to nothing, and what finds the greatest rate.
             Procedure::FrameLoss => 6.0 * (self.trial().as_secs_f64() + around) + 4.0 * around,
             Procedure::BackToBack => {
-                // Bursts halve from the longest one; the steps after the first few take no time but the waiting.
-                let steps = (1.0 / self.width()).log2() + 3.0;
-                let each = 2.0 * self.burst.as_secs_f64() + steps * around;
-                throughput + f64::from(self.bursts) * each
+                // The first search halves the longest burst, each failure being made sure of; the steps after the first few,
+                // and the later searches, take little time but the waiting.
+                let fine = 1.5 * (1.0 / super::back_to_back::ERROR).log2() * around;
+                let first = 4.0 * self.burst.as_secs_f64() + 12.0 * 2.0 * around;
+                throughput + first + f64::from(self.bursts) * fine
             }
             Procedure::Latency | Procedure::Pdv => {
                 let settle =
@@ -190,13 +205,19 @@ impl Plan {
                 found + settle + stream + around
             }
             Procedure::Establishment => establish,
-            Procedure::EstablishmentValidated => 3.0 * establish,
+            // The search that validates begins with what mostly is its result.
+            Procedure::EstablishmentValidated => 1.5 * establish,
             Procedure::TearDown => f64::from(self.tear_downs) * (fill + 3.0 * OVERHEAD_S),
             Procedure::Capacity => {
-                let doublings = (flows / super::capacity::FIRST).max(2.0).log2();
-                let error = if self.capacity_error > 0.0 { self.capacity_error } else { 1.0 / flows };
-                let trials = doublings + 4.0 * (1.0 / error).log2();
-                trials * (2.0 * one + 3.0 * OVERHEAD_S + flows / 8.0 / super::course::FILL_RATE)
+                // As if the table held a kernel's default of 262,144 entries, or what is tried at most.
+                let held = flows.min(262_144.0);
+                let error = if self.capacity_error > 0.0 { self.capacity_error } else { 1.0 / held };
+                // Every second step of the bisection fails, which takes three trials and two slower rates.
+                let doublings = (held / super::capacity::FIRST).max(2.0).log2();
+                let steps = (1.0 / error).log2();
+                let each = one + 2.0 * OVERHEAD_S;
+                let longest = held / super::capacity::FIRST_RATE;
+                doublings * 2.0 * each + 4.0 * longest + steps * (2.5 * each + 4.0 * longest)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A gateway and a tester of known properties. What they do follows from a formula each, so the truth of every result is known.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
@@ -16,12 +16,17 @@ const MESSAGE: Duration = Duration::from_millis(30);
 /// Delay of nearly all frames, and of two in every thousand, ns.
 pub(super) const DELAY_NS: (u64, u64) = (20_000, 100_000);
 
+/// Stands for a connection of others.
+const OTHERS: u32 = u32::MAX;
+
 /// The gateway, and the two ends of the tester.
 pub(super) struct Simulated {
     /// Frames of existing connections that the gateway forwards a second, of both directions together.
     pub forwards_pps: f64,
     /// New connections that it makes a second.
     pub opens_per_s: f64,
+    /// How it breaks down under overload: of k times its capacity it carries k^-collapse of the capacity.
+    pub collapse: f64,
     /// Frames that wait while it is busy.
     pub buffer: f64,
     /// One of so many frames is lost whatever the load.
@@ -32,7 +37,7 @@ pub(super) struct Simulated {
     pub holds: usize,
     /// A full table drops its oldest entry for a new one; otherwise the new connection's frame is dropped.
     pub evicts: bool,
-    /// Entries that a flush leaves.
+    /// Entries that come back after a flush.
     pub sticky: usize,
     /// What a flush takes for itself, and for each entry.
     pub flush: (Duration, Duration),
@@ -52,8 +57,8 @@ pub(super) struct Simulated {
     pub mixed_up: bool,
     /// Its state.
     pub table: VecDeque<u32>,
-    pub present: BTreeSet<u32>,
-    pub learnt: BTreeSet<u32>,
+    pub present: Vec<bool>,
+    pub learnt: Vec<bool>,
     pub random: ChaCha8Rng,
 }
 
@@ -62,6 +67,7 @@ impl Default for Simulated {
         Simulated {
             forwards_pps: 1e6,
             opens_per_s: 400e3,
+            collapse: 0.0,
             buffer: 0.0,
             loses_every: None,
             has_table: true,
@@ -77,8 +83,8 @@ impl Default for Simulated {
             clock: Duration::ZERO,
             mixed_up: false,
             table: VecDeque::new(),
-            present: BTreeSet::new(),
-            learnt: BTreeSet::new(),
+            present: Vec::new(),
+            learnt: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(1),
         }
     }
@@ -89,8 +95,10 @@ impl Rig for Simulated {
         self.clock += MESSAGE;
         let before = self.table.len();
         let took = self.flush.0 + self.flush.1 * before as u32;
-        self.table.truncate(self.sticky);
-        self.present = self.table.iter().copied().collect();
+        self.table.clear();
+        self.present.clear();
+        // Connections of others come back at once.
+        self.table.extend((0..self.sticky).map(|_| OTHERS));
         self.clock += took;
         Ok((took, self.has_table.then_some((before as u64, self.table.len() as u64))))
     }
@@ -116,20 +124,18 @@ impl Rig for Simulated {
 
 impl Simulated {
     fn one_way(&mut self, sending: &Sending, way: Way, ways: f64) -> (Sent, Received) {
-        let sent = self.sent(sending);
-        let offered = rate_of(sent.frames, sent.duration_ns);
+        let (offered, slip_ratio) = self.pace(sending);
+        let sent = self.sent(sending, offered, slip_ratio);
         let (capacity, arrived) = match (sending.tuples.order, way) {
-            (Order::Permutation, Way::Egress) => {
-                (self.opens_per_s, self.open(sending, sent.frames, sent.duration_ns))
-            }
+            (Order::Permutation, Way::Egress) => (self.opens_per_s, self.open(sending, sent.frames, offered)),
             (Order::Permutation, Way::Ingress) => {
-                let back = self.learnt.intersection(&self.present).count() as u64;
-                (self.forwards_pps, if self.has_table { back } else { self.learnt.len() as u64 })
+                let back = |flow: usize| self.learnt[flow] && (!self.has_table || self.present[flow]);
+                (self.forwards_pps, (0..self.learnt.len()).filter(|f| back(*f)).count() as u64)
             }
             (Order::Random, _) => {
-                self.mixed_up |= (0..sending.tuples.flows).any(|f| !self.learnt.contains(&f));
-                let capacity = self.forwards_pps / ways;
-                (capacity, through(capacity, self.buffer / ways, sent.frames, sent.duration_ns))
+                self.mixed_up |= self.learnt.iter().filter(|l| **l).count() < sending.tuples.flows as usize;
+                let capacity = self.under(self.forwards_pps / ways, offered);
+                (capacity, through(capacity, self.buffer / ways, sent.frames, offered))
             }
         };
         let arrived = arrived
@@ -137,7 +143,7 @@ impl Simulated {
         let out = offered.min(capacity);
         let received = Received {
             frames: arrived,
-            flows: self.learnt.len() as u64,
+            flows: self.learnt.iter().filter(|l| **l).count() as u64,
             duration_ns: (arrived.saturating_sub(1) as f64 / out * 1e9).round() as u64,
             delay: delay(arrived, sending.stamp_every),
             ..Received::default()
@@ -145,15 +151,24 @@ impl Simulated {
         (sent, received)
     }
 
-    fn sent(&mut self, sending: &Sending) -> Sent {
-        let (rate, slip) = match sending.offer {
+    /// What is left of a capacity under a load.
+    fn under(&self, capacity: f64, offered: f64) -> f64 {
+        if offered > capacity { capacity * (capacity / offered).powf(self.collapse) } else { capacity }
+    }
+
+    /// The rate that the sender reaches, and its slip.
+    fn pace(&mut self, sending: &Sending) -> (f64, f64) {
+        match sending.offer {
             Offer::Unlimited => (self.unlimited_pps, 0.0),
             Offer::Rate(rate) if rate > self.paced_pps * (1.0 + 1e-9) => {
                 (self.paced_pps, rate / self.paced_pps - 1.0)
             }
             Offer::Rate(rate) if self.random.random::<f64>() < self.slips => (rate / 1.01, 0.01),
             Offer::Rate(rate) => (rate, 0.0),
-        };
+        }
+    }
+
+    fn sent(&self, sending: &Sending, rate: f64, slip_ratio: f64) -> Sent {
         let within = (rate * sending.limit.duration.as_secs_f64()) as u64;
         let frames = sending.limit.frames.min(within);
         Sent {
@@ -161,7 +176,7 @@ impl Simulated {
             bytes: frames * u64::from(sending.frame.bytes),
             duration_ns: (frames.saturating_sub(1) as f64 / rate * 1e9).round() as u64,
             late_max_ns: if sending.offer == Offer::Unlimited { 0 } else { self.late_ns },
-            slip_ratio: slip,
+            slip_ratio,
             refused: 0,
             cpu_s: frames as f64 * 100e-9,
             engine: Engine::Xdp,
@@ -169,37 +184,35 @@ impl Simulated {
     }
 
     /// New connections, in the order of their numbers.
-    fn open(&mut self, sending: &Sending, frames: u64, duration_ns: u64) -> u64 {
+    fn open(&mut self, sending: &Sending, frames: u64, offered: f64) -> u64 {
         self.mixed_up |= self.table.len() > self.sticky || frames > u64::from(sending.tuples.flows);
+        let all = sending.tuples.flows as usize;
+        self.learnt.resize(all, false);
+        self.present.resize(all, false);
         let mut arrived = 0;
-        for flow in 0..through(self.opens_per_s, self.buffer, frames, duration_ns) as u32 {
+        for flow in 0..through(self.under(self.opens_per_s, offered), self.buffer, frames, offered) as u32 {
             if self.table.len() >= self.holds {
                 if !self.evicts {
                     continue;
                 }
-                let oldest = self.table.pop_front();
-                self.present.remove(&oldest.expect("a full table is not empty"));
+                let oldest = self.table.pop_front().expect("a full table is not empty");
+                self.present[oldest as usize] = false;
             }
             if self.has_table {
                 self.table.push_back(flow);
-                self.present.insert(flow);
+                self.present[flow as usize] = true;
             }
-            self.learnt.insert(flow);
+            self.learnt[flow as usize] = true;
             arrived += 1;
         }
         arrived
     }
 }
 
-fn rate_of(frames: u64, duration_ns: u64) -> f64 {
-    if duration_ns == 0 { f64::INFINITY } else { frames.saturating_sub(1) as f64 * 1e9 / duration_ns as f64 }
-}
-
-/// Of so many frames evenly spread over a time: what a capacity and a buffer let through.
-fn through(capacity: f64, buffer: f64, frames: u64, duration_ns: u64) -> u64 {
-    // The last frame's own interval counts; a rate that equals the capacity is carried whole, rounding or not.
-    let interval = duration_ns as f64 / frames.saturating_sub(1).max(1) as f64;
-    let carried = capacity * interval * frames as f64 / 1e9 + buffer;
+/// Of so many frames evenly offered: what a capacity and a buffer let through.
+fn through(capacity: f64, buffer: f64, frames: u64, offered: f64) -> u64 {
+    // A rate that equals the capacity is carried whole, rounding or not.
+    let carried = capacity / offered * frames as f64 + buffer;
     frames.min((carried * (1.0 + 1e-9)) as u64)
 }
 

@@ -6,7 +6,8 @@ use weir_record::FaultCode;
 
 use super::simulated::{DELAY_NS, Simulated};
 use super::{Findings, Setting, run};
-use crate::transfer::{Family, Offer, Order};
+use crate::rig::{Rig, RigError};
+use crate::transfer::{Family, Offer, Order, Outcome, Transfer};
 use crate::workload::{Packets, Procedure, Search};
 
 const WINDOW: Duration = Duration::from_secs(1);
@@ -381,6 +382,53 @@ fn a_table_that_is_not_empty_after_a_flush() {
 }
 
 #[test]
+fn what_the_hosts_cannot_do_is_an_error() {
+    struct Broken;
+    impl Rig for Broken {
+        fn flush(&mut self) -> Result<(Duration, Option<(u64, u64)>), RigError> {
+            Ok((Duration::ZERO, None))
+        }
+        fn tracked(&mut self) -> Result<Option<u64>, RigError> {
+            Ok(None)
+        }
+        fn transfer(&mut self, _: &Transfer) -> Result<Outcome, RigError> {
+            Err(RigError("the responder is gone".into()))
+        }
+    }
+    let setting = |family| Setting { warmup: WINDOW, duration: WINDOW, family, seed: 7 };
+    let error = run(&quick(Procedure::Throughput), &setting(Family::Ipv4), &mut Broken).unwrap_err();
+    assert_eq!(error.to_string(), "the responder is gone");
+    let short = Packets { frame_bytes: Some(64), ..quick(Procedure::Rate) };
+    let error = run(&short, &setting(Family::Ipv6), &mut Simulated::default()).unwrap_err();
+    assert_eq!(error.to_string(), "frame-bytes = 64: valid is 84 to 9018 with IPv6");
+}
+
+#[test]
+fn a_warm_up_comes_before_the_window_and_is_not_in_it() {
+    let setting = Setting { warmup: 2 * WINDOW, duration: WINDOW, family: Family::Ipv6, seed: 7 };
+    let mut rig = Simulated::default();
+    let packets = Packets { rate: Some(1000.0), ..quick(Procedure::Rate) };
+    run(&packets, &setting, &mut rig).unwrap();
+    let frames = |t: &Transfer| t.egress.as_ref().unwrap().limit.frames;
+    assert_eq!(rig.made.iter().map(frames).collect::<Vec<_>>(), [1000, 2000, 1000]);
+    assert!(rig.made.iter().all(|t| t.egress.as_ref().unwrap().frame.bytes == 84));
+}
+
+#[test]
+fn the_search_is_told_step_by_step() {
+    let found = measure(&quick(Procedure::Throughput), &mut Simulated::default());
+    let [offered, lost] = &found.series[..] else { panic!("{:?}", found.series) };
+    assert_eq!((offered.name.as_str(), lost.name.as_str()), ("offered_pps", "loss_ratio"));
+    assert_eq!(offered.points.len(), lost.points.len());
+    // All rates but not the fills; at each the share that a million a second leaves.
+    for ((t, pps), (_, loss)) in offered.points.iter().zip(&lost.points) {
+        let truth = (1.0 - 1e6 / pps).max(0.0);
+        assert!((loss - truth).abs() < 1e-4, "{loss} at {pps}, {t} s");
+    }
+    assert!(offered.points.len() as f64 >= value(&found, "transfers") / 2.0 - 1.0);
+}
+
+#[test]
 fn the_time_told_is_near_the_time_taken() {
     use Procedure::*;
     let all = [
@@ -405,16 +453,15 @@ fn the_time_told_is_near_the_time_taken() {
                 holds: 200_000,
                 unlimited_pps: 1.2e6,
                 paced_pps: 1.1e6,
+                collapse: 0.2,
                 ..Simulated::default()
             };
             measure(&packets, &mut rig);
             let told = packets.expected_seconds(Duration::ZERO, WINDOW);
             let took = rig.clock.as_secs_f64();
             let ratio = told / took;
-            assert!(
-                (0.4..2.5).contains(&ratio),
-                "{procedure:?} {search:?}: {told:.1} s told, {took:.1} s taken"
-            );
+            let near = (0.5..2.0).contains(&ratio);
+            assert!(near, "{procedure:?} {search:?}: {told:.1} s told, {took:.1} s taken");
         }
     }
 }
