@@ -53,6 +53,12 @@ fn rate(packets: &Packets) -> Vec<MetricDef> {
         pps("forwarding_rate_pps", "forwarding rate", "Frames that arrived per second, from the first to the last (RFC 2285 section 3.6.1)."),
         ns("ns_per_packet", "time per packet", "1e9 by the forwarding rate: what each frame costs where the path is busy all the time. It adds up along a path.").by_difference(),
         loss("Share of the frames sent that did not arrive.").detail(),
+        pps(
+            "delivered_pps",
+            "delivered",
+            "The forwarding rate by the name that datagrams through sockets have, so that both can be compared.",
+        )
+        .detail(),
         neither("offered_pps", "offered", Unit::Pps, "Frames sent per second (RFC 2285 section 3.5.2)."),
     ];
     if packets.rate.or(packets.max_rate).is_some() {

@@ -34,6 +34,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     }
     let forwarded = per_second(received.frames, received.duration_ns);
     course.set("forwarding_rate_pps", forwarded);
+    course.set("delivered_pps", forwarded);
     if forwarded > 0.0 {
         course.set("ns_per_packet", 1e9 / forwarded);
     }
