@@ -149,9 +149,9 @@ fn cells(
             effect_of(measured, def, subject(&v.name), subject(baseline))
         })
         .collect();
-    // The twin is there to measure noise: it is no hypothesis of the user's, and takes no power from those that are.
-    let asked: Vec<usize> = (0..effects.len()).filter(|i| run.variants[*i].twin_of.is_none()).collect();
-    correct(&mut effects, &asked);
+    for question in questions(run) {
+        correct(&mut effects, &question);
+    }
     let cell = |(variant, effect): (&VariantInfo, Option<Effect>)| {
         let subject = Subject { workload: &workload.name, variant: &variant.name };
         Cell {
@@ -166,6 +166,20 @@ fn cells(
         }
     };
     run.variants.iter().zip(effects).map(cell).collect()
+}
+
+/// Places of the variants that answer one question together, over which errors are held to 5 %: those that stand for
+/// themselves ("which of these differs from the baseline?"), and the points of each curve ("from which value on?"). A long
+/// curve takes no power from the variants beside it, nor from another curve. Points of a swept workload are compared like any
+/// workloads, each within itself.
+///
+/// The twin is there to measure noise: it is no hypothesis of the user's, and takes no power from those that are.
+fn questions(run: &Run) -> Vec<Vec<usize>> {
+    let mut questions: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+    for (place, variant) in run.variants.iter().enumerate().filter(|(_, v)| v.twin_of.is_none()) {
+        questions.entry(variant.point.as_ref().map(|p| p.family.as_str())).or_default().push(place);
+    }
+    questions.into_values().collect()
 }
 
 /// Holm's correction over the effects of these places, as far as there are any.

@@ -325,3 +325,36 @@ fn a_running_run_has_the_same_comparisons() {
     }
     assert_eq!(done.widest, running.widest);
 }
+
+/// The points of a curve are one question, and what stands beside it another one.
+#[test]
+fn a_curve_is_corrected_by_itself() {
+    let mut run = run(World { rounds: 12, factors: [0.99, 0.98], ..CALM });
+    let plain = analyse(&run);
+    let copy = |run: &mut Run, from: &str, to: &str, value: f64| {
+        let mut info = run.variants.iter().find(|v| v.name == from).unwrap().clone();
+        let family = "filled".to_owned();
+        info.name = to.to_owned();
+        info.point = Some(weir_record::run::Point { family, key: "ballast.rules".into(), value });
+        run.variants.push(info);
+        let more: Vec<Trial> = run.trials.iter().filter(|t| t.variant == from).cloned().collect();
+        run.trials.extend(more.into_iter().map(|t| Trial { variant: to.into(), ..t }));
+    };
+    for (i, name) in ["filled-1", "filled-10", "filled-100"].into_iter().enumerate() {
+        copy(&mut run, "routed", name, 10f64.powi(i as i32));
+    }
+    let swept = analyse(&run);
+    let p = |results: &Results, variant: &str| {
+        let cell = results.cell("one", "goodput_bps", variant).unwrap();
+        let comparison = cell.comparison.unwrap();
+        (comparison.p, comparison.p_holm)
+    };
+    for variant in ["routed", "nft"] {
+        assert_eq!(p(&swept, variant), p(&plain, variant), "{variant}: the curve takes nothing from it");
+    }
+    // Three equal points: Holm multiplies the least of three equal p by three, and the others may not fall below it.
+    let (raw, holm) = p(&swept, "filled-1");
+    assert_eq!(raw, p(&plain, "routed").0);
+    assert!((holm - (3.0 * raw).min(1.0)).abs() < 1e-12, "{raw} {holm}");
+    assert_eq!(p(&swept, "filled-100"), (raw, holm));
+}
