@@ -4,16 +4,23 @@
 //! the initiator, one on the responder. A [`Procedure`](procedure) needs no host: it asks a [`Rig`] for one
 //! [`Transfer`] after another, which the conductor turns into tasks for the agents, and tests into a simulated gateway.
 
+pub mod deck;
 pub mod error;
 pub mod frame;
+pub mod live;
 pub mod procedure;
 pub mod rig;
+pub mod route;
+pub mod state;
+pub mod station;
 pub mod transfer;
 pub mod workload;
+pub mod xdp_receiver;
 
 pub use error::Error;
 pub use procedure::{Findings, Setting};
 pub use rig::{Rig, RigError};
+pub use station::Station;
 pub use transfer::{
     Engine, Family, Frame, Inject, Limit, Link, Offer, Order, Outcome, Protocol, Received, Sending, Sent,
     Stop, Transfer, Tuples, Way,

@@ -9,9 +9,11 @@
 // By the schedule of an open loop: frame k is due at start + k * interval, whenever the earlier ones left.
 static __always_inline __u32 due_by_schedule(struct weir_sender *s, __u64 *now)
 {
-	__u64 due = s->start_ns + (s->due >> WEIR_INTERVAL_BITS);
-	__u64 time = bpf_ktime_get_ns();
+	__u64 time = bpf_ktime_get_ns(), due;
 
+	if (!s->start_ns)
+		s->start_ns = time;
+	due = s->start_ns + (s->due >> WEIR_INTERVAL_BITS);
 	if (time < due) {
 		// A frame that was made leaves with the end of its batch, so the rest of the batch must pass quickly.
 		if (s->waiting)
@@ -20,10 +22,8 @@ static __always_inline __u32 due_by_schedule(struct weir_sender *s, __u64 *now)
 			time = bpf_ktime_get_ns();
 	}
 	*now = time;
-	if (time >= s->stop_ns)
+	if (time - s->start_ns >= s->duration_ns)
 		return WEIR_TIME_UP;
-	if (time >= s->pause_ns)
-		return WEIR_PAUSED;
 	if (time < due)
 		return WEIR_EARLY;
 	if (time - due > s->late_max_ns)
@@ -40,9 +40,11 @@ static __always_inline __u32 due_at_once(struct weir_sender *s, __u64 *now, bool
 	if (s->run && !stamp && sent && sent + 1 != s->frames)
 		return WEIR_SENT;
 	*now = bpf_ktime_get_ns();
-	if (*now >= s->stop_ns)
-		return WEIR_TIME_UP;
-	if (*now >= s->pause_ns)
-		return WEIR_PAUSED;
-	return WEIR_SENT;
+	if (!s->start_ns)
+		s->start_ns = *now;
+	if (*now - s->start_ns < s->duration_ns)
+		return WEIR_SENT;
+	// What was sent has cost its time until here.
+	s->last_ns = *now;
+	return WEIR_TIME_UP;
 }

@@ -34,8 +34,6 @@ enum weir_generator_verdict {
 	WEIR_SENT,
 	// No frame is due yet.
 	WEIR_EARLY,
-	// The call has run long enough: back to user space, to look whether someone wants it to stop.
-	WEIR_PAUSED,
 	// As many frames as are allowed have left.
 	WEIR_ALL_SENT,
 	// The transfer's time is over.
@@ -66,12 +64,11 @@ struct weir_generator {
 
 // What a sending thread and its program share. Written by user space before a call, by the program during it.
 struct weir_sender {
-	// When the first frame is due (by a schedule), CLOCK_MONOTONIC, ns.
+	// When the first run was, with which the transfer begins: CLOCK_MONOTONIC, ns; 0 before it. The program sets it, because the
+	// kernel needs some milliseconds until it runs.
 	__u64 start_ns;
-	// After that no frame is made.
-	__u64 stop_ns;
-	// After that no frame is made in this call.
-	__u64 pause_ns;
+	// After that much time no frame is made, ns.
+	__u64 duration_ns;
 	// Time between two frames, ns with WEIR_INTERVAL_BITS bits behind the point.
 	__u64 interval;
 	// When the next frame is due, after `start_ns`, in the same unit.
@@ -99,7 +96,7 @@ struct weir_sender {
 	// Run within the batch, and whether a frame of this batch waits to leave.
 	__u32 run;
 	__u32 waiting;
-	// The verdict that ends this call: WEIR_PAUSED, WEIR_ALL_SENT or WEIR_TIME_UP; 0 while it goes on.
+	// The verdict that ended the transfer: WEIR_ALL_SENT, WEIR_TIME_UP or WEIR_UNFIT; 0 while it goes on.
 	__u32 closed;
 };
 

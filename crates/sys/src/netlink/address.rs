@@ -136,12 +136,12 @@ impl Rtnetlink {
     }
 }
 
-fn family(address: IpAddr) -> u8 {
+pub(super) fn family(address: IpAddr) -> u8 {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     family as u8
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(a) => a.octets().to_vec(),
         IpAddr::V6(a) => a.octets().to_vec(),

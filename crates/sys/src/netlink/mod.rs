@@ -7,14 +7,16 @@ mod address;
 mod link;
 mod message;
 mod qdisc;
+mod route;
 mod socket;
 
 pub use address::Route;
 pub use link::{Interface, Mac, Rtnetlink, VethEnd};
+pub use route::Way;
 #[cfg(test)]
 pub(crate) use message::HEADER;
 pub(crate) use message::{Attributes, Message, Received, messages, u32_be};
-pub(crate) use socket::Socket;
+pub(crate) use socket::{BUFFER, End, Socket, answers};
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.
 #[derive(Debug, Clone, PartialEq, Eq)]

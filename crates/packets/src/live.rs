@@ -1,0 +1,281 @@
+//! Sending by live frames: an XDP program makes each frame inside the kernel, which hands it to the driver as a redirected one
+//! (`BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18; Documentation/bpf/bpf_prog_run.rst). No system call, no copy and no socket
+//! buffer per frame: one core makes millions a second.
+//!
+//! Each sending thread runs its own copy of the program on its own core, in one call for the whole transfer, since a call
+//! costs some 20 ms of waiting (see [`threads`]). All that matters for time is inside the program: the schedule, the
+//! end of the transfer, the number of frames (`bpf/pace.h`).
+
+mod program;
+mod threads;
+
+use std::time::Duration;
+
+use weir_bpf::Plain;
+use weir_sys::clock::NS_PER_S;
+use weir_sys::netlink::{Interface, Rtnetlink};
+
+pub use program::{Make, Program};
+
+use crate::Error;
+use crate::deck::{Tuple, share};
+use crate::frame::Template;
+use crate::route::{self, Path};
+use crate::shared::{self, WeirSender};
+use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
+use threads::{Part, run_all};
+
+/// Runs in a batch when frames leave as fast as they can. More changes nothing, and 256 is as many as a veth's ring holds.
+const BATCH: u32 = 64;
+/// By how much the last frames of a schedule may be late and still leave, ns: about the time of a batch.
+const GRACE_NS: u64 = 100_000;
+/// Longest transfer: the schedule's fixed point has room for 4.8 hours.
+const LONGEST: Duration = Duration::from_secs(4 * 3600);
+/// Longest frame that fits: a page of 4096 bytes less the kernel's own structures (net/bpf/test_run.c, TEST_XDP_FRAME_SIZE), the
+/// headroom and `struct skb_shared_info`.
+const LONGEST_FRAME: u16 = 3400;
+
+/// Sends for one station.
+#[derive(Debug)]
+pub struct LiveSender {
+    link: Link,
+    /// What the last transfer used, for the next of the same kind.
+    ready: Option<Ready>,
+}
+
+/// Programs with the deck that they were loaded with.
+#[derive(Debug)]
+struct Ready {
+    flows: Vec<(u32, Tuple)>,
+    programs: Vec<Program>,
+}
+
+/// What each thread is told.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    duration_ns: u64,
+    /// Frames of all threads together.
+    frames: u64,
+    /// ns between two frames of all threads together; `None`: none is kept.
+    interval_ns: Option<f64>,
+}
+
+impl LiveSender {
+    /// For a link; the interface is looked for when something is sent.
+    pub fn new(link: &Link) -> Self {
+        LiveSender { link: link.clone(), ready: None }
+    }
+
+    /// True if frames of that length fit. Longer ones are for packet sockets.
+    pub fn carries(bytes: u16) -> bool {
+        bytes <= LONGEST_FRAME
+    }
+
+    /// Runs one live frame, which goes nowhere, to see whether this kernel has them and lets this process.
+    ///
+    /// # Errors
+    /// The kernel's refusal, [`Error::is_missing`] where privilege or the feature is missing.
+    pub fn probe(&self) -> Result<(), Error> {
+        let frame = crate::Frame {
+            family: crate::Family::Ipv4,
+            protocol: crate::Protocol::Udp,
+            bytes: crate::frame::LEAST_IPV4,
+        };
+        let template = Template::new(frame, [0; 6], [0; 6])?;
+        let nowhere = std::net::Ipv4Addr::UNSPECIFIED.into();
+        let tuple = Tuple { source: nowhere, source_port: 0, destination: nowhere, destination_port: 0 };
+        // Index 0 is the loopback interface; a state of zeros allows no frame, so the verdict is XDP_DROP.
+        let make = Make { template, interface: 0, inject: Inject::Wire, paced: false, batch: 1 };
+        let program = Program::load(make, &[(0, tuple)])?;
+        program.set_state(WeirSender::zeroed());
+        program.run(1)
+    }
+
+    /// Sends what is asked for, flows in the order given and over and over, and returns when that is done, when its time is over
+    /// or when `stop` is raised (within about 5 ms).
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if it cannot be done at all; the kernel's refusals.
+    pub fn send(
+        &mut self,
+        cookie: u32,
+        sending: &Sending,
+        flows: Vec<(u32, Tuple)>,
+        stop: &Stop,
+    ) -> Result<Sent, Error> {
+        check(sending)?;
+        let Some((_, first)) = flows.first() else {
+            return Err(Error::Unfit("no flow has come through: there is none to answer".into()));
+        };
+        let path = route::find(&self.link, first.destination)?;
+        self.load(sending, path, flows)?;
+        let Some(Ready { programs, .. }) = &self.ready else { unreachable!("it was just loaded") };
+        let before = self.counters()?;
+        let plan = Plan::new(sending);
+        for (index, program) in programs.iter().enumerate() {
+            let fresh = program::fresh(&program.make().template, cookie);
+            program.set_state(plan.of_thread(index, programs.len(), fresh, sending.stamp_every));
+        }
+        let parts = run_all(programs, &self.link.cpus, stop)?;
+        let mut sent = plan.sum_up(&parts, sending);
+        if self.link.inject == Inject::Wire {
+            sent.refused = refused(&before, || self.counters(), sent.frames)?;
+            sent.frames -= sent.refused;
+        }
+        sent.bytes = sent.frames * u64::from(sending.frame.bytes);
+        Ok(sent)
+    }
+
+    /// Loads one program for each core, unless the last transfer's do.
+    fn load(&mut self, sending: &Sending, path: Path, flows: Vec<(u32, Tuple)>) -> Result<(), Error> {
+        let paced = matches!(sending.offer, Offer::Rate(_));
+        let make = Make {
+            template: Template::new(sending.frame, path.source, path.destination)?,
+            interface: path.interface,
+            inject: self.link.inject,
+            paced,
+            batch: batch(sending.offer),
+        };
+        // A thread without flows or frames would have nothing to do.
+        let threads =
+            (self.link.cpus.len() as u64).min(flows.len() as u64).min(sending.limit.frames) as usize;
+        if let Some(ready) = &self.ready
+            && ready.flows == flows
+            && ready.programs.len() == threads
+            && ready.programs.iter().all(|p| *p.make() == make)
+        {
+            return Ok(());
+        }
+        // The old decks go before the new ones come: they may be big.
+        self.ready = None;
+        let programs = (0..threads)
+            .map(|index| {
+                let (start, length) = share(flows.len() as u64, index, threads);
+                Program::load(make.clone(), &flows[start as usize..(start + length) as usize])
+            })
+            .collect::<Result<_, _>>()?;
+        self.ready = Some(Ready { flows, programs });
+        Ok(())
+    }
+
+    fn counters(&self) -> Result<Interface, Error> {
+        Ok(Rtnetlink::open()?.interface(&self.link.interface)?)
+    }
+}
+
+/// Refuses what the program cannot keep to.
+fn check(sending: &Sending) -> Result<(), Error> {
+    let limit = sending.limit;
+    if limit.frames == 0 || limit.duration.is_zero() || limit.duration > LONGEST {
+        return Err(Error::Unfit(format!(
+            "a limit of {} frames and {:?}: both must be above 0, and four hours are the longest",
+            limit.frames, limit.duration
+        )));
+    }
+    if !LiveSender::carries(sending.frame.bytes) {
+        return Err(Error::Unfit(format!(
+            "frames of {} bytes: live frames have at most {LONGEST_FRAME}",
+            sending.frame.bytes
+        )));
+    }
+    match sending.offer {
+        Offer::Rate(rate) if !(rate.is_finite() && (0.01..=1e9).contains(&rate)) => {
+            Err(Error::Unfit(format!("a rate of {rate} frames a second")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs in a batch: frames leave at its end, so it is short where there is a schedule to keep.
+fn batch(offer: Offer) -> u32 {
+    match offer {
+        Offer::Unlimited => BATCH,
+        Offer::Rate(rate) if rate < 200_000.0 => 1,
+        Offer::Rate(_) => 16,
+    }
+}
+
+impl Plan {
+    fn new(sending: &Sending) -> Self {
+        // Checked to be some hours at most.
+        let duration = sending.limit.duration.as_nanos() as u64;
+        match sending.offer {
+            Offer::Unlimited => {
+                Plan { duration_ns: duration, frames: sending.limit.frames, interval_ns: None }
+            }
+            Offer::Rate(rate) => {
+                // Frames k with k / rate < duration.
+                let planned = (rate * sending.limit.duration.as_secs_f64()).ceil().max(1.0) as u64;
+                Plan {
+                    duration_ns: duration + GRACE_NS,
+                    frames: planned.min(sending.limit.frames),
+                    interval_ns: Some(NS_PER_S as f64 / rate),
+                }
+            }
+        }
+    }
+
+    /// What the thread `index` of `count` begins with: they take turns.
+    fn of_thread(&self, index: usize, count: usize, mut state: WeirSender, stamp_every: u32) -> WeirSender {
+        let one = (1u64 << shared::WEIR_INTERVAL_BITS) as f64;
+        let interval = self.interval_ns.unwrap_or(0.0) * one;
+        state.duration_ns = self.duration_ns;
+        state.interval = (interval * count as f64).round() as u64;
+        state.due = (interval * index as f64).round() as u64;
+        state.frames = share(self.frames, index, count).1;
+        state.stream = (index as u32) << shared::WEIR_SEQ_BITS;
+        state.stamp_every = stamp_every;
+        state
+    }
+
+    fn sum_up(&self, parts: &[Part], sending: &Sending) -> Sent {
+        let sent = |part: &&Part| program::count(&part.state, shared::WEIR_SENT) > 0;
+        let frames: u64 = parts.iter().map(|p| program::count(&p.state, shared::WEIR_SENT)).sum();
+        // From the first run, not the first frame: a late first frame must not shorten the schedule.
+        let start = parts.iter().map(|p| p.state.start_ns).min().unwrap_or(0);
+        let first = parts.iter().filter(sent).map(|p| p.state.first_ns).min().unwrap_or(0);
+        let last = parts.iter().filter(sent).map(|p| p.state.last_ns).max().unwrap_or(0);
+        let slip_ratio = match self.interval_ns {
+            Some(interval) if frames > 1 => {
+                let planned = (frames - 1) as f64 * interval;
+                (last.saturating_sub(start) as f64 / planned - 1.0).max(0.0)
+            }
+            _ => 0.0,
+        };
+        Sent {
+            frames,
+            bytes: frames * u64::from(sending.frame.bytes),
+            duration_ns: last.saturating_sub(first),
+            late_max_ns: parts.iter().map(|p| p.state.late_max_ns).max().unwrap_or(0),
+            slip_ratio,
+            refused: 0,
+            cpu_s: parts.iter().map(|p| p.cpu.as_secs_f64()).sum(),
+            engine: Engine::Xdp,
+        }
+    }
+}
+
+/// Frames that the driver would not take, by the interface's own counters. A veth whose other end has neither GRO nor an XDP program
+/// takes none, and counts none.
+fn refused(
+    before: &Interface,
+    now: impl Fn() -> Result<Interface, Error>,
+    frames: u64,
+) -> Result<u64, Error> {
+    /// How long the other end of a veth may take to look at its ring.
+    const SETTLE: Duration = Duration::from_millis(50);
+    let deadline = std::time::Instant::now() + SETTLE;
+    loop {
+        let after = now()?;
+        let left = after.counters.tx_packets.saturating_sub(before.counters.tx_packets);
+        if before.kind == "veth" && left == 0 && frames > 0 {
+            if std::time::Instant::now() >= deadline {
+                return Ok(frames);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+            continue;
+        }
+        let dropped = after.counters.tx_dropped.saturating_sub(before.counters.tx_dropped);
+        return Ok(dropped.min(frames));
+    }
+}
