@@ -390,7 +390,7 @@ impl Packets {
 }
 
 /// The shortest frame there is, bytes: Ethernet's own least over IPv4; what the headers and our mark need over IPv6 (82, told as
-/// 84, which is 64 with an IPv6 header instead of IPv4's, as RFC 8219 section 4.2 has it).
+/// 84, which is 64 with an IPv6 header instead of IPv4's, as RFC 8219 has it).
 fn shortest(family: Family) -> u16 {
     match family {
         Family::Ipv4 => 64,

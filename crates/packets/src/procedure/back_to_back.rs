@@ -9,7 +9,7 @@ use super::course::{Course, Halt, MOST_FRAMES, Seen, Shot, Ways};
 use super::throughput;
 use crate::transfer::Offer;
 
-/// How often a burst that lost something is sent again before that counts (RFC 9004 section 5.3 asks for a search with loss
+/// How often a burst that lost something is sent again before that counts (RFC 9004 section 5 asks for a search with loss
 /// verification).
 const REPEATS: u32 = 1;
 
@@ -17,7 +17,7 @@ const REPEATS: u32 = 1;
 pub(super) const ERROR: f64 = 0.01;
 
 pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
-    // RFC 9004 section 5.1: the throughput comes first; it says how fast a buffer empties while it is filled.
+    // RFC 9004 section 5: the throughput comes first; it says how fast a buffer empties while it is filled.
     let (found, ceiling) = throughput::find(course, Ways::Egress)?;
     throughput::tell(course, &found, ceiling);
     let longest = course.plan.burst;
@@ -62,7 +62,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
             ),
         );
     }
-    // RFC 2544: "The back-to-back value is the average of the recorded values."
+    // RFC 2544: the average over all searches is what is reported.
     let frames = mean(&found_bursts);
     let rate = if offered.is_empty() { greatest } else { mean(&offered) };
     course.set("back_to_back_frames", frames);
@@ -71,7 +71,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
         let implied_s = frames / rate;
         let emptied = (found.lower.unwrap_or(0.0) / rate).min(1.0);
         course.set("buffer_time_ns", implied_s * 1e9);
-        // RFC 9004 section 5.4: while the burst came in, the throughput went out.
+        // RFC 9004 section 5: while the burst came in, the throughput went out.
         course.set("corrected_buffer_time_ns", implied_s * (1.0 - emptied) * 1e9);
     }
     Ok(())

@@ -138,7 +138,7 @@ fn back_to_back() -> Vec<MetricDef> {
             "corrected_buffer_time_ns",
             "buffer time",
             Unit::Ns,
-            "The burst's length in time, less what went out while it came in (RFC 9004 section 5.4).",
+            "The burst's length in time, less what went out while it came in (RFC 9004 section 5).",
         ),
         higher("buffer_time_ns", "implied buffer time", Unit::Ns, "The burst's length in time.").detail(),
         neither("burst_pps", "burst rate", Unit::Pps, "Rate within the bursts."),

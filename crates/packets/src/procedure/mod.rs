@@ -45,7 +45,7 @@ pub struct Setting {
     pub duration: Duration,
     /// IP version of the testbed.
     pub family: Family,
-    /// Seed of the orders of flows. The same in all trials of a run, as RFC 4814 section 4.3 asks for.
+    /// Seed of the orders of flows. The same in all trials of a run, as RFC 4814 asks for.
     pub seed: u64,
 }
 

@@ -69,7 +69,7 @@ impl Plan {
             drain: s(2),
             settle: s(60),
             stream: Some(s(60)),
-            // RFC 9004 section 5.3: up to 30 s. RFC 2544 section 26.4: 50 times.
+            // RFC 9004 section 5: up to 30 s. RFC 2544 section 26.4: 50 times.
             burst: s(30),
             bursts: 50,
             tear_downs: 10,

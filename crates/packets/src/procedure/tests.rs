@@ -108,7 +108,7 @@ fn each_trial_starts_from_an_empty_table_with_the_same_flows() {
         assert!(fill.forget && !trial.forget);
         let (fill, trial) = (fill.egress.as_ref().unwrap(), trial.egress.as_ref().unwrap());
         assert_eq!((fill.tuples.order, trial.tuples.order), (Order::Permutation, Order::Random));
-        // RFC 4814 section 4.3: the same set in every trial; sections 4.2.1 and 4.2.2: its ports.
+        // RFC 4814: the same set in every trial, and its ports.
         assert_eq!((fill.tuples.seed, fill.tuples.flows), (7, 1000));
         assert_eq!((trial.tuples.seed, trial.tuples.flows), (7, 1000));
         assert_eq!(

@@ -1,5 +1,6 @@
 //! Against the RFC's own example, and against simulated systems whose capacity is known.
 
+use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -238,4 +239,45 @@ fn short_trials_come_first_and_full_ones_decide() {
     let seconds: f64 = asked.iter().map(|a| a.duration.as_secs_f64()).sum();
     // Plain bisection of 1e3..1e7 down to half a per cent of 1e6 takes 11 trials of 60 s.
     assert!(seconds < 400.0, "{seconds} s");
+}
+
+proptest! {
+    #[test]
+    fn any_search_ends_and_its_bounds_are_what_they_say(
+        initial_s in 0.05..1.0, longer in 1.0..60.0, sum in 0.2..5.0,
+        loss_ratio in prop_oneof![Just(0.0), 0.0..0.3], exceed_ratio in prop_oneof![Just(0.0), Just(0.5), 0.0..0.9],
+        width in 0.001..0.3, truth in 1e3..1e7, noise in prop_oneof![Just(0.0), 0.0..1.0], seed: u64,
+    ) {
+        let final_duration = s(initial_s * longer);
+        let goal = Goal {
+            final_duration,
+            duration_sum: final_duration.mul_f64(sum),
+            loss_ratio,
+            exceed_ratio,
+            width,
+            initial_duration: s(initial_s),
+        };
+        // Some trials lose a random share more, whatever the load.
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let system = |load: f64, frames: u64| {
+            let share = if rng.random::<f64>() < noise { 1.0 - rng.random::<f64>() } else { 1.0 };
+            (capacity(truth)(load, frames) as f64 * share) as u64
+        };
+        let mut search = Search::new(&goal, 500.0..=5e6);
+        let (found, _) = run(&mut search, system);
+        let class = |load: f64| goal.classify(search.at(load));
+        if let Some(lower) = found.lower {
+            prop_assert_eq!(class(lower), Class::Lower);
+            prop_assert!(found.conditional.unwrap() <= lower);
+            prop_assert!(found.upper.is_some() || lower == 5e6, "{:?}", found);
+        }
+        if let Some(upper) = found.upper {
+            prop_assert_eq!(class(upper), Class::Upper);
+            prop_assert!(found.lower.is_some() || upper == 500.0, "{:?}", found);
+        }
+        if let (Some(lower), Some(upper)) = (found.lower, found.upper) {
+            prop_assert!(lower < upper && found.regular, "{:?}", found);
+        }
+        prop_assert!(found.lower.is_some() || found.upper.is_some());
+    }
 }
