@@ -141,8 +141,7 @@ fn flags(page: &mut Page, contents: &Contents) {
         page.line(&seen.join(", "), 1, None);
     }
     for (title, ranking) in [("Zones", &contents.zones), ("Marks", &contents.marks)] {
-        // Only the default one: nobody uses them.
-        if ranking.top.iter().all(|n| n.value == 0) {
+        if ranking.top.is_empty() {
             continue;
         }
         page.section(title);

@@ -189,9 +189,9 @@ pub struct Contents {
     pub protocols: Vec<Protocol>,
     /// By property.
     pub flags: Flags,
-    /// By zone; 0 is the default zone.
+    /// By zone; what is missing is in zone 0, the default.
     pub zones: Ranking<OfNumber>,
-    /// By mark; 0 is no mark.
+    /// By mark; what is missing has none (0).
     pub marks: Ranking<OfNumber>,
     /// By who opened them.
     pub sources: Ranking<OfAddress>,
@@ -237,7 +237,7 @@ impl Tally {
             sources: Top::new(places),
             destinations: Top::new(places),
             ports: Top::new(places),
-            talkers: Top::new(places),
+            talkers: Top::new((places / 4).max(1)),
             pools: Pools::new(places, settings.nat_ports.clone()),
             remaining: Default::default(),
             idle: Spread::default(),
@@ -261,8 +261,13 @@ impl Tally {
         self.states[usize::from(original.protocol)][state_slot(entry)] += 1;
         self.add_flags(entry);
         self.add_times(entry);
-        self.zones.add(entry.zone, 0);
-        self.marks.add(entry.mark, 0);
+        // Most tables have neither, and what is left to the first number needs no look-up.
+        if entry.zone != 0 {
+            self.zones.add(entry.zone, 0);
+        }
+        if entry.mark != 0 {
+            self.marks.add(entry.mark, 0);
+        }
         self.sources.add(original.source, bytes);
         self.destinations.add(original.destination, bytes);
         self.ports.add((original.protocol, original.destination_port), bytes);

@@ -1,10 +1,16 @@
 //! The whole table, entry by entry, as the kernel hands it over: nothing is kept.
 
+use std::io;
 use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use super::{Entry, Filter, NFGENMSG};
 use crate::error::{Context, Result};
-use crate::netlink::{Received, Socket};
+use crate::netlink::{BUFFER, End, Received, Socket, answers, messages};
+
+/// Datagrams on their way between the two threads of a dump.
+const BUFFERS: usize = 4;
 
 /// What a dump went through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,13 +52,51 @@ fn attempt(
 ) -> Result<Dumped> {
     // Its own socket: a dump that is left early goes on blocking other requests on the socket that asked for it.
     let mut socket = Socket::open(libc::NETLINK_NETFILTER).context(|| "open ctnetlink".into())?;
+    let what = || "read the conntrack table".into();
+    let sequence = socket.ask(filter.request(tuples)).context(what)?;
     let mut dumped = Dumped::default();
-    let end = socket
-        .dump(filter.request(tuples), |received| dumped.take(filter, received, each))
-        .context(|| "read the conntrack table".into())?;
+    let mut end = End::default();
+    let mut entry = Entry::default();
+    // Three quarters of the time the kernel works within the system call that asks for more, on the core of its caller. So
+    // one thread does only that, and this one goes through what is there.
+    thread::scope(|scope| {
+        let (back, empty) = channel();
+        let (full, datagrams) = channel();
+        for _ in 0..BUFFERS {
+            // The other end is in this scope.
+            let _ = back.send(vec![0; BUFFER]);
+        }
+        thread::Builder::new()
+            .name("conntrack".into())
+            .spawn_scoped(scope, move || read_all(&socket, &empty, &full))?;
+        for datagram in datagrams {
+            let (buffer, length): (Vec<u8>, usize) = datagram?;
+            let take = &mut |received: Received<'_>| dumped.take(filter, received, &mut entry, each);
+            if answers(&buffer[..length], |number| number == sequence, &mut end, take)? {
+                break;
+            }
+            // The reader may have come to its end, and then needs no more buffers.
+            let _ = back.send(buffer);
+        }
+        Ok::<(), io::Error>(())
+    })
+    .context(what)?;
     dumped.interrupted = end.interrupted;
     dumped.stopped = end.stopped;
     Ok(dumped)
+}
+
+/// Receives datagrams until one has the end of the dump in it, or nobody wants more.
+fn read_all(socket: &Socket, empty: &Receiver<Vec<u8>>, full: &Sender<io::Result<(Vec<u8>, usize)>>) {
+    for mut buffer in empty {
+        let received = socket.receive_into(&mut buffer);
+        let is_end = |kind: u16| matches!(i32::from(kind), libc::NLMSG_DONE | libc::NLMSG_ERROR);
+        let last =
+            received.as_ref().map_or(true, |length| messages(&buffer[..*length]).any(|m| is_end(m.kind)));
+        if full.send(received.map(|length| (buffer, length))).is_err() || last {
+            return;
+        }
+    }
 }
 
 impl Dumped {
@@ -60,17 +104,15 @@ impl Dumped {
         &mut self,
         filter: &Filter,
         received: Received<'_>,
+        entry: &mut Entry,
         each: &mut impl FnMut(&Entry) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         self.received += 1;
-        let entry = received.payload.get(NFGENMSG..).and_then(Entry::read);
-        match entry {
-            None => self.malformed += 1,
-            Some(entry) if filter.matches(&entry) => {
-                self.matched += 1;
-                return each(&entry);
-            }
-            Some(_) => {}
+        if !received.payload.get(NFGENMSG..).is_some_and(|attributes| entry.read(attributes)) {
+            self.malformed += 1;
+        } else if filter.matches(entry) {
+            self.matched += 1;
+            return each(entry);
         }
         ControlFlow::Continue(())
     }
@@ -81,7 +123,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::netlink::messages;
 
     proptest! {
         /// Whatever bytes come in a datagram, each message is either an entry or counted as none.
@@ -89,8 +130,9 @@ mod tests {
         fn a_hostile_stream_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let mut dumped = Dumped::default();
             let mut seen = 0;
+            let mut entry = Entry::default();
             for received in messages(&bytes) {
-                let step = dumped.take(&Filter::default(), received, &mut |_| {
+                let step = dumped.take(&Filter::default(), received, &mut entry, &mut |_| {
                     seen += 1;
                     ControlFlow::Continue(())
                 });

@@ -152,21 +152,26 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads the attributes of a message. `None` if a direction is missing or cut short, so that it is nobody's entry.
-    pub(crate) fn read(attributes: &[u8]) -> Option<Entry> {
-        let mut entry = Entry::default();
+    /// Reads the attributes of a message over what was here before. False if a direction is missing or cut short, so that
+    /// it is nobody's entry.
+    pub(crate) fn read(&mut self, attributes: &[u8]) -> bool {
+        *self = Entry::default();
+        self.read_attributes(attributes) == Some(true)
+    }
+
+    fn read_attributes(&mut self, attributes: &[u8]) -> Option<bool> {
         let (mut original, mut reply) = (false, false);
         for (kind, payload) in Attributes(attributes) {
             match kind {
-                TUPLE_ORIG => original = entry.original.read(payload, &mut entry.zone),
-                TUPLE_REPLY => reply = entry.reply.read(payload, &mut entry.zone),
-                STATUS => entry.status = Status(u32_be(payload)?),
-                TIMEOUT => entry.timeout_s = Some(u32_be(payload)?),
-                MARK => entry.mark = u32_be(payload)?,
-                ZONE => entry.zone = u16_be(payload)?,
-                PROTOINFO => entry.state = protocol_state(payload),
+                TUPLE_ORIG => original = self.original.read(payload, &mut self.zone),
+                TUPLE_REPLY => reply = self.reply.read(payload, &mut self.zone),
+                STATUS => self.status = Status(u32_be(payload)?),
+                TIMEOUT => self.timeout_s = Some(u32_be(payload)?),
+                MARK => self.mark = u32_be(payload)?,
+                ZONE => self.zone = u16_be(payload)?,
+                PROTOINFO => self.state = protocol_state(payload),
                 COUNTERS_ORIG | COUNTERS_REPLY => {
-                    let sum = entry.counters.get_or_insert_default();
+                    let sum = self.counters.get_or_insert_default();
                     for (kind, payload) in Attributes(payload) {
                         match kind {
                             COUNTERS_PACKETS => sum.packets = sum.packets.saturating_add(u64_be(payload)?),
@@ -175,11 +180,11 @@ impl Entry {
                         }
                     }
                 }
-                TIMESTAMP => entry.start_ns = Attributes(payload).get(TIMESTAMP_START).and_then(u64_be),
+                TIMESTAMP => self.start_ns = Attributes(payload).get(TIMESTAMP_START).and_then(u64_be),
                 _ => {}
             }
         }
-        (original && reply).then_some(entry)
+        Some(original && reply)
     }
 }
 
@@ -284,9 +289,14 @@ mod tests {
             .to_vec()
     }
 
+    fn read(bytes: &[u8]) -> Option<Entry> {
+        let mut entry = Entry { mark: 99, counters: Some(Counters::default()), ..Entry::default() };
+        entry.read(bytes).then_some(entry)
+    }
+
     #[test]
     fn every_attribute_arrives_where_it_belongs() {
-        let entry = Entry::read(&message()).unwrap();
+        let entry = read(&message()).unwrap();
         let ip = |text: &str| Address::from(text.parse::<IpAddr>().unwrap());
         let original = Tuple {
             source: ip("10.0.0.2"),
@@ -312,15 +322,15 @@ mod tests {
         fn a_truncated_message_is_no_other_entry(cut in 0_usize..400) {
             let whole = message();
             let cut = cut.min(whole.len());
-            if let Some(entry) = Entry::read(&whole[..cut]) {
-                let all = Entry::read(&whole).unwrap();
+            if let Some(entry) = read(&whole[..cut]) {
+                let all = read(&whole).unwrap();
                 prop_assert_eq!((entry.original, entry.reply), (all.original, all.reply));
             }
         }
 
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            if let Some(entry) = Entry::read(&bytes) {
+            if let Some(entry) = read(&bytes) {
                 // Both directions take at least a nested address pair and a protocol.
                 prop_assert!(bytes.len() >= 2 * (4 + 4 + 8 + 8 + 4 + 5));
                 prop_assert!(entry.original.source.ip() == entry.original.source.ip());
@@ -335,7 +345,7 @@ mod tests {
                 let length = bytes.len();
                 bytes[at % length] = value;
             }
-            if let Some(entry) = Entry::read(&bytes) {
+            if let Some(entry) = read(&bytes) {
                 let _ = (entry.original.source.ip(), entry.reply.destination.ip());
             }
         }

@@ -55,7 +55,7 @@ pub struct NewEntry {
 }
 
 impl Conntrack {
-    /// Makes entries; how many were asked for. They count against `nf_conntrack_max` only for new packets.
+    /// Makes entries; how many were asked for. They count against `nf_conntrack_max` like those that packets make.
     ///
     /// # Errors
     /// The kernel's first refusal, e.g. `AlreadyExists`; entries before it, and some after it, were made.

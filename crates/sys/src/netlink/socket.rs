@@ -11,7 +11,7 @@ use super::KernelError;
 use super::message::{Attributes, HEADER, Message, Received, messages, text};
 
 /// The kernel fills at most 32 KiB per datagram of a dump (net/netlink/af_netlink.c, netlink_recvmsg).
-const BUFFER: usize = 64 << 10;
+pub(crate) const BUFFER: usize = 64 << 10;
 /// NLMSGERR_ATTR_MSG: the kernel's explanation.
 const ERROR_TEXT: u16 = 1;
 /// NLM_F_CAPPED: the answer does not repeat the request's payload.
@@ -79,14 +79,12 @@ impl Socket {
         self.exchange(before, message, |_| ControlFlow::Continue(())).map(drop)
     }
 
-    /// As [`Self::request_with`] for tables that change all the time: how far it came is told instead of refused. A dump that
-    /// was left early makes the kernel refuse further ones on this socket.
-    pub(crate) fn dump(
-        &mut self,
-        message: Message,
-        each: impl FnMut(Received<'_>) -> ControlFlow<()>,
-    ) -> io::Result<End> {
-        self.exchange(&[], message, each)
+    /// Sends a request and leaves its answers to [`Self::receive_into`] and [`answers`]; its number. A dump that is left
+    /// early makes the kernel refuse further ones on this socket.
+    pub(crate) fn ask(&mut self, message: Message) -> io::Result<u32> {
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        self.send(&message.finish(self.sequence))?;
+        Ok(self.sequence)
     }
 
     fn exchange(
@@ -104,17 +102,9 @@ impl Socket {
         let mut end = End::default();
         loop {
             let length = self.receive()?;
-            for received in messages(&self.buffer[..length]) {
-                let of_before = !before.is_empty() && received.sequence == 0;
-                if received.sequence != self.sequence && !of_before {
-                    continue;
-                }
-                end.interrupted |= i32::from(received.flags) & libc::NLM_F_DUMP_INTR != 0;
-                match i32::from(received.kind) {
-                    libc::NLMSG_ERROR | libc::NLMSG_DONE => return outcome(received).map(|()| end),
-                    _ if each(received).is_break() => return Ok(End { stopped: true, ..end }),
-                    _ => {}
-                }
+            let ours = |number| number == self.sequence || number == 0 && !before.is_empty();
+            if answers(&self.buffer[..length], ours, &mut end, &mut each)? {
+                return Ok(end);
             }
         }
     }
@@ -149,14 +139,47 @@ impl Socket {
 
     /// Waits for a datagram; its length in the buffer.
     fn receive(&mut self) -> io::Result<usize> {
-        loop {
-            let mut room = &mut self.buffer[..];
-            match self.socket.recv(&mut room, 0) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
-            }
+        receive(&self.socket, &mut self.buffer)
+    }
+
+    /// Waits for a datagram in a buffer of [`BUFFER`] bytes; its length.
+    pub(crate) fn receive_into(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        receive(&self.socket, buffer)
+    }
+}
+
+fn receive(socket: &netlink_sys::Socket, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        let mut room = &mut buffer[..];
+        match socket.recv(&mut room, 0) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
         }
     }
+}
+
+/// Goes through the messages of a datagram that answer a request of `ours`. True if they were the last ones.
+pub(crate) fn answers(
+    datagram: &[u8],
+    ours: impl Fn(u32) -> bool,
+    end: &mut End,
+    each: &mut impl FnMut(Received<'_>) -> ControlFlow<()>,
+) -> io::Result<bool> {
+    for received in messages(datagram) {
+        if !ours(received.sequence) {
+            continue;
+        }
+        end.interrupted |= i32::from(received.flags) & libc::NLM_F_DUMP_INTR != 0;
+        match i32::from(received.kind) {
+            libc::NLMSG_ERROR | libc::NLMSG_DONE => return outcome(received).map(|()| true),
+            _ if each(received).is_break() => {
+                end.stopped = true;
+                return Ok(true);
+            }
+            _ => {}
+        }
+    }
+    Ok(false)
 }
 
 impl AsFd for Socket {
