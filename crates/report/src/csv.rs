@@ -1,6 +1,7 @@
 //! CSV (RFC 4180, with a line feed at the end of each record): trials in the long format, and the summary.
 
 use weir_record::results::Cell;
+use weir_record::run::Point;
 use weir_record::{MetricDef, Run};
 use weir_stats::{Comparison, Verdict};
 
@@ -9,9 +10,13 @@ use crate::view::trial_value;
 
 /// One row per trial and metric: what a statistics program wants. Values are the stored ones, unscaled; a
 /// metric that a trial did not measure has no row. `void` is 1 where the trial is left out of comparisons;
-/// `faults` are separated by a space.
+/// `faults` are separated by a space. `workload_value` and `variant_value` are the values of the sweeps that the two are
+/// points of.
 pub fn csv_trials(run: &Run) -> String {
-    let mut out = String::from("round,position,start_s,variant,workload,metric,unit,value,void,faults\n");
+    let mut out = String::from(
+        "round,position,start_s,variant,workload,metric,unit,value,void,faults,\
+         workload_value,variant_value\n",
+    );
     for trial in &run.trials {
         let Some(workload) = run.workloads.iter().find(|w| w.name == trial.workload) else { continue };
         let mut codes: Vec<String> = trial.faults.iter().map(|f| name_of(&f.code)).collect();
@@ -20,7 +25,7 @@ pub fn csv_trials(run: &Run) -> String {
         for def in &workload.metrics {
             let Some(value) = trial_value(trial, def) else { continue };
             out.push_str(&format!(
-                "{},{},{},{},{},{},{},{},{},{}\n",
+                "{},{},{},{},{},{},{},{},{},{},{}\n",
                 trial.round,
                 trial.position,
                 trial.start_s,
@@ -30,7 +35,8 @@ pub fn csv_trials(run: &Run) -> String {
                 name_of(&def.unit),
                 value,
                 u8::from(trial.is_void()),
-                field(&codes.join(" "))
+                field(&codes.join(" ")),
+                swept(run, &trial.workload, &trial.variant)
             ));
         }
     }
@@ -44,7 +50,7 @@ pub fn csv_trials(run: &Run) -> String {
 pub fn csv_summary(run: &Run) -> String {
     let mut out = String::from(
         "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,\
-         effect,effect_low,effect_high,p_holm,noise_floor,verdict,with_workload\n",
+         effect,effect_low,effect_high,p_holm,noise_floor,verdict,with_workload,workload_value,variant_value\n",
     );
     let Some(results) = &run.results else { return out };
     for cell in &results.cells {
@@ -56,7 +62,7 @@ pub fn csv_summary(run: &Run) -> String {
             floor: crate::view::floor_value(results, &cell.workload, &cell.metric),
             verdict: cell.verdict,
         };
-        push_row(&mut out, def, cell, &against);
+        push_row(&mut out, def, cell, &against, &swept(run, &cell.workload, &cell.variant));
     }
     for row in crate::pairs::rows(run, results) {
         let found = row.found;
@@ -68,7 +74,7 @@ pub fn csv_summary(run: &Run) -> String {
             floor: row.floor,
             verdict: found.verdict,
         };
-        push_row(&mut out, row.def, cell, &against);
+        push_row(&mut out, row.def, cell, &against, &swept(run, &cell.workload, &cell.variant));
     }
     out
 }
@@ -82,7 +88,7 @@ struct Against<'a> {
     verdict: Option<Verdict>,
 }
 
-fn push_row(out: &mut String, def: &MetricDef, cell: &Cell, against: &Against<'_>) {
+fn push_row(out: &mut String, def: &MetricDef, cell: &Cell, against: &Against<'_>, swept: &str) {
     let e = cell.estimate;
     let c = against.comparison;
     let verdict = against.verdict.map(|v| crate::words::verdict(def, c.as_ref(), v).text).unwrap_or_default();
@@ -109,9 +115,18 @@ fn push_row(out: &mut String, def: &MetricDef, cell: &Cell, against: &Against<'_
         number(against.floor),
         field(&verdict),
         field(against.with),
+        swept.to_owned(),
     ];
     out.push_str(&fields.join(","));
     out.push('\n');
+}
+
+/// The value of the sweep that the workload is a point of, and that of the variant's; empty where there is none.
+fn swept(run: &Run, workload: &str, variant: &str) -> String {
+    let value = |point: Option<&Point>| point.map(|p| p.value.to_string()).unwrap_or_default();
+    let workload = run.workloads.iter().find(|w| w.name == workload).and_then(|w| w.point.as_ref());
+    let variant = run.variants.iter().find(|v| v.name == variant).and_then(|v| v.point.as_ref());
+    format!("{},{}", value(workload), value(variant))
 }
 
 fn definition<'a>(run: &'a Run, workload: &str, metric: &str) -> Option<&'a MetricDef> {

@@ -8,6 +8,7 @@ mod chart;
 mod columns;
 pub mod compare;
 mod csv;
+mod curves;
 mod escape;
 mod faults;
 mod gateway;

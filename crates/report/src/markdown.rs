@@ -2,7 +2,8 @@
 
 use weir_record::{HostFacts, Run};
 
-use crate::escape::markdown as text;
+use crate::curves::{self, Curve};
+use crate::escape::{line, markdown as text};
 use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
@@ -30,6 +31,7 @@ pub fn markdown(run: &Run) -> String {
         rows.iter().for_each(|row| push_row(&mut out, row));
         out.push('\n');
     }
+    curves::curves(run, results).iter().for_each(|curve| push_curve(&mut out, curve));
     push_pairs(&mut out, &pairs::rows(run, results));
     push_gateway(&mut out, run, results);
     push_time_spent(&mut out, run, results);
@@ -79,6 +81,29 @@ fn push_row(out: &mut String, row: &Row<'_>) {
     }
 }
 
+/// Values down, lines across.
+fn push_curve(out: &mut String, curve: &Curve<'_>) {
+    let head: Vec<String> = curve.lines.iter().map(|line| text(&line.name)).collect();
+    out.push_str(&format!("{}, {}:\n\n", text(&line(&curve.family)), text(&curve.axis())));
+    out.push_str(&format!(
+        "| {} | {} |\n|---:{}|\n",
+        text(&curve.key),
+        head.join(" | "),
+        "|---:".repeat(head.len())
+    ));
+    for value in curve.values() {
+        let cells = curve.lines.iter().map(|line| {
+            let spot = line.at(value);
+            let words = spot.and_then(|s| s.words.as_ref());
+            let said = words.map(|w| format!(" {} {}", w.tone.symbol(), w.short())).unwrap_or_default();
+            text(&format!("{}{said}", curve.value(spot)))
+        });
+        let cells: Vec<String> = cells.collect();
+        out.push_str(&format!("| {} | {} |\n", curves::figure(value), cells.join(" | ")));
+    }
+    out.push('\n');
+}
+
 fn push_pairs(out: &mut String, rows: &[PairRow<'_>]) {
     if !rows.iter().any(|r| r.main) {
         return;
@@ -100,7 +125,7 @@ fn push_pairs(out: &mut String, rows: &[PairRow<'_>]) {
 }
 
 fn push_gateway(out: &mut String, run: &Run, results: &weir_record::results::Results) {
-    let said = run.workloads.iter().filter_map(|w| {
+    let said = view::workloads(run).filter_map(|w| {
         let sentence = gateway::sentence(&gateway::handled(run, results, w))?;
         Some(format!("- {}: {}\n", text(&w.name), text(&sentence)))
     });

@@ -5,7 +5,7 @@ use weir_record::{MetricDef, Run, VariantInfo};
 
 use crate::escape::line;
 use crate::units::{self, display_for_all};
-use crate::view::{compared, effect_text, floor_value, too_few};
+use crate::view::{effect_text, everyone, floor_value, too_few};
 use crate::words::{self, Words};
 
 /// One metric of a pair of workloads on one variant.
@@ -68,7 +68,7 @@ fn row<'a>(
 ) -> Option<PairRow<'a>> {
     let workload = run.workloads.iter().find(|w| w.name == found.workload)?;
     let def = workload.metrics.iter().find(|m| m.name == found.metric)?;
-    let variant = compared(run).find(|v| v.name == found.variant)?;
+    let variant = everyone(run).find(|v| v.name == found.variant)?;
     let estimate = |workload: &str| results.cell(workload, &found.metric, &found.variant)?.estimate;
     let (own, other) = (estimate(&found.workload), estimate(&found.with));
     let shown = display_for_all(def.unit, own.iter().chain(&other).map(|e| e.center));

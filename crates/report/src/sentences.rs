@@ -4,9 +4,10 @@ use weir_record::results::Results;
 use weir_record::{Run, Scale};
 use weir_stats::Comparison;
 
+use crate::curves;
 use crate::escape::line;
 use crate::pairs;
-use crate::view::{Row, compared, rows, too_few};
+use crate::view::{Row, compared, everyone, rows, too_few};
 use crate::words::{Tone, Words, plural};
 
 /// A metric that was judged.
@@ -78,7 +79,10 @@ pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
         leads.push(first);
         details.extend(each);
     }
+    let curves = curves::curves(run, results);
     match variant_sentences(run, results) {
+        // What was compared are the points of curves, and the curves tell.
+        Err(_) if leads.is_empty() && !curves.is_empty() => leads.push(curves::lead(&curves)),
         Ok((first, each)) => {
             leads.push(first);
             details.extend(each);
@@ -87,6 +91,7 @@ pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
         // The pairs are the result; that there is nothing else needs no words.
         Err(_) => {}
     }
+    details.extend(curves::sentences(&curves));
     std::iter::once(leads.join(" ")).chain(details).collect()
 }
 
@@ -96,6 +101,9 @@ fn variant_sentences(run: &Run, results: &Results) -> Result<(String, Vec<String
         return Err("This run has no baseline, so nothing is compared.".to_owned());
     };
     let rows = rows(run, results, true);
+    if rows.is_empty() {
+        return Err("Nothing was measured.".to_owned());
+    }
     let (mut leads, mut details) = (Vec::new(), Vec::new());
     for variant in compared(run).filter(|v| !v.baseline) {
         let judged = of_variant(&rows, results, &variant.name);
@@ -115,7 +123,7 @@ fn pair_sentences(run: &Run, results: &Results) -> Option<(String, Vec<String>)>
     let rows = pairs::rows(run, results);
     let (mut leads, mut details) = (Vec::new(), Vec::new());
     for group in rows.chunk_by(pairs::PairRow::same_pair) {
-        for variant in compared(run) {
+        for variant in everyone(run) {
             let of_it = group.iter().filter(|r| r.main && r.variant.name == variant.name);
             let judged: Vec<Judged> = of_it
                 .filter_map(|r| {

@@ -4,6 +4,7 @@ use weir_record::results::Results;
 use weir_record::{Run, WorkloadInfo};
 
 use crate::columns::{Text, layout, paragraph, wrap};
+use crate::curves::{self, Curve, Spot};
 use crate::escape::line;
 use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
@@ -50,9 +51,62 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
             out.push_str(&paragraph(text, 1, to));
         }
     }
+    for curve in curves::curves(run, results) {
+        out.push('\n');
+        push_curve(&mut out, &curve, to);
+    }
     out.push('\n');
     out.push_str(&foot(run, results, seconds, to));
     out
+}
+
+/// Widest name of a column of a curve.
+const WIDEST_NAME: usize = 24;
+
+/// A curve as a table, values down and lines across, as many of them side by side as fit.
+fn push_curve(out: &mut String, curve: &Curve<'_>, to: Terminal) {
+    use unicode_width::UnicodeWidthStr;
+    let title = format!("{}: {} over {}", line(&curve.family), curve.axis(), curve.key);
+    for piece in wrap(&title, to.width()) {
+        out.push_str(&to.paint(&Text { text: piece, bold: true, ..Text::default() }));
+        out.push('\n');
+    }
+    let values = curve.values();
+    let mut columns: Vec<Vec<Text>> = vec![vec![Text::from(curve.key.clone())]];
+    columns[0].extend(values.iter().map(|value| Text::from(curves::figure(*value))));
+    for line in &curve.lines {
+        let mut column = vec![Text::from(crate::columns::ellipsis(&line.name, WIDEST_NAME))];
+        column.extend(values.iter().map(|value| curve_cell(curve, line.at(*value))));
+        columns.push(column);
+    }
+    let widths: Vec<usize> =
+        columns.iter().map(|c| c.iter().map(|t| t.text.width()).max().unwrap_or(0)).collect();
+    let mut next = 1;
+    while next < columns.len() {
+        let (first, mut used) = (next, 1 + widths[0]);
+        while next < columns.len() && (next == first || used + 2 + widths[next] <= to.width()) {
+            used += 2 + widths[next];
+            next += 1;
+        }
+        let shown: Vec<usize> = std::iter::once(0).chain(first..next).collect();
+        let row = |i: usize| shown.iter().map(|c| columns[*c][i].clone()).collect::<Vec<Text>>();
+        let rows: Vec<Vec<Text>> = (0..=values.len()).map(row).collect();
+        let limits: Vec<usize> = shown[..shown.len() - 1].iter().map(|c| widths[*c]).collect();
+        out.push_str(&layout(&rows, &limits, 1, to));
+    }
+}
+
+/// Value, interval, and the sign of the verdict against the baseline.
+fn curve_cell(curve: &Curve<'_>, spot: Option<&Spot>) -> Text {
+    let value = curve.value(spot);
+    match spot.and_then(|s| s.words.as_ref()) {
+        Some(words) => Text {
+            text: format!("{value} {}", words.tone.symbol()),
+            tone: Some(words.tone),
+            ..Text::default()
+        },
+        None => Text::from(value),
+    }
 }
 
 /// Lines under a title.
@@ -168,6 +222,11 @@ fn under(label: &str, mut lines: Vec<Vec<Text>>, wide: bool) -> Vec<Vec<Text>> {
     lines
 }
 
+/// Trials behind a spot.
+fn spot_n(spot: &Spot) -> usize {
+    spot.estimate.map_or(0, |e| e.n)
+}
+
 /// Lines about faults, before only their number is told.
 const MOST_FAULTS: usize = 6;
 
@@ -179,6 +238,7 @@ fn foot(run: &Run, results: &Results, seconds: f64, to: Terminal) -> String {
     let counts: Vec<usize> = view::rows(run, results, true)
         .iter()
         .flat_map(|r| r.entries.iter().map(|e| e.n).collect::<Vec<_>>())
+        .chain(curves::curves(run, results).iter().flat_map(|c| c.spots().map(spot_n).collect::<Vec<_>>()))
         .collect();
     let n = match (counts.iter().min(), counts.iter().max()) {
         (Some(low), Some(high)) if low == high => format!("n = {low} per cell"),

@@ -1,5 +1,7 @@
 //! The run as every rendering shows it: rows of the result table, sentences, values of single trials.
 
+use std::collections::BTreeMap;
+
 use weir_record::results::{Cell, Estimate, Results};
 use weir_record::{MetricDef, Run, Source, Trial, Unit, VariantInfo, WorkloadInfo};
 use weir_stats::signed_rank::least_rounds;
@@ -54,15 +56,26 @@ impl Row<'_> {
 }
 
 /// Variants that are compared: all but the A/A twins.
-pub(crate) fn compared(run: &Run) -> impl Iterator<Item = &VariantInfo> {
+pub(crate) fn everyone(run: &Run) -> impl Iterator<Item = &VariantInfo> {
     run.variants.iter().filter(|v| v.twin_of.is_none())
 }
 
-/// Rows of the result table in the run's order, headline metrics or the other ones.
+/// Those of them that stand in tables and figures by themselves: the points of a curve are shown in the curve. The baseline is
+/// always there.
+pub(crate) fn compared(run: &Run) -> impl Iterator<Item = &VariantInfo> {
+    everyone(run).filter(|v| v.baseline || v.point.is_none())
+}
+
+/// Workloads that are no points of a curve.
+pub(crate) fn workloads(run: &Run) -> impl Iterator<Item = &WorkloadInfo> {
+    run.workloads.iter().filter(|w| w.point.is_none())
+}
+
+/// Rows of the result table in the run's order, headline metrics or the other ones, without the points of curves.
 pub(crate) fn rows<'a>(run: &'a Run, results: &'a Results, headline: bool) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
     let judged = too_few(run, results).is_none();
-    for workload in &run.workloads {
+    for workload in workloads(run) {
         for def in workload.metrics.iter().filter(|m| m.headline == headline) {
             let cells: Vec<(&VariantInfo, Option<&Cell>)> =
                 compared(run).map(|v| (v, results.cell(&workload.name, &def.name, &v.name))).collect();
@@ -140,8 +153,17 @@ pub(crate) fn too_few(run: &Run, results: &Results) -> Option<(usize, usize)> {
         return None;
     }
     let made = judged.iter().filter_map(|(c, _)| Some(c.as_ref()?.n)).max().unwrap_or(0);
-    let variants = compared(run).filter(|v| !v.baseline).count();
-    Some((made, least_rounds(variants, ALPHA)))
+    Some((made, least_rounds(compared_at_once(run), ALPHA)))
+}
+
+/// Comparisons among which errors are held to 5 %, the most of them: variants that stand by themselves, or the points of one
+/// curve.
+fn compared_at_once(run: &Run) -> usize {
+    let mut questions: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for variant in everyone(run).filter(|v| !v.baseline) {
+        *questions.entry(variant.point.as_ref().map(|p| p.family.as_str())).or_default() += 1;
+    }
+    questions.into_values().max().unwrap_or(0)
 }
 
 /// What a variant adds to the baseline's time, elapsed or of a CPU: the ratio and its interval, applied to the

@@ -299,3 +299,31 @@ fn many_variants_go_down_the_page() {
     let (few, many) = (results(&few).matches("<td>").count(), results(&many).matches("<td>").count());
     assert_eq!((few, many), (10 * 4, 10 * 7));
 }
+
+/// Each headline metric of a sweep has a figure with a mark for each value of each line, and a table; its points are neither
+/// in the result table nor in the other figures.
+#[test]
+fn curves_have_figures_and_tables() {
+    let source = html(&fixture::curves());
+    let page = parse(&source).unwrap();
+    check_references(&page);
+    let section = |id: &str| {
+        let after = source.split(&format!("<section id=\"{id}\">")).nth(1).unwrap_or_else(|| panic!("{id}"));
+        after.split("</section>").next().unwrap()
+    };
+    let curves = section("curves");
+    // Of load: delivered rate and loss, for routed, nft-masquerade and filled three times. Of filled: goodput and CPU of
+    // tcp-egress, delivered rate and loss of the three loads. Three values each; and one mark per line in each legend.
+    let lines = 2 * 5 + 2 + 2 * 3;
+    assert_eq!(curves.matches("<figure>").count(), 2 + 2 + 2);
+    assert_eq!(curves.matches("class=\"mark ").count(), lines * 3 + lines);
+    assert_eq!(curves.matches("class=\"bar ").count(), lines * 3);
+    assert_eq!(curves.matches("<td>").count(), lines * 3);
+    assert!(curves.contains("<th scope=\"row\">64k</th>"));
+    for id in ["results", "effects", "latency", "time"] {
+        assert!(!section(id).contains("filled-") && !section(id).contains("load-"), "{id}");
+    }
+    assert!(section("trials").contains("load-64k"), "every trial is there");
+    check_hostile(&html(&fixture::spoil(fixture::curves())));
+    assert!(!html(&fixture::run(1)).contains("id=\"curves\""));
+}

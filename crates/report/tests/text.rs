@@ -120,11 +120,11 @@ fn csv_comes_back_with_the_same_counts_and_values() {
         let rows = parse_csv(&csv_trials(&run));
         // Per round and variant: 3 + 2 + 2 + 2 + 1 metrics.
         assert_eq!(rows.len(), 1 + 8 * 5 * 10);
-        assert!(rows.iter().all(|r| r.len() == 10));
+        assert!(rows.iter().all(|r| r.len() == 12));
         assert_eq!(rows.iter().filter(|r| r[8] == "1").count(), 2, "the void trial has two metrics");
         let summary = parse_csv(&csv_summary(&run));
         assert_eq!(summary.len(), 1 + run.results.as_ref().unwrap().cells.len());
-        assert!(summary.iter().all(|r| r.len() == 21));
+        assert!(summary.iter().all(|r| r.len() == 23));
     }
     let run = fixture::run(1);
     let rows = parse_csv(&csv_trials(&run));
@@ -327,4 +327,72 @@ fn intervals_of_percentiles_are_called_what_they_are() {
     assert!(plain(&fixture::run(1), 100).contains(said));
     assert!(!plain(&fixture::engines(), 100).contains(said), "there is none");
     assert!(weir_report::html(&fixture::run(1)).contains("Its bracket is not a plain 95 % interval"));
+}
+
+/// The points of a sweep are in its table and nowhere else; every one of them is there.
+#[test]
+fn curves_are_tables_of_their_own() {
+    let run = fixture::curves();
+    for width in [200, 100, 80] {
+        let text = plain(&run, width);
+        assert!(text.lines().all(|line| line.width() <= width), "{width} columns: {text}");
+        for point in ["load-1k", "load-64k", "load-1M"] {
+            assert!(!text.contains(&format!("{point}:")), "{point} has no block: {text}");
+        }
+    }
+    let text = plain(&run, 120);
+    let (_, curve) =
+        text.split_once("load: delivered, kpps over rate pps\n").unwrap_or_else(|| panic!("{text}"));
+    let lines: Vec<&str> = curve.lines().take(4).collect();
+    let heads: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(heads[..4], ["rate", "pps", "routed", "nft-masquerade"], "{curve}");
+    let results = run.results.as_ref().unwrap();
+    for ((_, name, _), line) in fixture::RATES.iter().zip(&lines[1..]) {
+        let cell = results.cell(&format!("load-{name}"), "delivered_pps", "routed").unwrap();
+        let shown: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(shown[0], *name);
+        let value: f64 = shown[1].parse().unwrap();
+        let center = cell.estimate.unwrap().center / 1e3;
+        assert!((value / center - 1.0).abs() < 0.05, "{value} is {center}");
+    }
+    let sentence = "filled, tcp-egress: goodput from ";
+    let told = markdown(&run);
+    assert!(told.contains(sentence) && told.contains(" at 1k rules."), "{told}");
+    let table = told.lines().filter(|l| l.starts_with("| tcp-egress |") || l.starts_with("|  |  |"));
+    // Two metrics of routed and nft-masquerade: no point is in the result table.
+    assert_eq!(table.count(), 2 * 2, "{told}");
+    assert!(told.contains("|  |  | nft-masquerade |") && !told.contains("|  |  | filled-"), "{told}");
+    assert!(told.contains("| rules | tcp-egress |"), "{told}");
+    let row = told.lines().find(|l| l.starts_with("| 64k |")).unwrap_or_else(|| panic!("{told}"));
+    // Routed, nft-masquerade, and filled three times.
+    assert_eq!(row.matches(" | ").count(), 5, "{row}");
+}
+
+#[test]
+fn a_run_of_curves_alone_is_told_as_that() {
+    let mut run = fixture::curves();
+    run.workloads.remove(0);
+    run.trials.retain(|t| t.workload != "tcp-egress");
+    fixture::conclude(&mut run);
+    let text = plain(&run, 100);
+    assert!(text.contains("Measured over rate pps (1k to 1M) and over rules (0 to 1k)."), "{text}");
+    assert!(text.contains("n = 8 per cell"), "{text}");
+    assert!(!text.contains("nothing to compare"), "{text}");
+}
+
+#[test]
+fn csv_holds_the_values_of_sweeps() {
+    let run = fixture::curves();
+    let rows = parse_csv(&csv_trials(&run));
+    assert_eq!(rows[0][10..], ["workload_value", "variant_value"]);
+    let of = |workload: &str, variant: &str| {
+        let row = rows.iter().find(|r| r[4] == workload && r[3] == variant).unwrap();
+        [row[10].clone(), row[11].clone()]
+    };
+    assert_eq!(of("load-64k", "filled-1k"), ["64000", "1000"]);
+    assert_eq!(of("tcp-egress", "filled-0"), ["", "0"]);
+    assert_eq!(of("load-1M", "routed"), ["1000000", ""]);
+    let summary = parse_csv(&csv_summary(&run));
+    assert_eq!(summary[0][21..], ["workload_value", "variant_value"]);
+    assert!(summary[1..].iter().all(|r| (r[0] == "tcp-egress") == r[21].is_empty()));
 }

@@ -2,6 +2,7 @@
 //! variants are told apart by marker and dash as well as by colour.
 
 pub(crate) mod axis;
+pub(crate) mod curve;
 pub(crate) mod flame;
 pub(crate) mod forest;
 pub(crate) mod latency;

@@ -8,7 +8,7 @@ use crate::chart::{forest, latency as percentiles, legend, rounds, time as over_
 use crate::escape::line;
 use crate::markup::Markup;
 use crate::units::percent;
-use crate::view::compared;
+use crate::view::{compared, workloads};
 
 fn heading(out: &mut Markup, workload: &WorkloadInfo) {
     out.open("h3", &[]).text(&line(&workload.name));
@@ -32,7 +32,7 @@ pub(super) fn effects(out: &mut Markup, run: &Run, results: &Results) {
             percent(run.plan.equivalence_margin)
         ),
     );
-    for (i, workload) in run.workloads.iter().enumerate() {
+    for (i, workload) in workloads(run).enumerate() {
         heading(out, workload);
         out.open("figure", &[]);
         forest::draw(out, run, results, workload, &format!("forest{i}"));
@@ -43,7 +43,7 @@ pub(super) fn effects(out: &mut Markup, run: &Run, results: &Results) {
 /// Percentile curves of every workload that measures times.
 pub(super) fn latency(out: &mut Markup, run: &Run) {
     let mut any = false;
-    for (i, workload) in run.workloads.iter().enumerate() {
+    for (i, workload) in workloads(run).enumerate() {
         for (j, histogram) in percentiles::histograms(workload).into_iter().enumerate() {
             let mut figure = Markup::new();
             if !percentiles::draw(&mut figure, run, workload, histogram, &format!("latency{i}-{j}")) {
@@ -80,7 +80,7 @@ pub(super) fn time(out: &mut Markup, run: &Run) {
          the lab all hosts share one machine, so the gateway's CPU is the machine's.",
     );
     let mut any = false;
-    for (i, workload) in run.workloads.iter().enumerate() {
+    for (i, workload) in workloads(run).enumerate() {
         let subjects = over_time::subjects(run, workload);
         let (first, more): (Vec<_>, Vec<_>) = subjects.into_iter().partition(is_first);
         let drawn = |subjects: &[Subject], kind: &str| -> Vec<Markup> {

@@ -2,6 +2,7 @@
 
 mod against;
 mod background;
+mod curves;
 mod figures;
 mod profile;
 mod tables;
@@ -15,8 +16,9 @@ use crate::sentences::sentences;
 use crate::{pairs, view, words};
 
 /// Sections in the order of the page: anchor, heading.
-const SECTIONS: [(&str, &str); 10] = [
+const SECTIONS: [(&str, &str); 11] = [
     ("results", "Results"),
+    ("curves", "Curves"),
     ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
@@ -47,15 +49,24 @@ pub fn html(run: &Run) -> String {
         lead(&mut out, run, results);
         let pairs = pairs::rows(run, results);
         // Of a run of one variant there is no effect against a baseline to draw.
-        let alone = view::compared(run).all(|v| v.baseline);
+        let alone = view::compared(run).all(|v| v.baseline) || view::workloads(run).next().is_none();
+        let sweeps = crate::curves::curves(run, results);
+        let only_sweeps = !sweeps.is_empty() && view::workloads(run).next().is_none();
         let profiled = crate::profile::any(run);
         contents(&mut out, |anchor| match anchor {
+            "results" => !only_sweeps,
+            "curves" => !sweeps.is_empty(),
             "pairs" => !pairs.is_empty(),
             "effects" => !alone,
             "spent" => profiled,
             _ => true,
         });
-        section(&mut out, "results", |out| tables::results(out, run, results));
+        if !only_sweeps {
+            section(&mut out, "results", |out| tables::results(out, run, results));
+        }
+        if !sweeps.is_empty() {
+            section(&mut out, "curves", |out| curves::section(out, &sweeps));
+        }
         if !pairs.is_empty() {
             section(&mut out, "pairs", |out| against::section(out, run, &pairs));
         }
