@@ -249,29 +249,63 @@ fn write_tag(segment: &mut [u8], mark: &Marked, sum: Sum) {
 /// Reads a frame. `None` if it cannot be one of ours: other protocols, IP options or extension headers, fragments, TCP options or
 /// other flags than SYN, lengths that contradict each other, no room for a tag. Whether the cookie is the right one is another
 /// question ([`Marked::is_of`]). Checksums are not looked at: they are for the card and the stack.
-#[inline]
 pub fn read(frame: &[u8]) -> Option<Marked> {
-    let (ethernet, packet) = Ethernet::read(frame).ok()?;
-    let (source, destination, number, segment): (IpAddr, IpAddr, u8, &[u8]) = match ethernet.ethertype {
+    Some(read_captured(frame, frame.len())?.marked)
+}
+
+/// A frame of which perhaps only the beginning was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Captured {
+    /// What it says.
+    pub marked: Marked,
+    /// Length of the frame, check sequence included, without padding.
+    pub bytes: usize,
+}
+
+/// Bytes of the longest headers with a tag: Ethernet, IPv6, UDP and 16 bytes, or TCP and 4.
+pub(crate) const HEAD: usize = Ethernet::LENGTH + Ipv6::LENGTH + 24;
+
+/// As [`read`], from the first bytes of a frame ([`HEAD`] are enough) that is `length` bytes long, without check sequence.
+#[inline]
+pub(crate) fn read_captured(head: &[u8], length: usize) -> Option<Captured> {
+    let (ethernet, packet) = Ethernet::read(head).ok()?;
+    let packet_length = length.checked_sub(Ethernet::LENGTH)?;
+    let (source, destination, number, segment, header_length, ip_length) = match ethernet.ethertype {
         ethernet::IPV4 => {
-            let (header, payload) = Ipv4::read(packet).ok()?;
-            let plain = usize::from(header.total_length) == Ipv4::LENGTH + payload.len();
-            if !plain || header.fragment().is_some() {
+            let (header, payload) = Ipv4::read_quoted(packet).ok()?;
+            // Version 4 without options; neither a fragment nor the flag that must be zero.
+            if packet[0] != 0x45 || header.fragment().is_some() || packet[6] & 0x80 != 0 {
                 return None;
             }
-            (header.source.into(), header.destination.into(), header.protocol, payload)
+            let (source, destination) = (IpAddr::from(header.source), IpAddr::from(header.destination));
+            let total = usize::from(header.total_length);
+            (source, destination, header.protocol, payload, Ipv4::LENGTH, total)
         }
         ethernet::IPV6 => {
-            let (header, payload) = Ipv6::read(packet).ok()?;
-            (header.source.into(), header.destination.into(), header.next_header, payload)
+            let (header, payload) = Ipv6::read_quoted(packet).ok()?;
+            let (source, destination) = (IpAddr::from(header.source), IpAddr::from(header.destination));
+            let total = Ipv6::LENGTH + usize::from(header.payload_length);
+            (source, destination, header.next_header, payload, Ipv6::LENGTH, total)
         }
         _ => return None,
     };
+    if ip_length > packet_length {
+        return None;
+    }
+    let (ports, protocol, tag) = read_segment(number, segment, ip_length.checked_sub(header_length)?)?;
+    let (source_port, destination_port) = ports;
+    let marked = Marked { tag, protocol, source, source_port, destination, destination_port };
+    Some(Captured { marked, bytes: Ethernet::LENGTH + ip_length + CHECK_SEQUENCE })
+}
+
+/// The transport header and the tag, from the first bytes of a segment that is `length` bytes long.
+#[inline]
+fn read_segment(number: u8, segment: &[u8], length: usize) -> Option<((u16, u16), Protocol, Tag)> {
     let word = |from: usize, bytes: &[u8]| Some(u32::from_be_bytes(*bytes.get(from..)?.first_chunk()?));
-    let (carried, source_port, destination_port, tag) = match number {
+    match number {
         protocol::UDP => {
-            let (header, payload) = Udp::read(segment).ok()?;
-            if usize::from(header.length) != segment.len() {
+            let (header, payload) = Udp::read_quoted(segment).ok()?;
+            if usize::from(header.length) != length {
                 return None;
             }
             let tag = Tag {
@@ -280,11 +314,12 @@ pub fn read(frame: &[u8]) -> Option<Marked> {
                 flow: word(8, payload)?,
                 sent_ns: word(12, payload)?,
             };
-            (Protocol::Udp, header.source_port, header.destination_port, tag)
+            Some(((header.source_port, header.destination_port), Protocol::Udp, tag))
         }
         protocol::TCP => {
-            let (header, options, payload) = Tcp::read(segment).ok()?;
-            if header.flags != Tcp::SYN || !options.is_empty() {
+            let (header, _, payload) = Tcp::read(segment).ok()?;
+            // No options, the reserved bits zero, SYN alone.
+            if segment[12..14] != [0x50, Tcp::SYN] {
                 return None;
             }
             let tag = Tag {
@@ -293,11 +328,10 @@ pub fn read(frame: &[u8]) -> Option<Marked> {
                 flow: word(0, payload)?,
                 sent_ns: header.acknowledgement,
             };
-            (Protocol::TcpSyn, header.source_port, header.destination_port, tag)
+            Some(((header.source_port, header.destination_port), Protocol::TcpSyn, tag))
         }
-        _ => return None,
-    };
-    Some(Marked { tag, protocol: carried, source, source_port, destination, destination_port })
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -426,12 +460,28 @@ mod tests {
         {
             assert_eq!(with(place, value), None, "byte {place} = {value:#x}");
         }
-        // TCP options, a header longer than the segment, SYN and ACK, no flags.
-        for (place, value) in [(46, 0x60), (46, 0x90), (47, 0x12), (47, 0)] {
+        // IPv4's reserved flag; TCP options, a header longer than the segment, reserved bits, SYN and ACK, no flags.
+        for (place, value) in [(20, 0xc0), (46, 0x60), (46, 0x90), (46, 0x51), (47, 0x12), (47, 0)] {
             assert_eq!(with(place, value), None, "byte {place} = {value:#x}");
         }
         for length in 0..frame.len() {
             assert_eq!(read(&frame[..length]), None, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_frame_is_enough_and_its_padding_does_not_count() {
+        for (family, protocol) in kinds() {
+            let template = template(family, protocol, 1518);
+            let mark = marked(family, protocol, TAG);
+            let mut frame = template.bytes().to_vec();
+            template.mark(&mut frame, &mark);
+            let expected =
+                Some(Captured { marked: Marked { tag: carried(protocol, TAG), ..mark }, bytes: 1518 });
+            assert_eq!(read_captured(&frame[..HEAD], 1514), expected);
+            assert_eq!(read_captured(&frame[..HEAD], 1520), expected);
+            assert_eq!(read_captured(&frame[..HEAD], 1513), None);
+            assert_eq!(read_captured(&frame[..57], 1514), None);
         }
     }
 

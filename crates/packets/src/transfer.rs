@@ -204,6 +204,9 @@ pub struct Received {
     pub mistranslated: u64,
     /// Frames of others.
     pub foreign: u64,
+    /// Frames that the receiver itself had no room for: with any, missing ones say nothing about the path.
+    #[serde(default)]
+    pub own_drops: u64,
     /// Different flows seen since the last `forget`.
     pub flows: u64,
     /// Source address of what came (after translation); the one of most flows where there are several.

@@ -1,0 +1,162 @@
+//! Packet sockets: opening, options, many frames with one system call.
+#![allow(unsafe_code, reason = "packet(7) options, addresses and sendmmsg(2), which no safe crate offers")]
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::Error;
+
+/// Opens a packet socket that sees nothing yet.
+///
+/// # Errors
+/// [`Error::Missing`] without CAP_NET_RAW, or on a kernel without packet sockets.
+pub(super) fn open() -> Result<OwnedFd, Error> {
+    // Protocol 0: no frame is taken in before the socket is bound to one (packet(7)).
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd >= 0 {
+        // SAFETY: a new descriptor that nobody else owns.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    let error = io::Error::last_os_error();
+    Err(match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Error::Missing(format!(
+            "packet sockets need CAP_NET_RAW ({error}): run as root, or `setcap cap_net_raw+ep` on the weir binary, or start its \
+             container with `--cap-add NET_RAW`"
+        )),
+        Some(libc::EAFNOSUPPORT) => Error::Missing(format!(
+            "this kernel has no packet sockets ({error}): `modprobe af_packet`, or a kernel with CONFIG_PACKET"
+        )),
+        _ => failed("open a packet socket", error),
+    })
+}
+
+/// Binds a socket to an interface and an EtherType; 0 takes nothing in.
+pub(super) fn bind(socket: &OwnedFd, interface: u32, ethertype: u16) -> Result<(), Error> {
+    // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ethertype.to_be();
+    address.sll_ifindex = interface.cast_signed();
+    // SAFETY: an address of the length given.
+    let result = unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    check(result, "bind a packet socket").map(drop)
+}
+
+/// Sets a packet(7) or socket(7) option. `T` is what the option takes: a C struct or an `int`.
+pub(super) fn set<T>(
+    socket: &OwnedFd,
+    level: c_int,
+    name: c_int,
+    value: &T,
+    what: &'static str,
+) -> Result<(), Error> {
+    // SAFETY: the kernel reads as many bytes as there are.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    check(result, what).map(drop)
+}
+
+/// Takes in only frames of one IP version that carry UDP or TCP, of which `keep` bytes are looked at.
+pub(super) fn set_filter(socket: &OwnedFd, protocol_at: u32, keep: u32) -> Result<(), Error> {
+    // Instructions of linux/filter.h: load a byte, compare, return how many bytes to keep.
+    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = [
+        op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, protocol_at),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, u32::from(weir_wire::protocol::UDP)),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, u32::from(weir_wire::protocol::TCP)),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, keep),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter, "filter what a packet socket takes in")
+}
+
+/// Frames that the socket had no room for since this was last asked (PACKET_STATISTICS).
+pub(super) fn dropped(socket: &OwnedFd) -> Result<u64, Error> {
+    // SAFETY: tpacket_stats is two numbers.
+    let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    // SAFETY: a buffer of the length given.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut stats).cast(),
+            &raw mut length,
+        )
+    };
+    check(result, "read a packet socket's drops")?;
+    Ok(u64::from(stats.tp_drops))
+}
+
+/// Equally long frames, one behind the other in memory, for sendmmsg(2).
+pub(super) struct SendBatch {
+    data: Vec<u8>,
+    headers: Vec<libc::mmsghdr>,
+    // The headers point into it.
+    _vectors: Vec<libc::iovec>,
+    length: usize,
+}
+
+impl SendBatch {
+    /// `count` copies of a frame.
+    pub(super) fn new(count: usize, frame: &[u8]) -> Self {
+        let mut data = frame.repeat(count);
+        let mut vectors: Vec<libc::iovec> = data
+            .chunks_exact_mut(frame.len())
+            .map(|chunk| libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: frame.len() })
+            .collect();
+        let headers = vectors
+            .iter_mut()
+            .map(|vector| {
+                // SAFETY: mmsghdr is plain numbers and null pointers, for which all zeros are valid.
+                let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                header.msg_hdr.msg_iov = vector;
+                header.msg_hdr.msg_iovlen = 1;
+                header
+            })
+            .collect();
+        SendBatch { data, headers, _vectors: vectors, length: frame.len() }
+    }
+
+    /// The frame at that place.
+    pub(super) fn frame(&mut self, index: usize) -> &mut [u8] {
+        let from = index * self.length;
+        &mut self.data[from..from + self.length]
+    }
+
+    /// Sends the frames `from..until`. Returns how many were taken, at least one.
+    pub(super) fn send(&mut self, socket: &OwnedFd, from: usize, until: usize) -> io::Result<usize> {
+        let headers = &mut self.headers[from..until];
+        // SAFETY: every header points to a vector and data that live in `self`, at stable addresses: they are never resized.
+        let n = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as u32, 0) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// The result of a system call, or its error with what was being done.
+pub(super) fn check(result: c_int, what: &'static str) -> Result<c_int, Error> {
+    if result >= 0 { Ok(result) } else { Err(failed(what, io::Error::last_os_error())) }
+}
+
+/// An error with what was being done.
+pub(super) fn failed(what: &'static str, error: io::Error) -> Error {
+    Error::Sys(weir_sys::Error::new(what, error))
+}
