@@ -19,7 +19,7 @@ pub use program::{Make, Program};
 
 use crate::Error;
 use crate::deck::{Tuple, share};
-use crate::frame::Template;
+use crate::frame::{CHECK_SEQUENCE, Template};
 use crate::route::{self, Path};
 use crate::shared::{self, WeirSender};
 use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
@@ -31,9 +31,6 @@ const BATCH: u32 = 64;
 const GRACE_NS: u64 = 100_000;
 /// Longest transfer: the schedule's fixed point has room for 4.8 hours.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
-/// Longest frame that fits: a page of 4096 bytes less the kernel's own structures (net/bpf/test_run.c, TEST_XDP_FRAME_SIZE), the
-/// headroom and `struct skb_shared_info`.
-const LONGEST_FRAME: u16 = 3400;
 
 /// Sends for one station.
 #[derive(Debug)]
@@ -61,6 +58,10 @@ struct Plan {
 }
 
 impl LiveSender {
+    /// Longest frame, check sequence included: a page of 4096 bytes less the kernel's own structures (net/bpf/test_run.c,
+    /// TEST_XDP_FRAME_SIZE), the headroom and `struct skb_shared_info`, which left 3412 on Linux 6.18; some less, since those grow.
+    pub const LONGEST: u16 = 3400;
+
     /// For a link; the interface is looked for when something is sent.
     pub fn new(link: &Link) -> Self {
         LiveSender { link: link.clone(), ready: None }
@@ -68,7 +69,7 @@ impl LiveSender {
 
     /// True if frames of that length fit. Longer ones are for packet sockets.
     pub fn carries(bytes: u16) -> bool {
-        bytes <= LONGEST_FRAME
+        bytes <= LiveSender::LONGEST
     }
 
     /// Runs one live frame, which goes nowhere, to see whether this kernel has them and lets this process.
@@ -88,7 +89,11 @@ impl LiveSender {
         let make = Make { template, interface: 0, inject: Inject::Wire, paced: false, batch: 1 };
         let program = Program::load(make, &[(0, tuple)])?;
         program.set_state(WeirSender::zeroed());
-        program.run(1)
+        program.run(1)?;
+        if program::count(&program.state(), shared::WEIR_ALL_SENT) == 1 {
+            return Ok(());
+        }
+        Err(Error::Missing("this kernel took a live frame and did not run its program".into()))
     }
 
     /// Sends what is asked for, flows in the order given and over and over, and returns when that is done, when its time is over
@@ -111,6 +116,7 @@ impl LiveSender {
         self.load(sending, path, flows)?;
         let Some(Ready { programs, .. }) = &self.ready else { unreachable!("it was just loaded") };
         let before = self.counters()?;
+        self.check_mtu(sending, &before)?;
         let plan = Plan::new(sending);
         for (index, program) in programs.iter().enumerate() {
             let fresh = program::fresh(&program.make().template, cookie);
@@ -158,6 +164,18 @@ impl LiveSender {
         Ok(())
     }
 
+    /// Frames that are too long for their link would be dropped without a word (net/core/filter.c, xdp_ok_fwd_dev).
+    fn check_mtu(&self, sending: &Sending, interface: &Interface) -> Result<(), Error> {
+        let packet = u32::from(sending.frame.bytes) - (CHECK_SEQUENCE + weir_wire::Ethernet::LENGTH) as u32;
+        if self.link.inject == Inject::Gateway || packet <= interface.mtu {
+            return Ok(());
+        }
+        Err(Error::Unfit(format!(
+            "frames of {} bytes need an MTU of {packet}; that of {} is {}",
+            sending.frame.bytes, self.link.interface, interface.mtu
+        )))
+    }
+
     fn counters(&self) -> Result<Interface, Error> {
         Ok(Rtnetlink::open()?.interface(&self.link.interface)?)
     }
@@ -174,8 +192,9 @@ fn check(sending: &Sending) -> Result<(), Error> {
     }
     if !LiveSender::carries(sending.frame.bytes) {
         return Err(Error::Unfit(format!(
-            "frames of {} bytes: live frames have at most {LONGEST_FRAME}",
-            sending.frame.bytes
+            "frames of {} bytes: live frames have at most {}",
+            sending.frame.bytes,
+            LiveSender::LONGEST
         )));
     }
     match sending.offer {
@@ -228,6 +247,19 @@ impl Plan {
         state
     }
 
+    /// How much longer than planned it took. Where the time ended with frames missing, what counts is the time that all of
+    /// them would have needed at the pace of those that left.
+    fn slip(&self, frames: u64, took_ns: u64, parts: &[Part]) -> f64 {
+        let Some(interval) = self.interval_ns else { return 0.0 };
+        if frames < 2 {
+            return 0.0;
+        }
+        let slip = took_ns as f64 / ((frames - 1) as f64 * interval) - 1.0;
+        let time_up = parts.iter().any(|part| u64::from(part.state.closed) == shared::WEIR_TIME_UP);
+        let missing = if time_up { self.frames as f64 / frames as f64 - 1.0 } else { 0.0 };
+        slip.max(missing).max(0.0)
+    }
+
     fn sum_up(&self, parts: &[Part], sending: &Sending) -> Sent {
         let sent = |part: &&Part| program::count(&part.state, shared::WEIR_SENT) > 0;
         let frames: u64 = parts.iter().map(|p| program::count(&p.state, shared::WEIR_SENT)).sum();
@@ -235,13 +267,7 @@ impl Plan {
         let start = parts.iter().map(|p| p.state.start_ns).min().unwrap_or(0);
         let first = parts.iter().filter(sent).map(|p| p.state.first_ns).min().unwrap_or(0);
         let last = parts.iter().filter(sent).map(|p| p.state.last_ns).max().unwrap_or(0);
-        let slip_ratio = match self.interval_ns {
-            Some(interval) if frames > 1 => {
-                let planned = (frames - 1) as f64 * interval;
-                (last.saturating_sub(start) as f64 / planned - 1.0).max(0.0)
-            }
-            _ => 0.0,
-        };
+        let slip_ratio = self.slip(frames, last.saturating_sub(start), parts);
         Sent {
             frames,
             bytes: frames * u64::from(sending.frame.bytes),

@@ -7,8 +7,9 @@ use weir_sys::netlink::Rtnetlink;
 use crate::Error;
 use crate::deck::{self, Tuple};
 use crate::live::LiveSender;
+use crate::raw::{RawReceiver, RawSender};
 use crate::state::StateTable;
-use crate::transfer::{Engine, Link, Received, Sending, Sent, Stop, Way};
+use crate::transfer::{Engine, Inject, Link, Received, Sending, Sent, Stop, Way};
 use crate::xdp_receiver::XdpReceiver;
 
 /// One end of the path. All is done in the network namespace of the calling thread, which must be the same for every call.
@@ -19,21 +20,33 @@ use crate::xdp_receiver::XdpReceiver;
 pub struct Station {
     link: Link,
     engine: Engine,
+    /// Why it is not the better engine, where that was not asked for.
+    reason: Option<String>,
     sender: Mutex<Sender>,
     /// Opened when something is first expected: a station that only sends leaves its interface as it is.
-    receiver: Mutex<Option<XdpReceiver>>,
+    receiver: Mutex<Option<Receiver>>,
 }
 
 /// What sends.
 #[derive(Debug)]
 struct Sender {
-    live: LiveSender,
+    /// `None` if the engine is the other.
+    live: Option<LiveSender>,
+    raw: RawSender,
     /// The order of the last transfer's flows, which the next often has too.
     order: Option<(crate::Tuples, Vec<u32>)>,
 }
 
+/// What counts.
+#[derive(Debug)]
+enum Receiver {
+    Xdp(Box<XdpReceiver>),
+    Raw(RawReceiver),
+}
+
 impl Station {
-    /// A station on a link, by the engine that is asked for, or by the best that can be had here.
+    /// A station on a link, by the engine that is asked for, or by the best that can be had here: live frames and XDP, else packet
+    /// sockets, with the reason in [`Station::describe`]. Frames longer than live frames carry go by packet sockets in any case.
     ///
     /// # Errors
     /// [`Error::Missing`] or [`Error::Bpf`] if the privilege or the kernel's part is missing; [`Error::Unfit`] for a link without
@@ -46,15 +59,23 @@ impl Station {
                 crate::shared::WEIR_STREAMS
             )));
         }
-        if engine == Some(Engine::AfPacket) {
-            return Err(Error::Missing("this build has no engine on AF_PACKET".into()));
-        }
-        let live = LiveSender::new(link);
-        live.probe()?;
+        let (live, raw) = (LiveSender::new(link), RawSender::new(link));
+        let (engine, reason) = match engine {
+            Some(Engine::Xdp) => (live.probe().map(|()| Engine::Xdp)?, None),
+            Some(Engine::AfPacket) => (raw.probe().map(|()| Engine::AfPacket)?, None),
+            None => match live.probe() {
+                Ok(()) => (Engine::Xdp, None),
+                // Only live frames enter without a link.
+                Err(e) if link.inject == Inject::Gateway => return Err(e),
+                Err(e) => (raw.probe().map(|()| Engine::AfPacket)?, Some(e.to_string())),
+            },
+        };
+        let live = (engine == Engine::Xdp).then_some(live);
         Ok(Station {
             link: link.clone(),
-            engine: Engine::Xdp,
-            sender: Mutex::new(Sender { live, order: None }),
+            engine,
+            reason,
+            sender: Mutex::new(Sender { live, raw, order: None }),
             receiver: Mutex::new(None),
         })
     }
@@ -67,9 +88,19 @@ impl Station {
     /// The same in words, for the record.
     pub fn describe(&self) -> String {
         let cores: Vec<String> = self.link.cpus.iter().map(ToString::to_string).collect();
-        let mut words = format!("sends live frames from core {}", cores.join(", "));
-        if let Some(receiver) = &*locked(&self.receiver) {
-            words += &format!("; counts by {}", receiver.describe());
+        let mut words = match self.engine {
+            Engine::Xdp => format!("sends live frames from core {}", cores.join(", ")),
+            Engine::AfPacket => format!("sends by packet sockets from core {}", cores.join(", ")),
+        };
+        if let Some(reason) = &self.reason {
+            words += &format!(" (live frames cannot be had here: {reason})");
+        } else if self.engine == Engine::Xdp {
+            words += &format!(" (by packet sockets beyond {} bytes)", LiveSender::LONGEST);
+        }
+        match &*locked(&self.receiver) {
+            Some(Receiver::Xdp(receiver)) => words += &format!("; counts by {}", receiver.describe()),
+            Some(Receiver::Raw(receiver)) => words += &format!("; counts by {}", receiver.describe()),
+            None => {}
         }
         words
     }
@@ -86,10 +117,16 @@ impl Station {
             None if incoming.is_none() => return Ok(()),
             none => {
                 let index = Rtnetlink::open()?.interface(&self.link.interface)?.index;
-                none.insert(XdpReceiver::open(index, &self.link)?)
+                none.insert(match self.engine {
+                    Engine::Xdp => Receiver::Xdp(Box::new(XdpReceiver::open(index, &self.link)?)),
+                    Engine::AfPacket => Receiver::Raw(RawReceiver::open(index, &self.link)?),
+                })
             }
         };
-        receiver.expect(cookie, incoming, forget)
+        match receiver {
+            Receiver::Xdp(receiver) => receiver.expect(cookie, incoming, forget),
+            Receiver::Raw(receiver) => receiver.expect(cookie, incoming, forget),
+        }
     }
 
     /// Sends, and returns when all has left, the time is over, or `stop` is raised (within some milliseconds).
@@ -102,7 +139,17 @@ impl Station {
             Some((tuples, order)) if tuples == sending.tuples => order,
             _ => deck::order(&sending.tuples)?,
         };
-        let flows = match self.link.way {
+        let flows = self.flows(&order, sending);
+        sender.order = Some((sending.tuples.clone(), order));
+        match &mut sender.live {
+            Some(live) if LiveSender::carries(sending.frame.bytes) => live.send(cookie, sending, flows, stop),
+            _ => sender.raw.send(cookie, sending, &flows, stop),
+        }
+    }
+
+    /// The flows as they are sent from here, in the order given.
+    fn flows(&self, order: &[u32], sending: &Sending) -> Vec<(u32, Tuple)> {
+        match self.link.way {
             Way::Egress => order
                 .iter()
                 .map(|flow| {
@@ -110,12 +157,11 @@ impl Station {
                 })
                 .collect(),
             Way::Ingress => match &*locked(&self.receiver) {
-                Some(receiver) => answers(&order, receiver.learnt()),
+                Some(Receiver::Xdp(receiver)) => answers(order, receiver.learnt()),
+                Some(Receiver::Raw(receiver)) => receiver.with_learnt(|state| answers(order, state)),
                 None => Vec::new(),
             },
-        };
-        sender.order = Some((sending.tuples.clone(), order));
-        sender.live.send(cookie, sending, flows, stop)
+        }
     }
 
     /// What has arrived of the transfer that was last expected.
@@ -123,7 +169,11 @@ impl Station {
     /// # Errors
     /// If the receiver cannot be read.
     pub fn received(&self) -> Result<Received, Error> {
-        Ok(locked(&self.receiver).as_ref().map(XdpReceiver::received).unwrap_or_default())
+        match &mut *locked(&self.receiver) {
+            Some(Receiver::Xdp(receiver)) => Ok(receiver.received()),
+            Some(Receiver::Raw(receiver)) => receiver.received(),
+            None => Ok(Received::default()),
+        }
     }
 }
 
