@@ -3,6 +3,7 @@
 use weir_record::results::Results;
 use weir_record::{Profile, Run, Unit, VariantInfo, WorkloadInfo};
 
+use crate::escape::line;
 use crate::units::{number, percent, quantity};
 use crate::view::{compared, trials};
 
@@ -62,15 +63,12 @@ impl Spent<'_> {
         self.per_packet_ns.map(|ns| quantity(Unit::Ns, ns, None))
     }
 
-    /// The parts with the most samples in one line: `NAT 98 ±6 ns (12 %), ...`.
+    /// The parts with the most samples in one line: `NAT 98 ±6 ns, ...`.
     pub(crate) fn sentence(&self) -> String {
         let mut parts: Vec<(&str, u64)> =
             self.profile.parts.iter().map(|p| (p.name.as_str(), p.samples)).collect();
         parts.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
-        let one = |(name, samples): &(&str, u64)| {
-            let also = self.also(*samples).map(|share| format!(" ({share})")).unwrap_or_default();
-            format!("{} {}{also}", crate::escape::line(name), self.amount(*samples))
-        };
+        let one = |(name, samples): &(&str, u64)| format!("{} {}", line(name), self.amount(*samples));
         // What is under a hundredth is in the page's table.
         let shown = parts.iter().filter(|(_, samples)| self.share(*samples) >= 0.01);
         shown.map(one).collect::<Vec<_>>().join(", ")

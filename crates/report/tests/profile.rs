@@ -132,9 +132,7 @@ fn text_names_the_greatest_parts_first() {
         let block = text.split("udp-64: where the gateway's time goes").nth(1).unwrap();
         let flat = block.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            flat.contains(
-                "connection tracking 200 ±9 ns (20 %), routing 150 ±8 ns (15 %), NAT 100 ±7 ns (10 %)"
-            ),
+            flat.contains("connection tracking 200 ±9 ns, routing 150 ±8 ns, NAT 100 ±7 ns"),
             "{flat:.600}"
         );
     }

@@ -233,6 +233,8 @@ const TESTER: &[&str] = &[
     "bpf_test_run_xdp_live",
     "bpf_prog_test_run*",
     "bpf_prog_receive*",
+    // What its receiver did not let pass.
+    "xdp_return_frame*",
     // veth, for packets with a socket buffer: those that the gateway's stack sent to a receiver in XDP.
     "veth_xdp_rcv_skb",
     "packet_sendmsg*",

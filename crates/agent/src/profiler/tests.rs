@@ -35,6 +35,10 @@ fn samples(profile: &weir_record::Profile, part: Part) -> u64 {
     profile.parts.iter().find(|p| p.name == part.name()).map_or(0, |p| p.samples)
 }
 
+fn inclusive(profile: &weir_record::Profile, function: &str) -> u64 {
+    profile.functions.iter().find(|f| f.name == function).map_or(0, |f| f.total)
+}
+
 fn part_of(stack: &str) -> Option<Part> {
     match owner(&stack.split(';').collect::<Vec<_>>(), true) {
         Owner::Gateway { part, .. } => Some(part),
@@ -120,7 +124,8 @@ fn the_testers_share_and_that_of_others_is_not_the_gateways() {
         "sock_write_iter;udp_sendmsg;udp_send_skb;ip_send_skb;ip_output;ip_finish_output2;__dev_queue_xmit;veth_xmit",
         "net_rx_action;__napi_poll;veth_poll;veth_xdp_rcv;veth_xdp_rcv_skb;bpf_prog_receive;read_tsc",
         // A gateway that redirects frames: they reach the receiver without a socket buffer.
-        "net_rx_action;__napi_poll;veth_poll;veth_xdp_rcv;veth_xdp_rcv_one;bpf_prog_receive",
+        "net_rx_action;__napi_poll;veth_poll;veth_xdp_rcv;veth_xdp_rcv_one;bpf_prog_receive4",
+        "net_rx_action;__napi_poll;veth_poll;veth_xdp_rcv;veth_xdp_rcv_one;xdp_return_frame;page_pool_put_unrefed_netmem",
         "net_rx_action;process_backlog;__netif_receive_skb_one_core;ip_local_deliver_finish;udp_queue_rcv_one_skb",
     ] {
         assert_eq!(whose(&format!("{syscall};{tester}"), true), Owner::Tester, "{tester}");
@@ -209,8 +214,19 @@ fn the_ends_of_a_socket_workload_are_the_testers() {
     assert_eq!(samples(&profile, Part::Gro), 0, "veth without GRO");
 }
 
-/// Datagrams over the loopback interface: nothing is forwarded, and yet their receiving is softirq work of this machine. What
-/// the profiler says must be what it was made for: time within the window, in known functions, from where softirqs begin.
+/// What is missing must not end a run; what went wrong must not pass for something missing.
+#[test]
+fn a_refusal_for_want_of_something_is_told_apart() {
+    let error = |kind| {
+        weir_sys::Error::new("sample core 0 at 997 Hz", std::io::Error::new(kind, "needs CAP_PERFMON"))
+    };
+    let missing = refused(error(ErrorKind::PermissionDenied));
+    assert!(missing.missing && missing.message.contains("needs CAP_PERFMON"), "{missing:?}");
+    assert!(refused(error(ErrorKind::Unsupported)).missing);
+    assert!(!refused(error(ErrorKind::OutOfMemory)).missing);
+}
+
+/// Datagrams over the loopback interface: nothing is forwarded, and yet their receiving is softirq work of this machine.
 #[test]
 fn a_busy_network_stack_is_profiled_as_root() {
     if weir_sys::privilege::test_needs_root() {
@@ -220,20 +236,20 @@ fn a_busy_network_stack_is_profiled_as_root() {
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     let enough = AtomicBool::new(false);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let ended = move || Instant::now() > deadline;
     let profile = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !enough.load(Ordering::Relaxed) {
+            while !enough.load(Ordering::Relaxed) && !ended() {
                 // The receiver's buffer is full soon; what is dropped there has crossed the stack.
                 let _ = sender.send(&[0; 18]);
             }
         });
-        // Until there are enough samples, however busy the machine is with others.
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let ended = move || Instant::now() > deadline;
+        // Until there are enough samples, however busy the machine is with others, which are sampled as well.
         let profile = loop {
             let profile =
                 profile(Duration::from_millis(10), Duration::from_secs(2), HZ, false, &ended).unwrap();
-            if profile.gateway_samples >= 100 || ended() {
+            if inclusive(&profile, "process_backlog") >= 50 || ended() {
                 break profile;
             }
         };
@@ -241,11 +257,11 @@ fn a_busy_network_stack_is_profiled_as_root() {
         profile
     });
     assert_eq!(profile.hz, HZ);
-    assert!(profile.gateway_samples >= 100, "{profile:?}");
+    // The loopback interface's queue.
+    let backlog = inclusive(&profile, "process_backlog");
+    assert!(backlog >= 50, "{profile:?}");
+    assert!(inclusive(&profile, "net_rx_action") >= backlog);
     assert_eq!(profile.parts.iter().map(|p| p.samples).sum::<u64>(), profile.gateway_samples);
     assert_eq!(profile.calls.folded().iter().map(|(_, n)| n).sum::<u64>(), profile.gateway_samples);
-    let inclusive = |name: &str| profile.functions.iter().find(|f| f.name == name).map_or(0, |f| f.total);
-    assert_eq!(inclusive("net_rx_action"), profile.gateway_samples);
-    assert!(inclusive("process_backlog") * 2 > profile.gateway_samples, "the loopback's queue: {profile:?}");
     assert!(profile.window_s > 0.0);
 }
