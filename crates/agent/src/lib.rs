@@ -9,6 +9,7 @@ pub mod facts;
 pub mod frame;
 pub mod gateway_side;
 mod host;
+pub mod packets;
 mod perform;
 mod profiler;
 pub mod protocol;

@@ -11,6 +11,7 @@ use weir_sys::process::which;
 
 use crate::facts::host_facts;
 use crate::gateway_side::Gateway;
+use crate::packets::Stations;
 use crate::profiler;
 use crate::protocol::{Answer, Task, TaskError};
 use crate::reach::{Echo, reach};
@@ -29,6 +30,7 @@ pub(crate) struct Host {
     /// Locked as long as this agent answers for an undo list on disk.
     held: Mutex<Option<File>>,
     gateway: Gateway,
+    packets: Stations,
     /// Ends the windows of the samplers.
     sampled: Mutex<Stop>,
 }
@@ -95,6 +97,7 @@ impl Host {
                 reach(target, timeout).map(Answer::Reached).map_err(TaskError::failed)
             }
             Task::Gateway(task) => self.gateway.perform(task).map(Answer::Gateway),
+            Task::Packets(task) => self.packets.perform(task).map(|a| Answer::Packets(Box::new(a))),
             Task::HostSysctls { values } => {
                 let mut journal = lock(&self.journal);
                 *journal = self.stored("host-sysctls")?;
@@ -137,6 +140,7 @@ impl Host {
             Task::Stop => {
                 // Later tasks get a new one.
                 std::mem::take(&mut *lock(&self.stop)).raise();
+                self.packets.stop();
                 Ok(Answer::Done)
             }
         }
@@ -181,6 +185,7 @@ impl Host {
     /// Ends everything; returns what could not be undone.
     pub(crate) fn leave(&self) -> Vec<String> {
         lock(&self.stop).raise();
+        self.packets.close();
         lock(&self.ends).clear();
         *lock(&self.echo) = None;
         let mut left = self.gateway.restore();

@@ -10,6 +10,7 @@ use weir_load::{Part, Setting, Workload};
 use weir_record::{HostFacts, HostSample, Profile};
 
 use crate::gateway_side::{GatewayAnswer, GatewayTask};
+use crate::packets::{PacketsAnswer, PacketsTask};
 
 /// Version of these messages. Both ends must have the same.
 pub const PROTOCOL: u32 = 2;
@@ -113,6 +114,8 @@ pub enum Task {
     },
     /// What single frames need of a gateway.
     Gateway(GatewayTask),
+    /// Single frames.
+    Packets(PacketsTask),
     /// Set kernel settings of the whole machine, until this agent ends, however the conductor ends.
     HostSysctls {
         /// Values by dotted name.
@@ -190,6 +193,7 @@ impl Task {
             Task::OpenEcho { .. } | Task::CloseEcho => "the echo",
             Task::Reach { .. } => "reaching the far end",
             Task::Gateway(task) => task.name(),
+            Task::Packets(task) => task.name(),
             Task::HostSysctls { .. } => "setting the host's sysctls",
             Task::Open { .. } => "opening the workload's far end",
             Task::Finish { .. } => "closing the workload's far end",
@@ -221,6 +225,8 @@ pub enum Answer {
     Part(Box<Part>),
     /// [`Task::Gateway`].
     Gateway(GatewayAnswer),
+    /// [`Task::Packets`].
+    Packets(Box<PacketsAnswer>),
     /// [`Task::Sample`].
     Sample(Box<HostSample>),
     /// [`Task::Profile`].

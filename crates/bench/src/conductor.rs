@@ -17,6 +17,7 @@ use crate::analysis::analyse;
 use crate::error::Error;
 use crate::progress::{Event, Progress};
 use crate::proof;
+use crate::rehearsal;
 use crate::scenario::{Scenario, VariantRun, WorkloadEntry};
 use crate::store::{RECORD, Store};
 use crate::testbed::{Hosts, Site};
@@ -72,9 +73,13 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
     }
     run.hosts = facts(&hosts)?;
     for (number, variant) in variants.iter().enumerate() {
-        let lines = establish(&hosts, number, variant)?;
+        let (lines, notes) = establish(order, &hosts, number, variant)?;
         progress.tell(Event::Proved { variant: &variant.name, proof: &lines });
         run.variants[number].proof = lines;
+        for note in notes.into_iter().filter(|note| !run.notes.contains(note)).collect::<Vec<_>>() {
+            progress.tell(Event::Note(&note));
+            run.notes.push(note);
+        }
         if (order.interrupted)() {
             return Err(Error::Agent(weir_agent::Error::Interrupted));
         }
@@ -85,11 +90,21 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
     conductor.close(outcome, progress)
 }
 
-/// Applies and proves a variant; on real hosts it is removed again, because the next one works on the same hosts.
-fn establish(hosts: &Hosts, number: usize, variant: &VariantRun) -> Result<Vec<String>, Error> {
+/// Applies and proves a variant; on real hosts it is removed again, because the next one works on the same hosts. Returns the
+/// proof, and what a reader of the record should know.
+fn establish(
+    order: &Order<'_>,
+    hosts: &Hosts,
+    number: usize,
+    variant: &VariantRun,
+) -> Result<(Vec<String>, Vec<String>), Error> {
     let site = &hosts.sites[number];
     proof::apply(site, &variant.variant)?;
-    let proved = proof::prove(site, &variant.name, &variant.variant);
+    let proved = proof::prove(site, &variant.name, &variant.variant).and_then(|mut proof| {
+        let rehearsal = rehearsal::rehearse(site, variant, &order.scenario.workloads, &rules(order, hosts))?;
+        proof.extend(rehearsal.proof);
+        Ok((proof, rehearsal.notes))
+    });
     if !hosts.is_lab {
         let removed = proof::remove(site);
         let proved = proved?;
@@ -97,6 +112,18 @@ fn establish(hosts: &Hosts, number: usize, variant: &VariantRun) -> Result<Vec<S
         return Ok(proved);
     }
     proved
+}
+
+/// What holds for every trial of a run.
+fn rules<'a>(order: &Order<'a>, hosts: &Hosts) -> Rules<'a> {
+    Rules {
+        max_steal: order.scenario.plan.max_steal,
+        is_lab: hosts.is_lab,
+        steers: hosts.steers,
+        flushes: hosts.flushes,
+        seed: order.seed,
+        interrupted: order.interrupted,
+    }
 }
 
 /// The record before anything was done.
@@ -306,11 +333,7 @@ impl Conductor<'_> {
             return Err(Error::Agent(weir_agent::Error::Interrupted));
         }
         let (site, variant) = (&self.hosts.sites[number], &self.variants[number]);
-        let rules = Rules {
-            max_steal: self.run.plan.max_steal_ratio,
-            is_lab: self.hosts.is_lab,
-            interrupted: self.order.interrupted,
-        };
+        let rules = rules(self.order, &self.hosts);
         if self.hosts.is_lab {
             // The table is this gateway's own. Hosts without tracking have nothing to forget.
             for member in site.members() {

@@ -6,9 +6,13 @@
 pub mod analysis;
 pub mod conductor;
 mod error;
+mod packets_gateway;
+mod packets_rig;
 pub mod progress;
 mod proof;
+mod rehearsal;
 pub mod require;
+mod sampling;
 pub mod scenario;
 pub mod store;
 mod testbed;

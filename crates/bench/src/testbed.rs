@@ -57,6 +57,10 @@ pub(crate) struct Hosts {
     pub(crate) description: String,
     /// True in the lab: each variant has hosts of its own, and all share one machine.
     pub(crate) is_lab: bool,
+    /// True where nobody said which cores do the gateway's work, and weir may choose: in a lab without `rps.gateway`.
+    pub(crate) steers: bool,
+    /// True where the gateway's table of connections may be emptied: the lab's is nobody else's.
+    pub(crate) flushes: bool,
     /// Keeps changed settings of the machine, and takes them back when it ends.
     _settings: Option<Remote>,
     /// Dropped after the agents in it.
@@ -112,7 +116,16 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
         lab.registry().add_process(pid).map_err(Error::Lab)?;
     }
     let description = lab.describe();
-    Ok(Hosts { sites, description, is_lab: true, _settings: settings, _lab: Some(lab) })
+    let steers = !testbed.options.rps.contains_key(&Role::Gateway);
+    Ok(Hosts {
+        sites,
+        description,
+        is_lab: true,
+        steers,
+        flushes: true,
+        _settings: settings,
+        _lab: Some(lab),
+    })
 }
 
 /// The responder gets a route back to the inside only where it shall see the initiator's own address: otherwise replies
@@ -190,6 +203,7 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
             interfaces: vec![g.inside_interface.clone(), g.outside_interface.clone()],
         });
     }
+    let flushes = testbed.gateway.as_ref().is_some_and(|g| g.flush_conntrack);
     let mut sites = Vec::new();
     for (number, variant) in variants.iter().enumerate() {
         let place = real_place(testbed, number)?;
@@ -211,7 +225,15 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         .chain(&responders)
         .map(|m| format!("{} {}", m.role.name(), m.agent.transport()))
         .collect();
-    Ok(Hosts { sites, description: names.join(", "), is_lab: false, _settings: settings, _lab: None })
+    Ok(Hosts {
+        sites,
+        description: names.join(", "),
+        is_lab: false,
+        steers: false,
+        flushes,
+        _settings: settings,
+        _lab: None,
+    })
 }
 
 /// What the scenario's format allows but these hosts cannot do.

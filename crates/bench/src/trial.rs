@@ -1,6 +1,6 @@
-//! One trial: both ends of a workload on one site, with samplers on every host.
+//! One trial: a workload on one site, with samplers on every host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,11 +8,15 @@ use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
 use weir_gateway::{Place, Variant};
 use weir_load::{Part, Setting, Stop, Workload};
+use weir_packets::procedure;
+use weir_packets::workload::Packets;
 use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
 
 use crate::SHORT;
 use crate::error::Error;
+use crate::packets_rig::{self, Path};
 use crate::proof::any;
+use crate::sampling::Sampling;
 use crate::scenario::{Load, WorkloadEntry};
 use crate::testbed::{Member, Site};
 
@@ -28,12 +32,32 @@ pub(crate) struct Rules<'a> {
     pub(crate) max_steal: f64,
     /// True where all hosts are one machine.
     pub(crate) is_lab: bool,
+    /// True where the lab leaves it to weir which cores do the gateway's work.
+    pub(crate) steers: bool,
+    /// True where the gateway's table of connections may be emptied.
+    pub(crate) flushes: bool,
+    /// Seed of the run: the same ports in every trial (RFC 4814 section 4.2).
+    pub(crate) seed: u64,
     /// True once the user asked to stop.
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
+impl<'a> Rules<'a> {
+    /// The way of single frames through a site.
+    pub(crate) fn path(
+        &self,
+        site: &'a Site,
+        variant: &'a Variant,
+        packets: &'a Packets,
+        watch: Watch<'a>,
+    ) -> Path<'a> {
+        let (steers, flushes, is_lab, seed) = (self.steers, self.flushes, self.is_lab, self.seed);
+        Path { site, variant, packets, steers, flushes, is_lab, seed, watch }
+    }
+}
+
 /// Asked again and again while something is being waited for.
-type Watch<'a> = &'a dyn Fn() -> Result<(), remote::Error>;
+pub(crate) type Watch<'a> = &'a dyn Fn() -> Result<(), remote::Error>;
 
 /// One workload's opened far ends and running near ends.
 struct Running<'a> {
@@ -97,7 +121,14 @@ pub(crate) fn make(
         true => Err(remote::Error::Interrupted),
         false => site.members().try_for_each(|member| member.agent.check()),
     };
-    if let Err(error) = run(site, variant, entry, cookie, &watch, trial) {
+    let outcome = match &entry.workload {
+        Load::Sockets(workload) => sockets(site, variant, workload, entry, cookie, &watch, trial),
+        Load::Packets(packets) => {
+            let path = rules.path(site, variant, packets, &watch);
+            frames(path, entry, cookie, trial)
+        }
+    };
+    if let Err(error) = outcome {
         stop_all(site);
         match error {
             Error::Agent(remote::Error::Task { host, source }) => {
@@ -106,11 +137,22 @@ pub(crate) fn make(
             Error::Agent(e @ remote::Error::Slow { .. }) => {
                 trial.faults.push(Fault::void(FaultCode::Timeout, "conductor", e.to_string()));
             }
+            Error::NotProved { reason, .. } => {
+                trial.faults.push(Fault::void(FaultCode::VariantLost, "responder", reason));
+            }
             other => return Err(other),
         }
         return Ok(());
     }
-    judge(site, rules, trial);
+    judge_tester(rules, trial);
+    match &entry.workload {
+        // Over a search the gateway's figures would be those of many loads at once.
+        Load::Packets(packets) if packets.procedure.searches() => {}
+        _ => describe_gateway(site, rules, trial),
+    }
+    if !rules.is_lab && matches!(entry.workload, Load::Sockets(_)) {
+        note_busy_cores(trial);
+    }
     Ok(())
 }
 
@@ -121,9 +163,11 @@ fn stop_all(site: &Site) {
     }
 }
 
-fn run(
+/// A workload of two ends that talk through sockets.
+fn sockets(
     site: &Site,
     variant: &Variant,
+    workload: &Workload,
     entry: &WorkloadEntry,
     cookie: u64,
     watch: Watch<'_>,
@@ -143,9 +187,9 @@ fn run(
         }
     };
     let window = (entry.warmup, entry.duration);
-    let Load::Sockets(workload) = &entry.workload;
     let measured = start(site, variant, workload, window, cookie, port)?;
-    let samples = sample(site, entry)?;
+    let mut sampling = Sampling::new(site, None);
+    sampling.begin(entry.warmup, entry.duration)?;
     let part = measured.finish(watch)?;
     trial.metrics.extend(part.values);
     trial.histograms = part.histograms;
@@ -158,22 +202,30 @@ fn run(
             .faults
             .extend(part.faults.into_iter().map(|f| Fault { detail: format!("load: {}", f.detail), ..f }));
     }
-    for (member, pending) in samples {
-        let Answer::Sample(sample) = pending.wait(SLACK, watch)? else {
-            return Err(Error::Internal("a sampler answered something else".into()));
-        };
-        trial.hosts.insert(numbered(member.role.name(), &trial.hosts), *sample);
-    }
+    trial.hosts = sampling.collect(watch)?.hosts;
     Ok(())
 }
 
-/// `initiator` for the first host of a role, `initiator-2` for the next.
-fn numbered(role: &str, taken: &BTreeMap<String, HostSample>) -> String {
-    let same = taken
-        .keys()
-        .filter(|k| k.strip_prefix(role).is_some_and(|r| r.is_empty() || r.starts_with('-')))
-        .count();
-    if same == 0 { role.to_owned() } else { format!("{role}-{}", same + 1) }
+/// A procedure of single frames, which may be one transfer or hundreds.
+fn frames(path: Path<'_>, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial) -> Result<(), Error> {
+    packets_rig::with(path, cookie, |tester| {
+        tester.prove()?;
+        tester.look_at_table()?;
+        let setting = procedure::Setting {
+            warmup: entry.warmup,
+            duration: entry.duration,
+            family: path.site.place.family,
+            seed: path.seed,
+        };
+        let findings = procedure::run(path.packets, &setting, tester).map_err(packets_rig::cause)?;
+        trial.metrics.extend(findings.values);
+        trial.histograms = findings.histograms;
+        trial.series = findings.series;
+        trial.faults.extend(findings.faults);
+        let sampled = tester.sampled()?;
+        (trial.hosts, trial.profile) = (sampled.hosts, sampled.profile);
+        Ok(())
+    })
 }
 
 /// Opens the far ends and starts the near ones; each initiator has a port and a responder of its own.
@@ -242,34 +294,28 @@ impl Running<'_> {
     }
 }
 
-/// Starts the samplers of all hosts, over the same window as the workload's.
-fn sample<'a>(site: &'a Site, entry: &WorkloadEntry) -> Result<Vec<(&'a Member, Pending<'a>)>, Error> {
-    let mut samples = Vec::new();
-    for member in site.members() {
-        let (after, duration) = (entry.warmup, entry.duration);
-        let interfaces = member.interfaces.clone();
-        samples.push((member, member.agent.begin(Task::Sample { after, duration, interfaces })?));
-    }
-    Ok(samples)
-}
-
-/// What the samples say about the trial: faults, and metrics of the gateway.
-fn judge(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
+/// A machine that was not its own while it measured makes the trial void.
+fn judge_tester(rules: &Rules<'_>, trial: &mut Trial) {
     let steal =
         trial.hosts.iter().map(|(role, s)| (s.steal_ratio(), role)).max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((share, role)) = steal.filter(|(share, _)| *share > rules.max_steal) {
         let detail = format!("the hypervisor took {:.1} % of the CPU time", share * 100.0);
         trial.faults.push(Fault::void(FaultCode::Steal, role, detail));
     }
-    if !rules.is_lab {
-        for (role, sample) in trial.hosts.iter().filter(|(role, _)| *role != "gateway") {
-            if let Some((core, share)) = saturated(sample) {
-                let detail =
-                    format!("core {core} was {:.0} % busy: the tester may be the limit", share * 100.0);
-                trial.faults.push(Fault::noted(FaultCode::TesterCpu, role, detail));
-            }
+}
+
+/// Ends whose core is full may be the limit. (Those that send single frames keep theirs busy by waiting.)
+fn note_busy_cores(trial: &mut Trial) {
+    for (role, sample) in trial.hosts.iter().filter(|(role, _)| *role != "gateway") {
+        if let Some((core, share)) = saturated(sample) {
+            let detail = format!("core {core} was {:.0} % busy: the tester may be the limit", share * 100.0);
+            trial.faults.push(Fault::noted(FaultCode::TesterCpu, role, detail));
         }
     }
+}
+
+/// Metrics of the gateway out of the samples.
+fn describe_gateway(site: &Site, rules: &Rules<'_>, trial: &mut Trial) {
     let Some(gateway) = site.gateway.as_ref().and_then(|g| trial.hosts.get(g.role.name())) else {
         if let Some(sample) = trial.hosts.get("initiator").filter(|_| rules.is_lab) {
             trial.metrics.insert("machine_busy_cores".into(), sample.busy_cores());

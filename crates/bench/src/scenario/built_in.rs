@@ -10,6 +10,8 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("nat-instance", include_str!("../../../../scenarios/nat-instance.toml")),
         ("nat-variants", include_str!("../../../../scenarios/nat-variants.toml")),
         ("engines", include_str!("../../../../scenarios/engines.toml")),
+        ("nat-rfc", include_str!("../../../../scenarios/nat-rfc.toml")),
+        ("packet-engines", include_str!("../../../../scenarios/packet-engines.toml")),
     ]
 }
 

@@ -11,7 +11,7 @@ use weir_lab::Family;
 use super::error::{ScenarioError, nearest};
 use super::problem::Source;
 use super::read::Section;
-use super::{Plan, Scenario, Testbed, WorkloadEntry, twin_name};
+use super::{Load, Plan, Scenario, Testbed, WorkloadEntry, twin_name};
 use crate::require::Requirement;
 
 /// Longest name: table columns and names of files are made of it.
@@ -157,6 +157,26 @@ pub(super) fn pair(
         return Ok(());
     }
     Err(section.error(Some("with"), format!("\"{one}\" and \"{other}\" have no metric in common"), None))
+}
+
+/// Ethernet's header and check sequence, which an MTU does not count.
+const ETHERNET: u32 = 18;
+
+/// Frames that the testbed's links and IP version can carry.
+pub(super) fn carried(load: &Load, testbed: &Testbed) -> Result<(), String> {
+    let Load::Packets(packets) = load else { return Ok(()) };
+    let (family, mtu) = match testbed {
+        Testbed::Lab(lab) => (lab.options.family, Some(lab.options.mtu)),
+        Testbed::Hosts(hosts) => (hosts.family, None),
+    };
+    let bytes = packets.frame(family)?.bytes;
+    match mtu {
+        Some(mtu) if u32::from(bytes) > mtu + ETHERNET => Err(format!(
+            "frame-bytes = {bytes}: the testbed's mtu = {mtu} carries frames of up to {}",
+            mtu + ETHERNET
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Prices, as far as they stand in the scenario itself; a price file is read by whoever asks for the prices.

@@ -49,7 +49,11 @@ impl Scenario {
                 put(plan, key, item.clone());
             }
         }
+        let packets = document.get("preset").and_then(|p| p.get(name)?.get("packets")).cloned();
         let notes = self.keep(&mut document, preset.variants.as_deref(), preset.workloads.as_deref());
+        if let Some(packets) = packets.as_ref().and_then(Item::as_table_like) {
+            change_packets(&mut document, packets);
+        }
         self.reload(&document, &origin, notes)
     }
 
@@ -221,6 +225,17 @@ fn put(table: &mut dyn TableLike, key: &str, item: Item) {
         *new.decor_mut() = old.decor().clone();
     }
     table.insert(key, item);
+}
+
+/// Sets options of every workload of single frames.
+fn change_packets(document: &mut DocumentMut, options: &dyn TableLike) {
+    let Some(workloads) = document.get_mut("workload") else { return };
+    for index in 0.. {
+        let Some(workload) = nth(workloads, index) else { return };
+        if workload.get("kind").and_then(Item::as_str) == Some("packets") {
+            options.iter().for_each(|(key, item)| put(workload, key, item.clone()));
+        }
+    }
 }
 
 /// The table under a key, made if it is not there.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
+use serde_json::{Map, Value};
 use weir_load::Workload;
+use weir_packets::workload::Packets;
 use weir_record::MetricDef;
 
 /// What is sent and measured, told apart by `kind`.
@@ -11,7 +13,16 @@ use weir_record::MetricDef;
 pub enum Load {
     /// Through sockets, by two ends that talk to each other.
     Sockets(Workload),
+    /// Single frames, by procedures that need nobody to answer.
+    Packets(Packets),
 }
+
+/// The kind of [`Load::Packets`].
+const PACKETS: &str = "packets";
+
+/// What a trial of single frames takes besides its traffic, seconds, as measured in the lab: programs are loaded and attached,
+/// and a first frame proves the path.
+const STATIONS_S: f64 = 0.6;
 
 /// What a trial takes besides its traffic, seconds, as measured in the lab: datagrams on their way are waited for, and
 /// programs started and ended.
@@ -28,6 +39,7 @@ impl Load {
     pub fn kind(&self) -> &'static str {
         match self {
             Load::Sockets(w) => w.engine().kind(),
+            Load::Packets(w) => w.kind(),
         }
     }
 
@@ -35,6 +47,7 @@ impl Load {
     pub fn describe(&self) -> String {
         match self {
             Load::Sockets(w) => w.engine().describe(),
+            Load::Packets(w) => w.describe(),
         }
     }
 
@@ -42,6 +55,7 @@ impl Load {
     pub fn validate(&self) -> Result<(), String> {
         match self {
             Load::Sockets(w) => w.engine().validate(),
+            Load::Packets(w) => w.validate(),
         }
     }
 
@@ -49,6 +63,7 @@ impl Load {
     pub fn metrics(&self) -> Vec<MetricDef> {
         match self {
             Load::Sockets(w) => w.engine().metrics(),
+            Load::Packets(w) => w.metrics(),
         }
     }
 
@@ -56,6 +71,7 @@ impl Load {
     pub fn programs(&self) -> Vec<&'static str> {
         match self {
             Load::Sockets(w) => w.engine().programs(),
+            Load::Packets(_) => Vec::new(),
         }
     }
 
@@ -63,14 +79,165 @@ impl Load {
     pub fn expected_seconds(&self, warmup: Duration, window: Duration) -> f64 {
         match self {
             Load::Sockets(w) => (warmup + window).as_secs_f64() + overhead_s(w),
+            Load::Packets(w) => w.expected_seconds(warmup, window) + STATIONS_S,
         }
+    }
+}
+
+impl Load {
+    /// The same with other options, where it is of single frames; their names and values are as in a scenario.
+    ///
+    /// # Errors
+    /// In words: an option that there is not, or a value that it cannot have.
+    pub(super) fn changed(&self, options: &Map<String, Value>) -> Result<Load, String> {
+        let Load::Packets(packets) = self else { return Ok(self.clone()) };
+        let mut whole = serde_json::to_value(packets).map_err(|e| e.to_string())?;
+        if let Some(table) = whole.as_object_mut() {
+            table.extend(options.clone());
+        }
+        let changed = Load::Packets(Packets::deserialize(whole).map_err(|e| e.to_string())?);
+        changed.validate()?;
+        Ok(changed)
     }
 }
 
 impl<'de> Deserialize<'de> for Load {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // By way of a value, because the crates that know the kinds do not know each other.
-        let value = serde_json::Value::deserialize(deserializer)?;
-        Workload::deserialize(value).map(Load::Sockets).map_err(de::Error::custom)
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(table) = value.as_object_mut()
+            && table.get("kind").is_some_and(|kind| kind == PACKETS)
+        {
+            table.remove("kind");
+            return Packets::deserialize(value).map(Load::Packets).map_err(de::Error::custom);
+        }
+        Workload::deserialize(value).map(Load::Sockets).map_err(|error| {
+            let words = error.to_string();
+            // Whoever mistyped a kind is told of all of them.
+            let unknown_kind = words.starts_with("unknown variant") && words.contains("`udp-stream`");
+            de::Error::custom(if unknown_kind { format!("{words}, `{PACKETS}`") } else { words })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_packets::workload::{Procedure, Search};
+
+    use super::super::Scenario;
+    use super::*;
+
+    const TEXT: &str = r#"name = "frames"
+title = "Single frames"
+[preset.short]
+packets = { search = "quick", flows = 50 }
+[[variant]]
+kind = "routed"
+[[workload]]
+name = "rate"
+kind = "packets"
+frame-bytes = 128
+[[workload]]
+name = "search"
+kind = "packets"
+procedure = "throughput"
+search = "rfc2544"
+[[workload]]
+name = "rr"
+kind = "tcp-rr"
+"#;
+
+    fn load(text: &str) -> Result<Scenario, String> {
+        Scenario::load(text, "f.toml").map_err(|e| e.to_string())
+    }
+
+    fn packets(scenario: &Scenario, index: usize) -> &Packets {
+        let Load::Packets(packets) = &scenario.workloads[index].workload else { panic!("not of frames") };
+        packets
+    }
+
+    #[test]
+    fn single_frames_are_a_kind_like_the_others() {
+        let scenario = load(TEXT).unwrap();
+        assert_eq!(packets(&scenario, 0).frame_bytes, Some(128));
+        assert_eq!(packets(&scenario, 1).procedure, Procedure::Throughput);
+        assert_eq!(scenario.workloads[0].workload.kind(), "packets");
+        assert!(matches!(&scenario.workloads[2].workload, Load::Sockets(_)));
+        // A search by RFC 2544 takes minutes, and the estimate knows.
+        let (rate, search) = (&scenario.workloads[0], &scenario.workloads[1]);
+        let seconds = |w: &super::super::WorkloadEntry| w.workload.expected_seconds(w.warmup, w.duration);
+        assert!(seconds(rate) < 5.0 && seconds(search) > 120.0, "{} {}", seconds(rate), seconds(search));
+    }
+
+    #[test]
+    fn a_preset_changes_all_workloads_of_frames_and_no_other() {
+        let mut scenario = load(TEXT).unwrap();
+        scenario.apply_preset("short").unwrap();
+        for index in [0, 1] {
+            assert_eq!(packets(&scenario, index).search, Search::Quick);
+            assert_eq!(packets(&scenario, index).flows, Some(50));
+        }
+        assert_eq!(packets(&scenario, 0).frame_bytes, Some(128));
+        assert!(matches!(&scenario.workloads[2].workload, Load::Sockets(_)));
+        assert!(scenario.to_toml().contains("search = \"quick\""), "the text is what was run");
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line_and_the_nearest_valid_value() {
+        for (there, instead, words) in [
+            (
+                "kind = \"packets\"\nframe",
+                "kind = \"pakcets\"\nframe",
+                "f.toml:9: unknown kind \"pakcets\" in [[workload]]; nearest valid value: \"packets\"",
+            ),
+            (
+                "frame-bytes = 128",
+                "frame-byte = 128",
+                "f.toml:10: unknown key `frame-byte` in [[workload]]; nearest valid value: \"frame-bytes\"",
+            ),
+            (
+                "frame-bytes = 128",
+                "frame-bytes = 63",
+                "f.toml:10: [[workload]]: frame-bytes = 63: valid is 64",
+            ),
+            (
+                "frame-bytes = 128",
+                "frame-bytes = 1519",
+                "f.toml:10: [[workload]]: frame-bytes = 1519: the testbed's mtu = 1500 carries frames of up to 1518",
+            ),
+            (
+                "frame-bytes = 128",
+                "under = { kind = \"tcp-rr\" }",
+                "f.toml:10: [[workload]]: under: single frames are measured by themselves",
+            ),
+            (
+                "procedure = \"throughput\"",
+                "procedure = \"thruput\"",
+                "f.toml:14: unknown procedure \"thruput\" in [[workload]]; nearest valid value: \"throughput\"",
+            ),
+            (
+                "search = \"quick\"",
+                "search = \"quik\"",
+                "f.toml:4: unknown search \"quik\" in preset's packets; nearest valid value: \"quick\"",
+            ),
+            (
+                "flows = 50",
+                "flow = 50",
+                "f.toml:4: unknown key `flow` in preset's packets; nearest valid value: \"flows\"",
+            ),
+            (
+                "{ search = \"quick\", flows = 50 }",
+                "3",
+                "f.toml:4: [preset.short]: `packets` must be a table",
+            ),
+        ] {
+            assert_eq!(TEXT.matches(there).count(), 1, "{there}");
+            let error = load(&TEXT.replace(there, instead)).unwrap_err();
+            assert!(error.starts_with(words), "{instead}\n  gives {error}\n  not   {words}");
+        }
+        let ipv6 =
+            format!("{TEXT}[testbed]\nfamily = \"ipv6\"\n").replace("frame-bytes = 128", "frame-bytes = 70");
+        let error = load(&ipv6).unwrap_err();
+        assert!(error.contains("frame-bytes = 70") && error.contains("IPv6"), "{error}");
     }
 }

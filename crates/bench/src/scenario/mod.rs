@@ -132,6 +132,8 @@ pub struct GatewayHost {
     pub outside_address: IpAddr,
     /// A further outside address that is routed to it and that nothing else uses (`nft-stateless` needs it).
     pub spare_address: Option<IpAddr>,
+    /// Its table of connections may be emptied, which breaks what others have through it: RFC 9693's procedures must.
+    pub flush_conntrack: bool,
 }
 
 /// How it is measured.

@@ -15,7 +15,7 @@ use super::error::{ScenarioError, nearest};
 use super::problem::{Source, as_table};
 use super::span::Span;
 use super::sweep::{SWEEP, Written};
-use super::{Load, Plan, Preset, Scenario, VariantEntry, WorkloadEntry, check, sweep, testbed};
+use super::{Load, Plan, Preset, Scenario, Testbed, VariantEntry, WorkloadEntry, check, sweep, testbed};
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
@@ -186,7 +186,7 @@ impl Scenario {
         let testbed = testbed::read(source, &table(source, root, "testbed")?)?;
         let variants = variants(source, &tables(source, root, "variant")?)?;
         let plan = plan(source, &table(source, root, "plan")?, None, &variants)?;
-        let workloads = workloads(source, &tables(source, root, "workload")?, &plan)?;
+        let workloads = workloads(source, &tables(source, root, "workload")?, &plan, &testbed)?;
         let presets = presets(source, &table(source, root, "preset")?, &plan, &variants, &workloads)?;
         let compare = pairs(source, &tables(source, root, "compare")?, &workloads)?;
         let cost = cost(source, root, &variants)?;
@@ -266,7 +266,12 @@ fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
     Ok(entries)
 }
 
-fn workloads(source: Source<'_>, tables: &[Table], plan: &Plan) -> Result<Vec<WorkloadEntry>> {
+fn workloads(
+    source: Source<'_>,
+    tables: &[Table],
+    plan: &Plan,
+    testbed: &Testbed,
+) -> Result<Vec<WorkloadEntry>> {
     const HEAD: [&str; 4] = ["name", "warmup", "duration", "under"];
     let mut entries: Vec<WorkloadEntry> = Vec::new();
     for Written { table, point } in sweep::expand(source, "[[workload]]", tables)? {
@@ -282,7 +287,12 @@ fn workloads(source: Source<'_>, tables: &[Table], plan: &Plan) -> Result<Vec<Wo
         };
         let head: RawWorkloadHead = section.read(&head, &[], &valid)?;
         let also = [&HEAD[..], &["kind", SWEEP]].concat();
-        let workload: Load = section.read(&rest, &also, &Load::validate)?;
+        let valid = |load: &Load| load.validate().and_then(|()| check::carried(load, testbed));
+        let workload: Load = section.read(&rest, &also, &valid)?;
+        if let (Load::Packets(_), Some(_)) = (&workload, &head.under) {
+            let what = "under: single frames are measured by themselves, since the load would be in their way on the tester, too";
+            return Err(section.error(Some("under"), what.to_owned(), None));
+        }
         sweep::unique(&section, (&head.name, point.as_ref()), entries.iter().map(WorkloadEntry::named))?;
         entries.push(WorkloadEntry {
             name: head.name,
@@ -314,8 +324,8 @@ fn presets(
         };
         let section = Section { source, table: &table, heading: &heading };
         check::name(name).map_err(|what| section.error(None, what, None))?;
-        let (changes, own) = split(&table, &["plan"]);
-        let raw: RawPreset = section.read(&own, &["plan"], &|_| Ok(()))?;
+        let (changes, own) = split(&table, &["plan", "packets"]);
+        let raw: RawPreset = section.read(&own, &["plan", "packets"], &|_| Ok(()))?;
         let chosen = |key: &str, chosen: &Option<Vec<String>>, known: &[&str]| {
             chosen.as_ref().map_or(Ok(()), |chosen| check::chosen(&section, key, chosen, known))
         };
@@ -339,9 +349,29 @@ fn presets(
             let what = format!("variants: the baseline \"{baseline}\" is not among them");
             return Err(section.error(Some("variants"), what, None));
         }
+        if let Some(item) = changes.get("packets") {
+            let kept = |w: &&WorkloadEntry| raw.workloads.as_ref().is_none_or(|kept| kept.contains(&w.name));
+            changes_of_packets(&section, item, workloads.iter().filter(kept))?;
+        }
         presets.insert(name.to_owned(), Preset { variants: raw.variants, workloads: raw.workloads, plan });
     }
     Ok(presets)
+}
+
+/// A preset's changes of its workloads of single frames must be valid for each of them.
+fn changes_of_packets<'a>(
+    preset: &Section<'_>,
+    item: &Item,
+    workloads: impl Iterator<Item = &'a WorkloadEntry> + Clone,
+) -> Result<()> {
+    let Some(table) = as_table(item) else {
+        return Err(preset.error(Some("packets"), "`packets` must be a table".to_owned(), None));
+    };
+    let section = Section { source: preset.source, table: &table, heading: "preset's packets" };
+    let valid = |changes: &serde_json::Map<String, serde_json::Value>| {
+        workloads.clone().try_for_each(|entry| entry.workload.changed(changes).map(drop))
+    };
+    section.read(&table, &[], &valid).map(drop)
 }
 
 fn pairs(source: Source<'_>, tables: &[Table], workloads: &[WorkloadEntry]) -> Result<Vec<WorkloadPair>> {

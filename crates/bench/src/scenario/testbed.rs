@@ -52,6 +52,8 @@ struct RawGateway {
     inside_address: IpAddr,
     outside_address: IpAddr,
     spare_address: Option<IpAddr>,
+    #[serde(default)]
+    flush_conntrack: bool,
 }
 
 /// Reads the section.
@@ -149,5 +151,6 @@ fn gateway_host(source: Source<'_>, table: &Table, family: Family) -> Result<Gat
         inside_address: raw.inside_address,
         outside_address: raw.outside_address,
         spare_address: raw.spare_address,
+        flush_conntrack: raw.flush_conntrack,
     })
 }

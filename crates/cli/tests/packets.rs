@@ -1,0 +1,227 @@
+//! `weir bench` with single frames: what the gateway's table holds afterwards, what an ending in the middle of a flood leaves, and
+//! what a normal user gets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_testkit::{Background, PATIENCE, Record, Watch, World, scenario, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// The issue's own limit for every message.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A user without any privilege.
+const NOBODY: u32 = 65_534;
+
+const VARIANTS: &str = "[[variant]]\nkind = \"routed\"\n[[variant]]\nkind = \"nft-masquerade\"\n";
+
+/// One round of short windows with these options of a workload of single frames. The round's first variant is the baseline.
+fn frames(testbed: &str, variants: &str, options: &str) -> String {
+    let plan = "min-rounds = 1\nmax-rounds = 1\nwarmup = \"0s\"\nduration = \"200ms\"";
+    let workload = format!("[[workload]]\nname = \"frames\"\nkind = \"packets\"\n{options}\n");
+    scenario::text("frames", testbed, plan, &format!("{variants}{workload}"))
+}
+
+/// The trials of a variant.
+fn trials<'a>(record: &'a Record, variant: &str) -> Vec<&'a Value> {
+    record.json["trials"].as_array().unwrap().iter().filter(|t| t["variant"] == variant).collect()
+}
+
+/// All lines of the proof of a variant.
+fn proof(record: &Record, variant: &str) -> String {
+    let variants = record.json["variants"].as_array().unwrap();
+    let info = variants.iter().find(|v| v["name"] == variant).unwrap();
+    info["proof"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+fn run(world: &World, text: &str) -> Record {
+    world.write("s.toml", text);
+    let _ = fs::remove_dir_all(world.work().join("out"));
+    world.run(world.weir(&["bench", "s.toml", "-o", "out", "--seed", "1"])).expect(0);
+    world.wait_until_idle();
+    Record::read(world.work().join("out"))
+}
+
+#[test]
+fn root_each_flow_of_a_nat_is_one_entry_and_the_far_end_sees_its_address() {
+    let Some(world) = World::root(WEIR) else { return };
+    let flows = 777;
+    let record = run(&world, &frames(scenario::LAB, VARIANTS, &format!("flows = {flows}")));
+    assert_eq!(record.valid_trials().len(), 2, "{:?}", record.json["trials"]);
+    // The lab's addresses: the gateway's outside one after translation, the initiator's own without.
+    for (variant, source) in [("nft-masquerade", "198.19.0.1"), ("routed", "198.18.0.2")] {
+        let proof = proof(&record, variant);
+        assert!(proof.contains(&format!("arrives from {source};")), "{variant}: {proof}");
+        let metrics = &trials(&record, variant)[0]["metrics"];
+        assert!(metrics["forwarding_rate_pps"].as_f64().unwrap() > 0.0, "{variant}: {metrics}");
+        assert_eq!(metrics["mistranslated"], 0.0, "{variant}");
+        let tracked = &metrics["tracked_connections"];
+        let entries = (variant == "nft-masquerade").then_some(f64::from(flows));
+        assert_eq!(tracked.as_f64(), entries, "{variant}: the kernel's own count");
+    }
+    // What the tester needed of the gateway is in the record.
+    assert!(proof(&record, "routed").contains("GRO on at inside, GRO on at outside"), "{record:?}");
+}
+
+#[test]
+fn root_a_link_without_a_gateway_is_measured_too() {
+    let Some(world) = World::root(WEIR) else { return };
+    let record = run(&world, &frames(scenario::LAB, "[[variant]]\nkind = \"direct\"\n", "flows = 10"));
+    assert_eq!(record.valid_trials().len(), 1, "{:?}", record.json["trials"]);
+    assert!(proof(&record, "direct").contains("arrives from 198.18.0.2;"));
+    let metrics = &trials(&record, "direct")[0]["metrics"];
+    assert!(
+        metrics["forwarding_rate_pps"].as_f64().unwrap() > 0.0 && metrics["tracked_connections"].is_null()
+    );
+}
+
+#[test]
+fn root_frames_are_handed_to_the_gateway_itself_and_ipv6_and_af_packet_work() {
+    let Some(world) = World::root(WEIR) else { return };
+    let ipv6 = format!("{}\nfamily = \"ipv6\"", scenario::LAB);
+    for (testbed, options, sender) in [
+        (scenario::LAB, "flows = 10\ninject = \"gateway\"", "inside"),
+        (ipv6.as_str(), "flows = 10\nframe-bytes = 128", "eth0"),
+        (scenario::LAB, "flows = 10\nengine = \"af-packet\"", "AF_PACKET"),
+    ] {
+        let record = run(&world, &frames(testbed, VARIANTS, options));
+        assert_eq!(record.valid_trials().len(), 2, "{options}: {:?}", record.json["trials"]);
+        let proof = proof(&record, "nft-masquerade");
+        assert!(proof.contains(sender), "{options}: {proof}");
+        let metrics = &trials(&record, "nft-masquerade")[0]["metrics"];
+        assert_eq!(metrics["tracked_connections"], 10.0, "{options}: {metrics}");
+    }
+}
+
+#[test]
+fn root_a_path_that_carries_nothing_is_told_at_once_with_what_was_tried() {
+    let Some(world) = World::root(WEIR) else { return };
+    // Connections and answers pass, and frames of this port do not.
+    let drops = "[[variant]]\nname = \"drops\"\nkind = \"custom\"\nseen-source = \"inside\"\n\
+                 apply.gateway = [\"sysctl -qw net.ipv4.ip_forward=1\", \
+                 \"nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
+                 add rule ip t c udp dport 1 drop'\"]\n\
+                 remove.gateway = [\"nft delete table ip t 2>/dev/null || true\", \"sysctl -qw net.ipv4.ip_forward=0\"]\n";
+    let text =
+        frames(scenario::LAB, drops, "flows = 10").replace("baseline = \"custom\"", "baseline = \"drops\"");
+    world.write("s.toml", text);
+    let outcome = world.run(world.weir(&["bench", "s.toml", "-o", "out"])).expect(1);
+    let words = outcome.complaints();
+    assert_eq!(words.len(), 1, "{}", outcome.stderr);
+    for word in ["`drops`", "64 bytes", "got through", "198.19.0.2"] {
+        assert!(words[0].contains(word), "no {word}: {}", words[0]);
+    }
+    world.wait_until_idle();
+    assert!(!world.work().join("out").exists(), "nothing was measured");
+}
+
+#[test]
+fn root_more_flows_than_the_table_has_room_for_are_told_with_what_sets_it() {
+    let Some(world) = World::root(WEIR) else { return };
+    let max: u64 = world.sh("cat /proc/sys/net/netfilter/nf_conntrack_max").trim().parse().unwrap();
+    let most = 1 << 24;
+    if max >= most {
+        println!("SKIP: nf_conntrack_max is {max}, more than the flows that can be asked for");
+        return;
+    }
+    world.write("s.toml", frames(scenario::LAB, VARIANTS, &format!("flows = {}", max + 1)));
+    let outcome = world.run(world.weir(&["bench", "s.toml", "-o", "out"])).expect(2);
+    let words = outcome.complaints();
+    for word in ["nft-masquerade", &format!("{} flows", max + 1), "host-sysctls", "nf_conntrack_buckets"] {
+        assert!(words[0].contains(word), "no {word}: {}", words[0]);
+    }
+    world.wait_until_idle();
+    // A gateway that tracks nothing has no table that could be full.
+    let routed = "[[variant]]\nkind = \"routed\"\n";
+    let record = run(&world, &frames(scenario::LAB, routed, &format!("flows = {}", max + 1)));
+    assert_eq!(record.valid_trials().len(), 1, "{:?}", record.json["trials"]);
+}
+
+/// A run in the middle of a flood that lasts a minute.
+fn flooding(world: &World) -> Background {
+    let text = frames(scenario::LAB, VARIANTS, "flows = 100").replace("\"200ms\"", "\"60s\"");
+    world.write("s.toml", text.replace("budget = \"30s\"", "budget = \"10m\""));
+    let mut run = world.start("weir", world.weir(&["bench", "s.toml", "-o", "out"]));
+    run.wait_for("nft-masquerade: a frame of 64 bytes arrives");
+    until("a flood", PATIENCE, || floods(world).then_some(()));
+    run
+}
+
+/// Whoever sends without a pause for a second has used a good part of it. 100 ticks a second (proc(5): utime and stime are
+/// fields 14 and 15; the second field ends with the parenthesis).
+fn floods(world: &World) -> bool {
+    world.processes().iter().filter(|(_, line)| line.trim_end().ends_with(" agent")).any(|(pid, _)| {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap() > 100
+    })
+}
+
+/// Watches all namespaces of the one lab of a world.
+fn watches(world: &World) -> Vec<Watch> {
+    let list = world.run(world.weir(&["lab", "list", "--json"])).expect(0).stdout;
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let pid = list[0]["conductor"]["pid"].as_u64().unwrap() as u32;
+    let hosts = list[0]["hosts"].as_array().unwrap();
+    assert_eq!(hosts.len(), 6, "two gateways with their ends");
+    hosts.iter().map(|h| Watch::on(pid, h["fd"].as_i64().unwrap() as i32)).collect()
+}
+
+#[test]
+fn root_ctrl_c_in_the_middle_of_a_flood_ends_it_at_once_and_leaves_nothing() {
+    let Some(world) = World::root(WEIR) else { return };
+    let run = flooding(&world);
+    let watches = watches(&world);
+    run.signal("INT");
+    run.end_within(SOON).expect(1);
+    world.wait_until_idle();
+    watches.iter().for_each(Watch::wait_until_gone);
+    assert!(world.labs().is_empty() && world.undo_lists().is_empty());
+}
+
+#[test]
+fn root_kill_9_in_the_middle_of_a_flood_ends_it_at_once_and_leaves_nothing() {
+    let Some(world) = World::root(WEIR) else { return };
+    let run = flooding(&world);
+    let watches = watches(&world);
+    run.signal("KILL");
+    assert_eq!(run.end_within(SOON).code, -1);
+    // Ten seconds for all: the flood would have gone on for most of a minute.
+    world.wait_until_idle();
+    watches.iter().for_each(Watch::wait_until_gone);
+    world.run(world.weir(&["lab", "clean"])).expect(0);
+    assert!(world.labs().is_empty() && world.undo_lists().is_empty());
+}
+
+#[test]
+fn root_a_normal_user_sends_by_sockets_and_is_told_so_or_what_is_missing() {
+    let Some(world) = World::root(WEIR) else { return };
+    let copy = world.folder().join("weir");
+    fs::copy(WEIR, &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    world.write("auto.toml", frames(scenario::LAB, VARIANTS, "flows = 10"));
+    world.write("xdp.toml", frames(scenario::LAB, VARIANTS, "flows = 10\nengine = \"xdp\""));
+    let folder = world.folder().display();
+    world.sh(&format!("chown -R {NOBODY}:{NOBODY} {folder}"));
+    let as_nobody = |args: &[&str]| {
+        let mut command = world.command("setpriv");
+        let id = NOBODY.to_string();
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(&copy).args(args);
+        world.run(command)
+    };
+    as_nobody(&["bench", "auto.toml", "-o", "out"]).expect(0);
+    let record = Record::read(world.work().join("out"));
+    assert_eq!(record.valid_trials().len(), 2, "{:?}", record.json["trials"]);
+    assert!(proof(&record, "nft-masquerade").contains("AF_PACKET"));
+    let notes = record.json["notes"].to_string();
+    assert!(notes.contains("AF_PACKET") && notes.contains("BPF"), "{notes}");
+
+    let outcome = as_nobody(&["bench", "xdp.toml", "-o", "none"]).expect(4);
+    let words = outcome.complaints();
+    assert!(words.len() == 1 && words[0].contains("BPF") && words[0].contains("root"), "{}", outcome.stderr);
+    world.wait_until_idle();
+}
