@@ -30,7 +30,7 @@ impl Across {
         let least = values.iter().copied().find(|v| *v > 0.0);
         let greatest = values.last().copied()?;
         match least {
-            Some(least) if greatest / least > TWO_DECADES => {
+            Some(least) if greatest / left_end(values, least) > TWO_DECADES => {
                 let zero = least / ZERO_LEFT_OF_LEAST;
                 let has_zero = values.contains(&0.0);
                 let drawn = values.iter().map(|v| if *v > 0.0 { *v } else { zero });
@@ -43,6 +43,11 @@ impl Across {
     fn place(&self, value: f64) -> f64 {
         if value > 0.0 { value } else { self.zero.unwrap_or(value) }
     }
+}
+
+/// Where a logarithmic axis would begin.
+fn left_end(values: &[f64], least: f64) -> f64 {
+    if values.contains(&0.0) { least / ZERO_LEFT_OF_LEAST } else { least }
 }
 
 /// The scale of the metric: from zero, so that a small change does not look like a great one, unless it spans decades.
@@ -135,6 +140,11 @@ mod tests {
         let at = |v: f64| log.axis.position(log.place(v));
         assert!((at(1.0) - at(0.0) - (at(10.0) - at(1.0))).abs() < 1e-9, "zero is a decade left of 1");
         assert!((at(1000.0) - at(10.0) - 2.0 * (at(10.0) - at(1.0))).abs() < 1e-9);
+        assert!(Across::of(&[0.0, 10.0, 1000.0]).unwrap().zero.is_some());
+        assert!(
+            Across::of(&[10.0, 1000.0]).unwrap().axis.position(505.0) > 0.49,
+            "two decades are not more than two"
+        );
         let linear = Across::of(&[64.0, 512.0, 1518.0]).unwrap();
         let at = |v: f64| linear.axis.position(linear.place(v));
         let slope = (at(512.0) - at(64.0)) / (512.0 - 64.0);
