@@ -28,6 +28,9 @@ const STEP_DOWN: f64 = 0.95;
 /// How many of them: to a third.
 const STEPS_DOWN: u32 = 22;
 
+/// How often a rate is tried before the next step: a slip may have been something else on the sender's core.
+const TRIES: u32 = 3;
+
 impl Course<'_> {
     /// The greatest rate that the sender keeps up: `max-rate`, or what it reaches without a rate, less what pacing takes.
     pub(super) fn ceiling(&mut self, once: &mut impl Once) -> Result<Ceiling, Halt> {
@@ -45,12 +48,16 @@ impl Course<'_> {
             if !(rate.is_finite() && rate >= 1.0) {
                 break;
             }
-            let seen = once(self, Some(rate), probe)?;
-            if !seen.slipped {
-                return Ok(Ceiling { rate, from_tester });
+            let mut reached: f64 = 0.0;
+            for _ in 0..TRIES {
+                let seen = once(self, Some(rate), probe)?;
+                if !seen.slipped {
+                    return Ok(Ceiling { rate, from_tester });
+                }
+                reached = reached.max(seen.offered_pps());
             }
             from_tester = true;
-            rate = (rate * STEP_DOWN).min(seen.offered_pps());
+            rate = (rate * STEP_DOWN).min(reached);
         }
         let detail = format!("the sender keeps up no rate, not even {rate:.0} frames a second");
         Err(self.halt(FaultCode::TesterCpu, detail))
