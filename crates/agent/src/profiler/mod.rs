@@ -1,9 +1,9 @@
 //! Where a host's kernel spends its time: its call stacks, sampled during the measuring window of a trial.
 //!
 //! Stacks are counted while they are read, so memory is bounded by the number of different stacks (a few hundred), not by
-//! time. Taking a sample costs the sampled core about 10 microseconds on a virtual machine (forwarding of 64-byte frames was 10 %
-//! slower at 9,973 Hz), so that at 997 Hz a profile takes about 1 % of the forwarding rate: variants that are compared must all be
-//! profiled, or none.
+//! time. Taking a sample costs the sampled core about 10 microseconds on a virtual machine (forwarding of 64-byte frames
+//! was 10 % slower at 9,973 Hz), so that at 997 Hz a profile takes about 1 % of the forwarding rate: variants that are
+//! compared must all be profiled, or none.
 
 mod parts;
 mod stacks;

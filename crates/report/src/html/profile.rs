@@ -17,11 +17,11 @@ pub(super) fn section(out: &mut Markup, run: &Run, results: &Results) {
     out.leaf(
         "p",
         &[("class", "note")],
-        "The kernel's call stacks, sampled by its clock during the measuring windows of all valid trials. Each sample counts once, \
-         for the part that its innermost function with a part belongs to. Where the tester runs on the same machine, its own share \
-         is told apart by the functions in the stack and stands below. With a time per packet, a part's share of it is given in ns: \
-         such times add up along a path. After ± stands half the 95 % interval that the number of samples allows; how much trials \
-         differ comes on top.",
+        "The kernel's call stacks, sampled by its clock during the measuring windows of all valid trials. Each sample \
+         counts once, for the part that its innermost function with a part belongs to. Where the tester runs on the same \
+         machine, its own share is told apart by the functions in the stack and stands below. With a time per packet, a \
+         part's share of it is given in ns: such times add up along a path. After ± stands half the 95 % interval that \
+         the number of samples allows; how much trials differ comes on top.",
     );
     for (i, workload) in run.workloads.iter().enumerate() {
         let all = spent(run, results, workload);
