@@ -79,14 +79,22 @@ impl Stream {
         if number - self.highest >= REMEMBERED {
             self.seen.fill(0);
         } else {
-            for skipped in self.highest + 1..number {
-                let index = skipped % REMEMBERED;
-                self.seen[(index / 64) as usize] &= !(1 << (index % 64));
-            }
+            self.clear(self.highest + 1, number);
         }
-        let index = number % REMEMBERED;
-        self.seen[(index / 64) as usize] |= 1 << (index % 64);
         self.highest = number;
+        self.set(number);
+    }
+
+    /// The numbers `from..=until` are unseen, a word at a time where they fill one.
+    #[inline]
+    fn clear(&mut self, mut from: u64, until: u64) {
+        while from <= until {
+            let (bit, left) = (from % 64, until - from + 1);
+            let bits = left.min(64 - bit);
+            let mask = if bits == 64 { u64::MAX } else { ((1 << bits) - 1) << bit };
+            self.seen[(from % REMEMBERED / 64) as usize] &= !mask;
+            from += bits;
+        }
     }
 }
 

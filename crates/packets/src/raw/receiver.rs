@@ -168,11 +168,7 @@ impl Inner {
         let tally = &mut self.tally;
         (0..most)
             .take_while(|_| {
-                self.ring.take(|slot| {
-                    if !slot.tagged {
-                        tally.arrive(slot.head, slot.length, clocks.monotonic(slot.real_ns));
-                    }
-                })
+                self.ring.take(|slot| tally.arrive(slot.head, slot.length, clocks.monotonic(slot.real_ns)))
             })
             .count()
     }

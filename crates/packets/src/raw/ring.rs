@@ -43,8 +43,6 @@ pub(super) struct Slot<'a> {
     pub length: usize,
     /// When the kernel took it in, ns of CLOCK_REALTIME.
     pub real_ns: u64,
-    /// A VLAN tag was taken out of it.
-    pub tagged: bool,
 }
 
 impl Ring {
@@ -102,7 +100,6 @@ impl Ring {
             head,
             length: header.tp_len as usize,
             real_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
-            tagged: state & libc::TP_STATUS_VLAN_VALID != 0,
         });
         // Release: it was read before the kernel may write again.
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);

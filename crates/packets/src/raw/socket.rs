@@ -72,16 +72,25 @@ pub(super) fn set<T>(
     check(result, what).map(drop)
 }
 
-/// Takes in only frames of one IP version that carry UDP or TCP, of which `keep` bytes are looked at.
+/// Takes in only frames for this host that carry UDP or TCP, of one IP version, and of each no more than `keep` bytes.
+///
+/// Frames of a VLAN that this interface is not part of are for another host too, as the kernel sees it: it takes
+/// their tag out before it looks for whom they are (`__netif_receive_skb_core`), so that nothing else tells them apart.
 pub(super) fn set_filter(socket: &OwnedFd, protocol_at: u32, keep: u32) -> Result<(), Error> {
-    // Instructions of linux/filter.h: load a byte, compare, return how many bytes to keep.
+    // Instructions of linux/filter.h: load a byte, compare and jump over so many, return how many bytes to keep.
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let load = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    let equals = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let leave = libc::BPF_RET | libc::BPF_K;
+    let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
     let mut program = [
-        op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, protocol_at),
-        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, u32::from(weir_wire::protocol::UDP)),
-        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, u32::from(weir_wire::protocol::TCP)),
-        op(libc::BPF_RET | libc::BPF_K, 0, 0, keep),
-        op(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        op(load, 0, 0, kind),
+        op(equals, 4, 0, u32::from(libc::PACKET_OTHERHOST)),
+        op(load, 0, 0, protocol_at),
+        op(equals, 1, 0, u32::from(weir_wire::protocol::UDP)),
+        op(equals, 0, 1, u32::from(weir_wire::protocol::TCP)),
+        op(leave, 0, 0, keep),
+        op(leave, 0, 0, 0),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter, "filter what a packet socket takes in")
