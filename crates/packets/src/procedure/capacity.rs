@@ -3,8 +3,9 @@
 use weir_record::FaultCode;
 use weir_stats::search::Bisection;
 
-use super::course::{Course, Halt};
+use super::course::{Course, Halt, Shot};
 use super::establishment::open_and_validate;
+use crate::transfer::Offer;
 
 /// Connections that are safe to begin with (C0).
 pub(super) const FIRST: f64 = 1000.0;
@@ -22,7 +23,6 @@ pub(super) const FIRST_RATE: f64 = 300e3;
 
 pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     let most = course.packets.flow_count();
-    course.tolerance = RATE_ERROR / 2.0;
     let (mut safe, mut rate) = first(course, most)?;
     let mut too_many = None;
     if safe == 0 {
@@ -58,6 +58,11 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     told(course, safe, rate)
 }
 
+/// How fast connections are made says little here, so that the sender need not be exact.
+fn opening(connections: u32, rate: f64) -> Shot {
+    Shot { lenient: true, ..Shot::opening(connections, Offer::Rate(rate)) }
+}
+
 /// A number of connections that the gateway holds, and the rate at which it takes them; 0 if it does not hold one.
 fn first(course: &mut Course<'_>, most: u32) -> Result<(u32, f64), Halt> {
     let ceiling = course.packets.max_rate.unwrap_or(FIRST_RATE);
@@ -78,7 +83,7 @@ fn first(course: &mut Course<'_>, most: u32) -> Result<(u32, f64), Halt> {
 /// a table that is full then costs two rates and not a whole search.
 fn validated_rate(course: &mut Course<'_>, connections: u32, most: f64, least: f64) -> Result<f64, Halt> {
     let passes = |course: &mut Course<'_>, rate: f64| -> Result<bool, Halt> {
-        Ok(course.steadily(rate, |c| open_and_validate(c, connections, rate))?.whole())
+        Ok(course.steadily(rate, |c| open_and_validate(c, &opening(connections, rate)))?.whole())
     };
     if passes(course, most)? {
         return Ok(most);
@@ -100,7 +105,7 @@ fn validated_rate(course: &mut Course<'_>, connections: u32, most: f64, least: f
 fn told(course: &mut Course<'_>, connections: u32, rate: f64) -> Result<(), Halt> {
     course.set("capacity_connections", f64::from(connections));
     course.set("capacity_establishment_per_s", rate);
-    let seen = course.steadily(rate, |c| open_and_validate(c, connections, rate))?;
+    let seen = course.steadily(rate, |c| open_and_validate(c, &opening(connections, rate)))?;
     if let Some(entries) = course.tracked()?.filter(|_| seen.whole())
         && entries < u64::from(connections)
     {

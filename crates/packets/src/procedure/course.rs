@@ -75,6 +75,8 @@ pub(super) struct Shot {
     pub stamp_every: u32,
     /// It opens the flows.
     pub forget: bool,
+    /// Its rate is no part of the result, so a sender that was slower did no harm.
+    pub lenient: bool,
 }
 
 impl Shot {
@@ -90,6 +92,7 @@ impl Shot {
             longest: duration,
             stamp_every: 0,
             forget: false,
+            lenient: false,
         }
     }
 
@@ -109,12 +112,14 @@ impl Shot {
             longest: Duration::from_secs(60),
             stamp_every: 0,
             forget: true,
+            lenient: false,
         }
     }
 
     /// One frame back in each flow.
     pub(super) fn answering(flows: u32, rate: f64) -> Shot {
-        Shot { ways: Ways::Ingress, forget: false, ..Shot::opening(flows, Offer::Rate(rate)) }
+        let opening = Shot::opening(flows, Offer::Rate(rate));
+        Shot { ways: Ways::Ingress, forget: false, lenient: true, ..opening }
     }
 
     /// The bound in time. A sender with a schedule may overrun it, so that its slip can be told from frames not sent.
@@ -197,8 +202,6 @@ pub(super) struct Course<'a> {
     pub setting: &'a Setting,
     pub plan: Plan,
     pub findings: Findings,
-    /// Share by which a rate may be off in trials that are too short for [`SLIP_RATIO`].
-    pub tolerance: f64,
     frame: Frame,
     rig: &'a mut dyn Rig,
     fill_rate: f64,
@@ -214,10 +217,8 @@ impl<'a> Course<'a> {
         let frame = packets.frame(setting.family).map_err(|e| RigError(e.into()))?;
         let fill_rate = packets.max_rate.map_or(FILL_RATE, |max| max.min(FILL_RATE));
         let plan = packets.plan();
-        // Far less than what the search tells apart.
-        let tolerance = plan.width() / 4.0;
         let (findings, tally) = (Findings::default(), Tally::default());
-        Ok(Course { packets, setting, plan, findings, tolerance, frame, rig, fill_rate, tally })
+        Ok(Course { packets, setting, plan, findings, frame, rig, fill_rate, tally })
     }
 
     /// What is told of all transfers, and the search's steps.
@@ -367,8 +368,9 @@ impl<'a> Course<'a> {
     fn slipped(&self, shot: &Shot, sent: &Sent) -> bool {
         let Offer::Rate(rate) = shot.offer else { return false };
         let planned_ns = shot.frames as f64 / rate * 1e9;
-        let short = (SLIP_NS / planned_ns).min(self.tolerance);
-        sent.frames < shot.frames || sent.slip_ratio > SLIP_RATIO.max(short)
+        // Far less than what the search tells apart.
+        let short = (SLIP_NS / planned_ns).min(self.plan.width() / 4.0);
+        sent.frames < shot.frames || (!shot.lenient && sent.slip_ratio > SLIP_RATIO.max(short))
     }
 
     fn count(&mut self, seen: &Seen) {

@@ -7,21 +7,24 @@ use crate::transfer::Offer;
 /// failure says that connections are missing, not that answers came too fast.
 pub(super) const ALPHA: f64 = 0.8;
 
-/// From an empty table: one frame of each of `flows` new connections, at a rate (`None`: as fast as it goes).
-pub(super) fn open(course: &mut Course<'_>, flows: u32, rate: Option<f64>) -> Result<Seen, Halt> {
+/// From an empty table: one frame of each of so many new connections, at a rate (`None`: as fast as it goes).
+fn open(course: &mut Course<'_>, flows: u32, rate: Option<f64>) -> Result<Seen, Halt> {
     course.empty()?;
     let offer = rate.map_or(Offer::Unlimited, Offer::Rate);
     Ok(course.shoot(&Shot::opening(flows, offer))?)
 }
 
-/// The same, and then, if they all came through, one frame back over each of them: a gateway may let all frames pass and yet have
-/// dropped older connections to make room.
-pub(super) fn open_and_validate(course: &mut Course<'_>, flows: u32, rate: f64) -> Result<Seen, Halt> {
-    let opened = open(course, flows, Some(rate))?;
-    if opened.slipped || !opened.whole() {
-        return Ok(opened);
+/// From an empty table: new connections, and then, if all their frames came through, one frame back over each of them: a gateway may
+/// let all frames pass and yet have dropped older connections to make room.
+pub(super) fn open_and_validate(course: &mut Course<'_>, opening: &Shot) -> Result<Seen, Halt> {
+    course.empty()?;
+    let opened = course.shoot(opening)?;
+    match opening.offer {
+        Offer::Rate(rate) if !opened.slipped && opened.whole() => {
+            Ok(course.shoot(&Shot::answering(opening.flows, rate * ALPHA))?)
+        }
+        _ => Ok(opened),
     }
-    Ok(course.shoot(&Shot::answering(flows, rate * ALPHA))?)
 }
 
 pub(super) fn run(course: &mut Course<'_>, validated: bool) -> Result<(), Halt> {
@@ -40,7 +43,7 @@ pub(super) fn run(course: &mut Course<'_>, validated: bool) -> Result<(), Halt> 
         // The validated rate is never above the other one.
         if let Some(most) = found.lower {
             let bounds = course.seek_within(&method, least..=most, &mut |c, rate, _| {
-                open_and_validate(c, flows, rate.unwrap_or(most))
+                open_and_validate(c, &Shot::opening(flows, Offer::Rate(rate.unwrap_or(most))))
             })?;
             rate = bounds.lower.unwrap_or(0.0);
         }

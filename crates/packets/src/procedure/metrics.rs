@@ -252,7 +252,7 @@ fn capacity() -> Vec<MetricDef> {
         per_second(
             "capacity_establishment_per_s",
             "connections",
-            "Validated rate of establishment with so many connections, to 10 %.",
+            "Rate at which so many connections were offered, and validated.",
         )
         .detail(),
     ]

@@ -351,6 +351,14 @@ fn capacity_is_found_however_the_table_overflows() {
 }
 
 #[test]
+fn capacity_needs_no_exact_sender() {
+    let mut rig = Simulated { holds: 5000, slips: 1.0, ..Simulated::default() };
+    let found = measure(&quick(Procedure::Capacity), &mut rig);
+    just_below(value(&found, "capacity_connections"), 5000.0, 0.01);
+    assert_eq!(found.faults, []);
+}
+
+#[test]
 fn capacity_beyond_what_is_tried() {
     let packets = Packets { flows: Some(6000), ..quick(Procedure::Capacity) };
     let found = measure(&packets, &mut Simulated::default());
