@@ -1,7 +1,7 @@
 //! Counting what arrives by a packet socket.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct RawReceiver {
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
+    /// How many others want the lock: a reader that has no pause would take it again before they woke up.
+    waiting: AtomicU32,
     over: AtomicBool,
 }
 
@@ -74,7 +76,11 @@ impl RawReceiver {
         // Of one EtherType: outgoing frames and those of other protocols are not even looked at.
         bind(&socket, interface, if v6 { ethernet::IPV6 } else { ethernet::IPV4 })?;
         let inner = Inner { ring, socket, tally: Tally::new(link), own_drops: 0, busy: false };
-        let shared = Arc::new(Shared { inner: Mutex::new(inner), over: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(inner),
+            waiting: AtomicU32::new(0),
+            over: AtomicBool::new(false),
+        });
         let reader = std::thread::Builder::new()
             .name("receiver".into())
             .spawn({
@@ -96,7 +102,7 @@ impl RawReceiver {
     /// # Errors
     /// [`Error::Unfit`] if the other side cannot send this.
     pub fn expect(&mut self, cookie: u32, incoming: Option<&Sending>, forget: bool) -> Result<(), Error> {
-        let mut inner = self.shared.lock();
+        let mut inner = self.shared.get();
         inner.read_all();
         inner.tally.expect(cookie, incoming, forget)?;
         dropped(&inner.socket)?;
@@ -114,7 +120,7 @@ impl RawReceiver {
     /// # Errors
     /// If the kernel does not tell how many frames it had no room for.
     pub fn received(&mut self) -> Result<Received, Error> {
-        let mut inner = self.shared.lock();
+        let mut inner = self.shared.get();
         inner.read_all();
         inner.own_drops += dropped(&inner.socket)?;
         Ok(Received { own_drops: inner.own_drops, ..inner.tally.received() })
@@ -122,7 +128,7 @@ impl RawReceiver {
 
     /// Hands the state table to `f`: where each flow was seen to come from. Nothing is counted meanwhile.
     pub fn with_learnt<T>(&self, f: impl FnOnce(&StateTable) -> T) -> T {
-        f(self.shared.lock().tally.learnt())
+        f(self.shared.get().tally.learnt())
     }
 }
 
@@ -143,6 +149,14 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lock, ahead of the reader.
+    fn get(&self) -> MutexGuard<'_, Inner> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
     fn read(&self) {
         while !self.over.load(Ordering::Relaxed) {
             let mut inner = self.lock();
@@ -151,6 +165,9 @@ impl Shared {
             drop(inner);
             if read < TURN {
                 std::thread::park_timeout(nap);
+            }
+            while self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
             }
         }
     }

@@ -29,6 +29,9 @@ const NAP_NS: u64 = 10_000_000;
 /// Pause after ENOBUFS: the driver's queue is full, and asking again at once only burns the CPU that empties it.
 const FULL: Duration = Duration::from_micros(50);
 
+/// How long a send may wait for room in the socket's buffer before the stop flag is looked at, us.
+const PATIENCE_US: libc::suseconds_t = 10_000;
+
 /// Sends for one station.
 #[derive(Debug)]
 pub struct RawSender {
@@ -78,7 +81,7 @@ impl RawSender {
     }
 
     /// Sends what is asked for, flows in the order given and over and over, and returns when that is done, when its time is over
-    /// or when `stop` is raised (within 10 ms). A frame that the own kernel refuses (ENOBUFS) is offered again.
+    /// or when `stop` is raised (within 10 ms). A frame that the own kernel refuses (its queue is full) is offered again.
     ///
     /// A stamped frame is the first of its batch, so that its time is that of its departure.
     ///
@@ -156,6 +159,9 @@ fn socket(interface: u32) -> Result<OwnedFd, Error> {
     let on: libc::c_int = 1;
     // Straight to the driver: a queueing discipline would drop or delay frames on its own account.
     set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &on, "send past the queueing discipline")?;
+    // A card that no longer sends keeps its frames, and the socket's buffer full.
+    let patience = libc::timeval { tv_sec: 0, tv_usec: PATIENCE_US };
+    set(&socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &patience, "bound the time of a send")?;
     bind(&socket, interface, 0)?;
     Ok(socket)
 }
@@ -300,7 +306,7 @@ impl<'a> Worker<'a> {
             match self.batch.send(&self.socket, done, size) {
                 Ok(n) => done += n,
                 Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN)) => {
                     self.part.refused += 1;
                     std::thread::sleep(FULL);
                     if stop.raised() || now_ns() >= self.plan.stop_ns {
