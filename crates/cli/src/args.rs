@@ -349,7 +349,7 @@ pub(crate) struct ConntrackArgs {
     /// What would nf_conntrack_max = N cost?
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) max: Option<u64>,
-    /// The port range of the SNAT rule, where it has one, e.g. `10000-19999`
+    /// The port range of the SNAT rule, e.g. `10000-19999`; without it the nftables rules are read
     #[arg(long, value_name = "FIRST-LAST")]
     pub(crate) nat_ports: Option<String>,
     /// Again and again, every so many seconds, until Ctrl-C

@@ -12,6 +12,7 @@ pub mod kallsyms;
 pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
+pub mod nft_rules;
 pub mod nft_set;
 pub mod perf;
 pub mod privilege;

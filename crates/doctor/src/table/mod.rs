@@ -4,6 +4,7 @@
 //! The table is read once, entry by entry, and only counts are kept: memory does not grow with the table. Nothing is
 //! changed, and no kernel module is loaded on purpose: where connection tracking is not there, that is said.
 
+mod given;
 mod memory;
 mod names;
 mod page;
@@ -22,6 +23,7 @@ use serde::Serialize;
 use weir_sys::conntrack::{Conntrack, Dumped, Filter, dump};
 use weir_sys::{ProcRoot, sysctl};
 
+pub use given::NatRule;
 pub use memory::{Memory, Proposed};
 pub use names::{parse_flag, parse_protocol, parse_tcp_state};
 pub use page::Look;
@@ -30,6 +32,7 @@ pub use render::{changes, render};
 pub use spread::Class;
 pub use tally::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranking, Talker, Times};
 
+use given::Given;
 use tally::{Settings, Tally};
 
 /// Version of the JSON layout. It grows with every change that an old reader would misread.
@@ -50,7 +53,7 @@ pub struct Question {
     pub limit: Option<u64>,
     /// A limit whose cost is to be told.
     pub max: Option<u64>,
-    /// The range of ports that the source NAT rule has.
+    /// The range of ports that source NAT gives. Where it is not said, the rules are read.
     pub nat_ports: Option<RangeInclusive<u16>>,
     /// See [`PLACES`].
     pub places: usize,
@@ -147,6 +150,8 @@ pub struct Table {
     pub settings: BTreeMap<&'static str, u64>,
     /// The range that `--nat-ports` gave, first and last.
     pub nat_ports: Option<(u16, u16)>,
+    /// Rules of source NAT that name a range of ports.
+    pub nat_rules: Vec<NatRule>,
     /// What to know before one trusts the figures.
     pub notes: Vec<String>,
 }
@@ -184,7 +189,9 @@ pub fn read(root: &ProcRoot, question: &Question) -> Result<Table, Error> {
     let buckets = number("nf_conntrack_buckets");
 
     let begun = Instant::now();
-    let seen = contents(question, settings.get("nf_conntrack_tcp_timeout_established").copied())?;
+    let given = Given::find(root, question.nat_ports.clone());
+    let established_s = settings.get("nf_conntrack_tcp_timeout_established").copied();
+    let seen = contents(question, established_s, given.clone())?;
     let took = begun.elapsed();
     // After the dump, which takes a while on a full table: closer to what the entries say.
     let count = number("nf_conntrack_count");
@@ -203,9 +210,10 @@ pub fn read(root: &ProcRoot, question: &Question) -> Result<Table, Error> {
         statistics,
         settings,
         nat_ports: question.nat_ports.as_ref().map(|r| (*r.start(), *r.end())),
+        nat_rules: given.with_range(),
         notes: Vec::new(),
     };
-    table.notes = notes(&table);
+    table.notes = notes(&table, &given);
     Ok(table)
 }
 
@@ -213,10 +221,11 @@ pub fn read(root: &ProcRoot, question: &Question) -> Result<Table, Error> {
 fn contents(
     question: &Question,
     established_s: Option<u64>,
+    given: Given,
 ) -> Result<Result<(Box<Tally>, Dumped), String>, Error> {
     let settings = Settings {
         places: question.places,
-        nat_ports: question.nat_ports.clone(),
+        given,
         established_s,
         now_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
     };
@@ -272,7 +281,7 @@ fn reading(seen: &Result<(Box<Tally>, Dumped), String>, took: Duration) -> Readi
 }
 
 /// What the figures do not say themselves.
-fn notes(table: &Table) -> Vec<String> {
+fn notes(table: &Table, given: &Given) -> Vec<String> {
     let mut notes = Vec::new();
     let reading = &table.reading;
     if let Some(why) = &reading.why {
@@ -294,12 +303,11 @@ fn notes(table: &Table) -> Vec<String> {
         notes.push("the size of an entry is in /proc/slabinfo, which needs root".into());
     }
     let Some(contents) = &table.contents else { return notes };
-    if !contents.nat_pools.top.is_empty() && table.nat_ports.is_none() {
-        notes.push(
-            "SNAT ports are counted against the kernel's own range (1024 to 65535 for original ports from 1024 on): \
-             give --nat-ports FIRST-LAST if the rule names a smaller one"
-                .into(),
-        );
+    if let (false, Some(why)) = (contents.nat_pools.top.is_empty(), given.doubt()) {
+        notes.push(format!(
+            "{why}, so SNAT ports are counted against the kernel's own range where it is not certain (1024 to 65535 for \
+             original ports from 1024 on): --nat-ports FIRST-LAST says which one it is"
+        ));
     }
     notes
 }

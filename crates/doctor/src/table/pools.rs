@@ -8,11 +8,14 @@
 //! rule, `nf_nat_l4proto_unique_tuple` (net/netfilter/nf_nat_core.c) keeps to the class of the original source port: 1 to 511,
 //! 600 to 1023, or 1024 to 65535; ICMP has all 65,536 identifiers.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use foldhash::fast::RandomState;
 use serde::Serialize;
 use weir_sys::conntrack::{Address, Entry, Status};
 
+use super::given::Given;
 use super::names::{self, ICMP, ICMPV6, SCTP, TCP, UDP, UDPLITE};
 use super::top::Top;
 
@@ -27,8 +30,8 @@ const WHOLE: u64 = 128;
 /// Which ports a connection may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Class {
-    /// The range of the rule, as told by the user.
-    Rule,
+    /// The range of a rule.
+    Rule(u16, u16),
     /// Original port below 512.
     Low,
     /// Original port 512 to 1023.
@@ -53,8 +56,13 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Pools {
     top: Top<Key>,
-    rule: Option<RangeInclusive<u16>>,
+    given: Given,
+    /// What `given` said of each outside address; not used where nothing but the kernel's own ranges can be meant.
+    ranges: Option<HashMap<Address, Vec<RangeInclusive<u16>>, RandomState>>,
 }
+
+/// Outside addresses of which the ranges are remembered. A host has a few.
+const REMEMBERED: usize = 4096;
 
 /// One pool of outside ports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -87,9 +95,10 @@ pub struct Pool {
 }
 
 impl Pools {
-    /// With so many places, and the rule's own range where it is known.
-    pub(crate) fn new(capacity: usize, rule: Option<RangeInclusive<u16>>) -> Self {
-        Pools { top: Top::new(capacity), rule }
+    /// With so many places, and what is known of the rules.
+    pub(crate) fn new(capacity: usize, given: Given) -> Self {
+        let ranges = (!given.is_plain()).then(HashMap::default);
+        Pools { top: Top::new(capacity), given, ranges }
     }
 
     #[inline]
@@ -112,7 +121,7 @@ impl Pools {
         self.top.add(key, 0);
     }
 
-    fn class(&self, entry: &Entry) -> Option<Class> {
+    fn class(&mut self, entry: &Entry) -> Option<Class> {
         let ports = match entry.original.protocol {
             TCP | UDP | SCTP | UDPLITE | DCCP => true,
             ICMP | ICMPV6 => false,
@@ -122,8 +131,8 @@ impl Pools {
         if !ports {
             return Some(Class::Identifier);
         }
-        if self.rule.as_ref().is_some_and(|r| r.contains(&entry.reply.destination_port)) {
-            return Some(Class::Rule);
+        if let Some(range) = self.range_of_rule(entry) {
+            return Some(range);
         }
         Some(match entry.original.source_port {
             0..512 => Class::Low,
@@ -132,9 +141,20 @@ impl Pools {
         })
     }
 
-    fn range(&self, class: Class) -> RangeInclusive<u16> {
+    fn range_of_rule(&mut self, entry: &Entry) -> Option<Class> {
+        let known = self.ranges.as_mut()?;
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        let outside = entry.reply.destination;
+        let ranges = known.entry(outside).or_insert_with(|| self.given.ranges(outside));
+        let range = ranges.iter().find(|r| r.contains(&entry.reply.destination_port))?;
+        Some(Class::Rule(*range.start(), *range.end()))
+    }
+
+    fn range(class: Class) -> RangeInclusive<u16> {
         match class {
-            Class::Rule => self.rule.clone().unwrap_or(0..=u16::MAX),
+            Class::Rule(first, last) => first..=last,
             Class::Low => 1..=511,
             Class::Middle => 600..=1023,
             Class::High => 1024..=u16::MAX,
@@ -161,14 +181,14 @@ impl Pools {
             .top
             .places()
             .iter()
-            .map(|place| (place.count as f64 / size(&self.range(place.key.class)) as f64, place))
+            .map(|place| (place.count as f64 / size(&Self::range(place.key.class)) as f64, place))
             .collect();
         pools.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.key.cmp(&b.1.key)));
         pools
             .into_iter()
             .take(n)
             .map(|(ratio, place)| {
-                let range = self.range(place.key.class);
+                let range = Self::range(place.key.class);
                 Pool {
                     outside: place.key.outside.ip().to_string(),
                     protocol: names::protocol(place.key.protocol),
@@ -226,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_pool_is_one_destination_of_one_outside_address() {
-        let mut pools = Pools::new(100, None);
+        let mut pools = Pools::new(100, Given::default());
         for port in 0..1000 {
             pools.add(&entry(TCP, 40_000, 2000 + port, "198.18.1.1"));
             pools.add(&entry(TCP, 40_000, 2000 + port, "198.18.1.2"));
@@ -246,7 +266,7 @@ mod tests {
     /// The classes of nf_nat_l4proto_unique_tuple.
     #[test]
     fn the_original_port_decides_the_range() {
-        let mut pools = Pools::new(100, None);
+        let mut pools = Pools::new(100, Given::default());
         for (source, outside) in [(500, 1), (511, 2), (512, 700), (1023, 701), (1024, 1024), (65_535, 1025)] {
             pools.add(&entry(UDP, source, outside, "198.18.1.1"));
         }
@@ -262,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_rules_own_range_is_the_smaller_pool_and_comes_first() {
-        let mut pools = Pools::new(100, Some(6000..=6009));
+        let mut pools = Pools::new(100, Given::of(Vec::new(), Some(6000..=6009)));
         for port in 6000..6010 {
             pools.add(&entry(TCP, 50_000, port, "198.18.1.1"));
         }

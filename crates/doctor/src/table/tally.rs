@@ -1,11 +1,11 @@
 //! The aggregates of one pass over the table.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use weir_sys::conntrack::{Address, Entry, Status};
 
+use super::given::Given;
 use super::memory::Evidence;
 use super::names::{self, REPLY_STATES, TCP, UDP};
 use super::pools::{Pool, Pools};
@@ -212,8 +212,8 @@ pub struct Contents {
 pub(crate) struct Settings {
     /// Distinct keys of which counts are exact.
     pub(crate) places: usize,
-    /// Ports that the source NAT rule gives.
-    pub(crate) nat_ports: Option<RangeInclusive<u16>>,
+    /// What is known of the rules of source NAT.
+    pub(crate) given: Given,
     /// `nf_conntrack_tcp_timeout_established`, s.
     pub(crate) established_s: Option<u64>,
     /// Wall clock, ns since 1970.
@@ -238,7 +238,7 @@ impl Tally {
             destinations: Top::new(places),
             ports: Top::new(places),
             talkers: Top::new((places / 4).max(1)),
-            pools: Pools::new(places, settings.nat_ports.clone()),
+            pools: Pools::new(places, settings.given.clone()),
             remaining: Default::default(),
             idle: Spread::default(),
             age: None,
@@ -453,7 +453,7 @@ mod tests {
             places: 100,
             established_s: Some(432_000),
             now_ns: 5_000_000_000_000,
-            nat_ports: None,
+            given: Given::default(),
         };
         let mut tally = Tally::new(&settings);
         entries.iter().for_each(|e| tally.add(e));

@@ -1,0 +1,155 @@
+//! Which ports the rules of source NAT give, as far as that can be known.
+
+use std::ops::RangeInclusive;
+
+use serde::Serialize;
+use weir_sys::ProcRoot;
+use weir_sys::conntrack::Address;
+use weir_sys::nft_rules::{Ports, SourceNat, source_nat};
+
+/// What decides the range of a connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Given {
+    rules: Vec<SourceNat>,
+    /// Said by the user, and then the rules do not count.
+    told: Option<RangeInclusive<u16>>,
+    /// iptables-legacy has a nat table here, which nftables does not know of.
+    legacy: bool,
+}
+
+/// A rule that names a range of ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NatRule {
+    /// Table.
+    pub table: String,
+    /// Chain.
+    pub chain: String,
+    /// Handle in the table, as `nft -a list ruleset` shows it.
+    pub handle: u64,
+    /// First outside address; `null` for a masquerade.
+    pub first_address: Option<String>,
+    /// Last outside address.
+    pub last_address: Option<String>,
+    /// First port.
+    pub first_port: u16,
+    /// Last port.
+    pub last_port: u16,
+}
+
+impl Given {
+    /// What the user said, or else the rules of the calling thread's namespace, as far as they can be read.
+    pub(crate) fn find(root: &ProcRoot, told: Option<RangeInclusive<u16>>) -> Given {
+        if told.is_some() {
+            return Given { told, ..Given::default() };
+        }
+        let tables = ["ip_tables_names", "ip6_tables_names"];
+        let of =
+            |name: &&str| root.read_optional(&format!("proc/thread-self/net/{name}")).unwrap_or_default();
+        let legacy = tables.iter().map(of).any(|names| names.lines().any(|table| table == "nat"));
+        // Without privilege the entries cannot be read either, which is said.
+        Given { rules: source_nat(root).unwrap_or_default(), told, legacy }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(rules: Vec<SourceNat>, told: Option<RangeInclusive<u16>>) -> Given {
+        Given { rules, told, legacy: false }
+    }
+
+    /// True if nothing but the kernel's own ranges can be meant.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.told.is_none() && self.rules.iter().all(|r| r.ports == Ports::Kernel)
+    }
+
+    /// The ranges that connections behind this outside address may be from. None: the kernel's own, or it cannot be known.
+    pub(crate) fn ranges(&self, outside: Address) -> Vec<RangeInclusive<u16>> {
+        if let Some(told) = &self.told {
+            return vec![told.clone()];
+        }
+        let mut ranges = Vec::new();
+        for rule in self.meant(outside) {
+            match &rule.ports {
+                Ports::Range(range) => ranges.push(range.clone()),
+                // Which of the rules translated a connection is not told.
+                Ports::Kernel | Ports::Mapped => return Vec::new(),
+            }
+        }
+        ranges
+    }
+
+    /// Rules that name the address; where none does, those that take the interface's.
+    fn meant(&self, outside: Address) -> Vec<&SourceNat> {
+        let named = |r: &&SourceNat| r.addresses.is_some_and(|(a, b)| (a..=b).contains(&outside));
+        let named: Vec<&SourceNat> = self.rules.iter().filter(named).collect();
+        if named.is_empty() { self.rules.iter().filter(|r| r.addresses.is_none()).collect() } else { named }
+    }
+
+    /// Rules with a range of their own.
+    pub(crate) fn with_range(&self) -> Vec<NatRule> {
+        let of = |rule: &SourceNat| {
+            let Ports::Range(range) = &rule.ports else { return None };
+            Some(NatRule {
+                table: rule.table.clone(),
+                chain: rule.chain.clone(),
+                handle: rule.handle,
+                first_address: rule.addresses.map(|(a, _)| a.ip().to_string()),
+                last_address: rule.addresses.map(|(_, b)| b.ip().to_string()),
+                first_port: *range.start(),
+                last_port: *range.end(),
+            })
+        };
+        self.rules.iter().filter_map(of).collect()
+    }
+
+    /// Why the ranges may be others than those counted against, where there is translated traffic.
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
+        let mixed = !self.is_plain() && self.rules.iter().any(|r| !matches!(r.ports, Ports::Range(_)));
+        match () {
+            () if self.told.is_some() => None,
+            () if self.legacy => Some("the rules of iptables-legacy cannot be read here"),
+            () if self.rules.is_empty() => Some("no rule of nftables here translates sources"),
+            () if mixed => Some("some rules name a range of ports and others none, or a map"),
+            () => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    fn rule(addresses: Option<(&str, &str)>, ports: Ports) -> SourceNat {
+        let ip = |text: &str| Address::from(text.parse::<IpAddr>().unwrap());
+        let addresses = addresses.map(|(a, b)| (ip(a), ip(b)));
+        SourceNat { table: "t".into(), chain: "c".into(), handle: 7, addresses, ports }
+    }
+
+    fn ranges(rules: Vec<SourceNat>, outside: &str) -> Vec<RangeInclusive<u16>> {
+        Given::of(rules, None).ranges(outside.parse::<IpAddr>().unwrap().into())
+    }
+
+    #[test]
+    fn a_rule_that_names_the_address_is_meant() {
+        let own = || rule(Some(("198.18.0.9", "198.18.0.11")), Ports::Range(10..=20));
+        let plain = || rule(None, Ports::Kernel);
+        assert_eq!(ranges(vec![plain(), own()], "198.18.0.10"), [10..=20]);
+        assert_eq!(ranges(vec![plain(), own()], "198.18.0.12"), []);
+        assert_eq!(ranges(vec![rule(None, Ports::Range(5..=6)), own()], "198.18.0.12"), [5..=6]);
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_not_guessed() {
+        let mixed = vec![rule(None, Ports::Kernel), rule(None, Ports::Range(5..=6))];
+        assert_eq!(ranges(mixed.clone(), "198.18.0.1"), []);
+        assert!(Given::of(mixed.clone(), None).doubt().is_some());
+        assert_eq!(ranges(vec![rule(None, Ports::Mapped)], "198.18.0.1"), []);
+        assert!(Given::of(vec![rule(None, Ports::Mapped)], None).doubt().is_some());
+        assert!(Given::of(Vec::new(), None).doubt().is_some());
+        assert_eq!(Given::of(vec![rule(None, Ports::Kernel)], None).doubt(), None);
+        let told = Given::of(mixed, Some(1..=2));
+        let anywhere = "198.18.0.1".parse::<IpAddr>().unwrap().into();
+        assert_eq!((told.doubt(), told.ranges(anywhere)), (None, vec![1..=2]));
+        assert_eq!(told.with_range()[0].first_port, 5);
+    }
+}
