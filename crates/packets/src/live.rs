@@ -119,8 +119,8 @@ impl LiveSender {
         self.check_mtu(sending, &before)?;
         let plan = Plan::new(sending);
         for (index, program) in programs.iter().enumerate() {
-            let fresh = program::fresh(&program.make().template, cookie);
-            program.set_state(plan.of_thread(index, programs.len(), fresh, sending.stamp_every));
+            let state = program.fresh(cookie);
+            program.set_state(plan.of_thread(index, programs.len(), state, sending.stamp_every));
         }
         let parts = run_all(programs, &self.link.cpus, stop)?;
         let mut sent = plan.sum_up(&parts, sending);

@@ -79,6 +79,19 @@ impl Program {
         &self.program
     }
 
+    /// The state before the first frame of a transfer with that cookie. It allows no frame until its bounds are set.
+    pub fn fresh(&self, cookie: u32) -> WeirSender {
+        let mut state = WeirSender::zeroed();
+        state.cookie = cookie.to_be();
+        let sum = self.make.template.transport_sum();
+        state.sum = native(match self.make.template.frame().protocol {
+            Protocol::Udp => sum.bytes(&cookie.to_be_bytes()),
+            // The window is the lower half.
+            Protocol::TcpSyn => sum.word(cookie as u16),
+        });
+        state
+    }
+
     /// Its state, as the last call left it.
     pub fn state(&self) -> WeirSender {
         self.sender.get(0)
@@ -124,7 +137,7 @@ fn configuration(make: &Make, deck: u32) -> WeirGenerator {
 }
 
 /// A sum as the program adds it up: of words as they lie in memory (RFC 1071 section 2 (B): the order of bytes does not matter).
-pub(super) fn native(sum: weir_wire::Sum) -> u32 {
+fn native(sum: weir_wire::Sum) -> u32 {
     u32::from(sum.folded().to_be())
 }
 
@@ -175,19 +188,6 @@ fn tuple6(flow: u32, tuple: &Tuple) -> Option<WeirTuple6> {
         ports: ports(tuple),
         flow: flow.to_be(),
     })
-}
-
-/// A program's state before its first frame, for a schedule that begins at `start_ns` (see `struct weir_sender`).
-pub(super) fn fresh(template: &Template, cookie: u32) -> WeirSender {
-    let mut state = WeirSender::zeroed();
-    state.cookie = cookie.to_be();
-    let sum = template.transport_sum();
-    state.sum = native(match template.frame().protocol {
-        Protocol::Udp => sum.bytes(&cookie.to_be_bytes()),
-        // The window is the lower half.
-        Protocol::TcpSyn => sum.word(cookie as u16),
-    });
-    state
 }
 
 /// How often the program ended in a verdict.
