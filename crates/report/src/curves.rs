@@ -97,7 +97,8 @@ fn key_words(key: &str) -> String {
     line(key.rsplit('.').next().unwrap_or(key)).replace(['-', '_'], " ")
 }
 
-/// All curves of the run: those of its workloads, then those of its variants, in its order.
+/// All curves of the run: those of its workloads, then those of its variants, in its order. What a point of a variant did to
+/// a point of a workload is in the variant's curve alone, so that nothing is shown twice.
 pub(crate) fn curves<'a>(run: &'a Run, results: &Results) -> Vec<Curve<'a>> {
     let judged = too_few(run, results).is_none();
     let variants: Vec<(usize, &VariantInfo)> =
@@ -127,7 +128,8 @@ pub(crate) fn curves<'a>(run: &'a Run, results: &Results) -> Vec<Curve<'a>> {
                 name: line(&variant.name),
                 spots: points.iter().map(|(_, w, point)| spot(w, variant, def, point)).collect(),
             };
-            curves.extend(curve(of_first, def, variants.iter().map(of_variant).collect()));
+            let alone = variants.iter().filter(|(_, v)| v.baseline || v.point.is_none());
+            curves.extend(curve(of_first, def, alone.map(of_variant).collect()));
         }
     }
     for family in families(everyone(run).filter_map(|v| v.point.as_ref())) {
@@ -199,12 +201,15 @@ pub(crate) fn lead(curves: &[Curve<'_>]) -> String {
     format!("Measured over {}.", spans.join(" and over "))
 }
 
+/// Lines of a curve that the summary tells of; of more the table tells.
+const MOST_TOLD: usize = 4;
+
 /// How far each line goes, for the summary: the first headline metric of each sweep.
 pub(crate) fn sentences(curves: &[Curve<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     for of_family in curves.chunk_by(|a, b| a.family == b.family) {
         let curve = &of_family[0];
-        for l in &curve.lines {
+        for l in curve.lines.iter().take(MOST_TOLD) {
             let seen = |s: &&Spot| s.estimate.is_some();
             let (Some(first), Some(last)) = (l.spots.iter().find(seen), l.spots.iter().rev().find(seen))
             else {

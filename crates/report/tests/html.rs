@@ -312,9 +312,9 @@ fn curves_have_figures_and_tables() {
         after.split("</section>").next().unwrap()
     };
     let curves = section("curves");
-    // Of load: delivered rate and loss, for routed, nft-masquerade and filled three times. Of filled: goodput and CPU of
-    // tcp-egress, delivered rate and loss of the three loads. Three values each; and one mark per line in each legend.
-    let lines = 2 * 5 + 2 + 2 * 3;
+    // Of load: delivered rate and loss, for routed and nft-masquerade. Of filled: goodput and CPU of tcp-egress, delivered
+    // rate and loss of the three loads. Three values each; and one mark per line in each legend.
+    let lines = 2 * 2 + 2 + 2 * 3;
     assert_eq!(curves.matches("<figure>").count(), 2 + 2 + 2);
     assert_eq!(curves.matches("class=\"mark ").count(), lines * 3 + lines);
     assert_eq!(curves.matches("class=\"bar ").count(), lines * 3);
