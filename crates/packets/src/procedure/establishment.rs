@@ -11,7 +11,16 @@ pub(super) const ALPHA: f64 = 0.8;
 fn open(course: &mut Course<'_>, flows: u32, rate: Option<f64>) -> Result<Seen, Halt> {
     course.empty()?;
     let offer = rate.map_or(Offer::Unlimited, Offer::Rate);
-    Ok(course.shoot(&Shot::opening(flows, offer))?)
+    let seen = course.shoot(&Shot::opening(flows, offer))?;
+    counted(course, seen)
+}
+
+/// Has the gateway's own count of connections that all came through kept for the record.
+fn counted(course: &mut Course<'_>, seen: Seen) -> Result<Seen, Halt> {
+    if seen.whole() {
+        course.tracked()?;
+    }
+    Ok(seen)
 }
 
 /// From an empty table: new connections, and then, if all their frames came through, one frame back over each of them: a gateway may
@@ -21,7 +30,8 @@ pub(super) fn open_and_validate(course: &mut Course<'_>, opening: &Shot) -> Resu
     let opened = course.shoot(opening)?;
     match opening.offer {
         Offer::Rate(rate) if !opened.slipped && opened.whole() => {
-            Ok(course.shoot(&Shot::answering(opening.flows, rate * ALPHA))?)
+            let answered = course.shoot(&Shot::answering(opening.flows, rate * ALPHA))?;
+            counted(course, answered)
         }
         _ => Ok(opened),
     }
@@ -48,11 +58,6 @@ pub(super) fn run(course: &mut Course<'_>, validated: bool) -> Result<(), Halt> 
             rate = bounds.lower.unwrap_or(0.0);
         }
         course.set("validated_establishment_per_s", rate);
-    }
-    if let Some(lower) = found.lower {
-        // How many entries the connections make, at a rate that is carried.
-        open(course, flows, Some(lower))?;
-        course.tracked()?;
     }
     Ok(())
 }
