@@ -387,7 +387,9 @@ impl Rig for Tester<'_> {
     }
 
     fn transfer(&mut self, transfer: &Transfer) -> Result<Outcome, RigError> {
-        let forget = transfer.forget || std::mem::take(&mut self.forget);
+        // Taken in any case: a later transfer that answers the flows of this one must not forget them.
+        let is_first = std::mem::take(&mut self.forget);
+        let forget = transfer.forget || is_first;
         let let_through = |sending: &Option<Sending>| sending.clone().map(|s| self.let_through(s));
         let (egress, ingress) = (let_through(&transfer.egress), let_through(&transfer.ingress));
         let transfer = Transfer { egress, ingress, forget, drain: transfer.drain };

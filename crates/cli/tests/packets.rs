@@ -68,6 +68,29 @@ fn root_each_flow_of_a_nat_is_one_entry_and_the_far_end_sees_its_address() {
 }
 
 #[test]
+fn root_flows_that_one_transfer_opened_are_answered_by_the_next() {
+    let Some(world) = World::root(WEIR) else { return };
+    // Slow, so that nothing is lost and the sender keeps its schedule on a busy machine, too.
+    let options = "procedure = \"establishment-validated\"\nsearch = \"quick\"\nflows = 1000\nmax-rate = 2000";
+    let record = run(&world, &frames(scenario::LAB, VARIANTS, options));
+    for variant in ["routed", "nft-masquerade"] {
+        assert!(proof(&record, variant).contains("and one comes back"), "{variant}");
+        for trial in trials(&record, variant) {
+            let faults = trial["faults"].as_array().unwrap();
+            let failed = faults.iter().find(|f| f["code"] == "connection-failed");
+            assert!(failed.is_none(), "{variant}: {failed:?}");
+            let rate = |name: &str| trial["metrics"][name].as_f64();
+            let validated = rate("validated_establishment_per_s").unwrap_or_default();
+            assert!(validated <= rate("establishment_per_s").unwrap_or_default(), "{variant}: {trial}");
+        }
+    }
+    // The gateway's work was done on the core of the end that does not send, and that is in the record.
+    let proof = proof(&record, "routed");
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(proof.contains("what inside receives is handled on core"), cores > 1, "{proof}");
+}
+
+#[test]
 fn root_a_link_without_a_gateway_is_measured_too() {
     let Some(world) = World::root(WEIR) else { return };
     let record = run(&world, &frames(scenario::LAB, "[[variant]]\nkind = \"direct\"\n", "flows = 10"));
