@@ -71,7 +71,8 @@ fn root_each_flow_of_a_nat_is_one_entry_and_the_far_end_sees_its_address() {
 fn root_flows_that_one_transfer_opened_are_answered_by_the_next() {
     let Some(world) = World::root(WEIR) else { return };
     // Slow, so that nothing is lost and the sender keeps its schedule on a busy machine, too.
-    let options = "procedure = \"establishment-validated\"\nsearch = \"quick\"\nflows = 1000\nmax-rate = 2000";
+    let options =
+        "procedure = \"establishment-validated\"\nsearch = \"quick\"\nflows = 1000\nmax-rate = 2000";
     let record = run(&world, &frames(scenario::LAB, VARIANTS, options));
     for variant in ["routed", "nft-masquerade"] {
         assert!(proof(&record, variant).contains("and one comes back"), "{variant}");
@@ -80,8 +81,10 @@ fn root_flows_that_one_transfer_opened_are_answered_by_the_next() {
             let failed = faults.iter().find(|f| f["code"] == "connection-failed");
             assert!(failed.is_none(), "{variant}: {failed:?}");
             let rate = |name: &str| trial["metrics"][name].as_f64();
-            let validated = rate("validated_establishment_per_s").unwrap_or_default();
-            assert!(validated <= rate("establishment_per_s").unwrap_or_default(), "{variant}: {trial}");
+            let (validated, plain) = (rate("validated_establishment_per_s"), rate("establishment_per_s"));
+            // A sender that was kept from its core for too long makes the trial void, and then there is no value.
+            let late = faults.iter().any(|f| f["code"] == "late-sends" && f["void"] == true);
+            assert!(late || (validated > Some(0.0) && validated <= plain), "{variant}: {trial}");
         }
     }
     // The gateway's work was done on the core of the end that does not send, and that is in the record.
