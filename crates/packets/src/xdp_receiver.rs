@@ -1,7 +1,17 @@
 //! Counting what arrives by an XDP program (`bpf/receiver.bpf.c`), before the stack has spent anything on it.
 //!
 //! The program counts the frames of one transfer and drops them; everything else (ARP, neighbour discovery, ICMP, traffic of
-//! others) goes on to the stack. It is attached as long as the [`XdpReceiver`] lives, also if the process is killed.
+//! others) goes on to the stack. It is attached no longer than the [`XdpReceiver`] lives, also if the process is killed.
+//!
+//! Why in the driver: frames that come from a direct link then need no socket buffer at all, and behind a routed gateway, whose
+//! core does the receiver's work in the lab, it costs least although veth makes an XDP frame out of a socket buffer first.
+//! All CPU time per 64-byte frame from a live-frame sender through the lab's routed gateway (Linux 6.18, 12 runs in turn on
+//! a busy 2-core VM, lower quartile) with a program at the far end that only counts and drops: XDP in the driver 442 ns,
+//! TCX 464 ns (465 with GRO on), generic XDP 482 ns. With this receiver: 469 ns in the driver, 510 ns generic.
+//!
+//! Of the some 25 ns that it adds to dropping, most is for the window's atomic operation and the flow's ports (two divisions). Reading
+//! the clock would add 35 ns, which is why not every frame is timed, and the first frame of each of a million flows 120 ns,
+//! since its place in the state table is in no cache.
 
 use std::net::IpAddr;
 use std::sync::atomic::{Ordering, fence};

@@ -205,10 +205,16 @@ struct weir_arrivals {
 	__u64 bytes;
 	// When the first of those counted or reflected came, CLOCK_MONOTONIC, ns; 0: none did.
 	__u64 first_ns;
-	// When the last of them came.
+	// When the last of them that was timed came: not the last of all where frames come in quick succession.
 	__u64 last_ns;
+	// Jiffy of that time.
+	__u64 jiffy;
+	// How many have come since.
+	__u32 untimed;
+	// 1: they come in quick succession.
+	__u32 quick;
 	// Empty.
-	__u64 pad[4];
+	__u64 pad[2];
 };
 
 // Expectations that a receiver has room for: the next ones are filled in while one is in force, and while a program that

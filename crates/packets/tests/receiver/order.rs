@@ -29,7 +29,7 @@ impl Model {
         // A window of blocks of 32: a block is out of it as soon as one came that is a multiple of the window ahead.
         let block = number / 32;
         let mut ahead = seen.range((block + 1) * 32..).map(|n| n / 32);
-        if ahead.any(|b| (b - block) % (WINDOW / 32) == 0) {
+        if ahead.any(|b| (b - block).is_multiple_of(WINDOW / 32)) {
             self.late += 1;
         } else if seen.contains(&number) {
             self.duplicated += 1;
@@ -100,4 +100,35 @@ fn root_the_edges_of_the_window() {
     assert_eq!(told(&[WINDOW, 32, 32]), [2, 1, 1, 0]);
     // Where numbers begin again.
     assert_eq!(told(&[CIRCLE - 1, CIRCLE, CIRCLE - 1, CIRCLE - 2]), [3, 1, 1, 0]);
+}
+
+#[test]
+fn root_cores_that_count_at_the_same_time_count_each_frame_once() {
+    if weir_sys::privilege::test_needs_root() {
+        return;
+    }
+    const FRAMES: u32 = 4000;
+    let mut receiver = Pair::new(1500).open(&link(Family::Ipv4, Way::Egress));
+    let s = sending(Family::Ipv4, Protocol::Udp, 64, FRAMES);
+    receiver.expect(COOKIE, Some(&s), true).unwrap();
+    let cpus = weir_sys::sched::allowed_cpus().unwrap();
+    let cores = &cpus[..cpus.len().min(4)];
+    std::thread::scope(|scope| {
+        for (i, core) in cores.iter().enumerate() {
+            let (receiver, s) = (&receiver, &s);
+            scope.spawn(move || {
+                weir_sys::sched::pin_current_thread(&[*core]).unwrap();
+                // All cores work through the same blocks of 32, each frame's bit being set by whoever comes first.
+                for n in 0..FRAMES {
+                    let seq = n ^ (i as u32 & 1);
+                    let frame = frame(s, Way::Egress, tag(seq, seq));
+                    run(receiver, &frame);
+                }
+            });
+        }
+    });
+    let received = receiver.received();
+    let all = cores.len() as u64 * u64::from(FRAMES);
+    assert_eq!((received.frames, received.flows), (FRAMES.into(), FRAMES.into()));
+    assert_eq!((received.duplicated, received.late), (all - u64::from(FRAMES), 0));
 }
