@@ -259,6 +259,20 @@ fn root_killed_in_effect() {
 }
 
 #[test]
+fn root_killed_while_routes_are_loaded() {
+    if test_needs_root() {
+        return;
+    }
+    for family in [Family::Ipv4, Family::Ipv6] {
+        killed(
+            &World::routed(family),
+            r#"{"kind": "routed", "ballast": {"rules": 100, "prefixes": 100, "routes": 20000}}"#,
+            "proto 119",
+        );
+    }
+}
+
+#[test]
 fn root_killed_half_way() {
     if test_needs_root() {
         return;
