@@ -109,15 +109,15 @@ fn root_a_link_without_a_gateway_is_measured_too() {
 fn root_frames_are_handed_to_the_gateway_itself_and_ipv6_and_af_packet_work() {
     let Some(world) = World::root(WEIR) else { return };
     let ipv6 = format!("{}\nfamily = \"ipv6\"", scenario::LAB);
-    for (testbed, options, sender) in [
-        (scenario::LAB, "flows = 10\ninject = \"gateway\"", "inside"),
-        (ipv6.as_str(), "flows = 10\nframe-bytes = 128", "eth0"),
-        (scenario::LAB, "flows = 10\nengine = \"af-packet\"", "AF_PACKET"),
+    for (testbed, options, words) in [
+        (scenario::LAB, "flows = 10\ninject = \"gateway\"", "; gateway sends live frames"),
+        (ipv6.as_str(), "flows = 10\nframe-bytes = 128", "a frame of 128 bytes arrives from 2001:2:0:1::1;"),
+        (scenario::LAB, "flows = 10\nengine = \"af-packet\"", "; initiator sends by packet sockets"),
     ] {
         let record = run(&world, &frames(testbed, VARIANTS, options));
         assert_eq!(record.valid_trials().len(), 2, "{options}: {:?}", record.json["trials"]);
         let proof = proof(&record, "nft-masquerade");
-        assert!(proof.contains(sender), "{options}: {proof}");
+        assert!(proof.contains(words), "{options}: {proof}");
         let metrics = &trials(&record, "nft-masquerade")[0]["metrics"];
         assert_eq!(metrics["tracked_connections"], 10.0, "{options}: {metrics}");
     }
@@ -172,7 +172,7 @@ fn flooding(world: &World) -> Background {
     let text = frames(scenario::LAB, VARIANTS, "flows = 100").replace("\"200ms\"", "\"60s\"");
     world.write("s.toml", text.replace("budget = \"30s\"", "budget = \"10m\""));
     let mut run = world.start("weir", world.weir(&["bench", "s.toml", "-o", "out"]));
-    run.wait_for("nft-masquerade: a frame of 64 bytes arrives");
+    run.wait_for("nft-masquerade: the responder sees");
     until("a flood", PATIENCE, || floods(world).then_some(()));
     run
 }
@@ -242,9 +242,9 @@ fn root_a_normal_user_sends_by_sockets_and_is_told_so_or_what_is_missing() {
     as_nobody(&["bench", "auto.toml", "-o", "out"]).expect(0);
     let record = Record::read(world.work().join("out"));
     assert_eq!(record.valid_trials().len(), 2, "{:?}", record.json["trials"]);
-    assert!(proof(&record, "nft-masquerade").contains("AF_PACKET"));
+    assert!(proof(&record, "nft-masquerade").contains("; initiator sends by packet sockets"));
     let notes = record.json["notes"].to_string();
-    assert!(notes.contains("AF_PACKET") && notes.contains("BPF"), "{notes}");
+    assert!(notes.contains("packet sockets") && notes.contains("BPF needs root"), "{notes}");
 
     let outcome = as_nobody(&["bench", "xdp.toml", "-o", "none"]).expect(4);
     let words = outcome.complaints();
