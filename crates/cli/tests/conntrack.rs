@@ -268,6 +268,15 @@ fn root_json_comes_line_by_line_until_it_is_stopped() {
 }
 
 #[test]
+fn root_a_reader_that_has_seen_enough_ends_it() {
+    let Some((_ns, path)) = filled() else { return };
+    let world = World::plain(WEIR);
+    let script = format!("{WEIR} conntrack --netns {path} --watch=0.1 --json | head -n 1");
+    assert_eq!(world.sh(&script).lines().count(), 1);
+    world.wait_until_idle();
+}
+
+#[test]
 fn root_the_live_view_gives_the_terminal_back() {
     let Some((_ns, path)) = filled() else { return };
     if World::lacks(&[("script", "bsdutils")]) {

@@ -87,14 +87,20 @@ impl View {
         let mut moved = Vec::new();
         let mut next = Instant::now();
         loop {
-            if self.json {
+            let shown = if self.json {
                 let line = serde_json::to_string(&self.document(&table)).map_err(Failure::failed)?;
-                print(&format!("{line}\n"))?;
+                put(&format!("{line}\n"))
             } else {
-                screen.show(&format!("{}{}", moved_line(&moved), self.page(&table)))?;
+                screen.show(&format!("{}{}", moved_line(&moved), self.page(&table)))
+            };
+            match shown {
+                // A reader that has seen enough (`| head`) ends it.
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                Err(e) => return Err(Failure::failed(format!("cannot write to standard output: {e}"))),
+                Ok(()) => {}
             }
             next = (next + every).max(Instant::now());
-            let shown = Instant::now();
+            let drawn = Instant::now();
             while Instant::now() < next && !stop.load(Ordering::Relaxed) {
                 std::thread::sleep(NOTICE.min(next.saturating_duration_since(Instant::now())));
             }
@@ -102,10 +108,16 @@ impl View {
                 return Ok(());
             }
             let now = self.read()?;
-            moved = table::changes(&table, &now, shown.elapsed().as_secs_f64());
+            moved = table::changes(&table, &now, drawn.elapsed().as_secs_f64());
             table = now;
         }
     }
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 fn moved_line(moved: &[String]) -> String {
@@ -127,10 +139,10 @@ impl Screen {
         Screen { taken, shown: false }
     }
 
-    fn show(&mut self, page: &str) -> Outcome {
+    fn show(&mut self, page: &str) -> io::Result<()> {
         if !self.taken {
             let space = if std::mem::replace(&mut self.shown, true) { "\n" } else { "" };
-            return print(&format!("{space}{page}"));
+            return put(&format!("{space}{page}"));
         }
         let rows = weir_sys::terminal::rows(io::stdout()).unwrap_or(24).max(2);
         let lines: Vec<&str> = page.lines().collect();
@@ -146,7 +158,7 @@ impl Screen {
             out.push_str(&format!("({hidden} more lines: make the window higher, or --top smaller)\x1b[K\n"));
         }
         out.push_str("\x1b[J");
-        print(&out)
+        put(&out)
     }
 }
 
