@@ -25,7 +25,8 @@ use crate::shared::{self, WeirSender};
 use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
 use threads::{Part, run_all};
 
-/// Runs in a batch when frames leave as fast as they can. More changes nothing, and 256 is as many as a veth's ring holds.
+/// Runs in a batch when frames leave as fast as they can. Fewer cost more per frame (to a dropping receiver 240 ns with 1, 72 with
+/// 16, 65.5 with 64), more save less than 2 ns, and 256 are all that a veth's ring holds.
 const BATCH: u32 = 64;
 /// By how much the last frames of a schedule may be late and still leave, ns: about the time of a batch.
 const GRACE_NS: u64 = 100_000;

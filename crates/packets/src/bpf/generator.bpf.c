@@ -42,19 +42,18 @@ struct {
 // What the next frame is marked with, if one may be sent now.
 static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)
 {
+	__u64 sent = s->counts[WEIR_SENT], now = 0;
 	bool stamp = s->stamp_every && !s->until_stamp;
-	__u64 now = 0;
 	__u32 verdict;
 
-	if (s->closed)
-		return s->closed;
-	if (s->counts[WEIR_SENT] >= s->frames)
-		return WEIR_ALL_SENT;
-	verdict = config.paced ? due_by_schedule(s, &now) : due_at_once(s, &now, stamp);
+	// Closing takes the frames away, so that there is one thing to look at.
+	if (sent >= s->frames)
+		return s->closed ? s->closed : WEIR_ALL_SENT;
+	verdict = config.paced ? due_by_schedule(s, &now) : due_at_once(s, &now, stamp || sent + 1 == s->frames);
 	if (verdict != WEIR_SENT)
 		return verdict;
 	if (now) {
-		if (!s->counts[WEIR_SENT])
+		if (!sent)
 			s->first_ns = now;
 		s->last_ns = now;
 	}
@@ -63,8 +62,7 @@ static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)
 	// Zero means "not stamped", so that a stamp that happens to be zero is moved by 1 ns.
 	mark->sent_ns = stamp ? bpf_htonl((__u32)now ? (__u32)now : 1) : 0;
 	mark->cookie = s->cookie;
-	mark->seq = bpf_htonl(s->stream | (s->seq & ((1U << WEIR_SEQ_BITS) - 1)));
-	s->seq++;
+	mark->seq = bpf_htonl(s->stream | (sent & ((1U << WEIR_SEQ_BITS) - 1)));
 	return WEIR_SENT;
 }
 
@@ -119,12 +117,17 @@ static __always_inline __u32 make6(void *data, void *end, struct weir_sender *s)
 static __always_inline int leave(struct weir_sender *s, __u32 verdict)
 {
 	s->run = s->run + 1 < config.batch ? s->run + 1 : 0;
-	s->waiting = s->run && (s->waiting || verdict == WEIR_SENT);
+	if (config.paced)
+		s->waiting = s->run && (s->waiting || verdict == WEIR_SENT);
 	if (verdict < WEIR_GENERATOR_VERDICTS)
 		s->counts[verdict]++;
-	if (verdict > WEIR_EARLY)
+	if (verdict == WEIR_SENT)
+		return config.verdict;
+	if (verdict != WEIR_EARLY) {
 		s->closed = verdict;
-	return verdict == WEIR_SENT ? config.verdict : XDP_DROP;
+		s->frames = 0;
+	}
+	return XDP_DROP;
 }
 
 SEC("xdp")

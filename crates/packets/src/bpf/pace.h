@@ -2,8 +2,8 @@
 // Whether a frame is due: the schedule, and the bounds of the transfer.
 #pragma once
 
-// Most readings of the clock (about 20 ns each) while a run waits for its frame's time. A run must stay short, because softirqs and
-// signals wait for it.
+// Most readings of the clock while a run waits for its frame's time: 1 or 2 us. A run must stay short, because softirqs and signals
+// wait for it.
 #define WAIT_READINGS 64
 
 // By the schedule of an open loop: frame k is due at start + k * interval, whenever the earlier ones left.
@@ -32,12 +32,11 @@ static __always_inline __u32 due_by_schedule(struct weir_sender *s, __u64 *now)
 	return WEIR_SENT;
 }
 
-// Without a schedule: the clock is read for stamps, for the first and last frame, and once in a batch.
-static __always_inline __u32 due_at_once(struct weir_sender *s, __u64 *now, bool stamp)
+// Without a schedule: reading the clock for each frame would slow the sender down, so it is read where the time is needed (stamps,
+// the last frame) and once in a batch, for the end of the transfer.
+static __always_inline __u32 due_at_once(struct weir_sender *s, __u64 *now, bool timed)
 {
-	__u64 sent = s->counts[WEIR_SENT];
-
-	if (s->run && !stamp && sent && sent + 1 != s->frames)
+	if (s->run && !timed)
 		return WEIR_SENT;
 	*now = bpf_ktime_get_ns();
 	if (!s->start_ns)

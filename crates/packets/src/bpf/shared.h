@@ -73,7 +73,7 @@ struct weir_sender {
 	__u64 interval;
 	// When the next frame is due, after `start_ns`, in the same unit.
 	__u64 due;
-	// Most frames.
+	// Most frames; none are left when the transfer is closed.
 	__u64 frames;
 	// Time of the first frame, of the last one that was timed, and the greatest distance behind the schedule, ns.
 	__u64 first_ns;
@@ -85,8 +85,7 @@ struct weir_sender {
 	__u32 sum;
 	// Where in the deck the next tuple is.
 	__u32 next;
-	// Number of the next frame with the thread's in the upper bits, and what stays as it is of it.
-	__u32 seq;
+	// Number of the thread, in the upper bits of `seq`.
 	__u32 stream;
 	// Every how many frames one is stamped, 0 none; and how many until the next.
 	__u32 stamp_every;
@@ -98,6 +97,7 @@ struct weir_sender {
 	__u32 waiting;
 	// The verdict that ended the transfer: WEIR_ALL_SENT, WEIR_TIME_UP or WEIR_UNFIT; 0 while it goes on.
 	__u32 closed;
+	__u32 pad;
 };
 
 // Tuple of a flow, as it is on the wire.

@@ -59,7 +59,8 @@ pub(super) fn run_all(programs: &[Program], cpus: &[usize], stop: &Stop) -> Resu
                 scope,
                 move || {
                     let _ending = Ending(thread, supervisor);
-                    run(program, *cpu, thread, stop)
+                    // The others need not go on when one cannot.
+                    run(program, *cpu, thread, stop).inspect_err(|_| stop.raise())
                 },
             );
             match sending {

@@ -36,6 +36,12 @@ fn state(program: &Program, stamp_every: u32) -> WeirSender {
     WeirSender { frames: u64::MAX, duration_ns: u64::MAX, stamp_every, ..program.fresh(COOKIE) }
 }
 
+/// The state when that many frames have left.
+fn after(mut state: WeirSender, sent: u32) -> WeirSender {
+    state.counts[shared::WEIR_SENT as usize] = sent.into();
+    state
+}
+
 fn tuple(family: Family, flow: u32) -> Tuple {
     let (source, destination): (IpAddr, IpAddr) = match family {
         Family::Ipv4 => ("198.18.0.1".parse().unwrap(), "198.19.255.254".parse().unwrap()),
@@ -132,9 +138,8 @@ fn root_checksums_hold_for_any_values() {
                 let frame = Frame { family, protocol, bytes: 84 };
                 let program = Program::load(make(frame, Inject::Wire, false), &[(flow, tuple)]).unwrap();
                 let seq = seq & ((1 << shared::WEIR_SEQ_BITS) - 1);
-                let all =
-                    WeirSender { frames: u64::MAX, duration_ns: u64::MAX, seq, ..program.fresh(cookie) };
-                program.set_state(all);
+                let all = WeirSender { frames: u64::MAX, duration_ns: u64::MAX, ..program.fresh(cookie) };
+                program.set_state(after(all, seq));
                 let run = test_run(program.fd(), &scribbled(&program.make().template, 0xee), 0, 1).unwrap();
                 let tag = Tag { cookie, seq, flow, sent_ns: 0 };
                 prop_assert_eq!(run.packet, expected(&program.make().template, &tuple, tag));
@@ -245,7 +250,7 @@ fn root_the_number_wraps_below_that_of_the_thread() {
     }
     let program = Program::load(make(udp4(), Inject::Wire, false), &[(0, tuple(Family::Ipv4, 0))]).unwrap();
     let (last, stream) = ((1 << shared::WEIR_SEQ_BITS) - 1, 15 << shared::WEIR_SEQ_BITS);
-    program.set_state(WeirSender { seq: last, stream, ..state(&program, 0) });
+    program.set_state(after(WeirSender { stream, ..state(&program, 0) }, last));
     let page = program.make().template.bytes().to_vec();
     let seqs: Vec<u32> = (0..2)
         .map(|_| frame::read(&test_run(program.fd(), &page, 0, 1).unwrap().packet).unwrap().tag.seq)
