@@ -34,7 +34,7 @@ pub struct Tuple {
 /// enough for a single flow).
 ///
 /// # Errors
-/// [`Error::Unfit`] for no flows, for more than 2^25, and for more than the tuples have ports and IPv4 addresses for.
+/// [`Error::Unfit`] for no flows, for more than 2^25, and for a range without ports.
 pub fn order(tuples: &Tuples) -> Result<Vec<u32>, Error> {
     let flows = tuples.flows;
     if flows == 0 || flows > MOST {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weir_packets::route;
 use weir_packets::{
     Engine, Error, Family, Frame, Inject, Limit, Link, Offer, Order, Protocol, Received, Sending, Sent,
     Station, Stop, Tuples, Way,
@@ -25,6 +26,11 @@ struct Hosts {
 
 impl Hosts {
     fn new(family: Family) -> Self {
+        Hosts::with(family, true)
+    }
+
+    /// `acquainted`: each knows the other's Ethernet address without asking.
+    fn with(family: Family, acquainted: bool) -> Self {
         let (initiator, responder) = (NetNs::create().unwrap(), NetNs::create().unwrap());
         if family == Family::Ipv4 {
             // Otherwise each end greets the other (RFC 4861), and the interfaces' counters are of more than our frames.
@@ -53,7 +59,9 @@ impl Hosts {
         ] {
             net.set_up(name).unwrap();
             net.add_address(name, own, prefix).unwrap();
-            net.add_neighbour(name, other, mac).unwrap();
+            if acquainted {
+                net.add_neighbour(name, other, mac).unwrap();
+            }
         }
         hosts
     }
@@ -81,13 +89,19 @@ impl Hosts {
     }
 
     fn initiator(&self, cpus: Vec<usize>) -> Station {
-        let link = self.link(Way::Egress, cpus);
-        self.initiator.run(|| Station::open(&link, Some(Engine::Xdp)).unwrap()).unwrap()
+        self.station(Way::Egress, cpus, Engine::Xdp)
     }
 
     fn responder(&self) -> Station {
-        let link = self.link(Way::Ingress, vec![0]);
-        self.responder.run(|| Station::open(&link, Some(Engine::Xdp)).unwrap()).unwrap()
+        self.station(Way::Ingress, vec![0], Engine::Xdp)
+    }
+
+    fn station(&self, way: Way, cpus: Vec<usize>, engine: Engine) -> Station {
+        let link = self.link(way, cpus);
+        let host = if way == Way::Egress { &self.initiator } else { &self.responder };
+        let station = host.run(|| Station::open(&link, Some(engine)).unwrap()).unwrap();
+        assert_eq!(station.engine(), engine);
+        station
     }
 
     fn send(&self, station: &Station, sending: &Sending, stop: &Stop) -> Result<Sent, Error> {
@@ -282,6 +296,43 @@ fn root_two_threads_there_and_back() {
     if !test_needs_root() {
         // On one core, so that it runs on any machine: two threads, two programs, two parts of the deck.
         there_and_back(Family::Ipv4, Protocol::Udp, vec![0, 0]);
+    }
+}
+
+#[test]
+fn root_a_station_by_packet_sockets_counts_what_another_sends() {
+    if test_needs_root() {
+        return;
+    }
+    let hosts = Hosts::new(Family::Ipv4);
+    let initiator = hosts.station(Way::Egress, vec![0], Engine::AfPacket);
+    let responder = hosts.station(Way::Ingress, vec![0], Engine::AfPacket);
+    let sending = hosts.sending(Offer::Rate(5_000.0), 1_500, LONG);
+    hosts.responder.run(|| responder.expect(7, Some(&sending), true).unwrap()).unwrap();
+    let sent = hosts.send(&initiator, &sending, &Stop::default()).unwrap();
+    assert_eq!((sent.frames, sent.engine), (1_500, Engine::AfPacket));
+    let received = settled(&hosts.responder, &responder, sent.frames);
+    check(&received, 1_500, 1);
+    assert_eq!((received.flows, received.own_drops), (1000, 0));
+    for station in [&initiator, &responder] {
+        assert!(station.describe().contains("packet socket"), "{}", station.describe());
+    }
+}
+
+#[test]
+fn root_the_next_hop_is_asked_for_its_ethernet_address() {
+    if test_needs_root() {
+        return;
+    }
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let hosts = Hosts::with(family, false);
+        let link = hosts.link(Way::Egress, vec![0]);
+        let path = hosts.initiator.run(|| route::find(&link, hosts.other()).unwrap()).unwrap();
+        assert_eq!((path.source, path.destination), (HERE, THERE));
+        // Into the stack of the host itself, as if from the other: for a gateway's inside interface.
+        let link = Link { inject: Inject::Gateway, address: hosts.other(), ..link };
+        let path = hosts.initiator.run(|| route::find(&link, hosts.other()).unwrap()).unwrap();
+        assert_eq!((path.source, path.destination), (THERE, HERE));
     }
 }
 
