@@ -379,7 +379,12 @@ impl Conductor<'_> {
     /// Each variant must still be in effect after the last trial.
     fn prove_again(&mut self, progress: &mut dyn Progress) {
         for (site, variant) in self.hosts.sites.iter().zip(&self.variants) {
-            if let Err(error) = proof::prove(site, &variant.name, &variant.variant) {
+            // A table that the last trial filled on purpose is no lost variant.
+            let emptied = site
+                .members()
+                .try_for_each(|m| m.agent.call(Task::Gateway(GatewayTask::Flush), SHORT).map(drop));
+            let proved = emptied.map_err(Error::from);
+            if let Err(error) = proved.and_then(|()| proof::prove(site, &variant.name, &variant.variant)) {
                 let words = format!("after the last trial: {error}");
                 progress.tell(Event::Note(&words));
                 for trial in self.run.trials.iter_mut().filter(|t| t.variant == variant.name) {

@@ -140,8 +140,10 @@ pub(super) struct Seen {
     pub intended: u64,
     /// Frames that arrived as they must.
     pub arrived: u64,
-    /// The sender did not offer the rate.
+    /// The tester did not do its part: the sender did not offer the rate, or the receiver dropped frames itself.
     pub slipped: bool,
+    /// Frames that arrived and that the receiver's own buffer had no room for.
+    pub own_drops: u64,
     /// Greatest distance behind the schedule, ns.
     pub late_ns: u64,
     pub outcome: Outcome,
@@ -313,10 +315,15 @@ impl<'a> Course<'a> {
             self.fill_rate /= 2.0;
         }
         let rate = self.fill_rate * 2.0;
-        Err(self.halt(
-            FaultCode::ConnectionFailed,
-            format!("{lost} of {flows} flows were lost while they were opened at {rate:.0} a second"),
-        ))
+        let words = format!("{lost} of {flows} flows were lost while they were opened at {rate:.0} a second");
+        if self.packets.procedure.answers() {
+            // Nobody can answer a flow that was not seen.
+            return Err(self.halt(FaultCode::ConnectionFailed, words));
+        }
+        // A path that loses frames at any rate loses these, too, and its loss is what is asked for: the flows' next frames open them.
+        self.note(FaultCode::ConnectionFailed, words);
+        self.tracked()?;
+        Ok(())
     }
 
     /// Makes one transfer that is a step of the measurement.
@@ -335,8 +342,8 @@ impl<'a> Course<'a> {
         let ingress = (shot.ways != Ways::Egress).then(|| self.sending(shot, Way::Ingress));
         let transfer = Transfer { egress, ingress, drain: self.plan.drain, forget: shot.forget };
         let outcome = self.rig.transfer(&transfer)?;
-        let mut seen = Seen { intended: 0, arrived: 0, slipped: false, late_ns: 0, outcome };
-        let (mut intended, mut arrived, mut slipped, mut late) = (0, 0, false, 0);
+        let mut seen = Seen { intended: 0, arrived: 0, slipped: false, own_drops: 0, late_ns: 0, outcome };
+        let (mut intended, mut arrived, mut slipped, mut late, mut own_drops) = (0, 0, false, 0, 0);
         for (sent, received) in seen.ends() {
             let meant = if shot.offer == Offer::Unlimited { sent.frames } else { shot.frames };
             intended += meant;
@@ -344,8 +351,14 @@ impl<'a> Course<'a> {
             arrived += received.frames.min(meant.saturating_sub(received.mistranslated));
             late = late.max(sent.late_max_ns);
             slipped |= shot.offer != Offer::Unlimited && self.slipped(shot, sent);
+            own_drops += received.own_drops;
         }
-        (seen.intended, seen.arrived, seen.slipped, seen.late_ns) = (intended, arrived, slipped, late);
+        if own_drops > 0 {
+            let words = "the receiver's own buffer was too small for what arrived";
+            self.note(FaultCode::ReceiverDrops, words);
+        }
+        (seen.intended, seen.arrived, seen.late_ns, seen.own_drops) = (intended, arrived, late, own_drops);
+        seen.slipped = slipped || own_drops > 0;
         self.count(&seen);
         Ok(seen)
     }

@@ -22,7 +22,16 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     }
     let seen = course.shoot(&shot(setting.duration))?;
     let Some((sent, received)) = &seen.outcome.egress else { return Ok(()) };
-    if seen.slipped {
+    if seen.own_drops > 0 {
+        let percent = seen.own_drops as f64 / seen.intended.max(1) as f64 * 100.0;
+        course.void(
+            FaultCode::ReceiverDrops,
+            format!(
+                "{} frames ({percent:.3} %) arrived, and the receiver's buffer had no room for them",
+                seen.own_drops
+            ),
+        );
+    } else if seen.slipped {
         let percent = sent.slip_ratio * 100.0;
         course.void(
             FaultCode::LateSends,

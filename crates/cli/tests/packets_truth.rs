@@ -1,0 +1,203 @@
+//! What is known about a gateway is what the `packets` procedures say about it: a loss, a rate, a delay, the size of a table,
+//! and connections that it forgot.
+
+mod measure;
+
+use std::fs;
+use std::time::Duration;
+
+use measure::{Measured, Resident, bench, turn, world};
+use weir_lab::impair::{Impairment, Way};
+use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
+use weir_testkit::World;
+
+const NFT: (&str, &str) = ("nft", "nftables");
+const TC: (&str, &str) = ("tc", "iproute2");
+const IPTABLES: (&str, &str) = ("iptables", "iptables");
+const ETHTOOL: (&str, &str) = ("ethtool", "ethtool");
+
+/// A machine that is busy with other things loses frames itself now and then, but not each time. A procedure that finds
+/// the wrong value does so each time.
+const ATTEMPTS: usize = 4;
+
+/// A scenario in the lab. Nothing is void because a hypervisor takes time: an attempt that it spoils is made again.
+fn scenario(testbed: &str, rounds: u32, duration: &str, entries: &str) -> String {
+    format!(
+        "name = \"truth\"\ntitle = \"A test\"\n[testbed]\nkind = \"lab\"\n{testbed}\n[plan]\nbudget = \"60s\"\n\
+         max-steal = 1.0\ntwin = false\nmin-rounds = {rounds}\nmax-rounds = {rounds}\nwarmup = \"0ms\"\n\
+         duration = \"{duration}\"\n{entries}"
+    )
+}
+
+/// The hop without translation, with something done to it on top.
+fn routed_with(apply: &str, remove: &str) -> String {
+    format!(
+        "[[variant]]\nname = \"hop\"\nkind = \"custom\"\nseen-source = \"inside\"\n\
+         apply.gateway = [\"sysctl -qw net.ipv4.ip_forward=1\", \"{apply}\"]\n\
+         remove.gateway = [\"{remove}\", \"sysctl -qw net.ipv4.ip_forward=0\"]\n"
+    )
+}
+
+fn workload(options: &str) -> String {
+    format!("[[workload]]\nname = \"w\"\nkind = \"packets\"\n{options}\n")
+}
+
+/// The values of a metric, trial by trial.
+fn values(measured: &Measured, metric: &str) -> Vec<f64> {
+    measured.by_trial("w", metric, &measured.run.variants[0].name)
+}
+
+/// Runs a scenario until a value is right, a few times at most.
+#[track_caller]
+fn is_right(world: &World, text: &str, metric: &str, right: impl Fn(f64) -> bool) {
+    let mut found = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let measured = bench(world, text);
+        let value = values(&measured, metric)[0];
+        println!("attempt {attempt}: {metric} = {value}");
+        if right(value) {
+            return;
+        }
+        found.push(value);
+        fs::remove_dir_all(world.work().join("out")).unwrap();
+    }
+    panic!("{metric}: {found:?}");
+}
+
+#[test]
+fn root_every_hundredth_frame_lost_is_one_percent() {
+    let Some(world) = world(&[NFT]) else { return };
+    let _turn = turn();
+    // A frame of 64 bytes has 18 of payload behind 8 of UDP: nothing else here has that length.
+    let hop = routed_with(
+        "nft 'table ip truth { chain c { type filter hook forward priority 0; udp length 26 numgen inc mod 100 == 0 drop; }; }'",
+        "nft delete table ip truth",
+    );
+    let entries = format!("{hop}{}", workload("rate = 50000"));
+    let measured = bench(&world, &scenario("", 7, "200ms", &entries));
+    let lost = measured.value("w", "loss_ratio", "hop");
+    let (low, high) = lost.interval.unwrap_or_else(|| panic!("{lost:?}"));
+    println!("{lost:?}");
+    assert!(low <= 0.01 + 1e-9 && 0.01 - 1e-9 <= high && high - low < 0.002, "{lost:?}");
+    for metric in ["duplicated", "reordered", "mistranslated"] {
+        assert!(values(&measured, metric).iter().all(|n| *n == 0.0), "{metric}");
+    }
+}
+
+#[test]
+fn root_the_rate_of_a_bucket_is_the_throughput() {
+    let Some(world) = world(&[TC]) else { return };
+    let _turn = turn();
+    let hop = routed_with(
+        "tc qdisc add dev outside root tbf rate 200mbit burst 4kb limit 4kb",
+        "tc qdisc del dev outside root",
+    );
+    // tbf counts frames with Ethernet's header and without the check sequence.
+    let truth = 200e6 / 8.0 / (512.0 - 4.0);
+    // What the bucket and its queue hold passes beyond the rate: 8 kB of the 5 MB of a trial. A little loss is borne, since
+    // otherwise every pause of the machine would decide.
+    let options = "procedure = \"throughput\"\nsearch = \"quick\"\nframe-bytes = 512\nloss-ratio = 0.003\nmax-rate = 200000";
+    let entries = format!("{hop}{}", workload(options));
+    is_right(&world, &scenario("", 1, "1s", &entries), "throughput_pps", |found| {
+        (found / truth - 1.0).abs() < 0.01
+    });
+}
+
+#[test]
+fn root_a_table_of_5000_connections_is_found_and_put_back() {
+    let Some(world) = World::machine(env!("CARGO_BIN_EXE_weir")) else { return };
+    if World::lacks(&[NFT]) {
+        return;
+    }
+    let _turn = turn();
+    let most = || world.sh("cat /proc/sys/net/netfilter/nf_conntrack_max").trim().to_owned();
+    let before = most();
+    let testbed = "host-sysctls = { \"net.netfilter.nf_conntrack_max\" = \"5000\" }";
+    let options = "procedure = \"capacity\"\nsearch = \"quick\"\nflows = 20000\nmax-rate = 50000";
+    let entries = format!("[[variant]]\nkind = \"nft-masquerade\"\n{}", workload(options));
+    is_right(&world, &scenario(testbed, 1, "1s", &entries), "capacity_connections", |found| {
+        (found / 5000.0 - 1.0).abs() <= 0.01
+    });
+    assert_eq!(most(), before);
+    assert!(world.undo_lists().is_empty());
+}
+
+#[test]
+fn root_a_gateway_that_forgets_connections_fails_validation() {
+    let Some(world) = world(&[NFT]) else { return };
+    let _turn = turn();
+    // Entries live for a second: 2,000 connections, at most 1,500 a second, take longer, so that the first are always gone
+    // when they are asked for.
+    let testbed = "[testbed.sysctls.gateway]\n\"net.netfilter.nf_conntrack_udp_timeout\" = \"1\"";
+    let options =
+        "procedure = \"establishment-validated\"\nsearch = \"quick\"\nflows = 2000\nmax-rate = 1500";
+    let entries = format!("[[variant]]\nkind = \"nft-masquerade\"\n{}", workload(options));
+    let measured = bench(&world, &scenario(testbed, 1, "1s", &entries));
+    let (plain, validated) =
+        (values(&measured, "establishment_per_s")[0], values(&measured, "validated_establishment_per_s")[0]);
+    println!("{plain} connections a second, validated {validated}");
+    assert!(plain > 0.0);
+    assert_eq!(validated, 0.0);
+}
+
+/// Through a relay that holds every packet for that long, in a host of its own.
+fn delay_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
+    let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
+    let lab = Lab::build(run, &LabOptions::default(), &[spec]).unwrap();
+    let site = lab.site("s").unwrap();
+    let ends = [("initiator", Role::Initiator), ("responder", Role::Responder)].map(|(name, role)| {
+        let resident = Resident::of(site.host(role).unwrap());
+        // The world's own list of names.
+        world.sh(&format!(
+            "mkdir -p /run/netns && {{ ! mountpoint -q /run/netns/{name} || umount /run/netns/{name}; }} \
+             && touch /run/netns/{name} && mount --bind {} /run/netns/{name}",
+            resident.namespace()
+        ));
+        resident
+    });
+    let egress = Way { delay, ..Way::default() };
+    let impairment = Impairment::start(site, egress, Way::default()).unwrap();
+    let addresses = site.addresses();
+    let text = format!(
+        "name = \"truth\"\ntitle = \"A test\"\n[testbed]\nkind = \"hosts\"\n\
+         [testbed.initiator]\nhost = \"netns:initiator\"\naddress = \"{}\"\n\
+         [testbed.responder]\nhost = \"netns:responder\"\naddress = \"{}\"\n\
+         [plan]\ntwin = false\nmax-steal = 1.0\nmin-rounds = 1\nmax-rounds = 1\nwarmup = \"100ms\"\nduration = \"2s\"\n\
+         [[variant]]\nkind = \"path\"\n\
+         [[workload]]\nname = \"w\"\nkind = \"packets\"\nrate = 2000\nengine = \"af-packet\"\n",
+        addresses.initiator, addresses.responder
+    );
+    let measured = bench(world, &text);
+    fs::remove_dir_all(world.work().join("out")).unwrap();
+    let (passed, _) = impairment.finish().unwrap();
+    drop(ends);
+    assert_eq!(passed.overflows, 0, "the relay was too slow");
+    let late = passed.lateness.quantile(0.5).unwrap_or(0) as f64;
+    let trial = &measured.run.trials[0];
+    let histogram = &trial.histograms["delay"];
+    let median = histogram.reportable_quantile(0.5).unwrap_or_else(|| panic!("{} samples", histogram.len()));
+    (median as f64, late)
+}
+
+#[test]
+fn root_a_millisecond_of_a_relay_is_measured() {
+    let Some(world) = world(&[IPTABLES, ETHTOOL]) else { return };
+    let _turn = turn();
+    let delay = Duration::from_millis(1);
+    let mut found = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let run = |part| format!("test-packets-delay-{}-{attempt}-{part}", std::process::id());
+        let (without, late_before) = delay_ns(&world, &run("a"), delay);
+        let (with, late) = delay_ns(&world, &run("b"), 2 * delay);
+        // What the relay itself was late is delay that the frames really had.
+        let share = (with - without) / (delay.as_nanos() as f64 + late - late_before);
+        println!(
+            "{without} ns, then a millisecond more and {late} ns late: {with} ns, {share:.4} of the truth"
+        );
+        if (share - 1.0).abs() < 0.05 {
+            return;
+        }
+        found.push(share);
+    }
+    panic!("{found:?} of the truth");
+}
