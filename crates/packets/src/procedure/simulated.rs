@@ -185,12 +185,18 @@ impl Simulated {
 
     /// New connections, in the order of their numbers.
     fn open(&mut self, sending: &Sending, frames: u64, offered: f64) -> u64 {
-        self.mixed_up |= self.table.len() > self.sticky || frames > u64::from(sending.tuples.flows);
         let all = sending.tuples.flows as usize;
+        // Another turn of a fill meets what earlier turns opened, and nothing else.
+        let met = if self.learnt.len() == all { self.learnt.iter().filter(|l| **l).count() } else { 0 };
+        self.mixed_up |= self.table.len() > self.sticky + met || frames > u64::from(sending.tuples.flows);
         self.learnt.resize(all, false);
         self.present.resize(all, false);
         let mut arrived = 0;
         for flow in 0..through(self.under(self.opens_per_s, offered), self.buffer, frames, offered) as u32 {
+            if self.present[flow as usize] {
+                arrived += 1;
+                continue;
+            }
             if self.table.len() >= self.holds {
                 if !self.evicts {
                     continue;
