@@ -11,6 +11,8 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("nat-variants", include_str!("../../../../scenarios/nat-variants.toml")),
         ("engines", include_str!("../../../../scenarios/engines.toml")),
         ("nat-rfc", include_str!("../../../../scenarios/nat-rfc.toml")),
+        ("nat-curves", include_str!("../../../../scenarios/nat-curves.toml")),
+        ("rule-curves", include_str!("../../../../scenarios/rule-curves.toml")),
         ("packet-engines", include_str!("../../../../scenarios/packet-engines.toml")),
     ]
 }
