@@ -207,7 +207,7 @@ fn establishment(validated: bool) -> Vec<MetricDef> {
     );
     let mut all = if validated {
         let help = "The same, if afterwards a frame comes back over every one of them (RFC 9693).";
-        vec![per_second("validated_establishment_per_s", "validated connections", help), plain.detail()]
+        vec![per_second("validated_establishment_per_s", "validated", help), plain.detail()]
     } else {
         vec![plain]
     };

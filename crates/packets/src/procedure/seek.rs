@@ -28,6 +28,9 @@ const STEP_DOWN: f64 = 0.95;
 /// How many of them: to a third.
 const STEPS_DOWN: u32 = 22;
 
+/// What is kept in hand of a rate that the sender was seen to keep up: it must do so in each of many trials.
+const IN_HAND: f64 = 0.03;
+
 /// How often a rate is tried before the next step: a slip may have been something else on the sender's core.
 const TRIES: u32 = 3;
 
@@ -52,6 +55,7 @@ impl Course<'_> {
             for _ in 0..TRIES {
                 let seen = once(self, Some(rate), probe)?;
                 if !seen.slipped {
+                    let rate = if from_tester { rate * (1.0 - IN_HAND) } else { rate };
                     return Ok(Ceiling { rate, from_tester });
                 }
                 reached = reached.max(seen.offered_pps());
