@@ -1,12 +1,11 @@
 //! What the conductor sets for one trial, the same for both ends.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use weir_sys::Stop;
 
 /// Which way the data goes; the initiator opens the connections in every case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,23 +39,6 @@ impl fmt::Display for Direction {
             Direction::Ingress => "ingress",
             Direction::Both => "both ways",
         })
-    }
-}
-
-/// Raised to end a trial early; cheap to look at from a hot loop.
-#[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Ask everyone to stop.
-    pub fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// True once raised.
-    #[inline]
-    pub fn raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use weir_record::Family;
 use weir_stats::Histogram;
+pub use weir_sys::Stop;
 
 /// What the frames carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -241,23 +240,6 @@ pub struct Link {
     pub inject: Inject,
     /// Cores of the sending threads; the first only, unless frames need not keep their order.
     pub cpus: Vec<usize>,
-}
-
-/// Raised to end a transfer early.
-#[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Ask everyone to stop.
-    pub fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// True once raised.
-    #[inline]
-    pub fn raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 #[cfg(test)]
