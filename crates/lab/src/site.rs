@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_sys::ethtool::Ethtool;
 use weir_sys::netlink::{Mac, Route, Rtnetlink, VethEnd};
-use weir_sys::{NetNs, ProcRoot, Result, sysctl};
+use weir_sys::{NetNs, ProcRoot, Result, rps, sysctl};
 
 use crate::options::{Family, LabOptions, Role};
 use crate::plan::{Addresses, BRIDGE, END, FAR, INSIDE, NEAR, Networks, OUTSIDE, Topology, mac};
@@ -298,38 +298,8 @@ fn route_wan(wan: &NetNs, a: &Addresses, near_address: IpAddr, near_mac: Mac) ->
     net.add_route(Route { destination: None, via: Some(near_address), interface: NEAR, onlink: true })
 }
 
-/// Receive Packet Steering: the kernel hands packets received on these interfaces to those cores
-/// (Documentation/networking/scaling.rst).
+/// The kernel hands packets received on these interfaces to those cores.
 fn spread_packets(host: &NetNs, interfaces: &[String], cpus: &[usize]) -> Result<()> {
-    let mask = cpu_mask(cpus);
-    host.run_with_own_sysfs(|| {
-        for interface in interfaces {
-            let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-            std::fs::write(&path, &mask)
-                .map_err(|e| weir_sys::Error::new(format!("write {mask} to {path}"), e))?;
-        }
-        Ok(())
-    })?
-}
-
-/// A bitmap as the kernel writes it: hexadecimal, groups of 32 bits, highest first.
-fn cpu_mask(cpus: &[usize]) -> String {
-    let groups = cpus.iter().max().map_or(1, |most| most / 32 + 1);
-    let mut words = vec![0u32; groups];
-    for cpu in cpus {
-        words[cpu / 32] |= 1 << (cpu % 32);
-    }
-    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_are_hexadecimal_groups() {
-        assert_eq!(cpu_mask(&[]), "00000000");
-        assert_eq!(cpu_mask(&[0, 1]), "00000003");
-        assert_eq!(cpu_mask(&[33, 0]), "00000002,00000001");
-    }
+    let mask = rps::mask(cpus);
+    host.run_with_own_sysfs(|| interfaces.iter().try_for_each(|interface| rps::set(interface, &mask)))?
 }

@@ -18,6 +18,7 @@ pub mod perf;
 pub mod privilege;
 pub mod process;
 pub mod procfs;
+pub mod rps;
 pub mod sched;
 pub mod slab;
 mod stop;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use weir_sys::NetNs;
 use weir_sys::ethtool::{Ethtool, is_meant};
+use weir_sys::{NetNs, rps};
 
 use super::{Change, Journal};
 use crate::Error;
@@ -29,12 +29,12 @@ impl Journal {
     /// # Errors
     /// If the kernel refuses.
     pub fn steer(&mut self, interface: &str, cpus: &[usize]) -> Result<bool, Error> {
-        let (old, new) = (steering(interface, None)?, mask(cpus));
+        let (old, new) = (steering(interface)?, rps::mask(cpus));
         if same_cores(&old, &new) {
             return Ok(false);
         }
         self.record(Change::Steering { interface: interface.to_owned(), old, new: new.clone() })?;
-        steering(interface, Some(&new))?;
+        set_steering(interface, &new)?;
         Ok(true)
     }
 }
@@ -50,8 +50,8 @@ pub(super) fn undo_offload(interface: &str, feature: &str, on: bool) -> Result<(
 
 /// Puts the cores back, if nobody else set others.
 pub(super) fn undo_steering(interface: &str, old: &str, new: &str) -> Result<(), Error> {
-    if is_there(interface) && same_cores(&steering(interface, None)?, new) {
-        steering(interface, Some(old))?;
+    if is_there(interface) && same_cores(&steering(interface)?, new) {
+        set_steering(interface, old)?;
     }
     Ok(())
 }
@@ -72,33 +72,19 @@ fn switch(interface: &str, feature: &str, on: bool) -> Result<(), Error> {
     Ok(Ethtool::open()?.set(interface, &BTreeMap::from([(feature.to_owned(), on)]))?)
 }
 
-/// Reads the mask of cores, or writes one. /sys shows the interfaces of the namespace that it was mounted in, so it is looked
-/// at from a mount of this namespace's own.
-fn steering(interface: &str, write: Option<&str>) -> Result<String, Error> {
-    let path = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-    let file = |e| Error::File { path: path.clone(), source: e };
-    NetNs::current()?
-        .run_with_own_sysfs(|| match write {
-            Some(mask) => std::fs::write(&path, mask).map(|()| mask.to_owned()),
-            None => std::fs::read_to_string(&path).map(|text| text.trim().to_owned()),
-        })?
-        .map_err(file)
+/// The mask of cores that an interface's packets are handed to.
+fn steering(interface: &str) -> Result<String, Error> {
+    Ok(NetNs::current()?.run_with_own_sysfs(|| rps::get(interface))??)
+}
+
+fn set_steering(interface: &str, mask: &str) -> Result<(), Error> {
+    Ok(NetNs::current()?.run_with_own_sysfs(|| rps::set(interface, mask))??)
 }
 
 /// The kernel writes as many groups of digits as it has cores for.
 fn same_cores(one: &str, other: &str) -> bool {
     let digits = |mask: &str| mask.replace(',', "").trim_start_matches('0').to_owned();
     digits(one) == digits(other)
-}
-
-/// A bitmap as the kernel reads it: hexadecimal, groups of 32 bits, highest first.
-fn mask(cpus: &[usize]) -> String {
-    let groups = cpus.iter().max().map_or(1, |most| most / 32 + 1);
-    let mut words = vec![0u32; groups];
-    for cpu in cpus {
-        words[cpu / 32] |= 1 << (cpu % 32);
-    }
-    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -110,8 +96,6 @@ mod tests {
 
     #[test]
     fn masks_are_equal_whatever_their_length() {
-        assert_eq!(mask(&[0, 1]), "00000003");
-        assert_eq!(mask(&[33, 0]), "00000002,00000001");
         assert!(same_cores("3", "00000000,00000003"));
         assert!(same_cores("00", ""));
         assert!(!same_cores("1", "2"));
@@ -127,7 +111,7 @@ mod tests {
         let end = |name| VethEnd { name, namespace: None, mtu: 1500, mac: None };
         Rtnetlink::open_in(&ns).unwrap().create_veth(end("a"), end("b")).unwrap();
         ns.run(|| {
-            let state = || (is_on("a", "gro").unwrap(), steering("a", None).unwrap());
+            let state = || (is_on("a", "gro").unwrap(), steering("a").unwrap());
             let before = state();
             assert_eq!(before.0, Some(false), "veth has it off by default");
             let mut journal = Journal::new();
@@ -142,7 +126,7 @@ mod tests {
             assert_eq!(state(), before);
             // What somebody else set in the meantime stays.
             journal.steer("a", &[0]).unwrap();
-            steering("a", Some("0")).unwrap();
+            set_steering("a", "0").unwrap();
             journal.offload("a", "gro", true).unwrap();
             Rtnetlink::open().unwrap().delete("a").unwrap();
             let left = journal.undo();
