@@ -198,14 +198,21 @@ impl Calls {
     }
 }
 
+/// From stacks as [`Calls::folded`] writes them.
+impl<'a> FromIterator<(&'a str, u64)> for Calls {
+    fn from_iter<I: IntoIterator<Item = (&'a str, u64)>>(folded: I) -> Self {
+        let mut calls = Calls::default();
+        folded.into_iter().for_each(|(stack, samples)| calls.add(stack.split(';'), samples));
+        calls
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn calls(folded: &[(&str, u64)]) -> Calls {
-        let mut calls = Calls::default();
-        folded.iter().for_each(|(stack, samples)| calls.add(stack.split(';'), *samples));
-        calls
+        folded.iter().copied().collect()
     }
 
     fn sorted(calls: &Calls) -> Vec<(String, u64)> {

@@ -15,11 +15,10 @@ const STACKS: [(&str, &str, u64); 5] = [
 ];
 
 fn profile(with: &[(&str, &str, u64)]) -> Profile {
-    let mut calls = Calls::default();
+    let calls: Calls = with.iter().map(|(stack, _, samples)| (*stack, *samples)).collect();
     let mut parts: Vec<PartSamples> = Vec::new();
     let mut functions = Vec::new();
     for (stack, part, samples) in with {
-        calls.add(stack.split(';'), *samples);
         parts.push(PartSamples { name: (*part).into(), samples: *samples });
         let name = stack.rsplit(';').next().unwrap().to_owned();
         functions.push(FunctionSamples { name, own: *samples, total: *samples });

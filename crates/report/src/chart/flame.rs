@@ -141,15 +141,10 @@ fn kind(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn calls(folded: &[(&str, u64)]) -> Calls {
-        let mut calls = Calls::default();
-        folded.iter().for_each(|(stack, samples)| calls.add(stack.split(';'), *samples));
-        calls
-    }
-
     #[test]
     fn boxes_stand_on_their_callers_and_are_as_wide_as_their_share() {
-        let calls = calls(&[("a", 10), ("a;c", 20), ("a;b", 10), ("a;b;d", 20), ("e", 40)]);
+        let stacks = [("a", 10), ("a;c", 20), ("a;b", 10), ("a;b;d", 20), ("e", 40)];
+        let calls = Calls::from_iter(stacks);
         let frames = frames(&calls);
         let found: Vec<(&str, usize, f64, f64)> =
             boxes(&frames).iter().map(|b| (b.name, b.depth, b.x / WIDTH, b.width / WIDTH)).collect();
@@ -171,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_nobody_could_see_is_left_out_and_the_rest_keeps_its_place() {
-        let calls = calls(&[("a", 1), ("b", 100_000)]);
+        let calls = Calls::from_iter([("a", 1), ("b", 100_000)]);
         let frames = frames(&calls);
         let found = boxes(&frames);
         assert_eq!(found.len(), 1);
