@@ -28,15 +28,15 @@ impl Attached {
     pub fn replace(&self, program: &ProgramFd) -> Result<()> {
         // SAFETY: valid descriptors; no options.
         let result = unsafe {
-            libbpf_sys::bpf_link_update(
-                self.link.as_raw_fd(),
-                program.fd().as_raw_fd(),
-                std::ptr::null(),
-            )
+            libbpf_sys::bpf_link_update(self.link.as_raw_fd(), program.fd().as_raw_fd(), std::ptr::null())
         };
         if result != 0 {
             let source = std::io::Error::from_raw_os_error(-result);
-            return Err(Error::new(format!("replace the attached program by {}", program.name()), source, ""));
+            return Err(Error::new(
+                format!("replace the attached program by {}", program.name()),
+                source,
+                "",
+            ));
         }
         Ok(())
     }

@@ -12,10 +12,10 @@ mod socket;
 
 pub use address::Route;
 pub use link::{Interface, Mac, Rtnetlink, VethEnd};
-pub use route::Way;
 #[cfg(test)]
 pub(crate) use message::HEADER;
 pub(crate) use message::{Attributes, Message, Received, messages, text, u32_be};
+pub use route::Way;
 pub(crate) use socket::{BUFFER, End, Socket, answers};
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.
