@@ -1,8 +1,5 @@
-//! Many datagrams per system call: sendmmsg(2), recvmmsg(2), and what the kernel says beside each datagram.
-#![allow(
-    unsafe_code,
-    reason = "sendmmsg(2), recvmmsg(2) and control messages, which no safe crate offers for reuse"
-)]
+//! Many datagrams per system call: recvmmsg(2), and what the kernel says beside each datagram.
+#![allow(unsafe_code, reason = "recvmmsg(2) and control messages, which no safe crate offers for reuse")]
 
 use std::io;
 use std::mem::size_of;
@@ -133,69 +130,14 @@ fn halves(word: u64) -> [i32; 2] {
 // `read_control` walks the layout of 64-bit Linux.
 const _: () = assert!(size_of::<libc::cmsghdr>() == 16 && size_of::<usize>() == 8);
 
-/// Equally long datagrams, one behind the other in memory, for send(2), sendmmsg(2) or a UDP_SEGMENT super-packet.
-pub(crate) struct SendBatch {
-    data: Vec<u8>,
-    headers: Vec<libc::mmsghdr>,
-    // The headers point into it.
-    _vectors: Vec<libc::iovec>,
-    payload: usize,
-}
-
-impl SendBatch {
-    /// `count` datagrams of `payload` bytes, filled with a pattern.
-    pub(crate) fn new(count: usize, payload: usize) -> Self {
-        let mut data: Vec<u8> = (0..count * payload).map(|i| (i % 251) as u8).collect();
-        let mut vectors: Vec<libc::iovec> = data
-            .chunks_exact_mut(payload)
-            .map(|chunk| libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: payload })
-            .collect();
-        let headers = vectors
-            .iter_mut()
-            .map(|vector| {
-                // SAFETY: mmsghdr is plain numbers and null pointers, for which all zeros are valid.
-                let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-                header.msg_hdr.msg_iov = vector;
-                header.msg_hdr.msg_iovlen = 1;
-                header
-            })
-            .collect();
-        SendBatch { data, headers, _vectors: vectors, payload }
-    }
-
-    /// The datagram at that place, to write its header.
-    pub(crate) fn datagram(&mut self, index: usize) -> &mut [u8] {
-        let from = index * self.payload;
-        &mut self.data[from..from + self.payload]
-    }
-
-    /// The first `count` datagrams as one piece of memory.
-    pub(crate) fn bytes(&self, count: usize) -> &[u8] {
-        &self.data[..count * self.payload]
-    }
-
-    /// Send the datagrams `from..until` with sendmmsg(2). Returns how many were taken, at least one.
-    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, from: usize, until: usize) -> io::Result<usize> {
-        let headers = &mut self.headers[from..until];
-        // SAFETY: every header points to a vector and data that live in `self`, at stable addresses.
-        let n = unsafe {
-            libc::sendmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr(),
-                headers.len() as u32,
-                libc::MSG_NOSIGNAL as _,
-            )
-        };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
     use std::time::Duration;
+
+    use weir_sys::SendBatch;
 
     fn pair() -> (UdpSocket, UdpSocket) {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -209,13 +151,13 @@ mod tests {
     fn a_batch_arrives_with_whole_lengths_and_times() {
         let (sender, receiver) = pair();
         crate::socket::set_int(&receiver, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).unwrap();
-        let mut out = SendBatch::new(3, 1000);
+        let mut out = SendBatch::new(vec![0; 3000], 1000);
         for i in 0..3 {
-            out.datagram(i)[0] = 100 + i as u8;
+            out.message(i)[0] = 100 + i as u8;
         }
         let before =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-        assert_eq!(out.send(sender.as_fd(), 0, 3).unwrap(), 3);
+        assert_eq!(out.send(&sender, 0, 3).unwrap(), 3);
         let mut batch = ReceiveBatch::new(8, 32);
         let mut seen = Vec::new();
         while seen.len() < 3 {

@@ -42,6 +42,31 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * NS_PER_S + t.tv_nsec as u64
 }
 
+/// Two clocks read together, to turn the kernel's times of arrival (CLOCK_REALTIME) into ours: read anew for every batch, a
+/// clock that is set by someone is off only for what has not been read just then.
+#[derive(Debug, Clone, Copy)]
+pub struct Clocks {
+    /// CLOCK_MONOTONIC, ns.
+    pub monotonic_ns: u64,
+    real_ns: u64,
+}
+
+impl Clocks {
+    /// Now.
+    pub fn read() -> Self {
+        let monotonic_ns = now_ns();
+        let real = clock_gettime(ClockId::Realtime);
+        // After 1970, as every machine's clock.
+        Clocks { monotonic_ns, real_ns: real.tv_sec as u64 * NS_PER_S + real.tv_nsec as u64 }
+    }
+
+    /// A time of CLOCK_REALTIME by CLOCK_MONOTONIC, ns. What came after the clocks were read is in the future.
+    #[inline]
+    pub fn monotonic(&self, real_ns: u64) -> u64 {
+        (self.monotonic_ns + real_ns).saturating_sub(self.real_ns)
+    }
+}
+
 /// Sleeps until `spin_ns` before the deadline, then spins. `spin_ns` 0 sleeps all the way and burns no CPU.
 /// Returns the time at return, ns, which is never before the deadline.
 pub fn sleep_until(deadline_ns: u64, spin_ns: u64) -> u64 {
@@ -64,6 +89,20 @@ pub fn sleep_until(deadline_ns: u64, spin_ns: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_the_wall_clock_are_as_far_from_now_as_they_were() {
+        let clocks = Clocks { monotonic_ns: 5_000, real_ns: 1_000_000 };
+        assert_eq!(clocks.monotonic(999_000), 4_000);
+        assert_eq!(clocks.monotonic(1_000_200), 5_200);
+        assert_eq!(clocks.monotonic(1), 0, "from before the machine's start");
+        let real = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let (before, clocks) = (now_ns(), Clocks::read());
+        assert!((before..=now_ns()).contains(&clocks.monotonic_ns));
+        // Both were read within the test; a minute is for a clock that is set meanwhile.
+        let away = clocks.monotonic(real.as_nanos() as u64).abs_diff(clocks.monotonic_ns);
+        assert!(away < 60 * NS_PER_S, "{away}");
+    }
 
     #[test]
     fn never_returns_early() {

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use weir_sys::clock::{NS_PER_S, now_ns};
+use weir_sys::clock::{Clocks, NS_PER_S, now_ns};
 
 use super::UdpStream;
 use super::datagram::{Flow, GREETING_BYTES, HEADER_BYTES, Header, Word, greeting, read_greeting};
@@ -83,7 +83,8 @@ pub(super) fn receive(
         match result {
             Ok(n) => {
                 for d in batch.datagrams() {
-                    let arrived = clocks.monotonic(d.arrived_ns);
+                    // A datagram without a time arrives when it is read; none does later.
+                    let arrived = d.arrived_ns.map_or(now, |t| clocks.monotonic(t).min(now));
                     match Header::read(d.head) {
                         Some(header) if header.mark == mark => {
                             window.begin(arrived);
@@ -132,27 +133,6 @@ pub(super) fn receive(
                 cut_short,
             });
         }
-    }
-}
-
-/// Two clocks read together, to turn the kernel's times of arrival (CLOCK_REALTIME) into ours: read for every batch, a
-/// clock that is set by someone is off only for what is in the socket just then.
-struct Clocks {
-    monotonic_ns: u64,
-    real_ns: u64,
-}
-
-impl Clocks {
-    fn read() -> Self {
-        let monotonic_ns = now_ns();
-        let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clocks { monotonic_ns, real_ns: nanos(real) }
-    }
-
-    /// When it arrived by our clock; a datagram without a time arrives when it is read.
-    fn monotonic(&self, arrived_ns: Option<u64>) -> u64 {
-        let ago = arrived_ns.map_or(0, |t| self.real_ns.saturating_sub(t));
-        self.monotonic_ns.saturating_sub(ago)
     }
 }
 

@@ -6,13 +6,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use weir_stats::Histogram;
+use weir_sys::SendBatch;
 use weir_sys::clock::now_ns;
 
 use super::datagram::{Flow, Header, header_time};
 use super::receive::LOOK;
 use super::{Batch, UdpStream};
 use crate::Error;
-use crate::mmsg::SendBatch;
 use crate::pace::{Ending, Schedule, Sleeping};
 use crate::socket::{self, set_int, timed_out};
 use crate::window::{CpuMeter, Phase, Tally, Window, nanos};
@@ -75,7 +75,7 @@ pub(super) fn send(
     let start = now_ns();
     let mut sender = Sender {
         socket,
-        batch: SendBatch::new(size, payload),
+        batch: SendBatch::new((0..size * payload).map(|i| (i % 251) as u8).collect(), payload),
         kind: work.batch,
         size,
         mark: flow.mark(),
@@ -172,7 +172,7 @@ impl Sender<'_> {
         let time = header_time(now);
         for i in 0..self.size {
             let header = Header { mark: self.mark, time, number: self.number + i as u64 };
-            header.write(self.batch.datagram(i));
+            header.write(self.batch.message(i));
         }
         let mut done = 0;
         while done < self.size {

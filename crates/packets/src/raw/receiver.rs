@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-use weir_sys::clock::{NS_PER_S, now_ns};
+use weir_sys::clock::Clocks;
 use weir_wire::{Ethernet, ethernet};
 
 use super::ring::Ring;
@@ -188,27 +187,5 @@ impl Inner {
                 self.ring.take(|slot| tally.arrive(slot.head, slot.length, clocks.monotonic(slot.real_ns)))
             })
             .count()
-    }
-}
-
-/// Two clocks read together, to turn the kernel's times of arrival (CLOCK_REALTIME) into ours: read for every turn, a
-/// clock that is set by someone is off only for what is in the ring just then.
-struct Clocks {
-    monotonic_ns: u64,
-    real_ns: u64,
-}
-
-impl Clocks {
-    fn read() -> Self {
-        let monotonic_ns = now_ns();
-        let real = clock_gettime(ClockId::Realtime);
-        // After 1970, as every machine's clock.
-        Clocks { monotonic_ns, real_ns: real.tv_sec as u64 * NS_PER_S + real.tv_nsec as u64 }
-    }
-
-    /// When it arrived by our clock. Frames that came after the clocks were read are in the future.
-    #[inline]
-    fn monotonic(&self, real_ns: u64) -> u64 {
-        (self.monotonic_ns + real_ns).saturating_sub(self.real_ns)
     }
 }

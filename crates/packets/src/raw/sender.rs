@@ -3,12 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use weir_sys::SendBatch;
 use weir_sys::clock::{NS_PER_S, now_ns, sleep_until};
 use weir_sys::netlink::Rtnetlink;
 use weir_sys::sched::{pin_current_thread, set_timer_slack_ns, thread_cpu_time};
 use weir_wire::Ethernet;
 
-use super::socket::{SendBatch, bind, failed, open, set};
+use super::socket::{bind, failed, open, set};
 use crate::Error;
 use crate::deck::{Tuple, share};
 use crate::frame::{CHECK_SEQUENCE, Marked, Tag, Template};
@@ -220,7 +221,8 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(plan: &'a Plan<'a>, index: usize, flows: &'a [(u32, Tuple)], socket: OwnedFd) -> Self {
-        let batch = SendBatch::new(BATCH, plan.template.bytes());
+        let frame = plan.template.bytes();
+        let batch = SendBatch::new(frame.repeat(BATCH), frame.len());
         let frames = share(plan.frames, index, plan.threads).1;
         Worker { plan, socket, batch, flows, index, frames, part: Part::default() }
     }
@@ -293,7 +295,7 @@ impl<'a> Worker<'a> {
                 destination: tuple.destination,
                 destination_port: tuple.destination_port,
             };
-            self.plan.template.mark(self.batch.frame(size), &mark);
+            self.plan.template.mark(self.batch.message(size), &mark);
             size += 1;
         }
         size

@@ -1,5 +1,5 @@
-//! Packet sockets: opening, options, many frames with one system call.
-#![allow(unsafe_code, reason = "packet(7) options, addresses and sendmmsg(2), which no safe crate offers")]
+//! Packet sockets: opening and options.
+#![allow(unsafe_code, reason = "packet(7) options and addresses, which no safe crate offers")]
 
 use std::ffi::c_int;
 use std::io;
@@ -113,51 +113,6 @@ pub(super) fn dropped(socket: &OwnedFd) -> Result<u64, Error> {
     };
     check(result, "read a packet socket's drops")?;
     Ok(u64::from(stats.tp_drops))
-}
-
-/// Equally long frames, one behind the other in memory, for sendmmsg(2).
-pub(super) struct SendBatch {
-    data: Vec<u8>,
-    headers: Vec<libc::mmsghdr>,
-    // The headers point into it.
-    _vectors: Vec<libc::iovec>,
-    length: usize,
-}
-
-impl SendBatch {
-    /// `count` copies of a frame.
-    pub(super) fn new(count: usize, frame: &[u8]) -> Self {
-        let mut data = frame.repeat(count);
-        let mut vectors: Vec<libc::iovec> = data
-            .chunks_exact_mut(frame.len())
-            .map(|chunk| libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: frame.len() })
-            .collect();
-        let headers = vectors
-            .iter_mut()
-            .map(|vector| {
-                // SAFETY: mmsghdr is plain numbers and null pointers, for which all zeros are valid.
-                let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-                header.msg_hdr.msg_iov = vector;
-                header.msg_hdr.msg_iovlen = 1;
-                header
-            })
-            .collect();
-        SendBatch { data, headers, _vectors: vectors, length: frame.len() }
-    }
-
-    /// The frame at that place.
-    pub(super) fn frame(&mut self, index: usize) -> &mut [u8] {
-        let from = index * self.length;
-        &mut self.data[from..from + self.length]
-    }
-
-    /// Sends the frames `from..until`. Returns how many were taken, at least one.
-    pub(super) fn send(&mut self, socket: &OwnedFd, from: usize, until: usize) -> io::Result<usize> {
-        let headers = &mut self.headers[from..until];
-        // SAFETY: every header points to a vector and data that live in `self`, at stable addresses: they are never resized.
-        let n = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as u32, 0) };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
-    }
 }
 
 /// The result of a system call, or its error with what was being done.

@@ -5,12 +5,12 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use weir_sys::NetNs;
 use weir_sys::netlink::{Mac, Rtnetlink, VethEnd};
 use weir_sys::privilege::test_needs_root;
+use weir_sys::{NetNs, SendBatch};
 
 use super::ring::Ring;
-use super::socket::{SendBatch, bind, open};
+use super::socket::{bind, open};
 use super::{RawReceiver, RawSender};
 use crate::Error;
 use crate::deck::{self, Tuple};
@@ -196,7 +196,7 @@ fn root_what_goes_wrong_on_the_way_is_counted_exactly() {
     let sending = sending(Family::Ipv4, Protocol::Udp, 64, 1000);
     let template = Template::new(sending.frame, MACS[0], MACS[1]).unwrap();
     let socket = pair.socket();
-    let mut batch = SendBatch::new(1, template.bytes());
+    let mut batch = SendBatch::new(template.bytes().to_vec(), template.bytes().len());
     let mut give = |seq: u32, cookie: u32, change: &dyn Fn(&mut Marked)| {
         let flow = seq % 100;
         let tuple = deck::outgoing(&sending.tuples, pair.links[0].address, pair.links[0].target, flow);
@@ -209,7 +209,7 @@ fn root_what_goes_wrong_on_the_way_is_counted_exactly() {
             destination_port: tuple.destination_port,
         };
         change(&mut mark);
-        template.mark(batch.frame(0), &mark);
+        template.mark(batch.message(0), &mark);
         assert_eq!(batch.send(&socket, 0, 1).unwrap(), 1);
     };
     receiver.expect(COOKIE, Some(&sending), true).unwrap();
@@ -242,7 +242,8 @@ fn root_what_goes_wrong_on_the_way_is_counted_exactly() {
     };
     template.mark(&mut tagged, &mark);
     tagged.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
-    assert_eq!(SendBatch::new(1, &tagged).send(&socket, 0, 1).unwrap(), 1);
+    let length = tagged.len();
+    assert_eq!(SendBatch::new(tagged, length).send(&socket, 0, 1).unwrap(), 1);
     // Behind it on the same link, so that it has arrived when this has.
     give(19, COOKIE, &|_| {});
     let received = wait_for(&mut receiver, 901);
