@@ -145,16 +145,8 @@ fn delay_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
     let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
     let lab = Lab::build(run, &LabOptions::default(), &[spec]).unwrap();
     let site = lab.site("s").unwrap();
-    let ends = [("initiator", Role::Initiator), ("responder", Role::Responder)].map(|(name, role)| {
-        let resident = Resident::of(site.host(role).unwrap());
-        // The world's own list of names.
-        world.sh(&format!(
-            "mkdir -p /run/netns && {{ ! mountpoint -q /run/netns/{name} || umount /run/netns/{name}; }} \
-             && touch /run/netns/{name} && mount --bind {} /run/netns/{name}",
-            resident.namespace()
-        ));
-        resident
-    });
+    let ends = [("initiator", Role::Initiator), ("responder", Role::Responder)]
+        .map(|(name, role)| Resident::named(world, name, site.host(role).unwrap()));
     let egress = Way { delay, ..Way::default() };
     let impairment = Impairment::start(site, egress, Way::default()).unwrap();
     let addresses = site.addresses();

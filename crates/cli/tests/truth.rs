@@ -128,15 +128,8 @@ fn root_an_order_that_was_changed_is_reordering_and_not_loss() {
     let run = format!("test-truth-order-{}", std::process::id());
     let lab = Lab::build(&run, &LabOptions::default(), &[spec]).unwrap();
     let site = lab.site("s").unwrap();
-    let ends = [("initiator", Role::Initiator), ("responder", Role::Responder)].map(|(name, role)| {
-        let resident = Resident::of(site.host(role).unwrap());
-        // The world's own list of names.
-        world.sh(&format!(
-            "mkdir -p /run/netns && touch /run/netns/{name} && mount --bind {} /run/netns/{name}",
-            resident.namespace()
-        ));
-        resident
-    });
+    let ends = [("initiator", Role::Initiator), ("responder", Role::Responder)]
+        .map(|(name, role)| Resident::named(&world, name, site.host(role).unwrap()));
     let egress = Way { reorder: Some(Reorder { every: 10, behind: 3 }), ..Way::default() };
     let impairment = Impairment::start(site, egress, Way::default()).unwrap();
     let addresses = site.addresses();

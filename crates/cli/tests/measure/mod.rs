@@ -111,18 +111,21 @@ impl Measured {
 pub(crate) struct Resident(weir_sys::process::Process);
 
 impl Resident {
-    pub(crate) fn of(namespace: &weir_sys::NetNs) -> Resident {
+    /// Puts the namespace under that name into the world's own list, where `ip netns` looks too, in place of what had it.
+    #[track_caller]
+    pub(crate) fn named(world: &World, name: &str, namespace: &weir_sys::NetNs) -> Resident {
         let mut command = Command::new("sleep");
         command.arg("1000");
         namespace.enter_on_spawn(&mut command);
-        Resident(weir_sys::process::spawn(command).unwrap())
-    }
-
-    /// Where its namespace is.
-    pub(crate) fn namespace(&self) -> String {
-        let path = format!("/proc/{}/ns/net", self.0.pid());
+        let resident = Resident(weir_sys::process::spawn(command).unwrap());
+        let path = format!("/proc/{}/ns/net", resident.0.pid());
         assert!(Path::new(&path).exists());
-        path
+        let entry = format!("/run/netns/{name}");
+        world.sh(&format!(
+            "mkdir -p /run/netns && {{ ! mountpoint -q {entry} || umount {entry}; }} \
+             && touch {entry} && mount --bind {path} {entry}"
+        ));
+        resident
     }
 }
 
