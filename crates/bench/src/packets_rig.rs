@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use weir_agent::gateway_side::{Flushed, GatewayAnswer, GatewayTask, Table};
-use weir_agent::packets::{Described, PacketsAnswer, PacketsTask};
+use weir_agent::packets::{PacketsAnswer, PacketsTask};
 use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
 use weir_gateway::{Expectation, Variant};
@@ -17,13 +17,11 @@ use weir_packets::{
 
 use crate::SHORT;
 use crate::error::Error;
+use crate::packets_end::{End, only};
 use crate::packets_gateway::prepare;
 use crate::sampling::{Profiled, Sampled, Sampling};
-use crate::testbed::{Member, Site};
+use crate::testbed::Site;
 use crate::trial::Watch;
-
-/// Loading and attaching BPF programs takes a moment, more so on a machine under full load.
-const OPEN: Duration = Duration::from_secs(20);
 
 /// A sender must be done this long after its time.
 const SLACK: Duration = Duration::from_secs(10);
@@ -69,10 +67,6 @@ impl<'a> Path<'a> {
         Some(Profiled { agent: &gateway.agent, shared: self.is_lab })
     }
 }
-
-/// A host with an open station.
-#[derive(Clone, Copy)]
-struct End<'a>(&'a Member);
 
 /// The stations of one trial.
 pub(crate) struct Tester<'a> {
@@ -142,10 +136,10 @@ impl<'a> Tester<'a> {
             inject: Inject::Wire,
             cpus: responder.cpus.clone(),
         };
-        let responder = open(path, responder, far)?;
+        let responder = End::open(path, responder, far)?;
         let (sender, back) = match packets.inject {
             Inject::Wire => {
-                let end = open(path, initiator, near(only(initiator), &initiator.cpus, Inject::Wire))?;
+                let end = End::open(path, initiator, near(only(initiator), &initiator.cpus, Inject::Wire))?;
                 (end, packets.procedure.answers().then_some(end))
             }
             Inject::Gateway => {
@@ -158,7 +152,7 @@ impl<'a> Tester<'a> {
                 let inside = site.place.inside_interface.clone();
                 // In the lab the gateway has no cores of its own: what sends there takes the initiator's.
                 let cpus = if gateway.cpus.is_empty() { &initiator.cpus } else { &gateway.cpus };
-                (open(path, gateway, near(inside, cpus, Inject::Gateway))?, None)
+                (End::open(path, gateway, near(inside, cpus, Inject::Gateway))?, None)
             }
         };
         let sampling = Sampling::new(site, path.profiled());
@@ -231,7 +225,7 @@ impl<'a> Tester<'a> {
     fn ends_in_words(&self) -> Result<String, Error> {
         let mut words = Vec::new();
         for end in [self.sender, self.responder] {
-            words.push(format!("{} {}", end.0.role.name(), described(&end)?.words));
+            words.push(format!("{} {}", end.0.role.name(), end.described()?.words));
         }
         Ok(words.join(", "))
     }
@@ -267,7 +261,7 @@ impl<'a> Tester<'a> {
             return Ok(words);
         }
         for end in [self.sender, self.responder] {
-            let described = described(&end)?;
+            let described = end.described()?;
             if described.engine != Engine::Xdp {
                 words.push(format!("single frames at the {}: {}", end.0.role.name(), described.words));
             }
@@ -310,13 +304,9 @@ impl<'a> Tester<'a> {
         self.cookie = self.cookie.wrapping_add(1);
         let cookie = self.cookie;
         let (sender, responder, initiator) = (self.sender, self.responder, self.initiator);
-        let expect = |end: &End<'_>, incoming: Option<&Sending>, forget| {
-            let task = PacketsTask::Expect { cookie, incoming: incoming.cloned(), forget };
-            end.0.agent.call(Task::Packets(task), OPEN).map(drop)
-        };
-        expect(&responder, transfer.egress.as_ref(), transfer.forget)?;
+        responder.expect(cookie, transfer.egress.as_ref(), transfer.forget)?;
         if let Some(initiator) = &initiator {
-            expect(initiator, transfer.ingress.as_ref(), false)?;
+            initiator.expect(cookie, transfer.ingress.as_ref(), false)?;
         }
         let begin = |end: &End<'a>, sending: Option<&Sending>| -> Result<_, remote::Error> {
             let Some(sending) = sending.cloned() else { return Ok(None) };
@@ -350,7 +340,7 @@ impl<'a> Tester<'a> {
         let arrived =
             |sent: &Option<Sent>, end: Option<&End<'_>>| -> Result<Option<(Sent, Received)>, Error> {
                 match (sent, end) {
-                    (Some(sent), Some(end)) => Ok(Some((sent.clone(), received(end)?))),
+                    (Some(sent), Some(end)) => Ok(Some((sent.clone(), end.received()?))),
                     _ => Ok(None),
                 }
             };
@@ -419,39 +409,6 @@ pub(crate) fn cause(error: RigError) -> Error {
 
 pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Error {
     Error::Internal(format!("unexpected answer {answer:?}"))
-}
-
-/// The interface on the path where it is known; an empty name where the host must look for its address.
-fn only(member: &Member) -> String {
-    member.interfaces.first().cloned().unwrap_or_default()
-}
-
-fn open<'a>(path: Path<'_>, member: &'a Member, link: Link) -> Result<End<'a>, Error> {
-    let engine = path.packets.engine.engine();
-    let pending = member.agent.begin(Task::Packets(PacketsTask::Open { link, engine }))?;
-    pending.wait(OPEN, path.watch)?;
-    Ok(End(member))
-}
-
-fn ask(end: &End<'_>, task: PacketsTask) -> Result<PacketsAnswer, Error> {
-    match end.0.agent.call(Task::Packets(task), SHORT)? {
-        Answer::Packets(answer) => Ok(*answer),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn described(end: &End<'_>) -> Result<Described, Error> {
-    match ask(end, PacketsTask::Describe)? {
-        PacketsAnswer::Described(described) => Ok(described),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn received(end: &End<'_>) -> Result<Received, Error> {
-    match ask(end, PacketsTask::Received)? {
-        PacketsAnswer::Received(received) => Ok(received),
-        other => Err(unexpected(&other)),
-    }
 }
 
 /// The destination ports of a workload on a variant that lets only some through: those of its own that are among them, or else all of

@@ -4,6 +4,7 @@
 //! The table is read once, entry by entry, and only counts are kept: memory does not grow with the table. Nothing is
 //! changed, and no kernel module is loaded on purpose: where connection tracking is not there, that is said.
 
+mod contents;
 mod given;
 mod memory;
 mod names;
@@ -23,6 +24,7 @@ use serde::Serialize;
 use weir_sys::conntrack::{Conntrack, Dumped, Filter, dump};
 use weir_sys::{ProcRoot, sysctl};
 
+pub use contents::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranking, Talker, Times};
 pub use given::NatRule;
 pub use memory::{Memory, Proposed};
 pub use names::{parse_flag, parse_protocol, parse_tcp_state};
@@ -30,7 +32,6 @@ pub use page::Look;
 pub use pools::Pool;
 pub use render::{changes, render};
 pub use spread::Class;
-pub use tally::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranking, Talker, Times};
 
 use given::Given;
 use tally::{Settings, Tally};

@@ -1,0 +1,64 @@
+//! A host with an open station for single frames.
+
+use std::time::Duration;
+
+use weir_agent::packets::{Described, PacketsAnswer, PacketsTask};
+use weir_agent::{Answer, Task};
+use weir_packets::{Link, Received, Sending};
+
+use crate::SHORT;
+use crate::error::Error;
+use crate::packets_rig::{Path, unexpected};
+use crate::testbed::Member;
+
+/// Loading and attaching BPF programs takes a moment, more so on a machine under full load.
+const OPEN: Duration = Duration::from_secs(20);
+
+/// A host with an open station.
+#[derive(Clone, Copy)]
+pub(crate) struct End<'a>(pub(crate) &'a Member);
+
+impl<'a> End<'a> {
+    /// Opens its station, by the mechanism that the workload asks for.
+    pub(crate) fn open(path: Path<'_>, member: &'a Member, link: Link) -> Result<Self, Error> {
+        let engine = path.packets.engine.engine();
+        let pending = member.agent.begin(Task::Packets(PacketsTask::Open { link, engine }))?;
+        pending.wait(OPEN, path.watch)?;
+        Ok(End(member))
+    }
+
+    /// Gets it ready to count what comes in.
+    pub(crate) fn expect(&self, cookie: u32, incoming: Option<&Sending>, forget: bool) -> Result<(), Error> {
+        let task = PacketsTask::Expect { cookie, incoming: incoming.cloned(), forget };
+        self.0.agent.call(Task::Packets(task), OPEN)?;
+        Ok(())
+    }
+
+    /// What it does how.
+    pub(crate) fn described(&self) -> Result<Described, Error> {
+        match self.ask(PacketsTask::Describe)? {
+            PacketsAnswer::Described(described) => Ok(described),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What has come in so far.
+    pub(crate) fn received(&self) -> Result<Received, Error> {
+        match self.ask(PacketsTask::Received)? {
+            PacketsAnswer::Received(received) => Ok(received),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&self, task: PacketsTask) -> Result<PacketsAnswer, Error> {
+        match self.0.agent.call(Task::Packets(task), SHORT)? {
+            Answer::Packets(answer) => Ok(*answer),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The interface on the path where it is known; an empty name where the host must look for its address.
+pub(crate) fn only(member: &Member) -> String {
+    member.interfaces.first().cloned().unwrap_or_default()
+}
