@@ -3,12 +3,14 @@
 
 mod measure;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use measure::{Measured, Resident, bench, turn, world};
 use weir_lab::impair::{Impairment, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
+use weir_sys::ethtool::Ethtool;
 use weir_testkit::World;
 
 const NFT: (&str, &str) = ("nft", "nftables");
@@ -110,15 +112,18 @@ fn root_a_table_of_5000_connections_is_found_and_put_back() {
         return;
     }
     let _turn = turn();
-    let most = || world.sh("cat /proc/sys/net/netfilter/nf_conntrack_max").trim().to_owned();
-    let before = most();
-    let testbed = "host-sysctls = { \"net.netfilter.nf_conntrack_max\" = \"5000\" }";
+    let settings = || {
+        world.sh("cat /proc/sys/net/netfilter/nf_conntrack_max /proc/sys/net/netfilter/nf_conntrack_buckets")
+    };
+    let before = settings();
+    // The kernel rounds the second one up to whole pages.
+    let testbed = "host-sysctls = { \"net.netfilter.nf_conntrack_max\" = \"5000\", \"net.netfilter.nf_conntrack_buckets\" = \"9999\" }";
     let options = "procedure = \"capacity\"\nsearch = \"quick\"\nflows = 20000\nmax-rate = 50000";
     let entries = format!("[[variant]]\nkind = \"nft-masquerade\"\n{}", workload(options));
     is_right(&world, &scenario(testbed, 1, "1s", &entries), "capacity_connections", |found| {
         (found / 5000.0 - 1.0).abs() <= 0.01
     });
-    assert_eq!(most(), before);
+    assert_eq!(settings(), before);
     assert!(world.undo_lists().is_empty());
 }
 
@@ -140,8 +145,8 @@ fn root_a_gateway_that_forgets_connections_fails_validation() {
     assert_eq!(validated, 0.0);
 }
 
-/// Through a relay that holds every packet for that long, in a host of its own.
-fn delay_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
+/// The round trip through a relay, in a host of its own, that holds every packet there for that long.
+fn round_trip_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
     let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
     let lab = Lab::build(run, &LabOptions::default(), &[spec]).unwrap();
     let site = lab.site("s").unwrap();
@@ -149,6 +154,16 @@ fn delay_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
         .map(|(name, role)| Resident::named(world, name, site.host(role).unwrap()));
     let egress = Way { delay, ..Way::default() };
     let impairment = Impairment::start(site, egress, Way::default()).unwrap();
+    // What the initiator's and the responder's driver send, the relay's take in.
+    site.wan()
+        .unwrap()
+        .run(|| {
+            let ethtool = Ethtool::open().unwrap();
+            for name in ["near", "far"] {
+                ethtool.set(name, &BTreeMap::from([("gro".to_owned(), true)])).unwrap();
+            }
+        })
+        .unwrap();
     let addresses = site.addresses();
     let text = format!(
         "name = \"truth\"\ntitle = \"A test\"\n[testbed]\nkind = \"hosts\"\n\
@@ -156,7 +171,7 @@ fn delay_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
          [testbed.responder]\nhost = \"netns:responder\"\naddress = \"{}\"\n\
          [plan]\ntwin = false\nmax-steal = 1.0\nmin-rounds = 1\nmax-rounds = 1\nwarmup = \"100ms\"\nduration = \"2s\"\n\
          [[variant]]\nkind = \"path\"\n\
-         [[workload]]\nname = \"w\"\nkind = \"packets\"\nrate = 2000\nengine = \"af-packet\"\n",
+         [[workload]]\nname = \"w\"\nkind = \"packets\"\nrate = 2000\n",
         addresses.initiator, addresses.responder
     );
     let measured = bench(world, &text);
@@ -166,7 +181,7 @@ fn delay_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
     assert_eq!(passed.overflows, 0, "the relay was too slow");
     let late = passed.lateness.quantile(0.5).unwrap_or(0) as f64;
     let trial = &measured.run.trials[0];
-    let histogram = &trial.histograms["delay"];
+    let histogram = &trial.histograms["rtt"];
     let median = histogram.reportable_quantile(0.5).unwrap_or_else(|| panic!("{} samples", histogram.len()));
     (median as f64, late)
 }
@@ -179,8 +194,8 @@ fn root_a_millisecond_of_a_relay_is_measured() {
     let mut found = Vec::new();
     for attempt in 0..ATTEMPTS {
         let run = |part| format!("test-packets-delay-{}-{attempt}-{part}", std::process::id());
-        let (without, late_before) = delay_ns(&world, &run("a"), delay);
-        let (with, late) = delay_ns(&world, &run("b"), 2 * delay);
+        let (without, late_before) = round_trip_ns(&world, &run("a"), delay);
+        let (with, late) = round_trip_ns(&world, &run("b"), 2 * delay);
         // What the relay itself was late is delay that the frames really had.
         let share = (with - without) / (delay.as_nanos() as f64 + late - late_before);
         println!(

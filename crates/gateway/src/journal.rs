@@ -171,8 +171,15 @@ impl Journal {
         if old == new {
             return Ok(());
         }
-        self.record(Change::Sysctl { name: name.to_owned(), old, new: new.to_owned() })?;
-        Ok(sysctl::set(&kernel(), name, new)?)
+        let change = |new: String| Change::Sysctl { name: name.to_owned(), old: old.clone(), new };
+        self.record(change(new.to_owned()))?;
+        sysctl::set(&kernel(), name, new)?;
+        // Some settings are rounded (nf_conntrack_buckets, to whole pages): what is there now is ours all the same.
+        let made = sysctl::get(&kernel(), name)?;
+        if made != new {
+            self.record(change(made))?;
+        }
+        Ok(())
     }
 
     /// Makes a table of nft out of a script that fills it, in one transaction.
