@@ -31,6 +31,16 @@ pub enum PacketsTask {
         /// Forget the flows learnt so far.
         forget: bool,
     },
+    /// The same, and send stamped frames back once they are counted: the far end expects its own sending, and measures round
+    /// trips.
+    Reflect {
+        /// Marks the frames of this transfer.
+        cookie: u32,
+        /// What the far end sends.
+        incoming: Sending,
+        /// Forget the flows learnt so far.
+        forget: bool,
+    },
     /// Send. Answered when all is sent.
     Send {
         /// Marks the frames of this transfer.
@@ -51,6 +61,7 @@ impl PacketsTask {
         match self {
             PacketsTask::Open { .. } => "opening the packet station",
             PacketsTask::Expect { .. } => "getting ready to count frames",
+            PacketsTask::Reflect { .. } => "getting ready to count frames and send them back",
             PacketsTask::Send { .. } => "sending frames",
             PacketsTask::Received => "reading what arrived",
             PacketsTask::Describe => "describing the packet station",
@@ -100,6 +111,10 @@ impl Stations {
             }
             PacketsTask::Expect { cookie, incoming, forget } => {
                 self.station()?.expect(cookie, incoming.as_ref(), forget)?;
+                Ok(PacketsAnswer::Done)
+            }
+            PacketsTask::Reflect { cookie, incoming, forget } => {
+                self.station()?.reflect(cookie, &incoming, forget)?;
                 Ok(PacketsAnswer::Done)
             }
             PacketsTask::Send { cookie, sending } => {

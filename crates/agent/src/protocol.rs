@@ -13,7 +13,7 @@ use crate::gateway_side::{GatewayAnswer, GatewayTask};
 use crate::packets::{PacketsAnswer, PacketsTask};
 
 /// Version of these messages. Both ends must have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
 pub const MARKER: &[u8] = b"\n#weir-agent#\n";

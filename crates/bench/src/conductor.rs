@@ -131,7 +131,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
     let scenario = order.scenario;
     let is_lab = matches!(scenario.testbed, crate::scenario::Testbed::Lab(_));
     let workload = |w: &WorkloadEntry| {
-        let mut metrics = w.workload.metrics();
+        let mut metrics = w.workload.metrics(scenario.testbed.delay());
         metrics.extend(trial::common_metrics(is_lab));
         WorkloadInfo {
             name: w.name.clone(),

@@ -9,6 +9,7 @@ mod error;
 mod packets_end;
 mod packets_gateway;
 mod packets_rig;
+mod packets_timing;
 pub mod progress;
 mod proof;
 mod rehearsal;

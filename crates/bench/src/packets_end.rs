@@ -34,6 +34,13 @@ impl<'a> End<'a> {
         Ok(())
     }
 
+    /// The same, and sends stamped frames back.
+    pub(crate) fn reflect(&self, cookie: u32, incoming: &Sending, forget: bool) -> Result<(), Error> {
+        let task = PacketsTask::Reflect { cookie, incoming: incoming.clone(), forget };
+        self.0.agent.call(Task::Packets(task), OPEN)?;
+        Ok(())
+    }
+
     /// What it does how.
     pub(crate) fn described(&self) -> Result<Described, Error> {
         match self.ask(PacketsTask::Describe)? {

@@ -19,6 +19,7 @@ use crate::SHORT;
 use crate::error::Error;
 use crate::packets_end::{End, only};
 use crate::packets_gateway::prepare;
+use crate::packets_timing::{NOT_BACK, Timing, is_about_delay};
 use crate::sampling::{Profiled, Sampled, Sampling};
 use crate::testbed::Site;
 use crate::trial::Watch;
@@ -77,6 +78,7 @@ pub(crate) struct Tester<'a> {
     responder: End<'a>,
     /// Who counts what comes back, where something does.
     initiator: Option<End<'a>>,
+    timing: Timing<'a>,
     prepared: Vec<String>,
     cookie: u32,
     /// The state table may still hold what the proof left.
@@ -155,6 +157,7 @@ impl<'a> Tester<'a> {
                 (End::open(path, gateway, near(inside, cpus, Inject::Gateway))?, None)
             }
         };
+        let timing = Timing::of(path, sender, responder)?;
         let sampling = Sampling::new(site, path.profiled());
         let cookie = cookie as u32;
         Ok(Tester {
@@ -163,6 +166,7 @@ impl<'a> Tester<'a> {
             sender,
             responder,
             initiator: back,
+            timing,
             prepared,
             cookie,
             forget: true,
@@ -201,7 +205,7 @@ impl<'a> Tester<'a> {
         let source = received.source.map(|source| format!(" from {source}")).unwrap_or_default();
         let mut words = format!("a frame of {} bytes arrives{source}", frame.bytes);
         if self.initiator.is_some() {
-            let back = Transfer { egress: None, ingress: Some(one), drain: ARRIVE, forget: false };
+            let back = Transfer { egress: None, ingress: Some(one.clone()), drain: ARRIVE, forget: false };
             let (sent, received) = self.until_one_arrives(&back)?;
             if received.frames == 0 {
                 return Err(self.not_proved(format!(
@@ -214,11 +218,31 @@ impl<'a> Tester<'a> {
             }
             words.push_str(", and one comes back");
         }
+        if matches!(self.timing, Timing::RoundTrip(_)) && self.comes_round(one)? {
+            words.push_str(", and comes back to be timed");
+        }
         words.push_str(&format!("; {}", self.ends_in_words()?));
         if !self.prepared.is_empty() {
             words.push_str(&format!("; for that, {}", self.prepared.join(", ")));
         }
         Ok(words)
+    }
+
+    /// Sees a stamped frame come back. Where none does, what is not about delay goes on without.
+    fn comes_round(&mut self, one: Sending) -> Result<bool, Error> {
+        let one = Sending { stamp_every: 1, ..one };
+        let there = Transfer { egress: Some(one), ingress: None, drain: ARRIVE, forget: false };
+        for _ in 0..ATTEMPTS {
+            let (_, received) = self.move_frames(&there)?.egress.unzip();
+            if received.is_some_and(|received| !received.delay.is_empty()) {
+                return Ok(true);
+            }
+        }
+        if is_about_delay(self.path.packets) {
+            return Err(self.not_proved(format!("no frame makes a round trip: {NOT_BACK}")));
+        }
+        self.timing = Timing::Untimed(NOT_BACK.to_owned());
+        Ok(false)
     }
 
     /// What each station does how.
@@ -256,7 +280,7 @@ impl<'a> Tester<'a> {
 
     /// What did not become the best mechanism although it might have, and why.
     pub(crate) fn fallbacks(&self) -> Result<Vec<String>, Error> {
-        let mut words = Vec::new();
+        let mut words: Vec<String> = self.timing.note().into_iter().collect();
         if self.path.packets.engine.engine().is_some() {
             return Ok(words);
         }
@@ -304,9 +328,14 @@ impl<'a> Tester<'a> {
         self.cookie = self.cookie.wrapping_add(1);
         let cookie = self.cookie;
         let (sender, responder, initiator) = (self.sender, self.responder, self.initiator);
-        responder.expect(cookie, transfer.egress.as_ref(), transfer.forget)?;
-        if let Some(initiator) = &initiator {
-            initiator.expect(cookie, transfer.ingress.as_ref(), false)?;
+        if let Some((timer, egress)) = self.timing.round_trips(transfer) {
+            responder.reflect(cookie, egress, transfer.forget)?;
+            timer.expect(cookie, Some(egress), false)?;
+        } else {
+            responder.expect(cookie, transfer.egress.as_ref(), transfer.forget)?;
+            if let Some(initiator) = &initiator {
+                initiator.expect(cookie, transfer.ingress.as_ref(), false)?;
+            }
         }
         let begin = |end: &End<'a>, sending: Option<&Sending>| -> Result<_, remote::Error> {
             let Some(sending) = sending.cloned() else { return Ok(None) };
@@ -345,12 +374,16 @@ impl<'a> Tester<'a> {
                 }
             };
         loop {
-            let outcome = Outcome {
+            let mut outcome = Outcome {
                 egress: arrived(&out, Some(&self.responder))?,
                 ingress: arrived(&back, self.initiator.as_ref())?,
             };
             let both = [&outcome.egress, &outcome.ingress];
             let all = both.into_iter().flatten().all(|(sent, received)| received.frames >= sent.frames);
+            let all = match &mut outcome.egress {
+                Some((_, received)) => self.timing.take(received)? && all,
+                None => all,
+            };
             let left = deadline.saturating_duration_since(Instant::now());
             if all || left.is_zero() {
                 return Ok(outcome);

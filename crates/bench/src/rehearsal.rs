@@ -38,7 +38,7 @@ pub(crate) fn rehearse(
     };
     for (entry, packets) in of_packets(workloads) {
         fits(site, entry, packets, rules)?;
-        if seen.iter().any(|other| goes_the_same_way(other, packets)) {
+        if seen.iter().any(|other| goes_the_same_way(other, packets, rules.is_lab)) {
             continue;
         }
         seen.push(packets);
@@ -75,9 +75,11 @@ fn of_packets(workloads: &[WorkloadEntry]) -> impl Iterator<Item = (&WorkloadEnt
 }
 
 /// True if what holds for a frame of one holds for one of the other.
-fn goes_the_same_way(one: &Packets, other: &Packets) -> bool {
+fn goes_the_same_way(one: &Packets, other: &Packets, is_lab: bool) -> bool {
     let way = |p: &Packets| {
-        (p.engine, p.inject, p.protocol, p.frame_bytes, p.procedure.answers(), p.procedure.searches())
+        // Between machines what is timed must come back.
+        let comes_back = (p.procedure.answers(), !is_lab && p.stamps());
+        (p.engine, p.inject, p.protocol, p.frame_bytes, comes_back, p.procedure.searches())
     };
     way(one) == way(other)
 }

@@ -108,7 +108,8 @@ impl Known {
 
     fn of_scenario(scenario: &Scenario) -> Known {
         let common = common_metrics(matches!(scenario.testbed, Testbed::Lab(_)));
-        let metrics = |w: &Load| [w.metrics(), common.clone()].concat();
+        let delay = scenario.testbed.delay();
+        let metrics = |w: &Load| [w.metrics(delay), common.clone()].concat();
         Known {
             variants: scenario.runs().into_iter().map(|v| v.name).collect(),
             workloads: scenario.workloads.iter().map(|w| (w.name.clone(), metrics(&w.workload))).collect(),

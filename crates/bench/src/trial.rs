@@ -8,8 +8,8 @@ use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
 use weir_gateway::{Place, Variant};
 use weir_load::{Part, Setting, Stop, Workload};
-use weir_packets::procedure;
 use weir_packets::workload::Packets;
+use weir_packets::{Delay, procedure};
 use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
 
 use crate::SHORT;
@@ -215,6 +215,7 @@ fn frames(path: Path<'_>, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial)
             warmup: entry.warmup,
             duration: entry.duration,
             family: path.site.place.family,
+            delay: if path.is_lab { Delay::OneWay } else { Delay::RoundTrip },
             seed: path.seed,
         };
         let findings = procedure::run(path.packets, &setting, tester).map_err(packets_rig::cause)?;

@@ -20,7 +20,7 @@ pub mod workload;
 pub mod xdp_receiver;
 
 pub use error::Error;
-pub use procedure::{Findings, Setting};
+pub use procedure::{Delay, Findings, Setting};
 pub use rig::{Rig, RigError};
 pub use station::Station;
 pub use transfer::{

@@ -111,6 +111,31 @@ impl Station {
     /// # Errors
     /// If the receiver cannot be opened.
     pub fn expect(&self, cookie: u32, incoming: Option<&Sending>, forget: bool) -> Result<(), Error> {
+        self.begin(cookie, incoming, forget, false)
+    }
+
+    /// The same, and stamped frames are sent back where they came from once they are counted. Their sender expects its own
+    /// sending with the same cookie: what it receives as delay is then the round trip, by one clock (RFC 2681).
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] with packet sockets; as [`Station::expect`].
+    pub fn reflect(&self, cookie: u32, incoming: &Sending, forget: bool) -> Result<(), Error> {
+        if self.engine != Engine::Xdp {
+            return Err(Error::Unfit(format!(
+                "stamped frames are sent back by XDP only, and this station {}",
+                self.describe()
+            )));
+        }
+        self.begin(cookie, Some(incoming), forget, true)
+    }
+
+    fn begin(
+        &self,
+        cookie: u32,
+        incoming: Option<&Sending>,
+        forget: bool,
+        reflect: bool,
+    ) -> Result<(), Error> {
         let mut receiver = locked(&self.receiver);
         let receiver = match &mut *receiver {
             Some(receiver) => receiver,
@@ -124,7 +149,10 @@ impl Station {
             }
         };
         match receiver {
-            Receiver::Xdp(receiver) => receiver.expect(cookie, incoming, forget),
+            Receiver::Xdp(receiver) => {
+                receiver.reflect(reflect);
+                receiver.expect(cookie, incoming, forget)
+            }
             Receiver::Raw(receiver) => receiver.expect(cookie, incoming, forget),
         }
     }

@@ -212,7 +212,8 @@ pub struct Received {
     pub source: Option<IpAddr>,
     /// First to last frame, ns.
     pub duration_ns: u64,
-    /// One-way delay of stamped frames, ns. Meaningful where both ends share a clock: in the lab.
+    /// Delay of stamped frames, ns: one-way, which means something where both ends share a clock, as in the lab; of frames that
+    /// were sent back to their sender, the round trip.
     pub delay: Histogram,
 }
 

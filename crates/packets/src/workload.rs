@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
-use crate::procedure::{Plan, metrics};
+use crate::procedure::{Delay, Plan, metrics};
 use crate::transfer::{Engine, Family, Frame, Inject, Order, Protocol, Tuples};
 
 /// What is measured.
@@ -374,9 +374,18 @@ impl Packets {
         Ok(())
     }
 
-    /// The metrics that the procedure's [`crate::procedure::Findings`] hold, headline ones first.
-    pub fn metrics(&self) -> Vec<MetricDef> {
-        metrics::of(self)
+    /// The metrics that the procedure's [`crate::procedure::Findings`] hold, headline ones first, where delay is measured like that.
+    pub fn metrics(&self, delay: Delay) -> Vec<MetricDef> {
+        metrics::of(self, delay)
+    }
+
+    /// True if frames of it carry the time, so that their delay can be told.
+    pub fn stamps(&self) -> bool {
+        match self.procedure {
+            Procedure::Latency | Procedure::Pdv => true,
+            Procedure::Rate => self.rate.or(self.max_rate).is_some(),
+            _ => false,
+        }
     }
 
     /// Seconds that one run of the procedure will probably take, for a measuring window of that length.

@@ -7,6 +7,7 @@ use toml_edit::Table;
 use weir_cost::CostBlock;
 use weir_gateway::Topology;
 use weir_lab::Family;
+use weir_packets::Delay;
 
 use super::error::{ScenarioError, nearest};
 use super::problem::Source;
@@ -141,6 +142,7 @@ pub(super) fn chosen(
 pub(super) fn pair(
     section: &Section<'_>,
     workloads: &[WorkloadEntry],
+    delay: Delay,
     one: &str,
     other: &str,
 ) -> Result<(), ScenarioError> {
@@ -149,7 +151,7 @@ pub(super) fn pair(
     }
     let metrics = |name: &str| {
         let entry = workloads.iter().find(|w| w.name == name);
-        entry.map(|w| w.workload.metrics()).unwrap_or_default()
+        entry.map(|w| w.workload.metrics(delay)).unwrap_or_default()
     };
     let others = metrics(other);
     let shared = |m: &weir_record::MetricDef| others.iter().any(|o| o.name == m.name && o.unit == m.unit);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
 use weir_load::Workload;
+use weir_packets::Delay;
 use weir_packets::workload::Packets;
 use weir_record::MetricDef;
 
@@ -59,11 +60,11 @@ impl Load {
         }
     }
 
-    /// Its own metrics, headline ones first.
-    pub fn metrics(&self) -> Vec<MetricDef> {
+    /// Its own metrics on hosts whose clocks let single frames be timed like that, headline ones first.
+    pub fn metrics(&self, delay: Delay) -> Vec<MetricDef> {
         match self {
             Load::Sockets(w) => w.engine().metrics(),
-            Load::Packets(w) => w.metrics(),
+            Load::Packets(w) => w.metrics(delay),
         }
     }
 

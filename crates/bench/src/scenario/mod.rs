@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use weir_cost::CostBlock;
 use weir_lab::{Family, LabOptions};
+use weir_packets::Delay;
 use weir_record::WorkloadPair;
 use weir_record::run::Point;
 
@@ -68,6 +69,16 @@ pub enum Testbed {
     Lab(LabTestbed),
     /// Hosts that are there.
     Hosts(HostsTestbed),
+}
+
+impl Testbed {
+    /// How single frames are timed: the lab's hosts have one clock.
+    pub fn delay(&self) -> Delay {
+        match self {
+            Testbed::Lab(_) => Delay::OneWay,
+            Testbed::Hosts(_) => Delay::RoundTrip,
+        }
+    }
 }
 
 /// Hosts that weir builds on this machine.

@@ -9,6 +9,7 @@ use toml_edit::{Document, Item, Table, Value};
 use weir_cost::CostBlock;
 use weir_gateway::Variant;
 use weir_load::Workload;
+use weir_packets::Delay;
 use weir_record::WorkloadPair;
 
 use super::error::{ScenarioError, nearest};
@@ -188,7 +189,7 @@ impl Scenario {
         let plan = plan(source, &table(source, root, "plan")?, None, &variants)?;
         let workloads = workloads(source, &tables(source, root, "workload")?, &plan, &testbed)?;
         let presets = presets(source, &table(source, root, "preset")?, &plan, &variants, &workloads)?;
-        let compare = pairs(source, &tables(source, root, "compare")?, &workloads)?;
+        let compare = pairs(source, &tables(source, root, "compare")?, &workloads, testbed.delay())?;
         let cost = cost(source, root, &variants)?;
         let scenario = Scenario {
             name: head.name,
@@ -374,7 +375,12 @@ fn changes_of_packets<'a>(
     section.read(&table, &[], &valid).map(drop)
 }
 
-fn pairs(source: Source<'_>, tables: &[Table], workloads: &[WorkloadEntry]) -> Result<Vec<WorkloadPair>> {
+fn pairs(
+    source: Source<'_>,
+    tables: &[Table],
+    workloads: &[WorkloadEntry],
+    delay: Delay,
+) -> Result<Vec<WorkloadPair>> {
     let known: Vec<&str> = workloads.iter().map(|w| w.name.as_str()).collect();
     let mut pairs = Vec::new();
     for table in tables {
@@ -383,7 +389,7 @@ fn pairs(source: Source<'_>, tables: &[Table], workloads: &[WorkloadEntry]) -> R
         for (key, name) in [("workload", &raw.workload), ("with", &raw.with)] {
             check::chosen(&section, key, std::slice::from_ref(name), &known)?;
         }
-        check::pair(&section, workloads, &raw.workload, &raw.with)?;
+        check::pair(&section, workloads, delay, &raw.workload, &raw.with)?;
         pairs.push(WorkloadPair { workload: raw.workload, with: raw.with });
     }
     Ok(pairs)

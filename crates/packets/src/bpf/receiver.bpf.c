@@ -159,7 +159,9 @@ static __always_inline int leave(struct xdp_md *ctx, const struct weir_expect *e
 		return XDP_PASS;
 	case WEIR_REFLECTED:
 		turn_round(ctx, v6);
-		return XDP_TX;
+		// Not XDP_TX: after that veth wakes the other end only if it has an XDP program, after this also if it has GRO
+		// (drivers/net/veth.c, veth_xdp_flush).
+		return bpf_redirect(ctx->ingress_ifindex, 0);
 	default:
 		return XDP_DROP;
 	}

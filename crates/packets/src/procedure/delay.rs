@@ -4,7 +4,7 @@ use weir_record::FaultCode;
 use weir_stats::Histogram;
 
 use super::course::{Course, Halt, Shot, Ways};
-use super::throughput;
+use super::{Delay, throughput};
 
 /// Tagged frames of a stream: with 20,000 there are 20 beyond the 99.9th percentile. RFC 8219 asks for at least 500.
 const TAGGED: u64 = 20_000;
@@ -47,13 +47,17 @@ pub(super) fn run(course: &mut Course<'_>, variation: bool) -> Result<(), Halt> 
     let Some((_, received)) = seen.outcome.egress else { return Ok(()) };
     let delay = received.delay;
     if delay.len() < LEAST_TAGGED {
-        let detail = format!("{} tagged frames arrived: RFC 8219 asks for {LEAST_TAGGED}", delay.len());
+        let did = match course.setting.delay {
+            Delay::OneWay => "arrived",
+            Delay::RoundTrip => "came back",
+        };
+        let detail = format!("{} tagged frames {did}: RFC 8219 asks for {LEAST_TAGGED}", delay.len());
         return Err(course.halt(FaultCode::ConnectionFailed, detail));
     }
     if let Some(pdv) = pdv_ns(&delay).filter(|_| variation) {
         course.set("pdv_ns", pdv as f64);
     }
-    course.findings.histograms.insert("delay".to_owned(), delay);
+    course.findings.histograms.insert(course.setting.delay.histogram().to_owned(), delay);
     Ok(())
 }
 

@@ -2,13 +2,14 @@
 
 use weir_record::{Better, MetricDef, Unit};
 
+use super::Delay;
 use super::delay::WORST;
 use crate::workload::{Packets, Procedure};
 
-/// The metrics of a workload, headline ones first.
-pub(crate) fn of(packets: &Packets) -> Vec<MetricDef> {
+/// The metrics of a workload whose rig measures that delay, headline ones first.
+pub(crate) fn of(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
     let mut all = match packets.procedure {
-        Procedure::Rate => rate(packets),
+        Procedure::Rate => rate(packets, delay),
         Procedure::Throughput => throughput(
             "Greatest rate from initiator to responder that is carried whole (RFC 1242, RFC 2544 section 26.1): the relevant lower bound of the search.",
         ),
@@ -17,8 +18,8 @@ pub(crate) fn of(packets: &Packets) -> Vec<MetricDef> {
         ),
         Procedure::FrameLoss => frame_loss(),
         Procedure::BackToBack => back_to_back(),
-        Procedure::Latency => latency(packets),
-        Procedure::Pdv => pdv(packets),
+        Procedure::Latency => latency(packets, delay),
+        Procedure::Pdv => pdv(packets, delay),
         Procedure::Establishment => establishment(false),
         Procedure::EstablishmentValidated => establishment(true),
         Procedure::TearDown => tear_down(),
@@ -48,7 +49,7 @@ fn loss(help: &str) -> MetricDef {
     MetricDef::value("loss_ratio", "loss", Unit::Ratio, Better::Lower, help).by_difference()
 }
 
-fn rate(packets: &Packets) -> Vec<MetricDef> {
+fn rate(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
     let mut all = vec![
         pps("forwarding_rate_pps", "forwarding rate", "Frames that arrived per second, from the first to the last (RFC 2285 section 3.6.1)."),
         ns("ns_per_packet", "time per packet", "1e9 by the forwarding rate: what each frame costs where the path is busy all the time. It adds up along a path.").by_difference(),
@@ -61,8 +62,8 @@ fn rate(packets: &Packets) -> Vec<MetricDef> {
         .detail(),
         neither("offered_pps", "offered", Unit::Pps, "Frames sent per second (RFC 2285 section 3.5.2)."),
     ];
-    if packets.rate.or(packets.max_rate).is_some() {
-        let quantiles = delays("frames at the offered rate");
+    if packets.stamps() {
+        let quantiles = delays(delay, "frames at the offered rate");
         all.extend(quantiles.into_iter().map(MetricDef::detail));
     }
     all
@@ -148,24 +149,22 @@ fn back_to_back() -> Vec<MetricDef> {
     all
 }
 
-fn delays(what: &str) -> Vec<MetricDef> {
-    let quantile =
-        |name: &str, label: &str, q: f64, help: String| MetricDef::quantile(name, label, "delay", q, &help);
+fn delays(of: Delay, what: &str) -> Vec<MetricDef> {
+    let (name, label, meaning) = match of {
+        Delay::OneWay => ("delay", "delay", "one-way delay"),
+        Delay::RoundTrip => {
+            ("rtt", "round trip", "round-trip delay (RFC 2681; the hosts' clocks differ), there and back,")
+        }
+    };
+    let quantile = |short: &str, q: f64, which: &str| {
+        let help = format!("{which} of the {meaning} of {what}.");
+        let (name, label) = (format!("{name}_{}_ns", short.replace('.', "")), format!("{label} {short}"));
+        MetricDef::quantile(&name, &label, of.histogram(), q, &help)
+    };
     vec![
-        quantile("delay_p50_ns", "delay p50", 0.5, format!("Median one-way delay of {what}.")),
-        quantile(
-            "delay_p999_ns",
-            "delay p99.9",
-            WORST,
-            format!("99.9th percentile of the one-way delay of {what}."),
-        ),
-        quantile(
-            "delay_p99_ns",
-            "delay p99",
-            0.99,
-            format!("99th percentile of the one-way delay of {what}."),
-        )
-        .detail(),
+        quantile("p50", 0.5, "Median"),
+        quantile("p99.9", WORST, "99.9th percentile"),
+        quantile("p99", 0.99, "99th percentile").detail(),
     ]
 }
 
@@ -184,17 +183,26 @@ fn at_rate(packets: &Packets) -> Vec<MetricDef> {
     all
 }
 
-fn latency(packets: &Packets) -> Vec<MetricDef> {
-    let mut all =
-        delays("tagged frames at the throughput rate (RFC 8219 section 7.2: typical and worst-case latency)");
+fn latency(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
+    let what = "tagged frames at the throughput rate (RFC 8219 section 7.2: typical and worst-case latency)";
+    let mut all = delays(delay, what);
     all.extend(at_rate(packets));
     all
 }
 
-fn pdv(packets: &Packets) -> Vec<MetricDef> {
-    let help = "Packet delay variation: 99.9th percentile less the least of the delay of all frames at the throughput rate (RFC 8219 section 7.3.1).";
-    let mut all = vec![ns("pdv_ns", "PDV", help)];
-    all.extend(delays("frames at the throughput rate").into_iter().map(MetricDef::detail));
+fn pdv(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
+    let (label, help) = match delay {
+        Delay::OneWay => (
+            "PDV",
+            "Packet delay variation: 99.9th percentile less the least of the delay of all frames at the throughput rate (RFC 8219 section 7.3.1).",
+        ),
+        Delay::RoundTrip => (
+            "round-trip PDV",
+            "Variation of the round trip, of both ways together: 99.9th percentile less the least of all frames at the throughput rate (as RFC 8219 section 7.3.1 has it for one way).",
+        ),
+    };
+    let mut all = vec![ns("pdv_ns", label, help)];
+    all.extend(delays(delay, "frames at the throughput rate").into_iter().map(MetricDef::detail));
     all.extend(at_rate(packets));
     all
 }

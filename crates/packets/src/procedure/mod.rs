@@ -36,6 +36,26 @@ use crate::transfer::Family;
 use crate::workload::{Packets, Procedure};
 use course::{Course, Halt};
 
+/// What the delay of stamped frames is: it follows from whether the hosts have one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delay {
+    /// From the initiator to the responder (RFC 7679): both read one clock, as in the lab.
+    OneWay,
+    /// There and back to the initiator (RFC 2681): between machines, whose clocks differ.
+    RoundTrip,
+}
+
+impl Delay {
+    /// The distribution's name among the findings.
+    fn histogram(self) -> &'static str {
+        match self {
+            Delay::OneWay => "delay",
+            Delay::RoundTrip => "rtt",
+        }
+    }
+}
+
 /// What the conductor sets for one run of a procedure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
@@ -45,6 +65,8 @@ pub struct Setting {
     pub duration: Duration,
     /// IP version of the testbed.
     pub family: Family,
+    /// What the rig's transfers have as delay.
+    pub delay: Delay,
     /// Seed of the orders of flows. The same in all trials of a run, as RFC 4814 asks for.
     pub seed: u64,
 }
@@ -54,7 +76,7 @@ pub struct Setting {
 pub struct Findings {
     /// Values by name, unit in the name.
     pub values: BTreeMap<String, f64>,
-    /// Distributions by name, ns: `delay`.
+    /// Distributions by name, ns: `delay`, or `rtt` with [`Delay::RoundTrip`].
     pub histograms: BTreeMap<String, Histogram>,
     /// The search step by step: what was offered (`offered_pps`) and lost (`loss_ratio`), over the seconds of traffic so far.
     pub series: Vec<Series>,

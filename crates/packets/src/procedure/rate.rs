@@ -50,7 +50,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     course.set("offered_pps", seen.offered_pps());
     course.set("loss_ratio", seen.loss_ratio());
     if !received.delay.is_empty() {
-        course.findings.histograms.insert("delay".to_owned(), received.delay.clone());
+        course.findings.histograms.insert(setting.delay.histogram().to_owned(), received.delay.clone());
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_record::FaultCode;
 
 use super::simulated::{DELAY_NS, Simulated};
-use super::{Findings, Setting, run};
+use super::{Delay, Findings, Setting, run};
 use crate::rig::{Rig, RigError};
 use crate::transfer::{Family, Offer, Order, Outcome, Transfer};
 use crate::workload::{Packets, Procedure, Search};
@@ -18,11 +18,17 @@ fn quick(procedure: Procedure) -> Packets {
 
 #[track_caller]
 fn measure(packets: &Packets, rig: &mut Simulated) -> Findings {
+    measure_delay(packets, rig, Delay::OneWay)
+}
+
+#[track_caller]
+fn measure_delay(packets: &Packets, rig: &mut Simulated, delay: Delay) -> Findings {
     packets.validate().unwrap();
-    let setting = Setting { warmup: Duration::ZERO, duration: WINDOW, family: Family::Ipv4, seed: 7 };
+    let setting = Setting { warmup: Duration::ZERO, duration: WINDOW, family: Family::Ipv4, delay, seed: 7 };
     let findings = run(packets, &setting, rig).unwrap();
     assert!(!rig.mixed_up, "connections were made where they should exist, or the other way round");
-    for def in packets.metrics().iter().filter(|d| d.headline && findings.faults.iter().all(|f| !f.void)) {
+    for def in packets.metrics(delay).iter().filter(|d| d.headline && findings.faults.iter().all(|f| !f.void))
+    {
         let there = match &def.source {
             weir_record::metric::Source::Value => findings.values.contains_key(&def.name),
             weir_record::metric::Source::Quantile { histogram, .. } => {
@@ -404,7 +410,8 @@ fn what_the_hosts_cannot_do_is_an_error() {
             Err(RigError("the responder is gone".into()))
         }
     }
-    let setting = |family| Setting { warmup: WINDOW, duration: WINDOW, family, seed: 7 };
+    let setting =
+        |family| Setting { warmup: WINDOW, duration: WINDOW, family, delay: Delay::OneWay, seed: 7 };
     let error = run(&quick(Procedure::Throughput), &setting(Family::Ipv4), &mut Broken).unwrap_err();
     assert_eq!(error.to_string(), "the responder is gone");
     let short = Packets { frame_bytes: Some(64), ..quick(Procedure::Rate) };
@@ -414,13 +421,43 @@ fn what_the_hosts_cannot_do_is_an_error() {
 
 #[test]
 fn a_warm_up_comes_before_the_window_and_is_not_in_it() {
-    let setting = Setting { warmup: 2 * WINDOW, duration: WINDOW, family: Family::Ipv6, seed: 7 };
+    let setting =
+        Setting { warmup: 2 * WINDOW, duration: WINDOW, family: Family::Ipv6, delay: Delay::OneWay, seed: 7 };
     let mut rig = Simulated::default();
     let packets = Packets { rate: Some(1000.0), ..quick(Procedure::Rate) };
     run(&packets, &setting, &mut rig).unwrap();
     let frames = |t: &Transfer| t.egress.as_ref().unwrap().limit.frames;
     assert_eq!(rig.made.iter().map(frames).collect::<Vec<_>>(), [1000, 2000, 1000]);
     assert!(rig.made.iter().all(|t| t.egress.as_ref().unwrap().frame.bytes == 84));
+}
+
+#[test]
+fn round_trips_are_no_one_way_delay() {
+    for (procedure, headline) in [
+        (Procedure::Latency, "rtt_p50_ns"),
+        (Procedure::Pdv, "pdv_ns"),
+        (Procedure::Rate, "forwarding_rate_pps"),
+    ] {
+        let packets = Packets { rate: Some(100e3), ..quick(procedure) };
+        let found = measure_delay(&packets, &mut Simulated::default(), Delay::RoundTrip);
+        assert_eq!(found.histograms.keys().collect::<Vec<_>>(), ["rtt"], "{procedure:?}");
+        let metrics = packets.metrics(Delay::RoundTrip);
+        assert_eq!(metrics[0].name, headline);
+        for name in ["rtt_p50_ns", "rtt_p999_ns", "rtt_p99_ns"] {
+            let metric = metrics.iter().find(|m| m.name == name).unwrap();
+            assert!(
+                metric.label.starts_with("round trip p") && metric.help.contains("RFC 2681"),
+                "{metric:?}"
+            );
+        }
+        assert!(metrics.iter().all(|m| !m.name.starts_with("delay") && !m.help.contains("one-way")));
+        let one_way: Vec<String> = packets.metrics(Delay::OneWay).into_iter().map(|m| m.name).collect();
+        let renamed: Vec<String> = metrics.iter().map(|m| m.name.replace("rtt_", "delay_")).collect();
+        assert_eq!(one_way, renamed, "nothing else differs");
+    }
+    let packets = Packets { rate: Some(400.0), ..quick(Procedure::Latency) };
+    let found = measure_delay(&packets, &mut Simulated::default(), Delay::RoundTrip);
+    assert!(found.faults[0].detail.starts_with("400 tagged frames came back"), "{found:?}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn names_are_those_of_scenarios() {
         let packets = read(json!({ "procedure": name }));
         assert_eq!(packets.procedure.name(), name);
         packets.validate().unwrap();
-        let metrics = packets.metrics();
+        let metrics = packets.metrics(Delay::OneWay);
         assert!(metrics[0].headline, "{name}");
         let mut names: Vec<&str> = metrics.iter().map(|m| m.name.as_str()).collect();
         names.sort_unstable();

@@ -18,7 +18,7 @@ pub(crate) const COOKIE: u32 = 0x1234_5678;
 /// What XDP does with a frame (include/uapi/linux/bpf.h).
 pub(crate) const DROP: u32 = 1;
 pub(crate) const PASS: u32 = 2;
-pub(crate) const TX: u32 = 3;
+pub(crate) const REDIRECT: u32 = 4;
 
 /// Ethernet addresses of sender and receiver.
 pub(crate) const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);

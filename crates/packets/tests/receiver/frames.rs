@@ -221,7 +221,7 @@ fn root_stamped_frames_are_sent_back_where_they_came_from() {
         receiver.expect(COOKIE, Some(&s), true).unwrap();
         let there = marked(&s, Way::Egress, Tag { sent_ns: 5, ..tag(0, 3) });
         let (verdict, after) = run(&receiver, &bytes(&s, &there));
-        assert_eq!(verdict, TX);
+        assert_eq!(verdict, REDIRECT);
         let back = Marked {
             source: there.destination,
             source_port: there.destination_port,
