@@ -1,5 +1,7 @@
 //! The procedures against gateways of known truth.
 
+mod round_trips;
+
 use std::time::Duration;
 
 use weir_record::FaultCode;
@@ -429,35 +431,6 @@ fn a_warm_up_comes_before_the_window_and_is_not_in_it() {
     let frames = |t: &Transfer| t.egress.as_ref().unwrap().limit.frames;
     assert_eq!(rig.made.iter().map(frames).collect::<Vec<_>>(), [1000, 2000, 1000]);
     assert!(rig.made.iter().all(|t| t.egress.as_ref().unwrap().frame.bytes == 84));
-}
-
-#[test]
-fn round_trips_are_no_one_way_delay() {
-    for (procedure, headline) in [
-        (Procedure::Latency, "rtt_p50_ns"),
-        (Procedure::Pdv, "pdv_ns"),
-        (Procedure::Rate, "forwarding_rate_pps"),
-    ] {
-        let packets = Packets { rate: Some(100e3), ..quick(procedure) };
-        let found = measure_delay(&packets, &mut Simulated::default(), Delay::RoundTrip);
-        assert_eq!(found.histograms.keys().collect::<Vec<_>>(), ["rtt"], "{procedure:?}");
-        let metrics = packets.metrics(Delay::RoundTrip);
-        assert_eq!(metrics[0].name, headline);
-        for name in ["rtt_p50_ns", "rtt_p999_ns", "rtt_p99_ns"] {
-            let metric = metrics.iter().find(|m| m.name == name).unwrap();
-            assert!(
-                metric.label.starts_with("round trip p") && metric.help.contains("RFC 2681"),
-                "{metric:?}"
-            );
-        }
-        assert!(metrics.iter().all(|m| !m.name.starts_with("delay") && !m.help.contains("one-way")));
-        let one_way: Vec<String> = packets.metrics(Delay::OneWay).into_iter().map(|m| m.name).collect();
-        let renamed: Vec<String> = metrics.iter().map(|m| m.name.replace("rtt_", "delay_")).collect();
-        assert_eq!(one_way, renamed, "nothing else differs");
-    }
-    let packets = Packets { rate: Some(400.0), ..quick(Procedure::Latency) };
-    let found = measure_delay(&packets, &mut Simulated::default(), Delay::RoundTrip);
-    assert!(found.faults[0].detail.starts_with("400 tagged frames came back"), "{found:?}");
 }
 
 #[test]
