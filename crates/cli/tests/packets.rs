@@ -186,6 +186,9 @@ fn hosts(addresses: &Addresses) -> String {
 
 #[test]
 fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
+    if World::lacks(&[("ethtool", "ethtool")]) {
+        return;
+    }
     let Some(world) = World::root(WEIR) else { return };
     let _turn = turn();
     let name = format!("test-round-trip-{}", std::process::id());
@@ -243,7 +246,30 @@ fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
     let trial = trials(&record, "nft-masquerade")[0];
     assert!(trial["metrics"]["forwarding_rate_pps"].as_f64().unwrap() > 0.0, "{trial}");
     assert!(trial["histograms"].as_object().is_none_or(|all| all.is_empty()), "{trial}");
-    assert!(record.json["notes"].to_string().contains("round trips of single frames are not measured"));
+    let unmeasured = "round trips of single frames are not measured";
+    assert!(record.json["notes"].to_string().contains(unmeasured));
+
+    // A hop that nobody makes ready: it takes in what the initiator's driver sends, and not what the responder's does.
+    world.sh(
+        "ip netns exec gateway sysctl -qw net.ipv4.ip_forward=1 && ip netns exec gateway ethtool -K inside gro on \
+         && ip netns exec gateway ethtool -K outside gro off",
+    );
+    let path = |options: &str| {
+        let text = text(options).replace("nft-masquerade", "path");
+        let (before, rest) = text.split_once("[testbed.gateway]").unwrap();
+        format!("{before}{}", &rest[rest.find("[plan]").unwrap()..])
+    };
+    world.write("s.toml", path("procedure = \"latency\""));
+    let outcome = world.run(world.weir(&["bench", "s.toml", "-o", "none"])).expect(1);
+    let words = outcome.complaints();
+    for word in ["makes a round trip", "`path`", "GRO on"] {
+        assert!(words.len() == 1 && words[0].contains(word), "no {word}: {}", outcome.stderr);
+    }
+    let record = run(&world, &path(""));
+    let trial = trials(&record, "path")[0];
+    assert!(trial["metrics"]["forwarding_rate_pps"].as_f64().unwrap() > 0.0, "{trial}");
+    let notes = record.json["notes"].to_string();
+    assert!(notes.contains(unmeasured) && notes.contains("GRO on"), "{notes}");
     drop(residents);
 }
 
