@@ -54,14 +54,6 @@ pub fn attach_xdp(program: &ProgramFd, interface: u32, mode: XdpMode) -> Result<
     link(program, interface, libbpf_sys::BPF_XDP, flags)
 }
 
-/// Attaches a tc program to an interface's ingress by TCX (Linux 6.6), before those that are there.
-///
-/// # Errors
-/// As [`attach_xdp`].
-pub fn attach_tcx_ingress(program: &ProgramFd, interface: u32) -> Result<Attached> {
-    link(program, interface, libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_F_BEFORE)
-}
-
 fn link(
     program: &ProgramFd,
     interface: u32,

@@ -10,7 +10,7 @@ mod live;
 mod map;
 mod object;
 
-pub use attach::{Attached, XdpMode, attach_tcx_ingress, attach_xdp};
+pub use attach::{Attached, XdpMode, attach_xdp};
 pub use live::{LiveFrames, TestRun, test_run};
 pub use map::{Map, Mapped, Plain, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};

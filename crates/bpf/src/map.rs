@@ -88,48 +88,12 @@ impl Map {
         Ok(value.map(|bytes| V::from_bytes(&bytes)))
     }
 
-    /// The values of a key, by core.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn get_per_cpu<K: Plain, V: Plain>(&self, key: &K) -> Result<Vec<V>> {
-        let values =
-            self.handle.lookup_percpu(key.bytes(), MapFlags::ANY).map_err(|e| self.failed("read", &e))?;
-        Ok(values.unwrap_or_default().iter().map(|bytes| V::from_bytes(bytes)).collect())
-    }
-
     /// Sets a value.
     ///
     /// # Errors
     /// If the kernel refuses (the map is full, say).
     pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
-    }
-
-    /// Sets the same value on every core.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn set_every_cpu<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
-        let values = vec![value.bytes().to_vec(); possible_cpus()];
-        self.handle.update_percpu(key.bytes(), &values, MapFlags::ANY).map_err(|e| self.failed("write", &e))
-    }
-
-    /// Removes a key. Returns whether it was there.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn remove<K: Plain>(&self, key: &K) -> Result<bool> {
-        match self.handle.delete(key.bytes()) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(self.failed("write", &e)),
-        }
-    }
-
-    /// Every key, as the kernel walks them.
-    pub fn keys<K: Plain>(&self) -> impl Iterator<Item = K> + '_ {
-        self.handle.keys().map(|bytes| K::from_bytes(&bytes))
     }
 
     /// The map's memory, shared: for array maps with `BPF_F_MMAPABLE` whose values are `T` (of a multiple of 8 bytes, since the

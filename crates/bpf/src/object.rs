@@ -123,20 +123,6 @@ impl Loader {
         Ok(())
     }
 
-    /// Uses another object's map in the place of one of this.
-    ///
-    /// # Errors
-    /// If there is no such map, or the two differ.
-    pub fn share(&mut self, map: &str, with: &Map) -> Result<()> {
-        let name = format!("map {map}");
-        let mut map = self
-            .object
-            .maps_mut()
-            .find(|m| m.name() == OsStr::new(map))
-            .ok_or_else(|| Error::Absent(name.clone()))?;
-        map.reuse_fd(with.fd()).map_err(|e| failed(&name, &e))
-    }
-
     /// Loads it into the kernel.
     ///
     /// # Errors
