@@ -1,6 +1,16 @@
-//! What this host's kernel says about lost and delayed packets, and why.
+//! Why this host loses or delays packets.
 //!
-//! Reads only: nothing on the host is changed by looking at it.
-#![forbid(unsafe_code)]
+//! [`collect`] reads what the kernel says, twice, at the two ends of a window, and makes [`evidence`] of it: plain values that
+//! can be stored. [`causes`] holds one file for each cause that is known; each looks at the evidence and returns
+//! [`finding`]s. [`diagnosis`] sets them against each other and against the whole of what was lost. [`recipe`] is how each
+//! cause is made on purpose, for the self-test. [`table`] is the connection-tracking table alone.
+//!
+//! Nothing here changes anything: no rule, no setting, no kernel module.
 
+pub mod causes;
+pub mod collect;
+pub mod diagnosis;
+pub mod evidence;
+pub mod finding;
+pub mod recipe;
 pub mod table;

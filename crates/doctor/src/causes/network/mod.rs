@@ -1,0 +1,6 @@
+//! Routes, MTU, fragments, neighbours.
+
+use super::Cause;
+
+/// Those of this group.
+pub(super) static CAUSES: &[&Cause] = &[];

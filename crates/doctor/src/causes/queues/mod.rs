@@ -1,0 +1,6 @@
+//! Queues, drivers, cores.
+
+use super::Cause;
+
+/// Those of this group.
+pub(super) static CAUSES: &[&Cause] = &[];

@@ -1,0 +1,147 @@
+//! The evidence as a cause asks for it.
+
+use crate::evidence::{DropGroup, Evidence, Interface, Namespace, Plane, Tuple};
+use crate::finding::{Claim, Confidence, Finding, Severity};
+
+/// Evidence with the questions that most causes have.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    /// All of it.
+    pub evidence: &'a Evidence,
+}
+
+/// Drops that a cause takes for its own.
+#[derive(Debug, Clone, Default)]
+pub struct Taken<'a> {
+    /// The groups.
+    pub groups: Vec<&'a DropGroup>,
+    /// The claims to them.
+    pub claims: Vec<Claim>,
+    /// Packets in all.
+    pub packets: u64,
+}
+
+impl<'a> Scene<'a> {
+    /// Around that evidence.
+    pub fn of(evidence: &'a Evidence) -> Self {
+        Scene { evidence }
+    }
+
+    /// The namespaces.
+    pub fn namespaces(&self) -> impl Iterator<Item = &'a Namespace> + use<'a> {
+        self.evidence.namespaces.iter()
+    }
+
+    /// True if drops were in sight.
+    pub fn sees_drops(&self) -> bool {
+        self.evidence.sees(Plane::Drops)
+    }
+
+    /// Drops of a namespace that `is_mine` says yes to. What every host has ([`is_noise`]) is never among them.
+    pub fn take(&self, namespace: &Namespace, is_mine: impl Fn(&DropGroup) -> bool) -> Taken<'a> {
+        let mut taken = Taken::default();
+        for (group, drops) in self.evidence.drops.iter().enumerate() {
+            if drops.namespace == namespace.id && !is_noise(drops) && is_mine(drops) {
+                taken.packets += drops.packets;
+                taken.claims.push(Claim::Drops { group, packets: drops.packets });
+                taken.groups.push(drops);
+            }
+        }
+        taken
+    }
+
+    /// A claim to packets that a counter tells of and no event.
+    pub fn counted(&self, namespace: &Namespace, counter: &str, packets: u64) -> Claim {
+        Claim::Counter { namespace: namespace.id, counter: counter.to_owned(), packets }
+    }
+
+    /// Planes among `wanted` that were not in sight, for [`Finding::missing`].
+    pub fn missing(&self, namespace: &Namespace, wanted: &[Plane]) -> Vec<Plane> {
+        let blind = |p: &Plane| !self.evidence.sees(*p) || namespace.blind.contains_key(p);
+        wanted.iter().copied().filter(blind).collect()
+    }
+
+    /// Packets that came into a namespace in the window through its interfaces, loopback left out, or went out, whichever is
+    /// more.
+    pub fn passed(&self, namespace: &Namespace) -> u64 {
+        let sum = |name: &str| {
+            let of = |i: &Interface| i.counters.get(name).map_or(0, |d| d.change());
+            namespace.interfaces.iter().filter(|i| i.name != "lo").map(of).sum::<u64>()
+        };
+        sum("rx_packets").max(sum("tx_packets"))
+    }
+
+    /// A finding to be filled: cause and place, severity by the loss it explains.
+    pub fn finding(&self, cause: &str, namespace: &Namespace, lost: u64) -> Finding {
+        let passed = self.passed(namespace);
+        Finding {
+            cause: cause.to_owned(),
+            namespace: namespace.id,
+            place: namespace.name.clone(),
+            severity: crate::finding::severity_of_loss(lost, passed, self.evidence.window_s),
+            confidence: Confidence::Medium,
+            object: String::new(),
+            summary: String::new(),
+            evidence: Vec::new(),
+            not: Vec::new(),
+            missing: Vec::new(),
+            claims: Vec::new(),
+            harm: 0.0,
+            fixes: Vec::new(),
+            explains_packets: 0,
+            explains_ratio: 0.0,
+        }
+    }
+
+    /// A finding about the machine as a whole.
+    pub fn machine_finding(&self, cause: &str, severity: Severity) -> Finding {
+        let machine = Namespace { name: "machine".into(), ..Namespace::default() };
+        Finding { severity, ..self.finding(cause, &machine, 0) }
+    }
+}
+
+impl Taken<'_> {
+    /// The tuple seen most often among the samples.
+    pub fn example(&self) -> Option<Tuple> {
+        let mut tuples: Vec<Tuple> =
+            self.groups.iter().flat_map(|g| &g.samples).filter_map(crate::evidence::Sample::tuple).collect();
+        tuples.sort_unstable();
+        tuples.chunk_by(|a, b| a == b).max_by_key(|same| same.len()).map(|same| same[0])
+    }
+
+    /// True if there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+}
+
+/// Drops that a host without any fault has: they are no loss that anybody would miss.
+///
+/// Multicast and broadcast that nobody listens to, protocols that nobody speaks, packets for other hosts, what waits at a
+/// socket when it is closed, segments that came twice or too late.
+pub fn is_noise(drops: &DropGroup) -> bool {
+    const REASONS: &[&str] = &[
+        "UNHANDLED_PROTO",
+        "OTHERHOST",
+        "QUEUE_PURGE",
+        "TCP_ABORT_ON_DATA",
+        "TCP_ABORT_ON_CLOSE",
+        "TCP_ABORT_ON_LINGER",
+        "TCP_OLD_DATA",
+        "TCP_OLD_SEQUENCE",
+        "TCP_OLD_ACK",
+        "TCP_TOO_OLD_ACK",
+        "TCP_CLOSE",
+        "SOCKET_CLOSE",
+        "CONSUMED",
+    ];
+    REASONS.contains(&drops.reason.as_str())
+        || drops.reason == "NOT_SPECIFIED" && drops.location == "ip6_mc_input"
+        || drops.reason == "IP_INVALID_DEST" && is_group(drops)
+}
+
+/// True if every sample goes to a group of hosts.
+fn is_group(drops: &DropGroup) -> bool {
+    let mut tuples = drops.samples.iter().filter_map(crate::evidence::Sample::tuple).peekable();
+    tuples.peek().is_some() && tuples.all(|t| t.destination.is_multicast())
+}

@@ -1,0 +1,281 @@
+//! Reads the evidence: once at the beginning of the window what counts up, at its end the same again and all that is as it is.
+//!
+//! Every collector stands alone: one that fails makes its plane blind, with the reason, and stops nothing else. Nothing is
+//! changed and no module is loaded on purpose.
+
+mod connections;
+mod counters;
+mod drops;
+mod interfaces;
+mod machine;
+mod namespaces;
+mod neighbours;
+mod routes;
+mod rules;
+mod settings;
+mod sockets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_sys::{NetNs, ProcRoot};
+
+use crate::evidence::{DropGroup, Evidence, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
+
+pub use namespaces::Found;
+
+/// Which namespaces are looked at.
+#[derive(Debug, Clone, Default)]
+pub enum Scope {
+    /// Every one on this machine, as far as they may be entered.
+    #[default]
+    Machine,
+    /// That of the calling thread alone.
+    Own,
+    /// These, with their names.
+    These(Vec<(String, NetNs)>),
+}
+
+/// What is looked at, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Which namespaces.
+    pub scope: Scope,
+    /// Where `proc` and `sys` are.
+    pub root: ProcRoot,
+    /// Planes that are not to be looked at, e.g. to see what remains without them.
+    pub hidden: BTreeSet<Plane>,
+}
+
+/// Why there is no evidence at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not even the namespaces could be listed.
+    #[error(transparent)]
+    System(#[from] weir_sys::Error),
+}
+
+/// A window that has begun.
+#[derive(Debug)]
+pub struct Watch {
+    options: Options,
+    began: Instant,
+    namespaces: Vec<(Found, Namespace)>,
+    machine: crate::evidence::Machine,
+    tracer: Option<drops::Tracer>,
+    planes: BTreeMap<Plane, Sight>,
+}
+
+impl Watch {
+    /// Begins a window.
+    ///
+    /// # Errors
+    /// If the namespaces cannot be listed.
+    pub fn begin(options: Options) -> Result<Self, Error> {
+        let mut planes = BTreeMap::new();
+        let found = namespaces::find(&options.root, &options.scope)?;
+        let tracer = if options.hidden.contains(&Plane::Drops) {
+            planes.insert(Plane::Drops, hidden());
+            None
+        } else {
+            drops::Tracer::begin(&options.root, &mut planes)
+        };
+        let machine = machine::read(&options.root, &mut planes);
+        let read = |found: Found| {
+            let namespace = first(&options, &found);
+            (found, namespace)
+        };
+        let namespaces = found.into_iter().map(read).collect();
+        Ok(Watch { began: Instant::now(), namespaces, machine, tracer, planes, options })
+    }
+
+    /// How long it has been open.
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Ends the window and reads all the rest.
+    pub fn end(self) -> Evidence {
+        let ended = Instant::now();
+        let mut evidence = Evidence {
+            version: VERSION,
+            window_s: (ended - self.began).as_secs_f64(),
+            ended_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64),
+            planes: self.planes,
+            ..Evidence::default()
+        };
+        if let Some(tracer) = self.tracer {
+            tracer.end(&mut evidence);
+        }
+        evidence.machine = machine::read(&self.options.root, &mut evidence.planes);
+        machine::since(&mut evidence.machine, &self.machine);
+        for (found, earlier) in self.namespaces {
+            let namespace = last(&self.options, &found, earlier, &evidence);
+            evidence.namespaces.push(namespace);
+        }
+        sum_up(&mut evidence.planes, &evidence.namespaces, &self.options.hidden);
+        evidence.cost.analysis_ms = ended.elapsed().as_secs_f64() * 1e3;
+        machine::own_cost(&self.options.root, &mut evidence.cost);
+        evidence
+    }
+}
+
+fn hidden() -> Sight {
+    Sight::Blind("it was asked not to be looked at".into())
+}
+
+/// Planes that every namespace has for itself.
+const OF_NAMESPACES: &[Plane] = &[
+    Plane::Counters,
+    Plane::Interfaces,
+    Plane::ConntrackStatistics,
+    Plane::Connections,
+    Plane::Rules,
+    Plane::Sockets,
+    Plane::Neighbours,
+    Plane::Routes,
+    Plane::Settings,
+];
+
+/// Says of a plane that it was blind where no namespace had it, and partly where some had not.
+fn sum_up(planes: &mut BTreeMap<Plane, Sight>, namespaces: &[Namespace], hide: &BTreeSet<Plane>) {
+    for plane in OF_NAMESPACES {
+        let blind: Vec<&Namespace> = namespaces.iter().filter(|n| n.blind.contains_key(plane)).collect();
+        let sight = match blind.first() {
+            _ if hide.contains(plane) => hidden(),
+            None => Sight::Seen,
+            Some(first) if blind.len() == namespaces.len() => Sight::Blind(first.blind[plane].clone()),
+            Some(first) => Sight::Partly(format!("not in {}: {}", first.name, first.blind[plane])),
+        };
+        planes.insert(*plane, sight);
+    }
+}
+
+/// What is read at the window's beginning.
+fn first(options: &Options, found: &Found) -> Namespace {
+    let mut namespace = named(found);
+    enter(options, found, &mut namespace, &|inside| counted(options, inside));
+    namespace
+}
+
+/// What is read at its end, as growth since the beginning.
+fn last(options: &Options, found: &Found, earlier: Namespace, evidence: &Evidence) -> Namespace {
+    let mut now = named(found);
+    let asked = Asked::of(evidence, found.id);
+    enter(options, found, &mut now, &|inside| {
+        counted(options, inside);
+        standing(options, inside, &asked);
+    });
+    crate::evidence::counters_since(&mut now.counters, &earlier.counters);
+    interfaces::since(&mut now.interfaces, &earlier.interfaces);
+    if let (Some(now), Some(earlier)) = (&mut now.rules, &earlier.rules) {
+        rules::since(now, earlier);
+    }
+    if let Some(rules) = &mut now.rules {
+        rules::decide(rules, &asked.drops, &now.interfaces);
+    }
+    if let (Some(now), Some(earlier)) = (&mut now.sockets, &earlier.sockets) {
+        sockets::since(now, earlier);
+    }
+    if let (Some(now), Some(earlier)) = (&mut now.neighbours, &earlier.neighbours) {
+        neighbours::since(now, earlier);
+    }
+    now
+}
+
+fn named(found: &Found) -> Namespace {
+    Namespace { id: found.id, name: found.name.clone(), own: found.own, ..Namespace::default() }
+}
+
+/// Runs `read` inside the namespace. One that cannot be entered is blind in everything.
+fn enter(
+    options: &Options,
+    found: &Found,
+    namespace: &mut Namespace,
+    read: &(dyn Fn(&mut Namespace) + Sync),
+) {
+    let result = match &found.handle {
+        // The thread's own: entering it needs privilege, being there does not.
+        None => {
+            read(namespace);
+            Ok(())
+        }
+        Some(handle) => handle.run(|| read(namespace)),
+    };
+    if let Err(e) = result {
+        for plane in OF_NAMESPACES {
+            namespace.blind.insert(*plane, e.to_string());
+        }
+    }
+    for plane in &options.hidden {
+        namespace.blind.insert(*plane, "it was asked not to be looked at".into());
+    }
+}
+
+/// Keeps what a collector returns, or why it returned nothing.
+fn keep<T>(
+    options: &Options,
+    blind: &mut BTreeMap<Plane, String>,
+    plane: Plane,
+    read: impl FnOnce() -> weir_sys::Result<T>,
+) -> Option<T> {
+    if options.hidden.contains(&plane) {
+        return None;
+    }
+    read().map_err(|e| blind.insert(plane, e.to_string())).ok()
+}
+
+/// What counts up.
+fn counted(options: &Options, inside: &mut Namespace) {
+    let root = &options.root;
+    let Namespace { blind, counters, gauges, .. } = inside;
+    if let Some((read, levels)) = keep(options, blind, Plane::Counters, || counters::protocols(root)) {
+        counters.extend(read);
+        gauges.extend(levels);
+    }
+    if let Some(read) = keep(options, blind, Plane::ConntrackStatistics, || counters::conntrack(root)) {
+        counters.extend(read);
+    }
+    let interfaces = keep(options, blind, Plane::Interfaces, || interfaces::read(root));
+    let rules = keep(options, blind, Plane::Rules, || rules::read(root));
+    let sockets = keep(options, blind, Plane::Sockets, || sockets::read(root));
+    let neighbours = keep(options, blind, Plane::Neighbours, || neighbours::read(root));
+    inside.interfaces = interfaces.unwrap_or_default();
+    inside.rules = rules;
+    inside.sockets = sockets;
+    inside.neighbours = neighbours;
+}
+
+/// What is asked about a namespace because of what was lost in it.
+#[derive(Debug, Default)]
+pub(crate) struct Asked<'a> {
+    /// Groups of drops of this namespace.
+    pub(crate) drops: Vec<&'a DropGroup>,
+    /// Events of connections, likewise.
+    pub(crate) flows: Vec<&'a FlowEvent>,
+    /// Their tuples, each once, with the interface that the packet came in through (0: made here).
+    pub(crate) tuples: BTreeSet<(Tuple, u32)>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(evidence: &'a Evidence, namespace: u64) -> Self {
+        let drops: Vec<_> = evidence.drops.iter().filter(|d| d.namespace == namespace).collect();
+        let flows: Vec<_> = evidence.flows.iter().filter(|f| f.namespace == namespace).collect();
+        let samples = drops.iter().flat_map(|d| &d.samples);
+        let mut tuples: BTreeSet<_> = samples.filter_map(|s| Some((s.tuple()?, s.came_in))).collect();
+        tuples.extend(flows.iter().filter_map(|f| Some((f.tuple?, 0))));
+        Asked { drops, flows, tuples }
+    }
+}
+
+/// What is as it is.
+fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>) {
+    let root = &options.root;
+    let blind = &mut inside.blind;
+    inside.connections =
+        keep(options, blind, Plane::Connections, || connections::read(root, asked)).flatten();
+    inside.routes = keep(options, blind, Plane::Routes, || routes::read(root, asked));
+    let interfaces: Vec<&str> = inside.interfaces.iter().map(|i| i.name.as_str()).collect();
+    let settings = keep(options, blind, Plane::Settings, || settings::read(root, &interfaces));
+    inside.settings = settings.unwrap_or_default();
+}

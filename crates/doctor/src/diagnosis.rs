@@ -1,0 +1,227 @@
+//! Findings set against each other and against the whole of what was lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::causes::{self, is_noise};
+use crate::evidence::{Cost, Evidence, Namespace, Plane, Sight};
+use crate::finding::{Claim, Confidence, Fact, Finding, Severity, severity_of_loss};
+
+/// Version of the JSON layout. It grows with every change that an old reader would misread.
+pub const VERSION: u32 = 1;
+
+/// Id of the finding about what no cause explains.
+pub const UNEXPLAINED: &str = "unexplained";
+
+/// A claim that keeps less than this share of itself after others took theirs is no finding any more.
+const KEEPS: f64 = 0.05;
+
+/// What the doctor says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// Length of the window, s.
+    pub window_s: f64,
+    /// Its end, seconds since 1970, UTC.
+    pub ended_unix_s: i64,
+    /// What was found, the most important first.
+    pub findings: Vec<Finding>,
+    /// Packets lost in the window.
+    pub lost: Lost,
+    /// In and out, by namespace.
+    pub balance: Vec<Balance>,
+    /// What was in sight.
+    pub planes: BTreeMap<Plane, Sight>,
+    /// What it cost to look.
+    pub cost: Cost,
+}
+
+/// Packets lost in the window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// All, without those that every host loses without harm.
+    pub packets: u64,
+    /// Of these, explained by a finding.
+    pub explained: u64,
+    /// Lost without harm: multicast that nobody wants, sockets that close, and the like.
+    pub harmless: u64,
+}
+
+/// Where the packets of a namespace went in the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Balance {
+    /// Namespace.
+    pub namespace: u64,
+    /// Its name; text from outside.
+    pub place: String,
+    /// Received by its interfaces, loopback and members of bridges left out.
+    pub received: u64,
+    /// Sent by them.
+    pub sent: u64,
+    /// IP packets forwarded (`Ip.ForwDatagrams`, `Ip6.OutForwDatagrams`).
+    pub forwarded: u64,
+    /// IP packets delivered to this host's own protocols.
+    pub delivered: u64,
+    /// IP packets made here.
+    pub made: u64,
+    /// Lost, as above.
+    pub lost: u64,
+}
+
+/// Weighs the evidence.
+pub fn diagnose(evidence: &Evidence) -> Diagnosis {
+    let mut findings = give_way(causes::examine(evidence));
+    let lost = weigh(evidence, &mut findings);
+    findings.extend(unexplained(evidence, lost));
+    findings.sort_by(|a, b| {
+        let weight = |f: &Finding| f.explains_ratio.max(f.harm);
+        (b.severity.cmp(&a.severity))
+            .then(weight(b).total_cmp(&weight(a)))
+            .then(b.confidence.cmp(&a.confidence))
+            .then(a.cause.cmp(&b.cause))
+    });
+    Diagnosis {
+        version: VERSION,
+        window_s: evidence.window_s,
+        ended_unix_s: evidence.ended_unix_s,
+        findings,
+        lost,
+        balance: evidence.namespaces.iter().map(|n| balance(evidence, n)).collect(),
+        planes: evidence.planes.clone(),
+        cost: evidence.cost.clone(),
+    }
+}
+
+impl Diagnosis {
+    /// Severity of the worst finding.
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|f| f.severity).max()
+    }
+}
+
+/// What a loss is told from others by: a claim without its number.
+type Loss<'a> = (Option<usize>, u64, &'a str);
+
+fn loss(claim: &Claim) -> (Loss<'_>, u64) {
+    match claim {
+        Claim::Drops { group, packets } => ((Some(*group), 0, ""), *packets),
+        Claim::Counter { namespace, counter, packets } => ((None, *namespace, counter), *packets),
+    }
+}
+
+/// Takes from each finding what the more special ones that its cause yields to explain already. One that claims nothing gives
+/// way where such a one was found in the same place.
+fn give_way(findings: Vec<Finding>) -> Vec<Finding> {
+    let yields = |f: &Finding| causes::by_id(&f.cause).map_or(&[] as &[&str], |c| c.yields_to);
+    let special = |f: &Finding| -> Vec<&Finding> {
+        let to = yields(f);
+        findings.iter().filter(|s| to.contains(&s.cause.as_str())).collect()
+    };
+    let mut kept = Vec::new();
+    for finding in &findings {
+        let over = special(finding);
+        let mut rest = finding.clone();
+        if finding.claims.is_empty() {
+            let here = |s: &&Finding| s.namespace == finding.namespace && s.severity >= Severity::Warning;
+            if !over.iter().any(here) {
+                kept.push(rest);
+            }
+            continue;
+        }
+        let mut before = 0;
+        let mut after = 0;
+        for claim in &mut rest.claims {
+            let taken: u64 = over
+                .iter()
+                .flat_map(|s| &s.claims)
+                .filter(|c| loss(c).0 == loss(claim).0)
+                .map(|c| loss(c).1)
+                .sum();
+            let (Claim::Drops { packets, .. } | Claim::Counter { packets, .. }) = claim;
+            before += *packets;
+            *packets = packets.saturating_sub(taken);
+            after += *packets;
+        }
+        rest.claims.retain(|c| loss(c).1 > 0);
+        if after > 0 && after as f64 >= KEEPS * before as f64 {
+            kept.push(rest);
+        }
+    }
+    kept
+}
+
+/// Sets how much of the loss each finding explains, and returns the whole.
+fn weigh(evidence: &Evidence, findings: &mut [Finding]) -> Lost {
+    let (noise, real): (Vec<_>, Vec<_>) = evidence.drops.iter().partition(|d| is_noise(d));
+    let sum = |drops: &[&crate::evidence::DropGroup]| drops.iter().map(|d| d.packets).sum::<u64>();
+    let mut counted: BTreeMap<(u64, &str), u64> = BTreeMap::new();
+    let mut claimed: BTreeMap<usize, u64> = BTreeMap::new();
+    for claim in findings.iter().flat_map(|f| &f.claims) {
+        match claim {
+            Claim::Drops { group, packets } => *claimed.entry(*group).or_default() += packets,
+            Claim::Counter { namespace, counter, packets } => {
+                let most = counted.entry((*namespace, counter)).or_default();
+                *most = (*most).max(*packets);
+            }
+        }
+    }
+    let of_counters: u64 = counted.values().sum();
+    let of_drops: u64 = claimed.iter().map(|(g, n)| (*n).min(evidence.drops[*g].packets)).sum();
+    let lost =
+        Lost { packets: sum(&real) + of_counters, explained: of_drops + of_counters, harmless: sum(&noise) };
+    for finding in findings {
+        let packets = finding.claims.iter().map(|c| loss(c).1).sum::<u64>();
+        finding.explains_packets = packets.min(lost.packets);
+        finding.explains_ratio = finding.explains_packets as f64 / lost.packets.max(1) as f64;
+    }
+    lost
+}
+
+/// A finding about drops that no cause takes, if they are worth one: namespace by namespace would hide what is spread.
+fn unexplained(evidence: &Evidence, lost: Lost) -> Option<Finding> {
+    let rest = lost.packets.saturating_sub(lost.explained);
+    let passed: u64 = evidence.namespaces.iter().map(|n| causes::Scene::of(evidence).passed(n)).sum();
+    let severity = severity_of_loss(rest, passed, evidence.window_s);
+    if severity == Severity::Note {
+        return None;
+    }
+    let scene = causes::Scene::of(evidence);
+    // What is not understood is never more than a warning.
+    let mut finding = scene.machine_finding(UNEXPLAINED, Severity::Warning);
+    finding.confidence = Confidence::High;
+    finding.explains_packets = rest;
+    finding.explains_ratio = rest as f64 / lost.packets.max(1) as f64;
+    finding.summary = format!("{rest} packets were lost for reasons that no known cause explains.");
+    let mut groups: Vec<_> = evidence.drops.iter().filter(|d| !is_noise(d)).collect();
+    groups.sort_by_key(|d| std::cmp::Reverse(d.packets));
+    for d in groups.iter().take(5) {
+        let place = evidence.namespace(d.namespace).map_or("no namespace", |n| n.name.as_str());
+        let text = format!("{} packets: {} in {}() ({place})", d.packets, d.reason, d.location);
+        finding.evidence.push(Fact::seen(Plane::Drops, text));
+    }
+    Some(finding)
+}
+
+fn balance(evidence: &Evidence, namespace: &Namespace) -> Balance {
+    let masters: BTreeSet<u32> = namespace.interfaces.iter().filter_map(|i| i.master).collect();
+    let edges = namespace.interfaces.iter().filter(|i| i.name != "lo" && !masters.contains(&i.index));
+    let (mut received, mut sent) = (0, 0);
+    for interface in edges {
+        let grew = |name: &str| interface.counters.get(name).map_or(0, |d| d.change());
+        received += grew("rx_packets");
+        sent += grew("tx_packets");
+    }
+    let drops = evidence.drops.iter().filter(|d| d.namespace == namespace.id && !is_noise(d));
+    Balance {
+        namespace: namespace.id,
+        place: namespace.name.clone(),
+        received,
+        sent,
+        forwarded: namespace.grew("ip.ForwDatagrams") + namespace.grew("ip6.OutForwDatagrams"),
+        delivered: namespace.grew("ip.InDelivers") + namespace.grew("ip6.InDelivers"),
+        made: namespace.grew("ip.OutRequests") + namespace.grew("ip6.OutRequests"),
+        lost: drops.map(|d| d.packets).sum(),
+    }
+}

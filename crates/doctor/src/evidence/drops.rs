@@ -1,0 +1,124 @@
+//! Packets that the kernel threw away.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Packets lost for one reason at one place.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DropGroup {
+    /// Namespace of the packet's interface, or of its socket; 0 if it had neither.
+    pub namespace: u64,
+    /// Name of the drop reason (`NETFILTER_DROP`), from this kernel's own type information. `UNKNOWN` where the kernel has none.
+    pub reason: String,
+    /// Kernel function that let go of it (`nft_do_chain`).
+    pub location: String,
+    /// Number of the packet's interface (`skb->dev`); 0 if it had none.
+    pub interface: u32,
+    /// EtherType, host order.
+    pub ethertype: u16,
+    /// IP protocol; 0 if it is not IP.
+    pub protocol: u8,
+    /// How many, in the window.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Some of them, spread over the window.
+    pub samples: Vec<Sample>,
+}
+
+/// One packet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Interface it came in through (`skb->skb_iif`); 0 if it was made here.
+    pub came_in: u32,
+    /// `skb->mark`.
+    pub mark: u32,
+    /// `skb->len`, bytes.
+    pub length: u32,
+    /// True if the kernel had bound a socket to it (made here, or for a socket here).
+    pub socket: bool,
+    /// Its first bytes from the network header on, in hexadecimal; at most 128 bytes.
+    #[serde(with = "hex")]
+    pub header: Vec<u8>,
+}
+
+/// Who sent it to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Tuple {
+    /// From.
+    pub source: IpAddr,
+    /// To.
+    pub destination: IpAddr,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Source port; 0 of protocols without, and of fragments.
+    pub source_port: u16,
+    /// Destination port, likewise.
+    pub destination_port: u16,
+}
+
+impl Sample {
+    /// The header's addresses and ports; `None` if it is not IP or too short. The sample may end before the packet does.
+    pub fn tuple(&self) -> Option<Tuple> {
+        match self.header.first()? >> 4 {
+            4 => {
+                let (ip, rest) = weir_wire::Ipv4::read_quoted(&self.header).ok()?;
+                let first = ip.fragment().is_none_or(|f| f.offset == 0);
+                let (source_port, destination_port) = if first { ports(ip.protocol, rest) } else { (0, 0) };
+                Some(Tuple {
+                    source: ip.source.into(),
+                    destination: ip.destination.into(),
+                    protocol: ip.protocol,
+                    source_port,
+                    destination_port,
+                })
+            }
+            6 => {
+                let (ip, rest) = weir_wire::Ipv6::read_quoted(&self.header).ok()?;
+                let upper = weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?;
+                let first = upper.fragment.is_none_or(|f| f.offset == 0);
+                let (source_port, destination_port) =
+                    if first { ports(upper.protocol, upper.payload) } else { (0, 0) };
+                Some(Tuple {
+                    source: ip.source.into(),
+                    destination: ip.destination.into(),
+                    protocol: upper.protocol,
+                    source_port,
+                    destination_port,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Ports of TCP, UDP, UDP-Lite, DCCP and SCTP, which all begin with them.
+fn ports(protocol: u8, payload: &[u8]) -> (u16, u16) {
+    match (protocol, payload) {
+        (6 | 17 | 33 | 132 | 136, [a, b, c, d, ..]) => {
+            (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))
+        }
+        _ => (0, 0),
+    }
+}
+
+/// Bytes as hexadecimal digits.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.as_bytes();
+        if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+            return Err(D::Error::custom("an odd number of hexadecimal digits"));
+        }
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        digits.chunks(2).map(|pair| byte(pair).ok_or_else(|| D::Error::custom("not hexadecimal"))).collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! Interfaces and what hangs on them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Counters, Delta};
+
+/// One interface.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interface {
+    /// Number.
+    pub index: u32,
+    /// Name; text from outside.
+    pub name: String,
+    /// Kind of a virtual one (`veth`, `bridge`, ...); empty of a card.
+    pub kind: String,
+    /// Driver as ethtool names it.
+    pub driver: String,
+    /// MTU, bytes.
+    pub mtu: u32,
+    /// Switched on (IFF_UP).
+    pub up: bool,
+    /// Carrier (IFF_LOWER_UP).
+    pub carrier: bool,
+    /// Changes of the carrier.
+    pub carrier_changes: Delta,
+    /// Bridge or bond that it is part of, by number.
+    pub master: Option<u32>,
+    /// The other end of a veth: its number, and its namespace's inode if that is one of those looked at.
+    pub peer: Option<(u32, Option<u64>)>,
+    /// MTU of the other end of a veth, if known.
+    pub peer_mtu: Option<u32>,
+    /// Addresses with prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// `rx_packets`, `rx_dropped`, `rx_missed_errors`, `tx_dropped`, ... (struct rtnl_link_stats64).
+    pub counters: Counters,
+    /// Of the driver, by ethtool -S name.
+    pub driver_counters: Counters,
+    /// Offloads by ethtool name (`rx-gro`, `tx-generic-segmentation`, `tx-tcp-segmentation`, ...).
+    pub features: BTreeMap<String, bool>,
+    /// Receive queues.
+    pub rx_queues: u32,
+    /// Cores for Receive Packet Steering, per queue, hexadecimal; empty if none.
+    pub rps: Vec<String>,
+    /// XDP program.
+    pub xdp: Option<BpfProgram>,
+    /// Queueing disciplines.
+    pub qdiscs: Vec<Qdisc>,
+    /// Filters and programs of tc, TCX among them.
+    pub filters: Vec<TcFilter>,
+}
+
+/// A BPF program on an interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BpfProgram {
+    /// Number, as `bpftool prog` shows it.
+    pub id: u32,
+    /// Name; empty if it could not be asked.
+    pub name: String,
+    /// `native`, `generic` or `offloaded` of XDP; `ingress` or `egress` of tc.
+    pub mode: String,
+}
+
+/// A queueing discipline.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Qdisc {
+    /// Kind (`tbf`, `htb`, `pfifo`, ...).
+    pub kind: String,
+    /// `major:minor`, hexadecimal.
+    pub handle: String,
+    /// Where it hangs; `root`, `ingress`, `clsact` or `major:minor`.
+    pub parent: String,
+    /// Packets sent on.
+    pub packets: Delta,
+    /// Bytes sent on.
+    pub bytes: Delta,
+    /// Packets thrown away.
+    pub dropped: Delta,
+    /// Times that it had to wait.
+    pub overlimits: Delta,
+    /// Packets that wait, at the end.
+    pub backlog_packets: u64,
+    /// Their bytes.
+    pub backlog_bytes: u64,
+    /// Rate that it is set to, bit/s, of those that have one.
+    pub rate_bps: Option<u64>,
+    /// Limit in packets, of those that have one.
+    pub limit_packets: Option<u64>,
+    /// Limit in bytes, likewise.
+    pub limit_bytes: Option<u64>,
+}
+
+/// A filter, action or program of tc.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcFilter {
+    /// `ingress` or `egress`.
+    pub direction: String,
+    /// Kind (`bpf`, `u32`, `matchall`, `tcx`, ...).
+    pub kind: String,
+    /// Its preference.
+    pub preference: u32,
+    /// The program, of `bpf` and `tcx`.
+    pub program: Option<BpfProgram>,
+    /// Kinds of its actions (`police`, `mirred`, `gact`).
+    pub actions: Vec<String>,
+    /// Packets that an action threw away.
+    pub dropped: Delta,
+}

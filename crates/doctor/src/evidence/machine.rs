@@ -1,0 +1,79 @@
+//! What belongs to no namespace.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Counters, Delta};
+
+/// The machine as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Kernel release.
+    pub kernel: String,
+    /// Cores that are online.
+    pub cores: Vec<Core>,
+    /// Global settings by sysctl name: `net.netfilter.nf_conntrack_max`, `net.core.netdev_max_backlog`, `net.ipv4.tcp_mem`,
+    /// `net.ipv4.neigh.default.gc_thresh3`, ...
+    pub settings: BTreeMap<String, String>,
+    /// Pressure: µs stalled by `cpu.some`, `memory.some`, `memory.full`, `io.some`, ... Empty without PSI.
+    pub pressure_us: Counters,
+    /// `MemTotal`, `MemAvailable`, `SUnreclaim`, ... of /proc/meminfo, bytes.
+    pub memory_bytes: BTreeMap<String, u64>,
+    /// Counters of /proc/vmstat that tell of memory running out (`allocstall_*`, `oom_kill`, `pgscan_direct`).
+    pub memory_events: Counters,
+    /// Control groups that were held back.
+    pub throttled: Vec<CgroupThrottle>,
+    /// Lines of the kernel's log that came in the window and are about packets; text from outside.
+    pub log: Vec<String>,
+}
+
+impl Machine {
+    /// A setting as a number.
+    pub fn setting(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.trim().parse().ok()
+    }
+}
+
+/// One core.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Core {
+    /// Number.
+    pub number: usize,
+    /// Ticks: `user`, `nice`, `system`, `idle`, `iowait`, `irq`, `softirq`, `steal`.
+    pub ticks: Counters,
+    /// Packets taken from the backlog or a card (softnet_stat, column 1).
+    pub processed: Delta,
+    /// Packets that the backlog had no room for (column 2).
+    pub dropped: Delta,
+    /// Times that the budget ended before the work (column 3).
+    pub squeezed: Delta,
+    /// Packets that the flow limit refused (column 11).
+    pub flow_limited: Delta,
+    /// Interrupts of network cards and virtio queues.
+    pub interrupts: Delta,
+}
+
+impl Core {
+    /// Share of its time that went to `what` (a name of [`Core::ticks`]), 0 to 1.
+    pub fn share(&self, what: &str) -> f64 {
+        let all: u64 = self.ticks.values().map(|d| d.change()).sum();
+        if all == 0 {
+            return 0.0;
+        }
+        self.ticks.get(what).map_or(0.0, |d| d.change() as f64 / all as f64)
+    }
+}
+
+/// A control group that ran out of CPU or memory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CgroupThrottle {
+    /// Path below the root of cgroup2; text from outside.
+    pub path: String,
+    /// Periods in which it was held back (`cpu.stat` nr_throttled).
+    pub throttled: Delta,
+    /// For how long, µs.
+    pub throttled_us: Delta,
+    /// Times that its memory limit was hit (`memory.events` max).
+    pub memory_max: Delta,
+}

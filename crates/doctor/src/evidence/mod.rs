@@ -1,0 +1,267 @@
+//! What was seen of a host in a window. Plain values: a stored [`Evidence`] is as good as a fresh one.
+//!
+//! A collector fills one part, in one file of [`crate::collect`]. What it could not see it names in [`Evidence::planes`] or
+//! [`Namespace::blind`]; a part that is empty there means "looked, and nothing was there".
+
+mod connections;
+mod drops;
+mod flows;
+mod interfaces;
+mod machine;
+mod neighbours;
+mod routes;
+mod rules;
+mod sockets;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use connections::{ConnectionGroup, Connections, SnatPool};
+pub use drops::{DropGroup, Sample, Tuple};
+pub use flows::{FlowEvent, FlowEventKind};
+pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
+pub use machine::{CgroupThrottle, Core, Machine};
+pub use neighbours::{Neighbour, Neighbours};
+pub use routes::{Lookup, Outcome, Routes, UnusualRoute};
+pub use rules::{Backend, Chain, Rule, Ruleset, Verdict};
+pub use sockets::{Listener, PortsInUse, Sockets, TcpFlow, UdpSocket};
+
+/// Version of the stored layout.
+pub const VERSION: u32 = 1;
+
+/// Everything that was seen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// Length of the window, s.
+    pub window_s: f64,
+    /// Its end, seconds since 1970, UTC.
+    pub ended_unix_s: i64,
+    /// Which planes were in sight, of the machine as a whole.
+    pub planes: BTreeMap<Plane, Sight>,
+    /// What is not any namespace's.
+    pub machine: Machine,
+    /// The namespaces looked at.
+    pub namespaces: Vec<Namespace>,
+    /// Packets that the kernel threw away, by where and why (`skb:kfree_skb`).
+    pub drops: Vec<DropGroup>,
+    /// Retransmissions and resets of TCP (`tcp:*`).
+    pub flows: Vec<FlowEvent>,
+    /// What looking cost.
+    pub cost: Cost,
+}
+
+/// A source of evidence that may be missing by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Plane {
+    /// Protocol counters (snmp, netstat, snmp6) and gauges.
+    Counters,
+    /// Interfaces: counters, features, addresses.
+    Interfaces,
+    /// Counters of the network card's driver (ethtool -S).
+    Driver,
+    /// Queueing disciplines.
+    Qdiscs,
+    /// Cores: softnet, ticks, steal.
+    Cores,
+    /// Pressure (PSI), memory, control groups.
+    Pressure,
+    /// Packets thrown away, with reason and place.
+    Drops,
+    /// TCP retransmissions and resets as they happen.
+    Flows,
+    /// Statistics of connection tracking (ctnetlink).
+    ConntrackStatistics,
+    /// The table of connections.
+    Connections,
+    /// Rules of nftables and iptables.
+    Rules,
+    /// Sockets (sock_diag).
+    Sockets,
+    /// Neighbours.
+    Neighbours,
+    /// Routes and policy.
+    Routes,
+    /// Programs on interfaces (XDP, tc).
+    Programs,
+    /// Settings (sysctl).
+    Settings,
+    /// The kernel's log.
+    Log,
+}
+
+/// Whether a plane was in sight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "sight", content = "why")]
+pub enum Sight {
+    /// Whole.
+    Seen,
+    /// With gaps: which, and what would close them.
+    Partly(String),
+    /// Not at all: why, and what provides it.
+    Blind(String),
+}
+
+/// A counter at the two ends of the window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, u64)", into = "(u64, u64)")]
+pub struct Delta {
+    /// At the beginning.
+    pub before: u64,
+    /// At the end.
+    pub after: u64,
+}
+
+impl Delta {
+    /// A single reading.
+    pub fn at(value: u64) -> Self {
+        Delta { before: value, after: value }
+    }
+
+    /// Growth. A counter that went back was reset: then what it holds now.
+    pub fn change(self) -> u64 {
+        self.after.checked_sub(self.before).unwrap_or(self.after)
+    }
+
+    /// This reading as the end of a window that began with `earlier`.
+    pub fn since(&mut self, earlier: Delta) {
+        self.before = earlier.after;
+    }
+}
+
+impl From<(u64, u64)> for Delta {
+    fn from((before, after): (u64, u64)) -> Self {
+        Delta { before, after }
+    }
+}
+
+impl From<Delta> for (u64, u64) {
+    fn from(delta: Delta) -> Self {
+        (delta.before, delta.after)
+    }
+}
+
+/// Counters by name.
+pub type Counters = BTreeMap<String, Delta>;
+
+/// Makes a reading the end of a window. What was not there at its beginning counts from zero: it was made in between.
+pub fn counters_since(now: &mut Counters, earlier: &Counters) {
+    for (name, delta) in now {
+        delta.since(earlier.get(name).copied().unwrap_or_default());
+    }
+}
+
+/// One network namespace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Inode, as `lsns` shows it.
+    pub id: u64,
+    /// What people call it: `host`, `netns blue`, `docker web`, `nginx (pid 312)`.
+    pub name: String,
+    /// True of the namespace that weir was started in.
+    pub own: bool,
+    /// Protocol counters by `proto.Name` (`tcpext.ListenDrops`, `ip.InAddrErrors`, `udp.RcvbufErrors`, `ip6.InDiscards`), and by the
+    /// same rule `conntrack.drop` (names of ctnetlink: `insert_failed`, `early_drop`, `chain_toolong`, `clash_resolve`, ...),
+    /// `rt_cache.in_martian_src`, `arp_cache.table_fulls`, `ndisc_cache.*`, `xfrm.*`, `nfqueue.queue_dropped`.
+    pub counters: Counters,
+    /// What goes up and down, at the end of the window: `conntrack.count`, `sockstat.TCP.tw`, `sockstat.FRAG.memory`, ...
+    pub gauges: BTreeMap<String, u64>,
+    /// Settings that matter, by full sysctl name.
+    pub settings: BTreeMap<String, String>,
+    /// Interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Connections that are tracked.
+    pub connections: Option<Connections>,
+    /// Rules.
+    pub rules: Option<Ruleset>,
+    /// Sockets.
+    pub sockets: Option<Sockets>,
+    /// Neighbours.
+    pub neighbours: Option<Neighbours>,
+    /// Routes.
+    pub routes: Option<Routes>,
+    /// Planes that were not in sight here though they were elsewhere, and why.
+    pub blind: BTreeMap<Plane, String>,
+}
+
+impl Namespace {
+    /// Growth of a counter in the window; 0 of one that this kernel lacks.
+    pub fn grew(&self, counter: &str) -> u64 {
+        self.counters.get(counter).map_or(0, |d| d.change())
+    }
+
+    /// A setting as a number; `None` if it is not there or no number.
+    pub fn setting(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.trim().parse().ok()
+    }
+
+    /// A gauge.
+    pub fn gauge(&self, name: &str) -> Option<u64> {
+        self.gauges.get(name).copied()
+    }
+
+    /// The interface of that number.
+    pub fn interface(&self, index: u32) -> Option<&Interface> {
+        self.interfaces.iter().find(|i| i.index == index)
+    }
+}
+
+/// What looking cost this machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// CPU of weir itself, ns.
+    pub cpu_ns: u64,
+    /// CPU of its programs in the kernel, ns; `None` where the kernel was not asked to count it.
+    pub bpf_ns: Option<u64>,
+    /// Runs of those programs.
+    pub bpf_runs: Option<u64>,
+    /// Drops that no longer fitted into the table in the kernel; they are counted, without reason and place.
+    pub events_lost: u64,
+    /// Time from the end of the window to the diagnosis, ms.
+    pub analysis_ms: f64,
+    /// Largest resident memory of weir, bytes.
+    pub memory_bytes: u64,
+}
+
+impl Evidence {
+    /// True if a plane was in sight, at least partly.
+    pub fn sees(&self, plane: Plane) -> bool {
+        !matches!(self.planes.get(&plane), None | Some(Sight::Blind(_)))
+    }
+
+    /// The namespace of that inode.
+    pub fn namespace(&self, id: u64) -> Option<&Namespace> {
+        self.namespaces.iter().find(|n| n.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_was_reset_counts_from_zero() {
+        assert_eq!(Delta { before: 5, after: 9 }.change(), 4);
+        assert_eq!(Delta { before: 9, after: 5 }.change(), 5);
+        let mut now = Counters::from([("a".into(), Delta::at(9)), ("new".into(), Delta::at(3))]);
+        counters_since(&mut now, &Counters::from([("a".into(), Delta::at(4))]));
+        assert_eq!(now["a"], Delta { before: 4, after: 9 });
+        assert_eq!(now["new"].change(), 3);
+    }
+
+    #[test]
+    fn evidence_survives_storage() {
+        let mut evidence = Evidence { version: VERSION, window_s: 10.0, ..Default::default() };
+        evidence.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
+        evidence.planes.insert(Plane::Counters, Sight::Seen);
+        evidence.namespaces.push(Namespace { id: 1, name: "host".into(), ..Default::default() });
+        let text = serde_json::to_string(&evidence).unwrap();
+        assert_eq!(serde_json::from_str::<Evidence>(&text).unwrap(), evidence);
+        assert!(
+            !evidence.sees(Plane::Drops) && !evidence.sees(Plane::Rules) && evidence.sees(Plane::Counters)
+        );
+    }
+}

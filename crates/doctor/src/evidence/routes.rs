@@ -1,0 +1,74 @@
+//! Routes.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What there is to know of the routes of a namespace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Routes {
+    /// Routes there are.
+    pub total: u64,
+    /// A default route of IPv4.
+    pub default4: bool,
+    /// One of IPv6.
+    pub default6: bool,
+    /// Routes that throw away or refuse.
+    pub unusual: Vec<UnusualRoute>,
+    /// What the kernel says about the destinations of packets that were dropped.
+    pub lookups: Vec<Lookup>,
+    /// Rules of policy routing beyond the usual three.
+    pub policies: Vec<String>,
+}
+
+/// A route that throws away or refuses.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnusualRoute {
+    /// `blackhole`, `unreachable`, `prohibit` or `throw`.
+    pub kind: String,
+    /// Network.
+    pub destination: IpAddr,
+    /// Its prefix length.
+    pub prefix: u8,
+    /// Table by number.
+    pub table: u32,
+}
+
+/// What the kernel answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Sent on.
+    Forwarded,
+    /// For this host.
+    Local,
+    /// ENETUNREACH.
+    NoRoute,
+    /// EHOSTUNREACH of a route that says so.
+    Unreachable,
+    /// EINVAL of a blackhole.
+    Blackhole,
+    /// EACCES.
+    Prohibited,
+    /// Another answer (a source that may not be, an interface that is gone).
+    Refused,
+}
+
+/// A route asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lookup {
+    /// From.
+    pub source: IpAddr,
+    /// To.
+    pub destination: IpAddr,
+    /// As if it came in there; 0 if made here.
+    pub came_in: u32,
+    /// The answer.
+    pub outcome: Outcome,
+    /// Through which interface it would leave.
+    pub interface: u32,
+    /// Path MTU that the kernel remembers for it, bytes, if it remembers one.
+    pub cached_mtu: Option<u32>,
+    /// Way back to the source leaves through this interface; 0 if there is none.
+    pub return_interface: u32,
+}

@@ -1,0 +1,181 @@
+//! What the doctor concludes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Plane;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; nobody is harmed by it now.
+    Note,
+    /// Traffic is lost or delayed, or is about to be.
+    Warning,
+    /// A good part of it, or all of some kind.
+    Critical,
+}
+
+/// How sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// It fits, and so would something else.
+    Low,
+    /// What must be there is there.
+    Medium,
+    /// Independent planes agree.
+    High,
+}
+
+/// A cause found in one place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Stable id of the cause (`conntrack-full`); its page is `docs/causes/ID.md`.
+    pub cause: String,
+    /// Where: inode of the namespace, 0 of the machine as a whole.
+    pub namespace: u64,
+    /// Its name; text from outside.
+    pub place: String,
+    /// How bad.
+    pub severity: Severity,
+    /// How sure.
+    pub confidence: Confidence,
+    /// What exactly: the rule, the interface, the socket, the destination. Empty if the place says it all.
+    pub object: String,
+    /// One sentence: what happens.
+    pub summary: String,
+    /// What was seen.
+    pub evidence: Vec<Fact>,
+    /// What it was told apart from, in words: "not a rule: no rule's counter moved".
+    pub not: Vec<String>,
+    /// Planes that would have told more, and were not in sight.
+    pub missing: Vec<Plane>,
+    /// Packets lost in the window that it explains.
+    pub claims: Vec<Claim>,
+    /// Share of the traffic of its kind that it harms, 0 to 1, where that cannot be said in lost packets (connections that
+    /// fail elsewhere, time that is lost). 0 if the claims say it all.
+    pub harm: f64,
+    /// What helps, the best first.
+    pub fixes: Vec<Fix>,
+    /// Packets that it explains; [`crate::diagnosis`] sets it.
+    #[serde(default)]
+    pub explains_packets: u64,
+    /// Their share of all that was lost, 0 to 1; [`crate::diagnosis`] sets it.
+    #[serde(default)]
+    pub explains_ratio: f64,
+}
+
+/// One thing seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Plane it comes from.
+    pub plane: Plane,
+    /// In words, with the numbers.
+    pub text: String,
+    /// Name of the counter, setting or symbol, if it has one.
+    pub name: Option<String>,
+    /// At the window's beginning.
+    pub before: Option<u64>,
+    /// At its end.
+    pub after: Option<u64>,
+}
+
+/// Part of what was lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "from")]
+pub enum Claim {
+    /// Of a group of [`crate::evidence::Evidence::drops`].
+    Drops {
+        /// Its place in that list.
+        group: usize,
+        /// How many of it.
+        packets: u64,
+    },
+    /// Packets that the kernel lets go without a `kfree_skb` event, or while that plane is blind. Claims of the same counter
+    /// are one and the same loss.
+    Counter {
+        /// Namespace, 0 of the machine.
+        namespace: u64,
+        /// Name of the counter, unique for the loss.
+        counter: String,
+        /// How many.
+        packets: u64,
+    },
+}
+
+/// What helps.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fix {
+    /// What it does, in a few words.
+    pub title: String,
+    /// Commands as they would be typed, in order. Placeholders in capitals only where weir cannot know.
+    pub commands: Vec<String>,
+    /// What may go wrong.
+    pub risk: String,
+    /// How to take it back, as commands.
+    pub undo: Vec<String>,
+    /// What `weir tune` would set for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tune: Vec<Setting>,
+}
+
+/// A setting that `weir tune` may change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Full sysctl name.
+    pub name: String,
+    /// Value now.
+    pub now: String,
+    /// Value proposed.
+    pub proposed: String,
+    /// The measured need behind it.
+    pub why: String,
+}
+
+impl Fact {
+    /// Something seen that is no counter.
+    pub fn seen(plane: Plane, text: impl Into<String>) -> Self {
+        Fact { plane, text: text.into(), name: None, before: None, after: None }
+    }
+
+    /// A counter that moved.
+    pub fn counter(plane: Plane, name: &str, delta: crate::evidence::Delta, text: impl Into<String>) -> Self {
+        Fact {
+            plane,
+            text: text.into(),
+            name: Some(name.to_owned()),
+            before: Some(delta.before),
+            after: Some(delta.after),
+        }
+    }
+}
+
+/// How bad a loss is: by its share of what passed, and by its number.
+///
+/// One packet in a hundred halves what a long TCP transfer gets (Mathis et al. 1997: rate ~ 1/sqrt(loss)), and a handful of
+/// packets in a window is what any host has.
+pub fn severity_of_loss(lost: u64, passed: u64, window_s: f64) -> Severity {
+    let ratio = lost as f64 / (lost + passed).max(1) as f64;
+    let per_second = lost as f64 / window_s.max(0.1);
+    if ratio >= 0.01 && per_second >= 1.0 {
+        Severity::Critical
+    } else if ratio >= 0.0001 && per_second >= 0.5 || per_second >= 10.0 {
+        Severity::Warning
+    } else {
+        Severity::Note
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn severity_grows_with_share_and_rate() {
+        assert_eq!(severity_of_loss(1, 1_000_000, 10.0), Severity::Note);
+        assert_eq!(severity_of_loss(3, 10, 10.0), Severity::Note);
+        assert_eq!(severity_of_loss(500, 1_000_000, 10.0), Severity::Warning);
+        assert_eq!(severity_of_loss(500, 1_000, 10.0), Severity::Critical);
+    }
+}

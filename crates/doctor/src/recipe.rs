@@ -1,0 +1,193 @@
+//! How a cause is made on purpose, for `weir doctor selftest`. Only data: the self-test builds the lab and does it.
+//!
+//! The lab has an initiator (`198.18.0.2`), a gateway (`198.18.0.1` on `inside`, `198.19.0.1` on `outside`, forwarding) and a
+//! responder (`198.19.0.2`), each in a namespace of its own; the ends' interface is `eth0`, and the responder has a route back
+//! to the inside. Scripts run by `sh -eu` in the namespace of a place, with `INITIATOR`, `GATEWAY_INSIDE`, `GATEWAY_OUTSIDE`
+//! and `RESPONDER` set to those addresses.
+
+/// A host of the lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// 198.18.0.2.
+    Initiator,
+    /// The hop.
+    Gateway,
+    /// 198.19.0.2.
+    Responder,
+}
+
+/// One way to make a cause.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Short name, unique within the cause; `default` if there is one way only.
+    pub name: &'static str,
+    /// Where the finding must be.
+    pub at: Place,
+    /// Done before the window, in order.
+    pub setup: Vec<Step>,
+    /// Sent through the window, all at once.
+    pub traffic: Vec<Traffic>,
+    /// Settings of the whole machine, put back in every ending: (name, value). Such recipes run only where the machine's own
+    /// settings may be changed.
+    pub machine: Vec<(&'static str, String)>,
+    /// What must be there to run it (`iptables-legacy`, `ipset`), by program name.
+    pub needs: Vec<&'static str>,
+    /// Causes beside this one that the recipe shows by nature, and that may be named too, though not first.
+    pub also: Vec<&'static str>,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Recipe {
+            name: "default",
+            at: Place::Gateway,
+            setup: Vec::new(),
+            traffic: Vec::new(),
+            machine: Vec::new(),
+            needs: Vec::new(),
+            also: Vec::new(),
+        }
+    }
+}
+
+/// Something done before the window.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A script.
+    Run(Place, String),
+    /// A further host, in a namespace of its own, with a veth to a place: name of the host, the place, the names of the two
+    /// ends (there, here). Scripts of it run with [`Step::RunOn`].
+    Host {
+        /// Its name.
+        name: &'static str,
+        /// Linked to.
+        to: Place,
+        /// Name of the interface there.
+        there: &'static str,
+        /// Name of its own interface.
+        here: &'static str,
+    },
+    /// A script on a further host.
+    RunOn(&'static str, String),
+    /// Entries put into the connection-tracking table of a place.
+    Entries(Place, fn() -> Vec<weir_sys::conntrack::NewEntry>),
+    /// This much of the traffic runs already before the window begins and is over when it does (a connection that is made
+    /// before the fault comes).
+    Before(Vec<Traffic>),
+}
+
+/// Something sent or held through the window.
+#[derive(Debug, Clone)]
+pub enum Traffic {
+    /// UDP datagrams at a rate.
+    Udp {
+        /// Sender.
+        from: Place,
+        /// `address:port`.
+        to: String,
+        /// Payload, bytes.
+        size: usize,
+        /// Datagrams per second.
+        rate: u32,
+        /// Distinct source ports, taken in turn; 0: a new socket for every datagram.
+        flows: u32,
+        /// Don't Fragment is set.
+        dont_fragment: bool,
+    },
+    /// A UDP socket.
+    UdpServer {
+        /// Where.
+        on: Place,
+        /// Port.
+        port: u16,
+        /// Receive buffer, bytes; `None`: the kernel's.
+        buffer: Option<usize>,
+        /// What it does.
+        mode: UdpMode,
+    },
+    /// A listening TCP socket.
+    TcpServer {
+        /// Where.
+        on: Place,
+        /// Port.
+        port: u16,
+        /// Backlog of listen(2).
+        backlog: u32,
+        /// What it does.
+        mode: TcpMode,
+    },
+    /// New TCP connections at a rate, each sending one request of `bytes` and waiting for the answer, up to a second.
+    Connects {
+        /// From.
+        from: Place,
+        /// `address:port`.
+        to: String,
+        /// Per second.
+        rate: u32,
+        /// Payload, bytes; 0: closed when established.
+        bytes: usize,
+        /// Kept open through the window.
+        hold: bool,
+    },
+    /// TCP streams that send as fast as they can.
+    Bulk {
+        /// From.
+        from: Place,
+        /// `address:port`.
+        to: String,
+        /// How many.
+        streams: u32,
+        /// Bits per second of all together; `None`: unlimited.
+        rate_bps: Option<u64>,
+    },
+    /// One TCP connection that exchanges small messages, `bytes` each way, at a rate.
+    Exchange {
+        /// From.
+        from: Place,
+        /// `address:port`.
+        to: String,
+        /// Messages per second.
+        rate: u32,
+        /// Bytes each way.
+        bytes: usize,
+    },
+    /// Whole Ethernet frames on an interface, in turn, at a rate. `frames` is given the Ethernet addresses (own, the peer's).
+    Frames {
+        /// From.
+        from: Place,
+        /// Interface.
+        interface: &'static str,
+        /// Frames per second.
+        rate: u32,
+        /// The frames.
+        frames: fn(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>>,
+    },
+    /// A script that runs through the window, and is ended after it.
+    Script(Place, String),
+}
+
+/// What a UDP server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdpMode {
+    /// Reads and throws away.
+    Sink,
+    /// Sends back.
+    Echo,
+    /// Never reads.
+    Deaf,
+}
+
+/// What a TCP server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpMode {
+    /// Reads and throws away.
+    Sink,
+    /// Sends back.
+    Echo,
+    /// Never accepts.
+    NeverAccept,
+    /// Accepts and never reads.
+    Deaf,
+    /// Sends as fast as it can.
+    Source,
+}
