@@ -116,6 +116,39 @@ impl NetNs {
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         Ok(std::fs::metadata(path).context(|| "read a namespace's inode".into())?.ino())
     }
+
+    /// The kernel's own number for it, which, other than the inode, no later namespace gets before the next boot
+    /// (`SO_NETNS_COOKIE`, Linux 5.14). `None` on kernels without it.
+    ///
+    /// # Errors
+    /// If the namespace may not be entered (CAP_SYS_ADMIN); the calling thread's own needs no privilege.
+    pub fn cookie(&self) -> Result<Option<u64>> {
+        if self.inode()? == NetNs::current()?.inode()? { own_cookie() } else { self.run(own_cookie)? }
+    }
+}
+
+/// [`NetNs::cookie`] of the calling thread's namespace.
+fn own_cookie() -> Result<Option<u64>> {
+    let what = || "ask a network namespace for its number".to_owned();
+    let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
+        .context(what)?;
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the option is a u64 (net/core/sock.c), and both pointers are to live locals of the sizes given.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if status == 0 {
+        return Ok(Some(cookie));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENOPROTOOPT) { Ok(None) } else { Err(Error::new(what(), error)) }
 }
 
 impl AsFd for NetNs {
@@ -201,6 +234,26 @@ mod tests {
             ns.run(|| std::net::TcpStream::connect("127.0.0.1:9").unwrap_err().kind()).unwrap()
                 != io::ErrorKind::ConnectionRefused
         );
+    }
+
+    #[test]
+    fn root_every_namespace_has_a_number_of_its_own() {
+        if test_needs_root() {
+            return;
+        }
+        let own = NetNs::current().unwrap();
+        if own.cookie().unwrap().is_none() {
+            println!("SKIP: this kernel has no SO_NETNS_COOKIE (Linux 5.14)");
+            return;
+        }
+        let first = NetNs::create().unwrap();
+        let (inode, cookie) = (first.inode().unwrap(), first.cookie().unwrap());
+        assert_ne!(cookie, own.cookie().unwrap());
+        assert_eq!(cookie, first.run(|| NetNs::current().unwrap().cookie().unwrap()).unwrap());
+        assert_eq!(inode, first.inode().unwrap());
+        drop(first);
+        // The next one may get the inode again, and never the number.
+        assert_ne!(NetNs::create().unwrap().cookie().unwrap(), cookie);
     }
 
     #[test]

@@ -1,0 +1,313 @@
+//! One change of a host: how it is read, made and taken back.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_sys::process::{run_with_input, which};
+use weir_sys::{NetNs, ProcRoot, sysctl};
+
+use crate::error::{Error, at};
+use crate::fingerprint;
+use crate::journal::StepState;
+use crate::step;
+use crate::store::sync_folder;
+
+/// A program with its arguments, and what it reads on standard input. No shell is involved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Standard input.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stdin: String,
+}
+
+impl Program {
+    /// Without standard input.
+    pub fn new<S: Into<String>>(argv: impl IntoIterator<Item = S>) -> Self {
+        Program { argv: argv.into_iter().map(Into::into).collect(), stdin: String::new() }
+    }
+}
+
+/// What is changed, and into what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Change {
+    /// A kernel setting of the set's network namespace, or of the whole machine.
+    Sysctl {
+        /// Dotted name; a slash stands for a dot in an interface's name.
+        name: String,
+        /// The value to be.
+        value: String,
+    },
+    /// A file of the kernel's below `/sys` or `/proc/sys`, with one value.
+    KernelFile {
+        /// Its path.
+        path: PathBuf,
+        /// The value to be.
+        value: String,
+    },
+    /// An ordinary file that is ours as a whole; it outlives a reboot.
+    TextFile {
+        /// Its path.
+        path: PathBuf,
+        /// What is to be in it; `None`: it is to be gone.
+        text: Option<String>,
+    },
+    /// Something that programs change: a rule set, a setting of a device.
+    Commands {
+        /// What it is called.
+        name: String,
+        /// Makes it. All of it or nothing, if that can be had.
+        apply: Program,
+        /// Takes it back; must do no harm when only a part of it is there, or nothing.
+        undo: Program,
+        /// Prints the state of what is changed, and nothing that changes by itself (no counters). Its exit code belongs to the
+        /// state: a rule set that does not exist may be told by a failure.
+        read: Program,
+        /// Longest time that one of them may take, s.
+        limit_s: u64,
+        /// False for what is in the kernel's memory only.
+        outlives_reboot: bool,
+    },
+}
+
+/// Where changes are made.
+#[derive(Debug)]
+pub(crate) struct Host<'a> {
+    /// `/`, but in tests.
+    pub(crate) root: &'a ProcRoot,
+    /// Of settings and programs.
+    pub(crate) namespace: Option<&'a NetNs>,
+}
+
+impl Host<'_> {
+    /// In the namespace.
+    fn inside<T: Send>(&self, f: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+        match self.namespace {
+            None => f(),
+            Some(namespace) => namespace.run(f)?,
+        }
+    }
+
+    fn run(&self, program: &Program, limit_s: u64) -> Result<(Option<i32>, String, String), Error> {
+        let (name, rest) = program.argv.split_first().ok_or_else(|| unfit("a command", "it has no words"))?;
+        let path = which(name).ok_or_else(|| unfit(name, "there is no such program here"))?;
+        let mut command = Command::new(path);
+        // Messages are parsed by nobody, but states are compared: they must not depend on who asks.
+        command.args(rest).env("LC_ALL", "C");
+        if let Some(namespace) = self.namespace {
+            namespace.enter_on_spawn(&mut command);
+        }
+        let output = run_with_input(command, program.stdin.as_bytes(), Duration::from_secs(limit_s))?;
+        Ok((output.status.code(), output.stdout_text(), output.message()))
+    }
+}
+
+fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
+    Error::Unfit { what: what.into(), why: why.into() }
+}
+
+impl Change {
+    /// What is changed, for people.
+    pub fn target(&self) -> String {
+        match self {
+            Change::Sysctl { name, .. } => name.clone(),
+            Change::KernelFile { path, .. } | Change::TextFile { path, .. } => path.display().to_string(),
+            Change::Commands { name, .. } => name.clone(),
+        }
+    }
+
+    /// The value that it is to have, as far as that is known before.
+    pub fn wanted(&self) -> Option<&str> {
+        match self {
+            Change::Sysctl { value, .. } | Change::KernelFile { value, .. } => Some(value),
+            Change::TextFile { text, .. } => text.as_deref(),
+            Change::Commands { .. } => None,
+        }
+    }
+
+    /// False for what a reboot takes back by itself.
+    pub fn outlives_reboot(&self) -> bool {
+        match self {
+            Change::Sysctl { .. } | Change::KernelFile { .. } => false,
+            Change::TextFile { .. } => true,
+            Change::Commands { outlives_reboot, .. } => *outlives_reboot,
+        }
+    }
+
+    /// Refuses what must not be written whoever asks for it.
+    pub(crate) fn check(&self, host: &Host<'_>) -> Result<(), Error> {
+        let plain = |path: &Path| {
+            path.is_absolute()
+                && path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)))
+        };
+        match self {
+            Change::KernelFile { path, .. }
+                if !(plain(path) && (path.starts_with("/sys") || path.starts_with("/proc/sys"))) =>
+            {
+                Err(unfit(self.target(), "not a path below /sys or /proc/sys"))
+            }
+            Change::TextFile { path, .. } => {
+                if !plain(path) {
+                    return Err(unfit(self.target(), "not an absolute path"));
+                }
+                let folder = host.root.path(&folder_of(path).to_string_lossy());
+                if !folder.is_dir() {
+                    return Err(unfit(self.target(), format!("there is no folder {}", folder.display())));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The value now; `None` where it does not exist.
+    pub(crate) fn read(&self, host: &Host<'_>) -> Result<Option<String>, Error> {
+        match self {
+            Change::Sysctl { name, .. } => host.inside(|| Ok(sysctl::get_optional(host.root, name)?)),
+            Change::KernelFile { path, .. } => {
+                let path = host.root.path(&path.to_string_lossy());
+                match fs::read_to_string(&path) {
+                    Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                    Err(e) => Err(at(&path)(e)),
+                }
+            }
+            Change::TextFile { path, .. } => read_text(&host.root.path(&path.to_string_lossy())),
+            Change::Commands { read, limit_s, .. } => {
+                let (code, printed, _) = host.run(read, *limit_s)?;
+                // A rule set may have megabytes: what is compared is its name.
+                let code = code.map_or("signal".to_owned(), |c| c.to_string());
+                Ok(Some(format!("{}/{code}", fingerprint(&printed))))
+            }
+        }
+    }
+
+    /// Makes it.
+    pub(crate) fn make(&self, host: &Host<'_>) -> Result<(), Error> {
+        match self {
+            Change::Commands { apply, limit_s, .. } => succeed(host, apply, *limit_s)?,
+            Change::Sysctl { value, .. } | Change::KernelFile { value, .. } => {
+                self.write(host, Some(value))?
+            }
+            Change::TextFile { text, .. } => self.write(host, text.as_deref())?,
+        }
+        step::passed();
+        Ok(())
+    }
+
+    /// Puts the value before back.
+    pub(crate) fn unmake(&self, host: &Host<'_>, old: Option<&str>) -> Result<(), Error> {
+        match self {
+            Change::Commands { undo, limit_s, .. } => succeed(host, undo, *limit_s)?,
+            _ => self.write(host, old)?,
+        }
+        step::passed();
+        Ok(())
+    }
+
+    fn write(&self, host: &Host<'_>, value: Option<&str>) -> Result<(), Error> {
+        match (self, value) {
+            (Change::Sysctl { name, .. }, Some(value)) => {
+                host.inside(|| Ok(sysctl::set(host.root, name, value)?))
+            }
+            (Change::KernelFile { path, .. }, Some(value)) => {
+                let path = host.root.path(&path.to_string_lossy());
+                // Never creates one: under /sys that fails anyway, under the root of a test it would not.
+                let opened = OpenOptions::new().write(true).open(&path);
+                opened.and_then(|mut file| file.write_all(value.as_bytes())).map_err(at(&path))
+            }
+            (Change::TextFile { path, .. }, text) => {
+                replace_text(&host.root.path(&path.to_string_lossy()), text)
+            }
+            (Change::Sysctl { .. } | Change::KernelFile { .. }, None) | (Change::Commands { .. }, _) => {
+                Err(unfit(self.target(), "there is no value to write"))
+            }
+        }
+    }
+
+    /// Whether two values are the same: the kernel prints tabs where people write spaces.
+    pub(crate) fn same(&self, a: Option<&str>, b: Option<&str>) -> bool {
+        match (self, a, b) {
+            (Change::Sysctl { .. } | Change::KernelFile { .. }, Some(a), Some(b)) => {
+                a.split_whitespace().eq(b.split_whitespace())
+            }
+            _ => a == b,
+        }
+    }
+
+    /// Whether the value that is there now is what we made.
+    pub(crate) fn is_ours(&self, state: &StepState, now: Option<&str>) -> bool {
+        match (state, self) {
+            (StepState::Applied { made }, _) => self.same(now, made.as_deref()),
+            // Killed between the program and the note of what it made: whatever is there then is taken for ours.
+            (StepState::Writing, Change::Commands { .. }) => true,
+            (StepState::Writing, _) => self.same(now, self.wanted()),
+            _ => false,
+        }
+    }
+}
+
+fn succeed(host: &Host<'_>, program: &Program, limit_s: u64) -> Result<(), Error> {
+    match host.run(program, limit_s)? {
+        (Some(0), ..) => Ok(()),
+        (_, _, message) => Err(unfit(program.argv.join(" "), message)),
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("/"))
+}
+
+/// A file of ours; a symbolic link is somebody else's doing and is not followed.
+fn read_text(path: &Path) -> Result<Option<String>, Error> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(at(path)(e)),
+        Ok(meta) if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() => {
+            Err(unfit(path.display().to_string(), "not an ordinary file of this user; weir leaves it alone"))
+        }
+        Ok(_) => Ok(Some(fs::read_to_string(path).map_err(at(path))?)),
+    }
+}
+
+/// Writes beside the file and renames, so that a full disk or a crash leaves the old one whole.
+fn replace_text(path: &Path, text: Option<&str>) -> Result<(), Error> {
+    let Some(text) = text else {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(at(path)(e)),
+            _ => return sync_folder(path),
+        }
+    };
+    let mut beside = path.as_os_str().to_owned();
+    // sysctl.d and its kin read what ends in .conf only: half a file has no effect.
+    beside.push(".weir-new");
+    let beside = PathBuf::from(beside);
+    let written = write_new(&beside, text).and_then(|()| {
+        step::passed();
+        fs::rename(&beside, path)
+    });
+    written.map_err(|e| {
+        // The rest of a failed attempt is of no use to anybody.
+        let _ = fs::remove_file(&beside);
+        at(path)(e)
+    })?;
+    sync_folder(path)
+}
+
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    // One that a killed process left is in the way of create_new, which in turn never follows a link.
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

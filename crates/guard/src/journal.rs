@@ -1,0 +1,266 @@
+//! What is written down of a change set, and what follows from it.
+
+use serde::{Deserialize, Serialize};
+use weir_sys::process::Identity;
+
+use crate::change::Change;
+use crate::namespace::Namespace;
+use crate::revert::Outcome;
+use crate::watch::Watch;
+
+/// Version of the format.
+pub(crate) const VERSION: u32 = 1;
+
+/// When a change is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum When {
+    /// By `apply`, on trial.
+    Apply,
+    /// By `confirm`: what makes the others last.
+    Confirm,
+}
+
+/// A change with the value before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is changed.
+    pub change: Change,
+    /// When.
+    pub when: When,
+    /// The value before; `None`: it did not exist.
+    pub old: Option<String>,
+}
+
+/// The first line: everything that is needed to take the set back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Begin {
+    /// Version of the format.
+    pub version: u32,
+    /// weir's own.
+    pub weir: String,
+    /// The set's name: the fingerprint of its changes.
+    pub id: String,
+    /// The command whose set it is, e.g. `tune`.
+    pub by: String,
+    /// What it is for, for people.
+    pub title: String,
+    /// The kernel's boot_id (random(4)): a reboot takes settings back by itself.
+    pub boot: String,
+    /// When it was applied, seconds since 1970.
+    pub unix_s: u64,
+    /// The process that applies it.
+    pub applier: Identity,
+    /// Time to confirm, s.
+    pub timeout_s: u64,
+    /// Network namespace of its settings and programs.
+    pub namespace: Option<Namespace>,
+    /// The changes, in the order in which they are made.
+    pub steps: Vec<Step>,
+    /// What must not get worse.
+    pub watch: Option<Watch>,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Entry {
+    /// Nothing was changed yet.
+    Begin(Box<Begin>),
+    /// The process that takes the set back unless it is confirmed.
+    Guard { process: Identity },
+    /// About to be made.
+    Writing { step: usize },
+    /// Was made, and what was there then.
+    Applied { step: usize, made: Option<String> },
+    /// All were made; the set is taken back at this time (CLOCK_BOOTTIME, ns) unless it is confirmed.
+    Waiting { deadline_ns: u64 },
+    /// Somebody said that it is good.
+    Confirmed { unix_s: u64 },
+    /// It is being taken back.
+    Reverting { why: String, unix_s: u64 },
+    /// What became of one change then.
+    Reverted { step: usize, outcome: Outcome },
+    /// There is nothing left to do about it.
+    Ended { unix_s: u64 },
+}
+
+/// How far a change set has come.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "phase", rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its changes are being made.
+    Applying,
+    /// All were made, and it waits to be confirmed.
+    Waiting {
+        /// Until then, ns of CLOCK_BOOTTIME.
+        deadline_ns: u64,
+    },
+    /// It was confirmed.
+    Confirmed {
+        /// Seconds since 1970.
+        unix_s: u64,
+    },
+    /// It is being taken back, or was on the way when that process was killed or failed.
+    Reverting {
+        /// Why.
+        why: String,
+    },
+    /// It was taken back.
+    Reverted {
+        /// Why.
+        why: String,
+        /// Seconds since 1970.
+        unix_s: u64,
+    },
+}
+
+/// How far one change has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum StepState {
+    /// Not begun.
+    Planned,
+    /// About to be made; whether it was is not written down.
+    Writing,
+    /// Made.
+    Applied {
+        /// What was there then.
+        made: Option<String>,
+    },
+    /// Taken back, or not to be taken back.
+    Reverted {
+        /// What became of it.
+        #[serde(flatten)]
+        outcome: Outcome,
+    },
+    /// It could not be put back; the next command tries again.
+    Stuck {
+        /// Why.
+        why: String,
+        /// How far it had come.
+        #[serde(skip)]
+        before: Box<StepState>,
+    },
+}
+
+/// A change set as its journal tells it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeSet {
+    /// The changes, and what they are for.
+    pub begin: Begin,
+    /// The guard process, if one came up.
+    pub guard: Option<Identity>,
+    /// How far each change has come.
+    pub states: Vec<StepState>,
+    /// How far the set has come.
+    pub phase: Phase,
+    /// When it was confirmed, if ever; seconds since 1970.
+    pub confirmed_unix_s: Option<u64>,
+}
+
+impl ChangeSet {
+    /// From the lines of a journal.
+    ///
+    /// # Errors
+    /// The line, from 1, and what is wrong with it.
+    pub(crate) fn replay(entries: impl IntoIterator<Item = Entry>) -> Result<Self, (usize, String)> {
+        let mut entries = entries.into_iter();
+        let begin = match entries.next() {
+            Some(Entry::Begin(begin)) if begin.version == VERSION => *begin,
+            Some(Entry::Begin(begin)) => {
+                return Err((
+                    1,
+                    format!("it has version {}; this weir reads version {VERSION}", begin.version),
+                ));
+            }
+            Some(_) => return Err((1, "its beginning is missing".into())),
+            None => return Err((1, "it is empty".into())),
+        };
+        let states = vec![StepState::Planned; begin.steps.len()];
+        let mut set =
+            ChangeSet { begin, guard: None, states, phase: Phase::Applying, confirmed_unix_s: None };
+        for (n, entry) in entries.enumerate() {
+            set.take(entry).map_err(|why| (n + 2, why))?;
+        }
+        Ok(set)
+    }
+
+    /// Follows one line; in words if it does not follow from those before.
+    pub(crate) fn take(&mut self, entry: Entry) -> Result<(), String> {
+        let misplaced = |what: &str| Err(format!("`{what}` does not follow from the lines before it"));
+        match entry {
+            Entry::Begin(_) => return misplaced("begin"),
+            Entry::Guard { process } => self.guard = Some(process),
+            Entry::Writing { step } => match (self.state(step)?, &self.phase) {
+                (StepState::Planned | StepState::Writing, Phase::Applying | Phase::Confirmed { .. }) => {
+                    self.states[step] = StepState::Writing;
+                }
+                _ => return misplaced("writing"),
+            },
+            Entry::Applied { step, made } => match self.state(step)? {
+                StepState::Writing => self.states[step] = StepState::Applied { made },
+                _ => return misplaced("applied"),
+            },
+            Entry::Waiting { deadline_ns } => match self.phase {
+                Phase::Applying => self.phase = Phase::Waiting { deadline_ns },
+                _ => return misplaced("waiting"),
+            },
+            Entry::Confirmed { unix_s } => match self.phase {
+                Phase::Waiting { .. } => {
+                    self.phase = Phase::Confirmed { unix_s };
+                    self.confirmed_unix_s = Some(unix_s);
+                }
+                _ => return misplaced("confirmed"),
+            },
+            Entry::Reverting { why, .. } => match self.phase {
+                Phase::Reverted { .. } => return misplaced("reverting"),
+                _ => self.phase = Phase::Reverting { why },
+            },
+            Entry::Reverted { step, outcome } => match (self.state(step)?, &self.phase) {
+                (StepState::Reverted { .. }, _) => return misplaced("reverted"),
+                (state, Phase::Reverting { .. }) => {
+                    let before = match state {
+                        StepState::Stuck { before, .. } => before.clone(),
+                        other => Box::new(other.clone()),
+                    };
+                    self.states[step] = match outcome {
+                        Outcome::Failed { why } => StepState::Stuck { why, before },
+                        outcome => StepState::Reverted { outcome },
+                    };
+                }
+                _ => return misplaced("reverted"),
+            },
+            Entry::Ended { unix_s } => match &self.phase {
+                Phase::Reverting { why }
+                    if self.states.iter().all(|s| matches!(s, StepState::Reverted { .. })) =>
+                {
+                    self.phase = Phase::Reverted { why: why.clone(), unix_s };
+                }
+                _ => return misplaced("ended"),
+            },
+        }
+        Ok(())
+    }
+
+    fn state(&self, step: usize) -> Result<&StepState, String> {
+        self.states
+            .get(step)
+            .ok_or_else(|| format!("there is no change {step}; there are {}", self.states.len()))
+    }
+
+    /// True while somebody has to decide or to finish something before the next set may come.
+    pub fn is_in_flight(&self) -> bool {
+        matches!(self.phase, Phase::Applying | Phase::Waiting { .. } | Phase::Reverting { .. })
+    }
+
+    /// Steps with their states, of one time.
+    pub(crate) fn at(&self, when: When) -> impl Iterator<Item = (usize, &Step, &StepState)> {
+        let steps = self.begin.steps.iter().zip(&self.states).enumerate();
+        steps.filter(move |(_, (step, _))| step.when == when).map(|(n, (step, state))| (n, step, state))
+    }
+}
+
+#[cfg(test)]
+#[path = "journal_tests.rs"]
+mod tests;

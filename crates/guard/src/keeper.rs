@@ -1,0 +1,452 @@
+//! The steps of a change set that commands take: apply, confirm, roll back, look.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use weir_sys::ProcRoot;
+use weir_sys::process::{Identity, stop_other};
+
+use crate::change::{Change, Host};
+use crate::error::Error;
+use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, StepState, VERSION, When};
+use crate::namespace::Namespace;
+use crate::process::Sentinel;
+use crate::revert::{Outcome, revert, unix_s};
+use crate::store::{Folder, Store, boot_id};
+use crate::watch::Watch;
+
+/// How long a command waits for another one to finish its step.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// As above, where waiting means that the answer is no in any case.
+const SHORT: Duration = Duration::from_millis(500);
+/// How long a guard process may take to notice that it is not needed any more.
+const GRACE: Duration = Duration::from_secs(3);
+/// Longest time to confirm, s: a day.
+const LONGEST_S: u64 = 86_400;
+
+/// What is to be changed.
+#[derive(Debug, Clone)]
+pub struct NewSet {
+    /// What it is for, for people.
+    pub title: String,
+    /// Network namespace of its settings and programs; `None`: settings of the whole machine only, from wherever the process is.
+    pub namespace: Option<Namespace>,
+    /// The changes, in the order in which they are made.
+    pub changes: Vec<(When, Change)>,
+    /// Time to confirm, s: 1 to 86,400.
+    pub timeout_s: u64,
+    /// What must not get worse meanwhile.
+    pub watch: Option<Watch>,
+}
+
+impl NewSet {
+    /// The name of a set with these changes: the same changes have the same name.
+    pub fn id(&self) -> String {
+        let place = self.namespace.as_ref().map(|n| n.inode);
+        // Changes are plain texts and numbers: they always have a JSON form.
+        let text = serde_json::to_string(&(place, &self.changes)).unwrap_or_default();
+        crate::fingerprint(&text)[..12].to_owned()
+    }
+}
+
+/// The change sets of one command on this machine.
+#[derive(Debug, Clone)]
+pub struct Keeper {
+    folder: Folder,
+    by: String,
+    root: ProcRoot,
+}
+
+/// What a confirmation did.
+#[derive(Debug, Clone)]
+pub struct Confirmed {
+    /// The set.
+    pub set: ChangeSet,
+    /// It had been confirmed before.
+    pub already: bool,
+    /// Files that could not be written, and values that somebody else changed meanwhile.
+    pub problems: Vec<String>,
+}
+
+/// A change as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepNow {
+    /// As weir made it.
+    Ours,
+    /// As before.
+    Before,
+    /// Somebody else's value.
+    Others {
+        /// The value.
+        found: String,
+    },
+    /// It does not exist.
+    Absent,
+    /// It cannot be read.
+    Unknown {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A change set, and how things are now.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// As its journal tells it.
+    pub set: ChangeSet,
+    /// True while a guard process is there to take it back.
+    pub guarded: bool,
+    /// Time left to confirm, s; `None` when it does not wait.
+    pub remaining_s: Option<u64>,
+    /// Each change as it is now.
+    pub now: Vec<StepNow>,
+    /// True if the machine was rebooted since.
+    pub rebooted: bool,
+}
+
+impl Keeper {
+    /// Of the command `by` (a short word, which is the journal's name), in the usual place: the folder `guard` in
+    /// `$WEIR_STATE_DIR`, or in `/var/lib/weir`.
+    pub fn new(by: &str) -> Self {
+        Keeper { folder: Folder::usual(), by: by.to_owned(), root: ProcRoot::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(by: &str, folder: std::path::PathBuf, root: std::path::PathBuf) -> Self {
+        Keeper { folder: Folder::at(folder), by: by.to_owned(), root: ProcRoot::new(root) }
+    }
+
+    /// Makes the changes on trial, and leaves a guard process behind that takes them back unless they are confirmed. If one
+    /// cannot be made, those before it are taken back.
+    ///
+    /// # Errors
+    /// Nothing is changed then, or nothing any more; the message says so.
+    pub fn apply(&self, new: NewSet, sentinel: &Sentinel) -> Result<ChangeSet, Error> {
+        self.apply_with(new, |by, id| sentinel.start(by, id))
+    }
+
+    pub(crate) fn apply_with<G: Post>(
+        &self,
+        new: NewSet,
+        start: impl FnOnce(&str, &str) -> Result<G, Error>,
+    ) -> Result<ChangeSet, Error> {
+        if !(1..=LONGEST_S).contains(&new.timeout_s) {
+            return Err(unfit("the time to confirm", format!("1 to {LONGEST_S} s")));
+        }
+        self.folder.prepare()?;
+        let lock = self.folder.lock(SHORT)?.ok_or(Error::Busy)?;
+        for path in self.folder.journals()? {
+            let Some(mut store) = Store::open(&path, true)? else { continue };
+            self.settle(&mut store)?;
+            if store.set.is_in_flight() {
+                let Begin { id, by, .. } = store.set.begin;
+                return Err(Error::InFlight { id, by });
+            }
+        }
+        let begin = self.plan(new)?;
+        let id = begin.id.clone();
+        let mut store = Store::create(&self.folder.journal(&self.by), Entry::Begin(Box::new(begin)))?;
+        let mut post = match start(&self.by, &id) {
+            Ok(post) => post,
+            Err(e) => {
+                revert(&mut store, &self.root, "the guard process did not start")?;
+                return Err(e);
+            }
+        };
+        let outcome = self.carry_out(&mut store, &mut post);
+        let result = match outcome {
+            Ok(()) => Ok(store.set.clone()),
+            Err(e) => Err(self.give_up(&mut store, e)),
+        };
+        drop(lock);
+        if result.is_err() {
+            dismiss(store.set.guard)?;
+        }
+        result
+    }
+
+    fn carry_out(&self, store: &mut Store, post: &mut impl Post) -> Result<(), Error> {
+        if let Some(process) = post.identity() {
+            store.append(Entry::Guard { process })?;
+        }
+        let namespace = self.namespace(&store.set)?;
+        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        for n in 0..store.set.begin.steps.len() {
+            if store.set.begin.steps[n].when == When::Apply {
+                take_step(store, &host, n)?;
+            }
+        }
+        let deadline_ns = boot_ns() + store.set.begin.timeout_s * 1_000_000_000;
+        store.append(Entry::Waiting { deadline_ns })?;
+        post.applied()
+    }
+
+    /// Takes back what was made of a set that cannot be made as a whole.
+    fn give_up(&self, store: &mut Store, error: Error) -> Error {
+        let (what, why) = match error {
+            Error::Unfit { what, why } => (what, why),
+            e => (format!("change set {}", store.set.begin.id), e.to_string()),
+        };
+        let undone = match revert(store, &self.root, &format!("{what}: {why}")) {
+            Ok(()) if matches!(store.set.phase, Phase::Reverted { .. }) => {
+                "nothing is changed, what had been made was taken back".to_owned()
+            }
+            Ok(()) => "something could not be taken back, see `status`".to_owned(),
+            Err(e) => format!("what had been made was taken back, but not written down: {e}"),
+        };
+        Error::Apply { what, why, undone }
+    }
+
+    /// The first line of the journal: what there is now is what to go back to.
+    fn plan(&self, new: NewSet) -> Result<Begin, Error> {
+        let id = new.id();
+        if new.changes.is_empty() {
+            return Err(unfit("a change set", "it has no changes"));
+        }
+        let namespace = new.namespace.as_ref().map(|n| n.find(true)).transpose()?.flatten();
+        if new.namespace.is_some() && namespace.is_none() {
+            return Err(unfit("the network namespace", "it is gone"));
+        }
+        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let mut steps: Vec<Step> = Vec::new();
+        for (when, change) in new.changes {
+            change.check(&host)?;
+            if steps.iter().any(|s| s.change.target() == change.target()) {
+                return Err(unfit(change.target(), "it is to be changed twice"));
+            }
+            let old = change.read(&host)?;
+            if old.is_none() && matches!(change, Change::Sysctl { .. } | Change::KernelFile { .. }) {
+                return Err(unfit(change.target(), "this kernel or network namespace does not have it"));
+            }
+            steps.push(Step { change, when, old });
+        }
+        Ok(Begin {
+            version: VERSION,
+            weir: env!("CARGO_PKG_VERSION").to_owned(),
+            id,
+            by: self.by.clone(),
+            title: new.title,
+            boot: boot_id()?,
+            unix_s: unix_s(),
+            applier: Identity::own()?,
+            timeout_s: new.timeout_s,
+            namespace: new.namespace,
+            steps,
+            watch: new.watch,
+        })
+    }
+
+    /// Takes back what nobody answers for any more: a set whose command was killed on the way, whose time is up, which a
+    /// reboot undid, or which was being taken back.
+    fn settle(&self, store: &mut Store) -> Result<(), Error> {
+        let set = &store.set;
+        let rebooted = boot_id()? != set.begin.boot;
+        let why = match &set.phase {
+            Phase::Confirmed { .. } | Phase::Reverted { .. } => return Ok(()),
+            Phase::Reverting { why } => why.clone(),
+            _ if rebooted => "the machine was rebooted before it was confirmed".to_owned(),
+            Phase::Applying if set.begin.applier.is_running()? => return Ok(()),
+            Phase::Applying => "the command that applied it was killed".to_owned(),
+            Phase::Waiting { deadline_ns } if boot_ns() >= *deadline_ns => {
+                format!("not confirmed within {} s", set.begin.timeout_s)
+            }
+            Phase::Waiting { .. } => return Ok(()),
+        };
+        revert(store, &self.root, &why)
+    }
+
+    /// This command's last set, settled; `None` if there never was one.
+    fn open(&self) -> Result<Option<(std::fs::File, Store)>, Error> {
+        if !self.folder.exists()? {
+            return Ok(None);
+        }
+        let lock = self.folder.lock(PATIENCE)?.ok_or(Error::Busy)?;
+        let Some(mut store) = Store::open(&self.folder.journal(&self.by), true)? else { return Ok(None) };
+        self.settle(&mut store)?;
+        Ok(Some((lock, store)))
+    }
+
+    /// Makes the last set stay: ends its guard, and writes the files that make it last. Saying it twice does no harm; a second
+    /// time also writes files that are still missing because the first one was killed.
+    ///
+    /// # Errors
+    /// If there is no set, or it was taken back already.
+    pub fn confirm(&self) -> Result<Confirmed, Error> {
+        let (lock, mut store) = self.open()?.ok_or_else(|| Error::NoSet(self.by.clone()))?;
+        let already = match &store.set.phase {
+            Phase::Waiting { .. } => false,
+            Phase::Confirmed { .. } => true,
+            Phase::Reverting { why } | Phase::Reverted { why, .. } => {
+                return Err(Error::TakenBack { id: store.set.begin.id.clone(), why: why.clone() });
+            }
+            Phase::Applying => return Err(Error::Busy),
+        };
+        let mut problems = Vec::new();
+        for ((step, now), state) in
+            store.set.begin.steps.iter().zip(self.now(&store.set)?).zip(&store.set.states)
+        {
+            if let (StepNow::Others { found }, StepState::Applied { .. }) = (&now, state) {
+                problems
+                    .push(format!("{}: somebody else set it to `{found}` meanwhile", step.change.target()));
+            }
+        }
+        if !already {
+            store.append(Entry::Confirmed { unix_s: unix_s() })?;
+        }
+        let namespace = self.namespace(&store.set)?;
+        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let left: Vec<usize> = store
+            .set
+            .at(When::Confirm)
+            .filter(|(_, _, state)| matches!(state, StepState::Planned | StepState::Writing))
+            .map(|(n, ..)| n)
+            .collect();
+        for n in left {
+            if let Err(e) = take_step(&mut store, &host, n) {
+                problems.push(format!("it holds until the next reboot only: {e}"));
+            }
+        }
+        drop(lock);
+        dismiss(store.set.guard)?;
+        Ok(Confirmed { set: store.set, already, problems })
+    }
+
+    /// Takes the last set back, confirmed or not. What became of each change is in the states.
+    ///
+    /// # Errors
+    /// If there is no set, or its journal cannot be written.
+    pub fn rollback(&self) -> Result<ChangeSet, Error> {
+        let (lock, mut store) = self.open()?.ok_or_else(|| Error::NoSet(self.by.clone()))?;
+        if !matches!(store.set.phase, Phase::Reverted { .. }) {
+            revert(&mut store, &self.root, "asked for")?;
+        }
+        drop(lock);
+        dismiss(store.set.guard)?;
+        Ok(store.set)
+    }
+
+    /// The last set and how things are now; `None` if nothing was ever applied. A set that nobody answers for any more is
+    /// taken back first.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn status(&self) -> Result<Option<Status>, Error> {
+        let Some((lock, store)) = self.open()? else { return Ok(None) };
+        drop(lock);
+        let set = store.set;
+        let remaining_s = match set.phase {
+            Phase::Waiting { deadline_ns } => {
+                Some(deadline_ns.saturating_sub(boot_ns()).div_ceil(1_000_000_000))
+            }
+            _ => None,
+        };
+        let rebooted = boot_id()? != set.begin.boot;
+        let guarded = set.guard.map_or(Ok(false), |g| g.is_running())? && !rebooted && set.is_in_flight();
+        Ok(Some(Status { guarded, remaining_s, now: self.now(&set)?, rebooted, set }))
+    }
+
+    fn namespace(&self, set: &ChangeSet) -> Result<Option<weir_sys::NetNs>, Error> {
+        let same_boot = boot_id()? == set.begin.boot;
+        Ok(set.begin.namespace.as_ref().map(|n| n.find(same_boot)).transpose()?.flatten())
+    }
+
+    fn now(&self, set: &ChangeSet) -> Result<Vec<StepNow>, Error> {
+        let namespace = self.namespace(set)?;
+        let lost = set.begin.namespace.is_some() && namespace.is_none();
+        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let look = |(step, state): (&Step, &StepState)| {
+            let inside = matches!(step.change, Change::Sysctl { .. } | Change::Commands { .. });
+            if lost && inside {
+                return StepNow::Absent;
+            }
+            match step.change.read(&host) {
+                Err(e) => StepNow::Unknown { why: e.to_string() },
+                Ok(now) if step.change.is_ours(state, now.as_deref()) => StepNow::Ours,
+                Ok(now) if step.change.same(now.as_deref(), step.old.as_deref()) => StepNow::Before,
+                Ok(None) => StepNow::Absent,
+                Ok(Some(found)) => StepNow::Others { found },
+            }
+        };
+        Ok(set.begin.steps.iter().zip(&set.states).map(look).collect())
+    }
+}
+
+/// Makes one change, with its two lines in the journal.
+fn take_step(store: &mut Store, host: &Host<'_>, n: usize) -> Result<(), Error> {
+    let Step { change, old, .. } = store.set.begin.steps[n].clone();
+    let now = change.read(host)?;
+    let killed_here = store.set.states[n] == StepState::Writing;
+    if killed_here && change.is_ours(&StepState::Writing, now.as_deref()) {
+        return store.append(Entry::Applied { step: n, made: now });
+    }
+    if !change.same(now.as_deref(), old.as_deref()) {
+        let shown = now.map_or("absent".to_owned(), |v| format!("`{v}`"));
+        return Err(unfit(change.target(), format!("somebody else changed it meanwhile: it is {shown}")));
+    }
+    store.append(Entry::Writing { step: n })?;
+    change.make(host)?;
+    // Some settings are rounded, some commands do nothing: what is there now is what counts.
+    let made = change.read(host)?;
+    let ineffective = change.same(made.as_deref(), old.as_deref());
+    let wanted_other = change.wanted().is_none_or(|w| !change.same(Some(w), old.as_deref()));
+    if ineffective && wanted_other {
+        return Err(unfit(change.target(), "it was written and has not changed"));
+    }
+    store.append(Entry::Applied { step: n, made })
+}
+
+/// The guard process as the one who applies sees it.
+pub(crate) trait Post {
+    /// Which process it is; `None` if there is none (in tests).
+    fn identity(&self) -> Option<Identity>;
+    /// Tells it that all changes were made.
+    fn applied(&mut self) -> Result<(), Error>;
+}
+
+/// Waits for the guard process of a set that is settled; one that does not see it is told to end.
+fn dismiss(guard: Option<Identity>) -> Result<(), Error> {
+    let Some(guard) = guard else { return Ok(()) };
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline {
+        if !guard.is_running()? {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    stop_other(guard, GRACE)?;
+    Ok(())
+}
+
+/// CLOCK_BOOTTIME, ns: goes on while the machine sleeps, and cannot be set.
+pub(crate) fn boot_ns() -> u64 {
+    let t = clock_gettime(ClockId::Boottime);
+    // Counts from boot, so it is not negative and fits for 584 years.
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// A change that failed, in one line.
+pub(crate) fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
+    Error::Unfit { what: what.into(), why: why.into() }
+}
+
+impl Outcome {
+    /// For people, in a few words.
+    pub fn words(&self) -> String {
+        match self {
+            Outcome::Untouched => "was never changed".into(),
+            Outcome::Restored => "put back".into(),
+            Outcome::LeftToOthers { found } => match found {
+                Some(found) => format!("left alone: somebody else set it to `{found}`"),
+                None => "left alone: somebody else removed it".into(),
+            },
+            Outcome::Gone => "gone, and the change with it".into(),
+            Outcome::Failed { why } => format!("could not be put back: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "keeper_tests.rs"]
+mod tests;
