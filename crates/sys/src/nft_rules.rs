@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 use crate::ProcRoot;
 use crate::conntrack::Address;
 use crate::error::{Context, Result};
+use crate::modules;
 use crate::netlink::{Attributes, Message, Socket, text, u32_be};
-use crate::uname::Uname;
 
 const GET_RULE: u16 = 7; // NFT_MSG_GETRULE
 const RULE_TABLE: u16 = 1;
@@ -73,7 +73,7 @@ pub struct SourceNat {
 /// # Errors
 /// `PermissionDenied` without CAP_NET_ADMIN over the namespace.
 pub fn source_nat(root: &ProcRoot) -> Result<Vec<SourceNat>> {
-    if !is_loaded(root) {
+    if !modules::is_loaded(root, "nf_tables") {
         return Ok(Vec::new());
     }
     let what = || "read nftables rules".into();
@@ -83,21 +83,6 @@ pub fn source_nat(root: &ProcRoot) -> Result<Vec<SourceNat>> {
     let mut rules = Vec::new();
     socket.request_with(request, |received| rules.extend(rule(received.payload))).context(what)?;
     Ok(rules)
-}
-
-/// True if nf_tables is in the kernel now, as a module or built in.
-fn is_loaded(root: &ProcRoot) -> bool {
-    let Ok(modules) = root.read("proc/modules") else {
-        // A kernel without modules loads none.
-        return true;
-    };
-    let loaded = modules.lines().any(|l| l.split(' ').next() == Some("nf_tables"));
-    let release = Uname::current().release;
-    let built_in = || {
-        let list = root.read(&format!("lib/modules/{release}/modules.builtin")).unwrap_or_default();
-        list.lines().any(|l| l.ends_with("/nf_tables.ko"))
-    };
-    loaded || built_in()
 }
 
 /// The source NAT of a rule, if it has one.
