@@ -1,6 +1,7 @@
 //! The connection-tracking table of a namespace, summed up.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +9,7 @@ use super::Tuple;
 
 /// The table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Connections {
     /// Entries.
     pub count: u64,
@@ -15,22 +17,57 @@ pub struct Connections {
     pub max: Option<u64>,
     /// Hash buckets, of all namespaces together.
     pub buckets: Option<u64>,
+    /// Entries that were read; what follows is about these.
+    pub read: u64,
+    /// Why not all of them were, if so.
+    pub partial: Option<String>,
     /// Entries that the kernel may not evict (ASSURED).
     pub assured: u64,
     /// Entries that nobody answered yet.
     pub unreplied: u64,
-    /// Groups of entries, the largest first.
+    /// Entries by protocol and state (`tcp established`, `udp unreplied`).
+    pub states: BTreeMap<String, u64>,
+    /// Who opened most entries, and how many.
+    pub sources: Vec<(IpAddr, u64)>,
+    /// Where most entries go.
+    pub services: Vec<Service>,
+    /// Groups of entries, the largest first, and of those that nobody answered the largest in any case.
     pub groups: Vec<ConnectionGroup>,
     /// Entries in groups beyond those kept.
     pub beyond: u64,
     /// Pools of outside ports that are at least half used, the fullest first.
     pub pools: Vec<SnatPool>,
+    /// Rules of nftables, and of iptables where it speaks nft, that translate sources; `None` where that cannot be known.
+    pub source_nat_rules: Option<u64>,
     /// Entries asked for by the tuple of a packet that was dropped or reset: that tuple, and what the table holds for it.
     pub joined: Vec<(Tuple, ConnectionGroup)>,
+    /// Tuples of packets that were dropped or reset for which the table held nothing at the window's end.
+    pub absent: Vec<Tuple>,
+    /// Connections of which the two directions are entries of different zones: the original direction of one, its zone, and
+    /// that of the other. At most a few.
+    pub split: Vec<(Tuple, u16, u16)>,
+    /// Memory of an entry with its extensions, bytes; `None` where the kernel does not tell.
+    pub entry_bytes: Option<u64>,
+    /// Memory of the entries of all namespaces, bytes, without extensions.
+    pub slab_bytes: Option<u64>,
+}
+
+/// Where entries go.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// Address, before translation.
+    pub destination: IpAddr,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Port, before translation; 0 without.
+    pub port: u16,
+    /// Entries.
+    pub entries: u64,
 }
 
 /// Entries that are alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ConnectionGroup {
     /// IP protocol.
     pub protocol: u8,
@@ -44,6 +81,14 @@ pub struct ConnectionGroup {
     pub source_nat: bool,
     /// Its destination is translated.
     pub destination_nat: bool,
+    /// A helper was set for it by a rule.
+    pub helper: bool,
+    /// Its source is an address that no one routes in the Internet (RFC 1918, RFC 6598, RFC 4193).
+    pub private_source: bool,
+    /// Who asks and who answers are in the same /24, or /64 of IPv6.
+    pub same_network: bool,
+    /// Zone.
+    pub zone: u16,
     /// Where it went, before translation.
     pub destination: IpAddr,
     /// Port, before translation; 0 without.
@@ -58,6 +103,30 @@ pub struct ConnectionGroup {
     pub example_reply: Option<Tuple>,
 }
 
+impl Default for ConnectionGroup {
+    fn default() -> Self {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        ConnectionGroup {
+            protocol: 0,
+            state: 0,
+            replied: false,
+            assured: false,
+            source_nat: false,
+            destination_nat: false,
+            helper: false,
+            private_source: false,
+            same_network: false,
+            zone: 0,
+            destination: nowhere,
+            destination_port: 0,
+            reply_source: nowhere,
+            entries: 0,
+            example: None,
+            example_reply: None,
+        }
+    }
+}
+
 /// Ports that source NAT has given away towards one destination.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnatPool {
@@ -69,6 +138,10 @@ pub struct SnatPool {
     pub destination: IpAddr,
     /// Port there.
     pub destination_port: u16,
+    /// Lowest port that may be given.
+    pub first_port: u16,
+    /// Highest port that may be given.
+    pub last_port: u16,
     /// Ports in use.
     pub used: u64,
     /// Ports there are.

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use connections::{ConnectionGroup, Connections, SnatPool};
+pub use connections::{ConnectionGroup, Connections, Service, SnatPool};
 pub use drops::{DropGroup, Sample, Tuple};
 pub use flows::{FlowEvent, FlowEventKind};
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};

@@ -4,6 +4,7 @@
 mod dump;
 mod entry;
 mod filter;
+mod get;
 mod insert;
 #[cfg(test)]
 mod tests;

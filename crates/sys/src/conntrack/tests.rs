@@ -214,3 +214,40 @@ fn root_a_refused_entry_is_told() {
     })
     .unwrap();
 }
+
+/// An entry is found by a packet of either direction, also behind translation, and nothing by any other packet.
+#[test]
+fn root_an_entry_is_found_by_the_packets_of_both_directions() {
+    if test_needs_root() {
+        return;
+    }
+    let ns = NetNs::create().unwrap();
+    let tuple = |from: &str, to: &str, protocol| Tuple {
+        source: at(from).ip().into(),
+        destination: at(to).ip().into(),
+        protocol,
+        source_port: at(from).port(),
+        destination_port: at(to).port(),
+    };
+    ns.run(|| {
+        let mut conntrack = Conntrack::open().unwrap();
+        let translated = NewEntry {
+            source_nat: Some(at("198.18.0.9:2000")),
+            ..NewEntry::tcp(at("10.0.0.1:40000"), at("198.18.0.1:443"), 3)
+        };
+        let v6 = NewEntry::udp(at("[2001:2::7]:1000"), at("[2001:2::53]:53"));
+        conntrack.insert([translated, v6]).unwrap();
+        let mut get = |from: &str, to: &str, protocol| conntrack.get(&tuple(from, to, protocol)).unwrap();
+        let there = get("10.0.0.1:40000", "198.18.0.1:443", 6).unwrap();
+        assert_eq!(there.reply, tuple("198.18.0.1:443", "198.18.0.9:2000", 6));
+        assert_eq!((there.state, there.status.has(Status::SOURCE_NAT)), (Some(3), true));
+        assert_eq!(get("198.18.0.1:443", "198.18.0.9:2000", 6).unwrap().original, there.original);
+        assert!(get("[2001:2::53]:53", "[2001:2::7]:1000", 17).is_some());
+        // Another port, another protocol, and the untranslated way back.
+        assert_eq!(get("198.18.0.1:443", "198.18.0.9:2001", 6), None);
+        assert_eq!(get("198.18.0.1:443", "198.18.0.9:2000", 17), None);
+        assert_eq!(get("198.18.0.1:443", "10.0.0.1:40000", 6), None);
+        assert!(conntrack.get(&tuple("10.0.0.1:1", "[2001:2::53]:53", 17)).is_err());
+    })
+    .unwrap();
+}
