@@ -6,8 +6,10 @@
 mod address;
 mod link;
 mod message;
+mod neighbours;
 mod qdisc;
 mod route;
+mod routes;
 mod socket;
 
 pub use address::Route;
@@ -15,7 +17,9 @@ pub use link::{Interface, Mac, Rtnetlink, VethEnd};
 #[cfg(test)]
 pub(crate) use message::HEADER;
 pub(crate) use message::{Attributes, Message, Received, messages, text, u32_be};
+pub use neighbours::{Neighbour, NeighbourEvents};
 pub use route::Way;
+pub use routes::{Asking, Policy, RouteEntry, RouteKind};
 pub(crate) use socket::{BUFFER, End, Socket, answers};
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.

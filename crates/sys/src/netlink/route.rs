@@ -89,12 +89,12 @@ impl Rtnetlink {
 }
 
 /// The gateway of a route, also where it is of the other family (RTA_VIA: a family, then the address).
-fn next_hop(attributes: Attributes<'_>) -> Option<IpAddr> {
+pub(super) fn next_hop(attributes: Attributes<'_>) -> Option<IpAddr> {
     let via = || attributes.get(libc::RTA_VIA).and_then(|bytes| address(bytes.get(2..)?));
     attributes.get(libc::RTA_GATEWAY).and_then(address).or_else(via)
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
         16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),

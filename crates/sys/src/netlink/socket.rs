@@ -124,6 +124,11 @@ impl Socket {
         Ok(())
     }
 
+    /// Hears what the kernel tells that group, too.
+    pub(crate) fn join(&mut self, group: u32) -> io::Result<()> {
+        self.socket.add_membership(group)
+    }
+
     /// A datagram if one is there.
     pub(crate) fn receive_now(&mut self) -> io::Result<Option<&[u8]>> {
         loop {
