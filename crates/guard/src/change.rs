@@ -38,12 +38,15 @@ impl Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Change {
-    /// A kernel setting of the set's network namespace, or of the whole machine.
+    /// A kernel setting.
     Sysctl {
         /// Dotted name; a slash stands for a dot in an interface's name.
         name: String,
         /// The value to be.
         value: String,
+        /// True for one of the whole machine: it is written from the network namespace that the command runs in, whatever the
+        /// set's own is.
+        machine: bool,
     },
     /// A file of the kernel's below `/sys` or `/proc/sys`, with one value.
     KernelFile {
@@ -87,11 +90,15 @@ pub(crate) struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// In the namespace.
-    fn inside<T: Send>(&self, f: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    /// In the namespace, but for what belongs to the machine.
+    fn inside<T: Send>(
+        &self,
+        machine: bool,
+        f: impl FnOnce() -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
         match self.namespace {
-            None => f(),
-            Some(namespace) => namespace.run(f)?,
+            Some(namespace) if !machine => namespace.run(f)?,
+            _ => f(),
         }
     }
 
@@ -132,6 +139,11 @@ impl Change {
         }
     }
 
+    /// True for what is in the set's network namespace, and gone with it.
+    pub(crate) fn is_in_namespace(&self) -> bool {
+        matches!(self, Change::Sysctl { machine: false, .. } | Change::Commands { .. })
+    }
+
     /// False for what a reboot takes back by itself.
     pub fn outlives_reboot(&self) -> bool {
         match self {
@@ -170,7 +182,9 @@ impl Change {
     /// The value now; `None` where it does not exist.
     pub(crate) fn read(&self, host: &Host<'_>) -> Result<Option<String>, Error> {
         match self {
-            Change::Sysctl { name, .. } => host.inside(|| Ok(sysctl::get_optional(host.root, name)?)),
+            Change::Sysctl { name, machine, .. } => {
+                host.inside(*machine, || Ok(sysctl::get_optional(host.root, name)?))
+            }
             Change::KernelFile { path, .. } => {
                 let path = host.root.path(&path.to_string_lossy());
                 match fs::read_to_string(&path) {
@@ -214,8 +228,8 @@ impl Change {
 
     fn write(&self, host: &Host<'_>, value: Option<&str>) -> Result<(), Error> {
         match (self, value) {
-            (Change::Sysctl { name, .. }, Some(value)) => {
-                host.inside(|| Ok(sysctl::set(host.root, name, value)?))
+            (Change::Sysctl { name, machine, .. }, Some(value)) => {
+                host.inside(*machine, || Ok(sysctl::set(host.root, name, value)?))
             }
             (Change::KernelFile { path, .. }, Some(value)) => {
                 let path = host.root.path(&path.to_string_lossy());

@@ -58,7 +58,7 @@ pub struct Begin {
     /// The changes, in the order in which they are made.
     pub steps: Vec<Step>,
     /// What must not get worse.
-    pub watch: Option<Watch>,
+    pub watches: Vec<Watch>,
 }
 
 /// One line.

@@ -6,7 +6,7 @@ use crate::store::parse;
 
 /// Lines as another process would find them; the values are those of a real run, shortened.
 const LINES: [&str; 8] = [
-    r#"{"begin":{"version":1,"weir":"0.1.0","id":"0123456789ab","by":"tune","title":"t","boot":"b","unix_s":1,"applier":{"pid":1,"start_ticks":2},"timeout_s":120,"namespace":null,"steps":[{"change":{"kind":"sysctl","name":"net.a","value":"2"},"when":"apply","old":"1"},{"change":{"kind":"text-file","path":"/etc/x","text":"y"},"when":"confirm","old":null}],"watch":null}}"#,
+    r#"{"begin":{"version":1,"weir":"0.1.0","id":"0123456789ab","by":"tune","title":"t","boot":"b","unix_s":1,"applier":{"pid":1,"start_ticks":2},"timeout_s":120,"namespace":null,"steps":[{"change":{"kind":"sysctl","name":"net.a","value":"2","machine":false},"when":"apply","old":"1"},{"change":{"kind":"text-file","path":"/etc/x","text":"y"},"when":"confirm","old":null}],"watches":[]}}"#,
     r#"{"guard":{"process":{"pid":3,"start_ticks":4}}}"#,
     r#"{"writing":{"step":0}}"#,
     r#"{"applied":{"step":0,"made":"2"}}"#,

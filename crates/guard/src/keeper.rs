@@ -1,5 +1,6 @@
 //! The steps of a change set that commands take: apply, confirm, roll back, look.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -14,6 +15,7 @@ use crate::namespace::Namespace;
 use crate::process::Sentinel;
 use crate::revert::{Outcome, revert, unix_s};
 use crate::store::{Folder, Store, boot_id};
+use crate::trial::Trial;
 use crate::watch::Watch;
 
 /// How long a command waits for another one to finish its step.
@@ -37,7 +39,7 @@ pub struct NewSet {
     /// Time to confirm, s: 1 to 86,400.
     pub timeout_s: u64,
     /// What must not get worse meanwhile.
-    pub watch: Option<Watch>,
+    pub watches: Vec<Watch>,
 }
 
 impl NewSet {
@@ -55,7 +57,7 @@ impl NewSet {
 pub struct Keeper {
     folder: Folder,
     by: String,
-    root: ProcRoot,
+    pub(crate) root: ProcRoot,
 }
 
 /// What a confirmation did.
@@ -127,11 +129,46 @@ impl Keeper {
         self.apply_with(new, |by, id| sentinel.start(by, id))
     }
 
+    /// Makes the changes for as long as the value lives, to try them: they are taken back at its end, and by the guard process
+    /// when this process is killed.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn try_out(&self, new: NewSet, sentinel: &Sentinel) -> Result<Trial, Error> {
+        self.try_out_with(new, |by, id| sentinel.start(by, id))
+    }
+
+    pub(crate) fn try_out_with<G: Post>(
+        &self,
+        new: NewSet,
+        start: impl FnOnce(&str, &str) -> Result<G, Error>,
+    ) -> Result<Trial<G>, Error> {
+        let (lock, store, post) = self.make(new, start)?;
+        Ok(Trial { keeper: self.clone(), store, made: true, _post: post, _lock: lock })
+    }
+
     pub(crate) fn apply_with<G: Post>(
         &self,
         new: NewSet,
         start: impl FnOnce(&str, &str) -> Result<G, Error>,
     ) -> Result<ChangeSet, Error> {
+        let (lock, mut store, mut post) = self.make(new, start)?;
+        let deadline_ns = boot_ns() + store.set.begin.timeout_s * 1_000_000_000;
+        let told = store.append(Entry::Waiting { deadline_ns }).and_then(|()| post.applied());
+        let result = told.map_err(|e| self.give_up(&mut store, e));
+        drop(lock);
+        if result.is_err() {
+            dismiss(store.set.guard)?;
+        }
+        result.map(|()| store.set)
+    }
+
+    /// Makes the changes, with the guard process ready and the right to take steps held.
+    fn make<G: Post>(
+        &self,
+        new: NewSet,
+        start: impl FnOnce(&str, &str) -> Result<G, Error>,
+    ) -> Result<(File, Store, G), Error> {
         if !(1..=LONGEST_S).contains(&new.timeout_s) {
             return Err(unfit("the time to confirm", format!("1 to {LONGEST_S} s")));
         }
@@ -148,26 +185,25 @@ impl Keeper {
         let begin = self.plan(new)?;
         let id = begin.id.clone();
         let mut store = Store::create(&self.folder.journal(&self.by), Entry::Begin(Box::new(begin)))?;
-        let mut post = match start(&self.by, &id) {
+        let post = match start(&self.by, &id) {
             Ok(post) => post,
             Err(e) => {
                 revert(&mut store, &self.root, "the guard process did not start")?;
                 return Err(e);
             }
         };
-        let outcome = self.carry_out(&mut store, &mut post);
-        let result = match outcome {
-            Ok(()) => Ok(store.set.clone()),
-            Err(e) => Err(self.give_up(&mut store, e)),
-        };
-        drop(lock);
-        if result.is_err() {
-            dismiss(store.set.guard)?;
+        match self.carry_out(&mut store, &post) {
+            Ok(()) => Ok((lock, store, post)),
+            Err(e) => {
+                let error = self.give_up(&mut store, e);
+                drop(lock);
+                dismiss(store.set.guard)?;
+                Err(error)
+            }
         }
-        result
     }
 
-    fn carry_out(&self, store: &mut Store, post: &mut impl Post) -> Result<(), Error> {
+    fn carry_out(&self, store: &mut Store, post: &impl Post) -> Result<(), Error> {
         if let Some(process) = post.identity() {
             store.append(Entry::Guard { process })?;
         }
@@ -178,9 +214,7 @@ impl Keeper {
                 take_step(store, &host, n)?;
             }
         }
-        let deadline_ns = boot_ns() + store.set.begin.timeout_s * 1_000_000_000;
-        store.append(Entry::Waiting { deadline_ns })?;
-        post.applied()
+        Ok(())
     }
 
     /// Takes back what was made of a set that cannot be made as a whole.
@@ -234,7 +268,7 @@ impl Keeper {
             timeout_s: new.timeout_s,
             namespace: new.namespace,
             steps,
-            watch: new.watch,
+            watches: new.watches,
         })
     }
 
@@ -258,7 +292,7 @@ impl Keeper {
     }
 
     /// This command's last set, settled; `None` if there never was one.
-    fn open(&self) -> Result<Option<(std::fs::File, Store)>, Error> {
+    fn open(&self) -> Result<Option<(File, Store)>, Error> {
         if !self.folder.exists()? {
             return Ok(None);
         }
@@ -347,7 +381,7 @@ impl Keeper {
         Ok(Some(Status { guarded, remaining_s, now: self.now(&set)?, rebooted, set }))
     }
 
-    fn namespace(&self, set: &ChangeSet) -> Result<Option<weir_sys::NetNs>, Error> {
+    pub(crate) fn namespace(&self, set: &ChangeSet) -> Result<Option<weir_sys::NetNs>, Error> {
         let same_boot = boot_id()? == set.begin.boot;
         Ok(set.begin.namespace.as_ref().map(|n| n.find(same_boot)).transpose()?.flatten())
     }
@@ -357,8 +391,7 @@ impl Keeper {
         let lost = set.begin.namespace.is_some() && namespace.is_none();
         let host = Host { root: &self.root, namespace: namespace.as_ref() };
         let look = |(step, state): (&Step, &StepState)| {
-            let inside = matches!(step.change, Change::Sysctl { .. } | Change::Commands { .. });
-            if lost && inside {
+            if lost && step.change.is_in_namespace() {
                 return StepNow::Absent;
             }
             match step.change.read(&host) {
@@ -406,7 +439,7 @@ pub(crate) trait Post {
 }
 
 /// Waits for the guard process of a set that is settled; one that does not see it is told to end.
-fn dismiss(guard: Option<Identity>) -> Result<(), Error> {
+pub(crate) fn dismiss(guard: Option<Identity>) -> Result<(), Error> {
     let Some(guard) = guard else { return Ok(()) };
     let deadline = Instant::now() + GRACE;
     while Instant::now() < deadline {

@@ -83,7 +83,7 @@ const BEFORE: [&str; 3] = ["1000", "1\t2", "7"];
 const AFTER: [&str; 3] = ["2000", "3 4", "8"];
 
 fn sysctl(name: &str, value: &str) -> Change {
-    Change::Sysctl { name: name.into(), value: value.into() }
+    Change::Sysctl { name: name.into(), value: value.into(), machine: false }
 }
 
 fn changes() -> Vec<(When, Change)> {
@@ -97,7 +97,7 @@ fn changes() -> Vec<(When, Change)> {
 }
 
 fn set_of(changes: Vec<(When, Change)>) -> NewSet {
-    NewSet { title: "a test".into(), namespace: None, changes, timeout_s: 600, watch: None }
+    NewSet { title: "a test".into(), namespace: None, changes, timeout_s: 600, watches: Vec::new() }
 }
 
 fn applied(machine: &Machine) -> ChangeSet {
@@ -453,4 +453,24 @@ fn a_value_that_could_not_be_put_back_is_tried_again() {
     let status = machine.keeper().status().unwrap().unwrap();
     assert!(matches!(status.set.phase, Phase::Reverted { .. }));
     assert_eq!(machine.values(), BEFORE.map(String::from));
+}
+
+#[test]
+fn a_trial_goes_back_and_forth_and_ends_as_it_began() {
+    let machine = Machine::new();
+    let mut trial = machine.keeper().try_out_with(set_of(changes()), |_, _| Ok(Nobody)).unwrap();
+    for made in [false, true, true, false, true] {
+        trial.switch(made).unwrap();
+        assert_eq!(machine.values(), if made { AFTER } else { BEFORE }.map(String::from));
+    }
+    let set = trial.end().unwrap();
+    assert!(matches!(set.phase, Phase::Reverted { .. }));
+    assert_eq!((machine.values(), machine.file()), (BEFORE.map(String::from), None));
+
+    let mut trial = machine.keeper().try_out_with(set_of(changes()), |_, _| Ok(Nobody)).unwrap();
+    machine.set("proc/sys/net/b", "9 9");
+    let error = trial.switch(false).unwrap_err().to_string();
+    assert!(error.contains("somebody else"), "{error}");
+    drop(trial);
+    assert_eq!(machine.values(), ["1000", "9 9", "7"].map(String::from));
 }

@@ -29,6 +29,7 @@ mod process;
 mod revert;
 mod step;
 mod store;
+mod trial;
 mod watch;
 
 pub use change::{Change, Program};
@@ -38,6 +39,7 @@ pub use keeper::{Confirmed, Keeper, NewSet, Status, StepNow};
 pub use namespace::Namespace;
 pub use process::{Sentinel, guard};
 pub use revert::Outcome;
+pub use trial::Trial;
 pub use watch::{Metric, Watch, Worse};
 
 /// 64-bit FNV-1a of some text, as 16 hexadecimal digits: the name of what has this text. It tells one from another and

@@ -48,7 +48,7 @@ pub struct Sentinel {
 
 /// A guard process that has come up.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub struct Started {
     /// Not waited for: it outlives us, and whoever is process 1 then reaps it.
     child: Child,
     identity: Identity,
@@ -212,8 +212,7 @@ impl Watchman<'_> {
     fn wait(&self) -> Result<Option<String>, Error> {
         let mut stamp = None;
         let mut known: Option<ChangeSet> = None;
-        let mut readings = Readings::default();
-        let mut next_reading = Instant::now();
+        let mut readings: Vec<(Instant, Readings)> = Vec::new();
         let mut applier = Some(std::io::stdin());
         loop {
             let now = Store::stamp(&self.path);
@@ -232,12 +231,14 @@ impl Watchman<'_> {
                     return Ok(Some(format!("not confirmed within {} s", set.begin.timeout_s)));
                 }
                 pause = pause.min(left);
-                if let Some(watch) = &set.begin.watch
-                    && Instant::now() >= next_reading
-                {
-                    next_reading = Instant::now() + Duration::from_millis(watch.every_ms.max(LEAST_EVERY_MS));
+                readings.resize_with(set.begin.watches.len(), || (Instant::now(), Readings::default()));
+                for (watch, (next, readings)) in set.begin.watches.iter().zip(&mut readings) {
+                    if Instant::now() < *next {
+                        continue;
+                    }
+                    *next = Instant::now() + Duration::from_millis(watch.every_ms.max(LEAST_EVERY_MS));
                     let value = self.reading(watch, left.min(READING));
-                    if let Some(why) = value.and_then(|v| watch.judge(&mut readings, boot_ns(), v)) {
+                    if let Some(why) = value.and_then(|v| watch.judge(readings, boot_ns(), v)) {
                         return Ok(Some(why));
                     }
                 }

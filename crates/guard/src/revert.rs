@@ -66,7 +66,7 @@ pub(crate) fn revert(store: &mut Store, root: &ProcRoot, why: &str) -> Result<()
         let outcome = match &state {
             StepState::Reverted { .. } => continue,
             StepState::Planned => Outcome::Untouched,
-            _ if lost && in_namespace(&step) => Outcome::Gone,
+            _ if lost && step.change.is_in_namespace() => Outcome::Gone,
             // What was on trial went with the reboot. What had been confirmed came back with it, from the files.
             _ if !same_boot && !step.change.outlives_reboot() && !confirmed => Outcome::Gone,
             StepState::Stuck { before, .. } => put_back(&host, &step, before),
@@ -79,10 +79,6 @@ pub(crate) fn revert(store: &mut Store, root: &ProcRoot, why: &str) -> Result<()
         note(store, Entry::Ended { unix_s: unix_s() });
     }
     journal
-}
-
-fn in_namespace(step: &Step) -> bool {
-    matches!(step.change, crate::Change::Sysctl { .. } | crate::Change::Commands { .. })
 }
 
 fn put_back(host: &Host<'_>, step: &Step, state: &StepState) -> Outcome {

@@ -1,0 +1,93 @@
+//! Changes that are made and taken back in turn, to be measured.
+
+use std::fs::File;
+
+use crate::change::Host;
+use crate::error::Error;
+use crate::journal::{ChangeSet, Phase, StepState};
+use crate::keeper::{Keeper, Post, dismiss, unfit};
+use crate::process::Started;
+use crate::revert::revert;
+use crate::store::Store;
+
+/// Changes on trial. The journal says all the while that they were made, so that whoever has to take them back looks at each:
+/// one that is as before needs nothing. Dropping it takes them back.
+#[derive(Debug)]
+#[expect(private_bounds, reason = "what stands in for the guard process in tests is nobody else's business")]
+pub struct Trial<G: Post = Started> {
+    pub(crate) keeper: Keeper,
+    pub(crate) store: Store,
+    /// Whether the changes are made now.
+    pub(crate) made: bool,
+    /// Its standard input is what tells the guard process that we are there.
+    pub(crate) _post: G,
+    pub(crate) _lock: File,
+}
+
+#[expect(private_bounds, reason = "as above")]
+impl<G: Post> Trial<G> {
+    /// The set.
+    pub fn set(&self) -> &ChangeSet {
+        &self.store.set
+    }
+
+    /// Takes the changes back (`false`) or makes them again (`true`), each only where it is what we left.
+    ///
+    /// # Errors
+    /// If somebody else changed one meanwhile, or the system refuses. The trial should end then.
+    pub fn switch(&mut self, made: bool) -> Result<(), Error> {
+        if self.made == made {
+            return Ok(());
+        }
+        let namespace = self.keeper.namespace(&self.store.set)?;
+        let host = Host { root: &self.keeper.root, namespace: namespace.as_ref() };
+        let set = &self.store.set;
+        let mut steps: Vec<_> = set.begin.steps.iter().zip(&set.states).collect();
+        if !made {
+            steps.reverse();
+        }
+        for (step, state) in steps {
+            let StepState::Applied { made: value } = state else { continue };
+            let (from, to) = if made { (&step.old, value) } else { (value, &step.old) };
+            let now = step.change.read(&host)?;
+            if !step.change.same(now.as_deref(), from.as_deref()) {
+                return Err(unfit(step.change.target(), "somebody else changed it during the trial"));
+            }
+            if made {
+                step.change.make(&host)?
+            } else {
+                step.change.unmake(&host, to.as_deref())?
+            }
+            let now = step.change.read(&host)?;
+            if !step.change.same(now.as_deref(), to.as_deref()) {
+                return Err(unfit(step.change.target(), "it did not change as before"));
+            }
+        }
+        self.made = made;
+        Ok(())
+    }
+
+    /// Takes everything back, and says what became of it.
+    ///
+    /// # Errors
+    /// If the journal cannot be written.
+    pub fn end(mut self) -> Result<ChangeSet, Error> {
+        self.finish()?;
+        Ok(self.store.set.clone())
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        if matches!(self.store.set.phase, Phase::Reverted { .. }) {
+            return Ok(());
+        }
+        revert(&mut self.store, &self.keeper.root, "the trial is over")?;
+        dismiss(self.store.set.guard)
+    }
+}
+
+impl<G: Post> Drop for Trial<G> {
+    fn drop(&mut self) {
+        // Whoever wants to know what failed calls `end`; the journal says it too, and the next command tries again.
+        let _ = self.finish();
+    }
+}
