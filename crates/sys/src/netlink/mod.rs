@@ -5,15 +5,18 @@
 
 mod address;
 mod link;
+mod links;
 mod message;
 mod neighbours;
 mod qdisc;
 mod route;
 mod routes;
 mod socket;
+mod traffic_control;
 
 pub use address::Route;
 pub use link::{Interface, Mac, Rtnetlink, VethEnd};
+pub use links::{Link, XdpAttachment};
 #[cfg(test)]
 pub(crate) use message::HEADER;
 pub(crate) use message::{Attributes, Message, Received, messages, text, u32_be};
@@ -21,6 +24,7 @@ pub use neighbours::{Neighbour, NeighbourEvents};
 pub use route::Way;
 pub use routes::{Asking, Policy, RouteEntry, RouteKind};
 pub(crate) use socket::{BUFFER, End, Socket, answers};
+pub use traffic_control::{EGRESS_HOOK, Filter, INGRESS_HOOK, INGRESS_PARENT, QueueingDiscipline, ROOT};
 
 /// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,10 @@
-//! Offloads and driver of an interface (SIOCETHTOOL, include/uapi/linux/ethtool.h).
+//! Offloads, driver, its counters, rings and queues of an interface (SIOCETHTOOL, include/uapi/linux/ethtool.h).
 //!
 //! Offloads have the kernel's own feature names (`rx-gro`, `tx-generic-segmentation`, `tx-udp-segmentation`, ...) or the short
 //! ones of ethtool(8): `gro`, `gso`, `tso`, `rx`, `tx`.
 #![allow(unsafe_code, reason = "ioctl(2) SIOCETHTOOL takes a pointer inside a structure")]
+
+mod counters;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +13,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::error::{Context, Error, Result};
+
+pub use counters::{Channels, Rings};
 
 /// Commands and sizes of include/uapi/linux/ethtool.h.
 const GET_DRIVER: u32 = 0x03;
@@ -112,19 +116,29 @@ impl Ethtool {
 
     /// Names of all features by their number.
     fn names(&self, interface: &str) -> io::Result<Vec<String>> {
+        self.strings(interface, FEATURE_NAMES)
+    }
+
+    /// The names of a set of strings (ETH_SS_*); none of a set that the device lacks.
+    fn strings(&self, interface: &str, set: u32) -> io::Result<Vec<String>> {
         // struct ethtool_sset_info: command, reserved, mask of sets, then one length.
         let mut info = [0u8; 20];
         info[..4].copy_from_slice(&GET_STRING_SET.to_ne_bytes());
-        info[8..16].copy_from_slice(&(1u64 << FEATURE_NAMES).to_ne_bytes());
+        info[8..16].copy_from_slice(&(1u64 << set).to_ne_bytes());
         self.call(interface, &mut info)?;
-        let count = u32_at(&info, 16) as usize;
+        // The mask that comes back has the sets that it has.
+        let count = if u32_at(&info, 8) & 1 << set == 0 { 0 } else { u32_at(&info, 16) as usize };
+        if count == 0 {
+            return Ok(Vec::new());
+        }
         // struct ethtool_gstrings: command, set, length, then the names.
-        let mut data = vec![0; 12 + count * NAME_LEN];
+        let mut data = vec![0; 12 + with_room(count) * NAME_LEN];
         data[..4].copy_from_slice(&GET_STRINGS.to_ne_bytes());
-        data[4..8].copy_from_slice(&FEATURE_NAMES.to_ne_bytes());
+        data[4..8].copy_from_slice(&set.to_ne_bytes());
         data[8..12].copy_from_slice(&(count as u32).to_ne_bytes());
         self.call(interface, &mut data)?;
-        Ok(data[12..].chunks_exact(NAME_LEN).map(text).collect())
+        let count = (u32_at(&data, 8) as usize).min(with_room(count));
+        Ok(data[12..].chunks_exact(NAME_LEN).take(count).map(text).collect())
     }
 
     fn blocks(&self, interface: &str, features: usize) -> io::Result<Vec<Block>> {
@@ -151,7 +165,8 @@ impl Ethtool {
         }
         request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
         // SAFETY: the kernel reads and writes no further than the command and the counts in `data` say, and every
-        // caller above sizes the buffer by the same counts. Both pointers live until the call returns.
+        // caller sizes the buffer by the same counts; sets of strings and counters, of which the kernel writes as many as
+        // there are by now, have room for more (see `with_room`). Both pointers live until the call returns.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -196,6 +211,12 @@ fn select(
         selected.extend(usable.into_iter().map(|i| (i, on)));
     }
     Ok(selected)
+}
+
+/// A set of strings or counters may grow between asking for its length and for itself, when somebody adds queues; the kernel
+/// then writes all of it, whatever length it was given (net/ethtool/ioctl.c, ethtool_get_stats).
+fn with_room(count: usize) -> usize {
+    2 * count + 1024
 }
 
 fn set_bit(word: &mut [u8], bit: u32) {
