@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Cost(args) => commands::cost::run(&args),
         Command::Allow(args) => commands::allow::run(&args),
         Command::Conntrack(args) => commands::conntrack::run(&args, color),
+        Command::Doctor(args) => commands::doctor::run(&args, color),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Schema => commands::schema(),
         Command::Completions { shell } => commands::completions(shell),

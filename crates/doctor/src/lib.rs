@@ -12,5 +12,10 @@ pub mod collect;
 pub mod diagnosis;
 pub mod evidence;
 pub mod finding;
+mod page;
 pub mod recipe;
+mod render;
 pub mod table;
+
+pub use page::Look;
+pub use render::{explain, list, render};

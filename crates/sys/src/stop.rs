@@ -13,6 +13,11 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// The flag itself, for a signal handler to raise.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+
     /// True once raised.
     #[inline]
     pub fn raised(&self) -> bool {

@@ -2,8 +2,6 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::RangeInclusive;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -79,7 +77,7 @@ impl View {
     }
 
     fn watch(&self, every: Duration) -> Outcome {
-        let stop = stop_flag()?;
+        let stop = super::stop_on_signals()?;
         let redraw = !self.json && io::stdout().is_terminal();
         // Read once before the screen is taken: what is missing is told on the usual one.
         let mut table = self.read()?;
@@ -101,10 +99,10 @@ impl View {
             }
             next = (next + every).max(Instant::now());
             let drawn = Instant::now();
-            while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+            while Instant::now() < next && !stop.raised() {
                 std::thread::sleep(NOTICE.min(next.saturating_duration_since(Instant::now())));
             }
-            if stop.load(Ordering::Relaxed) {
+            if stop.raised() {
                 return Ok(());
             }
             let now = self.read()?;
@@ -172,14 +170,6 @@ impl Drop for Screen {
 }
 
 /// Raised by Ctrl-C and its kin, which are how a live view ends.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
-    }
-    Ok(stop)
-}
-
 fn interval(seconds: f64) -> Result<Duration, Failure> {
     if !(SHORTEST_S..=LONGEST_S).contains(&seconds) {
         return Err(Failure::usage(format!("--watch={seconds}: {SHORTEST_S} to {LONGEST_S} seconds")));
@@ -187,7 +177,7 @@ fn interval(seconds: f64) -> Result<Duration, Failure> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn namespace(name: &str) -> Result<NetNs, Failure> {
+pub(super) fn namespace(name: &str) -> Result<NetNs, Failure> {
     let opened = if name.contains('/') {
         NetNs::open(name)
     } else if let Ok(pid) = name.parse() {

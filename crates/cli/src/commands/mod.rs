@@ -5,9 +5,11 @@ pub(crate) mod bench;
 pub(crate) mod compare;
 pub(crate) mod conntrack;
 pub(crate) mod cost;
+pub(crate) mod doctor;
 pub(crate) mod lab;
 pub(crate) mod report;
 pub(crate) mod scenario;
+pub(crate) mod selftest;
 
 use std::io;
 use std::path::Path;
@@ -15,10 +17,23 @@ use std::path::Path;
 use clap::CommandFactory;
 use weir_bench::scenario::{built_in, find};
 use weir_record::Run;
+use weir_sys::Stop;
 
 use crate::args::Cli;
 use crate::exit::{Failure, Outcome};
 use crate::output::{print, print_json};
+
+/// Raised by Ctrl-C and its like; a second one ends the process at once.
+fn stop_on_signals() -> Result<Stop, Failure> {
+    let stop = Stop::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        // The order matters: the first one finds the flag down.
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(crate::exit::FAILED), stop.flag())
+            .map_err(Failure::failed)?;
+        signal_hook::flag::register(signal, stop.flag()).map_err(Failure::failed)?;
+    }
+    Ok(stop)
+}
 
 /// `weir schema`.
 pub(crate) fn schema() -> Outcome {

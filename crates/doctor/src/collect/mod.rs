@@ -61,6 +61,8 @@ pub struct Watch {
     options: Options,
     began: Instant,
     namespaces: Vec<(Found, Namespace)>,
+    /// One for each of `namespaces`; none where neighbours are not looked at.
+    listeners: Vec<neighbours::Listener>,
     machine: crate::evidence::Machine,
     tracer: Option<drops::Tracer>,
     planes: BTreeMap<Plane, Sight>,
@@ -85,8 +87,12 @@ impl Watch {
             let namespace = first(&options, &found);
             (found, namespace)
         };
-        let namespaces = found.into_iter().map(read).collect();
-        Ok(Watch { began: Instant::now(), namespaces, machine, tracer, planes, options })
+        let namespaces: Vec<_> = found.into_iter().map(read).collect();
+        let mut listeners = Vec::new();
+        if !options.hidden.contains(&Plane::Neighbours) {
+            listeners.extend(namespaces.iter().map(|(found, _)| neighbours::Listener::begin(found)));
+        }
+        Ok(Watch { began: Instant::now(), namespaces, listeners, machine, tracer, planes, options })
     }
 
     /// How long it has been open.
@@ -107,11 +113,20 @@ impl Watch {
         if let Some(tracer) = self.tracer {
             tracer.end(&mut evidence);
         }
+        if !matches!(self.options.scope, Scope::Machine) {
+            // The programs in the kernel count for every namespace.
+            let inside: BTreeSet<u64> = self.namespaces.iter().map(|(found, _)| found.id).collect();
+            evidence.drops.retain(|d| inside.contains(&d.namespace));
+            evidence.flows.retain(|f| inside.contains(&f.namespace));
+        }
         evidence.machine = machine::read(&self.options.root, &mut evidence.planes);
         machine::since(&mut evidence.machine, &self.machine);
         for (found, earlier) in self.namespaces {
             let namespace = last(&self.options, &found, earlier, &evidence);
             evidence.namespaces.push(namespace);
+        }
+        for (namespace, listener) in evidence.namespaces.iter_mut().zip(self.listeners) {
+            listener.end(namespace);
         }
         sum_up(&mut evidence.planes, &evidence.namespaces, &self.options.hidden);
         evidence.cost.analysis_ms = ended.elapsed().as_secs_f64() * 1e3;
@@ -177,9 +192,6 @@ fn last(options: &Options, found: &Found, earlier: Namespace, evidence: &Evidenc
     if let (Some(now), Some(earlier)) = (&mut now.sockets, &earlier.sockets) {
         sockets::since(now, earlier);
     }
-    if let (Some(now), Some(earlier)) = (&mut now.neighbours, &earlier.neighbours) {
-        neighbours::since(now, earlier);
-    }
     now
 }
 
@@ -239,11 +251,9 @@ fn counted(options: &Options, inside: &mut Namespace) {
     let interfaces = keep(options, blind, Plane::Interfaces, || interfaces::read(root));
     let rules = keep(options, blind, Plane::Rules, || rules::read(root));
     let sockets = keep(options, blind, Plane::Sockets, || sockets::read(root));
-    let neighbours = keep(options, blind, Plane::Neighbours, || neighbours::read(root));
     inside.interfaces = interfaces.unwrap_or_default();
     inside.rules = rules;
     inside.sockets = sockets;
-    inside.neighbours = neighbours;
 }
 
 /// What is asked about a namespace because of what was lost in it.
@@ -274,7 +284,8 @@ fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>) {
     let blind = &mut inside.blind;
     inside.connections =
         keep(options, blind, Plane::Connections, || connections::read(root, asked)).flatten();
-    inside.routes = keep(options, blind, Plane::Routes, || routes::read(root, asked));
+    inside.neighbours = keep(options, blind, Plane::Neighbours, neighbours::read);
+    inside.routes = keep(options, blind, Plane::Routes, || routes::read(asked));
     let interfaces: Vec<&str> = inside.interfaces.iter().map(|i| i.name.as_str()).collect();
     let settings = keep(options, blind, Plane::Settings, || settings::read(root, &interfaces));
     inside.settings = settings.unwrap_or_default();

@@ -8,7 +8,7 @@ mod contents;
 mod given;
 mod memory;
 mod names;
-mod page;
+
 mod pools;
 mod render;
 mod spread;
@@ -28,7 +28,7 @@ pub use contents::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranki
 pub use given::NatRule;
 pub use memory::{Memory, Proposed};
 pub use names::{parse_flag, parse_protocol, parse_tcp_state};
-pub use page::Look;
+pub use crate::page::Look;
 pub use pools::Pool;
 pub use render::{changes, render};
 pub use spread::Class;

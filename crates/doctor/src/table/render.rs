@@ -1,7 +1,7 @@
 //! The table as a page that a person reads in a minute.
 
 use super::contents::{Contents, Ranking};
-use super::page::{Look, Page, Tone, bytes, count, percent, time};
+use crate::page::{Look, Page, Tone, bytes, count, percent, time};
 use super::{Memory, Proposed, Table};
 
 /// From here on new connections are about to be refused: the kernel's own clean-up turns to what is not assured at 95 %

@@ -1,0 +1,134 @@
+//! `weir doctor selftest`.
+
+use std::time::Duration;
+
+use weir_selftest::{Answer, Kind, Matrix, Options, Row, Trial, cases, run as try_case};
+
+use crate::args::SelftestArgs;
+use crate::exit::{Failure, MISSING, NOT_MET, Outcome};
+use crate::output::{print, print_json, printable};
+
+/// Share of the injected causes that must be the first finding, and of pairs that must be found.
+const CAUSES: f64 = 0.95;
+const PAIRS: f64 = 0.8;
+
+pub(crate) fn run(args: &SelftestArgs) -> Outcome {
+    let cases = cases(&args.cases);
+    if cases.is_empty() {
+        return Err(Failure::usage(format!("no case has `{}` in its name", args.cases.join("` or `"))));
+    }
+    if args.list {
+        return print(&cases.iter().map(|c| format!("{}\n", c.name)).collect::<String>());
+    }
+    let stop = super::stop_on_signals()?;
+    let options = Options {
+        window: Duration::from_secs_f64(args.window.clamp(0.5, 60.0)),
+        machine: args.machine,
+        stop: stop.clone(),
+    };
+    let mut matrix = Matrix::default();
+    let repeat = args.repeat.max(1);
+    // Repetitions outermost: what disturbs the machine for a while then hits different cases.
+    'all: for _ in 0..repeat {
+        for case in &cases {
+            match try_case(case, &options) {
+                Ok(trial) => {
+                    matrix.add(case, &trial);
+                    tell(&case.name, &trial, args);
+                    keep(&case.name, &trial, args)?;
+                }
+                Err(weir_selftest::Error::Stopped) => break 'all,
+                Err(e) if e.is_missing() => return Err(Failure::new(MISSING, e)),
+                Err(e) => {
+                    eprintln!("{}: {}", case.name, printable(&e.to_string()));
+                    matrix.broken(case, e.to_string());
+                }
+            }
+        }
+    }
+    if args.json {
+        print_json(&matrix)?
+    } else {
+        print(&page(&matrix))?
+    }
+    if good(&matrix) && !stop.raised() { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
+}
+
+fn tell(name: &str, trial: &Trial, args: &SelftestArgs) {
+    if args.quiet {
+        return;
+    }
+    let found: Vec<_> = trial.found.iter().take(3).map(|(c, p, s)| format!("{c} in {p} ({s:?})")).collect();
+    let found = if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
+    let word = match (&trial.skipped, trial.answer) {
+        (Some(why), _) => format!("SKIP: {why}"),
+        (None, Some(Answer::Right)) => format!("right: {found}"),
+        (None, Some(Answer::Late)) => format!("LATE: {found}"),
+        (None, _) => format!("WRONG: {found}"),
+    };
+    eprintln!("{name}: {}", printable(&word));
+    for trouble in &trial.troubles {
+        eprintln!("  trouble: {}", printable(trouble));
+    }
+}
+
+/// Writes the evidence where it was asked for, for a look at what went wrong.
+fn keep(name: &str, trial: &Trial, args: &SelftestArgs) -> Outcome {
+    let (Some(folder), Some(evidence)) = (&args.save, &trial.evidence) else { return Ok(()) };
+    let path = folder.join(format!("{}.json", name.replace(['/', ' '], "_")));
+    let text = serde_json::to_string(evidence).map_err(Failure::failed)?;
+    std::fs::write(&path, text).map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
+}
+
+fn share((right, tried): (u32, u32)) -> f64 {
+    if tried == 0 { 1.0 } else { f64::from(right) / f64::from(tried) }
+}
+
+fn good(matrix: &Matrix) -> bool {
+    share(matrix.score(Kind::Cause)) >= CAUSES
+        && share(matrix.score(Kind::Pair)) >= PAIRS
+        && share(matrix.score(Kind::Healthy)) >= 1.0
+}
+
+fn page(matrix: &Matrix) -> String {
+    let mut text = String::from("injected, right of tried, and what was found first instead\n\n");
+    let widest = matrix.rows.iter().map(|r| r.case.len()).max().unwrap_or(0);
+    for row in &matrix.rows {
+        text.push_str(&line(row, widest));
+    }
+    text.push('\n');
+    for (kind, words, wanted) in [
+        (Kind::Cause, "causes found first", CAUSES),
+        (Kind::Pair, "pairs found among the first three", PAIRS),
+        (Kind::Healthy, "healthy loads without a warning", 1.0),
+    ] {
+        let score = matrix.score(kind);
+        if score.1 > 0 {
+            let (right, tried) = score;
+            text.push_str(&format!(
+                "{words}: {right} of {tried} ({:.1} %, wanted {:.0} %)\n",
+                100.0 * share(score),
+                100.0 * wanted
+            ));
+        }
+    }
+    let skipped = matrix.skipped().count();
+    if skipped > 0 {
+        text.push_str(&format!("not tried: {skipped}\n"));
+    }
+    printable(&text)
+}
+
+fn line(row: &Row, widest: usize) -> String {
+    let name = format!("{:<widest$}", row.case);
+    if let Some(why) = &row.skipped {
+        return format!("  {name}  SKIP  {why}\n");
+    }
+    let cause = row.case.split('/').next().unwrap_or_default();
+    let others: Vec<_> = (row.first.iter())
+        .filter(|(first, _)| row.right < row.tried && first.as_str() != cause)
+        .map(|(first, times)| format!("{first} x{times}"))
+        .collect();
+    let mark = if row.right == row.tried { "ok   " } else { "WRONG" };
+    format!("  {name}  {mark}  {}/{}  {}\n", row.right, row.tried, others.join(", ")).replace("  \n", "\n")
+}

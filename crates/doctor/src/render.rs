@@ -1,0 +1,256 @@
+//! A diagnosis as a page that is read in a minute, and a cause as a page of its own.
+
+use std::fmt::Write as _;
+
+use crate::causes::{self, Cause};
+use crate::diagnosis::{Diagnosis, UNEXPLAINED};
+use crate::evidence::{Plane, Sight};
+use crate::finding::{Confidence, Finding, Severity};
+use crate::page::{Look, Page, Tone, bytes, count, percent};
+
+/// Facts shown of each finding; the JSON has all.
+const FACTS: usize = 5;
+
+/// The page. `place` says what was looked at.
+pub fn render(diagnosis: &Diagnosis, place: &str, look: Look) -> String {
+    let mut page = Page::new(look);
+    let (notes, told): (Vec<_>, Vec<_>) =
+        diagnosis.findings.iter().partition(|f| f.severity == Severity::Note);
+    page.section(&format!("{place}, watched for {:.1} s", diagnosis.window_s));
+    page.line(&verdict(diagnosis, told.len()), 0, None);
+    for (n, finding) in told.iter().enumerate() {
+        show(&mut page, n + 1, finding);
+    }
+    if !notes.is_empty() {
+        page.section("also noticed");
+        for finding in notes {
+            page.line(&format!("{}: {} [{}]", finding.place, finding.summary, finding.cause), 1, None);
+        }
+    }
+    balance(&mut page, diagnosis);
+    sight(&mut page, diagnosis);
+    page.finish()
+}
+
+fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
+    let lost = diagnosis.lost;
+    let mut words = match (told, lost.packets) {
+        (0, 0) => "Nothing wrong found: no packet was lost here.".to_owned(),
+        (0, n) => format!("Nothing wrong found: {} packets were lost, too few to matter.", count(n)),
+        (1, _) => "One finding.".to_owned(),
+        (n, _) => format!("{n} findings, the most important first."),
+    };
+    if told > 0 && lost.packets > 0 {
+        let share = percent(lost.explained as f64 / lost.packets as f64);
+        let _ = write!(words, " {} packets were lost; {share} of them are explained.", count(lost.packets));
+    }
+    if lost.harmless > 0 {
+        let _ = write!(words, " Besides, {} that nobody missed.", count(lost.harmless));
+    }
+    words
+}
+
+fn show(page: &mut Page, number: usize, finding: &Finding) {
+    let title = causes::by_id(&finding.cause).map_or("loss without an explanation", |c| c.title);
+    let (word, tone) = match finding.severity {
+        Severity::Critical => ("critical", Tone::Bad),
+        Severity::Warning => ("warning", Tone::Warning),
+        Severity::Note => ("note", Tone::Faint),
+    };
+    let mut head = format!("{number}. {word}: {title}, in {}", finding.place);
+    if finding.explains_packets > 0 {
+        let _ = write!(
+            head,
+            ", {} of the loss ({} packets)",
+            percent(finding.explains_ratio),
+            count(finding.explains_packets)
+        );
+    }
+    page.section("");
+    page.line(&head, 0, Some(tone));
+    page.line(&finding.summary, 3, None);
+    if !finding.object.is_empty() {
+        page.line(&format!("what: {}", finding.object), 3, None);
+    }
+    for fact in finding.evidence.iter().take(FACTS) {
+        let name = fact.name.as_ref().map_or(String::new(), |n| format!("{n}: "));
+        page.line(&format!("seen: {name}{}", fact.text), 3, None);
+    }
+    for not in &finding.not {
+        page.line(&format!("not: {not}"), 3, Some(Tone::Faint));
+    }
+    let sure = match finding.confidence {
+        Confidence::High => None,
+        Confidence::Medium => Some("fairly sure"),
+        Confidence::Low => Some("not sure"),
+    };
+    if let Some(sure) = sure {
+        let planes: Vec<_> = finding.missing.iter().map(|p| words(*p)).collect();
+        let missing =
+            if planes.is_empty() { String::new() } else { format!("; not in sight: {}", planes.join(", ")) };
+        page.line(&format!("{sure}{missing}"), 3, Some(Tone::Faint));
+    }
+    for fix in &finding.fixes {
+        page.line(&format!("to do: {}", fix.title), 3, None);
+        for command in &fix.commands {
+            page.line(command, 7, Some(Tone::Title));
+        }
+        if !fix.risk.is_empty() {
+            page.line(&format!("risk: {}", fix.risk), 5, Some(Tone::Faint));
+        }
+        for undo in &fix.undo {
+            page.line(&format!("undo: {undo}"), 5, Some(Tone::Faint));
+        }
+    }
+    if finding.cause != UNEXPLAINED {
+        page.line(&format!("more: weir doctor explain {}", finding.cause), 3, Some(Tone::Faint));
+    }
+}
+
+fn balance(page: &mut Page, diagnosis: &Diagnosis) {
+    let mut rows: Vec<_> = diagnosis.balance.iter().filter(|b| b.received + b.sent + b.lost > 0).collect();
+    if rows.is_empty() {
+        return;
+    }
+    rows.sort_by_key(|b| std::cmp::Reverse((b.lost, b.received + b.sent)));
+    page.section("packets");
+    let all = rows.len();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .take(10)
+        .map(|b| {
+            let figures = [b.received, b.sent, b.forwarded, b.delivered, b.made, b.lost].map(count);
+            figures.into_iter().chain([b.place.clone()]).collect()
+        })
+        .collect();
+    page.columns(&["received", "sent", "forwarded", "delivered", "made here", "lost", "where"], &rows);
+    if all > rows.len() {
+        page.line(&format!("and {} more namespaces", all - rows.len()), 1, Some(Tone::Faint));
+    }
+}
+
+fn sight(page: &mut Page, diagnosis: &Diagnosis) {
+    let seen: Vec<_> = diagnosis
+        .planes
+        .iter()
+        .filter(|(_, s)| !matches!(s, Sight::Blind(_)))
+        .map(|(p, _)| words(*p))
+        .collect();
+    page.section("");
+    page.line(&format!("looked at: {}", seen.join(", ")), 0, Some(Tone::Faint));
+    for (plane, sight) in &diagnosis.planes {
+        match sight {
+            Sight::Seen => {}
+            Sight::Partly(why) => {
+                page.line(&format!("partly: {}: {why}", words(*plane)), 0, Some(Tone::Faint))
+            }
+            Sight::Blind(why) => {
+                page.line(&format!("not in sight: {}: {why}", words(*plane)), 0, Some(Tone::Warning));
+            }
+        }
+    }
+    let cost = &diagnosis.cost;
+    let mut words = format!("cost of looking: {:.0} ms of CPU", cost.cpu_ns as f64 / 1e6);
+    if let (Some(ns), Some(runs)) = (cost.bpf_ns, cost.bpf_runs) {
+        let each = ns / runs.max(1);
+        let _ =
+            write!(words, ", {:.1} ms in the kernel ({} events of {each} ns)", ns as f64 / 1e6, count(runs));
+    }
+    let _ = write!(
+        words,
+        ", {} of memory, {:.0} ms of analysis, {} events lost",
+        bytes(cost.memory_bytes),
+        cost.analysis_ms,
+        count(cost.events_lost)
+    );
+    page.line(&words, 0, Some(Tone::Faint));
+}
+
+/// A plane in words.
+fn words(plane: Plane) -> &'static str {
+    match plane {
+        Plane::Counters => "protocol counters",
+        Plane::Interfaces => "interfaces",
+        Plane::Driver => "driver counters",
+        Plane::Qdiscs => "queueing disciplines",
+        Plane::Cores => "cores",
+        Plane::Pressure => "pressure and memory",
+        Plane::Drops => "dropped packets",
+        Plane::Flows => "retransmissions and resets",
+        Plane::ConntrackStatistics => "conntrack statistics",
+        Plane::Connections => "connections",
+        Plane::Rules => "rules",
+        Plane::Sockets => "sockets",
+        Plane::Neighbours => "neighbours",
+        Plane::Routes => "routes",
+        Plane::Programs => "BPF programs",
+        Plane::Settings => "settings",
+        Plane::Log => "kernel log",
+    }
+}
+
+/// The page of a cause, as Markdown: what `docs/causes/ID.md` holds and `weir doctor explain ID` prints.
+pub fn explain(cause: &Cause) -> String {
+    let mut page = format!("# {}\n\n`{}`\n\n{}\n", capital(cause.title), cause.id, cause.about);
+    let mut list = |title: &str, items: &[&str]| {
+        if !items.is_empty() {
+            let _ = write!(page, "\n## {title}\n\n");
+            for item in items {
+                let _ = writeln!(page, "- {item}");
+            }
+        }
+    };
+    list("What is seen in every case", cause.must);
+    list("What makes it surer", cause.should);
+    list("What speaks against it", cause.must_not);
+    let alike: Vec<String> =
+        cause.lookalikes.iter().map(|(id, how)| format!("[{id}]({id}.md): {how}")).collect();
+    list("What looks alike", &alike.iter().map(String::as_str).collect::<Vec<_>>());
+    let _ = write!(page, "\n## What to do\n\n{}\n", cause.remedy);
+    let _ = write!(page, "\n## How it is made for the self-test\n\n");
+    match cause.not_injected {
+        Some(why) => {
+            let _ = writeln!(page, "It is not: {why}");
+        }
+        None => {
+            let names: Vec<_> =
+                (cause.recipes)().iter().map(|r| format!("`{}/{}`", cause.id, r.name)).collect();
+            let _ = writeln!(page, "`weir doctor selftest --case {}` runs {}.", cause.id, names.join(", "));
+        }
+    }
+    let _ = write!(page, "\n## Sources\n\n");
+    for source in cause.sources {
+        let _ = writeln!(page, "- {source}");
+    }
+    page
+}
+
+/// All causes: id and title, by group.
+pub fn list() -> String {
+    let mut page = String::from("# Causes that the doctor knows\n");
+    let mut group = None;
+    for cause in causes::all() {
+        if group != Some(cause.group) {
+            group = Some(cause.group);
+            let _ = write!(page, "\n## {}\n\n", heading(cause.group));
+        }
+        let _ = writeln!(page, "- [{}]({}.md): {}", cause.id, cause.id, cause.title);
+    }
+    page
+}
+
+fn heading(group: causes::Group) -> &'static str {
+    match group {
+        causes::Group::Conntrack => "Connection tracking and address translation",
+        causes::Group::Firewall => "Rules",
+        causes::Group::Network => "Routes, MTU, fragments, neighbours",
+        causes::Group::Queues => "Queues, drivers, cores",
+        causes::Group::Sockets => "Sockets, and what is not on this host",
+        causes::Group::Rest => "The rest",
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,79 @@
+//! What is tried.
+
+use weir_doctor::causes;
+use weir_doctor::recipe::{Place, Recipe};
+
+use crate::healthy;
+
+/// What a case shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// One cause, which must be the first finding.
+    Cause,
+    /// Two causes at once, which must both be among the first three.
+    Pair,
+    /// Nothing wrong, where nothing of severity warning may be found.
+    Healthy,
+}
+
+/// One thing to try.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// `cause/recipe`, `cause/recipe + cause/recipe`, or the name of a load.
+    pub name: String,
+    /// What it shows.
+    pub kind: Kind,
+    /// Causes that must be found, each with the host where.
+    pub expected: Vec<(&'static str, Place)>,
+    /// Done and sent together.
+    pub recipes: Vec<Recipe>,
+}
+
+/// Pairs of causes that may come together: each changes other things, and neither hides the other by its nature.
+const PAIRS: &[(&str, &str)] = &[];
+
+/// All cases; with `only`, those whose name contains one of the words.
+pub fn cases(only: &[String]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for cause in causes::all() {
+        for recipe in (cause.recipes)() {
+            cases.push(Case {
+                name: format!("{}/{}", cause.id, recipe.name),
+                kind: Kind::Cause,
+                expected: vec![(cause.id, recipe.at)],
+                recipes: vec![recipe],
+            });
+        }
+    }
+    cases.extend(PAIRS.iter().filter_map(|(a, b)| pair(&cases, a, b)).collect::<Vec<_>>());
+    cases.extend(healthy::loads());
+    let wanted = |case: &Case| only.is_empty() || only.iter().any(|word| case.name.contains(word.as_str()));
+    cases.into_iter().filter(wanted).collect()
+}
+
+/// Two cases in one lab.
+fn pair(cases: &[Case], a: &str, b: &str) -> Option<Case> {
+    let find = |name: &str| cases.iter().find(|c| c.name == name);
+    let (a, b) = (find(a)?, find(b)?);
+    Some(Case {
+        name: format!("{} + {}", a.name, b.name),
+        kind: Kind::Pair,
+        expected: [a.expected.as_slice(), b.expected.as_slice()].concat(),
+        recipes: [a.recipes.as_slice(), b.recipes.as_slice()].concat(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_pair_exists() {
+        let all = cases(&[]);
+        for case in &all {
+            assert_eq!(all.iter().filter(|c| c.name == case.name).count(), 1, "{}", case.name);
+        }
+        assert_eq!(all.iter().filter(|c| c.kind == Kind::Pair).count(), PAIRS.len());
+    }
+}

@@ -1,0 +1,99 @@
+//! Loads that any good host has.
+
+use weir_doctor::recipe::{Place, Recipe, Step, TcpMode, Traffic, UdpMode};
+
+use crate::cases::{Case, Kind};
+
+/// Where the responder is.
+const RESPONDER: &str = "198.19.0.2";
+
+/// All of them, through a gateway that only routes and through one that tracks and masquerades.
+pub(crate) fn loads() -> Vec<Case> {
+    let loads: [(&str, Vec<Traffic>); 6] = [
+        ("idle", Vec::new()),
+        ("bulk", bulk()),
+        ("udp", udp()),
+        ("connections", connections()),
+        ("scan", scan()),
+        ("exchange", exchange()),
+    ];
+    let mut cases = Vec::new();
+    for (gateway, setup) in [("routed", Vec::new()), ("masquerade", masquerade())] {
+        for (name, traffic) in &loads {
+            let recipe = Recipe { name, setup: setup.clone(), traffic: traffic.clone(), ..Recipe::default() };
+            cases.push(Case {
+                name: format!("healthy-{name}/{gateway}"),
+                kind: Kind::Healthy,
+                expected: Vec::new(),
+                recipes: vec![recipe],
+            });
+        }
+    }
+    cases
+}
+
+fn masquerade() -> Vec<Step> {
+    let rules = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+                 add rule ip nat post oifname outside masquerade'";
+    vec![Step::Run(Place::Gateway, rules.into())]
+}
+
+/// TCP as fast as it goes.
+fn bulk() -> Vec<Traffic> {
+    vec![
+        Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 16, mode: TcpMode::Sink },
+        Traffic::Bulk { from: Place::Initiator, to: format!("{RESPONDER}:9001"), streams: 2, rate_bps: None },
+    ]
+}
+
+/// UDP well below what the path carries.
+fn udp() -> Vec<Traffic> {
+    vec![
+        Traffic::UdpServer { on: Place::Responder, port: 9002, buffer: None, mode: UdpMode::Sink },
+        Traffic::Udp {
+            from: Place::Initiator,
+            to: format!("{RESPONDER}:9002"),
+            size: 512,
+            rate: 10_000,
+            flows: 16,
+            dont_fragment: false,
+        },
+    ]
+}
+
+/// 5,000 short connections a second.
+fn connections() -> Vec<Traffic> {
+    vec![
+        Traffic::TcpServer { on: Place::Responder, port: 9003, backlog: 4096, mode: TcpMode::Echo },
+        Traffic::Connects {
+            from: Place::Initiator,
+            to: format!("{RESPONDER}:9003"),
+            rate: 5000,
+            bytes: 64,
+            hold: false,
+        },
+    ]
+}
+
+/// A port scan: SYNs and datagrams to ports where nobody listens.
+fn scan() -> Vec<Traffic> {
+    vec![Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 200, frames: scan_frames }]
+}
+
+fn scan_frames(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
+    let ends = |port| (([198, 18, 0, 2].into(), 40_000), ([198, 19, 0, 2].into(), port));
+    (1..=600)
+        .map(|port| {
+            let (from, to) = ends(port);
+            crate::traffic::frame::syn(own, peer, from, to)
+        })
+        .collect()
+}
+
+/// Small messages, as a chat or a database has them.
+fn exchange() -> Vec<Traffic> {
+    vec![
+        Traffic::TcpServer { on: Place::Responder, port: 9004, backlog: 16, mode: TcpMode::Echo },
+        Traffic::Exchange { from: Place::Initiator, to: format!("{RESPONDER}:9004"), rate: 500, bytes: 100 },
+    ]
+}

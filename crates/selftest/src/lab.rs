@@ -1,0 +1,156 @@
+//! The hosts of one case, and what a recipe does to them.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use weir_doctor::recipe::{Place, Step, Traffic};
+use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
+use weir_sys::conntrack::Conntrack;
+use weir_sys::netlink::{Mac, Rtnetlink, VethEnd};
+use weir_sys::process::run_captured;
+use weir_sys::{NetNs, Stop};
+
+use crate::Error;
+use crate::traffic::Running;
+
+/// Longest time that a script of a recipe may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long traffic before the window runs.
+const BEFORE: Duration = Duration::from_millis(500);
+/// MTU of a further host's link.
+const MTU: u32 = 1500;
+
+/// The hosts.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    places: BTreeMap<Place, NetNs>,
+    further: BTreeMap<&'static str, NetNs>,
+    addresses: weir_lab::Addresses,
+    /// Held to the end.
+    _lab: Lab,
+}
+
+impl Hosts {
+    /// A fresh lab of three.
+    pub(crate) fn build(run: &str) -> Result<Self, Error> {
+        let spec =
+            SiteSpec { name: "selftest".into(), topology: Topology::Routed, return_route: true, wan: false };
+        let lab = Lab::build(run, &LabOptions::default(), std::slice::from_ref(&spec))?;
+        let site = lab.site(&spec.name).ok_or_else(|| Error::Recipe("the lab has no site".into()))?;
+        let mut places = BTreeMap::new();
+        for (role, host) in site.hosts() {
+            let place = match role {
+                Role::Initiator => Place::Initiator,
+                Role::Gateway => Place::Gateway,
+                Role::Responder => Place::Responder,
+            };
+            places.insert(place, host.clone());
+        }
+        let addresses = site.addresses().clone();
+        Ok(Hosts { places, further: BTreeMap::new(), addresses, _lab: lab })
+    }
+
+    /// All hosts by the names that findings carry.
+    pub(crate) fn named(&self) -> Vec<(String, NetNs)> {
+        let places = self.places.iter().map(|(place, host)| (name(*place).to_owned(), host.clone()));
+        let further = self.further.iter().map(|(name, host)| ((*name).to_owned(), host.clone()));
+        places.chain(further).collect()
+    }
+
+    /// The host of a place.
+    pub(crate) fn host(&self, place: Place) -> Result<&NetNs, Error> {
+        self.places.get(&place).ok_or_else(|| Error::Recipe(format!("there is no {}", name(place))))
+    }
+
+    /// Ethernet addresses of an interface and of what it is linked to.
+    pub(crate) fn macs(&self, place: Place, interface: &str) -> Result<(u32, Mac, Mac), Error> {
+        let of = |host: &NetNs, interface: &str| -> Result<(u32, Option<Mac>), Error> {
+            let found = Rtnetlink::open_in(host)?.interface(interface)?;
+            Ok((found.index, found.mac))
+        };
+        let (index, own) = of(self.host(place)?, interface)?;
+        let peer = match (place, interface) {
+            (Place::Initiator, "eth0") => of(self.host(Place::Gateway)?, "inside")?.1,
+            (Place::Gateway, "inside") => of(self.host(Place::Initiator)?, "eth0")?.1,
+            (Place::Gateway, "outside") => of(self.host(Place::Responder)?, "eth0")?.1,
+            (Place::Responder, "eth0") => of(self.host(Place::Gateway)?, "outside")?.1,
+            _ => None,
+        };
+        // To whom it may concern, where the other end is not one of the three.
+        let peer = peer.unwrap_or([0xff; 6]);
+        let own = own.ok_or_else(|| Error::Recipe(format!("{interface} has no Ethernet address")))?;
+        Ok((index, own, peer))
+    }
+
+    /// Does one step.
+    pub(crate) fn perform(&mut self, step: &Step, stop: &Stop) -> Result<(), Error> {
+        match step {
+            Step::Run(place, script) => self.script(self.host(*place)?, script),
+            Step::RunOn(name, script) => {
+                let host = self.further.get(name);
+                let host = host.ok_or_else(|| Error::Recipe(format!("there is no further host {name}")))?;
+                self.script(host, script)
+            }
+            Step::Host { name, to, there, here } => self.add_host(name, *to, there, here),
+            Step::Entries(place, entries) => {
+                let made = self.host(*place)?.run(|| Conntrack::open()?.insert(entries()))?;
+                made.map(drop).map_err(Error::System)
+            }
+            Step::Before(traffic) => self.before(traffic, stop),
+        }
+    }
+
+    fn before(&self, traffic: &[Traffic], stop: &Stop) -> Result<(), Error> {
+        let running = Running::start(self, traffic)?;
+        crate::trial::wait(BEFORE, stop)?;
+        running.end();
+        Ok(())
+    }
+
+    fn add_host(&mut self, name: &'static str, to: Place, there: &str, here: &str) -> Result<(), Error> {
+        let host = NetNs::create()?;
+        let at = self.host(to)?;
+        let end = |name, namespace| VethEnd { name, namespace: Some(namespace), mtu: MTU, mac: None };
+        Rtnetlink::open()?.create_veth(end(there, at), end(here, &host))?;
+        for (namespace, interface) in [(at, there), (&host, here), (&host, "lo")] {
+            Rtnetlink::open_in(namespace)?.set_up(interface)?;
+        }
+        self.further.insert(name, host);
+        Ok(())
+    }
+
+    /// A command that knows the addresses, in a host.
+    pub(crate) fn command(&self, host: &NetNs, script: &str) -> Command {
+        let a = &self.addresses;
+        let mut command = Command::new("sh");
+        command.args(["-euc", script]);
+        command
+            .env("INITIATOR", a.initiator.to_string())
+            .env("GATEWAY_INSIDE", a.gateway_inside.to_string())
+            .env("GATEWAY_OUTSIDE", a.gateway_outside.to_string())
+            .env("RESPONDER", a.responder.to_string());
+        host.enter_on_spawn(&mut command);
+        command
+    }
+
+    fn script(&self, host: &NetNs, script: &str) -> Result<(), Error> {
+        let output = run_captured(self.command(host, script), PATIENCE)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Error::Step {
+            what: script.lines().next().unwrap_or_default().to_owned(),
+            words: output.message(),
+        })
+    }
+}
+
+/// What a place is called.
+pub(crate) fn name(place: Place) -> &'static str {
+    match place {
+        Place::Initiator => "initiator",
+        Place::Gateway => "gateway",
+        Place::Responder => "responder",
+    }
+}

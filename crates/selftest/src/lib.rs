@@ -1,0 +1,18 @@
+//! `weir doctor selftest`: makes each cause that the doctor knows in a lab of its own, sends real traffic through it, and sees
+//! whether the doctor finds it; and healthy traffic, where it must find nothing.
+//!
+//! [`cases`] lists what is tried, [`lab`] builds the hosts and does what a recipe says, [`traffic`] sends, and [`matrix`] keeps
+//! the score.
+
+mod cases;
+mod error;
+mod healthy;
+mod lab;
+mod matrix;
+mod traffic;
+mod trial;
+
+pub use cases::{Case, Kind, cases};
+pub use error::Error;
+pub use matrix::{Matrix, Row};
+pub use trial::{Answer, Options, Trial, run};
