@@ -121,8 +121,9 @@ impl Watch {
         }
         evidence.machine = machine::read(&self.options.root, &mut evidence.planes);
         machine::since(&mut evidence.machine, &self.machine);
+        let tables = connections::Common::new();
         for (found, earlier) in self.namespaces {
-            let namespace = last(&self.options, &found, earlier, &evidence);
+            let namespace = last(&self.options, &found, earlier, &evidence, &tables);
             evidence.namespaces.push(namespace);
         }
         for (namespace, listener) in evidence.namespaces.iter_mut().zip(self.listeners) {
@@ -174,12 +175,18 @@ fn first(options: &Options, found: &Found) -> Namespace {
 }
 
 /// What is read at its end, as growth since the beginning.
-fn last(options: &Options, found: &Found, earlier: Namespace, evidence: &Evidence) -> Namespace {
+fn last(
+    options: &Options,
+    found: &Found,
+    earlier: Namespace,
+    evidence: &Evidence,
+    tables: &connections::Common,
+) -> Namespace {
     let mut now = named(found);
     let asked = Asked::of(evidence, found.id);
     enter(options, found, &mut now, &|inside| {
         counted(options, inside);
-        standing(options, inside, &asked);
+        standing(options, inside, &asked, tables);
     });
     crate::evidence::counters_since(&mut now.counters, &earlier.counters);
     interfaces::since(&mut now.interfaces, &earlier.interfaces);
@@ -279,11 +286,11 @@ impl<'a> Asked<'a> {
 }
 
 /// What is as it is.
-fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>) {
+fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>, tables: &connections::Common) {
     let root = &options.root;
     let blind = &mut inside.blind;
     inside.connections =
-        keep(options, blind, Plane::Connections, || connections::read(root, asked)).flatten();
+        keep(options, blind, Plane::Connections, || connections::read(root, asked, tables)).flatten();
     inside.neighbours = keep(options, blind, Plane::Neighbours, neighbours::read);
     inside.routes = keep(options, blind, Plane::Routes, || routes::read(asked));
     let interfaces: Vec<&str> = inside.interfaces.iter().map(|i| i.name.as_str()).collect();

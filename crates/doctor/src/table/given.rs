@@ -55,6 +55,11 @@ impl Given {
         Given { rules, told, legacy: false }
     }
 
+    /// Rules there are; `None` where not all of them can be seen.
+    pub(crate) fn count(&self) -> Option<usize> {
+        (!self.legacy).then_some(self.rules.len())
+    }
+
     /// True if nothing but the kernel's own ranges can be meant.
     pub(crate) fn is_plain(&self) -> bool {
         self.told.is_none() && self.rules.iter().all(|r| r.ports == Ports::Kernel)

@@ -5,15 +5,15 @@
 //! changed, and no kernel module is loaded on purpose: where connection tracking is not there, that is said.
 
 mod contents;
-mod given;
+pub(crate) mod given;
 mod memory;
-mod names;
+pub(crate) mod names;
 
-mod pools;
+pub(crate) mod pools;
 mod render;
 mod spread;
 mod tally;
-mod top;
+pub(crate) mod top;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,11 +24,11 @@ use serde::Serialize;
 use weir_sys::conntrack::{Conntrack, Dumped, Filter, dump};
 use weir_sys::{ProcRoot, sysctl};
 
+pub use crate::page::Look;
 pub use contents::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranking, Talker, Times};
 pub use given::NatRule;
 pub use memory::{Memory, Proposed};
 pub use names::{parse_flag, parse_protocol, parse_tcp_state};
-pub use crate::page::Look;
 pub use pools::Pool;
 pub use render::{changes, render};
 pub use spread::Class;

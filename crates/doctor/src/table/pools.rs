@@ -17,7 +17,8 @@ use weir_sys::conntrack::{Address, Entry, Status};
 
 use super::given::Given;
 use super::names::{self, ICMP, ICMPV6, SCTP, TCP, UDP, UDPLITE};
-use super::top::Top;
+use super::top::{Place, Top};
+use crate::evidence::SnatPool;
 
 /// IPPROTO_DCCP.
 const DCCP: u8 = 33;
@@ -175,16 +176,36 @@ impl Pools {
         self.top.most_error()
     }
 
-    /// The `n` pools that are nearest to exhaustion.
-    pub(crate) fn fullest(&self, n: usize) -> Vec<Pool> {
-        let mut pools: Vec<(f64, _)> = self
-            .top
-            .places()
-            .iter()
-            .map(|place| (place.count as f64 / size(&Self::range(place.key.class)) as f64, place))
-            .collect();
+    /// Pools with the share of them that is used, the fullest first.
+    fn ranked(&self) -> Vec<(f64, &Place<Key>)> {
+        let share = |place: &Place<Key>| place.count as f64 / size(&Self::range(place.key.class)) as f64;
+        let mut pools: Vec<_> = self.top.places().iter().map(|place| (share(place), place)).collect();
         pools.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.key.cmp(&b.1.key)));
         pools
+    }
+
+    /// Up to `n` pools of which at least that share is used, the fullest first.
+    pub(crate) fn nearly_used_up(&self, share: f64, n: usize) -> Vec<SnatPool> {
+        let full = self.ranked().into_iter().take_while(|(used, _)| *used >= share).take(n);
+        full.map(|(_, place)| {
+            let range = Self::range(place.key.class);
+            SnatPool {
+                outside: place.key.outside.ip(),
+                protocol: place.key.protocol,
+                destination: place.key.destination.ip(),
+                destination_port: place.key.port,
+                first_port: *range.start(),
+                last_port: *range.end(),
+                used: place.count,
+                available: size(&range),
+            }
+        })
+        .collect()
+    }
+
+    /// The `n` pools that are nearest to exhaustion.
+    pub(crate) fn fullest(&self, n: usize) -> Vec<Pool> {
+        self.ranked()
             .into_iter()
             .take(n)
             .map(|(ratio, place)| {
@@ -293,6 +314,12 @@ mod tests {
         assert_eq!((fullest[0].used, fullest[0].available, fullest[0].ratio), (10, 10, 1.0));
         assert_eq!(fullest[0].refused_ratio, 1.0);
         assert_eq!((fullest[1].used, fullest[1].available), (500, 64_512));
+        let full = pools.nearly_used_up(0.5, 9);
+        assert_eq!(full.len(), 1);
+        assert_eq!(
+            (full[0].first_port, full[0].last_port, full[0].used, full[0].available),
+            (6000, 6009, 10, 10)
+        );
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl From<IpAddr> for Address {
 }
 
 /// One direction of an entry.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// Source address.
     pub source: Address,
