@@ -1,11 +1,165 @@
 //! Routes, and what the kernel answers about the packets that were lost.
 
-use weir_sys::{Error, ProcRoot, Result};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weir_sys::Result;
+use weir_sys::netlink::{Asking, RouteEntry, RouteKind, Rtnetlink};
 
 use super::Asked;
-use crate::evidence::Routes;
+use crate::evidence::{Lookup, Outcome, RememberedMtu, Routes, UnusualRoute};
+
+/// Tables that the kernel fills by itself with this host's own addresses.
+const LOCAL: u32 = 255;
+/// Path MTUs that are told one by one.
+const REMEMBERED: usize = 100;
+/// Routes that throw away which are told one by one: more are somebody's list of unwanted networks.
+const UNUSUAL: usize = 1_000;
+/// Packets about which the kernel is asked, in one namespace.
+const LOOKUPS: usize = 200;
 
 /// Those of the calling thread's namespace.
-pub(super) fn read(_root: &ProcRoot, _asked: &Asked<'_>) -> Result<Routes> {
-    Err(Error::other("read routes", "not built yet"))
+pub(super) fn read(asked: &Asked<'_>) -> Result<Routes> {
+    let mut net = Rtnetlink::open()?;
+    let routes = std::cell::RefCell::new(Routes::default());
+    net.each_route(
+        || *routes.borrow_mut() = Routes::default(),
+        |route| note(&mut routes.borrow_mut(), route),
+    )?;
+    let mut routes = routes.into_inner();
+    routes.remembered.sort_by_key(|r| (r.mtu, r.destination));
+    routes.remembered.truncate(REMEMBERED);
+    let policies = net.policies()?;
+    routes.policies = policies.iter().filter(|p| !p.is_usual()).map(ToString::to_string).collect();
+    let by_port = policies.iter().any(|p| p.text.contains("port "));
+    for question in questions(asked, by_port) {
+        routes.lookups.push(ask(&mut net, &question));
+    }
+    Ok(routes)
+}
+
+fn note(routes: &mut Routes, route: RouteEntry) {
+    if route.remembered {
+        let Some(mtu) = route.mtu.filter(|_| route.expires_s > 0) else { return };
+        routes.remembered_total += 1;
+        let RouteEntry { destination, interface, expires_s, .. } = route;
+        routes.remembered.push(RememberedMtu { destination, mtu, interface, expires_s });
+        if routes.remembered.len() >= 8 * REMEMBERED {
+            routes.remembered.sort_by_key(|r| r.mtu);
+            routes.remembered.truncate(REMEMBERED);
+        }
+        return;
+    }
+    if route.table == LOCAL || route.kind == RouteKind::Local {
+        return;
+    }
+    routes.total += 1;
+    let kind = match route.kind {
+        RouteKind::Unicast if route.prefix == 0 => {
+            let default =
+                if route.destination.is_ipv4() { &mut routes.default4 } else { &mut routes.default6 };
+            *default = true;
+            return;
+        }
+        RouteKind::Blackhole => "blackhole",
+        RouteKind::Unreachable => "unreachable",
+        RouteKind::Prohibit => "prohibit",
+        RouteKind::Throw => "throw",
+        _ => return,
+    };
+    if routes.unusual.len() < UNUSUAL {
+        let RouteEntry { destination, prefix, table, .. } = route;
+        routes.unusual.push(UnusualRoute { kind: kind.into(), destination, prefix, table });
+    }
+}
+
+/// What to ask: each way once. Ports matter only where a rule looks at them.
+fn questions(asked: &Asked<'_>, by_port: bool) -> Vec<Asking> {
+    let samples = asked.drops.iter().flat_map(|d| &d.samples);
+    let dropped = samples.filter_map(|s| Some((s.tuple()?, s.came_in, s.mark)));
+    let flows = asked.flows.iter().filter_map(|f| Some((f.tuple?, 0, 0)));
+    let mut seen = BTreeSet::new();
+    for (tuple, came_in, mark) in dropped.chain(flows) {
+        if seen.len() == LOOKUPS {
+            break;
+        }
+        if is_one_host(tuple.destination) {
+            let ports = (tuple.protocol, tuple.source_port, tuple.destination_port);
+            seen.insert((tuple.source, tuple.destination, came_in, mark, by_port.then_some(ports)));
+        }
+    }
+    let asking = |(source, destination, came_in, mark, ports)| {
+        let source = Some(source).filter(|s: &IpAddr| !s.is_unspecified());
+        Asking { destination, source, came_in, mark, ports }
+    };
+    seen.into_iter().map(asking).collect()
+}
+
+fn is_one_host(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(a) if a.is_broadcast());
+    !address.is_multicast() && !address.is_unspecified() && !broadcast
+}
+
+fn ask(net: &mut Rtnetlink, asking: &Asking) -> Lookup {
+    let plainly = |net: &mut Rtnetlink, to: IpAddr| answer(net.resolve(&Asking::to(to)));
+    let mut given = answer(net.resolve(asking));
+    if given.0 == Outcome::Blackhole && asking.came_in == 0 && asking.source.is_some() {
+        // A source that is not this host's own is refused with the same error as a blackhole.
+        given = match answer(net.resolve(&Asking { source: None, ..*asking })) {
+            (Outcome::Blackhole, route) => (Outcome::Blackhole, route),
+            (_, route) => (Outcome::Refused, route),
+        };
+    }
+    let (plain, _) = plainly(net, asking.destination);
+    // So is one that may not come in through that interface (net/ipv4/route.c, ip_route_input_slow).
+    if given.0 == Outcome::Blackhole && plain != Outcome::Blackhole && !is_policy(net, asking) {
+        given.0 = Outcome::Refused;
+    }
+    let back = asking.source.filter(|s| is_one_host(*s)).and_then(|s| plainly(net, s).1);
+    let (outcome, route) = given;
+    Lookup {
+        source: asking.source.unwrap_or(match asking.destination {
+            IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        }),
+        destination: asking.destination,
+        came_in: asking.came_in,
+        mark: asking.mark,
+        outcome,
+        interface: route.map_or(0, |r| r.interface),
+        next_hop: route.and_then(|r| r.next_hop),
+        table: route.map_or(0, |r| r.table),
+        plain: Some(plain),
+        cached_mtu: route.filter(|r| r.expires_s > 0).and_then(|r| r.mtu),
+        return_interface: back.map_or(0, |r| r.interface),
+    }
+}
+
+/// True if a packet made here with the same mark finds the blackhole, too: then a rule that asks for the mark leads there.
+fn is_policy(net: &mut Rtnetlink, asking: &Asking) -> bool {
+    let marked = Asking { source: None, came_in: 0, ..*asking };
+    asking.mark != 0 && answer(net.resolve(&marked)).0 == Outcome::Blackhole
+}
+
+fn answer(result: Result<RouteEntry>) -> (Outcome, Option<RouteEntry>) {
+    match result {
+        Ok(route) => match route.kind {
+            RouteKind::Local => (Outcome::Local, Some(route)),
+            // A kernel that answers with the route instead of an error.
+            RouteKind::Blackhole => (Outcome::Blackhole, None),
+            RouteKind::Unreachable => (Outcome::Unreachable, None),
+            RouteKind::Prohibit => (Outcome::Prohibited, None),
+            _ => (Outcome::Forwarded, Some(route)),
+        },
+        Err(e) => {
+            let outcome = match e.raw_os_error() {
+                Some(libc::ENETUNREACH) => Outcome::NoRoute,
+                Some(libc::EHOSTUNREACH) => Outcome::Unreachable,
+                Some(libc::EACCES) => Outcome::Prohibited,
+                Some(libc::EINVAL) => Outcome::Blackhole,
+                _ => Outcome::Refused,
+            };
+            (outcome, None)
+        }
+    }
 }

@@ -22,8 +22,8 @@ pub use drops::{DropGroup, Sample, Tuple};
 pub use flows::{FlowEvent, FlowEventKind};
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
 pub use machine::{CgroupThrottle, Core, Machine};
-pub use neighbours::{Neighbour, Neighbours};
-pub use routes::{Lookup, Outcome, Routes, UnusualRoute};
+pub use neighbours::{Moved, Neighbour, Neighbours};
+pub use routes::{Lookup, Outcome, RememberedMtu, Routes, UnusualRoute};
 pub use rules::{Backend, Chain, Rule, Ruleset, Verdict};
 pub use sockets::{Listener, PortsInUse, Sockets, TcpFlow, UdpSocket};
 

@@ -12,8 +12,24 @@ pub struct Neighbours {
     pub states: BTreeMap<String, u64>,
     /// Those that do not answer. At most a hundred.
     pub unanswered: Vec<Neighbour>,
-    /// Addresses whose Ethernet address was another one at the window's beginning: (address, before, after).
-    pub moved: Vec<(IpAddr, String, String)>,
+    /// Those whose Ethernet address changed in the window.
+    pub moved: Vec<Moved>,
+    /// Why changes may be missing in `moved`, if they may.
+    #[serde(default)]
+    pub unheard: Option<String>,
+}
+
+/// An address that changed from one Ethernet address to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// The address.
+    pub address: IpAddr,
+    /// On which interface.
+    pub interface: u32,
+    /// The Ethernet addresses that it had, each once, in the order in which they were first seen.
+    pub seen: Vec<String>,
+    /// How often it changed.
+    pub times: u64,
 }
 
 /// One that does not answer.

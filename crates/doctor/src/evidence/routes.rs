@@ -17,8 +17,26 @@ pub struct Routes {
     pub unusual: Vec<UnusualRoute>,
     /// What the kernel says about the destinations of packets that were dropped.
     pub lookups: Vec<Lookup>,
-    /// Rules of policy routing beyond the usual three.
+    /// Rules of policy routing beyond the usual three, in the words of ip-rule(8), in the order in which they are asked.
+    /// Names of interfaces in them are text from outside.
     pub policies: Vec<String>,
+    /// Path MTUs that the kernel remembers of destinations, the smallest first. At most a hundred.
+    pub remembered: Vec<RememberedMtu>,
+    /// How many it remembers in all.
+    pub remembered_total: u64,
+}
+
+/// A path MTU that a router on the way told of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RememberedMtu {
+    /// Of the way to there.
+    pub destination: IpAddr,
+    /// Bytes.
+    pub mtu: u32,
+    /// Interface by which the way leaves.
+    pub interface: u32,
+    /// Seconds until it is forgotten.
+    pub expires_s: u32,
 }
 
 /// A route that throws away or refuses.
@@ -63,10 +81,23 @@ pub struct Lookup {
     pub destination: IpAddr,
     /// As if it came in there; 0 if made here.
     pub came_in: u32,
+    /// With this firewall mark.
+    #[serde(default)]
+    pub mark: u32,
     /// The answer.
     pub outcome: Outcome,
-    /// Through which interface it would leave.
+    /// Through which interface it would leave; 0 if through none.
     pub interface: u32,
+    /// Whom it would be handed to on that link, if not the destination itself.
+    #[serde(default)]
+    pub next_hop: Option<IpAddr>,
+    /// Table that answered, by number; 0 if none did.
+    #[serde(default)]
+    pub table: u32,
+    /// The answer for the same destination to a packet made here, without source and mark: what no rule of policy routing
+    /// that asks for these changes.
+    #[serde(default)]
+    pub plain: Option<Outcome>,
     /// Path MTU that the kernel remembers for it, bytes, if it remembers one.
     pub cached_mtu: Option<u32>,
     /// Way back to the source leaves through this interface; 0 if there is none.
