@@ -6,11 +6,13 @@
 #![allow(unsafe_code, reason = "libbpf's C interface and shared memory")]
 
 mod attach;
+mod attached;
 mod live;
 mod map;
 mod object;
 
 pub use attach::{Attached, XdpMode, attach_xdp};
+pub use attached::{Direction, program_name, tcx_programs};
 pub use live::{LiveFrames, TestRun, test_run};
 pub use map::{Map, Mapped, Plain, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};

@@ -122,10 +122,13 @@ impl Watch {
         evidence.machine = machine::read(&self.options.root, &mut evidence.planes);
         machine::since(&mut evidence.machine, &self.machine);
         let tables = connections::Common::new();
+        let mut all = Vec::new();
         for (found, earlier) in self.namespaces {
             let namespace = last(&self.options, &found, earlier, &evidence, &tables);
             evidence.namespaces.push(namespace);
+            all.push(found);
         }
+        interfaces::join(&mut evidence.namespaces, &all);
         for (namespace, listener) in evidence.namespaces.iter_mut().zip(self.listeners) {
             listener.end(namespace);
         }
@@ -144,6 +147,9 @@ fn hidden() -> Sight {
 const OF_NAMESPACES: &[Plane] = &[
     Plane::Counters,
     Plane::Interfaces,
+    Plane::Driver,
+    Plane::Qdiscs,
+    Plane::Programs,
     Plane::ConntrackStatistics,
     Plane::Connections,
     Plane::Rules,
@@ -255,7 +261,10 @@ fn counted(options: &Options, inside: &mut Namespace) {
     if let Some(read) = keep(options, blind, Plane::ConntrackStatistics, || counters::conntrack(root)) {
         counters.extend(read);
     }
-    let interfaces = keep(options, blind, Plane::Interfaces, || interfaces::read(root));
+    let mut unseen = BTreeMap::new();
+    let read = || interfaces::read(root, &options.hidden, &mut unseen);
+    let interfaces = keep(options, blind, Plane::Interfaces, read);
+    blind.extend(unseen);
     let rules = keep(options, blind, Plane::Rules, || rules::read(root));
     let sockets = keep(options, blind, Plane::Sockets, || sockets::read(root));
     inside.interfaces = interfaces.unwrap_or_default();

@@ -30,19 +30,33 @@ pub struct Interface {
     pub master: Option<u32>,
     /// The other end of a veth: its number, and its namespace's inode if that is one of those looked at.
     pub peer: Option<(u32, Option<u64>)>,
+    /// The kernel's number, in this namespace, of the one that the other end is in; `None` if it is here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_number: Option<u32>,
     /// MTU of the other end of a veth, if known.
     pub peer_mtu: Option<u32>,
     /// Addresses with prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
     /// `rx_packets`, `rx_dropped`, `rx_missed_errors`, `tx_dropped`, ... (struct rtnl_link_stats64).
     pub counters: Counters,
-    /// Of the driver, by ethtool -S name.
+    /// Of the driver, by ethtool -S name: those that moved.
     pub driver_counters: Counters,
     /// Offloads by ethtool name (`rx-gro`, `tx-generic-segmentation`, `tx-tcp-segmentation`, ...).
     pub features: BTreeMap<String, bool>,
     /// Receive queues.
     pub rx_queues: u32,
-    /// Cores for Receive Packet Steering, per queue, hexadecimal; empty if none.
+    /// Descriptors of the receive ring: now, and the most that the card can have. `None` of interfaces without a ring that can
+    /// be set.
+    #[serde(default)]
+    pub rx_ring: Option<(u32, u32)>,
+    /// Receive queues in use, and the most that the card can have, where the driver tells.
+    #[serde(default)]
+    pub channels: Option<(u32, u32)>,
+    /// Frames that may wait to be sent (`txqueuelen`): the limit of `pfifo_fast`.
+    #[serde(default)]
+    pub tx_queue_length: u32,
+    /// Cores for Receive Packet Steering, per queue, hexadecimal; empty if none, or if not this
+    /// namespace's `/sys` is in sight.
     pub rps: Vec<String>,
     /// XDP program.
     pub xdp: Option<BpfProgram>,
@@ -68,6 +82,9 @@ pub struct BpfProgram {
 pub struct Qdisc {
     /// Kind (`tbf`, `htb`, `pfifo`, ...).
     pub kind: String,
+    /// True of a class of one.
+    #[serde(default)]
+    pub class: bool,
     /// `major:minor`, hexadecimal.
     pub handle: String,
     /// Where it hangs; `root`, `ingress`, `clsact` or `major:minor`.
@@ -80,6 +97,9 @@ pub struct Qdisc {
     pub dropped: Delta,
     /// Times that it had to wait.
     pub overlimits: Delta,
+    /// Packets that waited at the beginning.
+    #[serde(default)]
+    pub backlog_packets_before: u64,
     /// Packets that wait, at the end.
     pub backlog_packets: u64,
     /// Their bytes.
@@ -95,12 +115,15 @@ pub struct Qdisc {
 /// A filter, action or program of tc.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcFilter {
-    /// `ingress` or `egress`.
+    /// `ingress`, `egress`, or of a queueing discipline that sorts by it its handle.
     pub direction: String,
     /// Kind (`bpf`, `u32`, `matchall`, `tcx`, ...).
     pub kind: String,
     /// Its preference.
     pub preference: u32,
+    /// Its handle.
+    #[serde(default)]
+    pub handle: u32,
     /// The program, of `bpf` and `tcx`.
     pub program: Option<BpfProgram>,
     /// Kinds of its actions (`police`, `mirred`, `gact`).

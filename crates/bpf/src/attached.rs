@@ -1,0 +1,85 @@
+//! Programs that others have attached.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::{Error, Result};
+
+/// A side of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// What comes in.
+    Ingress,
+    /// What goes out.
+    Egress,
+}
+
+/// Most programs at one hook (BPF_MPROG_MAX, include/linux/bpf_mprog.h).
+const MOST_AT_A_HOOK: usize = 64;
+
+/// Name of the program of that number, as `bpftool prog` shows it, at most 15 bytes; text from outside. Empty if it has none.
+///
+/// # Errors
+/// [`Error::Missing`] without CAP_SYS_ADMIN, which the kernel demands for a look at others' programs.
+pub fn program_name(id: u32) -> Result<String> {
+    // SAFETY: a system call without pointers.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    if fd < 0 {
+        return Err(Error::new(format!("open BPF program {id}"), std::io::Error::from_raw_os_error(-fd), ""));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    let program = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: the buffer is a valid bpf_prog_info of the length given.
+    let result = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            std::ptr::from_mut(&mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(Error::new(
+            format!("describe BPF program {id}"),
+            std::io::Error::from_raw_os_error(-result),
+            "",
+        ));
+    }
+    let bytes: Vec<u8> = info.name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Numbers of the programs attached by TCX to an interface of the calling thread's namespace, in the order in which they run.
+/// None on kernels before 6.6, which have no TCX.
+///
+/// # Errors
+/// [`Error::Missing`] without CAP_NET_ADMIN.
+pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
+    let hook = match direction {
+        Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+        Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
+    };
+    let mut ids = [0u32; MOST_AT_A_HOOK];
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        prog_ids: ids.as_mut_ptr(),
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.count = MOST_AT_A_HOOK as u32;
+    // SAFETY: options of the size given, with room for as many numbers as their count says.
+    let result = unsafe {
+        libbpf_sys::bpf_prog_query_opts(i32::try_from(interface).unwrap_or(i32::MAX), hook, &raw mut options)
+    };
+    match -result {
+        0 => {}
+        // A kernel without the hook does not know its number; one without CONFIG_NET_XGRESS has an empty function.
+        libc::EINVAL => return Ok(Vec::new()),
+        number => {
+            let what = format!("list the programs of interface {interface}");
+            return Err(Error::new(what, std::io::Error::from_raw_os_error(number), ""));
+        }
+    }
+    // SAFETY: all parts of the union are the same number of 32 bits.
+    let count = unsafe { options.__bindgen_anon_1.count } as usize;
+    Ok(ids[..count.min(MOST_AT_A_HOOK)].to_vec())
+}
