@@ -5,6 +5,7 @@
 //! host's end is [`serve`]. No port is opened for control. When its input ends, an agent stops its loads, undoes what it did
 //! to its host and exits: so everything ends with the conductor, however that ends.
 
+mod diagnosis;
 pub mod facts;
 pub mod frame;
 pub mod gateway_side;

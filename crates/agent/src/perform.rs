@@ -9,6 +9,7 @@ use weir_gateway::{Journal, Place, Role, Variant};
 use weir_load::{Responder, Setting, Stop};
 use weir_sys::process::which;
 
+use crate::diagnosis::diagnose;
 use crate::facts::host_facts;
 use crate::gateway_side::Gateway;
 use crate::packets::Stations;
@@ -137,6 +138,11 @@ impl Host {
                 let profile = profiler::profile(after, duration, hz, shared, &ended);
                 Ok(Answer::Profile(Box::new(profile.map_err(profiler::refused)?)))
             }
+            Task::Diagnose { after, duration } => {
+                let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
+                let ended = || stop.raised() || sampled.raised();
+                diagnose(after, duration, &ended).map(|d| Answer::Diagnosed(Box::new(d)))
+            }
             Task::Stop => {
                 // Later tasks get a new one.
                 std::mem::take(&mut *lock(&self.stop)).raise();
@@ -195,7 +201,7 @@ impl Host {
 }
 
 /// Sleeps, but ends early when asked to stop.
-fn sleep_unless(asked: &dyn Fn() -> bool, time: Duration) {
+pub(crate) fn sleep_unless(asked: &dyn Fn() -> bool, time: Duration) {
     let end = Instant::now() + time;
     while !asked() {
         let left = end.saturating_duration_since(Instant::now());

@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_gateway::{Place, Role, Variant};
 use weir_load::{Part, Setting, Workload};
-use weir_record::{HostFacts, HostSample, Profile};
+use weir_record::{Diagnosed, HostFacts, HostSample, Profile};
 
 use crate::gateway_side::{GatewayAnswer, GatewayTask};
 use crate::packets::{PacketsAnswer, PacketsTask};
 
 /// Version of these messages. Both ends must have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
 pub const MARKER: &[u8] = b"\n#weir-agent#\n";
@@ -155,7 +155,7 @@ pub enum Task {
         /// Interfaces on the measured path.
         interfaces: Vec<String>,
     },
-    /// End the windows of all samplers and profiles now.
+    /// End the windows of all samplers, profiles and diagnoses now.
     EndSample,
     /// Sample the call stacks of this machine's kernel.
     Profile {
@@ -167,6 +167,13 @@ pub enum Task {
         hz: u32,
         /// True where initiator or responder run on this machine too: their work is then told apart from the gateway's.
         shared: bool,
+    },
+    /// Watch this host's namespace and say what loses or delays packets. Nothing is changed.
+    Diagnose {
+        /// Time until the window begins.
+        after: Duration,
+        /// Length of the window.
+        duration: Duration,
     },
     /// Stop every workload as soon as possible.
     Stop,
@@ -200,6 +207,7 @@ impl Task {
             Task::Drive { .. } => "the workload",
             Task::Sample { .. } | Task::EndSample => "sampling",
             Task::Profile { .. } => "profiling the kernel",
+            Task::Diagnose { .. } => "the diagnosis",
             Task::Stop => "stopping",
         }
     }
@@ -231,6 +239,8 @@ pub enum Answer {
     Sample(Box<HostSample>),
     /// [`Task::Profile`].
     Profile(Box<Profile>),
+    /// [`Task::Diagnose`].
+    Diagnosed(Box<Diagnosed>),
 }
 
 /// What the far end's echo said.

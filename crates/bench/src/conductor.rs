@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::progress::{Event, Progress};
 use crate::proof;
 use crate::rehearsal;
-use crate::scenario::{Scenario, VariantRun, WorkloadEntry};
+use crate::scenario::{Scenario, VariantRun, WorkloadEntry, load};
 use crate::store::{RECORD, Store};
 use crate::testbed::{Hosts, Site};
 use crate::trial::{self, Rules};
@@ -122,6 +122,7 @@ fn rules<'a>(order: &Order<'a>, hosts: &Hosts) -> Rules<'a> {
         steers: hosts.steers,
         flushes: hosts.flushes,
         seed: order.seed,
+        diagnose: order.scenario.plan.diagnose,
         interrupted: order.interrupted,
     }
 }
@@ -182,12 +183,14 @@ fn now() -> String {
 
 /// Every program that variant and workloads need must be there before the first trial.
 fn require_programs(site: &Site, variant: &VariantRun, workloads: &[WorkloadEntry]) -> Result<(), Error> {
-    let under = |w: &WorkloadEntry| w.under.as_ref().map(|u| u.engine().programs()).unwrap_or_default();
-    let all = || workloads.iter().flat_map(|w| [w.workload.programs(), under(w)].concat());
+    let of = |w: &WorkloadEntry, role| {
+        let under = w.under.as_ref().map(|u| load::programs(u, role)).unwrap_or_default();
+        [w.workload.programs(role), under].concat()
+    };
     for member in site.members() {
         let mut programs = variant.variant.hop().programs(member.role);
         if member.role != weir_gateway::Role::Gateway {
-            programs.extend(all().map(str::to_owned));
+            programs.extend(workloads.iter().flat_map(|w| of(w, member.role)).map(str::to_owned));
         }
         programs.sort();
         programs.dedup();
@@ -218,6 +221,7 @@ fn package(program: &str) -> &str {
         }
         "ip" | "tc" => "iproute2",
         "ab" => "apache2-utils",
+        "apache2" => "apache2-bin",
         "dockerd" | "docker" => "docker.io",
         other => other,
     }

@@ -59,6 +59,8 @@ pub(crate) struct Path<'a> {
     pub(crate) seed: u64,
     /// Asked again and again while something is waited for.
     pub(crate) watch: Watch<'a>,
+    /// The doctor watches the gateway.
+    pub(crate) diagnose: bool,
 }
 
 impl<'a> Path<'a> {
@@ -158,7 +160,7 @@ impl<'a> Tester<'a> {
             }
         };
         let timing = Timing::of(path, sender, responder)?;
-        let sampling = Sampling::new(site, path.profiled());
+        let sampling = Sampling::new(site, path.profiled(), path.diagnose);
         let cookie = cookie as u32;
         Ok(Tester {
             path,

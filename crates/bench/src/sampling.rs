@@ -1,18 +1,19 @@
-//! Samplers on every host of a site, over one window, and the profile of its gateway.
+//! Samplers on every host of a site, over one window, and the profile and diagnosis of its gateway.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_agent::remote::Pending;
 use weir_agent::{Answer, PROFILE_HZ, Remote, Task};
-use weir_record::{HostSample, Profile};
+use weir_record::{Diagnosed, HostSample, Profile};
 
 use crate::SHORT;
 use crate::error::Error;
 use crate::testbed::{Member, Site};
 use crate::trial::Watch;
 
-/// Reading a profile's last samples and naming its functions takes a while on a busy machine.
+/// Reading a profile's last samples and naming its functions, or reading a large table of connections, takes a while on a
+/// busy machine.
 const COLLECT: Duration = Duration::from_secs(20);
 
 /// Running samplers.
@@ -21,6 +22,8 @@ pub(crate) struct Sampling<'a> {
     profiled: Option<Profiled<'a>>,
     running: Vec<(&'a Member, Pending<'a>)>,
     profiling: Option<Pending<'a>>,
+    diagnose: bool,
+    diagnosing: Option<Pending<'a>>,
 }
 
 /// Whose kernel is profiled.
@@ -54,6 +57,8 @@ pub(crate) struct Sampled {
     pub(crate) hosts: BTreeMap<String, HostSample>,
     /// Of the gateway.
     pub(crate) profile: Option<Profile>,
+    /// Of the gateway.
+    pub(crate) diagnosed: Option<Diagnosed>,
 }
 
 impl<'a> Sampling<'a> {
@@ -61,8 +66,8 @@ impl<'a> Sampling<'a> {
     pub(crate) const UNTIL_FINISHED: Duration = Duration::from_secs(7 * 86_400);
 
     /// None is running yet.
-    pub(crate) fn new(site: &'a Site, profiled: Option<Profiled<'a>>) -> Self {
-        Sampling { site, profiled, running: Vec::new(), profiling: None }
+    pub(crate) fn new(site: &'a Site, profiled: Option<Profiled<'a>>, diagnose: bool) -> Self {
+        Sampling { site, profiled, running: Vec::new(), profiling: None, diagnose, diagnosing: None }
     }
 
     /// True once begun.
@@ -84,6 +89,9 @@ impl<'a> Sampling<'a> {
         }
         let begin = |p: Profiled<'a>| p.agent.begin(p.task(after, duration));
         self.profiling = self.profiled.map(begin).transpose()?;
+        let diagnosed = self.site.gateway.as_ref().filter(|_| self.diagnose);
+        let begin = |gateway: &'a Member| gateway.agent.begin(Task::Diagnose { after, duration });
+        self.diagnosing = diagnosed.map(begin).transpose()?;
         Ok(())
     }
 
@@ -117,6 +125,12 @@ impl<'a> Sampling<'a> {
                 // It was tried out before the first trial, and the reason is in the record.
                 Err(weir_agent::Error::Task { .. }) => None,
                 Err(other) => return Err(other.into()),
+            };
+        }
+        if let Some(pending) = self.diagnosing.take() {
+            sampled.diagnosed = match pending.wait(COLLECT, watch)? {
+                Answer::Diagnosed(diagnosed) => Some(*diagnosed),
+                _ => return Err(Error::Internal("a doctor answered something else".into())),
             };
         }
         Ok(sampled)

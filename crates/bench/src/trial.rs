@@ -38,6 +38,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) flushes: bool,
     /// Seed of the run: the same ports in every trial (RFC 4814 section 4.2).
     pub(crate) seed: u64,
+    /// The doctor watches the gateway.
+    pub(crate) diagnose: bool,
     /// True once the user asked to stop.
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
@@ -52,7 +54,8 @@ impl<'a> Rules<'a> {
         watch: Watch<'a>,
     ) -> Path<'a> {
         let (steers, flushes, is_lab, seed) = (self.steers, self.flushes, self.is_lab, self.seed);
-        Path { site, variant, packets, steers, flushes, is_lab, seed, watch }
+        let diagnose = self.diagnose;
+        Path { site, variant, packets, steers, flushes, is_lab, seed, diagnose, watch }
     }
 }
 
@@ -122,7 +125,7 @@ pub(crate) fn make(
         false => site.members().try_for_each(|member| member.agent.check()),
     };
     let outcome = match &entry.workload {
-        Load::Sockets(workload) => sockets(site, variant, workload, entry, cookie, &watch, trial),
+        Load::Sockets(workload) => sockets((site, variant, workload), entry, cookie, rules, &watch, trial),
         Load::Packets(packets) => {
             let path = rules.path(site, variant, packets, &watch);
             frames(path, entry, cookie, trial)
@@ -165,11 +168,10 @@ fn stop_all(site: &Site) {
 
 /// A workload of two ends that talk through sockets.
 fn sockets(
-    site: &Site,
-    variant: &Variant,
-    workload: &Workload,
+    (site, variant, workload): (&Site, &Variant, &Workload),
     entry: &WorkloadEntry,
     cookie: u64,
+    rules: &Rules<'_>,
     watch: Watch<'_>,
     trial: &mut Trial,
 ) -> Result<(), Error> {
@@ -188,7 +190,7 @@ fn sockets(
     };
     let window = (entry.warmup, entry.duration);
     let measured = start(site, variant, workload, window, cookie, port)?;
-    let mut sampling = Sampling::new(site, None);
+    let mut sampling = Sampling::new(site, None, rules.diagnose);
     sampling.begin(entry.warmup, entry.duration)?;
     let part = measured.finish(watch)?;
     trial.metrics.extend(part.values);
@@ -202,7 +204,8 @@ fn sockets(
             .faults
             .extend(part.faults.into_iter().map(|f| Fault { detail: format!("load: {}", f.detail), ..f }));
     }
-    trial.hosts = sampling.collect(watch)?.hosts;
+    let sampled = sampling.collect(watch)?;
+    (trial.hosts, trial.diagnosed) = (sampled.hosts, sampled.diagnosed);
     Ok(())
 }
 
@@ -224,7 +227,7 @@ fn frames(path: Path<'_>, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial)
         trial.series = findings.series;
         trial.faults.extend(findings.faults);
         let sampled = tester.sampled()?;
-        (trial.hosts, trial.profile) = (sampled.hosts, sampled.profile);
+        (trial.hosts, trial.profile, trial.diagnosed) = (sampled.hosts, sampled.profile, sampled.diagnosed);
         Ok(())
     })
 }
@@ -245,7 +248,7 @@ fn start<'a>(
         cookie,
         stop: Stop::default(),
     };
-    let limit = warmup + duration + SLACK;
+    let limit = warmup + duration + workload.engine().patience() + SLACK;
     let mut running = Running { workload, sessions: Vec::new(), drives: Vec::new(), limit };
     let pairs = || site.initiators.iter().zip(site.responders.iter().cycle()).zip(0u16..);
     for ((_, responder), number) in pairs() {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_stats::Histogram;
 
+use crate::diagnosed::Diagnosed;
 use crate::fault::Fault;
 use crate::profile::Profile;
 use crate::sample::HostSample;
@@ -45,6 +46,9 @@ pub struct Trial {
     /// Where the gateway's time went, if it was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+    /// What the doctor said of the gateway, if it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnosed: Option<Diagnosed>,
     /// What the tester did wrong.
     pub faults: Vec<Fault>,
 }

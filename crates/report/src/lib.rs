@@ -9,6 +9,7 @@ mod columns;
 pub mod compare;
 mod csv;
 mod curves;
+mod diagnosed;
 mod escape;
 mod faults;
 mod gateway;
@@ -16,6 +17,7 @@ mod html;
 mod markdown;
 mod markup;
 mod pairs;
+
 mod profile;
 mod sentences;
 mod terminal;

@@ -7,7 +7,7 @@ use crate::escape::{line, markdown as text};
 use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{gateway, profile, words};
+use crate::{diagnosed, gateway, profile, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -35,6 +35,7 @@ pub fn markdown(run: &Run) -> String {
     push_pairs(&mut out, &pairs::rows(run, results));
     push_gateway(&mut out, run, results);
     push_time_spent(&mut out, run, results);
+    push_diagnoses(&mut out, run);
     out.push_str(&format!("{}; {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
     push_faults(&mut out, results);
     for host in &run.hosts {
@@ -155,6 +156,23 @@ fn push_time_spent(out: &mut String, run: &Run, results: &weir_record::results::
                 spent.profile.gateway_samples
             ));
         }
+    }
+    out.push('\n');
+}
+
+fn push_diagnoses(out: &mut String, run: &Run) {
+    if !diagnosed::any(run) {
+        return;
+    }
+    let said = diagnosed::said(run);
+    if said.is_empty() {
+        out.push_str(&format!("{}\n\n", diagnosed::NOTHING));
+        return;
+    }
+    out.push_str("| variant, workload | how often | what the doctor found at the gateway |\n|---|---|---|\n");
+    for said in said {
+        let row = [said.place(), said.often(), said.sentence()].map(|cell| text(&cell));
+        out.push_str(&format!("| {} |\n", row.join(" | ")));
     }
     out.push('\n');
 }

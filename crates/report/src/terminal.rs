@@ -10,7 +10,7 @@ use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::units::duration;
 use crate::view::{self, Row};
-use crate::{faults, gateway, profile, words};
+use crate::{diagnosed, faults, gateway, profile, words};
 
 pub use crate::columns::Terminal;
 
@@ -129,6 +129,7 @@ fn blocks(run: &Run, results: &Results, wide: bool) -> Vec<Block> {
         });
     }
     blocks.extend(run.workloads.iter().filter_map(|workload| time_spent(run, results, workload, wide)));
+    blocks.extend(diagnoses(run, wide));
     let rows: Vec<PairRow<'_>> = pairs::rows(run, results).into_iter().filter(|r| r.main).collect();
     for group in rows.chunk_by(PairRow::same_pair) {
         let of_metric = group.chunk_by(|a, b| a.def.name == b.def.name);
@@ -151,6 +152,22 @@ fn time_spent(run: &Run, results: &Results, workload: &WorkloadInfo, wide: bool)
     let lines: Vec<Vec<Text>> = all.iter().map(one).collect();
     let title = format!("{}: where the gateway's time goes, sampled", line(&workload.name));
     (!all.is_empty()).then(|| Block { title, lines: under("time per packet", lines, wide), below: None })
+}
+
+/// What the doctor found at the gateway.
+fn diagnoses(run: &Run, wide: bool) -> Option<Block> {
+    if !diagnosed::any(run) {
+        return None;
+    }
+    let one = |said: &diagnosed::Said<'_>| {
+        let tone = if said.finding.critical { words::Tone::Worse } else { words::Tone::NotSeen };
+        let sentence = Text { text: said.sentence(), tone: Some(tone), ..Text::default() };
+        vec![said.place().into(), said.often().into(), sentence]
+    };
+    let lines: Vec<Vec<Text>> = diagnosed::said(run).iter().map(one).collect();
+    let below = lines.is_empty().then(|| diagnosed::NOTHING.to_owned());
+    let lines = if lines.is_empty() { lines } else { under("found", lines, wide) };
+    Some(Block { title: "what the doctor found at the gateway".to_owned(), lines, below })
 }
 
 /// [`layout`] of some lines with the column widths of all.

@@ -8,7 +8,7 @@ mod built_in;
 mod check;
 mod edit;
 mod error;
-mod load;
+pub(crate) mod load;
 mod ports;
 mod problem;
 mod read;
@@ -170,6 +170,8 @@ pub struct Plan {
     pub equivalence: f64,
     /// Share of CPU time taken by the hypervisor above which a trial is void, 0..=1.
     pub max_steal: f64,
+    /// Whether the doctor watches the gateway in every trial.
+    pub diagnose: bool,
 }
 
 impl Plan {

@@ -46,6 +46,7 @@ struct RawPlan {
     target: Option<f64>,
     equivalence: Option<f64>,
     max_steal: Option<f64>,
+    diagnose: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -225,6 +226,7 @@ fn plan(source: Source<'_>, table: &Table, base: Option<&Plan>, variants: &[Vari
         target: 0.02,
         equivalence: 0.03,
         max_steal: 0.05,
+        diagnose: false,
     };
     let base = base.unwrap_or(&defaults);
     let whole = |raw: &RawPlan| Plan {
@@ -238,6 +240,7 @@ fn plan(source: Source<'_>, table: &Table, base: Option<&Plan>, variants: &[Vari
         target: raw.target.unwrap_or(base.target),
         equivalence: raw.equivalence.unwrap_or(base.equivalence),
         max_steal: raw.max_steal.unwrap_or(base.max_steal),
+        diagnose: raw.diagnose.unwrap_or(base.diagnose),
     };
     let raw: RawPlan = section.read(table, &[], &|raw: &RawPlan| check::plan(&whole(raw)))?;
     let plan = whole(&raw);

@@ -16,13 +16,14 @@ use crate::sentences::sentences;
 use crate::{pairs, view, words};
 
 /// Sections in the order of the page: anchor, heading.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 12] = [
     ("results", "Results"),
     ("curves", "Curves"),
     ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
     ("spent", "Where the gateway's time goes"),
+    ("found", "What the doctor found"),
     ("time", "Over time"),
     ("trials", "Every trial"),
     ("faults", "Faults"),
@@ -53,12 +54,14 @@ pub fn html(run: &Run) -> String {
         let sweeps = crate::curves::curves(run, results);
         let only_sweeps = !sweeps.is_empty() && view::workloads(run).next().is_none();
         let profiled = crate::profile::any(run);
+        let diagnosed = crate::diagnosed::any(run);
         contents(&mut out, |anchor| match anchor {
             "results" => !only_sweeps,
             "curves" => !sweeps.is_empty(),
             "pairs" => !pairs.is_empty(),
             "effects" => !alone,
             "spent" => profiled,
+            "found" => diagnosed,
             _ => true,
         });
         if !only_sweeps {
@@ -76,6 +79,9 @@ pub fn html(run: &Run) -> String {
         section(&mut out, "latency", |out| figures::latency(out, run));
         if profiled {
             section(&mut out, "spent", |out| profile::section(out, run, results));
+        }
+        if diagnosed {
+            section(&mut out, "found", |out| tables::diagnoses(out, run));
         }
         section(&mut out, "time", |out| figures::time(out, run));
         section(&mut out, "trials", |out| figures::every_trial(out, run, results));

@@ -190,6 +190,32 @@ pub(super) fn split_interval(text: &str) -> (&str, Option<&str>) {
 }
 
 /// What the tester itself did wrong, and which trials are left out because of it.
+pub(super) fn diagnoses(out: &mut Markup, run: &Run) {
+    let said = crate::diagnosed::said(run);
+    if said.is_empty() {
+        out.leaf("p", &[], crate::diagnosed::NOTHING);
+        return;
+    }
+    out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
+    for head in ["cause", "variant, workload", "how often", "what was seen, and what helps"] {
+        out.leaf("th", &[("scope", "col")], head);
+    }
+    out.close().close().open("tbody", &[]);
+    for said in said {
+        out.open("tr", &[]);
+        out.leaf("th", &[("scope", "row")], &line(&said.finding.cause));
+        out.leaf("td", &[], &said.place());
+        out.leaf("td", &[], &said.often());
+        out.open("td", &[]).text(&line(&said.finding.summary));
+        for command in &said.finding.commands {
+            out.empty("br", &[]);
+            out.leaf("code", &[], &line(command));
+        }
+        out.close().close();
+    }
+    out.close().close().close();
+}
+
 pub(super) fn faults(out: &mut Markup, run: &Run, results: &Results) {
     if results.faults.is_empty() {
         let text = format!("None: in all {} the tester kept up.", words::plural(run.trials.len(), "trial"));
