@@ -1,4 +1,4 @@
-//! Attaching programs to interfaces, for as long as the returned value lives.
+//! Attaching programs to interfaces and tracepoints, for as long as the returned value lives.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -53,6 +53,58 @@ pub fn attach_xdp(program: &ProgramFd, interface: u32, mode: XdpMode) -> Result<
     };
     link(program, interface, libbpf_sys::BPF_XDP, flags)
 }
+
+/// Attaches a program of type `tp_btf` to the tracepoint that it names.
+///
+/// # Errors
+/// [`Error::Missing`] without the privilege.
+pub fn attach_tracing(program: &ProgramFd) -> Result<Attached> {
+    // SAFETY: a valid descriptor; such programs have the name of their tracepoint with them.
+    let fd = unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.fd().as_raw_fd()) };
+    if fd < 0 {
+        let source = std::io::Error::from_raw_os_error(-fd);
+        return Err(Error::new(format!("attach {}", program.name()), source, ""));
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
+}
+
+/// Attaches a program of type `tracepoint` to the event of that number (`id` in tracefs).
+///
+/// # Errors
+/// [`Error::Missing`] without the privilege.
+pub fn attach_tracepoint(program: &ProgramFd, event: u32) -> Result<Attached> {
+    let what = || format!("attach {}", program.name());
+    let attributes = libbpf_sys::perf_event_attr {
+        type_: libbpf_sys::PERF_TYPE_TRACEPOINT,
+        size: size_of::<libbpf_sys::perf_event_attr>() as u32,
+        config: event.into(),
+        ..Default::default()
+    };
+    // Any process on one core: the program is the tracepoint's, and so runs on all of them.
+    // SAFETY: attributes of the size in them.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC)
+    };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| Error::last(what()))?;
+    // SAFETY: a new descriptor that nobody else owns.
+    let link = unsafe { OwnedFd::from_raw_fd(fd) };
+    for (request, argument) in
+        [(PERF_EVENT_IOC_SET_BPF, program.fd().as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)]
+    {
+        // SAFETY: requests that take a number.
+        if unsafe { libc::ioctl(link.as_raw_fd(), request, argument) } != 0 {
+            return Err(Error::last(what()));
+        }
+    }
+    Ok(Attached { link })
+}
+
+/// include/uapi/linux/perf_event.h.
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+/// `_IOW('$', 8, __u32)` and `_IO('$', 0)`, likewise.
+const PERF_EVENT_IOC_SET_BPF: libc::Ioctl = 0x4004_2408;
+const PERF_EVENT_IOC_ENABLE: libc::Ioctl = 0x2400;
 
 fn link(
     program: &ProgramFd,

@@ -96,6 +96,37 @@ impl Map {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
     }
 
+    /// Every entry of a map whose values are not by core. One that is deleted meanwhile may be left out.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn all<K: Plain, V: Plain>(&self) -> Result<Vec<(K, V)>> {
+        let mut entries = Vec::new();
+        for key in self.handle.keys() {
+            if let Some(value) =
+                self.handle.lookup(&key, MapFlags::ANY).map_err(|e| self.failed("read", &e))?
+            {
+                entries.push((K::from_bytes(&key), V::from_bytes(&value)));
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Every entry of a map whose values are by core, with one value for each of [`possible_cpus`].
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn all_by_cpu<K: Plain, V: Plain>(&self) -> Result<Vec<(K, Vec<V>)>> {
+        let mut entries = Vec::new();
+        for key in self.handle.keys() {
+            let values =
+                self.handle.lookup_percpu(&key, MapFlags::ANY).map_err(|e| self.failed("read", &e))?;
+            let values = values.into_iter().flatten().map(|bytes| V::from_bytes(&bytes)).collect();
+            entries.push((K::from_bytes(&key), values));
+        }
+        Ok(entries)
+    }
+
     /// The map's memory, shared: for array maps with `BPF_F_MMAPABLE` whose values are `T` (of a multiple of 8 bytes, since the
     /// kernel rounds the values' size up).
     ///

@@ -1,7 +1,7 @@
 //! Opening and loading objects.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject, PrintLevel};
@@ -193,26 +193,5 @@ impl ProgramFd {
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-
-    /// Instructions that the verifier looked at: what its budget is spent on (`verified_insns`, Linux 5.16).
-    ///
-    /// # Errors
-    /// If the kernel does not tell.
-    pub fn verified_instructions(&self) -> Result<u32> {
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-        // SAFETY: the buffer is a valid bpf_prog_info of the length given.
-        let result = unsafe {
-            libbpf_sys::bpf_obj_get_info_by_fd(
-                self.fd.as_raw_fd(),
-                std::ptr::from_mut(&mut info).cast(),
-                &raw mut length,
-            )
-        };
-        if result != 0 {
-            return Err(Error::last(format!("describe program {}", self.name)));
-        }
-        Ok(info.verified_insns)
     }
 }

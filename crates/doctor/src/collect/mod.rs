@@ -64,7 +64,7 @@ pub struct Watch {
     /// One for each of `namespaces`; none where neighbours are not looked at.
     listeners: Vec<neighbours::Listener>,
     machine: crate::evidence::Machine,
-    tracer: Option<drops::Tracer>,
+    tracer: drops::Tracer,
     planes: BTreeMap<Plane, Sight>,
 }
 
@@ -76,12 +76,7 @@ impl Watch {
     pub fn begin(options: Options) -> Result<Self, Error> {
         let mut planes = BTreeMap::new();
         let found = namespaces::find(&options.root, &options.scope)?;
-        let tracer = if options.hidden.contains(&Plane::Drops) {
-            planes.insert(Plane::Drops, hidden());
-            None
-        } else {
-            drops::Tracer::begin(&options.root, &mut planes)
-        };
+        let tracer = drops::Tracer::begin(&options, &mut planes);
         let machine = machine::read(&options.root, &mut planes);
         let read = |found: Found| {
             let namespace = first(&options, &found);
@@ -110,9 +105,7 @@ impl Watch {
             planes: self.planes,
             ..Evidence::default()
         };
-        if let Some(tracer) = self.tracer {
-            tracer.end(&mut evidence);
-        }
+        self.tracer.end(&mut evidence);
         if !matches!(self.options.scope, Scope::Machine) {
             // The programs in the kernel count for every namespace.
             let inside: BTreeSet<u64> = self.namespaces.iter().map(|(found, _)| found.id).collect();

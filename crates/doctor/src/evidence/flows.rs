@@ -25,7 +25,8 @@ pub struct FlowEvent {
     pub namespace: u64,
     /// What.
     pub kind: FlowEventKind,
-    /// Whose: for a reset sent, the packet that is answered, as it came. `None`: of connections beyond those told apart.
+    /// Whose, as the packet goes: from here for what is sent again, from the other side for a reset that came. For a reset
+    /// sent, the packet that is answered, as it came. `None`: of connections beyond those told apart.
     pub tuple: Option<Tuple>,
     /// TCP state of the socket by number (include/net/tcp_states.h), 0 if there is none. SYN_SENT is 2.
     pub state: u8,

@@ -1,0 +1,8 @@
+//! Compiles the BPF programs.
+
+fn main() {
+    weir_bpf_build::build(
+        &["src/bpf/drops.bpf.c", "src/bpf/plain.bpf.c", "src/bpf/flows.bpf.c"],
+        &["src/bpf/shared.h"],
+    );
+}

@@ -1,0 +1,150 @@
+//! Drops by where and why.
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_bpf::{Btf, Object};
+use weir_sys::ProcRoot;
+use weir_sys::kallsyms::Symbols;
+
+use super::reasons::Reasons;
+use super::shared::{WeirGroup, WeirLost, WeirSample, WeirSampleKey, WeirSum};
+use super::{DROPS, Room, Running, load, watch};
+use crate::evidence::{DropGroup, Evidence, Plane, Sample, Sight};
+
+/// Samples kept of a group.
+const SAMPLES: u64 = 16;
+
+/// What stands for a place whose name is not known.
+const NOWHERE: &str = "unknown";
+
+/// Loads and attaches the program that knows the kernel's types.
+pub(super) fn begin(btf: &Btf, room: Room) -> Result<(Running, Sight), String> {
+    let arguments =
+        btf.tracepoint_arguments("kfree_skb").ok_or("this kernel has no tracepoint skb:kfree_skb")?;
+    let entries = [("groups", room.groups), ("samples", room.samples)];
+    let running = load("drops", DROPS, Some(&watch(arguments, room)), &entries)
+        .and_then(|object| Running::attach(object, &["dropped"]))
+        .map_err(|e| e.to_string())?;
+    let sight = if arguments < 3 {
+        Sight::Partly(
+            "this kernel gives no reason for a drop (Linux 5.17 does): only its place is known".into(),
+        )
+    } else {
+        Sight::Seen
+    };
+    Ok((running, sight))
+}
+
+/// Reads what was counted.
+pub(super) fn read(
+    object: &Object,
+    btf: Option<&Btf>,
+    root: &ProcRoot,
+    evidence: &mut Evidence,
+) -> Result<(), weir_bpf::Error> {
+    let sums = object.map("groups")?.all_by_cpu::<WeirGroup, WeirSum>()?;
+    let samples = object.map("samples")?.all::<WeirSampleKey, WeirSample>()?;
+    let lost = object.map("lost")?.all_by_cpu::<u32, WeirLost>()?;
+    evidence.cost.events_lost += lost.iter().flat_map(|(_, by_cpu)| by_cpu).map(|l| l.packets).sum::<u64>();
+    if sums.is_empty() {
+        return Ok(());
+    }
+    let reasons = Reasons::read(btf, root);
+    let symbols = Symbols::read(root);
+    if let Err(e) = &symbols {
+        partly(evidence, &format!("where packets were dropped is not known: {e}"));
+    }
+    let place = |location: u64| place_of(symbols.as_ref().ok(), location);
+    evidence.drops = merge(&sums, &samples, place, |number| reasons.name(number));
+    Ok(())
+}
+
+fn partly(evidence: &mut Evidence, gap: &str) {
+    let sight = evidence.planes.entry(Plane::Drops).or_insert(Sight::Seen);
+    *sight = match sight {
+        Sight::Partly(other) => Sight::Partly(format!("{other}; {gap}")),
+        _ => Sight::Partly(gap.to_owned()),
+    };
+}
+
+/// The function at an address, without what the compiler adds to the name of a part of it (`.cold`, `.isra.0`).
+fn place_of(symbols: Option<&Symbols>, location: u64) -> String {
+    let name = symbols.and_then(|s| Some(s.name(s.find(location)?)));
+    let plain = name.and_then(|n| n.split('.').next()).filter(|n| !n.is_empty());
+    plain.unwrap_or(NOWHERE).to_owned()
+}
+
+/// What makes a group of [`Evidence::drops`]: several places in one function are one.
+type Named = (u64, String, String, u32, u16, u8);
+
+/// What one core dropped of a group.
+struct Share {
+    packets: u64,
+    samples: Vec<Sample>,
+}
+
+/// Sums over cores and places, and samples in proportion to what they stand for.
+fn merge(
+    sums: &[(WeirGroup, Vec<WeirSum>)],
+    samples: &[(WeirSampleKey, WeirSample)],
+    place: impl Fn(u64) -> String,
+    reason: impl Fn(u32) -> String,
+) -> Vec<DropGroup> {
+    let mut by_core: HashMap<(&[u8], u32), Vec<Sample>> = HashMap::new();
+    for (key, sample) in samples {
+        by_core.entry((weir_bpf::Plain::bytes(&key.group), key.cpu)).or_default().push(sample_of(sample));
+    }
+    let mut merged: BTreeMap<Named, (u64, u64, Vec<Share>)> = BTreeMap::new();
+    for (group, by_cpu) in sums {
+        let name: Named = (
+            group.netns.into(),
+            reason(group.reason),
+            place(group.location),
+            group.interface,
+            group.ethertype,
+            group.protocol,
+        );
+        let (packets, bytes, shares) = merged.entry(name).or_default();
+        for (cpu, sum) in by_cpu.iter().enumerate().filter(|(_, s)| s.packets > 0) {
+            *packets += sum.packets;
+            *bytes += sum.bytes;
+            let samples = by_core.remove(&(weir_bpf::Plain::bytes(group), cpu as u32)).unwrap_or_default();
+            shares.push(Share { packets: sum.packets, samples });
+        }
+    }
+    let mut groups: Vec<DropGroup> = merged.into_iter().map(|(name, sum)| named(name, sum)).collect();
+    groups.retain(|g| g.packets > 0);
+    groups.sort_by_key(|g| std::cmp::Reverse(g.packets));
+    groups
+}
+
+fn named(name: Named, (packets, bytes, shares): (u64, u64, Vec<Share>)) -> DropGroup {
+    let (namespace, reason, location, interface, ethertype, protocol) = name;
+    let samples = draw(packets, shares);
+    DropGroup { namespace, reason, location, interface, ethertype, protocol, packets, bytes, samples }
+}
+
+/// Takes from each share as much as it has of the whole, and something from each: what is rare is not overlooked.
+fn draw(packets: u64, shares: Vec<Share>) -> Vec<Sample> {
+    let part = |share: &Share| {
+        (u128::from(SAMPLES) * u128::from(share.packets)).div_ceil(u128::from(packets.max(1)))
+    };
+    shares
+        .into_iter()
+        .flat_map(|share| {
+            let n = part(&share) as usize;
+            share.samples.into_iter().take(n)
+        })
+        .collect()
+}
+
+fn sample_of(sample: &WeirSample) -> Sample {
+    let filled = usize::from(sample.filled).min(sample.header.len());
+    Sample {
+        came_in: sample.came_in,
+        mark: sample.mark,
+        length: sample.length,
+        socket: sample.socket != 0,
+        header: sample.header[..filled].to_vec(),
+    }
+}

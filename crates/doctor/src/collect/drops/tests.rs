@@ -1,0 +1,253 @@
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use weir_sys::NetNs;
+use weir_sys::netlink::{Route, Rtnetlink};
+use weir_sys::privilege::test_needs_root;
+
+use super::*;
+use crate::evidence::{DropGroup, FlowEvent, FlowEventKind};
+
+/// A namespace of its own with a loopback interface.
+fn world() -> NetNs {
+    let world = NetNs::create().unwrap();
+    world.run(|| Rtnetlink::open().unwrap().set_up("lo").unwrap()).unwrap();
+    world
+}
+
+/// Runs `load` while the tracer looks; what it saw.
+fn watched(options: &Options, room: Room, load: impl FnOnce()) -> Evidence {
+    let mut evidence = Evidence::default();
+    let tracer = Tracer::with_room(options, &mut evidence.planes, room);
+    load();
+    tracer.end(&mut evidence);
+    evidence
+}
+
+fn lacks_bpf(evidence: &Evidence) -> bool {
+    match &evidence.planes[&Plane::Drops] {
+        Sight::Blind(why) => {
+            println!("SKIP: {why}");
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Sends datagrams to a port where nobody listens: each is one drop, in the sender's own call.
+fn to_nobody(to: SocketAddr, times: usize, size: usize) {
+    let from: SocketAddr = match to {
+        SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, 0).into(),
+    };
+    let socket = UdpSocket::bind(from).unwrap();
+    let payload = vec![0x5a; size];
+    for _ in 0..times {
+        // Not connected: the answering ICMP error is nobody's.
+        socket.send_to(&payload, to).unwrap();
+    }
+}
+
+fn of(evidence: &Evidence, namespace: &NetNs) -> Vec<DropGroup> {
+    let id = namespace.inode().unwrap();
+    evidence.drops.iter().filter(|d| d.namespace == id).cloned().collect()
+}
+
+#[test]
+fn root_every_drop_is_counted_with_reason_place_and_namespace() {
+    if test_needs_root() {
+        return;
+    }
+    let (first, second) = (world(), world());
+    let to4: SocketAddr = (Ipv4Addr::LOCALHOST, 4711).into();
+    let to6: SocketAddr = (Ipv6Addr::LOCALHOST, 4712).into();
+    let evidence = watched(&Options::default(), Room::of(possible_cpus()), || {
+        first.run(|| to_nobody(to4, 1000, 100)).unwrap();
+        second.run(|| to_nobody(to6, 300, 10)).unwrap();
+    });
+    if lacks_bpf(&evidence) {
+        return;
+    }
+    assert_eq!(evidence.planes[&Plane::Drops], Sight::Seen);
+    for (namespace, packets, ethertype, to, place) in
+        [(&first, 1000, 0x0800, to4, "__udp4_lib_rcv"), (&second, 300, 0x86dd, to6, "__udp6_lib_rcv")]
+    {
+        let drops = of(&evidence, namespace);
+        assert_eq!(drops.len(), 1, "{drops:#?}");
+        let drop = &drops[0];
+        assert_eq!((drop.packets, drop.ethertype, drop.protocol), (packets, ethertype, 17), "{drop:?}");
+        assert_eq!((drop.reason.as_str(), drop.location.as_str()), ("NO_SOCKET", place));
+        // The loopback interface is number 1 of every namespace (LOOPBACK_IFINDEX).
+        assert_eq!(drop.interface, 1);
+        assert!((4..=16).contains(&drop.samples.len()), "{}", drop.samples.len());
+        for sample in &drop.samples {
+            let tuple = sample.tuple().unwrap();
+            assert_eq!((tuple.destination, tuple.destination_port), (to.ip(), to.port()), "{sample:?}");
+            assert_eq!((tuple.source, tuple.protocol), (to.ip(), 17));
+            assert_eq!((sample.came_in, sample.mark), (1, 0));
+        }
+    }
+    // Each sample has the IP header (20 or 40 bytes), the UDP header (8) and the payload, up to 128 bytes.
+    assert!(of(&evidence, &first)[0].samples.iter().all(|s| s.header.len() == 128));
+    assert!(of(&evidence, &second)[0].samples.iter().all(|s| s.header.len() == 58));
+    assert!(evidence.cost.bpf_runs.is_none_or(|runs| runs >= 1300), "{:?}", evidence.cost);
+}
+
+#[test]
+fn root_what_finds_no_room_is_counted_as_lost() {
+    if test_needs_root() {
+        return;
+    }
+    let world = world();
+    let room = Room { groups: 1, samples: 1, samples_per_core: 1, connections: 1 };
+    let evidence = watched(&Options::default(), room, || {
+        world
+            .run(|| {
+                to_nobody((Ipv4Addr::LOCALHOST, 4711).into(), 200, 1);
+                to_nobody((Ipv6Addr::LOCALHOST, 4711).into(), 200, 1);
+            })
+            .unwrap();
+    });
+    if lacks_bpf(&evidence) {
+        return;
+    }
+    assert!(evidence.drops.len() <= 1);
+    let here: u64 = of(&evidence, &world).iter().map(|d| d.packets).sum();
+    assert!(here <= 200, "two groups in a table for one");
+    // Others on this machine may drop something too.
+    assert!(here + evidence.cost.events_lost >= 400, "{here} and {}", evidence.cost.events_lost);
+}
+
+fn flows<'a>(evidence: &'a Evidence, namespace: &NetNs, kind: FlowEventKind) -> Vec<&'a FlowEvent> {
+    let id = namespace.inode().unwrap();
+    evidence.flows.iter().filter(|f| f.namespace == id && f.kind == kind).collect()
+}
+
+#[test]
+fn root_resets_and_retransmissions_have_their_connection() {
+    if test_needs_root() {
+        return;
+    }
+    let world = world();
+    let closed: SocketAddr = (Ipv4Addr::LOCALHOST, 4713).into();
+    let silent: SocketAddr = "198.18.9.9:4714".parse().unwrap();
+    let evidence = watched(&Options::default(), Room::of(possible_cpus()), || {
+        world
+            .run(|| {
+                for to in [closed, (Ipv6Addr::LOCALHOST, 4713).into()] {
+                    let refused = TcpStream::connect(to).unwrap_err();
+                    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+                }
+                // It comes back as somebody else's and is thrown away: nobody answers, and TCP sends again after a second.
+                let net = "198.18.9.0:0".parse::<SocketAddr>().unwrap().ip();
+                let mut link = Rtnetlink::open().unwrap();
+                link.add_address("lo", "198.18.8.1".parse().unwrap(), 32).unwrap();
+                link.add_route(Route {
+                    destination: Some((net, 24)),
+                    via: None,
+                    interface: "lo",
+                    onlink: false,
+                })
+                .unwrap();
+                let before = Instant::now();
+                assert!(TcpStream::connect_timeout(&silent, Duration::from_millis(1500)).is_err());
+                assert!(before.elapsed() >= Duration::from_millis(1400));
+            })
+            .unwrap();
+    });
+    if lacks_bpf(&evidence) {
+        return;
+    }
+    assert_eq!(evidence.planes[&Plane::Flows], Sight::Seen);
+    let sent = flows(&evidence, &world, FlowEventKind::ResetSent);
+    let received = flows(&evidence, &world, FlowEventKind::ResetReceived);
+    assert_eq!((sent.len(), received.len()), (2, 2), "{:#?}", evidence.flows);
+    for to in [closed.ip(), Ipv6Addr::LOCALHOST.into()] {
+        let sent = sent.iter().find(|e| e.tuple.is_some_and(|t| t.destination == to)).unwrap();
+        let received = received.iter().find(|e| e.tuple.is_some_and(|t| t.destination == to)).unwrap();
+        let (asked, answer) = (sent.tuple.unwrap(), received.tuple.unwrap());
+        // The SYN as it came, and the reset on its way back, which is the other way round.
+        assert_eq!(asked.destination_port, 4713);
+        assert_eq!((asked.source_port, 4713), (answer.destination_port, answer.source_port));
+        // include/net/tcp_states.h: no socket, and TCP_SYN_SENT.
+        assert_eq!((sent.times, sent.state, received.times, received.state), (1, 0, 1, 2));
+    }
+    let again = flows(&evidence, &world, FlowEventKind::Retransmit);
+    assert_eq!(again.len(), 1, "{again:?}");
+    let tuple = again[0].tuple.unwrap();
+    assert_eq!((tuple.destination, tuple.destination_port), (silent.ip(), 4714));
+    // A SYN has no payload.
+    assert_eq!((again[0].state, again[0].times, again[0].largest_bytes), (2, 1, 0));
+}
+
+#[test]
+fn planes_that_are_hidden_are_not_looked_at() {
+    let options = Options { hidden: BTreeSet::from([Plane::Drops, Plane::Flows]), ..Options::default() };
+    let evidence = watched(&options, Room::of(2), || {});
+    for plane in [Plane::Drops, Plane::Flows] {
+        assert_eq!(evidence.planes[&plane], hidden());
+    }
+    assert_eq!((evidence.drops, evidence.flows), (Vec::new(), Vec::new()));
+    assert_eq!(evidence.cost.bpf_runs, None);
+}
+
+/// A root without types; what is not there is read from the machine's own `/proc`.
+fn without_types_at(name: &str, format: Option<&str>) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("weir-drops-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(dir.join("sys/kernel")).unwrap();
+    std::os::unix::fs::symlink("/proc", dir.join("proc")).unwrap();
+    if let Some(format) = format {
+        let event = dir.join("sys/kernel/tracing/events/skb/kfree_skb");
+        std::fs::create_dir_all(&event).unwrap();
+        std::fs::write(event.join("format"), format).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn a_kernel_without_types_and_tracefs_is_blind_and_says_why() {
+    let dir = without_types_at("neither", None);
+    let options = Options { root: ProcRoot::new(&dir), ..Options::default() };
+    let evidence = watched(&options, Room::of(2), || {});
+    std::fs::remove_dir_all(dir).unwrap();
+    for (plane, remedy) in [(Plane::Drops, "mount -t tracefs"), (Plane::Flows, "CONFIG_DEBUG_INFO_BTF")] {
+        match &evidence.planes[&plane] {
+            Sight::Blind(why) => assert!(why.contains(remedy), "{why}"),
+            other => panic!("{plane:?}: {other:?}"),
+        }
+    }
+    assert_eq!(evidence.drops, []);
+}
+
+#[test]
+fn root_a_kernel_without_types_still_tells_reason_and_place() {
+    if test_needs_root() {
+        return;
+    }
+    let format = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
+        .iter()
+        .find_map(|dir| std::fs::read_to_string(format!("{dir}/events/skb/kfree_skb/format")).ok());
+    let Some(format) = format else {
+        println!("SKIP: needs tracefs (mount -t tracefs tracefs /sys/kernel/tracing)");
+        return;
+    };
+    let dir = without_types_at("format", Some(&format));
+    let options = Options { root: ProcRoot::new(&dir), ..Options::default() };
+    let world = world();
+    let evidence = watched(&options, Room::of(possible_cpus()), || {
+        world.run(|| to_nobody((Ipv4Addr::LOCALHOST, 4711).into(), 700, 1)).unwrap();
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+    if lacks_bpf(&evidence) {
+        return;
+    }
+    assert!(matches!(&evidence.planes[&Plane::Drops], Sight::Partly(_)), "{:?}", evidence.planes);
+    let ours =
+        |d: &&DropGroup| d.reason == "NO_SOCKET" && d.location == "__udp4_lib_rcv" && d.ethertype == 0x0800;
+    let packets: u64 = evidence.drops.iter().filter(ours).map(|d| d.packets).sum();
+    assert!(packets >= 700, "{:#?}", evidence.drops);
+    assert!(evidence.drops.iter().all(|d| d.namespace == 0 && d.samples.is_empty()));
+}
