@@ -169,7 +169,11 @@ fn sum_up(planes: &mut BTreeMap<Plane, Sight>, namespaces: &[Namespace], hide: &
 /// What is read at the window's beginning.
 fn first(options: &Options, found: &Found) -> Namespace {
     let mut namespace = named(found);
-    enter(options, found, &mut namespace, &|inside| counted(options, inside));
+    enter(options, found, &mut namespace, &|inside| {
+        counted(options, inside);
+        inside.sockets =
+            keep(options, &mut inside.blind, Plane::Sockets, || sockets::begin(&options.root));
+    });
     namespace
 }
 
@@ -185,6 +189,9 @@ fn last(
     let asked = Asked::of(evidence, found.id);
     enter(options, found, &mut now, &|inside| {
         counted(options, inside);
+        inside.sockets = keep(options, &mut inside.blind, Plane::Sockets, || {
+            sockets::end(&options.root, earlier.sockets.as_ref(), &asked)
+        });
         standing(options, inside, &asked, tables);
     });
     crate::evidence::counters_since(&mut now.counters, &earlier.counters);
@@ -194,9 +201,6 @@ fn last(
     }
     if let Some(rules) = &mut now.rules {
         rules::decide(rules, &asked.drops, &now.interfaces);
-    }
-    if let (Some(now), Some(earlier)) = (&mut now.sockets, &earlier.sockets) {
-        sockets::since(now, earlier);
     }
     now
 }
@@ -259,10 +263,8 @@ fn counted(options: &Options, inside: &mut Namespace) {
     let interfaces = keep(options, blind, Plane::Interfaces, read);
     blind.extend(unseen);
     let rules = keep(options, blind, Plane::Rules, || rules::read(root));
-    let sockets = keep(options, blind, Plane::Sockets, || sockets::read(root));
     inside.interfaces = interfaces.unwrap_or_default();
     inside.rules = rules;
-    inside.sockets = sockets;
 }
 
 /// What is asked about a namespace because of what was lost in it.

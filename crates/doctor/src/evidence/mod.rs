@@ -25,7 +25,8 @@ pub use machine::{CgroupThrottle, Core, Machine};
 pub use neighbours::{Moved, Neighbour, Neighbours};
 pub use routes::{Lookup, Outcome, RememberedMtu, Routes, UnusualRoute};
 pub use rules::{Backend, Chain, Rule, Ruleset, Verdict};
-pub use sockets::{Listener, PortsInUse, Sockets, TcpFlow, UdpSocket};
+pub(crate) use sockets::{Earlier, TcpCounts};
+pub use sockets::{FileLimit, Listener, PortsInUse, Sockets, TcpFlow, TcpTotals, UdpSocket};
 
 /// Version of the stored layout.
 pub const VERSION: u32 = 1;

@@ -1,5 +1,6 @@
 //! Sockets.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -9,20 +10,96 @@ use super::Delta;
 /// Sockets of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sockets {
-    /// Those that listen.
+    /// Those that listen; where there are very many, those that lost something or have most waiting.
     pub listeners: Vec<Listener>,
-    /// UDP sockets that lost something, or that have something waiting.
+    /// UDP sockets that lost something, or that are more than half full.
     pub udp: Vec<UdpSocket>,
-    /// TCP connections by state number (include/net/tcp_states.h), TIME_WAIT (6) and request sockets (12) among them.
-    pub tcp_states: std::collections::BTreeMap<u8, u64>,
+    /// UDP sockets without a peer on a port to which packets were lost.
+    #[serde(default)]
+    pub udp_bound: Vec<SocketAddr>,
+    /// TCP connections by state number (include/net/tcp_states.h), TIME_WAIT (6) and request sockets (3) among them.
+    pub tcp_states: BTreeMap<u8, u64>,
     /// Connections worth a look: those with most retransmissions, longest queues, limits reached. At most a few hundred.
     pub tcp: Vec<TcpFlow>,
+    /// All connections together.
+    #[serde(default)]
+    pub totals: TcpTotals,
     /// All established connections.
     pub established: u64,
     /// Destinations to which most local ports are taken.
     pub ports: Vec<PortsInUse>,
-    /// Processes near their limit of open files, with a socket: name and pid, open, limit.
-    pub near_file_limit: Vec<(String, u64, u64)>,
+    /// Processes near their limit of open files that hold one of the sockets above.
+    pub near_file_limit: Vec<FileLimit>,
+    /// What counts up, as it was at the window's beginning, of every socket; not stored.
+    #[serde(skip)]
+    pub(crate) earlier: Earlier,
+}
+
+/// Counters of sockets by their cookie.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Earlier {
+    /// Drops, of listening sockets of TCP and of those of UDP.
+    pub(crate) drops: foldhash::HashMap<u64, u32>,
+    /// Of connections.
+    pub(crate) tcp: foldhash::HashMap<u64, TcpCounts>,
+    /// There were more than were kept: what is not here may have been there.
+    pub(crate) cut: bool,
+}
+
+/// What counts up in a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TcpCounts {
+    pub(crate) retransmits: u32,
+    pub(crate) segments_out: u32,
+    pub(crate) segments_in: u32,
+    pub(crate) dsack: u32,
+    pub(crate) out_of_order: u32,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) busy_us: u64,
+    pub(crate) window_limited_us: u64,
+    pub(crate) buffer_limited_us: u64,
+}
+
+/// All connections of TCP that were there at the window's end, together: growth in the window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TcpTotals {
+    /// How many there are, with data to count.
+    pub connections: u64,
+    /// Of these, those that carried something in the window.
+    pub active: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Segments sent.
+    pub segments_out: u64,
+    /// Segments received.
+    pub segments_in: u64,
+    /// Segments that came out of order.
+    pub out_of_order: u64,
+    /// Duplicates that other sides told of (DSACK).
+    pub dsack: u64,
+    /// Bytes acknowledged and bytes received.
+    pub bytes: u64,
+    /// Time with something to send, µs.
+    pub busy_us: u64,
+    /// Of that, held back by the other side's window, µs.
+    pub window_limited_us: u64,
+    /// Of that, held back by the own send buffer, µs.
+    pub buffer_limited_us: u64,
+}
+
+/// A process near its limit of open files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLimit {
+    /// Name; text from outside.
+    pub process: String,
+    /// Number.
+    pub pid: u32,
+    /// Files open.
+    pub open: u64,
+    /// Most that may be (soft RLIMIT_NOFILE).
+    pub limit: u64,
 }
 
 /// A listening socket of TCP.
@@ -34,7 +111,10 @@ pub struct Listener {
     pub queued: u32,
     /// How many may (the smaller of the backlog and somaxconn).
     pub limit: u32,
-    /// Connections refused by it in the window (`sk_drops`).
+    /// Connections whose first packets came and that are not complete yet (request sockets).
+    #[serde(default)]
+    pub half_open: u32,
+    /// Packets refused by it in the window (`sk_drops`).
     pub drops: Delta,
     /// Process and pid, if known; text from outside.
     pub process: Option<String>,
@@ -68,6 +148,12 @@ pub struct TcpFlow {
     pub retransmits: Delta,
     /// Segments sent.
     pub segments_out: Delta,
+    /// Segments received.
+    #[serde(default)]
+    pub segments_in: Delta,
+    /// Of these, those that came out of order.
+    #[serde(default)]
+    pub out_of_order: Delta,
     /// Bytes acknowledged.
     pub bytes_acked: Delta,
     /// Bytes received.
@@ -86,8 +172,23 @@ pub struct TcpFlow {
     pub pmtu: u32,
     /// Window scaling was agreed.
     pub window_scaling: bool,
+    /// Timestamps were agreed.
+    #[serde(default)]
+    pub timestamps: bool,
+    /// It began here: its local port is none that listens.
+    #[serde(default)]
+    pub outgoing: bool,
     /// The other side's window, bytes; 0 if the kernel does not tell.
     pub send_window: u32,
+    /// The window that it told the other side, bytes; 0 if the kernel does not tell.
+    #[serde(default)]
+    pub receive_window: u32,
+    /// Most that may wait to be read (SO_RCVBUF, as the kernel counts it), bytes.
+    #[serde(default)]
+    pub receive_limit: u32,
+    /// Most that may wait to be sent (SO_SNDBUF, likewise), bytes.
+    #[serde(default)]
+    pub send_limit: u32,
     /// Time with something to send, µs.
     pub busy_us: Delta,
     /// Of that, held back by the other side's window.
@@ -98,7 +199,7 @@ pub struct TcpFlow {
     pub send_queue: u32,
     /// Bytes received and not yet read.
     pub receive_queue: u32,
-    /// Retransmission timeouts without an answer since then.
+    /// Doublings of the retransmission timer since the last answer.
     pub backoff: u8,
     /// Process and pid, if known; text from outside.
     pub process: Option<String>,
