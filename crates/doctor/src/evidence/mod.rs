@@ -24,7 +24,7 @@ pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
 pub use machine::{CgroupThrottle, Core, Machine};
 pub use neighbours::{Moved, Neighbour, Neighbours};
 pub use routes::{Lookup, Outcome, RememberedMtu, Routes, UnusualRoute};
-pub use rules::{Backend, Chain, Rule, Ruleset, Verdict};
+pub use rules::{Backend, Blame, Chain, Missed, Rule, Ruleset, SetState, Verdict};
 pub(crate) use sockets::{Earlier, TcpCounts};
 pub use sockets::{FileLimit, Listener, PortsInUse, Sockets, TcpFlow, TcpTotals, UdpSocket};
 

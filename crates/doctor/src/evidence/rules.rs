@@ -24,6 +24,10 @@ pub enum Verdict {
     Drop,
     /// Throws it away and says so.
     Reject,
+    /// Hands it over to a program (NFQUEUE).
+    Queue,
+    /// Lets it pass.
+    Accept,
     /// Anything else.
     Other,
 }
@@ -33,10 +37,16 @@ pub enum Verdict {
 pub struct Ruleset {
     /// Chains.
     pub chains: Vec<Chain>,
-    /// Rules that can lose a packet, and those that have a counter.
+    /// Rules that can lose a packet, log, or let pass by a limit or a set, and some of those that have a counter.
     pub rules: Vec<Rule>,
     /// All rules there are, also those not listed here.
     pub total: u64,
+    /// Sets with a name.
+    #[serde(default)]
+    pub sets: Vec<SetState>,
+    /// Who decided about the packets that netfilter threw away, as far as the rules say so.
+    #[serde(default)]
+    pub blame: Vec<Blame>,
 }
 
 /// A chain.
@@ -73,8 +83,17 @@ pub struct Rule {
     pub chain: String,
     /// Handle of nftables, or the number in its chain from 1 of the old iptables.
     pub handle: u64,
+    /// Its number in its chain, from 1.
+    #[serde(default)]
+    pub position: u64,
+    /// Hooks from which it can be reached (`forward`, `input`, ...).
+    #[serde(default)]
+    pub hooks: Vec<String>,
     /// The rule as its own tool prints it, or as near to that as could be told; text from outside.
     pub text: String,
+    /// What its owner noted; text from outside.
+    #[serde(default)]
+    pub comment: Option<String>,
     /// What it does.
     pub verdict: Verdict,
     /// Packets it matched, if it counts.
@@ -87,9 +106,61 @@ pub struct Rule {
     pub set: Option<String>,
     /// It draws by chance or takes turns (`numgen`, `statistic`).
     pub random: bool,
-    /// It writes to a log without a limit.
+    /// It writes to the kernel's log without a limit.
     pub logs: bool,
-    /// Packets thrown away by netfilter in the window, as sampled, that this rule, or the policy of its chain, would have
-    /// thrown away: (samples that it decided, samples asked about).
+    /// Packets thrown away by netfilter in the window, as sampled, that this rule would have thrown away: (samples that it, or
+    /// perhaps it, decided, samples asked about).
     pub decided: (u64, u64),
+}
+
+/// A set that has a name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SetState {
+    /// Family.
+    pub family: String,
+    /// Table; text from outside. Empty of an ipset.
+    pub table: String,
+    /// Name; text from outside.
+    pub name: String,
+    /// How many elements it may hold, if that is bounded.
+    pub size: Option<u64>,
+    /// How many it holds, if the kernel tells.
+    pub count: Option<u64>,
+    /// Its elements end by themselves.
+    pub timeout: bool,
+    /// Rules may add elements.
+    pub dynamic: bool,
+}
+
+/// What decided about packets of one group of drops, by asking the rules about its samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Blame {
+    /// The group's place in [`super::Evidence::drops`].
+    pub group: usize,
+    /// The rule's place in [`Ruleset::rules`]; `None`: the policy of the chain.
+    pub rule: Option<usize>,
+    /// The chain's place in [`Ruleset::chains`].
+    pub chain: usize,
+    /// Hook in which it happened.
+    pub hook: String,
+    /// Samples for which nothing else can have decided.
+    pub sure: u64,
+    /// Samples for which it can have decided, each divided by the number of those that can.
+    pub share: f64,
+    /// Samples of the group that were asked about.
+    pub asked: u64,
+    /// Rules, by their place in [`Ruleset::rules`], that would have let the packets pass but for one thing, and which thing.
+    pub missed: Vec<(usize, Missed)>,
+}
+
+/// What an accepting rule lacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Missed {
+    /// The packet's key was not in its set.
+    Set,
+    /// Its limit was perhaps used up.
+    Limit,
+    /// It draws by chance.
+    Chance,
 }
