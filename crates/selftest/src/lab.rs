@@ -36,7 +36,10 @@ impl Hosts {
     pub(crate) fn build(run: &str) -> Result<Self, Error> {
         let spec =
             SiteSpec { name: "selftest".into(), topology: Topology::Routed, return_route: true, wan: false };
-        let lab = Lab::build(run, &LabOptions::default(), std::slice::from_ref(&spec))?;
+        let mut options = LabOptions::default();
+        let forward = BTreeMap::from([("net.ipv4.ip_forward".to_owned(), "1".to_owned())]);
+        options.sysctls.insert(Role::Gateway, forward);
+        let lab = Lab::build(run, &options, std::slice::from_ref(&spec))?;
         let site = lab.site(&spec.name).ok_or_else(|| Error::Recipe("the lab has no site".into()))?;
         let mut places = BTreeMap::new();
         for (role, host) in site.hosts() {
