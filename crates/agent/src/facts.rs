@@ -38,7 +38,7 @@ const SYSCTLS: [&str; 22] = [
 ];
 
 /// Programs that a run may use, and how each is asked for its version.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("nft", "--version"),
     ("iptables", "--version"),
     ("iptables-legacy", "--version"),
@@ -47,6 +47,10 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("iperf3", "--version"),
     ("docker", "--version"),
     ("ssh", "-V"),
+    ("nginx", "-v"),
+    ("apache2", "-v"),
+    ("ab", "-V"),
+    ("wrk", "-v"),
 ];
 
 /// Facts of the host (and network namespace) of the calling thread. `interfaces` are those on the measured path; without

@@ -74,7 +74,7 @@ pub(crate) fn unproven(error: &std::io::Error) -> Fault {
 
 /// As many descriptors as are allowed: a path that swallows SYNs keeps rate x timeout of them open. If they do not
 /// suffice, the connections that could not be begun are counted and void the trial.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {

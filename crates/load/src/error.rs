@@ -30,6 +30,9 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
+    /// This host has not enough of something that the workload needs.
+    #[error("{0}")]
+    Resources(String),
     /// A program that the workload runs is missing or failed.
     #[error("{program}: {reason}")]
     Program {

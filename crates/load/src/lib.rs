@@ -7,10 +7,13 @@
 //!
 //! No async runtime: own threads, blocking or epoll.
 
+mod child;
 mod connector;
 pub mod error;
 pub mod external;
+pub mod http;
 mod latency;
+mod listener;
 mod mmsg;
 mod pace;
 pub mod part;
@@ -26,6 +29,7 @@ pub mod udp_stream;
 mod window;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,6 +55,8 @@ pub enum Workload {
     TcpConnect(tcp_connect::TcpConnect),
     /// Connect, request, response, close; per second.
     TcpCrr(tcp_crr::TcpCrr),
+    /// HTTP/1.1 requests.
+    Http(http::Http),
     /// Another program, for comparison.
     External(external::External),
 }
@@ -65,6 +71,7 @@ impl Workload {
             Workload::UdpRr(w) => w,
             Workload::TcpConnect(w) => w,
             Workload::TcpCrr(w) => w,
+            Workload::Http(w) => w,
             Workload::External(w) => w,
         }
     }
@@ -84,9 +91,19 @@ pub trait Engine {
     /// The metrics that [`Engine::combine`] fills in, headline ones first.
     fn metrics(&self) -> Vec<MetricDef>;
 
-    /// Programs that must be installed on both hosts (for [`external::External`]).
+    /// Programs that the initiator runs.
     fn programs(&self) -> Vec<&'static str> {
         Vec::new()
+    }
+
+    /// Programs that the responder runs; those of the initiator unless the workload says otherwise.
+    fn responder_programs(&self) -> Vec<&'static str> {
+        self.programs()
+    }
+
+    /// How long after the window's end the initiator may go on waiting for what it began.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Open the responder's end. When this returns, the initiator may start.

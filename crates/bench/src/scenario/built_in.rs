@@ -14,6 +14,7 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("nat-curves", include_str!("../../../../scenarios/nat-curves.toml")),
         ("rule-curves", include_str!("../../../../scenarios/rule-curves.toml")),
         ("packet-engines", include_str!("../../../../scenarios/packet-engines.toml")),
+        ("http-engines", include_str!("../../../../scenarios/http-engines.toml")),
     ]
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value};
+use weir_gateway::Role;
 use weir_load::Workload;
 use weir_packets::Delay;
 use weir_packets::workload::Packets;
@@ -30,8 +31,18 @@ const STATIONS_S: f64 = 0.6;
 pub(super) fn overhead_s(workload: &Workload) -> f64 {
     match workload {
         Workload::UdpStream(_) => 0.35,
+        Workload::Http(_) => 0.25,
         Workload::External(_) => 0.75,
         _ => 0.05,
+    }
+}
+
+/// Programs that a workload's end needs on the host of that role.
+pub(crate) fn programs(workload: &Workload, role: Role) -> Vec<&'static str> {
+    match role {
+        Role::Initiator => workload.engine().programs(),
+        Role::Responder => workload.engine().responder_programs(),
+        Role::Gateway => Vec::new(),
     }
 }
 
@@ -68,10 +79,10 @@ impl Load {
         }
     }
 
-    /// Programs that must be installed on initiator and responder.
-    pub fn programs(&self) -> Vec<&'static str> {
+    /// Programs that must be installed on the host of that role.
+    pub fn programs(&self, role: Role) -> Vec<&'static str> {
         match self {
-            Load::Sockets(w) => w.engine().programs(),
+            Load::Sockets(w) => programs(w, role),
             Load::Packets(_) => Vec::new(),
         }
     }

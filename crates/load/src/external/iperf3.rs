@@ -1,13 +1,14 @@
 //! iperf3's server and client.
 
-use std::net::{SocketAddr, TcpListener};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use weir_record::{Fault, FaultCode};
 
-use super::child::{Child, start};
 use super::report::{self, Report};
 use super::{External, Protocol};
+use crate::child::{Child, Finished, start, words};
+use crate::listener::{await_listening, port_of};
 use crate::{Direction, Error, Part, Responder, Setting};
 
 /// Name of the program and of the package.
@@ -18,9 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long the server may take to end after its client: within the second that a responder has.
 const SERVER_END: Duration = Duration::from_millis(500);
-
-/// Time between two looks at something that tells nobody when it changes.
-const LOOK: Duration = Duration::from_millis(5);
 
 fn failed(reason: impl Into<String>) -> Error {
     Error::Program { program: PROGRAM.into(), reason: reason.into() }
@@ -35,55 +33,15 @@ pub(super) struct Server {
 impl Server {
     /// Start it and wait until it listens.
     pub(super) fn start(setting: &Setting, bind: SocketAddr) -> Result<Self, Error> {
-        let port = match bind.port() {
-            0 => free_port(bind)?,
-            port => port,
-        };
+        let port = port_of(bind)?;
         let args = ["-s", "-1", "-p", &port.to_string(), "-B", &bind.ip().to_string()].map(str::to_owned);
         let mut child = start(PROGRAM, &args, &setting.cpus)?;
-        let deadline = Instant::now() + PATIENCE;
-        // A connection would be taken for its one client, so the kernel is asked.
-        while !listens(port)? {
-            if child.process.try_wait().map_err(|e| failed(e.to_string()))?.is_some() {
-                let (stdout, stderr) = child.output();
-                return Err(failed(format!("the server ended at once: {}", words(&stdout, &stderr))));
-            }
-            if Instant::now() > deadline {
-                return Err(failed(format!("the server does not listen on port {port} after {PATIENCE:?}")));
-            }
-            std::thread::sleep(LOOK);
+        if !await_listening(PROGRAM, &mut child, port, PATIENCE)? {
+            let (stdout, stderr) = child.output();
+            return Err(failed(format!("the server ended at once: {}", words(&stdout, &stderr))));
         }
         Ok(Server { port, child: Some(child) })
     }
-}
-
-/// A port that nobody uses now.
-fn free_port(bind: SocketAddr) -> Result<u16, Error> {
-    let error = |source| Error::Listen { address: bind, source };
-    TcpListener::bind(bind).and_then(|l| l.local_addr()).map(|a| a.port()).map_err(error)
-}
-
-/// True if something listens on the TCP port, in the namespace of this thread: proc_net(5), state 0A is LISTEN.
-fn listens(port: u16) -> Result<bool, Error> {
-    let mut found = false;
-    for file in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
-        match std::fs::read_to_string(file) {
-            Ok(text) => found |= has_listener(&text, port),
-            // A kernel without IPv6.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(source) => return Err(Error::Io { what: "read the kernel's list of TCP sockets", source }),
-        }
-    }
-    Ok(found)
-}
-
-fn has_listener(table: &str, port: u16) -> bool {
-    table.lines().skip(1).any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        let local = fields.next().and_then(|a| a.rsplit_once(':'));
-        let state = fields.nth(1);
-        state == Some("0A") && local.is_some_and(|(_, p)| u16::from_str_radix(p, 16) == Ok(port))
-    })
 }
 
 impl Responder for Server {
@@ -104,7 +62,7 @@ impl Responder for Server {
 }
 
 /// Whole seconds, at least `least`: iperf3 knows no others.
-fn seconds(d: Duration, least: u64) -> u64 {
+pub(super) fn seconds(d: Duration, least: u64) -> u64 {
     (d.as_secs() + u64::from(d.subsec_nanos() > 0)).max(least)
 }
 
@@ -146,36 +104,21 @@ fn client_args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<St
 
 /// Run the client to its end.
 pub(super) fn client(work: &External, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
-    let mut child = start(PROGRAM, &client_args(work, setting, target), &setting.cpus)?;
-    let system = |e: weir_sys::Error| failed(e.to_string());
+    let child = start(PROGRAM, &client_args(work, setting, target), &setting.cpus)?;
     let time = Duration::from_secs(seconds(setting.duration, 1) + seconds(setting.warmup, 0));
-    let deadline = Instant::now() + time + PATIENCE;
-    let ended = loop {
-        if let Some(ended) = child.process.wait(LOOK * 10).map_err(system)? {
-            break ended;
-        }
-        if setting.stop.raised() {
-            child.process.kill().map_err(system)?;
+    let (ended, stdout, stderr) = match child.finish(PROGRAM, &setting.stop, time + PATIENCE)? {
+        Finished::Ended(ended, stdout, stderr) => (ended, stdout, stderr),
+        Finished::Stopped => {
             let fault = Fault::void(FaultCode::Interrupted, "initiator", "iperf3 was stopped before its end");
             return Ok(Part { faults: vec![fault], ..Part::default() });
         }
-        if Instant::now() > deadline {
-            child.process.kill().map_err(system)?;
-            return Err(failed(format!("the client was not done {PATIENCE:?} after its time")));
-        }
     };
-    let (stdout, stderr) = child.output();
     match report::parse(&stdout) {
         Ok(report) => Ok(part(work, setting, &report, ended.cpu.as_secs_f64())),
         // With -J it reports its errors in JSON, on standard output.
         Err(reason) if ended.status.success() => Err(failed(reason)),
         Err(reason) => Err(failed(if stderr.trim().is_empty() { reason } else { words("", &stderr) })),
     }
-}
-
-fn words(stdout: &str, stderr: &str) -> String {
-    let text = if stderr.trim().is_empty() { stdout } else { stderr };
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn part(work: &External, setting: &Setting, report: &Report, cpu_s: f64) -> Part {
@@ -214,20 +157,6 @@ fn part(work: &External, setting: &Setting, report: &Report, cpu_s: f64) -> Part
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_a_listener_in_the_kernel_s_table() {
-        // proc_net(5): 0x1F90 is 8080 listening, 0x0050 is established.
-        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
-            \x20  0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1\n\
-            \x20  1: 0100007F:0050 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2\n";
-        assert!(has_listener(table, 8080));
-        assert!(!has_listener(table, 80));
-        assert!(!has_listener(table, 54321));
-        let table6 = "  sl  local_address                         remote_address                        st\n\
-            \x20  0: 00000000000000000000000000000000:0016 00000000000000000000000000000000:0000 0A\n";
-        assert!(has_listener(table6, 22));
-    }
 
     #[test]
     fn time_is_in_whole_seconds() {

@@ -1,16 +1,18 @@
 //! Another program, run between the same two hosts in the same rounds, so that ours can be held against one that people
 //! trust. What it prints is turned into the metrics of our own workloads.
 
-mod child;
+mod http;
 mod iperf3;
 mod report;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
+use crate::http::Server;
 use crate::part::sum;
 use crate::series::summed;
 use crate::streams::{check_congestion, check_count, count_words};
@@ -24,6 +26,10 @@ pub enum Program {
     /// iperf3, client and server.
     #[default]
     Iperf3,
+    /// ApacheBench, against an HTTP server.
+    Ab,
+    /// wrk, against an HTTP server.
+    Wrk,
 }
 
 /// What it sends over.
@@ -58,6 +64,24 @@ pub struct External {
     pub congestion: String,
     /// Socket buffers in bytes; without it the system's.
     pub window_bytes: Option<u32>,
+    /// `ab` and `wrk`: who answers, as in `http` (default `nginx`), and how large its file is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<Server>,
+    /// `ab` and `wrk`: bytes of the file that the server sends, as in `http`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<u32>,
+    /// `ab` and `wrk`: connections at the same time, 1..=20000 (default 10).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// `wrk`: its threads, 1..=64 (default 1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+    /// `ab` and `wrk`: many requests on each connection (default true).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_alive: Option<bool>,
+    /// `ab`: so many requests, 1..=100000000, and then no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
     /// Further arguments for the program's client.
     pub args: Vec<String>,
 }
@@ -73,6 +97,12 @@ impl Default for External {
             rate_bps: 0.0,
             congestion: "cubic".into(),
             window_bytes: None,
+            server: None,
+            body_bytes: None,
+            connections: None,
+            threads: None,
+            keep_alive: None,
+            requests: None,
             args: Vec::new(),
         }
     }
@@ -84,6 +114,9 @@ impl Engine for External {
     }
 
     fn describe(&self) -> String {
+        if self.speaks_http() {
+            return http::describe(self);
+        }
         let protocol = match self.protocol {
             Protocol::Tcp => "TCP",
             Protocol::Udp => "UDP",
@@ -105,6 +138,12 @@ impl Engine for External {
     }
 
     fn validate(&self) -> Result<(), String> {
+        if self.speaks_http() {
+            return http::validate(self);
+        }
+        if let Some(key) = http::first_option(self) {
+            return Err(format!("{key}: only with program = \"ab\" or \"wrk\""));
+        }
         check_count(self.streams)?;
         let payload = match self.protocol {
             Protocol::Tcp => 1..=1 << 20,
@@ -123,6 +162,9 @@ impl Engine for External {
     }
 
     fn metrics(&self) -> Vec<MetricDef> {
+        if self.speaks_http() {
+            return http::metrics();
+        }
         let mut all = vec![MetricDef::value(
             "goodput_bps",
             "goodput",
@@ -138,25 +180,57 @@ impl Engine for External {
     }
 
     fn programs(&self) -> Vec<&'static str> {
+        vec![self.program.name()]
+    }
+
+    fn responder_programs(&self) -> Vec<&'static str> {
         match self.program {
             Program::Iperf3 => vec![iperf3::PROGRAM],
+            Program::Ab | Program::Wrk => http::server(self).responder_programs(),
         }
+    }
+
+    fn patience(&self) -> Duration {
+        // Whole seconds, rounded up.
+        Duration::from_secs(2)
     }
 
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         match self.program {
             Program::Iperf3 => Ok(Box::new(iperf3::Server::start(setting, bind)?)),
+            Program::Ab | Program::Wrk => http::server(self).open(setting, bind),
         }
     }
 
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
         match self.program {
             Program::Iperf3 => iperf3::client(self, setting, target),
+            Program::Ab | Program::Wrk => http::client(self, setting, target),
         }
     }
 
     fn combine(&self, initiators: &[Part], responders: &[Part]) -> Part {
-        combine(self, initiators, responders)
+        match self.program {
+            Program::Iperf3 => combine(self, initiators, responders),
+            Program::Ab | Program::Wrk => http::combine(initiators, responders),
+        }
+    }
+}
+
+impl Program {
+    /// Its name, which is also the command.
+    fn name(self) -> &'static str {
+        match self {
+            Program::Iperf3 => iperf3::PROGRAM,
+            Program::Ab => "ab",
+            Program::Wrk => "wrk",
+        }
+    }
+}
+
+impl External {
+    fn speaks_http(&self) -> bool {
+        matches!(self.program, Program::Ab | Program::Wrk)
     }
 }
 

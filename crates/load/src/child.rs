@@ -5,26 +5,35 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir_sys::NetNs;
-use weir_sys::process::{Process, spawn, which};
+use weir_sys::process::{Ended, Process, spawn, which};
 
-use crate::Error;
+use crate::{Error, Stop};
+
+/// Time between two looks at a stop flag.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A running program.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(crate) struct Child {
     pub process: Process,
     stdout: JoinHandle<String>,
     stderr: JoinHandle<String>,
 }
 
 /// Start a program. Its output is read while it runs, so that it never waits for us.
-pub(super) fn start(program: &str, args: &[String], cpus: &[usize]) -> Result<Child, Error> {
+pub(crate) fn start(program: &str, args: &[String], cpus: &[usize]) -> Result<Child, Error> {
     let failed = |reason: String| Error::Program { program: program.to_owned(), reason };
+    let package = match program {
+        "ab" => "apache2-utils",
+        "apache2" => "apache2-bin",
+        other => other,
+    };
     let path =
-        which(program).ok_or_else(|| failed(format!("not installed; run `apt-get install {program}`")))?;
+        which(program).ok_or_else(|| failed(format!("not installed; run `apt-get install {package}`")))?;
     let mut command = Command::new(path);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     stay_in_namespace(&mut command).map_err(|e| failed(e.to_string()))?;
@@ -67,10 +76,46 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> Result<JoinHandle<String>
     std::thread::Builder::new().name("read-child".into()).spawn(read).map_err(Error::io("start a thread"))
 }
 
+/// How a program that was waited for came to its end.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// By itself: how, what it printed, what it complained of.
+    Ended(Ended, String, String),
+    /// The stop was raised, and it was killed.
+    Stopped,
+}
+
 impl Child {
+    /// Wait until it ends by itself, at most `limit`, unless `stop` is raised.
+    pub(crate) fn finish(mut self, program: &str, stop: &Stop, limit: Duration) -> Result<Finished, Error> {
+        let failed = |reason: String| Error::Program { program: program.to_owned(), reason };
+        let system = |e: weir_sys::Error| failed(e.to_string());
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(ended) = self.process.wait(LOOK).map_err(system)? {
+                let (stdout, stderr) = self.output();
+                return Ok(Finished::Ended(ended, stdout, stderr));
+            }
+            if stop.raised() {
+                self.process.kill().map_err(system)?;
+                return Ok(Finished::Stopped);
+            }
+            if Instant::now() > deadline {
+                self.process.kill().map_err(system)?;
+                return Err(failed(format!("the client was not done after {limit:?}")));
+            }
+        }
+    }
+
     /// What it printed, after it has ended.
-    pub(super) fn output(self) -> (String, String) {
+    pub(crate) fn output(self) -> (String, String) {
         // A panic there is a bug and not the program's failure; nothing in it can panic.
         (self.stdout.join().unwrap_or_default(), self.stderr.join().unwrap_or_default())
     }
+}
+
+/// What a program printed, as one line for a message.
+pub(crate) fn words(stdout: &str, stderr: &str) -> String {
+    let text = if stderr.trim().is_empty() { stdout } else { stderr };
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

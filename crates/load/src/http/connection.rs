@@ -1,0 +1,481 @@
+//! One connection: dial, ask, read, and again.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, connect, recv, send, sockopt};
+use weir_sys::clock::now_ns;
+
+use super::response::{Bad, Reader};
+use super::tally::Failure;
+use super::tls::{Heard, Session};
+use super::worker::Worker;
+use crate::Error;
+use crate::connector::Close;
+use crate::latency::dial::tcp_socket;
+use crate::socket::abort_on_close;
+use crate::window::Phase;
+
+/// Requests larger than this may not leave in one segment, and Nagle's algorithm would hold back the rest (RFC 9293
+/// section 3.7.1: the least MSS of IPv4).
+const ONE_SEGMENT: usize = 536;
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is none.
+    Free,
+    /// SYN sent.
+    Opening,
+    /// TLS handshake.
+    Agreeing,
+    /// Nothing is on its way.
+    Ready,
+    /// The request did not fit into the socket's buffer.
+    Asking,
+    /// The request is out.
+    Reading,
+    /// The response is here; the server's FIN is not.
+    Closing,
+}
+
+/// A place for one connection after another.
+#[derive(Debug)]
+pub(super) struct Connection {
+    fd: Option<OwnedFd>,
+    pub(super) state: State,
+    /// Told apart by it: an event of a connection closed since must not reach the one that took its place.
+    generation: u32,
+    /// When the request was meant to begin, ns.
+    pub(super) begun_ns: u64,
+    dialled_ns: u64,
+    asked_ns: u64,
+    /// Counted whenever it ends, and not by when it ends.
+    measured: bool,
+    /// It has answered before.
+    reused: bool,
+    retried: bool,
+    watched: bool,
+    sent: usize,
+    reader: Reader,
+    tls: Option<Session>,
+}
+
+impl Connection {
+    pub(super) fn new() -> Self {
+        Connection {
+            fd: None,
+            state: State::Free,
+            generation: 0,
+            begun_ns: 0,
+            dialled_ns: 0,
+            asked_ns: 0,
+            measured: false,
+            reused: false,
+            retried: false,
+            watched: false,
+            sent: 0,
+            reader: Reader::new(),
+            tls: None,
+        }
+    }
+}
+
+/// What reading led to.
+enum Outcome {
+    /// More will come.
+    Wait,
+    /// The response is whole.
+    Whole,
+    Failed(Failure),
+}
+
+impl From<Bad> for Outcome {
+    fn from(_: Bad) -> Self {
+        Outcome::Failed(Failure::BadResponse)
+    }
+}
+
+impl Worker<'_> {
+    /// Begin a request on a place, which was meant to begin at `begun_ns`.
+    pub(super) fn begin(&mut self, index: usize, begun_ns: u64, measured: bool) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        connection.begun_ns = begun_ns;
+        connection.measured = measured;
+        connection.retried = false;
+        self.pending += usize::from(measured);
+        if connection.state == State::Ready {
+            // In a closed loop it begins now, and the clock was just read.
+            let at = if self.is_scheduled() { now_ns() } else { begun_ns };
+            self.ask(index, at)
+        } else {
+            self.dial(index)
+        }
+    }
+
+    fn dial(&mut self, index: usize) -> Result<(), Error> {
+        let fd = match self.socket() {
+            Ok(fd) => fd,
+            Err(error) => return self.own_error(index, error),
+        };
+        let session = match self.job.tls.as_ref().map(|tls| tls.session()).transpose() {
+            Ok(session) => session,
+            Err(e) => return Err(Error::Program { program: "TLS".into(), reason: e.to_string() }),
+        };
+        let at = now_ns();
+        let result = connect(&fd, &self.job.target);
+        let connection = &mut self.connections[index];
+        connection.fd = Some(fd);
+        connection.tls = session;
+        connection.state = State::Opening;
+        connection.reused = false;
+        connection.watched = false;
+        connection.dialled_ns = at;
+        connection.sent = 0;
+        self.tally.connections_opened += 1;
+        match result {
+            // On a path within one machine the answer is there when connect(2) returns. To send is the way to find out:
+            // it costs less than a registration with epoll and an event, and its time is the truer one.
+            Ok(()) | Err(Errno::INPROGRESS) => {
+                let at = now_ns();
+                self.ask(index, at)
+            }
+            Err(e) => match Failure::of(e, false) {
+                Some(how) => self.fail(index, how, at),
+                None => self.own_error(index, e),
+            },
+        }
+    }
+
+    fn socket(&self) -> Result<OwnedFd, Errno> {
+        let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        let fd = tcp_socket(self.job.target).map_err(errno)?;
+        if self.job.close == Close::Reset {
+            abort_on_close(&fd).map_err(errno)?;
+        }
+        if self.job.request.len() > ONE_SEGMENT || self.job.tls.is_some() {
+            sockopt::set_tcp_nodelay(&fd, true)?;
+        }
+        Ok(fd)
+    }
+
+    /// This host has no port or descriptor: the request is none.
+    fn own_error(&mut self, index: usize, error: Errno) -> Result<(), Error> {
+        let now = now_ns();
+        let measured = self.connections[index].measured;
+        self.pending -= usize::from(measured);
+        if measured || self.counts(now) {
+            self.tally.own_error(error);
+        }
+        self.drop_connection(index);
+        self.released(index, now, true)
+    }
+
+    /// Send the request, or as much of it as fits. `at` is the time.
+    fn ask(&mut self, index: usize, at: u64) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        let Some(fd) = connection.fd.as_ref() else { return Ok(()) };
+        if let Some(session) = connection.tls.as_mut() {
+            if connection.state == State::Ready {
+                connection.asked_ns = at;
+                connection.reader.reset();
+                connection.state = State::Asking;
+                if let Err(e) = session.say(&self.job.request) {
+                    return self.fail_tls(index, &e.to_string(), at);
+                }
+            }
+            return match session.flush(fd.as_fd()) {
+                Ok(all) => self.went_out(index, at, all),
+                Err(e) => self.broken(index, e, at),
+            };
+        }
+        if matches!(connection.state, State::Ready | State::Opening) {
+            connection.asked_ns = at;
+            connection.reader.reset();
+            connection.sent = 0;
+            if connection.state == State::Ready {
+                connection.state = State::Asking;
+            }
+        }
+        let rest = &self.job.request[connection.sent..];
+        match send(fd, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) => {
+                connection.sent += n;
+                let all = connection.sent == self.job.request.len();
+                self.went_out(index, at, all)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => self.watch(index, true),
+            Err(e) => self.broken(index, e, at),
+        }
+    }
+
+    /// Something was sent at `at`, so the connection stands.
+    fn went_out(&mut self, index: usize, at: u64, all: bool) -> Result<(), Error> {
+        let counts = self.counts(at);
+        let connection = &mut self.connections[index];
+        if connection.state == State::Opening {
+            // TLS without room for its first words has not been sent: the same socket would have taken them.
+            if !all && connection.tls.is_some() {
+                return self.watch(index, true);
+            }
+            if connection.measured || counts {
+                self.tally.connect.record(at - connection.dialled_ns);
+            }
+            connection.state = if connection.tls.is_some() { State::Agreeing } else { State::Asking };
+            // From here on, of TLS, until the handshake is over.
+            if connection.tls.is_some() {
+                connection.dialled_ns = at;
+            }
+        }
+        if connection.state == State::Asking && all {
+            connection.state = State::Reading;
+        }
+        if connection.watched { Ok(()) } else { self.watch(index, !all) }
+    }
+
+    /// Have events reported, those of a send buffer with room only where something waits for it.
+    fn watch(&mut self, index: usize, room: bool) -> Result<(), Error> {
+        let connection = &mut self.connections[index];
+        let (false, Some(fd)) = (connection.watched, connection.fd.as_ref()) else { return Ok(()) };
+        // With TLS, what is to be sent later may not fit either.
+        let room = if room || connection.tls.is_some() { EventFlags::OUT } else { EventFlags::empty() };
+        let token = u64::from(connection.generation) << 32 | index as u64;
+        connection.watched = true;
+        epoll::add(
+            &self.epoll,
+            fd,
+            EventData::new_u64(token),
+            EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room,
+        )
+        .map_err(|e| Error::io("epoll_ctl")(e.into()))
+    }
+
+    pub(super) fn handle(&mut self, token: u64, flags: EventFlags, now: u64) -> Result<(), Error> {
+        let index = token as u32 as usize;
+        let connection = &self.connections[index];
+        if u64::from(connection.generation) != token >> 32 {
+            return Ok(());
+        }
+        match connection.state {
+            State::Free => Ok(()),
+            State::Opening => self.ask(index, now),
+            State::Ready | State::Closing => self.nobody_reads(index, flags, now),
+            State::Asking | State::Agreeing | State::Reading => {
+                if flags.contains(EventFlags::OUT) && connection.state != State::Reading {
+                    self.ask(index, now)?;
+                }
+                let same = u64::from(self.connections[index].generation) == token >> 32;
+                let readable = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+                if same && flags.intersects(readable) { self.receive(index, flags, now) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Something happens on a connection on which nothing is awaited but its end.
+    fn nobody_reads(&mut self, index: usize, flags: EventFlags, now: u64) -> Result<(), Error> {
+        let closing = self.connections[index].state == State::Closing;
+        let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        // TLS servers send session tickets whenever they like, and a notice before they close.
+        if !ended && self.connections[index].tls.is_some() {
+            return self.receive(index, flags, now);
+        }
+        if !ended && !closing && !flags.contains(EventFlags::IN) {
+            return Ok(());
+        }
+        self.ended(index, now)
+    }
+
+    /// A connection on which nothing was on its way was closed.
+    fn ended(&mut self, index: usize, now: u64) -> Result<(), Error> {
+        let closing = self.connections[index].state == State::Closing;
+        self.drop_connection(index);
+        if closing {
+            return self.released(index, now, false);
+        }
+        self.tally.closed_idle += u64::from(self.counts(now));
+        self.lost_idle(index);
+        Ok(())
+    }
+
+    fn receive(&mut self, index: usize, flags: EventFlags, now: u64) -> Result<(), Error> {
+        loop {
+            let connection = &mut self.connections[index];
+            let awaited = !matches!(connection.state, State::Ready | State::Closing);
+            let Some(fd) = connection.fd.as_ref() else { return Ok(()) };
+            let n = match recv(fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((n, _)) => n,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(e) => return self.broken(index, e, now),
+            };
+            let outcome = if n == 0 {
+                if connection.reader.closed() { Outcome::Whole } else { Outcome::Failed(Failure::CutShort) }
+            } else if connection.tls.is_some() {
+                self.decrypt(index, n, now)?
+            } else {
+                match connection.reader.read(&self.buffer[..n]) {
+                    Ok(true) => Outcome::Whole,
+                    Ok(false) => Outcome::Wait,
+                    Err(bad) => bad.into(),
+                }
+            };
+            match outcome {
+                Outcome::Whole | Outcome::Failed(_) if !awaited => return self.ended(index, now),
+                Outcome::Whole => {
+                    let closed = n == 0 || flags.contains(EventFlags::RDHUP);
+                    return self.complete(index, closed, now);
+                }
+                Outcome::Failed(how) => return self.fail(index, how, now),
+                Outcome::Wait => {}
+            }
+            if n < self.buffer.len() && !flags.contains(EventFlags::RDHUP) {
+                // A short receive emptied the socket; epoll reports what comes later.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Received bytes of a TLS connection, in the buffer.
+    fn decrypt(&mut self, index: usize, n: usize, now: u64) -> Result<Outcome, Error> {
+        let mut rest = 0..n;
+        loop {
+            let connection = &mut self.connections[index];
+            let (Some(session), Some(fd)) = (connection.tls.as_mut(), connection.fd.as_ref()) else {
+                return Ok(Outcome::Wait);
+            };
+            let mut bytes = &self.buffer[rest.clone()];
+            let heard = session.hear(&mut bytes, &mut self.plain);
+            rest.start = rest.end - bytes.len();
+            let agreed = connection.state == State::Agreeing && !session.is_shaking_hands();
+            match heard {
+                Err(words) => {
+                    // The alert that says so is sent, if it can be; it changes nothing here.
+                    let _ = session.flush(fd.as_fd());
+                    let how = match connection.state {
+                        State::Agreeing => Failure::Tls,
+                        _ => Failure::BadResponse,
+                    };
+                    self.tally.example.get_or_insert_with(|| format!("TLS: {words}"));
+                    return Ok(Outcome::Failed(how));
+                }
+                Ok(Heard::Plain(n)) => match connection.reader.read(&self.plain[..n]) {
+                    Ok(true) => return Ok(Outcome::Whole),
+                    Ok(false) => {}
+                    Err(bad) => return Ok(bad.into()),
+                },
+                Ok(Heard::Closed) => {
+                    let whole = connection.reader.closed();
+                    return Ok(if whole { Outcome::Whole } else { Outcome::Failed(Failure::CutShort) });
+                }
+                Ok(Heard::Nothing) => {}
+            }
+            if agreed {
+                let since = connection.dialled_ns;
+                connection.state = State::Ready;
+                if connection.measured || self.span.measures(now) {
+                    self.tally.tls.record(now.saturating_sub(since));
+                }
+                let at = now_ns();
+                self.ask(index, at)?;
+            } else if self.connections[index].state == State::Agreeing {
+                // Its next words, if it has any.
+                self.ask(index, now)?;
+            }
+            if heard == Ok(Heard::Nothing) && rest.is_empty() {
+                return Ok(Outcome::Wait);
+            }
+        }
+    }
+
+    /// The response is whole.
+    fn complete(&mut self, index: usize, closed: bool, now: u64) -> Result<(), Error> {
+        let counts = self.counts(now);
+        let connection = &mut self.connections[index];
+        let status = connection.reader.status();
+        let good = status < 400;
+        self.tally.all_ok += u64::from(good);
+        self.pending -= usize::from(connection.measured);
+        if connection.measured || counts {
+            self.tally.last_ns = now;
+            match status {
+                500.. => self.tally.fail(Failure::Status5xx),
+                400.. => self.tally.fail(Failure::Status4xx),
+                300.. => self.tally.status_3xx += 1,
+                _ => self.tally.status_2xx += 1,
+            }
+            if good {
+                self.tally.ok += 1;
+                self.tally.body_bytes += connection.reader.body_bytes();
+                // The batch's time may be from before the request left.
+                self.tally.latency.record(now.saturating_sub(connection.begun_ns));
+                self.tally.response.record(now.saturating_sub(connection.asked_ns));
+            }
+        }
+        let keeps = connection.reader.keeps_open();
+        if self.job.keep_alive && keeps && !closed {
+            connection.state = State::Ready;
+            connection.reused = true;
+            return self.released(index, now, false);
+        }
+        // A server that said that it closes does so first, which keeps the TIME-WAIT state on its side (RFC 9293 section
+        // 3.6.1), and the ports here do not run out.
+        if closed || keeps || self.job.close == Close::Reset {
+            self.drop_connection(index);
+            return self.released(index, now, false);
+        }
+        connection.state = State::Closing;
+        Ok(())
+    }
+
+    /// A system call on the connection failed.
+    fn broken(&mut self, index: usize, error: Errno, now: u64) -> Result<(), Error> {
+        let connected = self.connections[index].state != State::Opening;
+        match Failure::of(error, connected) {
+            Some(how) => self.fail(index, how, now),
+            None => self.own_error(index, error),
+        }
+    }
+
+    fn fail_tls(&mut self, index: usize, words: &str, now: u64) -> Result<(), Error> {
+        self.tally.example.get_or_insert_with(|| format!("TLS: {words}"));
+        self.fail(index, Failure::Tls, now)
+    }
+
+    /// The request failed.
+    pub(super) fn fail(&mut self, index: usize, how: Failure, now: u64) -> Result<(), Error> {
+        let counts = self.counts(now);
+        let connection = &mut self.connections[index];
+        // A server may close a kept connection at any time, also while a request is on its way; that one is sent again on
+        // a new connection, once (RFC 9112 section 9.3.1).
+        let closed = matches!(how, Failure::Reset | Failure::CutShort);
+        if closed && connection.reused && !connection.retried && connection.reader.is_untouched() {
+            connection.retried = true;
+            self.tally.closed_idle += u64::from(connection.measured || counts);
+            self.drop_connection(index);
+            return self.dial(index);
+        }
+        self.pending -= usize::from(connection.measured);
+        if connection.measured || counts {
+            self.tally.last_ns = now;
+            self.tally.fail(how);
+        }
+        self.drop_connection(index);
+        self.released(index, now, true)
+    }
+
+    /// Close it; the place is free.
+    pub(super) fn drop_connection(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        connection.fd = None;
+        connection.tls = None;
+        connection.state = State::Free;
+        // Comes round after 4 billion connections in one place; no event is that old.
+        connection.generation = connection.generation.wrapping_add(1);
+    }
+
+    /// True if what ends at `now` counts because it ends within the window: a closed loop without a set number.
+    fn counts(&self, now: u64) -> bool {
+        self.counts_ends() && self.span.phase(now) == Phase::Within(0)
+    }
+}

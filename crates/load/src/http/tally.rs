@@ -1,0 +1,265 @@
+//! What became of the requests.
+
+use rustix::io::Errno;
+use weir_record::{Fault, FaultCode};
+use weir_stats::Histogram;
+
+use crate::Part;
+use crate::latency::schedule::Kept;
+use crate::part::sum;
+
+/// Ways in which a request fails at the server or on the way to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// RST in answer to the SYN (ECONNREFUSED).
+    Refused,
+    /// RST while connecting, later than that.
+    ConnectReset,
+    /// Not connected within the time limit.
+    ConnectTimedOut,
+    /// An ICMP error: no route, host unreachable, prohibited.
+    Unreachable,
+    /// TLS was not agreed upon.
+    Tls,
+    /// RST after connecting, before the response was whole.
+    Reset,
+    /// No whole response within the time limit.
+    TimedOut,
+    /// Closed before the response was whole.
+    CutShort,
+    /// What came is no HTTP/1 response.
+    BadResponse,
+    /// A whole response of status 4xx.
+    Status4xx,
+    /// A whole response of status 5xx.
+    Status5xx,
+    /// Anything else.
+    Other,
+}
+
+/// Names of the counts, in the order of [`Failure`].
+pub(super) const FAILURES: [&str; 12] = [
+    "connect_refused",
+    "connect_reset",
+    "connect_timed_out",
+    "connect_unreachable",
+    "tls_failed",
+    "reset",
+    "timed_out",
+    "cut_short",
+    "bad_response",
+    "status_4xx",
+    "status_5xx",
+    "other_failures",
+];
+
+/// Names of the other counts that are summed over initiators.
+pub(super) const COUNTS: [&str; 14] = [
+    "attempted",
+    "ok",
+    "status_2xx",
+    "status_3xx",
+    "connections_opened",
+    "closed_idle",
+    "unclosed",
+    "unfinished",
+    "not_begun",
+    "no_ports",
+    "no_descriptors",
+    "body_bytes",
+    "all_ok",
+    "unasked",
+];
+
+impl Failure {
+    /// What an error of a socket means; `None` if it is about this host's own resources and says nothing of the path.
+    pub(super) fn of(error: Errno, connected: bool) -> Option<Failure> {
+        Some(match error {
+            // No free port, no descriptor, no memory.
+            Errno::ADDRNOTAVAIL
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOBUFS
+            | Errno::NOMEM
+            | Errno::AGAIN => return None,
+            Errno::CONNREFUSED => Failure::Refused,
+            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED if connected => Failure::Reset,
+            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Failure::ConnectReset,
+            Errno::TIMEDOUT if connected => Failure::TimedOut,
+            Errno::TIMEDOUT => Failure::ConnectTimedOut,
+            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::HOSTDOWN => Failure::Unreachable,
+            _ => Failure::Other,
+        })
+    }
+}
+
+/// Counts of one thread, of what is measured unless it says otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) ok: u64,
+    pub(super) status_2xx: u64,
+    pub(super) status_3xx: u64,
+    pub(super) failures: [u64; FAILURES.len()],
+    /// Over the whole time, warm-up included.
+    pub(super) connections_opened: u64,
+    /// Kept connections that the server closed before a request on them was answered; the request was sent again.
+    pub(super) closed_idle: u64,
+    /// Answered, but never closed by the server as it had said.
+    pub(super) unclosed: u64,
+    /// On their way when the time was over.
+    pub(super) unfinished: u64,
+    /// Requests of the set number that nobody got round to.
+    pub(super) unasked: u64,
+    /// Never begun for lack of own resources, with the two likely ones.
+    pub(super) not_begun: u64,
+    pub(super) no_ports: u64,
+    pub(super) no_descriptors: u64,
+    pub(super) last_own_error: Option<Errno>,
+    pub(super) body_bytes: u64,
+    /// Good responses over the whole time, warm-up included: what the server's CPU time was spent on.
+    pub(super) all_ok: u64,
+    /// From when the request was meant to begin to the last byte of its response.
+    pub(super) latency: Histogram,
+    /// From the request's sending to the last byte of its response.
+    pub(super) response: Histogram,
+    /// From connect(2) to the SYN-ACK.
+    pub(super) connect: Histogram,
+    /// From the SYN-ACK to the end of the TLS handshake.
+    pub(super) tls: Histogram,
+    pub(super) kept: Kept,
+    /// CPU time of the thread in the measuring window, s.
+    pub(super) cpu_s: f64,
+    /// When the last measured request was done, ns.
+    pub(super) last_ns: u64,
+    /// What the first bad thing was, in words, for people.
+    pub(super) example: Option<String>,
+}
+
+impl Tally {
+    /// A measured request failed.
+    pub(super) fn fail(&mut self, how: Failure) {
+        self.failures[how as usize] += 1;
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failures.iter().sum()
+    }
+
+    /// This host had nothing to begin a request with.
+    pub(super) fn own_error(&mut self, error: Errno) {
+        self.not_begun += 1;
+        match error {
+            Errno::ADDRNOTAVAIL => self.no_ports += 1,
+            Errno::MFILE | Errno::NFILE => self.no_descriptors += 1,
+            _ => {}
+        }
+        self.last_own_error = Some(error);
+    }
+
+    pub(super) fn merge(&mut self, other: Tally) {
+        self.ok += other.ok;
+        self.status_2xx += other.status_2xx;
+        self.status_3xx += other.status_3xx;
+        for (a, b) in self.failures.iter_mut().zip(other.failures) {
+            *a += b;
+        }
+        self.connections_opened += other.connections_opened;
+        self.closed_idle += other.closed_idle;
+        self.unclosed += other.unclosed;
+        self.unfinished += other.unfinished;
+        self.unasked += other.unasked;
+        self.not_begun += other.not_begun;
+        self.no_ports += other.no_ports;
+        self.no_descriptors += other.no_descriptors;
+        self.last_own_error = self.last_own_error.or(other.last_own_error);
+        self.body_bytes += other.body_bytes;
+        self.all_ok += other.all_ok;
+        self.latency.merge(&other.latency);
+        self.response.merge(&other.response);
+        self.connect.merge(&other.connect);
+        self.tls.merge(&other.tls);
+        self.kept.merge(&other.kept);
+        self.cpu_s += other.cpu_s;
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.example = self.example.take().or(other.example);
+    }
+
+    /// The initiator's part.
+    pub(super) fn into_part(self, window_s: f64, scheduled: bool) -> Part {
+        let mut part = Part { cpu_s: self.cpu_s, ..Part::default() };
+        let attempted = self.ok + self.failed() + self.unfinished;
+        let counts = [
+            attempted,
+            self.ok,
+            self.status_2xx,
+            self.status_3xx,
+            self.connections_opened,
+            self.closed_idle,
+            self.unclosed,
+            self.unfinished,
+            self.not_begun,
+            self.no_ports,
+            self.no_descriptors,
+            self.body_bytes,
+            self.all_ok,
+            self.unasked,
+        ];
+        for (name, n) in COUNTS.into_iter().zip(counts).chain(FAILURES.into_iter().zip(self.failures)) {
+            part.set(name, n as f64);
+        }
+        part.set("window_s", window_s);
+        part.set("cpu_s", self.cpu_s);
+        if let Some(error) = self.last_own_error {
+            part.faults.push(Fault::void(
+                FaultCode::TesterResources,
+                "initiator",
+                format!("{} connections could not be begun on this host: {}", self.not_begun, remedy(error)),
+            ));
+        }
+        if self.unasked > 0 {
+            let detail = format!(
+                "{} of the set number of requests had not begun when the time was over: a longer duration is needed",
+                self.unasked
+            );
+            part.faults.push(Fault::noted(FaultCode::Timeout, "initiator", detail));
+        }
+        if let Some(example) = self.example {
+            part.faults.push(Fault::noted(FaultCode::ConnectionFailed, "initiator", example));
+        }
+        if scheduled {
+            part.set("scheduled", self.kept.scheduled as f64);
+            part.set("unsent", self.kept.unsent as f64);
+            part.faults.extend(self.kept.faults(&self.latency));
+            part.histograms.insert("lateness".into(), self.kept.lateness);
+        }
+        for (name, histogram) in
+            [("latency", self.latency), ("response", self.response), ("connect", self.connect)]
+        {
+            part.histograms.insert(name.into(), histogram);
+        }
+        if !self.tls.is_empty() {
+            part.histograms.insert("tls".into(), self.tls);
+        }
+        part
+    }
+}
+
+/// The error with what helps against it.
+fn remedy(error: Errno) -> String {
+    match error {
+        Errno::ADDRNOTAVAIL => {
+            "all local ports towards this server are in use (net.ipv4.ip_local_port_range): use fewer \
+                                connections, keep-alive, or a wider range"
+                .into()
+        }
+        Errno::MFILE => {
+            "no file descriptors are left (ulimit -Hn): use fewer connections or raise the hard limit".into()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Failed requests over all given parts.
+pub(super) fn failed(initiators: &[Part]) -> f64 {
+    FAILURES.iter().map(|name| sum(initiators, name)).sum()
+}
