@@ -5,7 +5,7 @@
 //! [`finding`]s. [`diagnosis`] sets them against each other and against the whole of what was lost. [`recipe`] is how each
 //! cause is made on purpose, for the self-test. [`table`] is the connection-tracking table alone.
 //!
-//! Nothing here changes anything: no rule, no setting, no kernel module.
+//! Nothing here changes anything: no rule, no setting, no kernel module. [`tune`] plans changes, which `weir-guard` makes.
 
 pub mod causes;
 pub mod collect;
@@ -16,6 +16,7 @@ mod page;
 pub mod recipe;
 mod render;
 pub mod table;
+pub mod tune;
 
 pub use page::Look;
 pub use render::{explain, list, render};

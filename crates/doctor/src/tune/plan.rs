@@ -1,0 +1,470 @@
+//! From proposals to a plan: bounded, paid for, in an order that does no harm, with the way back.
+
+use serde::Serialize;
+use weir_guard::{Change, Namespace, NewSet, When};
+use weir_sys::slab::page_bytes;
+
+use super::findings::{self, Finding};
+use super::knobs::{self, Cost, Knob, Scope, numbers};
+use super::need::{Need, View};
+use super::persist;
+use super::profile::{self, Given, Profile, Proposal};
+use super::{Error, display};
+
+/// Version of the JSON layout. It grows with every change that an old reader would misread.
+pub(super) const SCHEMA: u32 = 1;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Kinds of host; may be none where there are findings or settings.
+    pub profiles: Vec<Profile>,
+    /// The doctor's JSON, and where it came from.
+    pub findings: Option<(String, String)>,
+    /// Settings by name and value.
+    pub set: Vec<(String, String)>,
+    /// Memory that all of it may take.
+    pub memory: Budget,
+    /// Connections at once that are expected.
+    pub peak: Option<u64>,
+    /// Longest round trip that one connection shall fill a link over, ms.
+    pub rtt_ms: u64,
+}
+
+/// A memory budget.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Budget {
+    /// Share of the machine's memory, 0 to 1; never more than half of what is available.
+    Share(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for Budget {
+    type Err = String;
+
+    /// `5%`, `256M`, `1G`, or bytes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is neither a share such as 5% nor an amount such as 256M or 2G");
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent: f64 = percent.parse().map_err(|_| wrong())?;
+            // More than half of the machine for settings is a mistake, not a wish.
+            return if percent > 0.0 && percent <= 50.0 {
+                Ok(Budget::Share(percent / 100.0))
+            } else {
+                Err("more than 0 % and at most 50 %".into())
+            };
+        }
+        let (digits, unit) = match text.char_indices().last() {
+            Some((at, 'K' | 'k')) => (&text[..at], 1_u64 << 10),
+            Some((at, 'M' | 'm')) => (&text[..at], 1 << 20),
+            Some((at, 'G' | 'g')) => (&text[..at], 1 << 30),
+            _ => (text, 1),
+        };
+        let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
+        bytes.map(Budget::Bytes).ok_or_else(wrong)
+    }
+}
+
+/// One setting: now, and as proposed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Full sysctl name.
+    pub name: String,
+    /// Where it holds.
+    pub scope: Scope,
+    /// The value now.
+    pub now: String,
+    /// The value proposed.
+    pub proposed: String,
+    /// Why, by each who proposes it.
+    pub why: Vec<String>,
+    /// Memory that it takes more at most, bytes; negative if less.
+    pub memory_bytes: i64,
+    /// What may go wrong.
+    pub risk: String,
+    /// The command that takes it back by hand.
+    pub undo: String,
+    /// Why it is shown only, and `apply` leaves it out.
+    pub held: Option<String>,
+    /// A file that sets it after ours when the machine starts, and to what.
+    pub overridden_by: Option<String>,
+}
+
+/// What would be changed.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// Version of this layout, now 1; it grows with every change that an old reader would misread.
+    pub schema: u32,
+    /// Name of the change set: the same changes in the same place have the same name.
+    pub id: String,
+    /// Profiles and files that it follows from.
+    pub from: Vec<String>,
+    /// Which network namespace, for people; text from outside.
+    pub place: String,
+    /// The settings, in the order in which they are written.
+    pub rows: Vec<Row>,
+    /// What was measured.
+    pub need: Need,
+    /// Memory that may be taken, bytes.
+    pub budget_bytes: u64,
+    /// Memory that all rows together take more at most, bytes.
+    pub memory_bytes: i64,
+    /// Files that `confirm` writes, so that the values last; none where they cannot.
+    pub files: Vec<String>,
+    /// What to know before one trusts it, and what could not be seen.
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    changes: Vec<(When, Change)>,
+    #[serde(skip)]
+    namespace: Option<Namespace>,
+}
+
+/// Where it is done.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// Where settings are read.
+    pub view: View,
+    /// For people.
+    pub name: String,
+    /// For the journal.
+    pub namespace: Option<Namespace>,
+}
+
+/// Heads of hash chains for so many entries: as many, which is the kernel's own choice, in whole pages, as
+/// `nf_ct_alloc_hashtable` rounds them (net/netfilter/nf_conntrack_core.c).
+pub(crate) fn hash_heads(entries: u64) -> u64 {
+    let heads = page_bytes() / size_of::<usize>() as u64;
+    entries.max(1).checked_next_multiple_of(heads).unwrap_or(u64::MAX - heads)
+}
+
+/// What should be changed here, and why. Changes nothing.
+///
+/// # Errors
+/// If the request is wrong, or the findings cannot be read.
+pub fn plan(place: &Place, request: &Request) -> Result<Plan, Error> {
+    let view = &place.view;
+    let need = Need::read(view);
+    let budget_bytes = budget(request.memory, &need)?;
+    let mut maker = Maker { view, need: &need, budget_bytes, rows: Vec::new(), notes: blind(&need) };
+    let mut from = Vec::new();
+    let given = Given { budget_bytes, peak: request.peak, rtt_ms: request.rtt_ms };
+    for profile in &request.profiles {
+        from.push(format!("profile {}", profile.name()));
+        let (proposals, notes) = profile::propose(*profile, view, &need, given);
+        maker.notes.extend(notes);
+        for proposal in proposals {
+            maker.add(proposal, None);
+        }
+    }
+    if let Some((name, text)) = &request.findings {
+        from.push(name.clone());
+        let found = findings::parse(text).map_err(|reason| Error::Findings { name: name.clone(), reason })?;
+        let here = place.namespace.as_ref().map(|n| n.inode);
+        found.iter().for_each(|finding| maker.follow(finding, here));
+    }
+    for (name, value) in &request.set {
+        from.push(format!("--set {name}={value}"));
+        maker.demand(name, value)?;
+    }
+    let mut rows = maker.rows;
+    let mut notes = maker.notes;
+    in_order(&mut rows);
+    let (files, changes) = changes(place, &mut rows, &mut notes);
+    notes.dedup();
+    let mut plan = Plan {
+        schema: SCHEMA,
+        id: String::new(),
+        from,
+        place: place.name.clone(),
+        memory_bytes: rows.iter().filter(|r| r.held.is_none()).map(|r| r.memory_bytes).sum(),
+        rows,
+        need,
+        budget_bytes,
+        files,
+        notes,
+        changes,
+        namespace: place.namespace.clone(),
+    };
+    plan.id = plan.change_set(1).id();
+    Ok(plan)
+}
+
+impl Plan {
+    /// True if there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.rows.iter().all(|r| r.held.is_some())
+    }
+
+    /// The changes, to be confirmed within so many seconds.
+    pub fn change_set(&self, timeout_s: u64) -> NewSet {
+        NewSet {
+            title: self.from.join(", "),
+            namespace: self.namespace.clone(),
+            changes: self.changes.clone(),
+            timeout_s,
+            watches: Vec::new(),
+        }
+    }
+}
+
+fn budget(memory: Budget, need: &Need) -> Result<u64, Error> {
+    match memory {
+        Budget::Bytes(bytes) => Ok(bytes),
+        Budget::Share(share) => {
+            let (Some(all), Some(free)) = (need.memory_bytes, need.available_bytes) else {
+                return Err(Error::Unfit(
+                    "/proc/meminfo cannot be read: give --memory as an amount, e.g. 256M".into(),
+                ));
+            };
+            Ok(((all as f64 * share) as u64).min(free / 2))
+        }
+    }
+}
+
+/// What could not be seen.
+fn blind(need: &Need) -> Vec<String> {
+    let mut notes = Vec::new();
+    if need.max.is_some() && !need.entry_bytes_measured {
+        notes.push(format!(
+            "the kernel's sizes of objects can be read by root only: counted with {} bytes for an entry, as usual on x86-64",
+            need.entry_bytes
+        ));
+    }
+    if need.max.is_some() && need.refused.is_none() {
+        notes.push("counters of connection tracking need root (CAP_NET_ADMIN): whether it ever overflowed is not known".into());
+    }
+    notes
+}
+
+struct Maker<'a> {
+    view: &'a View,
+    need: &'a Need,
+    budget_bytes: u64,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+impl Maker<'_> {
+    /// What a finding's best fix would set.
+    fn follow(&mut self, finding: &Finding, here: Option<u64>) {
+        let held = finding.is_doubtful().then(|| {
+            format!("the finding {} is of low confidence: look closer before it is acted upon", finding.cause)
+        });
+        for setting in finding.settings() {
+            let name = knobs::canonical(&setting.name);
+            let elsewhere = finding.namespace != 0 && here.is_some_and(|inode| inode != finding.namespace);
+            if elsewhere && knobs::find(name).is_some_and(|k| k.scope == Scope::Namespace) {
+                self.notes.push(format!(
+                    "{name} of the finding {} is about another network namespace ({}): --netns plans there",
+                    finding.cause, finding.place
+                ));
+                continue;
+            }
+            let why = format!("finding {}: {}", finding.cause, setting.why);
+            self.add(Proposal { name: name.to_owned(), value: setting.proposed.clone(), why }, held.clone());
+        }
+    }
+
+    /// What a user asks for must be possible as it is.
+    fn demand(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let name = knobs::canonical(name);
+        let knob = knobs::find(name).ok_or_else(|| {
+            Error::Unfit(format!("--set {name}: not a setting that weir tune changes (see docs/tune.md)"))
+        })?;
+        let wrong = |why: String| Error::Unfit(format!("--set {name}: {why}"));
+        let bounded = knob.bounded(value).map_err(wrong)?;
+        if !bounded.split_whitespace().eq(value.split_whitespace()) {
+            return Err(wrong(format!("{value} is outside of {} to {}", knob.min, knob.max)));
+        }
+        let now = self.view.get(name, knob.scope);
+        let now = now.ok_or_else(|| wrong("this kernel or network namespace does not have it".into()))?;
+        let cost = self.cost(knob, value) - self.cost(knob, &now);
+        if cost > self.budget_bytes as i64 {
+            return Err(wrong(format!(
+                "it takes {cost} bytes, and the memory budget is {} (--memory)",
+                self.budget_bytes
+            )));
+        }
+        // It takes the place of what others propose.
+        self.rows.retain(|r| r.name != name);
+        self.add(
+            Proposal { name: name.to_owned(), value: value.to_owned(), why: "asked for by --set".into() },
+            None,
+        );
+        Ok(())
+    }
+
+    fn add(&mut self, proposal: Proposal, held: Option<String>) {
+        let Proposal { name, value, why } = proposal;
+        let Some(knob) = knobs::find(&name) else {
+            self.notes.push(format!("{name} is proposed, and not a setting that weir tune changes"));
+            return;
+        };
+        let Some(now) = self.view.get(&name, knob.scope) else {
+            self.notes
+                .push(format!("{name} is proposed, and this kernel or network namespace does not have it"));
+            return;
+        };
+        let bounded = match knob.bounded(&value) {
+            Ok(bounded) => self.affordable(knob, &now, bounded),
+            Err(e) => {
+                self.notes.push(format!("{name} is proposed with a useless value: {e}"));
+                return;
+            }
+        };
+        // The kernel rounds it up; what is proposed is what there will be.
+        let bounded = match (knob.cost, bounded.parse()) {
+            (Cost::ConntrackBuckets, Ok(heads)) => hash_heads(heads).to_string(),
+            _ => bounded,
+        };
+        if bounded.split_whitespace().eq(now.split_whitespace()) {
+            return;
+        }
+        let before = self.rows.iter().position(|r| r.name == name);
+        if let Some(at) = before {
+            let row = &mut self.rows[at];
+            // Two who propose: the one who asks for more is served, both are named.
+            let more = numbers(&bounded) > numbers(&row.proposed);
+            if more {
+                row.proposed = bounded;
+            }
+            row.why.push(why);
+            if held.is_none() {
+                row.held = None;
+            }
+            let (now, proposed) = (row.now.clone(), row.proposed.clone());
+            self.rows[at].memory_bytes = self.cost(knob, &proposed) - self.cost(knob, &now);
+            return;
+        }
+        let held = held.or_else(|| self.read_only(knob, &name));
+        self.rows.push(Row {
+            memory_bytes: self.cost(knob, &bounded) - self.cost(knob, &now),
+            undo: format!("sysctl -w {name}='{}'", now.split_whitespace().collect::<Vec<_>>().join(" ")),
+            scope: knob.scope,
+            proposed: bounded,
+            why: vec![why],
+            risk: knob.risk.to_owned(),
+            held,
+            overridden_by: None,
+            name,
+            now,
+        });
+    }
+
+    fn read_only(&self, knob: &Knob, name: &str) -> Option<String> {
+        let writable = self.view.is_writable(name, knob.scope);
+        (!writable).then(|| match knob.scope {
+            Scope::Machine => {
+                "it belongs to the machine, and can be written only from its own network namespace".into()
+            }
+            Scope::Namespace => "the kernel lets nobody write it in this network namespace".into(),
+        })
+    }
+
+    /// A value that the budget has room for.
+    fn affordable(&mut self, knob: &Knob, now: &str, value: String) -> String {
+        let more = self.cost(knob, &value) - self.cost(knob, now);
+        if more <= self.budget_bytes as i64 {
+            return value;
+        }
+        let room = match (knob.cost, numbers(now).unwrap_or_default()[..].first()) {
+            (Cost::ConntrackEntries, Some(now)) => now + self.budget_bytes / self.need.entry_bytes.max(1),
+            (Cost::ConntrackBuckets, Some(now)) => now + self.budget_bytes / size_of::<usize>() as u64,
+            (Cost::Each(bytes), Some(now)) => now + self.budget_bytes / bytes,
+            (Cost::Bytes, Some(now)) => now + self.budget_bytes,
+            // Several numbers that rise: none of them is changed.
+            _ => {
+                self.notes.push(format!(
+                    "{}: {value} would take {more} bytes, more than the memory budget",
+                    knob.name
+                ));
+                return now.to_owned();
+            }
+        };
+        self.notes.push(format!(
+            "{}: {value} would take {more} bytes, and the memory budget has room for {room}",
+            knob.name
+        ));
+        room.min(knob.max).to_string()
+    }
+
+    /// What a value takes, bytes, when all of it is used.
+    fn cost(&self, knob: &Knob, value: &str) -> i64 {
+        let each = match knob.cost {
+            Cost::None => return 0,
+            Cost::ConntrackEntries => self.need.entry_bytes,
+            Cost::ConntrackBuckets => size_of::<usize>() as u64,
+            Cost::Each(bytes) => bytes,
+            Cost::Bytes => 1,
+            Cost::Pages => page_bytes(),
+        };
+        let last = numbers(value).and_then(|n| n.last().copied()).unwrap_or(0);
+        i64::try_from(last.saturating_mul(each)).unwrap_or(i64::MAX)
+    }
+}
+
+/// The first of a pair is written before the second when it grows, and after it when it shrinks: chains never get longer than
+/// they were, and a lower bound never exceeds its upper one.
+const LEADERS: [(&str, &str); 6] = [
+    ("net.netfilter.nf_conntrack_buckets", "net.netfilter.nf_conntrack_max"),
+    ("net.ipv4.ipfrag_high_thresh", "net.ipv4.ipfrag_low_thresh"),
+    ("net.ipv6.ip6frag_high_thresh", "net.ipv6.ip6frag_low_thresh"),
+    ("net.ipv4.neigh.default.gc_thresh3", "net.ipv4.neigh.default.gc_thresh2"),
+    ("net.ipv4.neigh.default.gc_thresh2", "net.ipv4.neigh.default.gc_thresh1"),
+    ("net.core.rmem_max", "net.core.rmem_default"),
+];
+
+fn in_order(rows: &mut Vec<Row>) {
+    for (leader, follower) in LEADERS {
+        let at = |rows: &[Row], name: &str| rows.iter().position(|r| r.name == name);
+        let (Some(l), Some(f)) = (at(rows, leader), at(rows, follower)) else { continue };
+        let grows = numbers(&rows[l].proposed) > numbers(&rows[l].now);
+        if grows != (l < f) {
+            let row = rows.remove(l);
+            rows.insert(f, row);
+        }
+    }
+}
+
+/// The rows as changes, with the files that make them last.
+fn changes(place: &Place, rows: &mut [Row], notes: &mut Vec<String>) -> (Vec<String>, Vec<(When, Change)>) {
+    let mut changes = Vec::new();
+    for row in rows.iter().filter(|r| r.held.is_none()) {
+        let machine = row.scope == Scope::Machine && place.view.namespace.is_some();
+        changes.push((
+            When::Apply,
+            Change::Sysctl { name: row.name.clone(), value: row.proposed.clone(), machine },
+        ));
+    }
+    if changes.is_empty() {
+        return (Vec::new(), changes);
+    }
+    if !place.view.is_machines_own() {
+        notes.push("this is not the machine's own network namespace: its values go with it, and no file can keep them".into());
+    }
+    let kept = |row: &Row| {
+        row.held.is_none()
+            && (place.view.is_machines_own()
+                || (row.scope == Scope::Machine && place.view.namespace.is_some()))
+    };
+    let settings: Vec<(String, String)> =
+        rows.iter().filter(|r| kept(r)).map(|r| (r.name.clone(), r.proposed.clone())).collect();
+    if settings.is_empty() {
+        return (Vec::new(), changes);
+    }
+    for row in rows.iter_mut().filter(|r| kept(r)) {
+        row.overridden_by = persist::overridden_by(&place.view.root, &row.name, &row.proposed);
+    }
+    let (files, missing) = persist::files(&place.view.root, &settings);
+    notes.extend(missing);
+    let names = files.iter().map(|(path, _)| display(&path.to_string_lossy())).collect();
+    changes.extend(
+        files.into_iter().map(|(path, text)| (When::Confirm, Change::TextFile { path, text: Some(text) })),
+    );
+    (names, changes)
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
