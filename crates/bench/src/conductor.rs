@@ -338,6 +338,7 @@ impl Conductor<'_> {
         }
         let (site, variant) = (&self.hosts.sites[number], &self.variants[number]);
         let rules = rules(self.order, &self.hosts);
+        self.hosts.settings.of(variant)?;
         if self.hosts.is_lab {
             // The table is this gateway's own. Hosts without tracking have nothing to forget.
             for member in site.members() {

@@ -15,6 +15,7 @@ mod proof;
 mod rehearsal;
 pub mod require;
 mod sampling;
+mod settings;
 pub mod scenario;
 pub mod store;
 mod testbed;

@@ -12,6 +12,7 @@ use weir_lab::{Lab, SiteSpec};
 
 use crate::error::Error;
 use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Scenario, Testbed, VariantRun};
+use crate::settings::Settings;
 
 /// One host of a site.
 #[derive(Debug, Clone)]
@@ -62,7 +63,7 @@ pub(crate) struct Hosts {
     /// True where the gateway's table of connections may be emptied: the lab's is nobody else's.
     pub(crate) flushes: bool,
     /// Keeps changed settings of the machine, and takes them back when it ends.
-    _settings: Option<Remote>,
+    pub(crate) settings: Settings,
     /// Dropped after the agents in it.
     _lab: Option<Lab>,
 }
@@ -78,8 +79,9 @@ impl Hosts {
 }
 
 fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    let settings = hold_settings(
+    let settings = Settings::hold(
         &testbed.host_sysctls,
+        variants,
         "this machine",
         &Transport::Host(HostAddress::Local),
         &Options::default(),
@@ -117,15 +119,7 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
     }
     let description = lab.describe();
     let steers = !testbed.options.rps.contains_key(&Role::Gateway);
-    Ok(Hosts {
-        sites,
-        description,
-        is_lab: true,
-        steers,
-        flushes: true,
-        _settings: settings,
-        _lab: Some(lab),
-    })
+    Ok(Hosts { sites, description, is_lab: true, steers, flushes: true, settings, _lab: Some(lab) })
 }
 
 /// The responder gets a route back to the inside only where it shall see the initiator's own address: otherwise replies
@@ -137,22 +131,6 @@ fn site_spec(variant: &VariantRun, testbed: &LabTestbed) -> SiteSpec {
     let seen = hop.expectation(&place).seen_source;
     let return_route = seen.is_none() || seen == Some(place.initiator);
     SiteSpec { name: variant.name.clone(), topology, return_route, wan: false }
-}
-
-/// The machine's own settings are changed by an agent that does nothing else: it takes them back when its input ends,
-/// which is also what `kill -9` of the conductor does.
-fn hold_settings(
-    values: &BTreeMap<String, String>,
-    host: &str,
-    transport: &Transport,
-    options: &Options,
-) -> Result<Option<Remote>, Error> {
-    if values.is_empty() {
-        return Ok(None);
-    }
-    let keeper = Remote::start(host, transport, options)?;
-    keeper.call(weir_agent::Task::HostSysctls { values: values.clone() }, crate::SHORT)?;
-    Ok(Some(keeper))
 }
 
 fn place(a: &weir_lab::Addresses, testbed: &LabTestbed, number: usize) -> Place {
@@ -176,7 +154,7 @@ fn named(name: &str, otherwise: &str) -> String {
 }
 
 fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    fits(testbed)?;
+    fits(testbed, variants)?;
     let start = |role: Role, host: &HostAddress, options: &Options| {
         let name = format!("{} ({host})", role.name());
         Remote::start(&name, &Transport::Host(host.clone()), options).map(Arc::new)
@@ -190,11 +168,11 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
     };
     let initiators = ends(Role::Initiator, &testbed.initiators)?;
     let responders = ends(Role::Responder, &testbed.responders)?;
-    let (mut settings, mut gateway) = (None, None);
+    let (mut settings, mut gateway) = (Settings::none(), None);
     if let Some(g) = &testbed.gateway {
         let options = login(g.program.as_ref(), g.sudo);
-        settings =
-            hold_settings(&testbed.host_sysctls, "the gateway", &Transport::Host(g.host.clone()), &options)?;
+        let transport = Transport::Host(g.host.clone());
+        settings = Settings::hold(&testbed.host_sysctls, variants, "the gateway", &transport, &options)?;
         gateway = Some(Member {
             role: Role::Gateway,
             agent: start(Role::Gateway, &g.host, &options)?,
@@ -231,14 +209,15 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         is_lab: false,
         steers: false,
         flushes,
-        _settings: settings,
+        settings,
         _lab: None,
     })
 }
 
 /// What the scenario's format allows but these hosts cannot do.
-fn fits(testbed: &HostsTestbed) -> Result<(), Error> {
-    if testbed.gateway.is_none() && !testbed.host_sysctls.is_empty() {
+fn fits(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<(), Error> {
+    let changes = !testbed.host_sysctls.is_empty() || variants.iter().any(|v| !v.host_sysctls.is_empty());
+    if testbed.gateway.is_none() && changes {
         return Err(Error::Unfit(
             "host-sysctls are the gateway's, and this testbed has no [testbed.gateway]".into(),
         ));

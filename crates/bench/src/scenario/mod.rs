@@ -208,6 +208,8 @@ pub struct VariantEntry {
     pub variant: weir_gateway::Variant,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
+    /// Sysctls that are global to the gateway's machine, to be set for this variant's trials.
+    pub host_sysctls: BTreeMap<String, String>,
     /// Where it comes from a sweep: which of its points it is.
     pub point: Option<Point>,
 }
@@ -263,6 +265,8 @@ pub struct VariantRun {
     pub twin_of: Option<String>,
     /// Dimensions for grouping.
     pub labels: BTreeMap<String, String>,
+    /// Sysctls that are global to the gateway's machine, to be set for this variant's trials.
+    pub host_sysctls: BTreeMap<String, String>,
     /// Where it comes from a sweep: which of its points it is. The twin is none.
     pub point: Option<Point>,
 }
@@ -281,6 +285,7 @@ impl Scenario {
                 baseline: entry.name == self.plan.baseline,
                 twin_of: None,
                 labels: entry.labels.clone(),
+                host_sysctls: entry.host_sysctls.clone(),
                 point: entry.point.clone(),
             };
             let twin = (run.baseline && self.plan.twin).then(|| VariantRun {

@@ -62,6 +62,8 @@ struct RawVariantHead {
     name: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    host_sysctls: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -255,14 +257,14 @@ fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
     let mut entries: Vec<VariantEntry> = Vec::new();
     for Written { table, point } in sweep::expand(source, "[[variant]]", tables)? {
         let section = Section { source, table: &table, heading: "[[variant]]" };
-        let (head, rest) = split(&table, &["name", "labels"]);
+        let (head, rest) = split(&table, &["name", "labels", "host-sysctls"]);
         let valid = |raw: &RawVariantHead| raw.name.as_deref().map_or(Ok(()), check::name);
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
         let valid = |variant: &Variant| variant.hop().validate();
-        let variant: Variant = section.read(&rest, &["name", "labels", "kind", SWEEP], &valid)?;
+        let variant: Variant = section.read(&rest, &["name", "labels", "host-sysctls", "kind", SWEEP], &valid)?;
         let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
         sweep::unique(&section, (&name, point.as_ref()), entries.iter().map(VariantEntry::named))?;
-        entries.push(VariantEntry { name, variant, labels: head.labels, point });
+        entries.push(VariantEntry { name, variant, labels: head.labels, host_sysctls: head.host_sysctls, point });
     }
     if entries.is_empty() {
         return Err(source.error(Some(0..0), "a scenario needs at least one [[variant]]".to_owned(), None));
