@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use weir_agent::{Remote, Task, Transport, remote::Options};
+use weir_agent::transport::{Options, Transport};
+use weir_agent::{Remote, Task};
 
 use crate::SHORT;
 use crate::error::Error;

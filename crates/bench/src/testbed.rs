@@ -1,6 +1,5 @@
 //! The hosts of a run: the lab's, or real ones; one agent on each.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
