@@ -216,14 +216,7 @@ fn enter(
     namespace: &mut Namespace,
     read: &(dyn Fn(&mut Namespace) + Sync),
 ) {
-    let result = match &found.handle {
-        // The thread's own: entering it needs privilege, being there does not.
-        None => {
-            read(namespace);
-            Ok(())
-        }
-        Some(handle) => handle.run(|| read(namespace)),
-    };
+    let result = found.inside(|| read(namespace));
     if let Err(e) = result {
         for plane in OF_NAMESPACES {
             namespace.blind.insert(*plane, e.to_string());

@@ -1,8 +1,22 @@
 //! Which network namespaces there are, and what people call them.
+//!
+//! A namespace has no list that it stands in: it is there as long as a process runs in it, a name is bound to it, or
+//! somebody holds a descriptor. These are looked through, in this order.
 
-use weir_sys::{NetNs, ProcRoot, Result};
+mod containers;
+mod mounts;
+mod processes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use weir_sys::{Error, NetNs, ProcRoot, Result};
 
 use super::Scope;
+use containers::Containers;
+use mounts::Mounts;
 
 /// A namespace to look at.
 #[derive(Debug, Clone)]
@@ -13,23 +27,134 @@ pub struct Found {
     pub name: String,
     /// The calling thread's.
     pub own: bool,
-    /// The way in; `None` where one is in already.
+    /// The way in; `None` where one is in already, or where `shut` says why there is none.
     pub handle: Option<NetNs>,
+    /// Why it cannot be entered.
+    pub shut: Option<String>,
 }
 
-/// Those of the scope.
-pub(super) fn find(_root: &ProcRoot, scope: &Scope) -> Result<Vec<Found>> {
+impl Found {
+    /// Runs `f` in it.
+    ///
+    /// # Errors
+    /// If it cannot be entered.
+    pub(super) fn inside<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
+        match (&self.handle, &self.shut) {
+            (Some(handle), _) => handle.run(f),
+            (None, Some(why)) => Err(Error::other("enter a network namespace", why.as_str())),
+            // The thread's own: entering it needs privilege, being there does not.
+            (None, None) => Ok(f()),
+        }
+    }
+}
+
+/// What is known of a namespace.
+#[derive(Debug, Default)]
+struct Traces {
+    /// Processes that run in it, ascending.
+    pids: Vec<u32>,
+    /// Names bound to it.
+    names: Vec<PathBuf>,
+    /// Whoever holds a descriptor of it: pid and number.
+    held: Option<(u32, u32)>,
+}
+
+/// Those of the scope, the own one first and the others by their names.
+pub(super) fn find(root: &ProcRoot, scope: &Scope) -> Result<Vec<Found>> {
     let own = NetNs::current()?.inode()?;
+    let host = processes::host(root);
+    let of_own = || {
+        let name = if host == Some(own) { "host" } else { "this namespace" };
+        Found { id: own, name: name.into(), own: true, handle: None, shut: None }
+    };
     match scope {
         Scope::These(given) => {
             let found = |(name, handle): &(String, NetNs)| {
                 let id = handle.inode()?;
-                Ok(Found { id, name: name.clone(), own: id == own, handle: Some(handle.clone()) })
+                Ok(Found { id, name: name.clone(), own: id == own, handle: Some(handle.clone()), shut: None })
             };
             given.iter().map(found).collect()
         }
-        Scope::Own | Scope::Machine => {
-            Ok(vec![Found { id: own, name: "host".into(), own: true, handle: None }])
+        Scope::Own => Ok(vec![of_own()]),
+        Scope::Machine => {
+            let traces = look(root);
+            let mut containers = Containers::new(root);
+            let mut others: Vec<Found> = Vec::new();
+            let mut first = of_own();
+            for (id, traces) in &traces {
+                let name =
+                    if host == Some(*id) { "host".to_owned() } else { name(root, traces, &mut containers) };
+                if *id == own {
+                    first.name = name;
+                } else {
+                    others.push(open(root, *id, name, traces));
+                }
+            }
+            others.sort_by(|a, b| (a.name != "host", &a.name, a.id).cmp(&(b.name != "host", &b.name, b.id)));
+            others.insert(0, first);
+            Ok(others)
         }
     }
+}
+
+/// Everything that says that a namespace is there, by inode.
+fn look(root: &ProcRoot) -> BTreeMap<u64, Traces> {
+    let mut all: BTreeMap<u64, Traces> = BTreeMap::new();
+    let pids = processes::all(root);
+    for pid in &pids {
+        if let Some(id) = processes::namespace_of(root, *pid) {
+            all.entry(id).or_default().pids.push(*pid);
+        }
+    }
+    for (id, path) in Mounts::read(root).0 {
+        all.entry(id).or_default().names.push(path);
+    }
+    for (id, pid, fd) in processes::held(root, &pids) {
+        all.entry(id).or_default().held.get_or_insert((pid, fd));
+    }
+    all
+}
+
+/// What people call it.
+fn name(root: &ProcRoot, traces: &Traces, containers: &mut Containers<'_>) -> String {
+    let given = |path: &PathBuf| mounts::name_of(path);
+    let names: Vec<mounts::Name> = traces.names.iter().filter_map(given).collect();
+    let chosen = names.iter().find(|n| n.by_people);
+    if let Some(name) = chosen {
+        return format!("netns {}", name.text);
+    }
+    // Whoever entered it from outside has another control group; the first process is most often its own.
+    if let Some(container) = traces.pids.iter().take(4).find_map(|pid| containers.of(*pid)) {
+        return container;
+    }
+    if let Some(name) = names.first() {
+        return format!("netns {}", name.text);
+    }
+    let process = |pid: u32| processes::name(root, pid).unwrap_or_else(|| "process".into());
+    match (traces.pids.first(), traces.held) {
+        (Some(pid), _) => format!("{} (pid {pid})", process(*pid)),
+        (None, Some((pid, fd))) => format!("held by {} (pid {pid}, descriptor {fd})", process(pid)),
+        // Bound to a path that is no name.
+        (None, None) => traces.names.first().map_or_else(String::new, |p| p.display().to_string()),
+    }
+}
+
+/// Opens it by whatever leads there.
+fn open(root: &ProcRoot, id: u64, name: String, traces: &Traces) -> Found {
+    let pids = traces.pids.iter().map(|pid| root.path(&format!("proc/{pid}/ns/net")));
+    let held = traces.held.map(|(pid, fd)| root.path(&format!("proc/{pid}/fd/{fd}")));
+    let names = traces.names.iter().cloned();
+    let mut why = None;
+    for path in pids.take(4).chain(names).chain(held) {
+        match NetNs::open(&path).and_then(|handle| Ok((handle.inode()?, handle))) {
+            Ok((inode, handle)) if inode == id => {
+                return Found { id, name, own: false, handle: Some(handle), shut: None };
+            }
+            // The process has ended, and its number is another's.
+            Ok(_) => {}
+            Err(e) => why = Some(e.to_string()),
+        }
+    }
+    let shut = why.unwrap_or_else(|| "it is gone".into());
+    Found { id, name, own: false, handle: None, shut: Some(shut) }
 }

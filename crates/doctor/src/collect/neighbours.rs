@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use weir_sys::netlink::{Mac, NeighbourEvents, Rtnetlink};
-use weir_sys::{NetNs, Result};
+use weir_sys::Result;
 
 use super::Found;
 use crate::evidence::{Moved, Namespace, Neighbour, Neighbours};
@@ -54,11 +54,7 @@ impl Listener {
             })?;
             Ok((events, known))
         };
-        let opened = match &found.handle {
-            None => open(),
-            Some(handle) => NetNs::run(handle, open).and_then(|inside| inside),
-        };
-        match opened {
+        match found.inside(open).and_then(|inside| inside) {
             Ok((events, known)) => Listener { events: Ok(events), known },
             Err(e) => Listener { events: Err(e), known: BTreeMap::new() },
         }
