@@ -1,5 +1,7 @@
 //! Commands and options: help, man page and completions come from here.
 
+pub(crate) mod tune;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Conntrack(ConntrackArgs),
     /// Watch this host under its own load: what loses or delays packets, and what to do
     Doctor(DoctorArgs),
+    /// Settings for this host: planned, applied on trial, confirmed or taken back, proved
+    Tune(tune::TuneArgs),
     /// The labs on this machine: list, enter, clean up
     Lab(LabArgs),
     /// Print the JSON schema of run.json
@@ -57,6 +61,14 @@ pub(crate) enum Command {
     /// The process that runs on each host, speaking on its standard input and output
     #[command(hide = true)]
     Agent,
+    /// The process that takes a change set back unless it is confirmed
+    #[command(hide = true)]
+    Guard {
+        /// The command whose set it is
+        by: String,
+        /// Name of the set
+        id: String,
+    },
 }
 
 #[derive(Debug, Args)]

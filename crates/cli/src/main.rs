@@ -30,11 +30,13 @@ fn main() -> ExitCode {
         Command::Allow(args) => commands::allow::run(&args),
         Command::Conntrack(args) => commands::conntrack::run(&args, color),
         Command::Doctor(args) => commands::doctor::run(&args, color),
+        Command::Tune(args) => commands::tune::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
         Command::Schema => commands::schema(),
         Command::Completions { shell } => commands::completions(shell),
         Command::Man => commands::man(),
         Command::Agent => commands::agent(),
+        Command::Guard { by, id } => commands::tune::guard(&by, &id),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -168,6 +168,9 @@ pub fn guard(by: &str, id: &str, metric: &(dyn Fn(&str) -> Result<f64, String> +
     let set = read(&path, id)?.ok_or_else(|| Error::NoSet(by.to_owned()))?;
     // Held open from here on: a namespace without a name stays as long as we do.
     let namespace = set.begin.namespace.as_ref().map(|n| n.find(true)).transpose()?.flatten();
+    if set.begin.namespace.is_some() && namespace.is_none() {
+        return Err(Error::Guard("it does not find the network namespace".into()));
+    }
     // A mounted folder could not be taken away.
     let _ = std::env::set_current_dir("/");
     armed()?;

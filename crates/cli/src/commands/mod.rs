@@ -10,6 +10,7 @@ pub(crate) mod lab;
 pub(crate) mod report;
 pub(crate) mod scenario;
 pub(crate) mod selftest;
+pub(crate) mod tune;
 
 use std::io;
 use std::path::Path;

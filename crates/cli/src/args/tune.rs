@@ -1,0 +1,192 @@
+//! Arguments of `weir tune`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use weir_doctor::tune::{Budget, Counter, Profile};
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Settings that this host should have: a plan with reasons, price and risk; applied on trial and taken back unless \
+                  confirmed; proved by measurement.\n\nplan changes nothing. apply needs root, and leaves a guard process behind that \
+                  takes everything back unless `weir tune confirm` comes in time, or earlier when things get worse."
+)]
+pub(crate) struct TuneArgs {
+    #[command(subcommand)]
+    pub(crate) command: TuneCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TuneCommand {
+    /// What should be changed, and why; changes nothing
+    Plan(PlanArgs),
+    /// Change it on trial, until it is confirmed
+    Apply(ApplyArgs),
+    /// Keep what was applied, also over a reboot
+    Confirm(JsonArgs),
+    /// Take back what was applied, confirmed or not
+    Rollback(JsonArgs),
+    /// What was applied, and how things are now
+    Status(JsonArgs),
+    /// Measure before and after in alternating windows, and take everything back
+    Prove(ProveArgs),
+}
+
+/// What to change.
+#[derive(Debug, Args)]
+pub(crate) struct WhatArgs {
+    /// For this kind of host; may be repeated. Without it, --from and --set: nat-gateway
+    #[arg(long = "profile", value_name = "PROFILE", value_parser = profile)]
+    pub(crate) profiles: Vec<Profile>,
+    /// What heals these findings: a file of `weir doctor --json`, or - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<String>,
+    /// This setting, within weir's bounds; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Memory that all of it may take: a share of the machine's, or an amount such as 256M
+    #[arg(long, default_value = "5%", value_name = "SHARE|AMOUNT")]
+    pub(crate) memory: Budget,
+    /// Connections at once that are expected
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub(crate) peak: Option<u64>,
+    /// Longest round trip that one connection shall fill a link over, ms (throughput)
+    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) rtt: u64,
+    /// In another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
+    #[arg(long, value_name = "NAME|PID|PATH")]
+    pub(crate) netns: Option<String>,
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    Profile::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| {
+        let names: Vec<&str> = Profile::ALL.iter().map(|p| p.name()).collect();
+        format!("none of {}", names.join(", "))
+    })
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JsonArgs {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
+    #[arg(long, default_value = "120", value_name = "TIME", value_parser = seconds)]
+    pub(crate) timeout: u64,
+    /// Do not watch the counters that show whether it does harm
+    #[arg(long)]
+    pub(crate) no_watch: bool,
+    /// Watch the number that this command prints, too; it is run every second
+    #[arg(long, value_name = "COMMAND", requires = "watch_limit")]
+    pub(crate) watch: Option<String>,
+    /// Take it back when that number is above this three times in a row
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        group = "watch_limit",
+        requires = "watch",
+        allow_negative_numbers = true
+    )]
+    pub(crate) above: Option<f64>,
+    /// Take it back when that number is below this three times in a row
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        group = "watch_limit",
+        requires = "watch",
+        allow_negative_numbers = true
+    )]
+    pub(crate) below: Option<f64>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which way is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Direction {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProveArgs {
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// The load of one window, run by sh; what it prints or what a counter counts meanwhile is the result
+    #[arg(long = "run", value_name = "COMMAND")]
+    pub(crate) run: String,
+    /// The result is the number that it prints after this text, e.g. 'Requests per second:'; otherwise the first number
+    #[arg(long, value_name = "TEXT", conflicts_with = "counter")]
+    pub(crate) number_after: Option<String>,
+    /// The result is the growth per second of this counter, e.g. conntrack-drops
+    #[arg(long, value_name = "COUNTER")]
+    pub(crate) counter: Option<Counter>,
+    /// Which way is better; by default higher for what is printed, lower for a counter
+    #[arg(long, value_enum)]
+    pub(crate) better: Option<Direction>,
+    /// Rounds of two windows, one without and one with the change
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) rounds: u16,
+    /// Run by sh before each window, e.g. to empty a table
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) between: Option<String>,
+    /// Longest time for a window
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = seconds)]
+    pub(crate) limit: u64,
+    /// Seed of the order; by default a new one, which is printed
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Exit with 3 unless it is shown to be better
+    #[arg(long)]
+    pub(crate) require_better: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `120`, `90s`, `2m`, `1h`, at most a day.
+fn seconds(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        _ => (text, 1),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match seconds {
+        Some(s @ 1..=86_400) => Ok(s),
+        Some(_) => Err("1 second to 24 hours".into()),
+        None => Err("not a time such as 90s, 2m or 1h".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, s) in [("120", 120), ("90s", 90), ("2m", 120), ("24h", 86_400)] {
+            assert_eq!(seconds(text), Ok(s));
+        }
+        for bad in ["", "0", "s", "-1", "25h", "1.5m", "1d", "99999999999999999999s"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}
