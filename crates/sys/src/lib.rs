@@ -10,6 +10,7 @@ pub mod ethtool;
 pub mod features;
 pub mod frames;
 pub mod kallsyms;
+pub mod kernel_log;
 pub mod modules;
 pub mod netlink;
 pub mod netns;

@@ -8,6 +8,7 @@ mod cpu;
 mod holders;
 mod host;
 mod net;
+mod tables;
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,6 +19,10 @@ pub use cpu::{CpuTicks, parse_cpu_list, parse_stat, ticks_per_second};
 pub use holders::Holder;
 pub use host::{Memory, parse_key_values, parse_meminfo};
 pub use net::{InterfaceCounters, Softnet, parse_net_dev, parse_snmp, parse_snmp6, parse_softnet};
+pub use tables::{
+    Interrupt, QueueStatistics, parse_interrupts, parse_nfqueue, parse_pairs, parse_pressure, parse_sockstat,
+    parse_stat_table,
+};
 
 /// The directory that holds `proc`, `sys` and `etc`: `/`, or a directory of recorded files.
 #[derive(Debug, Clone)]
@@ -55,7 +60,7 @@ impl ProcRoot {
     }
 
     /// Names in a directory, sorted; none if it does not exist.
-    fn names(&self, relative: &str) -> Vec<String> {
+    pub fn names(&self, relative: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(relative)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
