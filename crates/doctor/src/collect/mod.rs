@@ -193,15 +193,10 @@ fn last(
             sockets::end(&options.root, earlier.sockets.as_ref(), &asked)
         });
         standing(options, inside, &asked, tables);
+        rules::finish(&options.root, inside, &earlier, evidence);
     });
     crate::evidence::counters_since(&mut now.counters, &earlier.counters);
     interfaces::since(&mut now.interfaces, &earlier.interfaces);
-    if let (Some(now), Some(earlier)) = (&mut now.rules, &earlier.rules) {
-        rules::since(now, earlier);
-    }
-    if let Some(rules) = &mut now.rules {
-        rules::decide(rules, &asked.drops, &now.interfaces);
-    }
     now
 }
 

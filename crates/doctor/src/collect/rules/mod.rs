@@ -1,13 +1,17 @@
 //! Rules of nftables and iptables, and which of them decided about the packets that netfilter threw away.
 
+mod decide;
 mod listing;
+mod matching;
+mod packet;
 mod text;
+mod walk;
 
 use std::collections::HashMap;
 
 use weir_sys::{ProcRoot, Result, nftables};
 
-use crate::evidence::{Backend, Chain, Delta, DropGroup, Interface, Rule, Ruleset};
+use crate::evidence::{Backend, Chain, Delta, DropGroup, Evidence, Namespace, Plane, Rule, Ruleset};
 
 /// Those of the calling thread's namespace.
 pub(super) fn read(root: &ProcRoot) -> Result<Ruleset> {
@@ -19,7 +23,7 @@ pub(super) fn read(root: &ProcRoot) -> Result<Ruleset> {
 }
 
 /// Makes a reading the end of a window. A rule or chain that was not there before counts from zero.
-pub(super) fn since(now: &mut Ruleset, earlier: &Ruleset) {
+fn since(now: &mut Ruleset, earlier: &Ruleset) {
     let rules: HashMap<_, Delta> = earlier.rules.iter().filter_map(|r| Some((key(r), r.packets?))).collect();
     for rule in &mut now.rules {
         let before = rules.get(&key(rule)).copied().unwrap_or_default();
@@ -42,8 +46,32 @@ fn key(rule: &Rule) -> (Backend, String, String, String, u64) {
     (rule.backend, rule.family.clone(), rule.table.clone(), rule.chain.clone(), rule.handle)
 }
 
-/// Asks the rules about the samples of what netfilter threw away (see [`crate::evidence::Rule::decided`]).
-pub(super) fn decide(_rules: &mut Ruleset, _drops: &[&DropGroup], _interfaces: &[Interface]) {}
+/// Completes a reading at the end of the window, in the namespace: growth since its beginning, and what the rules say about
+/// the samples of what netfilter threw away (see [`crate::evidence::Blame`]).
+pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespace, evidence: &Evidence) {
+    if let (Some(now), Some(earlier)) = (&mut inside.rules, &earlier.rules) {
+        since(now, earlier);
+    }
+    let kernel = &evidence.machine.kernel;
+    let groups: Vec<(usize, &DropGroup)> = evidence
+        .drops
+        .iter()
+        .enumerate()
+        .filter(|(_, d)| d.namespace == inside.id && decide::is_of_rules(d, kernel))
+        .collect();
+    if groups.is_empty() || inside.rules.is_none() {
+        return;
+    }
+    let before = earlier.counters.get("conntrack.invalid").copied().unwrap_or_default();
+    let invalid = inside.counters.get("conntrack.invalid").map(|now| now.after.saturating_sub(before.after));
+    match nftables::read(root) {
+        Ok(Some(tables)) => decide::decide(&tables, inside, &groups, invalid),
+        Ok(None) => {}
+        Err(e) => {
+            inside.blind.insert(Plane::Rules, e.to_string());
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,239 @@
+//! The way of a packet through base chains and the chains they jump to.
+
+use std::collections::HashMap;
+
+use weir_sys::nftables::{Chain, Expression, Family, Hook, Tables};
+
+use super::matching::{Answer, AskSet, Asking, Match, Says, ask};
+use super::packet::{Names, Packet, Through};
+use crate::evidence::Missed;
+
+/// NFT_JUMP_STACK_SIZE: the kernel refuses deeper jumps.
+const JUMPS: usize = 16;
+
+/// Who throws a packet away: places in [`Tables::rules`] and [`Tables::chains`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Decider {
+    Rule(usize),
+    Policy(usize),
+}
+
+/// Whether a place is reached by a packet that was not thrown away before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    Perhaps,
+    Surely,
+}
+
+/// What may have thrown a packet away, in the order of its way, up to the first that surely did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) deciders: Vec<(Decider, Hook)>,
+    /// Rules that would have let it pass but for one thing.
+    pub(super) missed: Vec<(usize, Missed)>,
+    /// The last of the deciders surely did it.
+    pub(super) ends: bool,
+}
+
+/// Tables, ready to be walked.
+pub(super) struct Walker<'a> {
+    tables: &'a Tables,
+    names: &'a Names<'a>,
+    /// Rules of each chain.
+    rules: HashMap<(Family, &'a str, &'a str), Vec<usize>>,
+    key_lengths: HashMap<(Family, &'a str, &'a str), u32>,
+    /// Rules that may still be asked: a bound on what hostile jumps can cost.
+    pub(super) budget: u64,
+}
+
+impl<'a> Walker<'a> {
+    pub(super) fn new(tables: &'a Tables, names: &'a Names<'a>, budget: u64) -> Self {
+        let mut rules: HashMap<_, Vec<usize>> = HashMap::new();
+        for (place, rule) in tables.rules.iter().enumerate() {
+            rules.entry((rule.family, rule.table.as_str(), rule.chain.as_str())).or_default().push(place);
+        }
+        let sets = tables.sets.iter();
+        let key_lengths =
+            sets.map(|s| ((s.family, s.table.as_str(), s.name.as_str()), s.key_length)).collect();
+        Walker { tables, names, rules, key_lengths, budget }
+    }
+
+    /// Goes on from `way` with the base chains of the packet's hook.
+    pub(super) fn hook(&mut self, packet: &Packet<'_>, sets: &mut AskSet<'_>, way: &mut Way) {
+        for place in self.base_chains(packet) {
+            if way.ends {
+                return;
+            }
+            let chain = &self.tables.chains[place];
+            let Some(base) = &chain.base else { continue };
+            let mut visit = Visit { walker: self, packet, priority: base.priority, sets, way, escapes: 0 };
+            let end = visit.chain(chain.family, &chain.table, &chain.name, Reach::Surely, 0);
+            if let (true, Some(reach)) = (base.drops, end) {
+                visit.thrown(Decider::Policy(place), reach);
+            }
+        }
+    }
+
+    /// Base chains that see the packet, in the kernel's order.
+    fn base_chains(&self, packet: &Packet<'_>) -> Vec<usize> {
+        let family = |family: Family| match (family, packet.version()) {
+            (Family::Inet | Family::Ip, 4) | (Family::Inet | Family::Ip6, 6) => true,
+            (Family::Netdev | Family::Bridge, _) => true,
+            (Family::Arp, _) => packet.ethertype == 0x0806,
+            _ => false,
+        };
+        let on_device = |chain: &Chain, devices: &[String]| {
+            let through = if packet.hook == Hook::Egress { packet.goes_out } else { packet.came_in };
+            match (devices.is_empty(), through) {
+                (true, _) => chain.family != Family::Netdev,
+                (false, Through::This(index)) => {
+                    self.names.get(index).is_some_and(|name| devices.iter().any(|d| d == name))
+                }
+                (false, _) => false,
+            }
+        };
+        let mut places: Vec<(i32, usize)> = Vec::new();
+        for (place, chain) in self.tables.chains.iter().enumerate() {
+            let Some(base) = &chain.base else { continue };
+            // Chains of type nat see only the first packet of a connection and translate it.
+            let sees = base.hook == packet.hook
+                && family(chain.family)
+                && base.kind != "nat"
+                && on_device(chain, &base.devices);
+            if sees {
+                places.push((base.priority, place));
+            }
+        }
+        places.sort_unstable();
+        places.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// True if any rule changes the mark of packets.
+    pub(super) fn marks_change(&self) -> bool {
+        let sets = |e: &Expression| match e {
+            Expression::MetaSet { key, .. } => *key == 3,
+            Expression::Target { name, .. } => name == "MARK" || name == "CONNMARK",
+            _ => false,
+        };
+        self.tables.rules.iter().any(|r| r.expressions.iter().any(sets))
+    }
+
+    /// True if any rule leaves packets untracked.
+    pub(super) fn untracks(&self) -> bool {
+        let untracks = |e: &Expression| match e {
+            Expression::Statement(name) => name == "notrack",
+            Expression::Target { name, .. } => name == "CT" || name == "NOTRACK",
+            _ => false,
+        };
+        self.tables.rules.iter().any(|r| r.expressions.iter().any(untracks))
+    }
+}
+
+/// One base chain being walked.
+struct Visit<'w, 'a, 'p, 's, 't> {
+    walker: &'w mut Walker<'a>,
+    packet: &'w Packet<'p>,
+    priority: i32,
+    sets: &'w mut AskSet<'s>,
+    way: &'t mut Way,
+    /// How often the packet may have got out of the base chain unharmed.
+    escapes: u64,
+}
+
+impl Visit<'_, '_, '_, '_, '_> {
+    /// Walks a chain that is reached; whether its end is.
+    fn chain(
+        &mut self,
+        family: Family,
+        table: &str,
+        name: &str,
+        reach: Reach,
+        depth: usize,
+    ) -> Option<Reach> {
+        let rules = self.walker.rules.get(&(family, table, name)).cloned().unwrap_or_default();
+        let mut reach = reach;
+        // Ways out of the chain before its end that go on in the chain that jumped here.
+        let mut returns = None;
+        for place in rules {
+            if self.way.ends {
+                return None;
+            }
+            if depth > JUMPS || self.walker.budget == 0 {
+                return Some(Reach::Perhaps);
+            }
+            self.walker.budget -= 1;
+            let answer = self.ask(place);
+            self.note_missed(place, &answer);
+            if answer.matches == Match::No {
+                continue;
+            }
+            let certain = answer.matches == Match::Yes;
+            let taken = if certain { reach } else { Reach::Perhaps };
+            let escapes = self.escapes;
+            let goes_on = match answer.says {
+                Says::Nothing => continue,
+                Says::Accept => {
+                    self.escapes += 1;
+                    None
+                }
+                Says::Drop => {
+                    self.thrown(Decider::Rule(place), taken);
+                    None
+                }
+                Says::Anything => {
+                    self.escapes += 1;
+                    self.thrown(Decider::Rule(place), Reach::Perhaps);
+                    Some(Reach::Perhaps)
+                }
+                Says::Return => {
+                    self.escapes += 1;
+                    returns = Some(taken);
+                    None
+                }
+                Says::Jump(to) => self.chain(family, table, &to, taken, depth + 1),
+                Says::Goto(to) => {
+                    self.escapes += 1;
+                    returns = self.chain(family, table, &to, taken, depth + 1).or(returns);
+                    None
+                }
+            };
+            match (certain, goes_on) {
+                (true, None) => return returns,
+                (true, Some(next)) => reach = next,
+                // What it may have done was to throw the packet away: what comes next is reached by what it did not.
+                (false, _) if self.escapes == escapes => {}
+                (false, _) => reach = Reach::Perhaps,
+            }
+        }
+        Some(reach)
+    }
+
+    fn ask(&mut self, place: usize) -> Answer {
+        let walker = &*self.walker;
+        let key_length =
+            |family: Family, table: &str, set: &str| walker.key_lengths.get(&(family, table, set)).copied();
+        let asking = Asking {
+            packet: self.packet,
+            names: walker.names,
+            priority: self.priority,
+            key_length: &key_length,
+        };
+        ask(&walker.tables.rules[place], &asking, self.sets)
+    }
+
+    fn note_missed(&mut self, place: usize, answer: &Answer) {
+        if let (Says::Accept, Some(missed)) = (&answer.says, answer.missed)
+            && !self.way.missed.contains(&(place, missed))
+        {
+            self.way.missed.push((place, missed));
+        }
+    }
+
+    fn thrown(&mut self, decider: Decider, reach: Reach) {
+        let entry = (decider, self.packet.hook);
+        if !self.way.deciders.contains(&entry) {
+            self.way.deciders.push(entry);
+        }
+        self.way.ends |= reach == Reach::Surely;
+    }
+}
