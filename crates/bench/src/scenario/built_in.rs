@@ -15,6 +15,7 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("rule-curves", include_str!("../../../../scenarios/rule-curves.toml")),
         ("packet-engines", include_str!("../../../../scenarios/packet-engines.toml")),
         ("http-engines", include_str!("../../../../scenarios/http-engines.toml")),
+        ("docker-nat", include_str!("../../../../scenarios/docker-nat.toml")),
     ]
 }
 
