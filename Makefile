@@ -6,7 +6,7 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 
-.PHONY: help setup build bench test lint fmt
+.PHONY: help setup build bench test lint fmt docs
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,3 +33,6 @@ lint: ## format, clippy with warnings as errors, licences, the scripts themselve
 
 fmt: ## format the code
 	cargo fmt --all
+
+docs: ## write the pages that weir itself makes: docs/causes, docs/run.schema.json
+	@scripts/docs

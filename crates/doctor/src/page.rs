@@ -55,6 +55,12 @@ impl Page {
         }
     }
 
+    /// Text to be copied: one line, however long it is.
+    pub(crate) fn verbatim(&mut self, text: &str, indent: usize, tone: Option<Tone>) {
+        let text = self.paint(&printable(text), tone);
+        self.text.push_str(&format!("{}{text}\n", " ".repeat(indent)));
+    }
+
     /// Rows in columns, all but the last to the right. The last one gets what is left of the line and wraps.
     pub(crate) fn columns(&mut self, head: &[&str], rows: &[Vec<String>]) {
         let figures = head.len() - 1;

@@ -93,7 +93,9 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
     for fix in &finding.fixes {
         page.line(&format!("to do: {}", fix.title), 3, None);
         for command in &fix.commands {
-            page.line(command, 7, Some(Tone::Title));
+            for line in command.lines() {
+                page.verbatim(line, 7, Some(Tone::Title));
+            }
         }
         if !fix.risk.is_empty() {
             page.line(&format!("risk: {}", fix.risk), 5, Some(Tone::Faint));

@@ -35,6 +35,11 @@ impl Background {
         String::from_utf8_lossy(&fs::read(&self.stderr).unwrap()).into_owned()
     }
 
+    /// What it has printed on standard output so far.
+    pub fn printed(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.stdout).unwrap()).into_owned()
+    }
+
     /// Waits until it has said this.
     #[track_caller]
     pub fn wait_for(&mut self, words: &str) {

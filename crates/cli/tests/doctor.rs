@@ -1,0 +1,233 @@
+//! `weir doctor` on hosts that the test made.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_sys::NetNs;
+use weir_testkit::{Outcome, World, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A namespace whose loopback is up, and how to name it to weir.
+fn host(script: &str) -> Option<(NetNs, String)> {
+    if World::lacks_root() {
+        return None;
+    }
+    let ns = NetNs::create().unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-euc", &format!("ip link set lo up\n{script}")]);
+    ns.enter_on_spawn(&mut command);
+    let output = weir_sys::process::run_captured(command, weir_testkit::PATIENCE).unwrap();
+    assert!(output.status.success(), "{}", output.message());
+    let path = format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
+    Some((ns, path))
+}
+
+/// Datagrams to a port of the loopback, until the value is dropped.
+struct Sending {
+    stop: weir_sys::Stop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Sending {
+    fn to(ns: &NetNs, port: u16) -> Self {
+        let socket = ns.run(|| UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        let stop = weir_sys::Stop::default();
+        let raised = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !raised.raised() {
+                // Refused by the rule: that is the point.
+                let _ = socket.send_to(b"x", ("127.0.0.1", port));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Sending { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.stop.raise();
+        let _ = self.thread.take().map(|t| t.join());
+    }
+}
+
+const DROP: &str = "nft 'add table ip t; add chain ip t c { type filter hook input priority 0; }; \
+                    add rule ip t c udp dport 7000 counter drop'";
+
+fn weir(world: &World, args: &[&str]) -> Outcome {
+    world.run(world.weir(&[&["doctor"], args].concat()))
+}
+
+fn json(world: &World, args: &[&str]) -> Value {
+    serde_json::from_str(&weir(world, &[args, &["--json"]].concat()).expect(0).stdout).unwrap()
+}
+
+#[test]
+fn every_cause_has_its_page() {
+    let world = World::plain(WEIR);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes");
+    let list = weir(&world, &["explain"]).expect(0).stdout;
+    assert_eq!(list, fs::read_to_string(format!("{folder}/README.md")).unwrap(), "make docs");
+    let mut ids: Vec<String> =
+        list.lines().filter_map(|l| Some(l.strip_prefix("- [")?.split(']').next()?.to_owned())).collect();
+    assert!(ids.len() >= 45, "{}", ids.len());
+    for id in &ids {
+        let page = weir(&world, &["explain", id]).expect(0).stdout;
+        assert_eq!(page, fs::read_to_string(format!("{folder}/{id}.md")).unwrap(), "{id}: make docs");
+    }
+    ids.push("README".into());
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(ids.contains(&name.replace(".md", "")), "{name} is no cause's");
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_with_what_would_be_right() {
+    let world = World::plain(WEIR);
+    let outcome = weir(&world, &["explain", "conntrack-ful"]).expect(2);
+    assert!(outcome.stderr.contains("did you mean `conntrack-full`?"), "{}", outcome.stderr);
+    let outcome = weir(&world, &["--for", "0"]).expect(2);
+    assert!(outcome.stderr.contains("0.1 to 86400 seconds"), "{}", outcome.stderr);
+    let outcome = weir(&world, &["--hide", "dropz"]).expect(2);
+    assert!(outcome.stderr.contains("dropz"), "{}", outcome.stderr);
+    world.write("garbage.json", "{\"version\": 1}");
+    weir(&world, &["--read", "garbage.json"]).expect(2);
+    weir(&world, &["--netns", "no-such-namespace"]).expect(2);
+}
+
+#[test]
+fn root_a_rule_that_drops_is_named_and_ends_with_the_code_that_was_asked_for() {
+    let Some((ns, path)) = host(DROP) else { return };
+    let world = World::plain(WEIR);
+    let sending = Sending::to(&ns, 7000);
+    let found = json(&world, &["--netns", &path, "--for", "1.5"]);
+    let first = &found["findings"][0];
+    assert_eq!(first["cause"], "nft-rule-drop", "{found:#}");
+    let words = first.to_string();
+    assert!(words.contains("udp dport 7000"), "{words}");
+    assert!(first["explains_packets"].as_u64().unwrap() > 200, "{words}");
+    let page = weir(&world, &["--netns", &path, "--for", "1", "--fail-on", "note"]).expect(3).stdout;
+    assert!(page.contains("udp dport 7000"), "{page}");
+    drop(sending);
+    let quiet = weir(&world, &["--netns", &path, "--for", "0.5", "--fail-on", "note"]).expect(0).stdout;
+    assert!(quiet.contains("Nothing wrong found"), "{quiet}");
+}
+
+#[test]
+fn root_without_its_eyes_on_drops_the_doctor_says_so_and_does_the_rest() {
+    let Some((ns, path)) = host(DROP) else { return };
+    let world = World::plain(WEIR);
+    let _sending = Sending::to(&ns, 7000);
+    let found = json(&world, &["--netns", &path, "--for", "1.5", "--hide", "drops"]);
+    assert_eq!(found["planes"]["drops"]["sight"], "blind");
+    assert_eq!(found["findings"][0]["cause"], "nft-rule-drop", "{found:#}");
+    let page = weir(&world, &["--netns", &path, "--for", "0.5", "--hide", "drops", "--hide", "rules"])
+        .expect(0)
+        .stdout;
+    assert!(page.contains("not in sight: dropped packets") && page.contains("not in sight: rules"), "{page}");
+}
+
+#[test]
+fn root_names_that_would_paint_the_terminal_do_not() {
+    let script = "ip link add name \"$(printf 'e\\033[31m<b>')\" type dummy\n\
+                  nft -f - <<'END'\n\
+                  table ip t { chain c { type filter hook input priority 0; udp dport 7000 counter drop comment \"\u{1b}]0;x\u{7}</script>\"; }; }\n\
+                  END\n";
+    let Some((ns, path)) = host(script) else { return };
+    let world = World::plain(WEIR);
+    let _sending = Sending::to(&ns, 7000);
+    let page = weir(&world, &["--netns", &path, "--for", "1"]).expect(0).stdout;
+    assert!(page.contains("udp dport 7000"), "{page}");
+    assert!(page.chars().all(|c| !c.is_control() || c == '\n'), "{page:?}");
+    for columns in ["80", "100"] {
+        let mut command = world.weir(&["doctor", "--netns", &path, "--for", "0.5"]);
+        command.env("COLUMNS", columns);
+        let page = world.run(command).expect(0).stdout;
+        let most: usize = columns.parse().unwrap();
+        // A command to be copied stands on a line of its own, however long it is.
+        let command = |l: &&str| l.starts_with("       ");
+        let too_long: Vec<_> = page.lines().filter(|l| !command(l) && l.chars().count() > most).collect();
+        assert!(too_long.is_empty(), "{too_long:#?}");
+    }
+    let evidence = world.work().join("evidence.json");
+    json(&world, &["--netns", &path, "--for", "0.5", "--save", evidence.to_str().unwrap()]);
+    let text = fs::read_to_string(&evidence).unwrap();
+    assert!(text.contains("e\\u001b[31m<b>"), "the name is kept as it is, escaped");
+    assert!(!text.contains('\u{1b}'));
+    let again = json(&world, &["--read", evidence.to_str().unwrap()]);
+    assert!(again["findings"].is_array());
+}
+
+#[test]
+fn root_nothing_is_changed_by_looking() {
+    let Some((ns, path)) = host(DROP) else { return };
+    let world = World::plain(WEIR);
+    let state = || {
+        let script = "nft -s list ruleset; ip -d link; ip route show table all; ip rule; cat /proc/modules | cut -d' ' -f1 | sort; \
+                      for f in $(find /proc/sys/net -type f ! -name '*random*' ! -name 'nf_conntrack_count' ! -name '*secret*' ! -name 'flush' 2>/dev/null); do echo $f $(cat $f 2>/dev/null | tr '\\0' ' '); done";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", script]);
+        ns.enter_on_spawn(&mut command);
+        weir_sys::process::run_captured(command, weir_testkit::PATIENCE).unwrap().stdout_text()
+    };
+    let _sending = Sending::to(&ns, 7000);
+    let before = state();
+    assert!(before.contains("udp dport 7000") && before.contains("ip_forward"), "{before}");
+    json(&world, &["--netns", &path, "--for", "1"]);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn root_the_window_ends_with_the_command() {
+    let Some((_ns, path)) = host("true") else { return };
+    let world = World::plain(WEIR);
+    let began = Instant::now();
+    let outcome =
+        weir(&world, &["--netns", &path, "--for", "30", "--command", "sleep 0.3; echo talk; exit 4"])
+            .expect(0);
+    assert!(began.elapsed() < Duration::from_secs(20));
+    assert!(!outcome.stdout.contains("talk") && outcome.stderr.contains("talk"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("the command ended with exit status: 4"), "{}", outcome.stderr);
+}
+
+#[test]
+fn root_windows_follow_each_other_until_somebody_ends_them() {
+    let Some((_ns, path)) = host("true") else { return };
+    let world = World::plain(WEIR);
+    let args = ["doctor", "--netns", &path, "--for", "0.2", "--every", "0.3", "--json"];
+    let running = world.start("every", world.weir(&args));
+    let lines = until("three windows", Duration::from_secs(30), || {
+        let text = running.printed();
+        (text.lines().count() >= 3).then_some(text)
+    });
+    for line in lines.lines().take(3) {
+        let found: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(found["version"], 1);
+    }
+    running.signal("INT");
+    running.end_within(weir_testkit::PATIENCE).expect(0);
+}
+
+#[test]
+fn root_without_root_it_says_what_it_cannot_see() {
+    if World::lacks_root() {
+        return;
+    }
+    let world = World::plain(WEIR);
+    // Nobody may not look into the folders of the build.
+    let copy = std::path::Path::new("/tmp").join(format!("weir-nobody-{}", std::process::id()));
+    fs::copy(WEIR, &copy).unwrap();
+    let mut command = world.command("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]);
+    command.arg(&copy).args(["doctor", "--for", "0.5"]).current_dir("/");
+    let outcome = world.run(command);
+    fs::remove_file(&copy).unwrap();
+    let page = outcome.expect(0).stdout;
+    assert!(page.contains("not in sight: dropped packets"), "{page}");
+    assert!(page.contains("looked at: protocol counters"), "{page}");
+}
