@@ -9,6 +9,7 @@ mod firewall;
 mod network;
 mod queues;
 mod scene;
+mod shell;
 mod sockets;
 
 use crate::evidence::Evidence;

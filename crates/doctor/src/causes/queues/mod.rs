@@ -1,6 +1,36 @@
 //! Queues, drivers, cores.
 
+mod bufferbloat;
+mod checksum_offload;
+mod hot_core;
+mod lost;
+mod memory_pressure;
+mod offloads_off;
+mod qdisc_full;
+mod ring_overflow;
+mod softnet_backlog;
+mod softnet_squeeze;
+mod steal;
+mod tc_drop;
+mod tx_stall;
+mod xdp_drop;
+mod xdp_object;
+
 use super::Cause;
 
 /// Those of this group.
-pub(super) static CAUSES: &[&Cause] = &[];
+pub(super) static CAUSES: &[&Cause] = &[
+    &qdisc_full::CAUSE,
+    &tc_drop::CAUSE,
+    &xdp_drop::CAUSE,
+    &tx_stall::CAUSE,
+    &softnet_backlog::CAUSE,
+    &softnet_squeeze::CAUSE,
+    &ring_overflow::CAUSE,
+    &hot_core::CAUSE,
+    &steal::CAUSE,
+    &offloads_off::CAUSE,
+    &checksum_offload::CAUSE,
+    &memory_pressure::CAUSE,
+    &bufferbloat::CAUSE,
+];

@@ -1,0 +1,199 @@
+//! A queue is so long that packets in it are late.
+
+use super::lost::{named, per_second, rate, shaper};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Interface, Namespace, Plane, Qdisc, TcpFlow};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "bufferbloat",
+    group: Group::Queues,
+    title: "a long queue delays everything behind it",
+    about: "Where more comes than an interface or shaper lets out, a queue that is long enough to lose nothing delays everything \
+            instead: TCP fills it to the brim, and names, calls and clicks that share it wait as long as the queue is, tenths \
+            of seconds up to seconds. Throughput looks perfect, and everybody complains.",
+    must: &["the bytes that wait in a queue take more than 50 ms to leave at the rate at which it lets out"],
+    should: &["round-trip times of connections are many times their smallest"],
+    must_not: &["the queue loses packets all the time: then it is full"],
+    lookalikes: &[(
+        "qdisc-full",
+        "packets are lost; both at once are usual where the queue is long and full",
+    )],
+    yields_to: &["qdisc-full"],
+    remedy: "Let the queue manage itself: fq_codel or cake keep the wait at a few milliseconds at the same throughput. If the \
+             bottleneck is the line behind this host, shape to 95 % of what it carries, so that the queue stands here, where \
+             it can be managed.",
+    sources: &[
+        "Gettys and Nichols, Bufferbloat: Dark Buffers in the Internet (2011)",
+        "RFC 7567",
+        "RFC 8289",
+        "RFC 8290",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Wait from which on it is worth a word, and from which on people notice (ITU-T G.114: 150 ms one way for the whole path).
+const LATE_S: f64 = 0.05;
+const TOO_LATE_S: f64 = 0.1;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+}
+
+/// Time that a packet at the queue's end has to wait, s; `None` of a queue that is empty or lets nothing out.
+fn wait(scene: &Scene<'_>, interface: &Interface, qdisc: &Qdisc) -> Option<f64> {
+    // A queue that was empty at the beginning and is not at the end may be a burst that is just passing.
+    if qdisc.backlog_packets == 0 || qdisc.backlog_packets_before == 0 {
+        return None;
+    }
+    let sent = per_second(scene, qdisc.bytes.change());
+    let set = shaper(interface, qdisc).and_then(|s| s.rate_bps).map(|b| b as f64 / 8.0);
+    // A shaper's rate is what it lets out when it has work, which it has: it waits.
+    let pace = set.unwrap_or(sent);
+    (pace > 0.0 && sent > 0.0).then(|| qdisc.backlog_bytes as f64 / pace)
+}
+
+fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let queues = interface.qdiscs.iter().filter(|q| !q.class);
+    let waits = queues.filter_map(|q| Some((q, wait(scene, interface, q)?)));
+    let (qdisc, wait) = waits.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if wait < LATE_S {
+        return None;
+    }
+    let shaper = shaper(interface, qdisc);
+    let name = named(shaper.filter(|_| qdisc.handle == "0:").unwrap_or(qdisc));
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    finding.severity = if wait >= TOO_LATE_S { Severity::Warning } else { Severity::Note };
+    finding.object = format!("{}: {name}", interface.name);
+    finding.harm = (wait / 10.0).min(0.5);
+    let pace = shaper
+        .and_then(|s| s.rate_bps)
+        .map_or_else(|| rate(per_second(scene, qdisc.bytes.change()) * 8.0), |bps| rate(bps as f64));
+    finding.summary = format!(
+        "Packets that leave by {} wait {:.0} ms in {name}: {} bytes stand there, and it lets {pace} out.",
+        interface.name,
+        wait * 1e3,
+        qdisc.backlog_bytes
+    );
+    let text = format!(
+        "{} packets waited at the beginning, {} at the end; {} were thrown away",
+        qdisc.backlog_packets_before,
+        qdisc.backlog_packets,
+        qdisc.dropped.change()
+    );
+    finding.evidence.push(Fact::seen(Plane::Qdiscs, text));
+    if let Some(flow) = swollen(namespace) {
+        finding.confidence = Confidence::High;
+        let (now, least) = (f64::from(flow.rtt_us) / 1e3, f64::from(flow.min_rtt_us) / 1e3);
+        let text = format!("round trips to {} take {now:.0} ms, and {least:.1} ms at best", flow.remote);
+        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+    }
+    finding.missing = scene.missing(namespace, &[Plane::Qdiscs]);
+    finding.fixes = fixes(interface, qdisc);
+    Some(finding)
+}
+
+/// A connection of this namespace whose round trips take far longer than they could.
+fn swollen(namespace: &Namespace) -> Option<&TcpFlow> {
+    let flows = namespace.sockets.iter().flat_map(|s| &s.tcp);
+    let worst = flows.max_by_key(|f| f.rtt_us.saturating_sub(f.min_rtt_us))?;
+    (worst.min_rtt_us > 0 && worst.rtt_us > 4 * worst.min_rtt_us && worst.rtt_us > 50_000).then_some(worst)
+}
+
+fn fixes(interface: &Interface, qdisc: &Qdisc) -> Vec<Fix> {
+    let dev = word(&interface.name);
+    // The queue inside a shaper may be replaced; that at the root, too.
+    let parent = match qdisc.parent.as_str() {
+        "root" => "root".to_owned(),
+        parent => format!("parent {parent}"),
+    };
+    let inside = if qdisc.parent == "root" && qdisc.rate_bps.is_some() {
+        // A shaper without a queue of its own in sight: hang one below it.
+        format!("parent {}1", qdisc.handle)
+    } else {
+        parent
+    };
+    let kind = &qdisc.kind;
+    let limit = match (qdisc.limit_packets, qdisc.limit_bytes) {
+        (Some(n), _) | (None, Some(n)) => format!(" limit {n}"),
+        _ => String::new(),
+    };
+    vec![Fix {
+        title: "let the queue manage itself".into(),
+        commands: vec![format!("tc qdisc replace dev {dev} {inside} fq_codel")],
+        risk: "what waits in the old queue at that moment is lost".into(),
+        undo: vec![format!("tc qdisc replace dev {dev} {inside} {kind}{limit}")],
+        tune: Vec::new(),
+    }]
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        setup: vec![Step::Run(
+            Place::Gateway,
+            "tc qdisc add dev outside root handle 1: tbf rate 8mbit burst 20000 limit 20000000".into(),
+        )],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk {
+                from: Place::Initiator,
+                to: "198.19.0.2:7001".into(),
+                streams: 1,
+                rate_bps: None,
+            },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Delta, Evidence};
+
+    fn host(backlog: (u64, u64), bytes: u64, rate_bps: Option<u64>, sent: u64) -> Evidence {
+        let qdisc = Qdisc {
+            kind: "tbf".into(),
+            handle: "1:".into(),
+            parent: "root".into(),
+            backlog_packets_before: backlog.0,
+            backlog_packets: backlog.1,
+            backlog_bytes: bytes,
+            bytes: Delta { before: 4, after: 4 + sent },
+            rate_bps,
+            ..Qdisc::default()
+        };
+        let interface = Interface { name: "wan".into(), qdiscs: vec![qdisc], ..Interface::default() };
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        evidence
+    }
+
+    #[test]
+    fn the_wait_is_what_stands_there_by_what_is_let_out() {
+        // 200,000 bytes at 8 Mbit/s: 0.2 s.
+        let found = examine(&Scene::of(&host((90, 100), 200_000, Some(8_000_000), 5_000_000)));
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert!(found[0].summary.contains("wait 200 ms"), "{}", found[0].summary);
+        // No rate is set: 600,000 bytes a second passed, so 36,000 take 60 ms.
+        let found = examine(&Scene::of(&host((90, 100), 36_000, None, 6_000_000)));
+        assert_eq!(found[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn short_queues_and_passing_bursts_are_none() {
+        for evidence in [
+            host((90, 100), 36_000, Some(8_000_000), 5_000_000),
+            host((0, 100), 200_000, Some(8_000_000), 5_000_000),
+            host((90, 0), 0, Some(8_000_000), 5_000_000),
+            host((90, 100), 200_000, None, 0),
+        ] {
+            assert_eq!(examine(&Scene::of(&evidence)), []);
+        }
+    }
+}

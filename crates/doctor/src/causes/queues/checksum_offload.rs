@@ -1,0 +1,233 @@
+//! Packets come in with wrong checksums.
+
+use std::net::Ipv4Addr;
+
+use weir_wire::{Ethernet, Ipv4, Udp};
+
+use super::lost::per_second;
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene, Taken};
+use crate::evidence::{Interface, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "checksum-offload",
+    group: Group::Queues,
+    title: "packets with wrong checksums",
+    about: "A packet whose checksum does not fit its content is thrown away. On a clean network that happens a few times in a \
+            billion. Where it happens all the time, something along the path changes packets without correcting the checksum, \
+            or leaves it to a card that does not do it: checksum offload of a virtual or tunnel interface whose packets leave \
+            by another way (a bridge to a tap, a user-space network, VXLAN over some drivers), a broken card, or a program that \
+            rewrites addresses.",
+    must: &[
+        "Udp.InCsumErrors, Tcp.InCsumErrors or IcmpMsg checksum errors grow, or packets dropped as UDP_CSUM, TCP_CSUM, IP_CSUM",
+    ],
+    should: &["all of them come from one neighbour or through one interface"],
+    must_not: &["Udp.InErrors alone: it also counts full buffers"],
+    lookalikes: &[("udp-buffer-full", "Udp.InErrors grows with RcvbufErrors, not with InCsumErrors")],
+    yields_to: &[],
+    remedy: "Switch checksum offload off where the packets are made, one interface after the other, and see which one stops it; \
+             then update that driver or hypervisor. If they come from outside, it is the sender or a device on the way.",
+    sources: &[
+        "net/ipv4/udp.c: udp_queue_rcv_one_skb",
+        "net/ipv4/tcp_ipv4.c: tcp_v4_rcv",
+        "Documentation/networking/checksum-offloads.rst",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Reasons, and the counters that grow with them.
+const REASONS: &[&str] = &["UDP_CSUM", "TCP_CSUM", "ICMP_CSUM", "IP_CSUM", "SKB_CSUM"];
+const COUNTERS: &[&str] = &[
+    "udp.InCsumErrors",
+    "udplite.InCsumErrors",
+    "udp6.InCsumErrors",
+    "udplite6.InCsumErrors",
+    "tcp.InCsumErrors",
+    "icmp.InCsumErrors",
+    "icmp6.InCsumErrors",
+    "ipext.InCsumErrors",
+];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| REASONS.contains(&d.reason.as_str()));
+    let counted: u64 = COUNTERS.iter().map(|c| namespace.grew(c)).sum();
+    let lost = taken.packets.max(counted);
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = if taken.is_empty() {
+        vec![scene.counted(namespace, "checksums", counted)]
+    } else {
+        taken.claims.clone()
+    };
+    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Counters]);
+    let interface = busiest(namespace, &taken);
+    finding.object = interface.map(|i| i.name.clone()).unwrap_or_default();
+    let through = interface.map(|i| format!(" through {}", i.name)).unwrap_or_default();
+    finding.summary = format!(
+        "{lost} packets came in{through} with a wrong checksum and were thrown away ({:.1} a second).",
+        per_second(scene, lost)
+    );
+    for group in &taken.groups {
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Drops, format!("{} dropped as {}", group.packets, group.reason)));
+    }
+    for name in COUNTERS.iter().filter(|c| namespace.grew(c) > 0) {
+        let text = format!("{name} grew by {}", namespace.grew(name));
+        finding.evidence.push(Fact::counter(Plane::Counters, name, namespace.counters[*name], text));
+    }
+    if !taken.is_empty() && counted > 0 {
+        finding.confidence = Confidence::High;
+    }
+    if let Some(t) = taken.example() {
+        let text = format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
+        finding.evidence.push(Fact::seen(Plane::Drops, text));
+    }
+    finding.fixes = interface.map(fixes).unwrap_or_default();
+    Some(finding)
+}
+
+/// The interface that most of them came in through.
+fn busiest<'a>(namespace: &'a Namespace, taken: &Taken<'_>) -> Option<&'a Interface> {
+    let group = taken.groups.iter().max_by_key(|g| g.packets)?;
+    // A socket's packet may have lost its device; the samples still know where it came in.
+    let came_in = group.samples.iter().map(|s| s.came_in).find(|i| *i != 0);
+    namespace.interface(group.interface).or_else(|| namespace.interface(came_in?))
+}
+
+fn fixes(interface: &Interface) -> Vec<Fix> {
+    let dev = word(&interface.name);
+    let mut fixes = Vec::new();
+    if interface.features.get("rx-checksum") == Some(&true) && interface.kind.is_empty() {
+        fixes.push(Fix {
+            title: "let the kernel check instead of the card".into(),
+            commands: vec![format!("ethtool -K {dev} rx off")],
+            risk: "costs CPU for every packet, and GRO stops merging".into(),
+            undo: vec![format!("ethtool -K {dev} rx on")],
+            tune: Vec::new(),
+        });
+    }
+    fixes.push(Fix {
+        title: "on the host that sends them: write checksums in software".into(),
+        commands: vec!["ethtool -K INTERFACE tx off".into()],
+        risk: "costs CPU there, and segmentation offload goes with it".into(),
+        undo: vec!["ethtool -K INTERFACE tx on".into()],
+        tune: Vec::new(),
+    });
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        at: Place::Responder,
+        traffic: vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 100,
+                rate: 500,
+                flows: 4,
+                dont_fragment: false,
+            },
+            Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 300, frames: broken },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+/// A UDP datagram that was changed after its checksum was made.
+fn broken(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
+    const PAYLOAD: usize = 64;
+    const LENGTH: usize = Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + PAYLOAD;
+    let (source, destination) = (Ipv4Addr::new(198, 18, 0, 2), Ipv4Addr::new(198, 19, 0, 2));
+    let ip = Ipv4 {
+        tos: 0,
+        total_length: (LENGTH - Ethernet::LENGTH) as u16,
+        identification: 1,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 64,
+        protocol: weir_wire::protocol::UDP,
+        source,
+        destination,
+    };
+    let mut frame = vec![0x5a; LENGTH];
+    let (front, datagram) = frame.split_at_mut(Ethernet::LENGTH + Ipv4::LENGTH);
+    let written = Ethernet { destination: peer, source: own, ethertype: weir_wire::ethernet::IPV4 }
+        .write(front)
+        .and_then(|()| ip.write(&mut front[Ethernet::LENGTH..]))
+        .and_then(|()| Udp::seal((source.into(), 40_000), (destination.into(), 7000), datagram));
+    // The buffer has the very lengths that are written.
+    debug_assert!(written.is_ok());
+    frame[LENGTH - 1] ^= 1;
+    vec![frame]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Delta, DropGroup, Evidence, Sample};
+
+    fn host(counters: &[(&str, u64)], dropped: u64) -> Evidence {
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        let features = [("rx-checksum".to_owned(), true)].into();
+        let interface = Interface { index: 2, name: "eth0".into(), features, ..Interface::default() };
+        let counters =
+            counters.iter().map(|(n, v)| ((*n).to_owned(), Delta { before: 1, after: 1 + v })).collect();
+        evidence.namespaces.push(Namespace {
+            id: 5,
+            counters,
+            interfaces: vec![interface],
+            ..Namespace::default()
+        });
+        if dropped > 0 {
+            let samples = vec![Sample { came_in: 2, ..Sample::default() }];
+            evidence.drops.push(DropGroup {
+                namespace: 5,
+                reason: "UDP_CSUM".into(),
+                packets: dropped,
+                samples,
+                ..DropGroup::default()
+            });
+        }
+        evidence
+    }
+
+    #[test]
+    fn the_frames_of_the_recipe_have_a_wrong_checksum_and_nothing_else_wrong() {
+        let frame = &broken([2; 6], [4; 6])[0];
+        let packet = weir_wire::Datagram::in_frame(frame).unwrap().unwrap();
+        assert!(Ipv4::is_sound(&frame[Ethernet::LENGTH..]));
+        assert!(!Udp::is_sound(packet.source, packet.destination, packet.payload));
+        let mut mended = packet.payload.to_vec();
+        *mended.last_mut().unwrap() ^= 1;
+        assert!(Udp::is_sound(packet.source, packet.destination, &mended));
+    }
+
+    #[test]
+    fn the_interface_is_named_and_both_planes_make_it_sure() {
+        let found = examine(&Scene::of(&host(&[("udp.InCsumErrors", 80), ("udp.InErrors", 80)], 80)));
+        assert_eq!((found[0].object.as_str(), found[0].confidence), ("eth0", Confidence::High));
+        assert_eq!(found[0].fixes[0].commands, ["ethtool -K eth0 rx off"]);
+    }
+
+    #[test]
+    fn errors_of_another_kind_are_not_its() {
+        assert_eq!(examine(&Scene::of(&host(&[("udp.InErrors", 80), ("udp.RcvbufErrors", 80)], 0))), []);
+        let counted = host(&[("tcp.InCsumErrors", 7)], 0);
+        let found = examine(&Scene::of(&counted));
+        assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 7, .. }]));
+    }
+}

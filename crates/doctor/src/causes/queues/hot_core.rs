@@ -1,0 +1,243 @@
+//! One core does all the work of the network while others have time.
+
+use super::lost::grew;
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Core, Interface, Machine, Plane};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "hot-core",
+    group: Group::Queues,
+    title: "one core does the network's work while others idle",
+    about: "Which core handles a packet is decided by the card's receive queue, by Receive Packet Steering, or by who sent it. \
+            With a single queue, interrupts bound to one core, or a hash that sees only few addresses (all traffic of a tunnel, \
+            or of one pair of hosts), one core handles everything. When it is full, packets wait and are lost, although the \
+            machine as a whole is idle: the load average says little, and `top` shows one ksoftirqd at 100 %.",
+    must: &[
+        "one core spends nearly all its time in interrupts and soft interrupts, and is never idle",
+        "the cores together have at least half of their time left",
+    ],
+    should: &[
+        "its backlog or the card's ring loses packets",
+        "the card has one queue in use and could have more",
+    ],
+    must_not: &["all cores are busy: then the machine is too small for the work"],
+    lookalikes: &[
+        ("softnet-backlog", "bursts fill the backlog of cores that have time left"),
+        ("steal", "the hypervisor takes the time"),
+    ],
+    yields_to: &[],
+    remedy: "Use more queues of the card (`ethtool -L`), let the hash see the ports (`ethtool -N IF rx-flow-hash udp4 sdfn`), \
+             spread the interrupts (irqbalance), or spread in software: Receive Packet Steering.",
+    sources: &["Documentation/networking/scaling.rst", "net/core/dev.c: get_rps_cpu"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Share of a core's time in interrupts from which on it has none left for more packets.
+const FULL: f64 = 0.85;
+/// A core that is idle for more than this share is not full.
+const IDLE: f64 = 0.05;
+/// Share of the other cores' time that must be left for the work to be badly spread.
+const LEFT: f64 = 0.3;
+
+/// The core that has most of the network's work.
+#[derive(Debug)]
+pub(super) enum Hot<'a> {
+    /// No core is full.
+    None,
+    /// One is full and others have time.
+    Alone(&'a Core),
+}
+
+/// The core that is full while others have time.
+pub(super) fn hottest(machine: &Machine) -> Hot<'_> {
+    let work = |c: &Core| c.share("softirq") + c.share("irq");
+    let idle = |c: &Core| c.share("idle") + c.share("iowait");
+    let Some(core) = machine.cores.iter().max_by(|a, b| work(a).total_cmp(&work(b))) else {
+        return Hot::None;
+    };
+    let others: Vec<&Core> = machine.cores.iter().filter(|c| c.number != core.number).collect();
+    let left = others.iter().map(|c| idle(c)).sum::<f64>() / others.len().max(1) as f64;
+    if work(core) >= FULL && idle(core) <= IDLE && left >= LEFT { Hot::Alone(core) } else { Hot::None }
+}
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let machine = &scene.evidence.machine;
+    let Hot::Alone(core) = hottest(machine) else { return Vec::new() };
+    let mut finding = scene.machine_finding(CAUSE.id, Severity::Warning);
+    finding.object = format!("core {}", core.number);
+    // The backlog of that core is what it could not handle.
+    let all: u64 = machine.cores.iter().map(|c| c.dropped.change()).sum();
+    let its = core.dropped.change();
+    if its * 2 > all {
+        claim(scene, core, &mut finding);
+    }
+    let busy = (core.share("softirq") + core.share("irq")) * 100.0;
+    let lost: u64 = finding.claims.iter().map(packets).sum();
+    finding.summary = format!(
+        "Core {} spends {busy:.0} % of its time on packets and has none left, while others are idle.",
+        core.number
+    );
+    for c in &machine.cores {
+        let text = format!(
+            "core {}: {:.0} % soft interrupts, {:.0} % idle, {} packets, {} thrown away",
+            c.number,
+            c.share("softirq") * 100.0,
+            c.share("idle") * 100.0,
+            c.processed.change(),
+            c.dropped.change()
+        );
+        finding.evidence.push(Fact::seen(Plane::Cores, text));
+    }
+    if lost > 0 {
+        finding.confidence = Confidence::High;
+        let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
+        let severity = crate::finding::severity_of_loss(lost, passed, scene.evidence.window_s);
+        finding.severity = severity.max(Severity::Warning);
+    } else {
+        // Delay alone: what came in still got through.
+        finding.harm = 0.01;
+    }
+    finding.fixes = fixes(scene, core);
+    vec![finding]
+}
+
+fn packets(claim: &Claim) -> u64 {
+    match claim {
+        Claim::Drops { packets, .. } | Claim::Counter { packets, .. } => *packets,
+    }
+}
+
+/// Takes what its backlog lost.
+fn claim(scene: &Scene<'_>, core: &Core, finding: &mut Finding) {
+    for namespace in scene.namespaces() {
+        finding.claims.extend(scene.take(namespace, |d| d.reason == "CPU_BACKLOG").claims);
+    }
+    if finding.claims.is_empty() && core.dropped.change() > 0 && !scene.sees_drops() {
+        let counter = "softnet.dropped".to_owned();
+        finding.claims.push(Claim::Counter { namespace: 0, counter, packets: core.dropped.change() });
+    }
+}
+
+/// The interface that brings most of the work, and how to spread it.
+fn fixes(scene: &Scene<'_>, core: &Core) -> Vec<Fix> {
+    let all = scene.namespaces().flat_map(|n| &n.interfaces).filter(|i| i.name != "lo");
+    let busiest = all.max_by_key(|i| (i.kind.is_empty(), grew(i, "rx_packets")));
+    let Some(interface) = busiest else { return Vec::new() };
+    let dev = word(&interface.name);
+    let mut fixes = Vec::new();
+    if let Some((now, most)) = interface.channels
+        && interface.kind.is_empty()
+        && most > now
+    {
+        fixes.push(Fix {
+            title: "use more queues of the card".into(),
+            commands: vec![format!("ethtool -L {dev} combined {most}")],
+            risk: "most drivers stop the link for a moment".into(),
+            undo: vec![format!("ethtool -L {dev} combined {now}")],
+            tune: Vec::new(),
+        });
+    }
+    fixes.push(steer(interface, core, scene.evidence.machine.cores.len()));
+    fixes
+}
+
+/// All cores but the one that is full already: it still has the interrupts.
+fn steer(interface: &Interface, core: &Core, cores: usize) -> Fix {
+    let dev = word(&interface.name);
+    let others: Vec<usize> = (0..cores).filter(|c| *c != core.number).collect();
+    let mask = weir_sys::rps::mask(&others);
+    let before = interface.rps.first().cloned().unwrap_or_else(|| "0".into());
+    let path = format!("/sys/class/net/{dev}/queues/rx-*/rps_cpus");
+    let set = |mask: &str| format!("for q in {path}; do echo {mask} > \"$q\"; done");
+    Fix {
+        title: "spread flows over the other cores in software".into(),
+        commands: vec![set(&mask)],
+        risk: "an interrupt between cores for each burst; one single flow stays on one core".into(),
+        undo: vec![set(&before)],
+        tune: Vec::new(),
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    // The gateway's side is steered to core 1, where each packet passes 40 x 40 x 20 comparisons.
+    let rules = "unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 2 > /sys/class/net/inside/queues/rx-0/rps_cpus'; \
+                 { echo 'table ip slow { chain c {'; for i in $(seq 20); do echo \"ip saddr 203.0.113.$i drop\"; done; \
+                 echo '}; chain b {'; for i in $(seq 40); do echo 'jump c'; done; \
+                 echo '}; chain a {'; for i in $(seq 40); do echo 'jump b'; done; \
+                 echo '}; chain f { type filter hook prerouting priority -300; jump a; } }'; } | nft -f -";
+    vec![Recipe {
+        setup: vec![Step::Run(Place::Gateway, rules.into())],
+        traffic: vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 100,
+                rate: 20_000,
+                flows: 16,
+                dont_fragment: false,
+            },
+        ],
+        needs: vec!["nft", "unshare"],
+        also: vec!["softnet-backlog", "softnet-squeeze"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Delta, DropGroup, Evidence, Namespace, Sight};
+
+    fn core(number: usize, softirq: u64, user: u64, dropped: u64) -> Core {
+        let ticks = [("softirq", softirq), ("user", user), ("idle", 1000 - softirq - user)];
+        let ticks = ticks.map(|(n, v)| (n.to_owned(), Delta { before: 3, after: 3 + v })).into();
+        Core { number, ticks, dropped: Delta { before: 0, after: dropped }, ..Core::default() }
+    }
+
+    fn host(cores: Vec<Core>, drops: u64) -> Evidence {
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        evidence.machine.cores = cores;
+        let interface = Interface { name: "eth0".into(), channels: Some((1, 4)), ..Interface::default() };
+        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        evidence.planes.insert(Plane::Drops, Sight::Seen);
+        if drops > 0 {
+            let group = DropGroup {
+                namespace: 5,
+                reason: "CPU_BACKLOG".into(),
+                packets: drops,
+                ..DropGroup::default()
+            };
+            evidence.drops.push(group);
+        }
+        evidence
+    }
+
+    #[test]
+    fn one_full_core_among_idle_ones_is_found_and_spread() {
+        let evidence = host(vec![core(0, 20, 50, 0), core(1, 960, 20, 700)], 700);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found[0].object.as_str(), found[0].confidence), ("core 1", Confidence::High));
+        assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 700 }]);
+        assert_eq!(found[0].fixes[0].commands, ["ethtool -L eth0 combined 4"]);
+        assert!(found[0].fixes[1].commands[0].contains("echo 00000001 >"), "{:?}", found[0].fixes[1]);
+    }
+
+    #[test]
+    fn busy_machines_and_busy_programs_are_no_hot_core() {
+        for cores in [
+            vec![core(0, 900, 100, 0), core(1, 960, 40, 0)],
+            vec![core(0, 20, 50, 0), core(1, 500, 500, 0)],
+            vec![core(0, 20, 50, 0), core(1, 800, 0, 0)],
+            vec![core(0, 990, 0, 9)],
+            Vec::new(),
+        ] {
+            assert_eq!(examine(&Scene::of(&host(cores, 0))), []);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Offloads that make few large packets of many small ones are switched off.
+
+use super::lost::{grew, per_second, rate};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Core, Interface, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "offloads-off",
+    group: Group::Queues,
+    title: "segmentation or receive offload is off",
+    about: "The kernel's cost is per packet. Segmentation offload (TSO, GSO) lets TCP hand down packets of up to 64 kB that are \
+            cut at the last moment; generic receive offload (GRO) puts received ones together again before routes, rules and \
+            sockets see them. With one of them off, each full-size frame makes the whole way by itself, and bulk traffic costs \
+            several times the CPU. They are switched off by hand against old driver bugs, by XDP programs and by some tunnels, \
+            and then forgotten.",
+    must: &[
+        "tx-generic-segmentation, tx-tcp-segmentation or rx-gro is off",
+        "thousands of full-size packets a second pass there",
+    ],
+    should: &["a core has no time left"],
+    must_not: &["traffic of small packets: offloads do not help it"],
+    lookalikes: &[("hot-core", "one core is full; offloads are on")],
+    yields_to: &[],
+    remedy: "Switch them on again, one by one, and see whether the reason for which they were switched off still holds.",
+    sources: &["Documentation/networking/segmentation-offloads.rst", "ethtool(8)"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Packets in a second below which offloads make no difference worth a word.
+const MANY: f64 = 4000.0;
+/// Mean length of packets from which on they are bulk, bytes.
+const BULK: u64 = 900;
+/// Share of a core's time that must be left for it to be not full.
+const LEFT: f64 = 0.1;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+}
+
+/// Bulk packets in a second in a direction; `None` if it is not bulk.
+fn bulk(scene: &Scene<'_>, interface: &Interface, packets: &str, bytes: &str) -> Option<f64> {
+    let (packets, bytes) = (grew(interface, packets), grew(interface, bytes));
+    let often = per_second(scene, packets);
+    (often >= MANY && bytes / packets.max(1) >= BULK).then_some(often)
+}
+
+/// What is off that would help, by ethtool's short names, and packets a second that suffer.
+fn missing(scene: &Scene<'_>, interface: &Interface) -> (Vec<&'static str>, f64) {
+    let off = |name: &str| interface.features.get(name) == Some(&false);
+    let mut found = Vec::new();
+    let mut often: f64 = 0.0;
+    // A bridge, tunnel or loopback hands on what it gets; whose ends are cards or veth pairs cut and merge.
+    let ends = interface.kind.is_empty() && interface.name != "lo" || interface.kind == "veth";
+    if !ends {
+        return (found, often);
+    }
+    if let Some(out) = bulk(scene, interface, "tx_packets", "tx_bytes") {
+        if off("tx-tcp-segmentation") {
+            found.push("tso");
+        }
+        if off("tx-generic-segmentation") {
+            found.push("gso");
+        }
+        if !found.is_empty() {
+            often = out;
+        }
+    }
+    // Veth pairs have GRO off by default: their other end does not cut what need not be cut.
+    if let Some(inward) = bulk(scene, interface, "rx_packets", "rx_bytes")
+        && interface.kind.is_empty()
+        && off("rx-gro")
+    {
+        found.push("gro");
+        often += inward;
+    }
+    (found, often)
+}
+
+fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let (off, often) = missing(scene, interface);
+    // TSO alone is no loss: GSO does the same in software just before the driver.
+    if off.is_empty() || off == ["tso"] {
+        return None;
+    }
+    let full = scene.evidence.machine.cores.iter().find(|c| is_full(c));
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    finding.severity = if full.is_some() { Severity::Warning } else { Severity::Note };
+    finding.confidence = if full.is_some() { Confidence::Medium } else { Confidence::Low };
+    finding.object.clone_from(&interface.name);
+    let list = off.join(" and ");
+    finding.summary = format!(
+        "{list} of {} is off, and {often:.0} full-size packets a second make the whole way one by one{}.",
+        interface.name,
+        if full.is_some() { ", while a core has no time left" } else { "" }
+    );
+    for name in ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"] {
+        if let Some(on) = interface.features.get(name) {
+            let state = if *on { "on" } else { "off" };
+            finding
+                .evidence
+                .push(Fact::seen(Plane::Interfaces, format!("{name} of {} is {state}", interface.name)));
+        }
+    }
+    for (way, packets, bytes) in [("out", "tx_packets", "tx_bytes"), ("in", "rx_packets", "rx_bytes")] {
+        let (packets, bytes) = (grew(interface, packets), grew(interface, bytes));
+        let text = format!(
+            "{way}: {:.0} packets a second of {} bytes on average, {}",
+            per_second(scene, packets),
+            bytes / packets.max(1),
+            rate(per_second(scene, bytes) * 8.0)
+        );
+        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+    }
+    if let Some(core) = full {
+        finding.harm = 0.02;
+        let text = format!("core {} is idle for {:.0} % of the time", core.number, idle(core) * 100.0);
+        finding.evidence.push(Fact::seen(Plane::Cores, text));
+    }
+    let dev = word(&interface.name);
+    let switch = |state: &str| off.iter().map(|o| format!(" {o} {state}")).collect::<String>();
+    finding.fixes.push(Fix {
+        title: "switch it on".into(),
+        commands: vec![format!("ethtool -K {dev}{}", switch("on"))],
+        risk: "whatever it was switched off for may come back: watch for retransmissions and wrong checksums"
+            .into(),
+        undo: vec![format!("ethtool -K {dev}{}", switch("off"))],
+        tune: Vec::new(),
+    });
+    Some(finding)
+}
+
+fn idle(core: &Core) -> f64 {
+    core.share("idle") + core.share("iowait")
+}
+
+/// Steal is no work of ours, but time that is not left either.
+fn is_full(core: &Core) -> bool {
+    !core.ticks.is_empty() && idle(core) < LEFT && core.share("softirq") + core.share("system") > 0.5
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        at: Place::Gateway,
+        setup: vec![Step::Run(Place::Gateway, "ethtool -K outside tso off gso off".into())],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk {
+                from: Place::Initiator,
+                to: "198.19.0.2:7001".into(),
+                streams: 2,
+                rate_bps: None,
+            },
+        ],
+        needs: vec!["ethtool"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Delta, Evidence};
+
+    fn host(kind: &str, off: &[&str], packets: u64, size: u64, idle: u64) -> Evidence {
+        let all = ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"];
+        let features = all.map(|n| (n.to_owned(), !off.contains(&n))).into();
+        let grown = |v: u64| Delta { before: 8, after: 8 + v };
+        let counters = ["rx", "tx"].into_iter().flat_map(|way| {
+            [(format!("{way}_packets"), grown(packets)), (format!("{way}_bytes"), grown(packets * size))]
+        });
+        let interface = Interface {
+            name: "eth0".into(),
+            kind: kind.into(),
+            features,
+            counters: counters.collect(),
+            ..Interface::default()
+        };
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        let ticks = [("system", 1000 - idle), ("idle", idle)];
+        let ticks = ticks.map(|(n, v)| (n.to_owned(), Delta { before: 3, after: 3 + v })).into();
+        evidence.machine.cores.push(Core { ticks, ..Core::default() });
+        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        evidence
+    }
+
+    #[test]
+    fn bulk_traffic_without_gro_is_found_and_worse_on_a_full_core() {
+        let found = examine(&Scene::of(&host("", &["rx-gro"], 500_000, 1500, 20)));
+        assert_eq!(
+            (found[0].severity, found[0].fixes[0].commands[0].as_str()),
+            (Severity::Warning, "ethtool -K eth0 gro on")
+        );
+        let found = examine(&Scene::of(&host("", &["rx-gro"], 500_000, 1500, 700)));
+        assert_eq!(found[0].severity, Severity::Note);
+        let both = ["tx-tcp-segmentation", "tx-generic-segmentation"];
+        let found = examine(&Scene::of(&host("veth", &both, 500_000, 1500, 20)));
+        assert_eq!(found[0].fixes[0].undo, ["ethtool -K eth0 tso off gso off"]);
+    }
+
+    #[test]
+    fn where_it_would_not_help_nothing_is_said() {
+        for evidence in [
+            host("veth", &["rx-gro"], 500_000, 1500, 20),
+            host("", &["rx-gro"], 500_000, 120, 20),
+            host("", &["rx-gro"], 20_000, 1500, 20),
+            host("", &["tx-tcp-segmentation"], 500_000, 1500, 20),
+            host("", &[], 500_000, 1500, 20),
+            host("bridge", &["tx-generic-segmentation"], 500_000, 1500, 20),
+        ] {
+            assert_eq!(examine(&Scene::of(&evidence)), []);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A card has no room for what comes in.
+
+use super::lost::grew;
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Interface, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "ring-overflow",
+    group: Group::Queues,
+    title: "the card's receive ring overflows",
+    about: "A network card writes packets into a ring in memory, from which the kernel takes them. When the kernel comes too late, \
+            because its core is busy or bursts are long, the ring is full and the card throws packets away. The kernel never \
+            sees them: no rule, no drop event, no counter of IP, only those of the card.",
+    must: &[
+        "rx_missed_errors, rx_fifo_errors or rx_over_errors of a card grow, or its own counters of missing buffers",
+    ],
+    should: &["the ring is smaller than it could be", "the core that serves it is full"],
+    must_not: &[],
+    lookalikes: &[
+        ("softnet-backlog", "the kernel's own queue: CPU_BACKLOG, with an event"),
+        ("xdp-drop", "the driver's xdp_drop grows"),
+        ("hot-core", "the core that serves the ring is full while others idle"),
+    ],
+    yields_to: &[],
+    remedy: "Make the ring larger (`ethtool -G`), use more queues (`ethtool -L`), and look at the core that serves it: a larger \
+             ring helps with bursts, not with a core that is full all the time.",
+    sources: &[
+        "Documentation/networking/statistics.rst",
+        "include/uapi/linux/if_link.h: struct rtnl_link_stats64",
+    ],
+    examine,
+    recipes: Vec::new,
+    not_injected: Some("only a real card has a ring that it may overflow without the kernel knowing"),
+};
+
+/// Counters that the kernel asks drivers to use for it.
+const STANDARD: &[&str] = &["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"];
+
+/// Names that drivers have for it (mlx5, i40e and ixgbe, bnxt, ena, gve, vmxnet3, virtio_net, e1000e).
+const OWN: &[&str] = &[
+    "rx_out_of_buffer",
+    "rx_no_buffer_count",
+    "rx_no_dma_resources",
+    "rx_missed",
+    "rx_no_buf",
+    "rx_buf_alloc_fail",
+    "rx_overruns",
+    "rx_ring_full",
+    "rx_discards",
+    "rx_drops",
+    "bw_in_allowance_exceeded",
+    "bw_out_allowance_exceeded",
+    "pps_allowance_exceeded",
+    "conntrack_allowance_exceeded",
+    "linklocal_allowance_exceeded",
+];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    // What is virtual has no ring.
+    let cards = all.filter(|(_, i)| i.kind.is_empty() && i.name != "lo");
+    cards.filter_map(|(namespace, interface)| on_card(scene, namespace, interface)).collect()
+}
+
+/// Names end with, or begin with and go on by queue, what is meant.
+fn is_own(name: &str) -> bool {
+    OWN.iter().any(|own| name.ends_with(own)) && !name.contains("xdp")
+}
+
+fn on_card(scene: &Scene<'_>, namespace: &Namespace, card: &Interface) -> Option<Finding> {
+    let standard: u64 = STANDARD.iter().map(|c| grew(card, c)).max().unwrap_or(0);
+    let own: Vec<_> = card.driver_counters.iter().filter(|(n, d)| is_own(n) && d.change() > 0).collect();
+    let is_queue = |name: &str| name.bytes().any(|b| b.is_ascii_digit());
+    let sum = |queues: bool| {
+        own.iter().filter(|(n, _)| is_queue(n) == queues).map(|(_, d)| d.change()).sum::<u64>()
+    };
+    let lost = standard.max(sum(true)).max(sum(false));
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.object = card.name.clone();
+    finding.claims = vec![scene.counted(namespace, &format!("ring.{}", card.name), lost)];
+    for name in STANDARD.iter().filter(|c| grew(card, c) > 0) {
+        let text = format!("{name} of {} grew by {}", card.name, grew(card, name));
+        finding.evidence.push(Fact::counter(Plane::Interfaces, name, card.counters[*name], text));
+    }
+    for (name, delta) in &own {
+        let text = format!("{name} of {} grew by {}", card.name, delta.change());
+        finding.evidence.push(Fact::counter(Plane::Driver, name, **delta, text));
+    }
+    let allowance = own.iter().find(|(n, _)| n.ends_with("allowance_exceeded"));
+    if let Some((name, _)) = allowance {
+        finding.summary = format!(
+            "The cloud's limit of this kind of machine was exceeded ({name}), and {lost} packets of {} were delayed or thrown \
+             away before they came here.",
+            card.name
+        );
+        finding.confidence = Confidence::High;
+        return Some(finding);
+    }
+    finding.summary =
+        format!("The receive ring of {} was full, and the card threw {lost} packets away.", card.name);
+    if standard > 0 && !own.is_empty() {
+        finding.confidence = Confidence::High;
+    }
+    finding.missing = scene.missing(namespace, &[Plane::Driver, Plane::Cores]);
+    finding.fixes = fixes(card);
+    Some(finding)
+}
+
+fn fixes(card: &Interface) -> Vec<Fix> {
+    let dev = word(&card.name);
+    let mut fixes = Vec::new();
+    if let Some((now, most)) = card.rx_ring.filter(|(now, most)| most > now) {
+        let proposed = now.saturating_mul(4).min(most);
+        fixes.push(Fix {
+            title: "make the ring larger".into(),
+            commands: vec![format!("ethtool -G {dev} rx {proposed}")],
+            risk: "most drivers stop the link for a moment; a long ring delays what waits in it".into(),
+            undo: vec![format!("ethtool -G {dev} rx {now}")],
+            tune: Vec::new(),
+        });
+    }
+    if let Some((now, most)) = card.channels.filter(|(now, most)| most > now) {
+        fixes.push(Fix {
+            title: "use more queues, so that more cores take packets off".into(),
+            commands: vec![format!("ethtool -L {dev} combined {most}")],
+            risk: "most drivers stop the link for a moment".into(),
+            undo: vec![format!("ethtool -L {dev} combined {now}")],
+            tune: Vec::new(),
+        });
+    }
+    fixes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Counters, Delta, Evidence};
+    use crate::finding::Claim;
+
+    fn counters(list: &[(&str, u64)]) -> Counters {
+        list.iter().map(|(n, v)| ((*n).to_owned(), Delta { before: 2, after: 2 + v })).collect()
+    }
+
+    fn host(kind: &str, standard: &[(&str, u64)], own: &[(&str, u64)]) -> Evidence {
+        let interface = Interface {
+            name: "eth0".into(),
+            kind: kind.into(),
+            counters: counters(standard),
+            driver_counters: counters(own),
+            rx_ring: Some((256, 4096)),
+            ..Interface::default()
+        };
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        evidence
+    }
+
+    #[test]
+    fn a_card_that_missed_packets_gets_a_larger_ring() {
+        let evidence =
+            host("", &[("rx_packets", 9000), ("rx_missed_errors", 300)], &[("rx_out_of_buffer", 300)]);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(
+            found[0].claims,
+            [Claim::Counter { namespace: 5, counter: "ring.eth0".into(), packets: 300 }]
+        );
+        assert_eq!((found[0].confidence, found[0].fixes.len()), (Confidence::High, 1));
+        assert_eq!(found[0].fixes[0].commands, ["ethtool -G eth0 rx 1024"]);
+    }
+
+    #[test]
+    fn a_limit_of_the_cloud_has_no_ring_to_enlarge() {
+        let found = examine(&Scene::of(&host("", &[], &[("pps_allowance_exceeded", 50)])));
+        assert!(found[0].summary.contains("pps_allowance_exceeded") && found[0].fixes.is_empty());
+    }
+
+    #[test]
+    fn what_is_virtual_or_dropped_elsewhere_is_not_its() {
+        assert_eq!(examine(&Scene::of(&host("veth", &[("rx_missed_errors", 5)], &[]))), []);
+        assert_eq!(examine(&Scene::of(&host("", &[("rx_dropped", 5)], &[("rx0_xdp_drops", 5)]))), []);
+    }
+}

@@ -1,0 +1,209 @@
+//! The queue of a core for packets that came in is full.
+
+use super::hot_core::{Hot, hottest};
+use super::lost::per_second;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Core, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Setting};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "softnet-backlog",
+    group: Group::Queues,
+    title: "a core's backlog of received packets is full",
+    about: "Packets that come in through veth pairs, tunnels, loopback or Receive Packet Steering wait in a queue of the core \
+            that is to handle them. It holds net.core.netdev_max_backlog packets (1,000 by default), for all namespaces \
+            together. What comes while it is full is thrown away before any rule or route sees it. Containers behind veth \
+            pairs and gateways with RPS fill it with bursts.",
+    must: &["packets dropped as CPU_BACKLOG, or column 2 of softnet_stat grows"],
+    should: &["the core is busy with soft interrupts"],
+    must_not: &["the drops come from the flow limit (column 11) alone"],
+    lookalikes: &[
+        ("softnet-squeeze", "the budget of a round ended early: a delay, and nothing is lost"),
+        ("ring-overflow", "the card had no room: rx_missed, and no event"),
+        ("hot-core", "one core does all the work while others idle"),
+    ],
+    yields_to: &["hot-core"],
+    remedy: "If the core is not busy all the time, bursts are too long for the queue: allow a longer one. If it is busy all the \
+             time, a longer queue only delays: spread the work over more cores, or do less per packet.",
+    sources: &[
+        "net/core/dev.c: enqueue_to_backlog",
+        "Documentation/admin-guide/sysctl/net.rst",
+        "Documentation/networking/scaling.rst",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// The sysctl.
+const NAME: &str = "net.core.netdev_max_backlog";
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let dropped: u64 = scene.evidence.machine.cores.iter().map(|c| c.dropped.change()).sum();
+    let found: Vec<Finding> = scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect();
+    if !found.is_empty() || dropped == 0 {
+        return found;
+    }
+    // No look at drops: whose packets they were cannot be said.
+    let machine = Namespace { name: "machine".into(), ..Namespace::default() };
+    let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
+    let mut finding = scene.finding(CAUSE.id, &machine, dropped);
+    finding.severity = crate::finding::severity_of_loss(dropped, passed, scene.evidence.window_s);
+    finding.claims = vec![scene.counted(&machine, "softnet.dropped", dropped)];
+    finding.missing = scene.missing(&machine, &[Plane::Drops]);
+    finding.summary = format!("{dropped} packets had no room in the backlog of a core.");
+    describe(scene, &mut finding, dropped);
+    vec![finding]
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| d.reason == "CPU_BACKLOG");
+    if taken.is_empty() {
+        return None;
+    }
+    let lost = taken.packets;
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = taken.claims.clone();
+    finding.missing = scene.missing(namespace, &[Plane::Cores]);
+    let interfaces: std::collections::BTreeSet<&str> =
+        taken.groups.iter().filter_map(|g| Some(namespace.interface(g.interface)?.name.as_str())).collect();
+    let through = interfaces.into_iter().collect::<Vec<_>>().join(", ");
+    finding.object = through.clone();
+    finding.summary = format!(
+        "{lost} packets that came in through {through} had no room in the backlog of the core that was to handle them."
+    );
+    finding.evidence.push(Fact::seen(Plane::Drops, format!("{lost} packets dropped as CPU_BACKLOG")));
+    describe(scene, &mut finding, lost);
+    Some(finding)
+}
+
+/// Cores, setting and fixes.
+fn describe(scene: &Scene<'_>, finding: &mut Finding, lost: u64) {
+    let machine = &scene.evidence.machine;
+    let limited: u64 = machine.cores.iter().map(|c| c.flow_limited.change()).sum();
+    let mut core_seen = false;
+    for core in machine.cores.iter().filter(|c| c.dropped.change() > 0) {
+        core_seen = true;
+        let text = format!(
+            "core {} threw {} away and handled {}; {:.0} % of its time went to soft interrupts",
+            core.number,
+            core.dropped.change(),
+            core.processed.change(),
+            core.share("softirq") * 100.0
+        );
+        finding.evidence.push(Fact::counter(Plane::Cores, "softnet.dropped", core.dropped, text));
+    }
+    if core_seen {
+        finding.confidence = Confidence::High;
+    }
+    if limited * 2 > lost {
+        finding.evidence.push(Fact::seen(
+            Plane::Cores,
+            format!("{limited} of them by the flow limit: one flow took more than half of the queue"),
+        ));
+    }
+    let Some(now) = machine.setting(NAME) else { return };
+    finding.evidence.push(Fact::seen(Plane::Settings, format!("{NAME} = {now}")));
+    let busiest = machine.cores.iter().max_by(|a, b| a.share("softirq").total_cmp(&b.share("softirq")));
+    let saturated = busiest.is_some_and(is_saturated);
+    if let Hot::Alone(core) = hottest(machine) {
+        finding.not.push(format!("see also core {}: it alone is busy", core.number));
+    }
+    if !saturated {
+        finding.fixes.push(longer(now, per_second(scene, lost)));
+    } else {
+        finding.not.push("a longer queue does not help: the core that handles it has no time left".into());
+    }
+}
+
+fn is_saturated(core: &Core) -> bool {
+    core.share("softirq") > 0.9
+}
+
+/// Bursts: at least the kernel's default, and four times what there is.
+fn longer(now: u64, lost_per_second: f64) -> Fix {
+    let proposed = now.saturating_mul(4).clamp(1000, 100_000).max(now);
+    Fix {
+        title: "let longer bursts wait".into(),
+        commands: vec![format!("sysctl -w {NAME}={proposed}")],
+        risk: "packets that wait longer arrive later; each takes some hundred bytes up to some kilobytes of memory".into(),
+        undo: vec![format!("sysctl -w {NAME}={now}")],
+        tune: vec![Setting {
+            name: NAME.into(),
+            now: now.to_string(),
+            proposed: proposed.to_string(),
+            why: format!("{lost_per_second:.0} packets a second had no room, and the core had time left"),
+        }],
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        // Without segmentation offload, one write leaves as a burst of some forty packets, handed over before the core that
+        // sends them gets to handle them.
+        setup: vec![Step::Run(Place::Initiator, "ethtool -K eth0 tso off gso off".into())],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk {
+                from: Place::Initiator,
+                to: "198.19.0.2:7001".into(),
+                streams: 4,
+                rate_bps: None,
+            },
+        ],
+        machine: vec![(NAME, "8".into())],
+        needs: vec!["ethtool"],
+        also: vec!["offloads-off"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{Delta, DropGroup, Evidence, Sight};
+    use crate::finding::{Claim, Severity};
+
+    fn host(softirq: u64, dropped: u64, seen: bool) -> Evidence {
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        let ticks = [("softirq", softirq), ("idle", 1000 - softirq)];
+        let ticks = ticks.map(|(n, v)| (n.to_owned(), Delta { before: 5, after: 5 + v })).into();
+        evidence.machine.cores =
+            vec![Core { ticks, dropped: Delta { before: 1, after: 1 + dropped }, ..Core::default() }];
+        evidence.machine.settings.insert(NAME.into(), "1000".into());
+        evidence.namespaces.push(Namespace { id: 5, ..Namespace::default() });
+        if seen {
+            evidence.planes.insert(Plane::Drops, Sight::Seen);
+            let group = DropGroup {
+                namespace: 5,
+                reason: "CPU_BACKLOG".into(),
+                packets: dropped,
+                ..DropGroup::default()
+            };
+            evidence.drops.push(group);
+        }
+        evidence
+    }
+
+    #[test]
+    fn a_burst_asks_for_a_longer_queue_and_a_busy_core_does_not() {
+        let evidence = host(300, 400, true);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].namespace, found[0].severity), (1, 5, Severity::Critical));
+        assert_eq!(found[0].fixes[0].tune[0].proposed, "4000");
+        let evidence = host(990, 400, true);
+        assert_eq!(examine(&Scene::of(&evidence))[0].fixes, []);
+    }
+
+    #[test]
+    fn without_a_look_at_drops_it_is_the_machines() {
+        let found = examine(&Scene::of(&host(300, 400, false)));
+        assert_eq!(
+            found[0].claims,
+            [Claim::Counter { namespace: 0, counter: "softnet.dropped".into(), packets: 400 }]
+        );
+        assert_eq!(found[0].missing, [Plane::Drops]);
+        assert_eq!(examine(&Scene::of(&host(300, 0, false))), []);
+    }
+}

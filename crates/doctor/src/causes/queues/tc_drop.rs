@@ -1,0 +1,239 @@
+//! A filter or program of tc throws packets away.
+
+use super::lost::on;
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Interface, Namespace, Plane, TcFilter};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "tc-drop",
+    group: Group::Queues,
+    title: "a tc filter or BPF program drops packets",
+    about: "Filters of tc and BPF programs attached to an interface (clsact, TCX) see every packet that comes in or goes out, \
+            before the firewall on the way in and after it on the way out. What they throw away appears in no counter of the \
+            IP layer and in no rule: container networks (Cilium and others), rate limiters and security agents work there.",
+    must: &["packets dropped as TC_INGRESS or TC_EGRESS, or an action whose `dropped` grows"],
+    should: &["a program or an action on the interface and side where they vanish"],
+    must_not: &["the queue's own `dropped` grows with them"],
+    lookalikes: &[
+        ("qdisc-full", "the queue drops by load: QDISC_DROP, and its `dropped` grows"),
+        ("xdp-drop", "XDP works before tc, in the driver or in do_xdp_generic"),
+    ],
+    yields_to: &[],
+    remedy: "See who attached the filter or program, and ask it why: most have a log or a command of their own (`cilium monitor \
+             --type drop`). If it is a remnant of something that is gone, remove it.",
+    sources: &[
+        "net/core/dev.c: sch_handle_ingress, sch_handle_egress",
+        "net/sched/cls_bpf.c",
+        "kernel/bpf/tcx.c",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    let sides = ["ingress", "egress"];
+    all.flat_map(|(n, i)| sides.map(|side| (n, i, side)))
+        .filter_map(|(namespace, interface, side)| on_side(scene, namespace, interface, side))
+        .collect()
+}
+
+fn is_mine(drops: &DropGroup, side: &str) -> bool {
+    match drops.reason.as_str() {
+        "TC_EGRESS" => side == "egress",
+        "TC_INGRESS" | "TC_COOKIE_ERROR" | "TC_CHAIN_NOTFOUND" | "TC_RECLASSIFY_LOOP" => side == "ingress",
+        _ => false,
+    }
+}
+
+fn on_side(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, side: &str) -> Option<Finding> {
+    let taken = on(scene, namespace, interface, |d| is_mine(d, side));
+    let filters: Vec<&TcFilter> = interface.filters.iter().filter(|f| f.direction == side).collect();
+    let counted: u64 = filters.iter().map(|f| f.dropped.change()).sum();
+    // Where drops are in sight they are the truth: an action that drops is seen there, too.
+    let lost = if scene.sees_drops() { taken.packets } else { counted };
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = if taken.is_empty() {
+        vec![scene.counted(namespace, &format!("tc.{}.{side}", interface.name), counted)]
+    } else {
+        taken.claims.clone()
+    };
+    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Programs, Plane::Qdiscs]);
+    // The first one in order has the first word; one whose counter moved is convicted.
+    let culprit = filters.iter().find(|f| f.dropped.change() > 0).or(filters.first());
+    finding.object =
+        culprit.map_or_else(|| interface.name.clone(), |f| format!("{}: {}", interface.name, named(f)));
+    let what = culprit.map_or("a filter that is gone by now".to_owned(), |f| named(f));
+    let way = if side == "ingress" { "came in through" } else { "were to leave by" };
+    finding.summary = format!("{what} threw {lost} packets away that {way} {}.", interface.name);
+    if !taken.is_empty() {
+        let text = format!("{lost} packets dropped as {} on {}", taken.groups[0].reason, interface.name);
+        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        if let Some(t) = taken.example() {
+            let text =
+                format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
+            finding.evidence.push(Fact::seen(Plane::Drops, text));
+        }
+    }
+    for filter in &filters {
+        let mut text = format!("on the {side} of {}: {}", interface.name, named(filter));
+        if filter.dropped.change() > 0 {
+            text += &format!(", which dropped {}", filter.dropped.change());
+        }
+        finding.evidence.push(Fact::seen(Plane::Programs, text));
+    }
+    if let ([_], false) = (&filters[..], taken.is_empty()) {
+        finding.confidence = Confidence::High;
+    }
+    if filters.len() > 1 && counted == 0 {
+        finding
+            .not
+            .push("several filters and programs work there; which of them drops, they do not count".into());
+    }
+    finding.fixes = fixes(interface, side, &filters);
+    Some(finding)
+}
+
+/// As people would ask for it.
+fn named(filter: &TcFilter) -> String {
+    let actions = filter.actions.join(", ");
+    match &filter.program {
+        Some(program) => format!("BPF program {} ({}, {})", program.id, program.name, filter.kind),
+        None if actions.is_empty() => format!("filter {} of preference {}", filter.kind, filter.preference),
+        None => format!("filter {} of preference {} with action {actions}", filter.kind, filter.preference),
+    }
+}
+
+fn fixes(interface: &Interface, side: &str, filters: &[&TcFilter]) -> Vec<Fix> {
+    let dev = word(&interface.name);
+    let mut fixes = vec![Fix {
+        title: "see what is attached, and who did it".into(),
+        commands: vec![format!("tc -s filter show dev {dev} {side}"), format!("bpftool net show dev {dev}")],
+        risk: "none, it only shows".into(),
+        ..Fix::default()
+    }];
+    if let [only] = filters
+        && only.kind != "tcx"
+    {
+        let (preference, kind) = (only.preference, &only.kind);
+        fixes.push(Fix {
+            title: "remove it, if nothing needs it any more".into(),
+            commands: vec![format!("tc filter del dev {dev} {side} pref {preference} {kind}")],
+            risk: "what it kept out comes in; an agent that owns it will put it back".into(),
+            undo: vec![format!(
+                "restart the program that attached it: tc cannot attach {kind} again from what is known here"
+            )],
+            tune: Vec::new(),
+        });
+    }
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    // Classic BPF, direct action: IPv4 is dropped (TC_ACT_SHOT is 2), all else goes on (TC_ACT_UNSPEC is -1).
+    let attach = |interface: &str, side: &str| {
+        let program = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295";
+        let script = format!(
+            "tc qdisc add dev {interface} clsact; tc filter add dev {interface} {side} bpf da bytecode '{program}'"
+        );
+        vec![Step::Run(Place::Gateway, script)]
+    };
+    let traffic = || {
+        vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 100,
+                rate: 1000,
+                flows: 4,
+                dont_fragment: false,
+            },
+        ]
+    };
+    vec![
+        Recipe {
+            name: "ingress",
+            setup: attach("inside", "ingress"),
+            traffic: traffic(),
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "egress",
+            setup: attach("outside", "egress"),
+            traffic: traffic(),
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{BpfProgram, Delta, Evidence, Sight};
+
+    fn host(filters: Vec<TcFilter>, reason: &str, sees_drops: bool) -> Evidence {
+        let interface = Interface { index: 2, name: "eth0".into(), filters, ..Interface::default() };
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        if sees_drops {
+            evidence.planes.insert(Plane::Drops, Sight::Seen);
+            evidence.drops.push(DropGroup {
+                namespace: 5,
+                reason: reason.into(),
+                interface: 2,
+                packets: 100,
+                ..DropGroup::default()
+            });
+        }
+        evidence
+    }
+
+    fn program(direction: &str) -> TcFilter {
+        let program = BpfProgram { id: 77, name: "cil_from_netdev".into(), mode: direction.into() };
+        TcFilter {
+            direction: direction.into(),
+            kind: "tcx".into(),
+            program: Some(program),
+            ..TcFilter::default()
+        }
+    }
+
+    #[test]
+    fn the_program_on_that_side_is_named() {
+        let evidence = host(vec![program("egress"), program("ingress")], "TC_INGRESS", true);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].object, "eth0: BPF program 77 (cil_from_netdev, tcx)");
+        assert!(found[0].fixes.iter().all(|f| f.commands.iter().all(|c| !c.contains("filter del"))));
+    }
+
+    #[test]
+    fn drops_of_a_queue_are_not_its() {
+        assert_eq!(examine(&Scene::of(&host(vec![program("egress")], "QDISC_DROP", true))), []);
+        assert_eq!(examine(&Scene::of(&host(vec![program("egress")], "", false))), []);
+    }
+
+    #[test]
+    fn an_action_that_counts_is_believed_without_a_look_at_drops() {
+        let police = TcFilter {
+            direction: "ingress".into(),
+            kind: "u32".into(),
+            preference: 7,
+            actions: vec!["police".into()],
+            dropped: Delta { before: 5, after: 45 },
+            ..TcFilter::default()
+        };
+        let evidence = host(vec![police], "", false);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(found[0].object, "eth0: filter u32 of preference 7 with action police");
+        assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 40, .. }]));
+    }
+}

@@ -1,0 +1,218 @@
+//! An XDP program throws packets away.
+
+use super::lost::on;
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "xdp-drop",
+    group: Group::Queues,
+    title: "an XDP program drops packets",
+    about: "An XDP program sees each packet before the kernel does. What it throws away no socket, no rule, no capture and no \
+            counter of IP ever sees, and on a card that runs it in its driver not even the kernel's drop event: only the \
+            driver's own counters tell. Load balancers, protection against floods and intrusion prevention work there.",
+    must: &[
+        "an XDP program on the interface",
+        "packets dropped in the XDP hook, or the driver's `xdp_drop` counters grow",
+    ],
+    should: &["rx_packets of the interface stands still while its peer sends"],
+    must_not: &[],
+    lookalikes: &[
+        ("tc-drop", "tc works after XDP: TC_INGRESS"),
+        ("ring-overflow", "a ring that overflows counts rx_missed or rx_fifo and no xdp_drop"),
+    ],
+    yields_to: &[],
+    remedy: "Ask whoever attached the program why: most keep counters in a BPF map or log what they drop. If it is a remnant of \
+             something that is gone, detach it.",
+    sources: &[
+        "net/core/dev.c: do_xdp_generic",
+        "drivers/net/veth.c: veth_xdp_rcv_skb",
+        "Documentation/bpf/redirect.rst",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Functions that let go of a packet because an XDP program said so.
+const PLACES: &[&str] = &[
+    "do_xdp_generic",
+    "netif_receive_generic_xdp",
+    "veth_xdp_rcv_skb",
+    "tun_get_user",
+    "bpf_prog_run_generic_xdp",
+];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+}
+
+fn is_mine(drops: &DropGroup) -> bool {
+    drops.reason == "XDP"
+        || matches!(drops.reason.as_str(), "NOT_SPECIFIED" | "UNKNOWN")
+            && PLACES.contains(&drops.location.as_str())
+}
+
+/// What the driver counted: `rx_xdp_drop`, `rx_queue_3_xdp_drops`, `queue_0_rx_xdp_drop`, ... Some have a sum beside the queues.
+fn counted(interface: &Interface) -> u64 {
+    let of_xdp = |name: &str| name.contains("xdp_drop");
+    let is_queue = |name: &str| name.contains("queue") || name.bytes().any(|b| b.is_ascii_digit());
+    let sum = |queues: bool| {
+        let counters = interface.driver_counters.iter();
+        counters.filter(|(n, _)| of_xdp(n) && is_queue(n) == queues).map(|(_, d)| d.change()).sum::<u64>()
+    };
+    sum(true).max(sum(false))
+}
+
+fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let taken = on(scene, namespace, interface, is_mine);
+    let counted = counted(interface);
+    let lost = taken.packets.max(counted);
+    // Without a program it was something else that let go there.
+    if lost == 0 || interface.xdp.is_none() && counted == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = taken.claims;
+    if counted > taken.packets {
+        // What never became a packet of the kernel's has no event.
+        let counter = format!("xdp.{}", interface.name);
+        finding.claims.push(scene.counted(namespace, &counter, counted - taken.packets));
+    }
+    finding.missing = scene.missing(namespace, &[Plane::Programs, Plane::Driver]);
+    let what = match &interface.xdp {
+        Some(p) => format!("XDP program {} ({}, {})", p.id, p.name, p.mode),
+        None => "an XDP program that is gone by now".to_owned(),
+    };
+    finding.object = format!("{}: {what}", interface.name);
+    finding.summary = format!("{what} threw {lost} packets away that came in through {}.", interface.name);
+    if let Some(group) = taken.groups.first() {
+        let text = format!("{} packets dropped in {}() on {}", taken.packets, group.location, interface.name);
+        finding.evidence.push(Fact::seen(Plane::Drops, text));
+    }
+    for (name, delta) in interface.driver_counters.iter().filter(|(n, _)| n.contains("xdp_drop")) {
+        let text = format!("{name} of {} grew by {}", interface.name, delta.change());
+        finding.evidence.push(Fact::counter(Plane::Driver, name, *delta, text));
+    }
+    if interface.xdp.is_some() && lost > 0 {
+        finding.confidence = Confidence::High;
+    }
+    finding.fixes = fixes(interface);
+    Some(finding)
+}
+
+fn fixes(interface: &Interface) -> Vec<Fix> {
+    let dev = word(&interface.name);
+    let Some(program) = &interface.xdp else { return Vec::new() };
+    let hook = match program.mode.as_str() {
+        "generic" => "xdpgeneric",
+        "offloaded" => "xdpoffload",
+        _ => "xdpdrv",
+    };
+    let pin = format!("/sys/fs/bpf/xdp-{}", program.id);
+    vec![
+        Fix {
+            title: "see the program, its maps and counters".into(),
+            commands: vec![
+                format!("bpftool prog show id {}", program.id),
+                format!("bpftool prog dump xlated id {}", program.id),
+            ],
+            risk: "none, it only shows".into(),
+            ..Fix::default()
+        },
+        Fix {
+            title: "detach it, if nothing needs it any more".into(),
+            commands: vec![
+                format!("bpftool prog pin id {} {pin}", program.id),
+                format!("ip link set dev {dev} {hook} off"),
+            ],
+            risk: "what it kept out comes in; one that is held by a BPF link is detached by its owner alone"
+                .into(),
+            undo: vec![format!("ip link set dev {dev} {hook} pinned {pin}"), format!("rm {pin}")],
+            tune: Vec::new(),
+        },
+    ]
+}
+
+fn recipes() -> Vec<Recipe> {
+    let attach = |hook: &str| vec![Step::Run(Place::Gateway, super::xdp_object::attach("inside", hook))];
+    let traffic = || {
+        vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 100,
+                rate: 1000,
+                flows: 4,
+                dont_fragment: false,
+            },
+        ]
+    };
+    vec![
+        Recipe { name: "native", setup: attach("xdpdrv"), traffic: traffic(), ..Recipe::default() },
+        Recipe { name: "generic", setup: attach("xdpgeneric"), traffic: traffic(), ..Recipe::default() },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::{BpfProgram, Delta, Evidence};
+    use crate::finding::Claim;
+
+    fn host(program: bool, location: &str, dropped: u64, counters: &[(&str, u64)]) -> Evidence {
+        let xdp = program.then(|| BpfProgram { id: 9, name: "guard".into(), mode: "native".into() });
+        let counters =
+            counters.iter().map(|(n, v)| ((*n).to_owned(), Delta { before: 0, after: *v })).collect();
+        let interface = Interface {
+            index: 2,
+            name: "eth0".into(),
+            xdp,
+            driver_counters: counters,
+            ..Interface::default()
+        };
+        let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
+        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        if dropped > 0 {
+            evidence.drops.push(DropGroup {
+                namespace: 5,
+                reason: "NOT_SPECIFIED".into(),
+                location: location.into(),
+                interface: 2,
+                packets: dropped,
+                ..DropGroup::default()
+            });
+        }
+        evidence
+    }
+
+    #[test]
+    fn a_card_that_drops_before_the_kernel_is_seen_by_its_counters() {
+        let counters = [("rx_xdp_drop", 500), ("rx0_xdp_drop", 300), ("rx1_xdp_drop", 200), ("rx_xdp_tx", 7)];
+        let found = examine(&Scene::of(&host(true, "", 0, &counters)));
+        assert_eq!(
+            found[0].claims,
+            [Claim::Counter { namespace: 5, counter: "xdp.eth0".into(), packets: 500 }]
+        );
+        assert_eq!(found[0].object, "eth0: XDP program 9 (guard, native)");
+        assert_eq!(found[0].fixes[1].commands[1], "ip link set dev eth0 xdpdrv off");
+    }
+
+    #[test]
+    fn events_and_counters_of_the_same_packets_are_claimed_once() {
+        let found = examine(&Scene::of(&host(true, "veth_xdp_rcv_skb", 40, &[("rx_queue_0_xdp_drops", 40)])));
+        assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 40 }]);
+    }
+
+    #[test]
+    fn without_a_program_or_elsewhere_it_is_another_cause() {
+        assert_eq!(examine(&Scene::of(&host(false, "do_xdp_generic", 40, &[]))), []);
+        assert_eq!(examine(&Scene::of(&host(true, "ip_rcv_core", 40, &[]))), []);
+        assert_eq!(examine(&Scene::of(&host(true, "", 0, &[("rx_xdp_redirect", 40)]))), []);
+    }
+}
