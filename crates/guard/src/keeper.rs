@@ -174,14 +174,7 @@ impl Keeper {
         }
         self.folder.prepare()?;
         let lock = self.folder.lock(SHORT)?.ok_or(Error::Busy)?;
-        for path in self.folder.journals()? {
-            let Some(mut store) = Store::open(&path, true)? else { continue };
-            self.settle(&mut store)?;
-            if store.set.is_in_flight() {
-                let Begin { id, by, .. } = store.set.begin;
-                return Err(Error::InFlight { id, by });
-            }
-        }
+        self.clear()?;
         let begin = self.plan(new)?;
         let id = begin.id.clone();
         let mut store = Store::create(&self.folder.journal(&self.by), Entry::Begin(Box::new(begin)))?;
@@ -201,6 +194,32 @@ impl Keeper {
                 Err(error)
             }
         }
+    }
+
+    /// Makes sure that a set may come: takes back what nobody answers for any more. What is planned before that may be planned
+    /// on values that are about to change.
+    ///
+    /// # Errors
+    /// If another command's step is under way, or a set waits to be confirmed.
+    pub fn make_way(&self) -> Result<(), Error> {
+        if !self.folder.exists()? {
+            return Ok(());
+        }
+        let _lock = self.folder.lock(SHORT)?.ok_or(Error::Busy)?;
+        self.clear()
+    }
+
+    /// The caller holds the lock.
+    fn clear(&self) -> Result<(), Error> {
+        for path in self.folder.journals()? {
+            let Some(mut store) = Store::open(&path, true)? else { continue };
+            self.settle(&mut store)?;
+            if store.set.is_in_flight() {
+                let Begin { id, by, .. } = store.set.begin;
+                return Err(Error::InFlight { id, by });
+            }
+        }
+        Ok(())
     }
 
     fn carry_out(&self, store: &mut Store, post: &impl Post) -> Result<(), Error> {

@@ -152,6 +152,7 @@ fn page(plan: &Plan, next: &str) -> String {
 
 fn apply(args: &ApplyArgs) -> Outcome {
     needs_root("apply")?;
+    Keeper::new(BY).make_way()?;
     let (plan, place) = plan(&args.what)?;
     if !args.json {
         print(&page(&plan, ""))?;
@@ -286,6 +287,7 @@ fn set_json(set: &ChangeSet, now: Option<&[StepNow]>) -> Value {
 
 fn prove(args: &ProveArgs) -> Outcome {
     needs_root("prove")?;
+    Keeper::new(BY).make_way()?;
     let (plan, place) = plan(&args.what)?;
     if plan.is_empty() {
         return Err(Failure::failed(
