@@ -63,7 +63,7 @@ pub struct Watch {
     namespaces: Vec<(Found, Namespace)>,
     /// One for each of `namespaces`; none where neighbours are not looked at.
     listeners: Vec<neighbours::Listener>,
-    machine: crate::evidence::Machine,
+    machine: machine::Looking,
     tracer: drops::Tracer,
     planes: BTreeMap<Plane, Sight>,
 }
@@ -77,7 +77,7 @@ impl Watch {
         let mut planes = BTreeMap::new();
         let found = namespaces::find(&options.root, &options.scope)?;
         let tracer = drops::Tracer::begin(&options, &mut planes);
-        let machine = machine::read(&options.root, &mut planes);
+        let machine = machine::begin(&options, &mut planes);
         let read = |found: Found| {
             let namespace = first(&options, &found);
             (found, namespace)
@@ -96,7 +96,7 @@ impl Watch {
     }
 
     /// Ends the window and reads all the rest.
-    pub fn end(self) -> Evidence {
+    pub fn end(mut self) -> Evidence {
         let ended = Instant::now();
         let mut evidence = Evidence {
             version: VERSION,
@@ -112,8 +112,7 @@ impl Watch {
             evidence.drops.retain(|d| inside.contains(&d.namespace));
             evidence.flows.retain(|f| inside.contains(&f.namespace));
         }
-        evidence.machine = machine::read(&self.options.root, &mut evidence.planes);
-        machine::since(&mut evidence.machine, &self.machine);
+        evidence.machine = self.machine.end(&self.options, &mut evidence.planes);
         let tables = connections::Common::new();
         let mut all = Vec::new();
         for (found, earlier) in self.namespaces {
@@ -127,7 +126,7 @@ impl Watch {
         }
         sum_up(&mut evidence.planes, &evidence.namespaces, &self.options.hidden);
         evidence.cost.analysis_ms = ended.elapsed().as_secs_f64() * 1e3;
-        machine::own_cost(&self.options.root, &mut evidence.cost);
+        self.machine.own_cost(&self.options.root, &mut evidence.cost);
         evidence
     }
 }

@@ -13,6 +13,10 @@ pub struct Machine {
     pub kernel: String,
     /// Cores that are online.
     pub cores: Vec<Core>,
+    /// Counters that are one for all namespaces: `rt_cache.in_martian_src`, `arp_cache.table_fulls`, `ndisc_cache.*` (the tables of
+    /// `/proc/net/stat`).
+    #[serde(default)]
+    pub counters: Counters,
     /// Global settings by sysctl name: `net.netfilter.nf_conntrack_max`, `net.core.netdev_max_backlog`, `net.ipv4.tcp_mem`,
     /// `net.ipv4.neigh.default.gc_thresh3`, ...
     pub settings: BTreeMap<String, String>,
@@ -24,8 +28,11 @@ pub struct Machine {
     pub memory_events: Counters,
     /// Control groups that were held back.
     pub throttled: Vec<CgroupThrottle>,
-    /// Lines of the kernel's log that came in the window and are about packets; text from outside.
+    /// Lines of the kernel's log that came in the window and are about packets, at most 500; text from outside.
     pub log: Vec<String>,
+    /// All lines of the log that came in the window.
+    #[serde(default)]
+    pub log_lines: u64,
 }
 
 impl Machine {
@@ -68,12 +75,15 @@ impl Core {
 /// A control group that ran out of CPU or memory.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CgroupThrottle {
-    /// Path below the root of cgroup2; text from outside.
+    /// Path below the root of the hierarchy; text from outside.
     pub path: String,
     /// Periods in which it was held back (`cpu.stat` nr_throttled).
     pub throttled: Delta,
     /// For how long, µs.
     pub throttled_us: Delta,
-    /// Times that its memory limit was hit (`memory.events` max).
+    /// Times that its memory limit was hit (`memory.events` max; `memory.failcnt` of the old hierarchy).
     pub memory_max: Delta,
+    /// Network sockets of the programs in it, as far as they were counted.
+    #[serde(default)]
+    pub sockets: u64,
 }
