@@ -27,6 +27,7 @@ pub mod sched;
 mod send_batch;
 pub mod slab;
 pub mod sock_diag;
+pub mod socket_count;
 mod stop;
 pub mod sysctl;
 pub mod terminal;

@@ -92,7 +92,7 @@ impl Looking {
         counters_since(&mut now.pressure_us, &earlier.pressure_us);
         counters_since(&mut now.memory_events, &earlier.memory_events);
         cores::since(&mut now.cores, &earlier.cores);
-        cgroups::since(&mut now.throttled, &earlier.throttled);
+        cgroups::since(&options.root, &mut now.throttled, &earlier.throttled);
         if let Some(log) = &mut self.log {
             match log.end(&mut now) {
                 Ok(None) => {}

@@ -1,13 +1,19 @@
 //! Control groups that ran into their limits.
 
+use std::collections::BTreeSet;
+
 use weir_sys::ProcRoot;
 use weir_sys::procfs::parse_pairs;
+use weir_sys::socket_count::network_sockets;
 
 use crate::evidence::{CgroupThrottle, Delta};
 
 /// Groups that are looked at, and how deep: a host of Kubernetes has a few hundred, six deep.
 const MOST: usize = 4096;
 const DEPTH: usize = 10;
+/// Processes of groups held back, and descriptors of each, that are asked about: whether there are sockets is the question.
+const PROCESSES: usize = 2000;
+const DESCRIPTORS: usize = 1000;
 
 /// Where the hierarchies are: cgroup2, the same beside the old ones, and of these the ones with CPU and memory limits.
 const UNIFIED: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
@@ -75,8 +81,8 @@ fn walk(root: &ProcRoot, top: &str, found: &mut Vec<CgroupThrottle>, numbers: &N
     }
 }
 
-/// Keeps those that were held back since then.
-pub(super) fn since(now: &mut Vec<CgroupThrottle>, earlier: &[CgroupThrottle]) {
+/// Keeps those that were held back since then, and counts their sockets.
+pub(super) fn since(root: &ProcRoot, now: &mut Vec<CgroupThrottle>, earlier: &[CgroupThrottle]) {
     now.retain_mut(|group| {
         // The same path may stand in two of the old hierarchies, each of which has its own part.
         let cpu = |g: &CgroupThrottle| g.throttled.after != 0 || g.throttled_us.after != 0;
@@ -87,4 +93,28 @@ pub(super) fn since(now: &mut Vec<CgroupThrottle>, earlier: &[CgroupThrottle]) {
         group.memory_max.since(before.memory_max);
         group.throttled.change() + group.throttled_us.change() + group.memory_max.change() > 0
     });
+    let mut left = PROCESSES;
+    for group in now {
+        group.sockets = sockets(root, &group.path, &mut left);
+    }
+}
+
+/// Network sockets of the processes in a group and below it, wherever its hierarchy is.
+fn sockets(root: &ProcRoot, path: &str, left: &mut usize) -> u64 {
+    let tops = UNIFIED.iter().chain(&CPU).chain([&MEMORY]);
+    let mut next: Vec<std::path::PathBuf> =
+        tops.map(|top| root.path(&format!("{top}{}", path.trim_end_matches('/')))).collect();
+    let mut pids = BTreeSet::new();
+    while let Some(dir) = next.pop() {
+        let listed = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        pids.extend(listed.lines().filter_map(|l| l.parse::<u32>().ok()));
+        if pids.len() >= *left {
+            break;
+        }
+        let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        next.extend(entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+    }
+    let asked = pids.len().min(*left);
+    *left -= asked;
+    pids.into_iter().take(asked).map(|pid| network_sockets(root, pid, DESCRIPTORS)).sum()
 }

@@ -131,6 +131,22 @@ fn an_empty_machine_is_blind_and_not_broken() {
 }
 
 #[test]
+fn sockets_of_a_group_are_those_of_its_processes() {
+    let pid = std::process::id();
+    let dir = recorded("sockets", BEFORE);
+    write(&dir, &[("sys/fs/cgroup/web/worker/cgroup.procs", &format!("{pid}\n"))]);
+    std::os::unix::fs::symlink(format!("/proc/{pid}"), dir.join(format!("proc/{pid}"))).unwrap();
+    let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let options = Options { root: ProcRoot::new(&dir), ..Options::default() };
+    let mut planes = BTreeMap::new();
+    let mut looking = begin(&options, &mut planes);
+    write(&dir, AFTER);
+    let machine = looking.end(&options, &mut planes);
+    std::fs::remove_dir_all(dir).unwrap();
+    assert!(machine.throttled[0].sockets >= 1, "{:?}", machine.throttled);
+}
+
+#[test]
 fn lines_about_packets_are_told_from_the_others() {
     for line in [
         "nf_conntrack: nf_conntrack: table full in netns 4026532281, dropping packet",
