@@ -41,7 +41,7 @@ const HOLDERS: usize = 5;
 /// Entries without an answer that are remembered to find their way back in another zone.
 const HALVES: usize = 1 << 14;
 /// Connections split between zones that are kept.
-const SPLIT: usize = 8;
+const SPLIT: usize = 64;
 
 /// What the readings of all namespaces share.
 #[derive(Debug)]
@@ -265,8 +265,8 @@ struct Tally {
     /// Groups of up to so many entries were let go of for others.
     pruned: u64,
     beyond: u64,
-    /// Original direction of entries without an answer, with their zone.
-    halves: HashMap<weir_sys::conntrack::Tuple, u16, RandomState>,
+    /// Original and reply directions of entries without an answer, with their zone.
+    halves: [HashMap<weir_sys::conntrack::Tuple, u16, RandomState>; 2],
     split: Vec<(Tuple, u16, u16)>,
     /// Packets without an entry in the default zone.
     absent: Vec<Tuple>,
@@ -286,7 +286,7 @@ impl Tally {
             groups: HashMap::default(),
             pruned: 0,
             beyond: 0,
-            halves: HashMap::default(),
+            halves: Default::default(),
             split: Vec::new(),
             absent,
             joined: Vec::new(),
@@ -337,14 +337,21 @@ impl Tally {
         }
     }
 
-    /// Two entries of different zones, neither of them answered, of which one is the way back of the other.
+    /// Two entries of different zones, neither of them answered, of which one is made of the answers to the other.
     fn look_for_other_half(&mut self, entry: &Entry) {
-        if let Some(zone) = self.halves.get(&entry.reply).filter(|zone| **zone != entry.zone) {
-            if self.split.len() < SPLIT {
-                self.split.push((tuple(&entry.reply), *zone, entry.zone));
-            }
-        } else if self.halves.len() < HALVES {
-            self.halves.insert(entry.original, entry.zone);
+        let [originals, replies] = &mut self.halves;
+        let elsewhere = |zone: Option<&u16>| zone.copied().filter(|zone| *zone != entry.zone);
+        let found = match (elsewhere(originals.get(&entry.reply)), elsewhere(replies.get(&entry.original))) {
+            (Some(answers), _) => Some((tuple(&entry.reply), entry.zone, answers)),
+            (None, Some(asks)) => Some((tuple(&entry.original), asks, entry.zone)),
+            (None, None) => None,
+        };
+        if let Some(found) = found.filter(|_| self.split.len() < SPLIT) {
+            self.split.push(found);
+        }
+        if originals.len() < HALVES {
+            originals.insert(entry.original, entry.zone);
+            replies.insert(entry.reply, entry.zone);
         }
     }
 
@@ -509,10 +516,10 @@ mod tests {
             ],
             &[],
         );
-        let [(tuple, first, second)] = table.split[..] else { panic!("{:?}", table.split) };
-        let seen = BTreeSet::from([first, second]);
-        assert_eq!(seen, BTreeSet::from([0, 5]));
-        assert!([7, 8].contains(&tuple.source_port));
+        // Without translation each is the answer of the other, and which comes first is the hash's to say.
+        let [(answer, asks, answers)] = table.split[..] else { panic!("{:?}", table.split) };
+        let expected = if answer.source_port == 8 { (5, 0) } else { (0, 5) };
+        assert_eq!((asks, answers), expected, "{answer:?}");
     }
 
     /// However many groups there are, the large ones stay with counts that are too low by little.

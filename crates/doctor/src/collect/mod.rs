@@ -22,6 +22,7 @@ use weir_sys::{NetNs, ProcRoot};
 
 use crate::evidence::{DropGroup, Evidence, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
 
+pub(crate) use connections::is_private;
 pub use namespaces::Found;
 
 /// Which namespaces are looked at.
@@ -170,8 +171,7 @@ fn first(options: &Options, found: &Found) -> Namespace {
     let mut namespace = named(found);
     enter(options, found, &mut namespace, &|inside| {
         counted(options, inside);
-        inside.sockets =
-            keep(options, &mut inside.blind, Plane::Sockets, || sockets::begin(&options.root));
+        inside.sockets = keep(options, &mut inside.blind, Plane::Sockets, || sockets::begin(&options.root));
     });
     namespace
 }

@@ -43,8 +43,8 @@ pub struct Connections {
     pub joined: Vec<(Tuple, ConnectionGroup)>,
     /// Tuples of packets that were dropped or reset for which the table held nothing at the window's end.
     pub absent: Vec<Tuple>,
-    /// Connections of which the two directions are entries of different zones: the original direction of one, its zone, and
-    /// that of the other. At most a few.
+    /// Connections of which the two directions are entries of different zones: the tuple of the answers, the zone of the
+    /// connection, and that in which its answers are. At most a few.
     pub split: Vec<(Tuple, u16, u16)>,
     /// Memory of an entry with its extensions, bytes; `None` where the kernel does not tell.
     pub entry_bytes: Option<u64>,

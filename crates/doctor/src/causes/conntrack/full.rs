@@ -1,9 +1,15 @@
 //! The table of connections is full.
 
+use std::net::SocketAddr;
+
+use weir_sys::conntrack::NewEntry;
+
+use super::refused::{Refused, Where, claims, fact};
+use super::relief;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::finding::{Claim, Confidence, Fact, Finding, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-full",
@@ -12,102 +18,209 @@ pub(super) const CAUSE: Cause = Cause {
     about: "Every connection that crosses the host takes an entry in the connection-tracking table. When a namespace has as \
             many entries as nf_conntrack_max allows, and none can be evicted, the first packet of every new connection is \
             thrown away, while connections that are in the table go on as if nothing were wrong. Clients see time-outs, and \
-            retries fill the table further.",
+            retries fill the table further.\n\n\
+            The limit is one number for the whole machine, compared with the count of each network namespace by itself.",
     must: &[
-        "conntrack `drop` grows",
+        "conntrack `drop` grows, by more than `insert_failed`",
         "the table holds as many entries as nf_conntrack_max, or did in the window",
-        "`insert_failed` does not grow with it",
     ],
     should: &[
         "packets dropped as NETFILTER_DROP in nf_hook_slow, on the interface they came in through",
         "`nf_conntrack: table full, dropping packet` in the kernel's log",
     ],
-    must_not: &["only one destination fails"],
-    lookalikes: &[],
-    yields_to: &[],
+    must_not: &["more entries are evicted (`early_drop`) than packets refused"],
+    lookalikes: &[
+        (
+            "conntrack-early-drop",
+            "there entries can be evicted, so that new connections get in at the cost of young ones",
+        ),
+        ("snat-ports-exhausted", "there `insert_failed` grows with `drop`, and other destinations work"),
+        ("conntrack-memory", "there the table is far from its limit"),
+    ],
+    yields_to: &["conntrack-early-drop"],
     remedy: "Find out first who holds the entries (`weir conntrack`). If they are real, allow more; if they are stale, let them \
              die sooner; what needs no NAT and no state can be left untracked.",
-    sources: &["net/netfilter/nf_conntrack_core.c: __nf_conntrack_alloc, early_drop"],
+    sources: &[
+        "net/netfilter/nf_conntrack_core.c: __nf_conntrack_alloc, early_drop",
+        "RFC 5382, REQ-5",
+        "RFC 4787, REQ-5",
+    ],
     examine,
     recipes,
     not_injected: None,
 };
+
+/// The count is read at the window's end, and the kernel evicts down to 95 % by itself (`gc_worker`).
+const FULL: f64 = 0.9;
+/// A table that nothing was refused by yet, and soon will.
+const NEARLY: f64 = 0.95;
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
 }
 
 fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let refused = namespace.grew("conntrack.drop").saturating_sub(namespace.grew("conntrack.insert_failed"));
-    let max = scene.evidence.machine.setting("net.netfilter.nf_conntrack_max")?;
-    let count = namespace.gauge("conntrack.count")?;
-    // The count is read at the window's end; some entries may have died since.
-    if refused == 0 || max == 0 || (count as f64) < 0.9 * max as f64 {
+    let refused = Refused::of(namespace);
+    let (max, count) = (relief::limit(scene, namespace)?, relief::count(namespace)?);
+    if !relief::is_filled(count, max, FULL) || refused.evicted > refused.no_entry {
         return None;
     }
-    let taken = scene.take(namespace, |d| d.reason == "NETFILTER_DROP" && d.location == "nf_hook_slow");
-    let mut finding = scene.finding(CAUSE.id, namespace, refused);
-    finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, "conntrack.drop", refused)]
-    } else {
-        taken.claims.clone()
-    };
-    finding.confidence = if taken.is_empty() { Confidence::Medium } else { Confidence::High };
+    if refused.no_entry == 0 {
+        return relief::is_filled(count, max, NEARLY).then(|| nearly(scene, namespace, count, max));
+    }
+    let lost = refused.no_entry;
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(scene, namespace, lost, "conntrack.drop", Where::Entering);
+    let seen = matches!(finding.claims[..], [Claim::Drops { .. }, ..]);
+    finding.confidence = if seen { Confidence::High } else { Confidence::Medium };
     finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Connections]);
     finding.summary = format!(
-        "New connections are refused: the table of {max} holds {count}, and {refused} first packets were thrown away."
+        "New connections are refused: the table holds {count} of {max} entries, and {lost} packets that wanted one more were \
+         thrown away."
     );
-    let drop = namespace.counters["conntrack.drop"];
-    finding.evidence = vec![
-        Fact::counter(Plane::ConntrackStatistics, "conntrack.drop", drop, format!("{refused} refused")),
-        Fact::seen(Plane::Settings, format!("nf_conntrack_max = {max}, entries {count}")),
-    ];
-    finding.not.push("not one busy destination: `insert_failed` did not grow with the drops".into());
-    finding.fixes.push(larger(max));
+    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry")));
+    finding.evidence.extend(fill(count, max));
+    finding.evidence.extend(relief::holders(namespace));
+    let said = scene.evidence.machine.log.iter().find(|line| line.contains("nf_conntrack: table full"));
+    finding.evidence.extend(said.map(|line| Fact::seen(Plane::Log, line.clone())));
+    finding.not.push("not one busy destination: `insert_failed` did not grow with `drop`".into());
+    finding.not.push(format!("not a flood that evicts: {} entries were evicted", refused.evicted));
+    let why = format!("the table was full in the window and refused {lost} packets");
+    finding.fixes.extend(relief::more_entries(scene, namespace, &why));
+    finding.fixes.extend(relief::sooner(scene, namespace));
+    finding.fixes.extend(relief::untracked(namespace));
     Some(finding)
 }
 
-/// Four times as much: enough to see whether the need ends there, and little memory.
-fn larger(max: u64) -> Fix {
-    let proposed = max.saturating_mul(4);
-    let name = "net.netfilter.nf_conntrack_max";
-    Fix {
-        title: "allow more entries".into(),
-        commands: vec![format!("sysctl -w {name}={proposed}")],
-        risk: format!("memory: up to {} MB more when it fills", (proposed - max) * 384 / 1_000_000),
-        undo: vec![format!("sysctl -w {name}={max}")],
-        tune: vec![Setting {
-            name: name.into(),
-            now: max.to_string(),
-            proposed: proposed.to_string(),
-            why: "the table was full in the window".into(),
-        }],
-    }
+/// Nothing is lost yet.
+fn nearly(scene: &Scene<'_>, namespace: &Namespace, count: u64, max: u64) -> Finding {
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    finding.severity = Severity::Warning;
+    finding.confidence = Confidence::High;
+    finding.summary = format!(
+        "The table holds {count} of {max} entries: soon new connections will be refused, or the youngest thrown out."
+    );
+    finding.evidence.extend(fill(count, max));
+    finding.evidence.extend(relief::holders(namespace));
+    finding.not.push("nothing was refused in the window".into());
+    finding.fixes.extend(relief::more_entries(
+        scene,
+        namespace,
+        &format!("{count} of {max} entries are in use"),
+    ));
+    finding.fixes.extend(relief::sooner(scene, namespace));
+    finding.fixes.extend(relief::untracked(namespace));
+    finding
+}
+
+/// How full it is.
+pub(super) fn fill(count: u64, max: u64) -> Option<Fact> {
+    let share = 100.0 * count as f64 / max as f64;
+    Some(Fact::seen(Plane::Settings, format!("nf_conntrack_max = {max}, entries {count} ({share:.0} %)")))
+}
+
+/// Entries that may not be evicted, of clients that are not there.
+fn assured() -> Vec<NewEntry> {
+    let to = SocketAddr::from(([198, 19, 0, 2], 53));
+    (0..600).map(|n| NewEntry::udp(SocketAddr::from(([198, 18, 0, 9], 10_000 + n)), to)).collect()
 }
 
 fn recipes() -> Vec<Recipe> {
-    vec![Recipe {
-        at: Place::Gateway,
-        setup: vec![
-            // A rule that needs connection tracking switches it on.
-            Step::Run(
-                Place::Gateway,
-                "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; add rule ip t c ct state new accept'"
-                    .into(),
-            ),
-        ],
-        traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 64,
-                rate: 2000,
-                flows: 0,
-                dont_fragment: false,
-            },
-        ],
-        machine: vec![("net.netfilter.nf_conntrack_max", "500".into())],
-        ..Recipe::default()
-    }]
+    // A rule that needs connection tracking switches it on.
+    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
+                   add rule ip t c ct state new accept'";
+    let max = |n: u64| vec![("net.netfilter.nf_conntrack_max", n.to_string())];
+    vec![
+        Recipe {
+            at: Place::Gateway,
+            setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, assured)],
+            traffic: vec![
+                Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
+                Traffic::Udp {
+                    from: Place::Initiator,
+                    to: "198.19.0.2:7000".into(),
+                    size: 64,
+                    rate: 1000,
+                    flows: 0,
+                    dont_fragment: false,
+                },
+            ],
+            machine: max(500),
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "tcp-held",
+            at: Place::Gateway,
+            setup: vec![Step::Run(Place::Gateway, tracked.into())],
+            traffic: vec![
+                Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo },
+                Traffic::Connects {
+                    from: Place::Initiator,
+                    to: "198.19.0.2:7000".into(),
+                    rate: 500,
+                    bytes: 64,
+                    hold: true,
+                },
+            ],
+            machine: max(400),
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::refused::tests::{counted, evidence, refusal};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn full(counters: &[(&str, u64)], count: u64, drops: u64) -> Evidence {
+        let mut namespace = counted(counters);
+        namespace.gauges.insert("conntrack.count".into(), count);
+        let drops = if drops > 0 { vec![refusal(drops, 3)] } else { Vec::new() };
+        let mut evidence = evidence(namespace, drops);
+        evidence.machine.settings.insert("net.netfilter.nf_conntrack_max".into(), "1000".into());
+        evidence
+    }
+
+    #[test]
+    fn a_full_table_is_found_with_its_drops_and_without() {
+        let seen = full(&[("drop", 500)], 1000, 500);
+        let [finding] = &examine(&Scene::of(&seen))[..] else { panic!() };
+        assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 500 }]);
+        assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
+        let mut blind = full(&[("drop", 500)], 960, 0);
+        blind.planes.remove(&Plane::Drops);
+        let [finding] = &examine(&Scene::of(&blind))[..] else { panic!() };
+        assert!(matches!(&finding.claims[..], [Claim::Counter { packets: 500, .. }]));
+        assert_eq!((finding.confidence, finding.missing.contains(&Plane::Drops)), (Confidence::Medium, true));
+    }
+
+    #[test]
+    fn its_look_alikes_are_not_it() {
+        // Ports used up: both counters move together, at any fill.
+        let ports = full(&[("drop", 500), ("insert_failed", 500)], 900, 500);
+        // Evictions: new connections get in.
+        let churn = full(&[("drop", 5), ("early_drop", 900)], 1000, 5);
+        // Memory, or a protocol that refuses: the table is not full.
+        let roomy = full(&[("drop", 500)], 100, 500);
+        let idle = full(&[], 500, 0);
+        for evidence in [ports, churn, roomy, idle] {
+            assert_eq!(examine(&Scene::of(&evidence)), []);
+        }
+    }
+
+    #[test]
+    fn a_nearly_full_table_is_a_warning_without_claims() {
+        let evidence = full(&[], 970, 0);
+        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        assert_eq!((finding.severity, finding.claims.len()), (Severity::Warning, 0));
+    }
+
+    #[test]
+    fn no_limit_is_never_full() {
+        let mut evidence = full(&[("drop", 500)], 1000, 500);
+        evidence.machine.settings.insert("net.netfilter.nf_conntrack_max".into(), "0".into());
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+    }
 }

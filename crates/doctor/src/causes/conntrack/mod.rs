@@ -1,8 +1,51 @@
 //! Connection tracking and address translation.
 
+mod checksum;
+mod early_drop;
+mod entry_lost;
 mod full;
+mod hairpin;
+mod hash_small;
+mod helper_missing;
+mod insert_race;
+mod invalid_dropped;
+mod invalid_reset;
+mod masquerade;
+mod memory;
+mod packet;
+mod refused;
+mod relief;
+mod snat_ports;
+mod udp_timeout;
+mod zone_split;
 
 use super::Cause;
 
 /// Those of this group.
-pub(super) static CAUSES: &[&Cause] = &[&full::CAUSE];
+pub(super) static CAUSES: &[&Cause] = &[
+    &full::CAUSE,
+    &early_drop::CAUSE,
+    &snat_ports::CAUSE,
+    &insert_race::CAUSE,
+    &hash_small::CAUSE,
+    &memory::CAUSE,
+    &invalid_dropped::CAUSE,
+    &invalid_reset::CAUSE,
+    &entry_lost::CAUSE,
+    &udp_timeout::CAUSE,
+    &helper_missing::CAUSE,
+    &hairpin::CAUSE,
+    &masquerade::CAUSE,
+    &checksum::CAUSE,
+    &zone_split::CAUSE,
+];
+
+/// A word for the shell, in single quotes (POSIX.1, 2.2.2): within them nothing means anything but the quote itself.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A name between the quotes of nft, which know no escape: one with such a quote in it cannot be written.
+fn quoted_name(name: &str) -> String {
+    if name.contains('"') { "INTERFACE".to_owned() } else { name.to_owned() }
+}

@@ -1,0 +1,156 @@
+//! Young connections are thrown out of the table to make room for others.
+
+use std::net::SocketAddr;
+
+use weir_sys::conntrack::{NewEntry, Status};
+
+use super::refused::{Refused, Where, claims, fact};
+use super::{full, relief};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "conntrack-early-drop",
+    group: Group::Conntrack,
+    title: "connections evicted from a full tracking table",
+    about: "When the connection-tracking table is full, the kernel looks through eight hash chains for an entry that is not \
+            ASSURED: TCP before its handshake is done, UDP that was not answered for two seconds. It throws that one out and \
+            lets the new connection in. The connection that was thrown out is forgotten: its answer is refused by a stateful \
+            rule, or is not translated back.\n\n\
+            It is what a SYN flood, a port scan or many unanswered datagrams do to a full table. Long connections live on.",
+    must: &[
+        "conntrack `early_drop` grows, at least as much as packets are refused",
+        "the table is at its limit",
+    ],
+    should: &["most entries are not ASSURED"],
+    must_not: &[],
+    lookalikes: &[("conntrack-full", "there nothing can be evicted, and new connections are refused")],
+    yields_to: &[],
+    remedy: "Find out who opens the connections that nobody answers (`weir conntrack`), and stop it there or by a rule in the \
+             raw table. Otherwise let such entries end sooner, and allow more of them.",
+    sources: &["net/netfilter/nf_conntrack_core.c: early_drop, early_drop_list, gc_worker_can_early_drop"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// The kernel's own eviction in the background ends at 95 %.
+const FULL: f64 = 0.9;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let refused = Refused::of(namespace);
+    let (max, count) = (relief::limit(scene, namespace)?, relief::count(namespace)?);
+    let (evicted, lost) = (refused.evicted, refused.no_entry);
+    if evicted == 0 || evicted < lost || !relief::is_filled(count, max, FULL) {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.severity = finding.severity.max(severity(evicted, scene.evidence.window_s));
+    finding.claims = claims(scene, namespace, lost, "conntrack.drop", Where::Entering);
+    finding.confidence = Confidence::High;
+    finding.missing = scene.missing(namespace, &[Plane::Connections]);
+    // What was evicted against what could stay.
+    finding.harm = evicted as f64 / (evicted + count) as f64;
+    finding.summary = format!(
+        "The table is full ({count} of {max}), and {evicted} young connections were thrown out of it to let others in."
+    );
+    finding.evidence.extend(fact(namespace, "early_drop", format!("{evicted} entries evicted")));
+    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry all the same")));
+    finding.evidence.extend(full::fill(count, max));
+    if let Some(share) = namespace.connections.as_ref().and_then(relief::evictable) {
+        let text = format!("{:.0} % of the entries may be evicted (not ASSURED)", 100.0 * share);
+        finding.evidence.push(Fact::seen(Plane::Connections, text));
+    }
+    finding.evidence.extend(relief::holders(namespace));
+    finding.not.push("not a table of long connections: those cannot be evicted".into());
+    finding.fixes.extend(relief::sooner(scene, namespace));
+    let why = format!("{evicted} connections were evicted in the window");
+    finding.fixes.extend(relief::more_entries(scene, namespace, &why));
+    finding.fixes.extend(relief::untracked(namespace));
+    Some(finding)
+}
+
+/// By how many a second: each is a connection that may break.
+fn severity(evicted: u64, window_s: f64) -> Severity {
+    match evicted as f64 / window_s.max(0.1) {
+        r if r >= 100.0 => Severity::Critical,
+        r if r >= 1.0 => Severity::Warning,
+        _ => Severity::Note,
+    }
+}
+
+/// Datagrams that nobody answered.
+fn unanswered() -> Vec<NewEntry> {
+    let to = SocketAddr::from(([198, 19, 0, 2], 53));
+    let entry = |n: u16| NewEntry {
+        status: Status(0),
+        ..NewEntry::udp(SocketAddr::from(([198, 18, 0, 9], 10_000 + n)), to)
+    };
+    (0..2000).map(entry).collect()
+}
+
+fn recipes() -> Vec<Recipe> {
+    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
+                   add rule ip t c ct state new accept'";
+    vec![Recipe {
+        at: Place::Gateway,
+        setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, unanswered)],
+        traffic: vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 64,
+                rate: 1000,
+                flows: 0,
+                dont_fragment: false,
+            },
+        ],
+        // Few buckets, so that the eight that are looked through hold something (HASH_SIZE / 8 in early_drop).
+        machine: vec![
+            ("net.netfilter.nf_conntrack_max", "2000".into()),
+            ("net.netfilter.nf_conntrack_buckets", "1024".into()),
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::refused::tests::{counted, evidence, refusal};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn seen(counters: &[(&str, u64)], count: u64) -> Evidence {
+        let mut namespace = counted(counters);
+        namespace.gauges.insert("conntrack.count".into(), count);
+        let mut evidence = evidence(namespace, vec![refusal(9, 3)]);
+        evidence.machine.settings.insert("net.netfilter.nf_conntrack_max".into(), "1000".into());
+        evidence
+    }
+
+    #[test]
+    fn evictions_are_found_with_what_was_refused_all_the_same() {
+        let evidence = seen(&[("early_drop", 900), ("drop", 9)], 990);
+        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        assert_eq!(finding.severity, Severity::Critical);
+        assert_eq!(finding.claims, [crate::finding::Claim::Drops { group: 0, packets: 9 }]);
+        assert!((finding.harm - 900.0 / 1890.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn its_look_alikes_are_not_it() {
+        // Mostly refused; evicted long ago; not full any more.
+        for evidence in
+            [seen(&[("early_drop", 9), ("drop", 900)], 1000), seen(&[], 1000), seen(&[("early_drop", 9)], 10)]
+        {
+            assert_eq!(examine(&Scene::of(&evidence)), []);
+        }
+    }
+}

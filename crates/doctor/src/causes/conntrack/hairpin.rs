@@ -1,0 +1,285 @@
+//! A published service is called from its own network, and its answers do not come back through this host.
+
+use std::net::IpAddr;
+
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::table::names;
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "hairpin-missing",
+    group: Group::Conntrack,
+    title: "published service unreachable from its own network",
+    about: "A rule translates the destination of connections to an outside address to a server inside (port forwarding). When a \
+            client in the server's own network calls the outside address, the server gets the packet with the client's address \
+            as source, and answers it directly, past the NAT host. The client has asked another address and resets the answer. \
+            From elsewhere the service works. RFC 4787 and RFC 5382 call what is missing hairpinning.",
+    must: &[
+        "connections whose destination is translated to a server in the client's own network, and whose source is not",
+        "none of them is ever answered",
+    ],
+    should: &["client and server are on the same interface of this host"],
+    must_not: &[
+        "such connections are answered (bridge-nf-call-iptables, or the server routes through this host)",
+    ],
+    lookalikes: &[
+        ("masquerade-missing", "there clients call out, and nothing translates their destination"),
+        ("no-listener", "there the server answers with a reset, which counts as an answer"),
+    ],
+    yields_to: &[],
+    remedy: "Translate the source of such connections as well, so that the server answers to this host; or let names resolve to \
+             the inside address for clients inside (split DNS).",
+    sources: &["RFC 4787, REQ-9", "RFC 5382, REQ-8"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Fewer may be a server that is away for a moment.
+const FEW: u64 = 3;
+/// So many make it sure that all of them fail.
+const MANY: u64 = 20;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for namespace in scene.namespaces() {
+        let Some(table) = &namespace.connections else { continue };
+        let mut seen = Vec::new();
+        for group in table.groups.iter().filter(|g| is_turned_back(g) && !g.replied) {
+            let service = (group.destination, group.destination_port, group.protocol, group.reply_source);
+            if !seen.contains(&service) {
+                seen.push(service);
+                findings.extend(of(scene, namespace, table, group));
+            }
+        }
+    }
+    findings
+}
+
+/// It comes from the server's own network, and the server sees from whom.
+fn is_turned_back(group: &ConnectionGroup) -> bool {
+    group.destination_nat && !group.source_nat && group.same_network
+}
+
+fn same_service(a: &ConnectionGroup, b: &ConnectionGroup) -> bool {
+    (a.destination, a.destination_port, a.protocol, a.reply_source)
+        == (b.destination, b.destination_port, b.protocol, b.reply_source)
+}
+
+fn of(
+    scene: &Scene<'_>,
+    namespace: &Namespace,
+    table: &Connections,
+    group: &ConnectionGroup,
+) -> Option<Finding> {
+    let alike = || table.groups.iter().filter(|g| is_turned_back(g) && same_service(g, group));
+    if alike().any(|g| g.replied) {
+        return None;
+    }
+    let entries: u64 = alike().map(|g| g.entries).sum();
+    let client = group.example?.source;
+    let interface = shared_interface(namespace, client, group.reply_source);
+    // Two networks behind one another may share a prefix of 24 bits; then the server does answer through this host.
+    let known = !namespace.interfaces.is_empty();
+    if entries < FEW || known && interface.is_none() {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    finding.severity = if entries >= MANY { Severity::Critical } else { Severity::Warning };
+    finding.confidence = if known { Confidence::High } else { Confidence::Medium };
+    finding.missing = scene.missing(namespace, &[Plane::Interfaces]);
+    let service = names::service(group.protocol, group.destination_port);
+    finding.object = format!("{} {service}", group.destination);
+    let to_it: u64 = table
+        .groups
+        .iter()
+        .filter(|g| (g.destination, g.destination_port) == (group.destination, group.destination_port))
+        .map(|g| g.entries)
+        .sum();
+    finding.harm = entries as f64 / to_it.max(1) as f64;
+    finding.summary = format!(
+        "Clients in the network of {} reach it by {} in vain: {entries} connections were never answered through this host.",
+        group.reply_source, finding.object
+    );
+    finding.evidence.push(Fact::seen(
+        Plane::Connections,
+        format!(
+            "{entries} entries: {client} asks {} {service}, which is sent to {}, and keeps its source; none is answered",
+            group.destination, group.reply_source
+        ),
+    ));
+    if let Some((interface, _)) = interface {
+        let text = format!("client and server are both behind {}", interface.name);
+        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+    }
+    finding.not.push("not a closed port: a reset would be an answer".into());
+    finding.fixes.push(translate(group, interface));
+    Some(finding)
+}
+
+/// The interface behind which both are, with its network.
+fn shared_interface(namespace: &Namespace, a: IpAddr, b: IpAddr) -> Option<(&Interface, (IpAddr, u8))> {
+    let holds =
+        |(address, prefix): &(IpAddr, u8)| within(*address, *prefix, a) && within(*address, *prefix, b);
+    namespace.interfaces.iter().find_map(|i| Some((i, *i.addresses.iter().find(|network| holds(network))?)))
+}
+
+/// True if an address is in the network of another one.
+pub(super) fn within(network: IpAddr, prefix: u8, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpAddr::V4(n), IpAddr::V4(a)) => {
+            let differ = u32::from(n) ^ u32::from(a);
+            differ.checked_shr(32_u32.saturating_sub(prefix.into())).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(n), IpAddr::V6(a)) => {
+            let differ = u128::from(n) ^ u128::from(a);
+            differ.checked_shr(128_u32.saturating_sub(prefix.into())).unwrap_or(0) == 0
+        }
+        _ => false,
+    }
+}
+
+fn translate(group: &ConnectionGroup, interface: Option<(&Interface, (IpAddr, u8))>) -> Fix {
+    let family = if group.reply_source.is_ipv4() { "ip" } else { "ip6" };
+    let server = group.reply_source;
+    let network =
+        interface.map_or_else(|| "CLIENT_NETWORK/PREFIX".to_owned(), |(_, (a, p))| format!("{a}/{p}"));
+    Fix {
+        title: "translate the source of such connections as well".into(),
+        commands: vec![
+            format!("nft add table {family} weir_hairpin"),
+            format!(
+                "nft 'add chain {family} weir_hairpin postrouting {{ type nat hook postrouting priority srcnat; }}'"
+            ),
+            format!(
+                "nft 'add rule {family} weir_hairpin postrouting {family} saddr {network} {family} daddr {server} \
+                 ct status dnat masquerade'"
+            ),
+        ],
+        risk: "the server sees this host as the client of such connections".into(),
+        undo: vec![format!("nft delete table {family} weir_hairpin")],
+        tune: Vec::new(),
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    // Client and server in one network: both interfaces become ports of a bridge that has the inside address.
+    let bridge = "mac=$(ip -br link show inside | awk '{print $3}')
+ip link add br0 type bridge
+ip address del \"$GATEWAY_INSIDE/24\" dev inside
+ip link set br0 address \"$mac\" up
+ip link set inside master br0
+ip link set outside master br0
+ip address add \"$GATEWAY_INSIDE/24\" dev br0
+sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.br0.send_redirects=0
+nft 'add table ip nat; add chain ip nat pre { type nat hook prerouting priority dstnat; }; \
+     add rule ip nat pre ip daddr 198.18.0.1 tcp dport 8080 dnat to 198.18.0.3:7000'";
+    vec![Recipe {
+        setup: vec![
+            Step::Run(Place::Gateway, bridge.into()),
+            Step::Run(Place::Responder, "ip address add 198.18.0.3/24 dev eth0".into()),
+        ],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 64, mode: TcpMode::Echo },
+            Traffic::Connects {
+                from: Place::Initiator,
+                to: "198.18.0.1:8080".into(),
+                rate: 20,
+                bytes: 64,
+                hold: false,
+            },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::refused::tests::{counted, evidence};
+    use super::*;
+    use crate::evidence::{Evidence, Tuple};
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn group(replied: bool, entries: u64) -> ConnectionGroup {
+        let example = Tuple {
+            source: ip("192.168.1.20"),
+            destination: ip("198.18.0.1"),
+            protocol: 6,
+            source_port: 4000,
+            destination_port: 8080,
+        };
+        ConnectionGroup {
+            protocol: 6,
+            state: 1,
+            replied,
+            destination_nat: true,
+            same_network: true,
+            private_source: true,
+            destination: ip("198.18.0.1"),
+            destination_port: 8080,
+            reply_source: ip("192.168.1.3"),
+            entries,
+            example: Some(example),
+            ..ConnectionGroup::default()
+        }
+    }
+
+    fn seen(groups: Vec<ConnectionGroup>) -> Evidence {
+        let mut namespace = counted(&[]);
+        let addresses = vec![(ip("192.168.1.1"), 24)];
+        namespace.interfaces.push(Interface { name: "lan".into(), addresses, ..Interface::default() });
+        namespace.connections = Some(Connections { groups, ..Connections::default() });
+        evidence(namespace, vec![])
+    }
+
+    #[test]
+    fn unanswered_connections_turned_back_are_it() {
+        let evidence = seen(vec![group(false, 30)]);
+        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
+        assert_eq!(finding.object, "198.18.0.1 tcp/8080");
+        assert!(finding.fixes[0].commands[2].contains("ip saddr 192.168.1.1/24 ip daddr 192.168.1.3"));
+    }
+
+    #[test]
+    fn look_alikes_are_not_it() {
+        let with = |change: fn(&mut ConnectionGroup)| {
+            let mut g = group(false, 30);
+            change(&mut g);
+            seen(vec![g])
+        };
+        for evidence in [
+            // Answered (also if only some are), masqueraded, from elsewhere, no translation, a few.
+            seen(vec![group(true, 30)]),
+            seen(vec![group(false, 30), group(true, 1)]),
+            with(|g| g.source_nat = true),
+            with(|g| g.same_network = false),
+            with(|g| g.destination_nat = false),
+            with(|g| g.entries = 2),
+            // Another network than that of the interface.
+            with(|g| g.reply_source = "192.168.2.3".parse().unwrap()),
+        ] {
+            assert_eq!(examine(&Scene::of(&evidence)), []);
+        }
+    }
+
+    #[test]
+    fn networks_are_compared_by_their_prefix() {
+        for (network, prefix, address, expected) in [
+            ("198.18.0.1", 24, "198.18.0.200", true),
+            ("198.18.0.1", 24, "198.18.1.1", false),
+            ("198.18.0.1", 0, "10.0.0.1", true),
+            ("198.18.0.1", 32, "198.18.0.1", true),
+            ("2001:2::1", 64, "2001:2::ffff", true),
+            ("2001:2::1", 64, "2001:2:0:1::1", false),
+            ("2001:2::1", 64, "198.18.0.1", false),
+        ] {
+            assert_eq!(within(ip(network), prefix, ip(address)), expected, "{network}/{prefix} {address}");
+        }
+    }
+}

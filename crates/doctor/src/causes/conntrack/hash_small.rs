@@ -1,0 +1,186 @@
+//! The hash table has too few buckets for its entries.
+
+use super::refused::{Refused, Where, claims, fact};
+use super::relief;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "conntrack-hash-small",
+    group: Group::Conntrack,
+    title: "too few hash buckets for connection tracking",
+    about: "Every packet looks up its connection in a hash table. Each entry hangs in two chains of it, so a table of N entries \
+            in B buckets has chains of 2N/B entries on average, and all of a chain is walked for a packet that is in none. Long \
+            chains cost time for every packet. When a chain has 50 to 80 entries (the kernel draws the limit at random), it \
+            takes no more, and the packet that would have opened a connection is thrown away.\n\n\
+            It comes from raising nf_conntrack_max without nf_conntrack_buckets. The hash table is one for all namespaces.",
+    must: &["conntrack `chain_toolong` grows, or the mean chain is long"],
+    should: &["`insert_failed` grows with it, and `drop` does not"],
+    must_not: &[],
+    lookalikes: &[
+        ("conntrack-full", "there the limit is reached; here it is far away"),
+        ("snat-ports-exhausted", "there `drop` grows with `insert_failed`, and `chain_toolong` stands still"),
+    ],
+    yields_to: &[],
+    remedy: "Set nf_conntrack_buckets to about nf_conntrack_max. It can be changed while packets flow, and takes some milliseconds \
+             for each million entries.",
+    sources: &[
+        "net/netfilter/nf_conntrack_core.c: __nf_conntrack_confirm, MIN_CHAINLEN, nf_conntrack_hash_resize",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
+/// Mean chain from which on it is worth a note: 5 times as long as with the kernel's own choice.
+const LONG: f64 = 10.0;
+/// From here on it costs a look-up microseconds.
+const VERY_LONG: f64 = 24.0;
+/// Share of a core in softirq from which on look-ups are what is waited for.
+const BUSY: f64 = 0.8;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = scene.namespaces().filter_map(|n| refusing(scene, n)).collect();
+    if findings.is_empty() {
+        findings.extend(slow(scene));
+    }
+    findings
+}
+
+/// Connections are refused.
+fn refusing(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let lost = Refused::of(namespace).chain_too_long;
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(scene, namespace, lost, "conntrack.chain_toolong", Where::Leaving);
+    finding.confidence = Confidence::High;
+    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.summary = format!(
+        "{lost} packets that would have opened connections were thrown away: their hash chain was too long."
+    );
+    finding.evidence.extend(fact(namespace, "chain_toolong", format!("{lost} chains were too long")));
+    finding.evidence.extend(fact(namespace, "insert_failed", "entries that did not get into the table"));
+    finding.evidence.extend(chains(scene).map(|(text, _)| Fact::seen(Plane::Settings, text)));
+    finding.not.push("not used-up ports: `chain_toolong` grew".into());
+    finding.fixes.extend(more_buckets(scene));
+    Some(finding)
+}
+
+/// Nothing is refused, and every packet takes longer.
+fn slow(scene: &Scene<'_>) -> Option<Finding> {
+    let (text, mean) = chains(scene)?;
+    if mean < LONG {
+        return None;
+    }
+    let busiest = scene.evidence.machine.cores.iter().map(|c| c.share("softirq")).fold(0.0, f64::max);
+    let costs = mean >= VERY_LONG && busiest >= BUSY;
+    let mut finding = scene.machine_finding(CAUSE.id, if costs { Severity::Warning } else { Severity::Note });
+    finding.summary = format!("Each look-up of a connection walks {mean:.0} entries on average.");
+    finding.evidence.push(Fact::seen(Plane::Settings, text));
+    if !scene.evidence.machine.cores.is_empty() {
+        let text = format!("the busiest core spends {:.0} % of its time in softirq", 100.0 * busiest);
+        finding.evidence.push(Fact::seen(Plane::Cores, text));
+    }
+    finding.not.push("nothing was refused: `chain_toolong` stands still".into());
+    finding.fixes.extend(more_buckets(scene));
+    Some(finding)
+}
+
+/// Entries of all namespaces, and how long chains are with them.
+fn chains(scene: &Scene<'_>) -> Option<(String, f64)> {
+    let buckets = scene.namespaces().find_map(|n| relief::buckets(scene, n))?;
+    let entries: u64 = scene.namespaces().filter_map(relief::count).sum();
+    let mean = 2.0 * entries as f64 / buckets as f64;
+    Some((
+        format!("{BUCKETS} = {buckets}, {entries} entries in all namespaces: chains of {mean:.1} on average"),
+        mean,
+    ))
+}
+
+fn more_buckets(scene: &Scene<'_>) -> Option<Fix> {
+    let namespace = scene.namespaces().max_by_key(|n| relief::count(n))?;
+    let entries: u64 = scene.namespaces().filter_map(relief::count).sum();
+    let wanted = relief::limit(scene, namespace).unwrap_or(0).max(entries).next_multiple_of(512);
+    let now = relief::buckets(scene, namespace)?;
+    let why = format!("{entries} entries hang in {now} buckets");
+    let setting = relief::setting(scene, namespace, BUCKETS, wanted, &why).filter(|_| wanted > now)?;
+    let risk = format!(
+        "{} KB of memory; packets wait for some milliseconds for each million entries while they are hashed anew",
+        wanted * 8 / 1000
+    );
+    Some(relief::set("use more buckets", &risk, vec![setting]))
+}
+
+fn recipes() -> Vec<Recipe> {
+    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
+                   add rule ip t c ct state new accept'";
+    vec![Recipe {
+        setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, entries)],
+        traffic: vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 64,
+                rate: 1000,
+                flows: 0,
+                dont_fragment: false,
+            },
+        ],
+        machine: vec![(BUCKETS, "512".into())],
+        ..Recipe::default()
+    }]
+}
+
+/// 20,000 entries: chains of 78 in 512 buckets.
+fn entries() -> Vec<weir_sys::conntrack::NewEntry> {
+    use std::net::SocketAddr;
+    let to = SocketAddr::from(([198, 19, 0, 2], 53));
+    let from = |n: u16| SocketAddr::from(([198, 18, 0, 9], 10_000 + n));
+    (0..20_000).map(|n| weir_sys::conntrack::NewEntry::udp(from(n), to)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::refused::tests::{counted, evidence, refusal};
+    use super::*;
+    use crate::evidence::{Core, Evidence};
+    use crate::finding::Claim;
+
+    fn seen(counters: &[(&str, u64)], entries: u64) -> Evidence {
+        let mut namespace = counted(counters);
+        namespace.gauges.insert("conntrack.count".into(), entries);
+        let mut evidence = evidence(namespace, vec![refusal(30, 2)]);
+        evidence.machine.settings.insert(BUCKETS.into(), "1024".into());
+        evidence.machine.settings.insert("net.netfilter.nf_conntrack_max".into(), "100000".into());
+        evidence
+    }
+
+    #[test]
+    fn refused_inserts_of_long_chains_are_it() {
+        let evidence = seen(&[("chain_toolong", 30), ("insert_failed", 30)], 30_000);
+        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 30 }]);
+        assert_eq!(finding.fixes[0].tune[0].proposed, "100352");
+        let clash = seen(&[("drop", 30), ("insert_failed", 30)], 100);
+        assert_eq!(examine(&Scene::of(&clash)), []);
+    }
+
+    #[test]
+    fn long_chains_are_a_warning_only_where_they_cost() {
+        let mut evidence = seen(&[], 20_000);
+        let severity = |e: &Evidence| examine(&Scene::of(e)).first().map(|f| f.severity);
+        assert_eq!(severity(&evidence), Some(Severity::Note));
+        let mut core = Core::default();
+        core.ticks.insert("softirq".into(), (0, 95).into());
+        core.ticks.insert("idle".into(), (0, 5).into());
+        evidence.machine.cores.push(core);
+        assert_eq!(severity(&evidence), Some(Severity::Warning));
+        assert_eq!(severity(&seen(&[], 1000)), None);
+    }
+}

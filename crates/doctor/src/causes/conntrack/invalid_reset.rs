@@ -1,0 +1,272 @@
+//! Packets of translated connections that count as INVALID reach this host itself, which answers with resets.
+
+use std::collections::BTreeSet;
+
+use super::refused::{Refused, fact, sampled};
+use super::relief;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{ConnectionGroup, DropGroup, FlowEventKind, Namespace, Plane, Tuple};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::table::names::TCP;
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "conntrack-invalid-reset",
+    group: Group::Conntrack,
+    title: "connections reset because their packets count as INVALID",
+    about: "A packet that connection tracking calls INVALID is not translated. Behind source NAT the answer of a server then stays \
+            addressed to the NAT host itself, where no socket knows it: the host answers with a reset, and the server ends a \
+            connection that was in order. Clients see `connection reset by peer`, mostly in long transfers over lossy paths, \
+            where segments come late or outside the window that connection tracking believes in.",
+    must: &[
+        "packets dropped as NO_SOCKET in tcp_v4_rcv or tcp_v6_rcv, or resets sent",
+        "the table holds a translated connection for that very packet",
+        "conntrack `invalid` grows",
+    ],
+    should: &["Tcp.OutRsts grows"],
+    must_not: &["the table knows nothing of the packets"],
+    lookalikes: &[
+        ("conntrack-entry-lost", "there the table no longer has the connection"),
+        ("conntrack-zone-split", "there the connection is in another zone"),
+        ("no-listener", "there the port was never translated"),
+    ],
+    yields_to: &["conntrack-zone-split"],
+    remedy: "Drop packets of state INVALID in the input and forward chains instead of letting the host answer them, and let \
+             connection tracking be liberal about windows.",
+    sources: &[
+        "net/netfilter/nf_nat_core.c: nf_nat_inet_fn",
+        "net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window",
+        "kubernetes/kubernetes#74839",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// TCP that no socket took.
+pub(super) fn is_no_socket(drops: &DropGroup) -> bool {
+    drops.reason == "NO_SOCKET" && drops.protocol == TCP
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let table = namespace.connections.as_ref()?;
+    let invalid = Refused::of(namespace).invalid;
+    let untranslated: BTreeSet<Tuple> = table
+        .joined
+        .iter()
+        .filter(|(packet, entry)| is_answer(packet, entry))
+        .map(|(packet, _)| *packet)
+        .collect();
+    if invalid == 0 || untranslated.is_empty() {
+        return None;
+    }
+    let mine = |t: &Tuple| untranslated.contains(t);
+    let (claims, lost) =
+        sampled(scene.evidence, namespace, is_no_socket, |s| s.tuple().is_some_and(|t| mine(&t)));
+    let resets: u64 = scene
+        .evidence
+        .flows
+        .iter()
+        .filter(|f| f.namespace == namespace.id && f.kind == FlowEventKind::ResetSent)
+        .filter(|f| f.tuple.as_ref().is_some_and(mine))
+        .map(|f| f.times)
+        .sum();
+    if lost == 0 && resets == 0 {
+        return None;
+    }
+    let lost = lost.max(resets).min(invalid);
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.confidence = if lost > 0 && resets > 0 { Confidence::High } else { Confidence::Medium };
+    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Flows]);
+    finding.claims =
+        if claims.is_empty() { vec![scene.counted(namespace, "conntrack.invalid", lost)] } else { claims };
+    finding.summary = format!(
+        "{lost} packets of translated connections counted as INVALID and stayed here untranslated: this host answered \
+         them with resets, which end the connections."
+    );
+    finding.evidence.extend(fact(namespace, "invalid", format!("{invalid} packets were INVALID")));
+    for (packet, entry) in table.joined.iter().filter(|(packet, _)| mine(packet)).take(3) {
+        let whose = entry.example.map_or_else(String::new, |t| format!(" of {}:{}", t.source, t.source_port));
+        let text = format!(
+            "{}:{} to {}:{} is the answer to a connection{whose} that is in the table",
+            packet.source, packet.source_port, packet.destination, packet.destination_port
+        );
+        finding.evidence.push(Fact::seen(Plane::Connections, text));
+    }
+    if let Some(sent) = namespace.counters.get("tcp.OutRsts") {
+        finding.evidence.push(Fact::counter(
+            Plane::Counters,
+            "tcp.OutRsts",
+            *sent,
+            "resets that this host sent",
+        ));
+    }
+    finding.not.push("not forgotten: the table still has these connections".into());
+    finding.not.push(
+        "not a scan of ports: the packets come from servers that clients behind this host talk to".into(),
+    );
+    finding.fixes = fixes(scene, namespace);
+    Some(finding)
+}
+
+/// True if the packet comes back on a translated connection.
+fn is_answer(packet: &Tuple, entry: &ConnectionGroup) -> bool {
+    entry.protocol == TCP
+        && entry.source_nat
+        && entry.replied
+        && entry.example_reply.as_ref() == Some(packet)
+        && entry.example.as_ref() != Some(packet)
+}
+
+fn fixes(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Fix> {
+    let liberal = relief::setting(
+        scene,
+        namespace,
+        "net.netfilter.nf_conntrack_tcp_be_liberal",
+        1,
+        "packets of connections in the table count as INVALID",
+    );
+    let risk = "only resets are still checked against the window: less protection against forged segments";
+    let chain = |name: &str| {
+        format!("nft 'add chain inet weir_invalid {name} {{ type filter hook {name} priority filter - 1; }}'")
+    };
+    let rule = |name: &str| format!("nft 'add rule inet weir_invalid {name} ct state invalid counter drop'");
+    let mut fixes: Vec<Fix> = liberal
+        .map(|s| relief::set("let segments be translated that are outside the window", risk, vec![s]))
+        .into_iter()
+        .collect();
+    fixes.push(Fix {
+        title: "throw INVALID packets away instead of answering them".into(),
+        commands: vec![
+            "nft 'add table inet weir_invalid'".into(),
+            chain("input"),
+            chain("forward"),
+            rule("input"),
+            rule("forward"),
+        ],
+        risk: "traffic of which this host sees one direction only is dropped".into(),
+        undo: vec!["nft 'delete table inet weir_invalid'".into()],
+        tune: Vec::new(),
+    });
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        setup: vec![
+            Step::Run(
+                Place::Gateway,
+                "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+                 add rule ip nat post oifname outside masquerade'"
+                    .into(),
+            ),
+            // One segment in four comes from far outside the window, as after a middlebox that renumbers.
+            Step::Run(
+                Place::Responder,
+                "nft 'add table ip t; add chain ip t c { type filter hook output priority mangle; }; \
+                 add rule ip t c tcp sport 7000 tcp flags & (syn | rst) == 0 numgen random mod 4 == 0 tcp sequence set 1'"
+                    .into(),
+            ),
+        ],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 256, mode: TcpMode::Echo },
+            Traffic::Connects {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                rate: 100,
+                bytes: 512,
+                hold: false,
+            },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::packet::frames::{End, tcp};
+    use super::super::packet::tests::sampled;
+    use super::super::refused::tests::{counted, evidence};
+    use super::*;
+    use crate::evidence::Evidence;
+    use crate::finding::Claim;
+
+    pub(crate) const SERVER: End = (std::net::Ipv4Addr::new(198, 19, 0, 2), 80);
+    pub(crate) const OUTSIDE: End = (std::net::Ipv4Addr::new(198, 19, 0, 1), 4000);
+    const CLIENT: End = (std::net::Ipv4Addr::new(198, 18, 0, 2), 4000);
+
+    pub(crate) fn tuple(from: End, to: End) -> Tuple {
+        Tuple {
+            source: from.0.into(),
+            destination: to.0.into(),
+            protocol: TCP,
+            source_port: from.1,
+            destination_port: to.1,
+        }
+    }
+
+    /// An answer to the outside address that no socket took, with these flags of TCP.
+    pub(crate) fn no_socket(packets: u64, flags: u8) -> DropGroup {
+        DropGroup {
+            namespace: 1,
+            reason: "NO_SOCKET".into(),
+            location: "tcp_v4_rcv".into(),
+            protocol: TCP,
+            packets,
+            samples: vec![sampled(&tcp(([2; 6], [4; 6]), SERVER, OUTSIDE, flags))],
+            ..DropGroup::default()
+        }
+    }
+
+    /// The entry that translates the client to the outside.
+    pub(crate) fn entry() -> ConnectionGroup {
+        ConnectionGroup {
+            protocol: TCP,
+            state: 3,
+            replied: true,
+            assured: true,
+            source_nat: true,
+            destination: SERVER.0.into(),
+            destination_port: SERVER.1,
+            reply_source: SERVER.0.into(),
+            entries: 1,
+            example: Some(tuple(CLIENT, SERVER)),
+            example_reply: Some(tuple(SERVER, OUTSIDE)),
+            ..ConnectionGroup::default()
+        }
+    }
+
+    fn seen(invalid: u64, joined: Vec<(Tuple, ConnectionGroup)>) -> Evidence {
+        let mut namespace = counted(&[("invalid", invalid)]);
+        namespace.connections.as_mut().unwrap().joined = joined;
+        evidence(namespace, vec![no_socket(40, weir_wire::Tcp::ACK)])
+    }
+
+    #[test]
+    fn answers_of_a_known_connection_that_stayed_here_are_it() {
+        let evidence = seen(40, vec![(tuple(SERVER, OUTSIDE), entry())]);
+        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 40 }]);
+        assert!(finding.evidence.iter().any(|f| f.text.contains("of 198.18.0.2:4000")));
+    }
+
+    #[test]
+    fn look_alikes_are_not_it() {
+        let packet = tuple(SERVER, OUTSIDE);
+        // Not translated; opened by the packet itself; nothing INVALID; not in the table.
+        let plain = ConnectionGroup { source_nat: false, ..entry() };
+        let own = ConnectionGroup { example: Some(packet), source_nat: false, ..entry() };
+        for evidence in [
+            seen(40, vec![(packet, plain)]),
+            seen(40, vec![(packet, own)]),
+            seen(0, vec![(packet, entry())]),
+            seen(40, vec![]),
+        ] {
+            assert_eq!(examine(&Scene::of(&evidence)), []);
+        }
+    }
+}
