@@ -49,7 +49,7 @@ fn bulk() -> Vec<Traffic> {
 /// UDP well below what the path carries.
 fn udp() -> Vec<Traffic> {
     vec![
-        Traffic::UdpServer { on: Place::Responder, port: 9002, buffer: None, mode: UdpMode::Sink },
+        Traffic::UdpServer { on: Place::Responder, port: 9002, buffer: Some(16 << 20), mode: UdpMode::Sink },
         Traffic::Udp {
             from: Place::Initiator,
             to: format!("{RESPONDER}:9002"),

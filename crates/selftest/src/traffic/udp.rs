@@ -23,7 +23,8 @@ pub(super) fn open(port: u16, buffer: Option<usize>) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))?;
     if let Some(bytes) = buffer {
-        sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        // Not held to rmem_max: a healthy server has room for what it is sent while something else runs.
+        sockopt::set_socket_recv_buffer_size_force(&socket, bytes)?;
     }
     socket.set_read_timeout(Some(LOOK))?;
     Ok(socket)
