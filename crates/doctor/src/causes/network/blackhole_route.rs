@@ -1,0 +1,214 @@
+//! A route throws packets away on purpose.
+
+use super::ways::{Loss, host_network, ip, is_policy, is_within, lookup, share};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Namespace, Outcome, Plane, Sample, UnusualRoute};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "blackhole-route",
+    group: Group::Network,
+    title: "a route that throws packets away",
+    about: "Routes of the kinds blackhole, unreachable and prohibit throw away what they match. Unreachable and prohibit answer \
+            with an ICMP error; a blackhole says nothing, and no counter of the protocols grows: packets simply disappear. They \
+            are set against attacks, by routing daemons and container networks for the rest of a network that they hand out, and \
+            by VPN clients as a kill switch; and they stay when their reason is gone.",
+    must: &[
+        "packets dropped in ip_error, dst_discard or ip6_pkt_prohibit",
+        "the kernel answers with the refusal if it is asked again",
+    ],
+    should: &["a route of such a kind holds the destination"],
+    must_not: &["the same destination is reached by packets without this mark or source"],
+    lookalikes: &[
+        ("no-route", "no route at all: InNoRoutes grows and the kernel answers network unreachable"),
+        ("policy-route", "only packets of a certain mark or source are refused"),
+    ],
+    yields_to: &["policy-route"],
+    remedy: "Find out who set the route and why (`ip route show type blackhole`; `proto` tells the daemon). If nobody needs it \
+             any more, delete it; a more special route to the destination also wins over it.",
+    sources: &[
+        "net/ipv4/route.c: ip_error",
+        "net/core/dst.c: dst_discard",
+        "net/ipv6/route.c: ip6_pkt_prohibit",
+        "ip-route(8)",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// Where the kernel lets go of what a route refuses.
+fn may_be_mine(drops: &DropGroup) -> bool {
+    match drops.location.as_str() {
+        "ip_error" => !matches!(drops.reason.as_str(), "IP_INADDRERRORS" | "IP_INNOROUTES"),
+        "dst_discard" | "dst_discard_out" | "ip6_pkt_prohibit" | "ip6_pkt_discard" => true,
+        _ => false,
+    }
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let refused = |d: &DropGroup, s: &Sample| match lookup(namespace, s) {
+        Some(l) if is_policy(namespace, l) => false,
+        Some(l) => matches!(l.outcome, Outcome::Blackhole | Outcome::Unreachable | Outcome::Prohibited),
+        // Not asked: the place alone says enough but for the one that IPv6 uses for a missing route, too.
+        None => d.location != "ip6_pkt_discard",
+    };
+    let taken = share(scene.take(namespace, may_be_mine), false, refused);
+    let loss = Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters: Vec::new() };
+    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let samples = loss.taken.groups.iter().flat_map(|g| &g.samples);
+    let answers = samples.filter_map(|s| lookup(namespace, s));
+    let to = answers.clone().find(|l| refuses(l.outcome)).or(answers.clone().next());
+    let routes = namespace.routes.as_ref();
+    let route = to.and_then(|l| longest(&routes?.unusual, l.destination));
+    let example = loss.taken.example();
+    let words =
+        example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    finding.object = match (route, example) {
+        (Some(route), _) => written(route),
+        (None, Some(t)) => t.destination.to_string(),
+        (None, None) => String::new(),
+    };
+    let by =
+        route.map_or_else(|| "a route that refuses".to_owned(), |r| format!("the route `{}`", written(r)));
+    finding.summary = format!("{} packets were thrown away by {by}{words}.", loss.packets);
+    if let Some(l) = to {
+        let text = format!("asked for {}, the kernel answers: {}", l.destination, in_words(l.outcome));
+        finding.evidence.push(Fact::seen(Plane::Routes, text));
+        finding.confidence = Confidence::High;
+    }
+    finding.missing.extend(scene.missing(namespace, &[Plane::Routes]));
+    finding.fixes = fixes(route, example.map(|t| t.destination));
+    Some(finding)
+}
+
+fn refuses(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Blackhole | Outcome::Unreachable | Outcome::Prohibited)
+}
+
+fn in_words(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Unreachable => "host unreachable",
+        Outcome::Prohibited => "prohibited",
+        _ => "blackhole (invalid argument)",
+    }
+}
+
+/// The most special of the routes that hold the address.
+fn longest(routes: &[UnusualRoute], address: std::net::IpAddr) -> Option<&UnusualRoute> {
+    let hold = routes.iter().filter(|r| r.kind != "throw" && is_within(address, r.destination, r.prefix));
+    hold.max_by_key(|r| r.prefix)
+}
+
+fn written(route: &UnusualRoute) -> String {
+    let table = if route.table == 254 { String::new() } else { format!(" table {}", route.table) };
+    format!("{} {}/{}{table}", route.kind, route.destination, route.prefix)
+}
+
+fn fixes(route: Option<&UnusualRoute>, to: Option<std::net::IpAddr>) -> Vec<Fix> {
+    let mut fixes = Vec::new();
+    if let Some(route) = route {
+        let ip = ip(route.destination);
+        fixes.push(Fix {
+            title: "delete the route, if its reason is gone".into(),
+            commands: vec![format!("{ip} route del {}", written(route))],
+            risk: "it may be there on purpose: against an attack, a loop, or leaks past a VPN; whoever set it may set it again".into(),
+            undo: vec![format!("{ip} route add {}", written(route))],
+            tune: Vec::new(),
+        });
+    }
+    if let Some(to) = to {
+        let network = host_network(to);
+        let ip = ip(to);
+        fixes.push(Fix {
+            title: "or let only this destination through".into(),
+            commands: vec![format!("{ip} route add {network} via NEXT_HOP dev INTERFACE")],
+            risk: "through a wrong next hop packets are lost there".into(),
+            undo: vec![format!("{ip} route del {network} via NEXT_HOP dev INTERFACE")],
+            tune: Vec::new(),
+        });
+    }
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    let recipe = |name, script: &str| Recipe {
+        name,
+        setup: vec![Step::Run(Place::Gateway, script.into())],
+        traffic: vec![Traffic::Udp {
+            from: Place::Initiator,
+            to: "198.51.100.9:7000".into(),
+            size: 100,
+            rate: 300,
+            flows: 4,
+            dont_fragment: false,
+        }],
+        ..Recipe::default()
+    };
+    vec![
+        recipe("blackhole", "ip route add blackhole 198.51.100.0/24"),
+        recipe("unreachable", "ip route add unreachable 198.51.100.0/24"),
+        recipe("prohibit", "ip route add prohibit 198.51.100.0/24"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, answer, answered, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::{Evidence, Lookup};
+    use crate::finding::Severity;
+
+    fn case(location: &str, reason: &str, outcome: Outcome, plain: Outcome) -> Evidence {
+        let mut evidence = healthy();
+        let v6 = location.starts_with("ip6") || location == "dst_discard_out";
+        let sample = if v6 {
+            datagram("2001:2::2", "2001:2:0:8::2", INSIDE)
+        } else {
+            datagram("198.18.0.2", "198.51.100.9", INSIDE)
+        };
+        evidence.drops.push(drops(reason, location, 250, std::slice::from_ref(&sample)));
+        answered(&mut evidence, Lookup { plain: Some(plain), ..answer(&sample, outcome, 0) });
+        let routes = evidence.namespaces[0].routes.as_mut().unwrap();
+        let route = |kind: &str, network: &str, prefix| UnusualRoute {
+            kind: kind.into(),
+            destination: network.parse().unwrap(),
+            prefix,
+            table: 254,
+        };
+        routes.unusual = vec![
+            route("blackhole", "198.51.0.0", 16),
+            route("prohibit", "198.51.100.0", 24),
+            route("blackhole", "2001:2:0:8::", 64),
+            route("blackhole", "198.52.0.0", 16),
+        ];
+        evidence
+    }
+
+    #[test]
+    fn the_most_special_route_is_named_in_both_families() {
+        let evidence = case("ip_error", "NOT_SPECIFIED", Outcome::Prohibited, Outcome::Prohibited);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(found[0].object, "prohibit 198.51.100.0/24");
+        assert_eq!(found[0].fixes[0].commands, ["ip route del prohibit 198.51.100.0/24"]);
+        assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
+        let evidence = case("dst_discard_out", "NOT_SPECIFIED", Outcome::Blackhole, Outcome::Blackhole);
+        assert_eq!(examine(&Scene::of(&evidence))[0].object, "blackhole 2001:2:0:8::/64");
+    }
+
+    #[test]
+    fn a_missing_route_and_a_rule_are_others() {
+        let none = case("ip6_pkt_discard", "IP_INNOROUTES", Outcome::NoRoute, Outcome::NoRoute);
+        assert_eq!(examine(&Scene::of(&none)), []);
+        let mut rule = case("ip_error", "NOT_SPECIFIED", Outcome::Prohibited, Outcome::Forwarded);
+        rule.namespaces[0].routes.as_mut().unwrap().policies.push("ip rule 9: from all".into());
+        assert_eq!(examine(&Scene::of(&rule)), []);
+        let off = case("ip_error", "IP_INADDRERRORS", Outcome::Prohibited, Outcome::Prohibited);
+        assert_eq!(examine(&Scene::of(&off)), []);
+    }
+}

@@ -1,0 +1,176 @@
+//! A packet for somebody else reached a host that does not forward.
+
+use super::ways::{Loss, in_sysctl, name_of};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::finding::{Fact, Finding, Fix, Setting};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "forwarding-off",
+    group: Group::Network,
+    title: "packets for others, and forwarding is off",
+    about: "A Linux host passes packets on between interfaces only if it is told to (`net.ipv4.ip_forward`, \
+            `net.ipv6.conf.all.forwarding`, and for IPv4 `net.ipv4.conf.INTERFACE.forwarding`). If not, every packet that is not \
+            for one of its own addresses is thrown away without a word to the sender. Settings are often lost by a reboot, by \
+            `sysctl --system`, or by a network manager that sets an interface up anew.",
+    must: &[
+        "packets dropped as IP_INADDRERRORS, or InAddrErrors grows",
+        "forwarding is off for the interface they came in by",
+    ],
+    should: &["both at once, by the same number"],
+    must_not: &["forwarding is on everywhere"],
+    lookalikes: &[
+        (
+            "no-route",
+            "forwarding is on, and the kernel counts InNoRoutes and answers with ICMP network unreachable",
+        ),
+        ("blackhole-route", "no counter grows at all, or an ICMP error goes back"),
+    ],
+    yields_to: &[],
+    remedy: "If the host is meant to be a router, NAT instance or Docker host, switch forwarding on, and write it to a file in \
+             /etc/sysctl.d. If it is not, find out who takes it for one: a wrong route or gateway address on another host.",
+    sources: &[
+        "net/ipv4/route.c: ip_error",
+        "net/ipv6/ip6_output.c: ip6_forward",
+        "Documentation/networking/ip-sysctl.rst",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().flat_map(|n| [in_family(scene, n, 4), in_family(scene, n, 6)]).flatten().collect()
+}
+
+fn in_family(scene: &Scene<'_>, namespace: &Namespace, family: u8) -> Option<Finding> {
+    let (ethertype, location, counter) = match family {
+        4 => (0x0800, "ip_error", "ip.InAddrErrors"),
+        _ => (0x86dd, "ip6_forward", "ip6.InAddrErrors"),
+    };
+    let is_mine = |d: &DropGroup| {
+        d.ethertype == ethertype && d.reason == "IP_INADDRERRORS" && (d.location == location || family == 6)
+    };
+    let loss = Loss::of(scene, namespace, scene.take(namespace, is_mine), &[counter]);
+    let by = loss.taken.groups.first().map(|g| g.interface);
+    let (setting, value) = switched_off(namespace, family, by)?;
+    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let at = by.map_or(String::new(), |index| format!(" through {}", name_of(namespace, index)));
+    finding.object = setting.clone();
+    let example = loss.taken.example();
+    let example =
+        example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    finding.summary = format!(
+        "{} packets of IPv{family} for others came{at}{example}, and were thrown away: this host does not forward them.",
+        loss.packets
+    );
+    finding.evidence.push(Fact::seen(Plane::Settings, format!("{setting} = {value}")));
+    finding.fixes.push(switch_on(&setting, &value));
+    Some(finding)
+}
+
+/// The setting that says no, with its value.
+fn switched_off(namespace: &Namespace, family: u8, by: Option<u32>) -> Option<(String, String)> {
+    let all = if family == 4 { "net.ipv4.ip_forward" } else { "net.ipv6.conf.all.forwarding" };
+    let off =
+        |name: &str| namespace.setting(name).filter(|v| *v == 0).map(|v| (name.to_owned(), v.to_string()));
+    // Each interface has its own switch, which the general one sets; IPv6 looks at the general one alone when it forwards.
+    let own = || {
+        let interface = namespace.interface(by?)?;
+        off(&format!("net.ipv4.conf.{}.forwarding", in_sysctl(&interface.name)))
+    };
+    off(all).or_else(|| if family == 4 { own() } else { None })
+}
+
+fn switch_on(setting: &str, now: &str) -> Fix {
+    Fix {
+        title: "switch forwarding on, if this host is to be a router".into(),
+        commands: vec![format!("sysctl -w {}", word(&format!("{setting}=1")))],
+        risk: "the host then passes on whatever its firewall's forward chain lets through; IPv6 routers no longer take \
+               addresses from router advertisements unless accept_ra is 2"
+            .into(),
+        undo: vec![format!("sysctl -w {}", word(&format!("{setting}={now}")))],
+        tune: vec![Setting {
+            name: setting.to_owned(),
+            now: now.to_owned(),
+            proposed: "1".into(),
+            why: "packets for others came and were thrown away".into(),
+        }],
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    let traffic = vec![Traffic::Udp {
+        from: Place::Initiator,
+        to: "198.19.0.2:7000".into(),
+        size: 100,
+        rate: 500,
+        flows: 4,
+        dont_fragment: false,
+    }];
+    let run = |script: &str| vec![Step::Run(Place::Gateway, script.into())];
+    vec![
+        Recipe {
+            name: "all",
+            setup: run("sysctl -qw net.ipv4.ip_forward=0"),
+            traffic: traffic.clone(),
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "interface",
+            setup: run("sysctl -qw net.ipv4.conf.inside.forwarding=0"),
+            traffic,
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, blind, count, datagram, drops, healthy, set};
+    use super::*;
+    use crate::evidence::Evidence;
+    use crate::finding::{Confidence, Severity};
+
+    fn case() -> Evidence {
+        let mut evidence = healthy();
+        let sample = datagram("198.18.0.2", "198.19.0.2", INSIDE);
+        evidence.drops.push(drops("IP_INADDRERRORS", "ip_error", 900, &[sample]));
+        count(&mut evidence, "ip.InAddrErrors", 900);
+        evidence
+    }
+
+    #[test]
+    fn the_setting_that_says_no_is_named() {
+        let mut evidence = case();
+        set(&mut evidence, "net.ipv4.ip_forward", "0");
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].confidence, found[0].severity), (Confidence::High, Severity::Critical));
+        assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.ip_forward=1"]);
+        assert!(found[0].summary.contains("198.19.0.2"));
+
+        set(&mut evidence, "net.ipv4.ip_forward", "1");
+        set(&mut evidence, "net.ipv4.conf.inside.forwarding", "0");
+        assert_eq!(examine(&Scene::of(&evidence))[0].object, "net.ipv4.conf.inside.forwarding");
+    }
+
+    #[test]
+    fn without_drops_in_sight_the_counter_convicts() {
+        let mut evidence = blind(case());
+        set(&mut evidence, "net.ipv4.ip_forward", "0");
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].confidence), (1, Confidence::Medium));
+        assert_eq!(found[0].missing, [Plane::Drops]);
+    }
+
+    #[test]
+    fn a_router_that_forwards_is_not_accused() {
+        assert_eq!(examine(&Scene::of(&case())), []);
+        let mut quiet = healthy();
+        set(&mut quiet, "net.ipv4.ip_forward", "0");
+        assert_eq!(examine(&Scene::of(&quiet)), []);
+    }
+}

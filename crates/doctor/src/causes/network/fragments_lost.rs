@@ -1,0 +1,218 @@
+//! Fragments do not come together.
+
+use super::frames::{Datagram, frame};
+use super::ways::{Loss, grew, name_of};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "fragments-lost",
+    group: Group::Network,
+    title: "fragments that never come together",
+    about: "A datagram that was cut into fragments is worth something only when all of them arrive. Firewalls, load balancers and \
+            NATs often drop fragments, because only the first one has ports. Then the rest waits here until its time is over \
+            (`ipfrag_time`, 30 s) and is thrown away. DNS with long answers (DNSSEC), SIP, RADIUS, NFS over UDP and VPNs that fragment \
+            suffer; small datagrams work. Where connection tracking is on, a router has to put fragments together, too, and \
+            then the failure shows there and no ICMP error is sent.",
+    must: &[
+        "ReasmFails and ReasmTimeout grow, or many datagrams wait incomplete while hardly any is completed",
+    ],
+    should: &["packets dropped as FRAG_REASM_TIMEOUT"],
+    must_not: &["a rule here drops fragments", "the memory for reassembly is used up"],
+    lookalikes: &[
+        (
+            "reassembly-memory",
+            "fragments are refused at once, for want of memory: ReasmFails without ReasmTimeout",
+        ),
+        ("mtu-mismatch", "long packets are lost whole"),
+    ],
+    yields_to: &["reassembly-memory"],
+    remedy: "Avoid fragments: datagrams of at most 1232 bytes for DNS (EDNS buffer size), a smaller MTU in tunnels, TCP instead. Where \
+             one runs the path, let fragments through.",
+    sources: &["RFC 8900", "RFC 791 section 3.2", "net/ipv4/ip_fragment.c: ip_expire", "RFC 9715"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Datagrams that wait incomplete from which they are more than some that are on their way.
+const WAITING: u64 = 16;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// How reassembly went in the window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reassembly {
+    arrived: u64,
+    completed: u64,
+    timed_out: u64,
+    /// Datagrams that wait at the window's end.
+    waiting: u64,
+}
+
+fn reassembly(namespace: &Namespace) -> Reassembly {
+    let both = |name: &str| namespace.grew(&format!("ip.{name}")) + namespace.grew(&format!("ip6.{name}"));
+    let waiting = |name: &str| namespace.gauge(name).unwrap_or(0);
+    Reassembly {
+        arrived: both("ReasmReqds"),
+        completed: both("ReasmOKs"),
+        timed_out: both("ReasmTimeout"),
+        waiting: waiting("sockstat.FRAG.inuse")
+            + waiting("sockstat.FRAG6.inuse")
+            + waiting("sockstat6.FRAG6.inuse"),
+    }
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let seen = reassembly(namespace);
+    let taken = scene.take(namespace, |d| d.reason == "FRAG_REASM_TIMEOUT");
+    let loss = Loss::of(scene, namespace, taken, &["ip.ReasmTimeout", "ip6.ReasmTimeout"]);
+    // Those that wait are not lost yet, but what came in the window and was not completed will be.
+    let piled_up = seen.waiting >= WAITING && seen.completed < seen.waiting && seen.arrived >= seen.waiting;
+    let mut finding = match loss.finding(scene, CAUSE.id, namespace) {
+        Some(finding) => finding,
+        None if piled_up => scene.finding(CAUSE.id, namespace, 0),
+        None => return None,
+    };
+    if piled_up {
+        finding.severity = finding.severity.max(Severity::Warning);
+        finding.harm = seen.waiting as f64 / (seen.waiting + seen.completed) as f64;
+        let text = format!(
+            "{} datagrams wait for the rest of their fragments; {} fragments came in the window, and {} datagrams were completed",
+            seen.waiting, seen.arrived, seen.completed
+        );
+        finding.evidence.push(Fact::seen(Plane::Counters, text));
+    }
+    if seen.timed_out > 0 && !loss.taken.is_empty() {
+        finding.confidence = Confidence::High;
+    }
+    let example = loss.taken.example();
+    let from = example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    finding.object = example.map_or_else(|| interface_of_most(namespace), |t| t.source.to_string());
+    finding.summary = if seen.timed_out > 0 || loss.packets > 0 {
+        format!(
+            "{} datagrams{from} did not come together: some of their fragments never arrived.",
+            seen.timed_out.max(u64::from(loss.packets > 0))
+        )
+    } else {
+        format!("{} datagrams wait for fragments that do not come.", seen.waiting)
+    };
+    if let Some(time) = namespace.setting("net.ipv4.ipfrag_time") {
+        finding.evidence.push(Fact::seen(Plane::Settings, format!("net.ipv4.ipfrag_time = {time} s")));
+    }
+    finding.fixes.push(let_through());
+    Some(finding)
+}
+
+/// The busiest interface, where no packet says more.
+fn interface_of_most(namespace: &Namespace) -> String {
+    let others = namespace.interfaces.iter().filter(|i| i.name != "lo");
+    others.max_by_key(|i| grew(i, "rx_packets")).map_or(String::new(), |i| name_of(namespace, i.index))
+}
+
+fn let_through() -> Fix {
+    Fix {
+        title: "let fragments through on the firewall that drops them, before rules that look at ports".into(),
+        commands: vec!["nft insert rule FAMILY TABLE CHAIN 'ip frag-off & 0x1fff != 0' accept".into()],
+        risk: "fragments pass without a look at their ports; with connection tracking the firewall sees whole datagrams and needs \
+               no such rule"
+            .into(),
+        undo: vec!["nft delete rule FAMILY TABLE CHAIN handle HANDLE".into()],
+        tune: Vec::new(),
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    let firsts = Traffic::Frames {
+        from: Place::Initiator,
+        interface: "eth0",
+        rate: 300,
+        // Only first pieces; each of another datagram.
+        frames: |own, peer| {
+            let one = |identification| {
+                let datagram = Datagram {
+                    source: [198, 18, 0, 2].into(),
+                    destination: [198, 19, 0, 2].into(),
+                    identification,
+                    dont_fragment: false,
+                    more_fragments: true,
+                    length: 1208,
+                };
+                frame(own, peer, datagram)
+            };
+            (1..=20_000).map(one).collect()
+        },
+    };
+    vec![
+        Recipe {
+            name: "receiver",
+            at: Place::Responder,
+            setup: vec![Step::Run(Place::Responder, "sysctl -qw net.ipv4.ipfrag_time=1".into())],
+            traffic: vec![firsts.clone()],
+            ..Recipe::default()
+        },
+        Recipe { name: "waiting", at: Place::Responder, traffic: vec![firsts.clone()], ..Recipe::default() },
+        Recipe {
+            name: "tracked",
+            setup: vec![Step::Run(
+                Place::Gateway,
+                "sysctl -qw net.ipv4.ipfrag_time=1; nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
+                 add rule ip t c ct state new accept'"
+                    .into(),
+            )],
+            traffic: vec![firsts],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, blind, count, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn case(completed: u64) -> Evidence {
+        let mut evidence = healthy();
+        let sample = datagram("198.18.0.2", "198.19.0.2", INSIDE);
+        evidence.drops.push(drops("FRAG_REASM_TIMEOUT", "ip_expire", 400, &[sample]));
+        count(&mut evidence, "ip.ReasmReqds", 400 + 2 * completed);
+        count(&mut evidence, "ip.ReasmOKs", completed);
+        count(&mut evidence, "ip.ReasmTimeout", 400);
+        count(&mut evidence, "ip.ReasmFails", 400);
+        evidence
+    }
+
+    #[test]
+    fn what_timed_out_is_told_with_its_sender() {
+        let found = examine(&Scene::of(&case(5)));
+        assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "198.18.0.2"));
+        assert_eq!(examine(&Scene::of(&blind(case(5)))).len(), 1);
+    }
+
+    #[test]
+    fn what_still_waits_is_seen_before_its_time_is_over() {
+        let mut evidence = healthy();
+        count(&mut evidence, "ip.ReasmReqds", 900);
+        evidence.namespaces[0].gauges.insert("sockstat.FRAG.inuse".into(), 900);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found[0].severity, found[0].claims.len()), (Severity::Warning, 0));
+        count(&mut evidence, "ip.ReasmOKs", 9000);
+        count(&mut evidence, "ip.ReasmReqds", 19_000);
+        assert_eq!(examine(&Scene::of(&evidence)), [], "a busy host has some on their way");
+    }
+
+    #[test]
+    fn fragments_that_come_together_are_fine() {
+        let mut evidence = healthy();
+        count(&mut evidence, "ip.ReasmReqds", 9000);
+        count(&mut evidence, "ip.ReasmOKs", 4500);
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+        count(&mut evidence, "ip.ReasmFails", 4500);
+        assert_eq!(examine(&Scene::of(&evidence)), [], "no memory is another cause");
+    }
+}

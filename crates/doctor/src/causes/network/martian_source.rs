@@ -1,0 +1,183 @@
+//! Sources that may never come from outside.
+
+use super::frames::{Datagram, frame};
+use super::ways::{Loss, in_sysctl, name_of};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Claim, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "martian-source",
+    group: Group::Network,
+    title: "packets with an impossible source",
+    about: "Some sources can be no honest sender's: this host's own addresses, 127.0.0.0/8, multicast and broadcast addresses, \
+            0.0.0.0. The kernel throws such packets away before it looks at any rule. This host's own address as a source means \
+            that a packet of its own came back (a loop of bridges, a tunnel into itself, hairpin traffic of containers), or that \
+            another host has the same address. Addresses of loopback come from port forwarding to 127.0.0.1 without \
+            route_localnet, and from forged packets.",
+    must: &[
+        "packets dropped as IP_LOCAL_SOURCE, IP_LOCALNET or IP_INVALID_SOURCE, or in_martian_src grows beyond IPReversePathFilter",
+    ],
+    should: &["`martian source` in the kernel's log, if log_martians is on"],
+    must_not: &["the source is a usual address of another host"],
+    lookalikes: &[
+        (
+            "reverse-path-filter",
+            "a usual source that came in by the wrong interface: IPReversePathFilter grows",
+        ),
+        ("duplicate-address", "the neighbours' Ethernet addresses change to and fro"),
+    ],
+    yields_to: &[],
+    remedy: "Find out where they come from: `sysctl -w net.ipv4.conf.all.log_martians=1` writes the Ethernet header to the log. If the \
+             address is this host's own, look for a loop or a second host with it. If the traffic is meant (a load balancer with \
+             the same address on several hosts, port forwarding to loopback), accept_local or route_localnet on that interface let \
+             it in.",
+    sources: &["net/ipv4/route.c: ip_route_input_slow, ip_handle_martian_source", "RFC 1812 section 5.3.7"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// What the kernel says of the source, in words.
+fn kind(reason: &str) -> Option<&'static str> {
+    match reason {
+        "IP_LOCAL_SOURCE" => Some("this host's own address"),
+        "IP_LOCALNET" => Some("an address of 127.0.0.0/8"),
+        "IP_INVALID_SOURCE" => Some("a multicast, broadcast or zero address"),
+        _ => None,
+    }
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| kind(&d.reason).is_some());
+    let mut loss = Loss::of(scene, namespace, taken, &["rt_cache.in_martian_src"]);
+    if loss.taken.is_empty() {
+        // The counter holds what the reverse path filter refused, too.
+        loss.packets = loss.packets.saturating_sub(namespace.grew("tcpext.IPReversePathFilter"));
+        loss.claims = vec![Claim::Counter {
+            namespace: namespace.id,
+            counter: "rt_cache.in_martian_src".into(),
+            packets: loss.packets,
+        }];
+    }
+    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let largest = loss.taken.groups.iter().max_by_key(|g| g.packets);
+    let what = largest.and_then(|g| kind(&g.reason)).unwrap_or("an address that cannot be a sender's");
+    let example = loss.taken.example();
+    let from = example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let interface = largest.map(|g| name_of(namespace, g.interface));
+    let at = interface.as_ref().map_or(String::new(), |i| format!(" through {i}"));
+    finding.object = interface.clone().unwrap_or_default();
+    finding.summary =
+        format!("{} packets came{at} with {what} as their source{from}, and were thrown away.", loss.packets);
+    if let Some(interface) = &interface {
+        let log = scene.evidence.machine.log.iter().filter(|l| l.contains("martian source")).take(1);
+        finding.evidence.extend(log.map(|l| Fact::seen(Plane::Log, l.as_str())));
+        finding.fixes = fixes(interface, largest.map_or("", |g| g.reason.as_str()));
+    }
+    Some(finding)
+}
+
+fn fixes(interface: &str, reason: &str) -> Vec<Fix> {
+    let set = |name: &str, value| {
+        format!("sysctl -w {}", word(&format!("net.ipv4.conf.{}.{name}={value}", in_sysctl(interface))))
+    };
+    let mut fixes = vec![Fix {
+        title: "have the kernel write down who sends them".into(),
+        commands: vec![set("log_martians", 1), "dmesg --follow".into()],
+        risk: "up to ten lines a second in the log".into(),
+        undo: vec![set("log_martians", 0)],
+        tune: Vec::new(),
+    }];
+    let accept = match reason {
+        "IP_LOCAL_SOURCE" => Some((
+            "accept_local",
+            "let packets in that have this host's address as their source, if they are meant",
+        )),
+        "IP_LOCALNET" => Some((
+            "route_localnet",
+            "let 127.0.0.0/8 be routed on this interface, if port forwarding to it is meant",
+        )),
+        _ => None,
+    };
+    if let Some((name, title)) = accept {
+        fixes.push(Fix {
+            title: title.into(),
+            commands: vec![set(name, 1)],
+            risk: "forged packets with such sources get in, too: hosts on the link reach what listens on loopback only".into(),
+            undo: vec![set(name, 0)],
+            tune: Vec::new(),
+        });
+    }
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    let recipe = |name, frames| Recipe {
+        name,
+        traffic: vec![Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 200, frames }],
+        ..Recipe::default()
+    };
+    vec![
+        recipe("own", |own, peer| vec![martian(own, peer, [198, 18, 0, 1])]),
+        recipe("loopback", |own, peer| vec![martian(own, peer, [127, 0, 0, 5])]),
+        recipe("group", |own, peer| vec![martian(own, peer, [224, 0, 0, 5])]),
+    ]
+}
+
+fn martian(own: [u8; 6], peer: [u8; 6], source: [u8; 4]) -> Vec<u8> {
+    let (source, destination) = (source.into(), [198, 19, 0, 2].into());
+    let datagram = Datagram {
+        source,
+        destination,
+        identification: 1,
+        dont_fragment: false,
+        more_fragments: false,
+        length: 40,
+    };
+    frame(own, peer, datagram)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, blind, count, datagram, drops, healthy};
+    use super::*;
+
+    #[test]
+    fn the_kind_of_source_decides_what_may_help() {
+        for (reason, source, setting) in [
+            ("IP_LOCAL_SOURCE", "198.18.0.1", Some("accept_local=1")),
+            ("IP_LOCALNET", "127.0.0.5", Some("route_localnet=1")),
+            ("IP_INVALID_SOURCE", "224.0.0.5", None),
+        ] {
+            let mut evidence = healthy();
+            let sample = datagram(source, "198.19.0.2", INSIDE);
+            evidence.drops.push(drops(reason, "ip_rcv_finish_core", 200, &[sample]));
+            let found = examine(&Scene::of(&evidence));
+            assert_eq!((found.len(), found[0].object.as_str()), (1, "inside"));
+            let accept = found[0].fixes.get(1).map(|f| f.commands[0].clone());
+            assert_eq!(accept, setting.map(|s| format!("sysctl -w net.ipv4.conf.inside.{s}")));
+        }
+    }
+
+    #[test]
+    fn what_the_reverse_path_filter_refused_is_not_counted() {
+        let mut evidence = blind(healthy());
+        count(&mut evidence, "rt_cache.in_martian_src", 300);
+        count(&mut evidence, "tcpext.IPReversePathFilter", 300);
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+        count(&mut evidence, "rt_cache.in_martian_src", 500);
+        let found = examine(&Scene::of(&evidence));
+        assert!(found[0].summary.starts_with("200 packets"), "{}", found[0].summary);
+        let mut filtered = healthy();
+        let sample = datagram("198.51.100.2", "198.19.0.2", INSIDE);
+        filtered.drops.push(drops("IP_RPFILTER", "ip_rcv_finish_core", 200, &[sample]));
+        assert_eq!(examine(&Scene::of(&filtered)), []);
+    }
+}

@@ -1,0 +1,300 @@
+//! This host's firewall drops the errors that path MTU discovery needs.
+
+use weir_wire::{Icmp, Ipv4, Ipv6};
+
+use super::fragmentation_needed::{clamp, too_long};
+use super::ways::{Loss, counter_as_fact, groups_as_facts, lookup, share};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene, Taken};
+use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, Sample, Verdict};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "pmtu-blackhole-own",
+    group: Group::Network,
+    title: "path MTU black hole, made by this host's firewall",
+    about: "When a packet is too long for the next link, the router sends an ICMP error, and the sender makes its packets shorter. A \
+            firewall that drops these errors (ICMP type 3 code 4, ICMPv6 type 2), often by a rule against all ICMP, makes a black \
+            hole: connections are set up, small requests work, and everything long hangs until it times out. The errors may be \
+            this host's own, on their way out, or come from a router further on and be on their way through or in.",
+    must: &["ICMP errors `fragmentation needed` or `packet too big` are dropped by netfilter on this host"],
+    should: &[
+        "packets dropped as PKT_TOO_BIG, or FragFails grows, as often",
+        "Ip.OutDiscards grows by the same number",
+    ],
+    must_not: &["the errors reach the senders"],
+    lookalikes: &[
+        ("fragmentation-needed", "the errors are sent and heeded: a packet or a few for each destination"),
+        ("pmtu-blackhole-remote", "neither the loss nor the dropped errors are on this host"),
+        ("nft-rule-drop", "what the rule drops is not what others wait for"),
+    ],
+    yields_to: &[],
+    remedy: "Let these errors through, before any rule that drops ICMP. Where that is not in one's hands, clamp TCP's segment size to \
+             the path MTU on this host, or let the senders probe for it (`net.ipv4.tcp_mtu_probing=1`).",
+    sources: &["RFC 1191", "RFC 2923 section 2.1", "RFC 4890 section 4.3.1", "RFC 8201"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// The length that an ICMP error tells the sender to keep to; `None` of any other packet.
+fn told_mtu(sample: &Sample) -> Option<u32> {
+    let icmp = match sample.header.first()? >> 4 {
+        4 => {
+            let (ip, rest) = Ipv4::read_quoted(&sample.header).ok()?;
+            (ip.protocol == weir_wire::protocol::ICMP).then(|| Icmp::read_v4(rest).ok())?
+        }
+        _ => {
+            let (ip, rest) = Ipv6::read_quoted(&sample.header).ok()?;
+            (ip.next_header == weir_wire::protocol::ICMPV6).then(|| Icmp::read_v6(rest).ok())?
+        }
+    }?;
+    if let Icmp::TooBig { mtu, .. } = icmp { Some(mtu) } else { None }
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let by_rule = |d: &DropGroup| d.reason == "NETFILTER_DROP" && matches!(d.protocol, 1 | 58);
+    let errors = share(scene.take(namespace, by_rule), false, |_, s| told_mtu(s).is_some());
+    let long = too_long(scene, namespace);
+    if errors.is_empty() {
+        return (!scene.sees_drops()).then(|| by_counters(scene, namespace, &long)).flatten();
+    }
+    let made_here =
+        errors.groups.iter().flat_map(|g| &g.samples).any(|s| told_mtu(s).is_some() && s.came_in == 0);
+    let mut loss = Loss { packets: errors.packets, claims: errors.claims.clone(), ..Loss::default() };
+    if made_here {
+        loss.packets += long.packets;
+        loss.claims.extend(long.claims.iter().cloned());
+    }
+    loss.taken = errors;
+    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    // All that is long is lost, however much of the traffic that is just now.
+    finding.severity = finding.severity.max(Severity::Warning);
+    if made_here {
+        finding.evidence.extend(groups_as_facts(&long.taken));
+        finding
+            .evidence
+            .extend(["ip.FragFails", "ip6.FragFails"].iter().filter_map(|c| counter_as_fact(namespace, c)));
+    }
+    let rules = rules(namespace);
+    finding.confidence = if made_here || !rules.is_empty() { Confidence::High } else { Confidence::Medium };
+    describe(namespace, &loss.taken, made_here, &rules, &mut finding);
+    finding.fixes = fixes(namespace, &loss.taken, &rules, made_here);
+    finding.missing.extend(scene.missing(namespace, &[Plane::Rules]));
+    Some(finding)
+}
+
+fn describe(
+    namespace: &Namespace,
+    errors: &Taken<'_>,
+    made_here: bool,
+    rules: &[&Rule],
+    finding: &mut Finding,
+) {
+    let sample = errors.groups.iter().flat_map(|g| &g.samples).find(|s| told_mtu(s).is_some());
+    let to = sample.and_then(Sample::tuple);
+    let told = sample.and_then(told_mtu).map_or(String::new(), |mtu| format!(" that {mtu} bytes fit"));
+    let whom = to.map_or("the sender".to_owned(), |t| t.destination.to_string());
+    let whose = match (made_here, to) {
+        (true, _) => "this host's own errors".to_owned(),
+        (false, Some(t)) => format!("errors of {}", t.source),
+        (false, None) => "errors of a router further on".to_owned(),
+    };
+    finding.object = rules.first().map_or_else(|| whom.clone(), |r| r.text.clone());
+    finding.summary = format!(
+        "The firewall drops {whose} that tell {whom}{told}: what is longer is lost, again and again ({} errors).",
+        errors.packets
+    );
+    let facts = rules.iter().take(3).map(|r| {
+        Fact::seen(Plane::Rules, format!("rule in {} {} {}: {}", r.family, r.table, r.chain, r.text))
+    });
+    finding.evidence.extend(facts);
+    if let Some(l) = sample.and_then(|s| lookup(namespace, s)).filter(|l| l.interface != 0) {
+        let through = super::ways::name_of(namespace, l.interface);
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Routes, format!("the error would have left through {through}")));
+    }
+}
+
+/// Drops are out of sight: as many errors were thrown away on their way out as packets were too long.
+fn by_counters(scene: &Scene<'_>, namespace: &Namespace, long: &Loss<'_>) -> Option<Finding> {
+    let (failed, discarded) = (namespace.grew("ip.FragFails"), namespace.grew("ip.OutDiscards"));
+    if failed == 0 || discarded < failed || discarded > failed + failed / 4 {
+        return None;
+    }
+    let mut finding = long.finding(scene, CAUSE.id, namespace)?;
+    finding.evidence.extend(counter_as_fact(namespace, "ip.OutDiscards"));
+    finding.confidence = Confidence::Low;
+    finding.summary = format!(
+        "{failed} packets were too long for the next link, and as many packets were thrown away on their way out: a firewall may \
+         drop the errors that tell the senders."
+    );
+    finding.fixes.push(clamp(None));
+    Some(finding)
+}
+
+/// Rules that decided over what netfilter dropped and may drop ICMP.
+fn rules(namespace: &Namespace) -> Vec<&Rule> {
+    let Some(ruleset) = &namespace.rules else { return Vec::new() };
+    let mut rules: Vec<_> =
+        ruleset.rules.iter().filter(|r| r.verdict != Verdict::Other && r.decided.0 > 0).collect();
+    // Those that speak of ICMP first.
+    rules.sort_by_key(|r| (!r.text.contains("icmp"), std::cmp::Reverse(r.decided.0)));
+    rules
+}
+
+fn fixes(namespace: &Namespace, errors: &Taken<'_>, rules: &[&Rule], made_here: bool) -> Vec<Fix> {
+    let v6 = errors.groups.iter().any(|g| g.protocol == 58);
+    let (nft, iptables) = if v6 {
+        ("icmpv6 type packet-too-big", "-p icmpv6 --icmpv6-type packet-too-big")
+    } else {
+        (
+            "icmp type destination-unreachable icmp code frag-needed",
+            "-p icmp --icmp-type fragmentation-needed",
+        )
+    };
+    let program = if v6 { "ip6tables" } else { "iptables" };
+    let hook = if made_here { "OUTPUT" } else { "FORWARD" };
+    let (commands, undo) = match rules.first() {
+        Some(r) if r.backend == Backend::Nft => {
+            let chain = format!("{} {} {}", r.family, word(&r.table), word(&r.chain));
+            (
+                format!("nft insert rule {chain} {nft} accept"),
+                format!("nft delete rule {chain} handle HANDLE_OF_THE_NEW_RULE"),
+            )
+        }
+        Some(r) => {
+            let table = format!("{program} -t {}", word(&r.table));
+            let chain = word(&r.chain);
+            (
+                format!("{table} -I {chain} {iptables} -j ACCEPT"),
+                format!("{table} -D {chain} {iptables} -j ACCEPT"),
+            )
+        }
+        None => (
+            format!("{program} -I {hook} {iptables} -j ACCEPT"),
+            format!("{program} -D {hook} {iptables} -j ACCEPT"),
+        ),
+    };
+    let accept = Fix {
+        title: "let these errors through".into(),
+        commands: vec![commands],
+        risk: "none that is known: RFC 4890 asks for it; a forged error can at most make packets shorter"
+            .into(),
+        undo: vec![undo],
+        tune: Vec::new(),
+    };
+    if namespace.grew("ip.ForwDatagrams") == 0 && !made_here {
+        vec![accept]
+    } else {
+        vec![accept, clamp(None)]
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    let narrow = |rules: &str| {
+        vec![
+            Step::Run(Place::Gateway, format!("ip link set outside mtu 1280; {rules}")),
+            Step::Run(Place::Responder, "ip link set eth0 mtu 1280".into()),
+            // A responder that offers long segments, as one with a usual link would.
+            Step::Run(Place::Responder, "ip route replace default via $GATEWAY_OUTSIDE advmss 1460".into()),
+        ]
+    };
+    let bulk = vec![
+        Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
+        Traffic::Bulk { from: Place::Initiator, to: "198.19.0.2:9001".into(), streams: 4, rate_bps: None },
+        Traffic::Udp {
+            from: Place::Initiator,
+            to: "198.19.0.2:9001".into(),
+            size: 1400,
+            rate: 100,
+            flows: 2,
+            dont_fragment: true,
+        },
+    ];
+    vec![
+        Recipe {
+            name: "output",
+            setup: narrow(
+                "nft 'add table ip f; add chain ip f o { type filter hook output priority 0; }; \
+                 add rule ip f o icmp type destination-unreachable drop'",
+            ),
+            traffic: bulk.clone(),
+            also: vec!["nft-rule-drop"],
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "iptables",
+            setup: narrow("iptables-nft -A OUTPUT -p icmp -j DROP"),
+            traffic: bulk,
+            needs: vec!["iptables-nft"],
+            also: vec!["nft-rule-drop"],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, blind, count, datagram, drops, healthy, packet, rule};
+    use super::*;
+    use crate::evidence::{Evidence, Ruleset};
+
+    /// Type 3 code 4 with an MTU of 1280, and the beginning of what was too long (RFC 1191 section 4).
+    fn too_big(came_in: u32) -> Sample {
+        let mut icmp = vec![3, 4, 0, 0, 0, 0, 0x05, 0x00];
+        icmp.extend(datagram("198.18.0.2", "198.19.0.2", INSIDE).header);
+        packet("198.18.0.1", "198.18.0.2", came_in, 1, &icmp)
+    }
+
+    fn case(error: &Sample) -> Evidence {
+        let mut evidence = healthy();
+        let long = datagram("198.18.0.2", "198.19.0.2", INSIDE);
+        evidence.drops.push(drops("PKT_TOO_BIG", "ip_forward", 300, &[long]));
+        evidence.drops.push(drops("NETFILTER_DROP", "nft_do_chain", 300, std::slice::from_ref(error)));
+        count(&mut evidence, "ip.FragFails", 300);
+        count(&mut evidence, "ip.OutDiscards", 300);
+        let rules = vec![rule("tcp dport 23 drop", 0), rule("icmp type destination-unreachable drop", 3)];
+        evidence.namespaces[0].rules = Some(Ruleset { rules, ..Ruleset::default() });
+        evidence
+    }
+
+    #[test]
+    fn own_errors_and_what_was_too_long_belong_together() {
+        let found = examine(&Scene::of(&case(&too_big(0))));
+        assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
+        assert_eq!(found[0].claims.len(), 2);
+        assert_eq!(found[0].object, "icmp type destination-unreachable drop");
+        assert!(found[0].summary.contains("1280 bytes fit"), "{}", found[0].summary);
+        let command = "nft insert rule ip f o icmp type destination-unreachable icmp code frag-needed accept";
+        assert_eq!(found[0].fixes[0].commands, [command]);
+    }
+
+    #[test]
+    fn errors_on_their_way_through_claim_themselves_alone() {
+        let found = examine(&Scene::of(&case(&too_big(INSIDE))));
+        assert_eq!(found[0].claims.len(), 1);
+        assert!(found[0].summary.contains("errors of 198.18.0.1"), "{}", found[0].summary);
+    }
+
+    #[test]
+    fn counters_in_step_are_a_hint() {
+        let evidence = blind(case(&too_big(0)));
+        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::Low);
+        let mut other = blind(healthy());
+        count(&mut other, "ip.FragFails", 300);
+        assert_eq!(examine(&Scene::of(&other)), []);
+    }
+
+    #[test]
+    fn other_icmp_that_a_rule_drops_is_not_this() {
+        let echo = packet("198.18.0.2", "198.19.0.2", INSIDE, 1, &[8, 0, 0, 0, 0, 1, 0, 1]);
+        assert_eq!(examine(&Scene::of(&case(&echo))), []);
+    }
+}

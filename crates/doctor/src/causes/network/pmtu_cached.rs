@@ -1,0 +1,172 @@
+//! A path MTU that was learned keeps packets short.
+
+use super::ways::{counter_as_fact, ip, name_of};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane, RememberedMtu};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "pmtu-cached",
+    group: Group::Network,
+    title: "a remembered path MTU that is very small",
+    about: "What a router tells of the path MTU is remembered for ten minutes for each destination. If the path gets better, or if the \
+            error was forged, the host goes on cutting its packets up to then: TCP sends small segments, and datagrams leave as \
+            fragments, each of which may be lost alone. Connections that move to another path see that most.",
+    must: &[
+        "the kernel remembers a path MTU far below the interface's",
+        "packets to that destination are being sent: fragments are made, or a connection has that path MTU",
+    ],
+    should: &["the path MTU is below what any common tunnel leaves (1280 bytes)"],
+    must_not: &["the route itself has that MTU"],
+    lookalikes: &[
+        ("fragmentation-needed", "the learning itself: packets are thrown away, and the sender is told"),
+        ("mss-small", "TCP's segments are small because the other side asked for that"),
+    ],
+    yields_to: &[],
+    remedy: "Forget what was learned (`ip route flush cache`) and see whether it comes back. If it does, some router on the path tells \
+             it again: find the link with that MTU. A lower bound for what is believed is `net.ipv4.route.min_pmtu`.",
+    sources: &["RFC 1191 section 6.3", "RFC 8899 section 3", "net/ipv4/route.c: __ip_rt_update_pmtu"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// What common tunnels leave at least: the smallest MTU of IPv6 (RFC 8200 section 5).
+const USUAL: u32 = 1280;
+/// Fragments per second from which the host is seen to cut for it.
+const CUTTING_PER_SECOND: f64 = 10.0;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let routes = namespace.routes.as_ref()?;
+    let small = |r: &&RememberedMtu| namespace.interface(r.interface).is_none_or(|i| r.mtu < i.mtu);
+    let remembered: Vec<&RememberedMtu> = routes.remembered.iter().filter(small).collect();
+    let created = namespace.grew("ip.FragCreates") + namespace.grew("ip6.FragCreates");
+    let cutting = created as f64 >= CUTTING_PER_SECOND * scene.evidence.window_s;
+    let connections = namespace.sockets.as_ref().map_or(&[][..], |s| &s.tcp);
+    let in_use = |r: &&&RememberedMtu| {
+        connections
+            .iter()
+            .any(|c| c.remote.ip() == r.destination && c.pmtu == r.mtu && c.segments_out.change() > 0)
+    };
+    let used = remembered.iter().find(in_use).copied();
+    let worst = used.or_else(|| remembered.first().copied().filter(|_| cutting))?;
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let extreme = worst.mtu < USUAL;
+    finding.severity = if extreme { Severity::Warning } else { Severity::Note };
+    finding.confidence =
+        if used.is_some() || remembered.len() == 1 { Confidence::High } else { Confidence::Medium };
+    finding.object = worst.destination.to_string();
+    let through = name_of(namespace, worst.interface);
+    let link = namespace
+        .interface(worst.interface)
+        .map_or(String::new(), |i| format!(", though {through} carries {}", i.mtu));
+    finding.summary = format!(
+        "Packets to {} are kept to {} bytes, which a router once told{link}.",
+        worst.destination, worst.mtu
+    );
+    finding.harm =
+        namespace.interface(worst.interface).map_or(0.0, |i| 1.0 - f64::from(worst.mtu) / f64::from(i.mtu));
+    let listed = remembered.iter().take(4).map(|r| {
+        let text = format!("remembered for {}: {} bytes, for {} s more", r.destination, r.mtu, r.expires_s);
+        Fact::seen(Plane::Routes, text)
+    });
+    finding.evidence = listed.collect();
+    if routes.remembered_total > 4 {
+        let text = format!("{} path MTUs are remembered in all", routes.remembered_total);
+        finding.evidence.push(Fact::seen(Plane::Routes, text));
+    }
+    let counters = ["ip.FragOKs", "ip.FragCreates", "ip6.FragCreates"];
+    finding.evidence.extend(counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
+    finding.missing = scene.missing(namespace, &[Plane::Sockets]);
+    finding.fixes = fixes(worst);
+    Some(finding)
+}
+
+fn fixes(worst: &RememberedMtu) -> Vec<Fix> {
+    let mut fixes = vec![Fix {
+        title: "forget what was learned".into(),
+        commands: vec![format!("{} route flush cache", ip(worst.destination))],
+        risk: "if the path is as narrow as that, a packet or a few for each destination are lost to learn it again".into(),
+        undo: Vec::new(),
+        tune: Vec::new(),
+    }];
+    if worst.destination.is_ipv4() && worst.mtu < USUAL {
+        fixes.push(Fix {
+            title: "believe no less than 1000 bytes".into(),
+            commands: vec!["sysctl -w net.ipv4.route.min_pmtu=1000".into()],
+            risk: "a path that is narrower gets its packets in fragments".into(),
+            undo: vec!["sysctl -w net.ipv4.route.min_pmtu=552".into()],
+            tune: Vec::new(),
+        });
+    }
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    let udp = |rate| Traffic::Udp {
+        from: Place::Initiator,
+        to: "198.19.0.2:7000".into(),
+        size: 1400,
+        rate,
+        flows: 4,
+        dont_fragment: false,
+    };
+    let server = || Traffic::UdpServer {
+        on: Place::Responder,
+        port: 7000,
+        buffer: None,
+        mode: crate::recipe::UdpMode::Sink,
+    };
+    vec![Recipe {
+        at: Place::Initiator,
+        setup: vec![
+            Step::Run(Place::Gateway, "ip link set outside mtu 700".into()),
+            Step::Before(vec![server(), udp(100)]),
+            Step::Run(Place::Gateway, "ip link set outside mtu 1500".into()),
+        ],
+        traffic: vec![server(), udp(200)],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{OUTSIDE, count, healthy};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn case(mtu: u32) -> Evidence {
+        let mut evidence = healthy();
+        let remembered =
+            RememberedMtu { destination: [198, 19, 0, 2].into(), mtu, interface: OUTSIDE, expires_s: 595 };
+        let routes = evidence.namespaces[0].routes.as_mut().unwrap();
+        (routes.remembered, routes.remembered_total) = (vec![remembered], 1);
+        evidence
+    }
+
+    #[test]
+    fn a_small_one_that_is_used_is_named() {
+        let mut evidence = case(700);
+        count(&mut evidence, "ip.FragCreates", 4000);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found[0].severity, found[0].object.as_str()), (Severity::Warning, "198.19.0.2"));
+        assert!((found[0].harm - (1.0 - 700.0 / 1500.0)).abs() < 1e-9);
+        assert_eq!(found[0].fixes[0].commands, ["ip route flush cache"]);
+    }
+
+    #[test]
+    fn usual_tunnels_are_a_note_and_what_nobody_uses_is_nothing() {
+        let mut evidence = case(1492);
+        count(&mut evidence, "ip.FragCreates", 4000);
+        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!(examine(&Scene::of(&case(700))), []);
+        let mut none = healthy();
+        count(&mut none, "ip.FragCreates", 4000);
+        assert_eq!(examine(&Scene::of(&none)), [], "fragments for the interface's own MTU");
+    }
+}

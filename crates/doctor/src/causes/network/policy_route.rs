@@ -1,0 +1,186 @@
+//! A rule of policy routing sends packets where they are refused.
+
+use super::ways::{Loss, is_policy, lookup, share};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Lookup, Namespace, Outcome, Plane, Sample};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "policy-route",
+    group: Group::Network,
+    title: "policy routing leads packets to where they are refused",
+    about: "Rules of policy routing (`ip rule`) choose the table in which a route is looked for, by mark, source, interface or \
+            port. A rule that refuses, or a table that refuses, loses the packets that match, while others to the same \
+            destination get through, and while `ip route get` without mark and source shows a good route. That is how VPNs, \
+            several uplinks and Kubernetes networks break after one half of their set-up was lost.",
+    must: &[
+        "packets dropped for want of a route, or by one that refuses",
+        "the kernel, asked with mark, source and interface of the packet, refuses",
+        "asked without them it has a route",
+    ],
+    should: &["there are rules beyond local, main and default"],
+    must_not: &["the destination has no route at all"],
+    lookalikes: &[
+        ("no-route", "nobody reaches the destination"),
+        ("blackhole-route", "nobody reaches the destination: the route that refuses is in the main table"),
+    ],
+    yields_to: &[],
+    remedy: "Look at what the kernel does with the very packet: `ip route get DESTINATION from SOURCE iif INTERFACE mark MARK`. Then \
+             fill the table that the rule names, or delete the rule, or set the mark on fewer packets.",
+    sources: &["net/ipv4/fib_rules.c: fib4_rule_action", "ip-rule(8)"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn may_be_mine(drops: &DropGroup) -> bool {
+    matches!(
+        drops.location.as_str(),
+        "ip_error" | "dst_discard" | "dst_discard_out" | "ip6_pkt_prohibit" | "ip6_pkt_discard"
+    ) && drops.reason != "IP_INADDRERRORS"
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let by_rule = |_: &DropGroup, s: &Sample| lookup(namespace, s).is_some_and(|l| is_policy(namespace, l));
+    let taken = share(scene.take(namespace, may_be_mine), false, by_rule);
+    let mut samples = taken.groups.iter().flat_map(|g| &g.samples);
+    let example = samples.find_map(|s| lookup(namespace, s).filter(|l| is_policy(namespace, l)))?;
+    let loss = Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters: Vec::new() };
+    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let routes = namespace.routes.as_ref()?;
+    let rule = suspect(&routes.policies, example);
+    let mark = if example.mark == 0 { String::new() } else { format!(" with mark {:#x}", example.mark) };
+    finding.object = rule.cloned().unwrap_or_else(|| example.destination.to_string());
+    finding.summary = format!(
+        "{} packets, such as from {} to {}{mark}, were refused though there is a route: policy routing leads them elsewhere.",
+        loss.packets, example.source, example.destination
+    );
+    finding.confidence = if rule.is_some() { Confidence::High } else { Confidence::Medium };
+    let with =
+        if example.mark == 0 { "asked with source and interface" } else { "asked with mark and source" };
+    let answers = format!(
+        "{with}, the kernel answers {}; asked without, it has a route",
+        match example.outcome {
+            Outcome::NoRoute => "network unreachable",
+            Outcome::Unreachable => "host unreachable",
+            Outcome::Prohibited => "prohibited",
+            _ => "invalid argument (a blackhole)",
+        }
+    );
+    finding.evidence.push(Fact::seen(Plane::Routes, answers));
+    let rules = routes.policies.iter().take(5).map(|p| Fact::seen(Plane::Routes, p.as_str()));
+    finding.evidence.extend(rules);
+    finding.fixes = rule.map(|r| without(r)).into_iter().collect();
+    Some(finding)
+}
+
+/// The first rule that asks for what this packet has.
+fn suspect<'a>(policies: &'a [String], packet: &Lookup) -> Option<&'a String> {
+    let family = if packet.destination.is_ipv4() { "ip rule " } else { "ip -6 rule " };
+    let of_family = || policies.iter().filter(move |p| p.starts_with(family));
+    let mark = format!("fwmark {:#x}", packet.mark);
+    let marked = || of_family().find(|p| packet.mark != 0 && p.contains(&mark));
+    let source = || {
+        of_family()
+            .find(|p| from(p).is_some_and(|(net, bits)| super::ways::is_within(packet.source, net, bits)))
+    };
+    let refusing =
+        || of_family().find(|p| ["blackhole", "unreachable", "prohibit"].iter().any(|k| p.ends_with(k)));
+    let only = || Some(of_family().next()?).filter(|_| of_family().count() == 1);
+    marked().or_else(source).or_else(refusing).or_else(only)
+}
+
+/// Network after `from`.
+fn from(rule: &str) -> Option<(std::net::IpAddr, u8)> {
+    let word = rule.split_once(" from ")?.1.split(' ').next()?;
+    let (address, prefix) = word.split_once('/')?;
+    Some((address.parse().ok()?, prefix.parse().ok()?))
+}
+
+/// `ip rule 50: from all lookup 100` as the commands that delete it and add it again.
+fn without(rule: &str) -> Fix {
+    let (what, selector) = rule.split_once(": ").unwrap_or((rule, ""));
+    let (ip, priority) = what.rsplit_once(' ').unwrap_or((what, "0"));
+    let words: Vec<String> = selector.split(' ').map(crate::causes::shell::word).collect();
+    let selector = words.join(" ");
+    Fix {
+        title: "delete the rule, if the packets are to go the usual way".into(),
+        commands: vec![format!("{ip} del priority {priority} {selector}")],
+        risk: "the packets then take the main table's way, past whatever the rule led them to (a VPN, another uplink)".into(),
+        undo: vec![format!("{ip} add priority {priority} {selector}")],
+        tune: Vec::new(),
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    let recipe = |name, script: &str| Recipe {
+        name,
+        setup: vec![Step::Run(Place::Gateway, script.into())],
+        traffic: vec![Traffic::Udp {
+            from: Place::Initiator,
+            to: "198.19.0.2:7000".into(),
+            size: 100,
+            rate: 300,
+            flows: 4,
+            dont_fragment: false,
+        }],
+        ..Recipe::default()
+    };
+    vec![
+        recipe(
+            "mark",
+            "ip rule add priority 50 fwmark 7 lookup 100; ip route add unreachable default table 100; \
+             nft 'add table ip m; add chain ip m c { type filter hook prerouting priority -150; }; \
+             add rule ip m c udp dport 7000 meta mark set 7'",
+        ),
+        recipe("source", "ip rule add priority 50 from 198.18.0.0/24 prohibit"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, answer, answered, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn case(mark: u32, outcome: Outcome, plain: Outcome, rules: &[&str]) -> Evidence {
+        let mut evidence = healthy();
+        let sample = Sample { mark, ..datagram("198.18.0.2", "198.19.0.2", INSIDE) };
+        evidence.drops.push(drops("NOT_SPECIFIED", "ip_error", 250, std::slice::from_ref(&sample)));
+        answered(&mut evidence, Lookup { plain: Some(plain), ..answer(&sample, outcome, 0) });
+        let rules = rules.iter().map(|r| (*r).to_owned());
+        evidence.namespaces[0].routes.as_mut().unwrap().policies.extend(rules);
+        evidence
+    }
+
+    #[test]
+    fn the_rule_that_matches_is_named() {
+        let rules = [
+            "ip rule 40: from 10.0.0.0/8 lookup 7",
+            "ip rule 50: from all fwmark 0x7 lookup 100",
+            "ip -6 rule 3: from all prohibit",
+        ];
+        let evidence = case(7, Outcome::Unreachable, Outcome::Forwarded, &rules);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
+        assert_eq!(found[0].fixes[0].commands, ["ip rule del priority 50 from all fwmark 0x7 lookup 100"]);
+        let evidence =
+            case(0, Outcome::Prohibited, Outcome::Forwarded, &["ip rule 9: from 198.18.0.0/24 prohibit"]);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(found[0].fixes[0].undo, ["ip rule add priority 9 from 198.18.0.0/24 prohibit"]);
+    }
+
+    #[test]
+    fn a_route_that_refuses_everybody_is_no_policy() {
+        let rules = ["ip rule 50: from all fwmark 0x7 lookup 100"];
+        let evidence = case(7, Outcome::Unreachable, Outcome::Unreachable, &rules);
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&Scene::of(&case(0, Outcome::Unreachable, Outcome::Forwarded, &[]))), []);
+        assert_eq!(examine(&Scene::of(&healthy())), []);
+    }
+}
