@@ -58,7 +58,7 @@ pub enum Step {
     /// A further host, in a namespace of its own, with a veth to a place: name of the host, the place, the names of the two
     /// ends (there, here). Scripts of it run with [`Step::RunOn`].
     Host {
-        /// Its name.
+        /// Its name. One that begins with `far-` is somebody else's: the doctor does not look into it.
         name: &'static str,
         /// Linked to.
         to: Place,

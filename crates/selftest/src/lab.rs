@@ -54,10 +54,12 @@ impl Hosts {
         Ok(Hosts { places, further: BTreeMap::new(), addresses, _lab: lab })
     }
 
-    /// All hosts by the names that findings carry.
+    /// The hosts that are looked at, by the names that findings carry. Those whose name begins with `far-` stand for others'
+    /// hosts, into which no doctor sees.
     pub(crate) fn named(&self) -> Vec<(String, NetNs)> {
         let places = self.places.iter().map(|(place, host)| (name(*place).to_owned(), host.clone()));
-        let further = self.further.iter().map(|(name, host)| ((*name).to_owned(), host.clone()));
+        let ours = self.further.iter().filter(|(name, _)| !name.starts_with("far-"));
+        let further = ours.map(|(name, host)| ((*name).to_owned(), host.clone()));
         places.chain(further).collect()
     }
 
