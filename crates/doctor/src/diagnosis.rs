@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::causes::{self, is_noise};
-use crate::evidence::{Cost, Evidence, Namespace, Plane, Sight};
+use crate::evidence::{Cost, Evidence, Interface, Namespace, Plane, Sight};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity, severity_of_loss};
 
 /// Version of the JSON layout. It grows with every change that an old reader would misread.
@@ -67,6 +67,26 @@ pub struct Balance {
     /// IP packets made here.
     pub made: u64,
     /// Lost, as above.
+    pub lost: u64,
+    /// IP packets that came in and were neither delivered nor forwarded nor put together from fragments, and of which no loss is
+    /// known: what fell between the counters. A few are on their way when they are read.
+    pub unaccounted: u64,
+    /// Each interface that had packets.
+    pub interfaces: Vec<InterfaceBalance>,
+}
+
+/// Where the packets of an interface went in the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceBalance {
+    /// Name; text from outside.
+    pub name: String,
+    /// Received.
+    pub received: u64,
+    /// Sent.
+    pub sent: u64,
+    /// Thrown away by the interface itself, on the way in and on the way out (its own counters).
+    pub dropped: (u64, u64),
+    /// Packets of it that the kernel lost, without those that every host loses.
     pub lost: u64,
 }
 
@@ -213,7 +233,13 @@ fn balance(evidence: &Evidence, namespace: &Namespace) -> Balance {
         received += grew("rx_packets");
         sent += grew("tx_packets");
     }
-    let drops = evidence.drops.iter().filter(|d| d.namespace == namespace.id && !is_noise(d));
+    let drops = || evidence.drops.iter().filter(|d| d.namespace == namespace.id);
+    let lost: u64 = drops().filter(|d| !is_noise(d)).map(|d| d.packets).sum();
+    let gone: u64 = drops().map(|d| d.packets).sum();
+    let ip = |name: &str| namespace.grew(&format!("ip.{name}")) + namespace.grew(&format!("ip6.{name}"));
+    // Fragments come in one by one, and what is put together is one packet more.
+    let went = ip("InDelivers") + ip("ForwDatagrams") + ip("OutForwDatagrams") + ip("ReasmReqds");
+    let unaccounted = (ip("InReceives") + ip("ReasmOKs")).saturating_sub(went + gone);
     Balance {
         namespace: namespace.id,
         place: namespace.name.clone(),
@@ -222,6 +248,30 @@ fn balance(evidence: &Evidence, namespace: &Namespace) -> Balance {
         forwarded: namespace.grew("ip.ForwDatagrams") + namespace.grew("ip6.OutForwDatagrams"),
         delivered: namespace.grew("ip.InDelivers") + namespace.grew("ip6.InDelivers"),
         made: namespace.grew("ip.OutRequests") + namespace.grew("ip6.OutRequests"),
-        lost: drops.map(|d| d.packets).sum(),
+        lost,
+        unaccounted,
+        interfaces: namespace
+            .interfaces
+            .iter()
+            .filter_map(|i| of_interface(evidence, namespace, i))
+            .collect(),
     }
+}
+
+fn of_interface(
+    evidence: &Evidence,
+    namespace: &Namespace,
+    interface: &Interface,
+) -> Option<InterfaceBalance> {
+    let grew = |name: &str| interface.counters.get(name).map_or(0, |d| d.change());
+    let drops =
+        evidence.drops.iter().filter(|d| d.namespace == namespace.id && d.interface == interface.index);
+    let balance = InterfaceBalance {
+        name: interface.name.clone(),
+        received: grew("rx_packets"),
+        sent: grew("tx_packets"),
+        dropped: (grew("rx_dropped") + grew("rx_missed_errors"), grew("tx_dropped")),
+        lost: drops.filter(|d| !is_noise(d)).map(|d| d.packets).sum(),
+    };
+    (balance.received + balance.sent + balance.lost > 0).then_some(balance)
 }

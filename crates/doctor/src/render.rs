@@ -121,11 +121,15 @@ fn balance(page: &mut Page, diagnosis: &Diagnosis) {
         .iter()
         .take(10)
         .map(|b| {
-            let figures = [b.received, b.sent, b.forwarded, b.delivered, b.made, b.lost].map(count);
+            let figures =
+                [b.received, b.sent, b.forwarded, b.delivered, b.made, b.lost, b.unaccounted].map(count);
             figures.into_iter().chain([b.place.clone()]).collect()
         })
         .collect();
-    page.columns(&["received", "sent", "forwarded", "delivered", "made here", "lost", "where"], &rows);
+    page.columns(
+        &["received", "sent", "forwarded", "delivered", "made here", "lost", "untraced", "where"],
+        &rows,
+    );
     if all > rows.len() {
         page.line(&format!("and {} more namespaces", all - rows.len()), 1, Some(Tone::Faint));
     }
