@@ -132,6 +132,13 @@ pub struct SetState {
     pub dynamic: bool,
 }
 
+impl SetState {
+    /// It holds as many elements as it may.
+    pub fn is_full(&self) -> bool {
+        self.count.zip(self.size).is_some_and(|(count, size)| size > 0 && count >= size)
+    }
+}
+
 /// What decided about packets of one group of drops, by asking the rules about its samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blame {
@@ -149,6 +156,8 @@ pub struct Blame {
     pub share: f64,
     /// Samples of the group that were asked about.
     pub asked: u64,
+    /// Those for which it can have decided, by their place in [`super::DropGroup::samples`].
+    pub samples: Vec<usize>,
     /// Rules, by their place in [`Ruleset::rules`], that would have let the packets pass but for one thing, and which thing.
     pub missed: Vec<(usize, Missed)>,
 }

@@ -44,11 +44,11 @@ pub(super) fn decide(
     let mut left = ALL_SAMPLES;
     for (group, drops) in groups {
         let mut tally = Tally::default();
-        for sample in drops.samples.iter().take(SAMPLES.min(left)) {
+        for (at, sample) in drops.samples.iter().take(SAMPLES.min(left)).enumerate() {
             left -= 1;
             let mut ask = |family, table: &str, set: &str, key: &[u8]| sets.ask(family, table, set, key);
             let way = whole_way(&mut walker, inside, drops, sample, invalid, &mut ask);
-            tally.add(way, |decider| may_have(tables, &rules, decider));
+            tally.add(at, way, |decider| may_have(tables, &rules, decider));
         }
         tally.into_blame(*group, tables, &mut rules);
     }
@@ -238,13 +238,21 @@ fn chain(tables: &Tables, rules: &Ruleset, place: usize) -> Option<usize> {
 /// Answers about one group.
 #[derive(Debug, Default)]
 struct Tally {
-    /// For each decider: samples that it alone can have decided, and its share of those that several can.
-    by: HashMap<(Decider, Hook), (u64, f64, Vec<(usize, Missed)>)>,
+    by: HashMap<(Decider, Hook), Part>,
     asked: u64,
 }
 
+/// What one decider can have decided.
+#[derive(Debug, Default)]
+struct Part {
+    sure: u64,
+    share: f64,
+    samples: Vec<usize>,
+    missed: Vec<(usize, Missed)>,
+}
+
 impl Tally {
-    fn add(&mut self, way: Way, may_have: impl Fn(Decider) -> bool) {
+    fn add(&mut self, sample: usize, way: Way, may_have: impl Fn(Decider) -> bool) {
         self.asked += 1;
         let mut deciders = way.deciders;
         if deciders.iter().any(|(d, _)| may_have(*d)) {
@@ -252,12 +260,13 @@ impl Tally {
         }
         let several = deciders.len();
         for decider in deciders {
-            let (sure, share, missed) = self.by.entry(decider).or_default();
-            *sure += u64::from(several == 1);
-            *share += 1.0 / several as f64;
+            let part = self.by.entry(decider).or_default();
+            part.sure += u64::from(several == 1);
+            part.share += 1.0 / several as f64;
+            part.samples.push(sample);
             for one in &way.missed {
-                if !missed.contains(one) {
-                    missed.push(*one);
+                if !part.missed.contains(one) {
+                    part.missed.push(*one);
                 }
             }
         }
@@ -265,7 +274,7 @@ impl Tally {
 
     fn into_blame(self, group: usize, tables: &Tables, rules: &mut Ruleset) {
         let mut blame = Vec::new();
-        for ((decider, hook), (sure, share, missed)) in self.by {
+        for ((decider, hook), part) in self.by {
             let (rule, place) = match decider {
                 Decider::Rule(place) => {
                     let Some(at) = listed(tables, rules, place) else { continue };
@@ -278,11 +287,20 @@ impl Tally {
                 Decider::Policy(place) => (None, Some(place)),
             };
             let Some(at) = place.and_then(|place| chain(tables, rules, place)) else { continue };
-            let missed =
-                missed.into_iter().filter_map(|(place, why)| Some((listed(tables, rules, place)?, why)));
-            let missed = missed.collect();
-            let hook = hook.name().to_owned();
-            blame.push(Blame { group, rule, chain: at, hook, sure, share, asked: self.asked, missed });
+            let missed = part.missed.into_iter();
+            blame.push(Blame {
+                group,
+                rule,
+                chain: at,
+                hook: hook.name().to_owned(),
+                sure: part.sure,
+                share: part.share,
+                asked: self.asked,
+                samples: part.samples,
+                missed: missed
+                    .filter_map(|(place, why)| Some((listed(tables, rules, place)?, why)))
+                    .collect(),
+            });
         }
         blame.sort_by(|a, b| {
             b.share.total_cmp(&a.share).then(a.rule.cmp(&b.rule)).then(a.chain.cmp(&b.chain))

@@ -49,8 +49,8 @@ pub(super) struct Asking<'a, 'p> {
     pub(super) names: &'a Names<'a>,
     /// Priority of the base chain.
     pub(super) priority: i32,
-    /// Length of a set's keys, bytes: `None` if there is no such set.
-    pub(super) key_length: &'a dyn Fn(Family, &str, &str) -> Option<u32>,
+    /// Length of a set's keys, bytes, and whether it can take no more of them: `None` if there is no such set.
+    pub(super) set: &'a dyn Fn(Family, &str, &str) -> Option<(u32, bool)>,
 }
 
 /// One expression's answer.
@@ -134,7 +134,11 @@ fn one(
             }
         }
         Expression::Lookup { .. } => lookup(expression, rule, asking, registers, sets),
-        Expression::SetUpdate { with, .. } if with.is_empty() => Step::Goes,
+        Expression::SetUpdate { set, with, .. } if with.is_empty() => {
+            // Only a full set refuses, and that ends the rule, unless the key is there already.
+            let full = (asking.set)(rule.family, &rule.table, set).is_some_and(|(_, full)| full);
+            if full { Step::Perhaps(Some(Missed::Set)) } else { Step::Goes }
+        }
         Expression::SetUpdate { .. }
         | Expression::Limit { .. }
         | Expression::ConnectionLimit { .. }
@@ -247,7 +251,7 @@ fn lookup(
 ) -> Step {
     let Expression::Lookup { set, key, negated, to } = expression else { return Step::Perhaps(None) };
     let has_name = !set.starts_with("__");
-    let length = (asking.key_length)(rule.family, &rule.table, set);
+    let length = (asking.set)(rule.family, &rule.table, set).map(|(length, _)| length);
     let bytes = length.and_then(|length| registers.load(key.0, length as usize));
     let found = bytes.and_then(|bytes| sets(rule.family, &rule.table, set, &bytes));
     if let Some(Some(register)) = to {

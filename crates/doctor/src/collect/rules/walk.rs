@@ -41,7 +41,7 @@ pub(super) struct Walker<'a> {
     names: &'a Names<'a>,
     /// Rules of each chain.
     rules: HashMap<(Family, &'a str, &'a str), Vec<usize>>,
-    key_lengths: HashMap<(Family, &'a str, &'a str), u32>,
+    sets: HashMap<(Family, &'a str, &'a str), (u32, bool)>,
     /// Rules that may still be asked: a bound on what hostile jumps can cost.
     pub(super) budget: u64,
 }
@@ -52,10 +52,11 @@ impl<'a> Walker<'a> {
         for (place, rule) in tables.rules.iter().enumerate() {
             rules.entry((rule.family, rule.table.as_str(), rule.chain.as_str())).or_default().push(place);
         }
-        let sets = tables.sets.iter();
-        let key_lengths =
-            sets.map(|s| ((s.family, s.table.as_str(), s.name.as_str()), s.key_length)).collect();
-        Walker { tables, names, rules, key_lengths, budget }
+        let sets = tables.sets.iter().map(|s| {
+            let full = s.count.zip(s.size).is_some_and(|(count, size)| count >= size);
+            ((s.family, s.table.as_str(), s.name.as_str()), (s.key_length, full))
+        });
+        Walker { tables, names, rules, sets: sets.collect(), budget }
     }
 
     /// Goes on from `way` with the base chains of the packet's hook.
@@ -210,14 +211,8 @@ impl Visit<'_, '_, '_, '_, '_> {
 
     fn ask(&mut self, place: usize) -> Answer {
         let walker = &*self.walker;
-        let key_length =
-            |family: Family, table: &str, set: &str| walker.key_lengths.get(&(family, table, set)).copied();
-        let asking = Asking {
-            packet: self.packet,
-            names: walker.names,
-            priority: self.priority,
-            key_length: &key_length,
-        };
+        let set = |family: Family, table: &str, set: &str| walker.sets.get(&(family, table, set)).copied();
+        let asking = Asking { packet: self.packet, names: walker.names, priority: self.priority, set: &set };
         ask(&walker.tables.rules[place], &asking, self.sets)
     }
 

@@ -1,0 +1,255 @@
+//! A rule of nftables throws packets away.
+
+use super::charge::{Charge, Matter, charges, is_of_nft};
+use super::commands::fixes;
+use super::report::{example, findings, keeper, service};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::Plane;
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "nft-rule-drop",
+    group: Group::Firewall,
+    title: "a rule drops packets",
+    about: "A rule of nftables, or of iptables over nftables, throws packets away. The kernel counts that in no statistic of its \
+            own: unless the rule has a counter, nothing moves but the number of packets that do not arrive. The rule is found by \
+            its counter, and, where it has none, by asking all rules about packets that were seen to be dropped, in the order in \
+            which the kernel asks them.\n\n\
+            Firewalls are there to drop packets. A rule that meets a port scan, or a little of the traffic, is only noted; one \
+            that meets a good part of what is forwarded, or connections that were open, is told as a warning. If it is meant, \
+            nothing is wrong.",
+    must: &[
+        "packets dropped as NETFILTER_DROP in nft_do_chain (before Linux 6.7: in nf_hook_slow)",
+        "a rule with the verdict drop whose counter moved, or that the dropped packets match",
+    ],
+    should: &["counter and packets agree", "no other rule or policy can have dropped them"],
+    must_not: &[
+        "the rule asks for a limit, a full set, chance or `ct state invalid`: those are causes of their own",
+    ],
+    lookalikes: &[
+        ("policy-drop", "no rule matches, and the chain's policy drops"),
+        ("iptables-legacy-drop", "the packets end in nf_hook_slow, and the old iptables has rules"),
+        ("rule-reject", "the sender is told, and fails at once"),
+        ("bridge-netfilter", "the packets stay within one bridge"),
+        ("conntrack-full", "the packets end in nf_hook_slow, and conntrack's `drop` grows"),
+    ],
+    yields_to: &["conntrack-invalid-dropped"],
+    remedy: "Look at the rule and its comment. If it should not meet these packets, put a rule before it that lets them pass, or \
+             take it away. Docker, firewalld, ufw and their like write their rules anew: change it there.",
+    sources: &["net/netfilter/nf_tables_core.c: nft_do_chain", "nft(8)"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let mut all = findings(scene, CAUSE.id, Matter::Rule, tell);
+    all.extend(unknown(scene));
+    all
+}
+
+fn tell(charge: &Charge<'_>, finding: &mut Finding) {
+    finding.summary = format!(
+        "A rule of {} threw away {} packets{}: {}.",
+        keeper(charge),
+        charge.packets,
+        service(charge),
+        charge.rule.map(|r| r.text.as_str()).unwrap_or_default(),
+    );
+    finding.fixes = fixes(charge, example(charge));
+}
+
+/// Packets that rules threw away where no rule can be named.
+fn unknown(scene: &Scene<'_>) -> Vec<Finding> {
+    let kernel = &scene.evidence.machine.kernel;
+    let mut all = Vec::new();
+    for namespace in scene.namespaces() {
+        // Before 6.7 a place that tells nothing may be anything.
+        let taken = scene.take(namespace, |d| {
+            is_of_nft(d, kernel) && (d.location.starts_with("nft_") || d.reason != "NETFILTER_DROP")
+        });
+        let charged = charges(scene, namespace);
+        let mut claims = taken.claims.clone();
+        for claim in &mut claims {
+            let Claim::Drops { group, packets } = claim else { continue };
+            let of_group = |c: &Claim| match c {
+                Claim::Drops { group: g, packets } if g == group => *packets,
+                _ => 0,
+            };
+            *packets = packets.saturating_sub(charged.iter().flat_map(|c| &c.claims).map(of_group).sum());
+        }
+        claims.retain(|c| !matches!(c, Claim::Drops { packets: 0, .. }));
+        let rest = super::report::packets_of(&claims);
+        if rest == 0 {
+            continue;
+        }
+        let mut finding = scene.finding(CAUSE.id, namespace, rest);
+        finding.severity = finding.severity.min(Severity::Warning);
+        finding.confidence = Confidence::Low;
+        finding.claims = claims;
+        finding.missing = scene.missing(namespace, &[Plane::Rules]);
+        finding.summary =
+            format!("Rules of nftables threw away {rest} packets; which rule did it could not be told.");
+        let text = format!("{rest} packets dropped in {}()", taken.groups[0].location);
+        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        if let Some(t) = taken.example() {
+            let text =
+                format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
+            finding.evidence.push(Fact::seen(Plane::Drops, text));
+        }
+        finding.fixes.push(Fix {
+            title: "see the rules; `nft monitor trace` names the one that a packet meets".into(),
+            commands: vec!["nft -a -t list ruleset".into()],
+            risk: "none, it only shows".into(),
+            ..Fix::default()
+        });
+        all.push(finding);
+    }
+    all
+}
+
+/// Datagrams that the gateway forwards.
+pub(super) fn datagrams(port: u16, flows: u32) -> Vec<Traffic> {
+    vec![
+        Traffic::UdpServer { on: Place::Responder, port, buffer: None, mode: UdpMode::Sink },
+        Traffic::Udp {
+            from: Place::Initiator,
+            to: format!("198.19.0.2:{port}"),
+            size: 100,
+            rate: 500,
+            flows,
+            dont_fragment: false,
+        },
+    ]
+}
+
+/// Rules on the gateway.
+pub(super) fn gateway(script: &str) -> Vec<Step> {
+    vec![Step::Run(Place::Gateway, script.to_owned())]
+}
+
+fn recipes() -> Vec<Recipe> {
+    let chain = "nft 'add table inet f; add chain inet f forward { type filter hook forward priority 0; };'";
+    let rules = |rules: &str| gateway(&format!("{chain}\nnft '{rules}'"));
+    let mut traffic = datagrams(7001, 4);
+    traffic.extend(datagrams(7002, 4));
+    vec![
+        Recipe {
+            setup: rules("add rule inet f forward udp dport 7002 drop comment \"forgotten\""),
+            traffic: traffic.clone(),
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "counted",
+            setup: rules(
+                "add rule inet f forward ip daddr 198.19.0.0/24 udp dport { 7002, 7003 } counter drop",
+            ),
+            traffic: traffic.clone(),
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "iptables-nft",
+            setup: gateway("iptables-nft -A FORWARD -p udp --dport 7002 -j DROP"),
+            traffic,
+            needs: vec!["iptables-nft"],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Firewall, segment, udp};
+    use super::*;
+    use crate::evidence::{Evidence, Sample};
+
+    fn found(evidence: &Evidence) -> Vec<Finding> {
+        examine(&Scene::of(evidence))
+    }
+
+    fn service() -> Vec<Sample> {
+        (0..8).map(|n| segment(&format!("198.18.0.2:{}", 5000 + n), "198.19.0.2:80", 0x02)).collect()
+    }
+
+    #[test]
+    fn a_rule_without_a_counter_is_named_with_what_undoes_it() {
+        let mut firewall =
+            Firewall::new().rule("tcp dport 80 drop").dropped(400, service()).blame(Some(0), 8);
+        firewall.last().comment = Some("closed on Friday".into());
+        let found = found(&firewall.evidence());
+        assert_eq!((found.len(), found[0].severity), (1, Severity::Warning));
+        assert_eq!(found[0].object, "rule inet filter forward handle 11: tcp dport 80 drop");
+        assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 400 }]);
+        assert!(found[0].evidence.iter().any(|f| f.text.contains("closed on Friday")));
+        let commands: Vec<&String> = found[0].fixes.iter().flat_map(|f| &f.commands).collect();
+        assert!(
+            commands[1]
+                .starts_with("nft -e -a insert rule inet filter forward handle 11 ip saddr 198.18.0.2 ")
+        );
+        assert!(commands.iter().any(|c| *c == "nft delete rule inet filter forward handle 11"));
+    }
+
+    #[test]
+    fn counter_and_samples_together_are_surest() {
+        let firewall = Firewall::new().rule("tcp dport 80 drop").counted(390).dropped(400, service());
+        let found = found(&firewall.blame(Some(0), 8).evidence());
+        assert_eq!(found[0].confidence, Confidence::High);
+        // The ten that are not counted came between the two readings, and are no loss without a cause.
+        assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 400 }]);
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn two_rules_share_a_group_as_their_samples_say() {
+        let firewall =
+            Firewall::new().rule("tcp dport 80 drop").rule("udp dport 53 drop").dropped(400, service());
+        let mut evidence = firewall.blame(Some(0), 6).blame(Some(1), 2).evidence();
+        evidence.namespaces[0].rules.as_mut().unwrap().blame[1].samples = vec![6, 7];
+        let found = found(&evidence);
+        let packets: Vec<u64> = found.iter().map(|f| super::super::report::packets_of(&f.claims)).collect();
+        assert_eq!(packets, [300, 100]);
+    }
+
+    #[test]
+    fn drops_without_rules_in_sight_are_told_as_far_as_can_be() {
+        let mut firewall = Firewall::new().dropped(400, service());
+        firewall.here().rules = None;
+        firewall.here().blind.insert(Plane::Rules, "not permitted".into());
+        let found = found(&firewall.evidence());
+        assert_eq!((found.len(), found[0].confidence), (1, Confidence::Low));
+        assert_eq!(found[0].missing, [Plane::Rules]);
+    }
+
+    #[test]
+    fn a_rule_that_cuts_open_connections_is_worse() {
+        let open: Vec<Sample> = (0..8).map(|_| segment("198.18.0.2:5000", "198.19.0.2:80", 0x18)).collect();
+        let firewall = Firewall::new().rule("tcp dport 80 drop").dropped(4000, open).blame(Some(0), 8);
+        assert_eq!(found(&firewall.evidence())[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn look_alikes_are_silent() {
+        assert_eq!(
+            found(&Firewall::new().rule("tcp dport 80 drop").evidence()),
+            [],
+            "a rule that met nothing"
+        );
+        let conntrack =
+            Firewall::new().dropped(400, vec![udp("198.18.0.2:5", "198.19.0.2:53")]).at("nf_hook_slow");
+        assert_eq!(found(&conntrack.evidence()), [], "connection tracking");
+        let policy = Firewall::new().policy("forward").dropped(400, service()).blame(None, 8);
+        assert_eq!(found(&policy.evidence()), [], "a policy");
+    }
+
+    #[test]
+    fn names_from_outside_cannot_become_commands() {
+        let mut firewall =
+            Firewall::new().rule("tcp dport 80 drop").dropped(400, service()).blame(Some(0), 8);
+        firewall.last().chain = "a;reboot".into();
+        firewall.chain().name = "a;reboot".into();
+        let found = found(&firewall.evidence());
+        let commands = found[0].fixes.iter().flat_map(|f| &f.commands);
+        assert!(commands.filter(|c| c.contains("reboot")).all(|c| c.contains("'a;reboot'")));
+    }
+}

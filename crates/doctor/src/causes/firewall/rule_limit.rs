@@ -1,0 +1,172 @@
+//! A limit in a rule is used up.
+
+use super::charge::{Charge, Matter};
+use super::commands::{remove, show};
+use super::nft_rule_drop::{datagrams, gateway};
+use super::report::{findings, keeper, service};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Backend, Missed, Plane, Rule};
+use crate::finding::{Fact, Finding, Fix};
+use crate::recipe::Recipe;
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "rule-limit",
+    group: Group::Firewall,
+    title: "the limit of a rule is used up",
+    about: "A rule lets pass a number of packets in a time (`limit`, `hashlimit`), or a number of connections (`ct count`, \
+            `connlimit`), and what is above is dropped, by the rule itself or by what comes behind it. Limits are set against \
+            floods, often years ago and for all clients together: when the host grows, they meet its own users.",
+    must: &["packets dropped by a rule that has a limit, or that a rule with a limit would have let pass"],
+    should: &["the share that is dropped grows with the rate; below the limit nothing is lost"],
+    must_not: &["the same share is dropped at any rate: that is chance"],
+    lookalikes: &[
+        ("rule-random", "a fixed share is dropped, whatever the rate"),
+        ("qdisc-full", "a shaper or queue holds packets back: QDISC_DROP"),
+        ("icmp-rate-limit", "the kernel's own limit for ICMP, which no rule shows"),
+    ],
+    yields_to: &[],
+    remedy: "Measure what the host needs, and raise the limit above it, or count per client (a set with a limit for each element, \
+             `hashlimit`) instead of for all together.",
+    sources: &[
+        "nft(8), limit statement",
+        "iptables-extensions(8), limit, hashlimit, connlimit",
+        "net/netfilter/nft_limit.c",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    findings(scene, CAUSE.id, Matter::Limit, |charge, finding| tell(scene, charge, finding))
+}
+
+/// The rule with the limit: the one that drops, or the one that did not let pass.
+fn limited<'a>(charge: &Charge<'a>) -> Option<&'a Rule> {
+    let missed = || charge.missed.iter().find(|(_, why)| *why == Missed::Limit).map(|(rule, _)| *rule);
+    charge.rule.filter(|r| r.limit).or_else(missed)
+}
+
+fn tell(scene: &Scene<'_>, charge: &Charge<'_>, finding: &mut Finding) {
+    let Some(rule) = limited(charge) else { return };
+    let per_second = charge.packets as f64 / scene.evidence.window_s.max(0.1);
+    finding.summary = format!(
+        "A limit in a rule of {} is used up: {} packets{}, {per_second:.0} per second, were dropped above it.",
+        keeper(charge),
+        charge.packets,
+        service(charge),
+    );
+    finding.object =
+        format!("rule {} {} {} handle {}: {}", rule.family, rule.table, rule.chain, rule.handle, rule.text);
+    finding.evidence.push(Fact::seen(Plane::Rules, format!("the rule with the limit: {}", rule.text)));
+    if charge.rule != Some(rule) {
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Rules, format!("what it does not let pass meets the {}", charge.name())));
+    }
+    finding.fixes.push(Fix {
+        title: "see the limit; if it is meant to hold these packets back, nothing is wrong".into(),
+        commands: vec![show(charge)],
+        risk: "none, it only shows".into(),
+        ..Fix::default()
+    });
+    if rule.backend == Backend::Nft {
+        let (family, table, chain) = (&rule.family, word(&rule.table), word(&rule.chain));
+        let place = format!("{family} {table} {chain} handle {}", rule.handle);
+        finding.fixes.push(Fix {
+            title: "raise the limit: the same rule with a number above what is needed".into(),
+            commands: vec![format!("nft replace rule {place} {}", word(&raised(&rule.text)))],
+            risk: "what the limit was made against gets further".into(),
+            undo: vec![format!("nft replace rule {place} {}", word(&rule.text))],
+            tune: Vec::new(),
+        });
+    }
+    finding.fixes.push(remove(rule));
+}
+
+/// The rule's text with a place for another number: what is needed is the owner's to say.
+fn raised(text: &str) -> String {
+    for before in ["rate over ", "rate ", "count over ", "count ", "quota over "] {
+        if let Some((front, rest)) = text.split_once(before) {
+            let number = rest.chars().take_while(char::is_ascii_digit).count();
+            return format!("{front}{before}HIGHER_NUMBER{}", &rest[number..]);
+        }
+    }
+    format!("RULE_WITH_A_HIGHER_LIMIT_THAN: {text}")
+}
+
+fn recipes() -> Vec<Recipe> {
+    let chain = "nft 'add table inet f; add chain inet f forward { type filter hook forward priority 0; }'";
+    let over =
+        format!("{chain}\nnft 'add rule inet f forward udp dport 7001 limit rate over 100/second drop'");
+    let accept = format!(
+        "{chain}\nnft 'add rule inet f forward udp dport 7001 limit rate 100/second accept'\n\
+         nft 'add rule inet f forward udp dport 7001 counter drop'"
+    );
+    vec![
+        Recipe { setup: gateway(&over), traffic: datagrams(7001, 4), ..Recipe::default() },
+        Recipe { name: "accept", setup: gateway(&accept), traffic: datagrams(7001, 4), ..Recipe::default() },
+        Recipe {
+            name: "iptables-nft",
+            setup: gateway(
+                "iptables-nft -A FORWARD -p udp --dport 7001 -m limit --limit 100/s -j ACCEPT\n\
+                 iptables-nft -A FORWARD -p udp --dport 7001 -j DROP",
+            ),
+            traffic: datagrams(7001, 4),
+            needs: vec!["iptables-nft"],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Firewall, udp};
+    use super::*;
+    use crate::evidence::{Evidence, Sample};
+    use crate::finding::Severity;
+
+    fn samples() -> Vec<Sample> {
+        (0..8).map(|n| udp(&format!("198.18.0.2:{}", 9000 + n), "198.19.0.2:7001")).collect()
+    }
+
+    fn found(evidence: &Evidence) -> Vec<Finding> {
+        examine(&Scene::of(evidence))
+    }
+
+    #[test]
+    fn the_number_alone_is_replaced() {
+        assert_eq!(
+            raised("udp dport 5 limit rate over 10/second drop"),
+            "udp dport 5 limit rate over HIGHER_NUMBER/second drop"
+        );
+        assert_eq!(raised("ct count over 20 drop"), "ct count over HIGHER_NUMBER drop");
+    }
+
+    #[test]
+    fn a_rule_that_drops_above_a_rate_is_named() {
+        let firewall = Firewall::new().rule("limit rate over 10/second drop").counted(400);
+        let found = found(&firewall.dropped(400, samples()).blame(Some(0), 8).evidence());
+        assert_eq!((found.len(), found[0].severity), (1, Severity::Warning));
+        assert!(found[0].summary.contains("40 per second"), "{}", found[0].summary);
+    }
+
+    #[test]
+    fn a_rule_that_lets_pass_up_to_a_rate_is_named_and_not_the_one_behind_it() {
+        let firewall = Firewall::new()
+            .rule("limit rate 10/second accept")
+            .rule("udp dport 7001 drop")
+            .dropped(400, samples());
+        let evidence = firewall.blame(Some(1), 8).missed(0, Missed::Limit).evidence();
+        let found = found(&evidence);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].object.contains("handle 11"), "{}", found[0].object);
+    }
+
+    #[test]
+    fn a_rule_without_a_limit_is_another_matter() {
+        let firewall = Firewall::new().rule("udp dport 7001 drop").dropped(400, samples()).blame(Some(0), 8);
+        assert_eq!(found(&firewall.evidence()), []);
+    }
+}
