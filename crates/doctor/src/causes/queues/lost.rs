@@ -78,7 +78,9 @@ pub(super) fn shaper<'a>(interface: &'a Interface, qdisc: &'a Qdisc) -> Option<&
 
 /// The discipline that threw packets away itself: those above it count the same packets again.
 pub(super) fn culprit(interface: &Interface) -> Option<&Qdisc> {
-    let dropping = || interface.qdiscs.iter().filter(|q| !q.class && q.dropped.change() > 0);
+    // `clsact` and `ingress` queue nothing: what they count is what filters threw away.
+    let queues = |q: &&Qdisc| !q.class && !matches!(q.kind.as_str(), "clsact" | "ingress");
+    let dropping = || interface.qdiscs.iter().filter(queues).filter(|q| q.dropped.change() > 0);
     let has_dropping_child = |q: &&Qdisc| {
         let below = |c: &Qdisc| {
             let mut at = c;

@@ -3,7 +3,7 @@
 use super::lost::per_second;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::Plane;
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting, Severity};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "memory-pressure",
@@ -133,6 +133,7 @@ fn fixes(scene: &Scene<'_>, claims: &[Claim], lost: u64) -> Vec<Fix> {
 mod tests {
     use super::*;
     use crate::evidence::{Delta, DropGroup, Evidence, Namespace};
+    use crate::finding::Severity;
 
     fn host(reason: &str, lost: u64, stalled_us: u64) -> Evidence {
         let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };

@@ -2,6 +2,7 @@
 
 mod bufferbloat;
 mod checksum_offload;
+mod cpu_throttled;
 mod hot_core;
 mod lost;
 mod memory_pressure;
@@ -29,6 +30,7 @@ pub(super) static CAUSES: &[&Cause] = &[
     &ring_overflow::CAUSE,
     &hot_core::CAUSE,
     &steal::CAUSE,
+    &cpu_throttled::CAUSE,
     &offloads_off::CAUSE,
     &checksum_offload::CAUSE,
     &memory_pressure::CAUSE,

@@ -14,7 +14,7 @@ pub(super) const CAUSE: Cause = Cause {
     about: "Filters of tc and BPF programs attached to an interface (clsact, TCX) see every packet that comes in or goes out, \
             before the firewall on the way in and after it on the way out. What they throw away appears in no counter of the \
             IP layer and in no rule: container networks (Cilium and others), rate limiters and security agents work there.",
-    must: &["packets dropped as TC_INGRESS or TC_EGRESS, or an action whose `dropped` grows"],
+    must: &["packets dropped as TC_INGRESS or TC_EGRESS, or `dropped` of an action or of clsact grows"],
     should: &["a program or an action on the interface and side where they vanish"],
     must_not: &["the queue's own `dropped` grows with them"],
     lookalikes: &[
@@ -53,7 +53,7 @@ fn is_mine(drops: &DropGroup, side: &str) -> bool {
 fn on_side(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, side: &str) -> Option<Finding> {
     let taken = on(scene, namespace, interface, |d| is_mine(d, side));
     let filters: Vec<&TcFilter> = interface.filters.iter().filter(|f| f.direction == side).collect();
-    let counted: u64 = filters.iter().map(|f| f.dropped.change()).sum();
+    let counted = counted(interface, &filters, side);
     // Where drops are in sight they are the truth: an action that drops is seen there, too.
     let lost = if scene.sees_drops() { taken.packets } else { counted };
     if lost == 0 {
@@ -99,6 +99,16 @@ fn on_side(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, side
     }
     finding.fixes = fixes(interface, side, &filters);
     Some(finding)
+}
+
+/// What actions on this side threw away or, where those do not count, the hook that they hang on. That of `clsact` counts both
+/// sides together: they are its where only this side has filters.
+fn counted(interface: &Interface, filters: &[&TcFilter], side: &str) -> u64 {
+    let by_actions: u64 = filters.iter().map(|f| f.dropped.change()).sum();
+    let hooks = interface.qdiscs.iter().filter(|q| matches!(q.kind.as_str(), "clsact" | "ingress"));
+    let by_hook: u64 = hooks.map(|q| q.dropped.change()).sum();
+    let alone = !filters.is_empty() && interface.filters.iter().all(|f| f.direction == side);
+    if alone { by_actions.max(by_hook) } else { by_actions }
 }
 
 /// As people would ask for it.
@@ -219,6 +229,19 @@ mod tests {
     fn drops_of_a_queue_are_not_its() {
         assert_eq!(examine(&Scene::of(&host(vec![program("egress")], "QDISC_DROP", true))), []);
         assert_eq!(examine(&Scene::of(&host(vec![program("egress")], "", false))), []);
+    }
+
+    #[test]
+    fn the_hook_counts_for_programs_that_do_not() {
+        let mut evidence = host(vec![program("egress")], "", false);
+        let dropped = Delta { before: 1, after: 31 };
+        let hook = crate::evidence::Qdisc { kind: "clsact".into(), dropped, ..Default::default() };
+        evidence.namespaces[0].interfaces[0].qdiscs.push(hook);
+        let found = examine(&Scene::of(&evidence));
+        assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 30, .. }]));
+        // On which side it was nobody can tell.
+        evidence.namespaces[0].interfaces[0].filters.push(program("ingress"));
+        assert_eq!(examine(&Scene::of(&evidence)), []);
     }
 
     #[test]
