@@ -1,0 +1,169 @@
+//! IPsec policy refuses packets.
+
+use super::fixes::{inside, look};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "ipsec-policy",
+    group: Group::Sockets,
+    title: "IPsec policy refuses packets",
+    about: "A policy of IPsec (xfrm) says what must be encrypted. Packets that come in the clear although they must not, or \
+            encrypted in another way than agreed, or for which there is no key, are thrown away; a policy with `action block` \
+            throws away all that it matches. It happens after one side of a tunnel was restarted, when the selectors of the two \
+            sides differ, or when NAT changes addresses before the policy sees them.",
+    must: &["packets dropped as XFRM_POLICY, or a counter of /proc/net/xfrm_stat grows"],
+    should: &[
+        "the name of the counter says what is wrong (XfrmInNoPols, XfrmInTmplMismatch, XfrmOutNoStates, ...)",
+    ],
+    must_not: &[],
+    lookalikes: &[
+        ("nft-rule-drop", "a rule: NETFILTER_DROP, and no counter of xfrm moves"),
+        (
+            "no-route",
+            "a policy that blocks on the way out makes the route lookup fail; xfrm's counters tell them apart",
+        ),
+    ],
+    yields_to: &[],
+    remedy: "Compare the policies and states of both sides (`ip xfrm policy`, `ip -s xfrm state`) with what the daemon of IPsec was \
+             told, and let it negotiate anew.",
+    sources: &["net/xfrm/xfrm_policy.c: __xfrm_policy_check; Documentation/networking/xfrm_proc.rst"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// What the counters mean (Documentation/networking/xfrm_proc.rst).
+const MEANINGS: [(&str, &str); 14] = [
+    (
+        "XfrmInNoStates",
+        "no key for what came in: the other side uses one that this side does not have (any more)",
+    ),
+    ("XfrmInStateProtoError", "decryption failed: the keys differ"),
+    ("XfrmInStateModeError", "tunnel mode on one side, transport mode on the other"),
+    ("XfrmInStateSeqError", "sequence numbers outside the replay window: reordered, repeated, or too late"),
+    ("XfrmInStateExpired", "the key has expired"),
+    ("XfrmInStateMismatch", "the key is for other addresses (often UDP encapsulation on one side only)"),
+    ("XfrmInTmplMismatch", "it came in the clear, or protected in another way than the policy wants"),
+    ("XfrmInNoPols", "it came through IPsec, and no policy allows that"),
+    ("XfrmInPolBlock", "a policy blocks it"),
+    ("XfrmOutNoStates", "no key to send with yet"),
+    ("XfrmOutPolBlock", "a policy blocks it on the way out"),
+    ("XfrmOutStateExpired", "the key to send with has expired"),
+    ("XfrmOutStateSeqError", "the sequence numbers of the key are used up"),
+    ("XfrmFwdHdrError", "what is forwarded cannot be read"),
+];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| d.reason == "XFRM_POLICY");
+    let counters = namespace.counters.iter().filter(|(name, c)| name.starts_with("xfrm.") && c.change() > 0);
+    // States in the making are no loss: the packet waits or is sent again (XfrmAcquireError says that it came to nothing).
+    let mut moved: Vec<_> = counters.collect();
+    moved.sort_by_key(|(_, c)| std::cmp::Reverse(c.change()));
+    let counted: u64 = moved.iter().map(|(_, c)| c.change()).sum();
+    let lost = taken.packets.max(counted);
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = taken.claims.clone();
+    if counted > taken.packets {
+        finding.claims.push(scene.counted(namespace, "xfrm", counted - taken.packets));
+    }
+    finding.confidence = if moved.is_empty() { Confidence::Medium } else { Confidence::High };
+    let meaning = |name: &str| {
+        let name = name.trim_start_matches("xfrm.");
+        MEANINGS.iter().find(|(n, _)| *n == name).map(|(_, words)| *words)
+    };
+    let why =
+        moved.first().and_then(|(name, _)| meaning(name)).unwrap_or("what came is not what the policy wants");
+    finding.summary = format!("{lost} packets were refused by IPsec: {why}.");
+    for (name, counter) in moved.iter().take(5) {
+        let words = meaning(name).map(|w| format!(" ({w})")).unwrap_or_default();
+        let text = format!("{} by {}{words}", name.trim_start_matches("xfrm."), counter.change());
+        finding.evidence.push(Fact::counter(Plane::Counters, name, **counter, text));
+    }
+    if !taken.is_empty() {
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Drops, format!("{} packets dropped as XFRM_POLICY", taken.packets)));
+    }
+    if let Some(t) = taken.example() {
+        finding.object = format!("{} to {}", t.source, t.destination);
+        finding.evidence.push(Fact::seen(Plane::Drops, format!("for example from {}", finding.object)));
+    }
+    finding.not.push("not a rule of the firewall: those drop as NETFILTER_DROP".into());
+    finding.fixes.push(look(
+        "see the policies and keys, and what was refused",
+        ["ip xfrm policy", "ip -s xfrm state", "grep -v '\\b0$' /proc/net/xfrm_stat"]
+            .map(|c| inside(namespace, c))
+            .to_vec(),
+    ));
+    Some(finding)
+}
+
+fn recipes() -> Vec<Recipe> {
+    let traffic = || {
+        vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7500, buffer: None, mode: UdpMode::Echo },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7500".into(),
+                size: 200,
+                rate: 300,
+                flows: 4,
+                dont_fragment: false,
+            },
+        ]
+    };
+    let at = |place, name, policy: &str| Recipe {
+        name,
+        at: place,
+        setup: vec![Step::Run(
+            place,
+            format!("ip xfrm policy add src 198.18.0.0/24 dst 198.19.0.0/24 {policy}"),
+        )],
+        traffic: traffic(),
+        ..Recipe::default()
+    };
+    vec![
+        at(Place::Gateway, "default", "dir fwd action block"),
+        // What comes in the clear should have come through a tunnel.
+        at(Place::Responder, "clear", "dir in tmpl proto esp mode transport"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{blind_to_drops, dropped, host, seen};
+    use super::*;
+    use crate::finding::{Claim, Severity};
+
+    #[test]
+    fn the_counter_says_what_is_wrong() {
+        let counters = [("xfrm.XfrmInTmplMismatch", 300)];
+        let drops = vec![dropped("XFRM_POLICY", "ip_forward", 17, 300)];
+        let found = &examine(&Scene::of(&seen(host(&counters), drops)))[0];
+        assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 300 }]);
+        assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
+        assert!(found.summary.contains("in the clear"), "{}", found.summary);
+        assert_eq!(examine(&Scene::of(&blind_to_drops(host(&counters)))).len(), 1);
+    }
+
+    #[test]
+    fn a_host_without_ipsec_has_none() {
+        assert_eq!(
+            examine(&Scene::of(&seen(
+                host(&[("ip.InDiscards", 5)]),
+                vec![dropped("IP_INNOROUTES", "x", 6, 5)]
+            ))),
+            []
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! Timestamps that go back: several hosts behind one address.
+
+use super::fixes::{Change, change, look};
+use super::no_listener::tcp_flags;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "paws-behind-nat",
+    group: Group::Sockets,
+    title: "new connections refused for old timestamps (PAWS)",
+    about: "TCP throws away a segment whose timestamp is older than one that it has seen on the same connection (PAWS, RFC 7323). \
+            A server that closed first remembers the last timestamp of an address and port for a minute (TIME_WAIT). When several \
+            hosts share one address behind a NAT, the next one to come with the same port has a clock of its own; if it is behind, \
+            its SYN is thrown away without an answer, and again when it is repeated after 1 and 3 seconds. Others, whose clock is \
+            ahead, notice nothing.",
+    must: &[
+        "segments dropped as TCP_RFC7323_TW_PAWS, or SYNs as TCP_RFC7323_PAWS; TcpExt PAWSEstab or PAWSTimewait grows with them",
+    ],
+    should: &["all from a few addresses that many hosts share"],
+    must_not: &["only segments with data of connections that go on: those are late duplicates, and no loss"],
+    lookalikes: &[
+        ("accept-queue-full", "SYNs are lost as well, and ListenOverflows grows"),
+        ("syn-backlog-full", "SYNs are lost as well, and ListenDrops grows"),
+    ],
+    yields_to: &[],
+    remedy: "On the NAT: more outside addresses, and ports chosen at random (`masquerade random`), so that none comes again within \
+             a minute. On the server: let the clients close first. Timestamps off (net.ipv4.tcp_timestamps=0) is the last resort, \
+             since PAWS and round-trip times go with them.",
+    sources: &[
+        "net/ipv4/tcp_minisocks.c: tcp_timewait_state_process; net/ipv4/tcp_input.c: tcp_validate_incoming",
+        "RFC 7323 section 5, RFC 6191",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+const SYN: u8 = 2;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// True of a group that holds refused SYNs: by its reason in TIME_WAIT, by its samples in other states.
+fn refuses_new(drops: &DropGroup) -> bool {
+    match drops.reason.as_str() {
+        "TCP_RFC7323_TW_PAWS" => true,
+        "TCP_RFC7323_PAWS" => drops.samples.iter().any(|s| tcp_flags(s).is_some_and(|f| f & SYN != 0)),
+        _ => false,
+    }
+}
+
+/// Late duplicates of a connection that goes on, which the other side has had acknowledged long since.
+fn is_late(drops: &DropGroup) -> bool {
+    matches!(drops.reason.as_str(), "TCP_RFC7323_PAWS" | "TCP_RFC7323_PAWS_ACK" | "TCP_RFC7323_TSECR")
+        && !refuses_new(drops)
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, refuses_new);
+    let late = scene.take(namespace, is_late);
+    let names = ["tcpext.PAWSEstab", "tcpext.PAWSTimewait", "tcpext.PAWSActive"];
+    let counted: u64 = names.iter().map(|name| namespace.grew(name)).sum();
+    let lost = if scene.sees_drops() { taken.packets } else { counted };
+    if lost + late.packets == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = taken.claims.clone();
+    finding.claims.extend(late.claims.iter().cloned());
+    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    if lost == 0 {
+        finding.severity = Severity::Note;
+        finding.summary = format!(
+            "{} segments came after newer ones of their connection; nothing is lost by that.",
+            late.packets
+        );
+        return Some(finding);
+    }
+    if taken.is_empty() {
+        finding.claims = vec![scene.counted(namespace, "tcpext.PAWSEstab", counted)];
+        finding.severity = finding.severity.min(Severity::Warning);
+        finding.confidence = Confidence::Low;
+    } else {
+        finding.confidence = Confidence::High;
+    }
+    finding.summary = format!(
+        "{lost} segments were refused because their timestamp was older than one seen before from the same port."
+    );
+    for name in names {
+        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
+            let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
+            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
+        }
+    }
+    for group in &taken.groups {
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Drops, format!("{} packets dropped as {}", group.packets, group.reason)));
+    }
+    if let Some(t) = taken.example() {
+        finding.object = format!("{} to {}:{}", t.source, t.destination, t.destination_port);
+        finding.summary = format!(
+            "{lost} segments from {} were refused for old timestamps: several hosts share that address.",
+            t.source
+        );
+        finding.fixes.push(look(
+            "see whether that address is a NAT: its connections differ in clock",
+            vec![format!("tcpdump -nn -c 20 'src {} and tcp[tcpflags] & tcp-syn != 0'", t.source)],
+        ));
+    }
+    finding.fixes.push(change(Some(namespace), Change {
+        title: "last resort, if the NAT is not yours: no timestamps",
+        name: "net.ipv4.tcp_timestamps",
+        now: namespace.setting("net.ipv4.tcp_timestamps").unwrap_or(1).to_string(),
+        proposed: "0".into(),
+        risk: "no PAWS at all, coarser round-trip times, no window scaling for connections made by SYN cookies",
+        why: format!("{lost} segments were refused"),
+    }));
+    // What a NAT should do better is not tuned away here.
+    if let Some(last) = finding.fixes.last_mut() {
+        last.tune.clear();
+    }
+    Some(finding)
+}
+
+fn recipes() -> Vec<Recipe> {
+    // Two hosts share one address and 24 ports, each with a clock of its own (net/core/secure_seq.c), and the server closes
+    // first.
+    let server = "exec perl -MIO::Socket::INET -e '\
+                  my $s = IO::Socket::INET->new(LocalPort => 7087, Listen => 64, ReuseAddr => 1) or die; \
+                  while (1) { my $c = $s->accept or next; sysread $c, my $b, 64; close $c }'";
+    let nat = "nft 'add table ip n; add chain ip n post { type nat hook postrouting priority 100; }; \
+               add rule ip n post oifname outside ip protocol tcp masquerade to :40000-40023'; \
+               sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_time_wait=1 net.netfilter.nf_conntrack_tcp_timeout_syn_sent=1 \
+               net.netfilter.nf_conntrack_tcp_timeout_close=1 net.netfilter.nf_conntrack_tcp_timeout_last_ack=1 \
+               net.netfilter.nf_conntrack_tcp_timeout_close_wait=1 net.netfilter.nf_conntrack_tcp_timeout_fin_wait=1";
+    let second = "ip addr add 198.18.0.3/24 dev eth0";
+    let client = |from: &str| {
+        format!(
+            "exec perl -MIO::Socket::INET -e 'while (1) {{ my $c = IO::Socket::INET->new(LocalAddr => \"{from}\", \
+             PeerAddr => \"198.19.0.2:7087\", Timeout => 1); if ($c) {{ syswrite $c, \"x\"; sysread $c, my $b, 64; close $c }} \
+             select undef, undef, undef, 0.1 }}'"
+        )
+    };
+    vec![Recipe {
+        at: Place::Responder,
+        setup: vec![
+            Step::Run(Place::Responder, "perl -MIO::Socket::INET -e 1".into()),
+            Step::Run(Place::Gateway, nat.into()),
+            Step::Run(Place::Initiator, second.into()),
+        ],
+        traffic: vec![
+            Traffic::Script(Place::Responder, server.into()),
+            Traffic::Script(Place::Initiator, client("198.18.0.2")),
+            Traffic::Script(Place::Initiator, client("198.18.0.3")),
+        ],
+        needs: vec!["perl", "nft"],
+        also: vec!["snat-ports-exhausted", "not-on-this-host"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{blind_to_drops, dropped, host, packet, seen};
+    use super::*;
+
+    #[test]
+    fn syns_refused_in_time_wait_are_found_with_their_address() {
+        let mut refused = dropped("TCP_RFC7323_TW_PAWS", "tcp_v4_rcv", 6, 60);
+        refused.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", SYN); 2];
+        let found = &examine(&Scene::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![refused])))[0];
+        assert_eq!(
+            (found.object.as_str(), found.confidence),
+            ("203.0.113.9 to 198.19.0.2:80", Confidence::High)
+        );
+        assert!(found.severity >= Severity::Warning);
+    }
+
+    #[test]
+    fn late_duplicates_are_a_note() {
+        let mut late = dropped("TCP_RFC7323_PAWS", "tcp_rcv_established", 6, 60);
+        late.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", 16)];
+        let found = &examine(&Scene::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![late])))[0];
+        assert_eq!(found.severity, Severity::Note);
+    }
+
+    #[test]
+    fn without_a_view_of_drops_it_is_a_guess() {
+        let found = &examine(&Scene::of(&blind_to_drops(host(&[("tcpext.PAWSEstab", 60)]))))[0];
+        assert_eq!(found.confidence, Confidence::Low);
+        assert_eq!(examine(&Scene::of(&blind_to_drops(host(&[])))), []);
+    }
+}

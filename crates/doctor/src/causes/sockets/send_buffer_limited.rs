@@ -1,0 +1,173 @@
+//! The sender's own buffer holds it back.
+
+use super::fixes::{Change, change, inside, look};
+use super::flows::{named, rate_mbps, share, worth};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane, TcpFlow};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "send-buffer-limited",
+    group: Group::Sockets,
+    title: "the sender's own buffer is too small",
+    about: "What is sent stays in the send buffer until it is acknowledged, so that a connection carries at most one buffer in a \
+            round trip. Linux lets the buffer grow by itself up to the third number of net.ipv4.tcp_wmem; a program that sets \
+            SO_SNDBUF switches that off. Nothing is lost; it is only slow, and the more so the longer the path.",
+    must: &[
+        "most of its time with something to send went to waiting for room in its buffer (`sndbuf_limited` of `ss -ti`)",
+        "the buffer is what one round trip uses up, on a path whose delay no queue makes",
+    ],
+    should: &["the buffer is at the third number of net.ipv4.tcp_wmem"],
+    must_not: &["the other side's window is what is used up"],
+    lookalikes: &[
+        ("receive-window-limited", "rwnd_limited instead of sndbuf_limited"),
+        (
+            "bufferbloat",
+            "a queue on the way makes the round trip long: a larger buffer would only make the queue longer",
+        ),
+    ],
+    yields_to: &["tcp-memory", "cgroup-memory"],
+    remedy: "Raise the third number of net.ipv4.tcp_wmem, and let the program not set SO_SNDBUF.",
+    sources: &[
+        "net/ipv4/tcp.c: tcp_sendmsg_locked; net/ipv4/tcp_input.c: tcp_sndbuf_expand; net/ipv4/tcp_output.c: tcp_chrono_start",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// True if the buffer is what limits: on a path with a delay of its own that no queue adds to; or if it is too small for any.
+fn is_small(flow: &TcpFlow) -> bool {
+    /// The kernel begins with 16 KiB and doubles what it allows soon after (net/ipv4/tcp.c, tcp_init_sock).
+    const TINY: u32 = 32 << 10;
+    flow.send_limit > 0
+        && (flow.send_limit <= TINY || flow.rtt_us >= 2000 && flow.rtt_us < 2 * flow.min_rtt_us)
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let is_held = |f: &&TcpFlow| {
+        let waited = f.buffer_limited_us.change() as f64;
+        waited >= 0.4 * f.busy_us.change() as f64 && worth(scene, f) && is_small(f)
+    };
+    let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_held).collect();
+    let worst = flows.iter().max_by_key(|f| f.buffer_limited_us.change())?;
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    finding.severity = Severity::Warning;
+    finding.harm = share(namespace, flows.len());
+    finding.object = named(worst);
+    finding.summary = format!(
+        "{} waits for its own send buffer of {} bytes: {:.1} Mbit/s over a round trip of {:.1} ms.",
+        finding.object,
+        worst.send_limit,
+        rate_mbps(scene, worst.bytes_acked),
+        f64::from(worst.rtt_us) / 1e3
+    );
+    for flow in flows.iter().take(5) {
+        let text = format!(
+            "{} to {}: {:.0} % of its busy time waiting for room in {} bytes",
+            named(flow),
+            flow.remote,
+            100.0 * flow.buffer_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
+            flow.send_limit
+        );
+        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+    }
+    finding.not.push("not the other side's window, and not loss".into());
+    let most = namespace
+        .settings
+        .get("net.ipv4.tcp_wmem")
+        .and_then(|v| v.split_ascii_whitespace().last()?.parse().ok());
+    if let Some(most) = most {
+        finding.evidence.push(Fact::seen(Plane::Settings, format!("net.ipv4.tcp_wmem allows {most} bytes")));
+    }
+    // One byte of the setting is one of the buffer; at the setting's end it can grow no more.
+    let at_end = most.is_some_and(|most: u64| u64::from(worst.send_limit) >= most);
+    finding.confidence = if at_end { Confidence::High } else { Confidence::Medium };
+    finding.fixes = fixes(namespace, worst, at_end);
+    Some(finding)
+}
+
+fn fixes(namespace: &Namespace, flow: &TcpFlow, at_end: bool) -> Vec<Fix> {
+    let filter = format!("ss -timnp 'src {} and sport = :{}'", flow.local.ip(), flow.local.port());
+    let show = look(
+        "see its buffer (tb) and what it waits for; a program that sets SO_SNDBUF must be told itself",
+        vec![inside(namespace, &filter)],
+    );
+    let Some(now) = namespace.settings.get("net.ipv4.tcp_wmem").filter(|_| at_end) else { return vec![show] };
+    let larger = change(
+        Some(namespace),
+        Change {
+            title: "let send buffers grow larger",
+            name: "net.ipv4.tcp_wmem",
+            now: now.clone(),
+            proposed: "4096 16384 33554432".into(),
+            risk: "memory of connections that fill it",
+            why: format!("{} waited for room in {} bytes", flow.local, flow.send_limit),
+        },
+    );
+    vec![larger, show]
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        at: Place::Initiator,
+        setup: vec![Step::Run(Place::Initiator, "sysctl -qw net.ipv4.tcp_wmem='4096 4096 4096'".into())],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7090, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk {
+                from: Place::Initiator,
+                to: "198.19.0.2:7090".into(),
+                streams: 2,
+                rate_bps: None,
+            },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{flow, grew, host, seen};
+    use super::*;
+
+    fn found(flow: TcpFlow, wmem: &str) -> Vec<Finding> {
+        let mut host = host(&[]);
+        host.settings.insert("net.ipv4.tcp_wmem".into(), wmem.into());
+        host.sockets.as_mut().unwrap().tcp = vec![flow];
+        examine(&Scene::of(&seen(host, Vec::new())))
+    }
+
+    fn held() -> TcpFlow {
+        TcpFlow { buffer_limited_us: grew(8_000_000), send_limit: 212_992, ..flow() }
+    }
+
+    #[test]
+    fn a_buffer_at_its_limit_is_a_setting() {
+        let found = &found(held(), "4096\t16384\t212992")[0];
+        assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
+        assert_eq!(found.fixes[0].tune[0].name, "net.ipv4.tcp_wmem");
+        // 10 MB in 10 s.
+        assert!(found.summary.contains("8.0 Mbit/s over a round trip of 20.0 ms"), "{}", found.summary);
+    }
+
+    #[test]
+    fn a_buffer_that_the_program_chose_is_the_programs() {
+        let found = &found(held(), "4096\t16384\t4194304")[0];
+        assert!(found.confidence == Confidence::Medium && found.fixes.iter().all(|f| f.tune.is_empty()));
+    }
+
+    #[test]
+    fn a_fast_path_and_a_long_queue_are_not() {
+        let wmem = "4096\t16384\t212992";
+        assert_eq!(found(TcpFlow { rtt_us: 100, min_rtt_us: 40, ..held() }, wmem), []);
+        assert_eq!(found(TcpFlow { rtt_us: 300_000, ..held() }, wmem), []);
+        assert_eq!(found(flow(), wmem), []);
+        // A keystroke now and then needs no buffer.
+        assert_eq!(found(TcpFlow { bytes_acked: grew(400), ..held() }, wmem), []);
+    }
+}

@@ -1,0 +1,243 @@
+//! Too many connections are half made.
+
+use super::accept_queue_full::named;
+use super::fixes::{Change, change, inside, look};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Listener, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "syn-backlog-full",
+    group: Group::Sockets,
+    title: "SYN backlog full",
+    about: "A connection of which the first packet (SYN) came and the third not yet is kept as a request by the listening socket. \
+            There may be as many as the accept queue is long, and without SYN cookies no more than three quarters of \
+            net.ipv4.tcp_max_syn_backlog. A SYN flood fills that, and so do clients that the answer does not reach. With cookies \
+            the kernel then answers without keeping anything: connections still succeed, though some of their options are lost. \
+            Without cookies it throws new SYNs away, and gives no drop event for it.",
+    must: &[
+        "TcpExt ListenDrops grows by more than ListenOverflows, or TCPReqQFullDrop or TCPReqQFullDoCookies grows",
+    ],
+    should: &["a listening socket with many connections that are half made (`ss -tn state syn-recv`)"],
+    must_not: &[
+        "ListenOverflows grows as much as ListenDrops: then complete connections fill the accept queue",
+    ],
+    lookalikes: &[
+        ("accept-queue-full", "complete connections wait, and ListenOverflows grows"),
+        (
+            "masquerade-missing",
+            "the SYN-ACK goes out and does not reach the client; the requests are few and old",
+        ),
+    ],
+    yields_to: &[],
+    remedy: "Switch SYN cookies on: they are made for this. Then let more half-made connections be kept, if they are real, and \
+             find out why the third packet does not come, if they are not an attack.",
+    sources: &[
+        "net/ipv4/tcp_input.c: tcp_conn_request, tcp_syn_flood_action; include/net/inet_connection_sock.h: inet_csk_reqsk_queue_is_full",
+        "RFC 4987",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Cookies sent, per second, from which on it is more than a burst.
+const MANY_COOKIES: f64 = 10.0;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let grew = |name: &str| namespace.grew(name);
+    let refused = grew("tcpext.ListenDrops").saturating_sub(grew("tcpext.ListenOverflows"));
+    let cookies = grew("tcpext.TCPReqQFullDoCookies");
+    let mut crowded: Vec<&Listener> =
+        namespace.sockets.iter().flat_map(|s| &s.listeners).filter(|l| l.half_open > 0).collect();
+    crowded.sort_by_key(|l| std::cmp::Reverse(l.half_open));
+    // A handful of refusals without a half-made connection in sight has other reasons (no route back, no memory).
+    let known = grew("tcpext.TCPReqQFullDrop") > 0 || !crowded.is_empty();
+    if cookies == 0 && (refused == 0 || !known) {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, refused);
+    if refused > 0 {
+        finding.claims = vec![scene.counted(namespace, "tcpext.ListenDrops", refused)];
+    } else if cookies as f64 >= MANY_COOKIES * scene.evidence.window_s {
+        finding.severity = Severity::Warning;
+    }
+    finding.missing = scene.missing(namespace, &[Plane::Sockets]);
+    finding.object = crowded.first().map(|l| named(l)).unwrap_or_default();
+    finding.summary = if refused > 0 {
+        format!("Too many connections are half made: {refused} new ones were thrown away.")
+    } else {
+        format!(
+            "Too many connections are half made: {cookies} were answered with SYN cookies, none was lost."
+        )
+    };
+    describe(namespace, &crowded, &mut finding);
+    finding.confidence = if crowded.is_empty() { Confidence::Medium } else { Confidence::High };
+    finding.fixes = fixes(namespace, crowded.first().copied());
+    Some(finding)
+}
+
+fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding) {
+    for (name, words) in [
+        ("tcpext.ListenDrops", "packets of new connections thrown away"),
+        ("tcpext.ListenOverflows", "of these because complete connections waited"),
+        ("tcpext.TCPReqQFullDrop", "thrown away with the queue of requests full"),
+        ("tcpext.TCPReqQFullDoCookies", "answered with SYN cookies"),
+        ("tcpext.SyncookiesFailed", "cookies that came back wrong or too late"),
+    ] {
+        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
+            let text = format!("{} {words}", counter.change());
+            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
+        }
+    }
+    for listener in crowded.iter().take(3) {
+        let text = format!(
+            "{}: {} half made, {} complete wait of {}",
+            named(listener),
+            listener.half_open,
+            listener.queued,
+            listener.limit
+        );
+        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+    }
+    for name in ["net.ipv4.tcp_syncookies", "net.ipv4.tcp_max_syn_backlog"] {
+        if let Some(value) = namespace.settings.get(name) {
+            finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {value}")));
+        }
+    }
+}
+
+fn fixes(namespace: &Namespace, listener: Option<&Listener>) -> Vec<Fix> {
+    let mut fixes = Vec::new();
+    if namespace.setting("net.ipv4.tcp_syncookies") == Some(0) {
+        fixes.push(change(
+            Some(namespace),
+            Change {
+                title: "answer with SYN cookies when the backlog is full",
+                name: "net.ipv4.tcp_syncookies",
+                now: "0".into(),
+                proposed: "1".into(),
+                risk: "connections made by cookies without timestamps have no window scaling",
+                why: "new connections were thrown away in the window".into(),
+            },
+        ));
+    }
+    if let Some(now) = namespace.setting("net.ipv4.tcp_max_syn_backlog") {
+        fixes.push(change(
+            Some(namespace),
+            Change {
+                title: "keep more half-made connections (the program's own backlog limits them, too)",
+                name: "net.ipv4.tcp_max_syn_backlog",
+                now: now.to_string(),
+                proposed: (now * 8).clamp(1024, 65_536).to_string(),
+                risk: "some 300 bytes for each",
+                why: "the backlog was full in the window".into(),
+            },
+        ));
+    }
+    if let Some(listener) = listener {
+        let port = listener.local.port();
+        fixes.push(look(
+            "see whose connections are half made: one network is an attack or a broken path back",
+            vec![inside(namespace, &format!("ss -tn state syn-recv 'sport = :{port}'"))],
+        ));
+    }
+    fixes
+}
+
+/// SYNs from an address that never answers, each from another port.
+fn flood(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
+    (0..2000)
+        .map(|n| {
+            let from = ([198, 18, 0, 77].into(), 10_000 + n);
+            super::frames::syn(own, peer, from, ([198, 19, 0, 2].into(), 7082))
+        })
+        .collect()
+}
+
+fn recipes() -> Vec<Recipe> {
+    // The answers go to an address that nobody has.
+    let nobody = "ip neigh replace 198.18.0.77 lladdr 02:00:00:00:00:99 nud permanent dev inside";
+    let setup = |cookies: u8| {
+        vec![
+            Step::Run(Place::Gateway, nobody.into()),
+            Step::Run(
+                Place::Responder,
+                format!("sysctl -qw net.ipv4.tcp_syncookies={cookies} net.ipv4.tcp_max_syn_backlog=64"),
+            ),
+        ]
+    };
+    let traffic = vec![
+        Traffic::TcpServer { on: Place::Responder, port: 7082, backlog: 1024, mode: TcpMode::Echo },
+        Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 500, frames: flood },
+        Traffic::Connects {
+            from: Place::Initiator,
+            to: "198.19.0.2:7082".into(),
+            rate: 50,
+            bytes: 100,
+            hold: false,
+        },
+    ];
+    let mut short = traffic.clone();
+    short[0] = Traffic::TcpServer { on: Place::Responder, port: 7082, backlog: 32, mode: TcpMode::Echo };
+    vec![
+        Recipe { at: Place::Responder, setup: setup(0), traffic, ..Recipe::default() },
+        Recipe {
+            name: "cookies",
+            at: Place::Responder,
+            setup: setup(1),
+            traffic: short,
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{host, listener, seen};
+    use super::*;
+
+    fn found(counters: &[(&str, u64)], half_open: u32) -> Vec<Finding> {
+        let mut host = host(counters);
+        host.settings.insert("net.ipv4.tcp_syncookies".into(), "0".into());
+        host.settings.insert("net.ipv4.tcp_max_syn_backlog".into(), "512".into());
+        host.sockets.as_mut().unwrap().listeners = vec![listener(22), Listener { half_open, ..listener(80) }];
+        examine(&Scene::of(&seen(host, Vec::new())))
+    }
+
+    #[test]
+    fn drops_without_overflows_are_the_backlog() {
+        let found = &found(&[("tcpext.ListenDrops", 700), ("tcpext.ListenOverflows", 100)], 384)[0];
+        assert_eq!(
+            (found.object.as_str(), found.confidence),
+            ("0.0.0.0:80 of web (pid 7)", Confidence::High)
+        );
+        assert_eq!(found.severity, Severity::Critical);
+        assert!(matches!(&found.claims[..], [crate::finding::Claim::Counter { packets: 600, .. }]));
+        let settings: Vec<_> = found
+            .fixes
+            .iter()
+            .flat_map(|f| &f.tune)
+            .map(|s| (s.name.as_str(), s.proposed.as_str()))
+            .collect();
+        assert_eq!(settings, [("net.ipv4.tcp_syncookies", "1"), ("net.ipv4.tcp_max_syn_backlog", "4096")]);
+    }
+
+    #[test]
+    fn cookies_lose_nothing_and_are_a_warning_only_when_many() {
+        let burst = &found(&[("tcpext.TCPReqQFullDoCookies", 50)], 128)[0];
+        assert_eq!((burst.severity, burst.claims.len()), (Severity::Note, 0));
+        assert_eq!(found(&[("tcpext.TCPReqQFullDoCookies", 5000)], 128)[0].severity, Severity::Warning);
+    }
+
+    #[test]
+    fn overflows_of_complete_connections_are_not() {
+        assert_eq!(found(&[("tcpext.ListenDrops", 700), ("tcpext.ListenOverflows", 700)], 3), []);
+        assert_eq!(found(&[("tcpext.ListenDrops", 2)], 0), []);
+    }
+}

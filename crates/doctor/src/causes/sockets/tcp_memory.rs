@@ -1,0 +1,176 @@
+//! All TCP sockets together have used up their memory.
+
+use super::fixes::{Change, change, look};
+use super::memory::Limits;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Severity};
+use crate::recipe::{Place, Recipe, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "tcp-memory",
+    group: Group::Sockets,
+    title: "memory of TCP under pressure",
+    about: "All TCP sockets of the machine share net.ipv4.tcp_mem, in pages. Above the second number the kernel shrinks windows \
+            and throws away what came out of order; at the third it refuses segments, and ends connections without an owner. \
+            Every connection of the machine becomes slow then, whoever holds the memory: usually many connections that send or \
+            receive into programs that do not keep up.",
+    must: &["TcpExt TCPMemoryPressures grows, or TCPAbortOnMemory, or segments are dropped as PROTO_MEM"],
+    should: &[
+        "`TCP: mem` of /proc/net/sockstat is above the second number of net.ipv4.tcp_mem",
+        "PruneCalled, RcvPruned or TCPRcvQDrop grow",
+        "`TCP: out of memory -- consider tuning tcp_mem` in the kernel's log",
+    ],
+    must_not: &["a control group hit its own limit while tcp_mem is far away"],
+    lookalikes: &[
+        ("cgroup-memory", "the same signs, with memory.max of a control group reached"),
+        (
+            "receive-window-limited",
+            "one connection whose program does not read; PruneCalled may grow by that alone",
+        ),
+    ],
+    yields_to: &["cgroup-memory"],
+    remedy: "Find who holds it: connections with long queues. Smaller upper limits of each socket (tcp_rmem, tcp_wmem) share it \
+             better; a larger tcp_mem helps if the machine has the memory to spare.",
+    sources: &[
+        "net/core/sock.c: __sk_mem_raise_allocated; net/ipv4/tcp.c: tcp_enter_memory_pressure, tcp_check_oom; net/ipv4/tcp_input.c: tcp_prune_queue",
+        "tcp(7): tcp_mem",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Signs that a socket has no room; by itself each may also come from one socket's own limit.
+const SIGNS: [&str; 4] = ["tcpext.PruneCalled", "tcpext.RcvPruned", "tcpext.OfoPruned", "tcpext.TCPRcvQDrop"];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| d.reason == "PROTO_MEM" && d.protocol == 6);
+    let grew = |name: &str| namespace.grew(name);
+    let aborted = grew("tcpext.TCPAbortOnMemory");
+    let pressures = grew("tcpext.TCPMemoryPressures");
+    let setting = scene.evidence.machine.settings.get("net.ipv4.tcp_mem");
+    let limits = setting.and_then(|text| Limits::parse(text));
+    let used = namespace.gauge("sockstat.TCP.mem");
+    let above = |limit: fn(&Limits) -> u64| matches!((limits, used), (Some(l), Some(u)) if u >= limit(&l));
+    let signs: u64 = SIGNS.iter().map(|name| grew(name)).sum();
+    // Where pressure began before the window, its counter stands still.
+    let lasting = above(|l| l.pressure) && signs > 0;
+    if taken.is_empty() && aborted == 0 && pressures == 0 && !lasting {
+        return None;
+    }
+    let counted = if scene.sees_drops() { 0 } else { grew("tcpext.TCPRcvQDrop") };
+    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets + counted);
+    finding.severity = finding.severity.max(Severity::Warning);
+    finding.claims = taken.claims.clone();
+    if counted > 0 {
+        finding.claims.push(scene.counted(namespace, "tcpext.TCPRcvQDrop", counted));
+    }
+    finding.harm = if above(|l| l.pressure) { 0.5 } else { 0.1 };
+    finding.confidence = if above(|l| l.pressure) { Confidence::High } else { Confidence::Medium };
+    finding.summary =
+        "All TCP sockets together hold as much memory as they may, so that every connection is held back."
+            .into();
+    let other = ["tcpext.TCPMemoryPressures", "tcpext.TCPAbortOnMemory"];
+    for name in other.iter().chain(&SIGNS) {
+        if let Some(counter) = namespace.counters.get(*name).filter(|c| c.change() > 0) {
+            let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
+            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
+        }
+    }
+    if !taken.is_empty() {
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Drops, format!("{} segments dropped as PROTO_MEM", taken.packets)));
+    }
+    if let (Some(limits), Some(used)) = (limits, used) {
+        let text = format!(
+            "TCP holds {used} pages; net.ipv4.tcp_mem holds back from {} and refuses from {}",
+            limits.pressure, limits.most
+        );
+        finding.evidence.push(Fact::seen(Plane::Counters, text));
+    }
+    finding.fixes.push(look(
+        "see who holds it: connections with long queues",
+        vec!["ss -tmnp | sort -k3,3nr | head -40".into(), "cat /proc/net/sockstat".into()],
+    ));
+    if let (Some(now), Some(limits)) = (setting, limits) {
+        finding.fixes.push(change(None, Change {
+            title: "allow TCP more memory",
+            name: "net.ipv4.tcp_mem",
+            now: now.clone(),
+            proposed: limits.times(2),
+            risk: "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
+            why: "TCP was under pressure in the window".into(),
+        }));
+    }
+    Some(finding)
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        at: Place::Responder,
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7083, backlog: 64, mode: TcpMode::Deaf },
+            Traffic::Bulk {
+                from: Place::Initiator,
+                to: "198.19.0.2:7083".into(),
+                streams: 16,
+                rate_bps: None,
+            },
+            Traffic::TcpServer { on: Place::Responder, port: 7084, backlog: 64, mode: TcpMode::Sink },
+            Traffic::Bulk {
+                from: Place::Initiator,
+                to: "198.19.0.2:7084".into(),
+                streams: 4,
+                rate_bps: None,
+            },
+        ],
+        // 8, 12 and 16 MiB: no harm to a machine with a few connections of its own.
+        machine: vec![("net.ipv4.tcp_mem", "2048 3072 4096".into())],
+        also: vec!["receive-window-limited"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{dropped, host, seen};
+    use super::*;
+    use crate::evidence::{DropGroup, Evidence};
+
+    fn evidence(counters: &[(&str, u64)], used: u64, drops: Vec<DropGroup>) -> Evidence {
+        let mut evidence = seen(host(counters), drops);
+        evidence.machine.settings.insert("net.ipv4.tcp_mem".into(), "100\t200\t300".into());
+        evidence.namespaces[0].gauges.insert("sockstat.TCP.mem".into(), used);
+        evidence
+    }
+
+    #[test]
+    fn pressure_that_begins_and_pressure_that_lasts_are_found() {
+        let begun =
+            evidence(&[("tcpext.TCPMemoryPressures", 1)], 150, vec![dropped("PROTO_MEM", "x", 6, 30)]);
+        let found = &examine(&Scene::of(&begun))[0];
+        assert_eq!((found.claims.len(), found.confidence), (1, Confidence::Medium));
+        let lasting = evidence(&[("tcpext.PruneCalled", 40)], 250, Vec::new());
+        let found = &examine(&Scene::of(&lasting))[0];
+        assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
+        assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.tcp_mem='200 400 600'"]);
+    }
+
+    #[test]
+    fn one_socket_that_has_no_room_is_not() {
+        assert_eq!(
+            examine(&Scene::of(&evidence(
+                &[("tcpext.PruneCalled", 40), ("tcpext.TCPRcvQDrop", 4)],
+                50,
+                Vec::new()
+            ))),
+            []
+        );
+    }
+}

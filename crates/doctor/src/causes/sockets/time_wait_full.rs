@@ -1,0 +1,128 @@
+//! More connections are over than may be remembered.
+
+use super::fixes::{Change, change, inside, look};
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Severity};
+use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "time-wait-full",
+    group: Group::Sockets,
+    title: "too many connections in TIME_WAIT",
+    about: "Who closes a connection first remembers it for a minute (TIME_WAIT), so that late segments do not reach a new one with \
+            the same addresses and ports. Above net.ipv4.tcp_max_tw_buckets the kernel forgets at once: a last segment that comes \
+            late, or a FIN that is sent again, is answered with a reset, and the other side may report an error for a connection \
+            that was complete. Most of the time nobody notices.",
+    must: &["TcpExt TCPTimeWaitOverflow grows"],
+    should: &["`TCP: tw` of /proc/net/sockstat is at net.ipv4.tcp_max_tw_buckets"],
+    must_not: &[],
+    lookalikes: &[(
+        "ephemeral-ports-exhausted",
+        "the ports towards one destination are used up, by TIME_WAIT among others",
+    )],
+    yields_to: &[],
+    remedy: "Let the clients close first, or keep connections open and use them again. The limit itself costs little memory: raise \
+             it. Do not shorten TIME_WAIT (RFC 1337).",
+    sources: &["net/ipv4/inet_timewait_sock.c: inet_twsk_alloc", "RFC 9293 section 3.6.1, RFC 1337"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let forgotten = namespace.grew("tcpext.TCPTimeWaitOverflow");
+    if forgotten == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    // Resets are sent for many reasons; with so few of them nobody can be harmed by this one.
+    let resets = namespace.grew("tcp.OutRsts");
+    finding.severity = if resets * 20 >= forgotten { Severity::Warning } else { Severity::Note };
+    finding.summary = format!(
+        "{forgotten} connections were forgotten at once when they were closed, because too many are remembered."
+    );
+    let counter = namespace.counters["tcpext.TCPTimeWaitOverflow"];
+    let text = format!("{forgotten} connections closed without TIME_WAIT");
+    finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.TCPTimeWaitOverflow", counter, text));
+    let max = namespace.setting("net.ipv4.tcp_max_tw_buckets");
+    let now = namespace.gauge("sockstat.TCP.tw");
+    if let (Some(max), Some(now)) = (max, now) {
+        let text = format!("{now} connections in TIME_WAIT, tcp_max_tw_buckets = {max}");
+        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.confidence = if now * 10 >= max * 9 { Confidence::High } else { Confidence::Medium };
+    }
+    if resets > 0 {
+        let text = format!("{resets} resets sent");
+        finding.evidence.push(Fact::counter(
+            Plane::Counters,
+            "tcp.OutRsts",
+            namespace.counters["tcp.OutRsts"],
+            text,
+        ));
+    }
+    if let Some(max) = max {
+        finding.fixes.push(change(
+            Some(namespace),
+            Change {
+                title: "remember more of them",
+                name: "net.ipv4.tcp_max_tw_buckets",
+                now: max.to_string(),
+                proposed: (max * 4).clamp(65_536, 1 << 20).to_string(),
+                risk: "some 250 bytes for each",
+                why: format!("{forgotten} connections were forgotten in the window"),
+            },
+        ));
+    }
+    finding.fixes.push(look("see towards whom", vec![inside(namespace, "ss -tn state time-wait")]));
+    Some(finding)
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        at: Place::Initiator,
+        setup: vec![Step::Run(Place::Initiator, "sysctl -qw net.ipv4.tcp_max_tw_buckets=50".into())],
+        traffic: vec![
+            Traffic::TcpServer { on: Place::Responder, port: 7085, backlog: 512, mode: TcpMode::Echo },
+            Traffic::Connects {
+                from: Place::Initiator,
+                to: "198.19.0.2:7085".into(),
+                rate: 300,
+                bytes: 64,
+                hold: false,
+            },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{host, seen};
+    use super::*;
+
+    fn found(counters: &[(&str, u64)]) -> Vec<Finding> {
+        let mut host = host(counters);
+        host.settings.insert("net.ipv4.tcp_max_tw_buckets".into(), "16384".into());
+        host.gauges.insert("sockstat.TCP.tw".into(), 16_384);
+        examine(&Scene::of(&seen(host, Vec::new())))
+    }
+
+    #[test]
+    fn it_is_a_note_until_resets_show_that_somebody_is_harmed() {
+        let quiet = &found(&[("tcpext.TCPTimeWaitOverflow", 1000), ("tcp.OutRsts", 3)])[0];
+        assert_eq!((quiet.severity, quiet.confidence), (Severity::Note, Confidence::High));
+        assert_eq!(quiet.fixes[0].commands, ["sysctl -w net.ipv4.tcp_max_tw_buckets=65536"]);
+        let harmed = &found(&[("tcpext.TCPTimeWaitOverflow", 1000), ("tcp.OutRsts", 300)])[0];
+        assert_eq!(harmed.severity, Severity::Warning);
+    }
+
+    #[test]
+    fn a_full_table_that_forgot_nobody_is_not() {
+        assert_eq!(found(&[("tcp.OutRsts", 300)]), []);
+    }
+}

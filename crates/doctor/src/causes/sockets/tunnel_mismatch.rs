@@ -1,0 +1,151 @@
+//! The two ends of a tunnel do not agree.
+
+use super::fixes::{inside, look};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "tunnel-mismatch",
+    group: Group::Sockets,
+    title: "packets of a tunnel that this end does not know",
+    about: "A tunnel's packets carry a number: the VNI of VXLAN, the key of GRE. The receiving end throws away those whose number \
+            none of its interfaces has, headers with flags that it was not told to expect, and packets that were marked as \
+            congested outside while the packet inside may not be (ECN). Overlay networks show it when two hosts disagree about \
+            who is in which network.",
+    must: &["packets dropped as VXLAN_VNI_NOT_FOUND, VXLAN_INVALID_HDR, IP_TUNNEL_ECN or TUNNEL_TXINFO"],
+    should: &["receive errors of the tunnel's interface grow"],
+    must_not: &[],
+    lookalikes: &[
+        ("mtu-mismatch", "large packets only are lost"),
+        ("no-listener", "nobody has the tunnel's port open at all: NO_SOCKET"),
+    ],
+    yields_to: &[],
+    remedy: "Compare number, port and flags of the two ends (`ip -d link show type vxlan`), and whether the interface is up.",
+    sources: &[
+        "drivers/net/vxlan/vxlan_core.c: vxlan_rcv; net/ipv4/ip_tunnel.c: ip_tunnel_rcv; RFC 6040, RFC 7348",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// What each reason says.
+const REASONS: [(&str, &str); 4] = [
+    ("VXLAN_VNI_NOT_FOUND", "no VXLAN interface that is up here has their network number (VNI)"),
+    ("VXLAN_INVALID_HDR", "their VXLAN header has flags that this end was not told to expect"),
+    ("IP_TUNNEL_ECN", "they were marked as congested outside, and the packet inside may not be (RFC 6040)"),
+    ("TUNNEL_TXINFO", "an interface without a tunnel of its own got a packet without one"),
+];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let each =
+        |namespace| REASONS.iter().filter_map(move |(reason, words)| by(scene, namespace, reason, words));
+    scene.namespaces().flat_map(each).collect()
+}
+
+fn by(scene: &Scene<'_>, namespace: &Namespace, reason: &str, words: &str) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| d.reason == reason);
+    if taken.is_empty() {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    finding.claims = taken.claims.clone();
+    finding.confidence = Confidence::High;
+    finding.summary = format!("{} packets of a tunnel were lost: {words}.", taken.packets);
+    finding.evidence.push(Fact::seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets)));
+    let numbers = vnis(&taken.groups);
+    if !numbers.is_empty() {
+        let list = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        finding.object = format!("VNI {list}");
+        finding.evidence.push(Fact::seen(Plane::Drops, format!("network numbers seen: {list}")));
+    }
+    if let Some(t) = taken.example() {
+        let text = format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
+        finding.evidence.push(Fact::seen(Plane::Drops, text));
+    }
+    let tunnels: Vec<&str> = namespace
+        .interfaces
+        .iter()
+        .filter(|i| ["vxlan", "geneve", "gre", "gretap", "ipip", "sit", "ip6tnl"].contains(&i.kind.as_str()))
+        .map(|i| i.name.as_str())
+        .collect();
+    let mut commands: Vec<String> = tunnels
+        .iter()
+        .take(4)
+        .map(|name| inside(namespace, &format!("ip -d -s link show dev {}", word(name))))
+        .collect();
+    if commands.is_empty() {
+        commands.push(inside(namespace, "ip -d -s link show type vxlan"));
+    }
+    finding.fixes.push(look("compare with the other end", commands));
+    Some(finding)
+}
+
+/// Network numbers in the VXLAN headers of samples that begin with the outer one (RFC 7348: after the UDP header one byte of
+/// flags, of which 8 says that the number counts, three reserved, and three of the number).
+fn vnis(groups: &[&DropGroup]) -> Vec<u32> {
+    let of = |header: &Vec<u8>| {
+        let (ip, rest) = weir_wire::Ipv4::read_quoted(header).ok()?;
+        let vxlan = rest.get(8..16).filter(|v| ip.protocol == 17 && v[0] & 8 != 0)?;
+        Some(u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]))
+    };
+    let mut found: Vec<u32> = groups.iter().flat_map(|g| &g.samples).filter_map(|s| of(&s.header)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(8);
+    found
+}
+
+fn recipes() -> Vec<Recipe> {
+    // The same tunnel but for the number. Frames for the other end need no ARP.
+    let vxlan = |vni: u32, remote: &str, dev: &str, address: &str| {
+        format!(
+            "ip link add vx0 type vxlan id {vni} remote {remote} dstport 4789 dev {dev}; \
+             ip addr add {address}/24 dev vx0; ip link set vx0 up"
+        )
+    };
+    let neighbour = "ip neigh replace 198.18.9.1 lladdr 02:00:00:00:09:01 nud permanent dev vx0";
+    vec![Recipe {
+        at: Place::Gateway,
+        setup: vec![
+            Step::Run(Place::Gateway, vxlan(10, "198.18.0.2", "inside", "198.18.9.1")),
+            Step::Run(Place::Initiator, vxlan(11, "198.18.0.1", "eth0", "198.18.9.2")),
+            Step::Run(Place::Initiator, neighbour.into()),
+        ],
+        traffic: vec![Traffic::Udp {
+            from: Place::Initiator,
+            to: "198.18.9.1:7500".into(),
+            size: 200,
+            rate: 300,
+            flows: 4,
+            dont_fragment: false,
+        }],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{dropped, host, packet, seen};
+    use super::*;
+
+    #[test]
+    fn the_number_that_came_is_named() {
+        let mut lost = dropped("VXLAN_VNI_NOT_FOUND", "vxlan_rcv", 17, 300);
+        let mut sample = packet(17, "198.18.0.2:50000", "198.18.0.1:4789", 0);
+        sample.header.truncate(28);
+        sample.header.extend([8, 0, 0, 0, 0, 0, 11, 0]);
+        lost.samples = vec![sample];
+        let found = &examine(&Scene::of(&seen(host(&[]), vec![lost])))[0];
+        assert_eq!((found.object.as_str(), found.confidence), ("VNI 11", Confidence::High));
+    }
+
+    #[test]
+    fn a_tunnel_port_that_nobody_has_open_is_not() {
+        let drops = vec![dropped("NO_SOCKET", "__udp4_lib_rcv", 17, 300)];
+        assert_eq!(examine(&Scene::of(&seen(host(&[]), drops))), []);
+    }
+}

@@ -1,0 +1,147 @@
+//! All UDP sockets together have used up their memory.
+
+use super::fixes::{Change, change, look};
+use super::memory::Limits;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding};
+use crate::recipe::{Place, Recipe, Traffic, UdpMode};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "udp-memory",
+    group: Group::Sockets,
+    title: "memory of UDP used up",
+    about: "Beside the limit of each socket there is one for all UDP sockets of the machine together, net.ipv4.udp_mem, in pages. \
+            When it is reached, every UDP socket that holds more than a little loses datagrams, also those whose own buffers are \
+            almost empty: usually one or a few programs that do not read fill it, and the others suffer.",
+    must: &["Udp MemErrors (or Udp6) grows, or packets of UDP are dropped as PROTO_MEM"],
+    should: &["`UDP: mem` of /proc/net/sockstat is near the third number of net.ipv4.udp_mem"],
+    must_not: &[],
+    lookalikes: &[
+        ("udp-buffer-full", "one socket's own buffer: RcvbufErrors and SOCKET_RCVBUFF"),
+        ("cgroup-memory", "the limit of a control group was hit, and udp_mem is far away"),
+    ],
+    yields_to: &["cgroup-memory"],
+    remedy: "Find the sockets that hold most of it, and why they are not read. Raise udp_mem only if they are right.",
+    sources: &[
+        "net/ipv4/udp.c: udp_rmem_schedule; net/core/sock.c: __sk_mem_raise_allocated",
+        "udp(7): udp_mem",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| d.reason == "PROTO_MEM" && matches!(d.protocol, 17 | 136));
+    let counted = namespace.grew("udp.MemErrors") + namespace.grew("udp6.MemErrors");
+    let lost = taken.packets.max(counted);
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.claims = if taken.is_empty() {
+        vec![scene.counted(namespace, "udp.MemErrors", counted)]
+    } else {
+        taken.claims.clone()
+    };
+    finding.summary =
+        format!("{lost} datagrams were lost because all UDP sockets together hold as much as they may.");
+    if let Some(counter) = namespace.counters.get("udp.MemErrors").filter(|c| c.change() > 0) {
+        let text = format!("{} datagrams thrown away", counter.change());
+        finding.evidence.push(Fact::counter(Plane::Counters, "udp.MemErrors", *counter, text));
+    }
+    let setting = scene.evidence.machine.settings.get("net.ipv4.udp_mem");
+    let limits = setting.and_then(|text| Limits::parse(text));
+    // What is used is the machine's; every namespace shows the same.
+    let used = namespace.gauge("sockstat.UDP.mem");
+    if let (Some(limits), Some(used)) = (limits, used) {
+        let text = format!("UDP holds {used} pages of the {} it may (net.ipv4.udp_mem)", limits.most);
+        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.confidence = if used * 10 >= limits.most * 8 { Confidence::High } else { Confidence::Medium };
+    }
+    let mut sockets: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.udp).collect();
+    sockets.sort_by_key(|s| std::cmp::Reverse(s.queued_bytes));
+    for socket in sockets.iter().take(3) {
+        let process = socket.process.as_deref().unwrap_or("a process that is not known");
+        let text = format!("{} of {process} holds {} bytes", socket.local, socket.queued_bytes);
+        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+    }
+    finding.not.push("not one socket's own buffer: the kernel counts these as MemErrors".into());
+    finding.fixes.push(look("see who holds it", vec!["ss -uamnp".into(), "cat /proc/net/sockstat".into()]));
+    if let (Some(now), Some(limits)) = (setting, limits) {
+        finding.fixes.push(change(
+            None,
+            Change {
+                title: "allow all UDP sockets more memory",
+                name: "net.ipv4.udp_mem",
+                now: now.clone(),
+                proposed: limits.times(2),
+                risk: "programs that do not read may take so much more of the machine's memory",
+                why: format!("{lost} datagrams were lost at the limit"),
+            },
+        ));
+    }
+    Some(finding)
+}
+
+fn recipes() -> Vec<Recipe> {
+    const SERVERS: u16 = 20;
+    let server =
+        |n| Traffic::UdpServer { on: Place::Responder, port: 7600 + n, buffer: None, mode: UdpMode::Deaf };
+    let send = |n| Traffic::Udp {
+        from: Place::Initiator,
+        to: format!("198.19.0.2:{}", 7600 + n),
+        size: 1400,
+        rate: 100,
+        flows: 1,
+        dont_fragment: false,
+    };
+    vec![Recipe {
+        at: Place::Responder,
+        traffic: (0..SERVERS).map(server).chain((0..SERVERS).map(send)).collect(),
+        // Pages; the kernel keeps up to 1 MiB for each core before it counts.
+        machine: vec![("net.ipv4.udp_mem", "64 96 128".into())],
+        also: vec!["udp-buffer-full"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{blind_to_drops, dropped, host, seen};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn with_limit(mut evidence: Evidence, used: u64) -> Evidence {
+        evidence.machine.settings.insert("net.ipv4.udp_mem".into(), "100\t200\t300".into());
+        evidence.namespaces[0].gauges.insert("sockstat.UDP.mem".into(), used);
+        evidence
+    }
+
+    #[test]
+    fn losses_at_the_limit_are_told_with_the_setting() {
+        let drops =
+            vec![dropped("PROTO_MEM", "udp_queue_rcv_one_skb", 17, 90), dropped("PROTO_MEM", "y", 6, 5)];
+        let evidence = with_limit(seen(host(&[("udp.MemErrors", 90)]), drops), 299);
+        let found = &examine(&Scene::of(&evidence))[0];
+        assert_eq!((found.claims.len(), found.confidence), (1, Confidence::High));
+        assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.udp_mem='200 400 600'"]);
+        assert_eq!(found.fixes[1].undo, ["sysctl -w net.ipv4.udp_mem='100\t200\t300'"]);
+        let blind = with_limit(blind_to_drops(host(&[("udp.MemErrors", 90)])), 299);
+        assert_eq!(examine(&Scene::of(&blind)).len(), 1);
+    }
+
+    #[test]
+    fn a_full_socket_is_not() {
+        let evidence = with_limit(
+            seen(host(&[("udp.RcvbufErrors", 90)]), vec![dropped("SOCKET_RCVBUFF", "x", 17, 90)]),
+            299,
+        );
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+    }
+}
