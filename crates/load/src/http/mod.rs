@@ -6,6 +6,7 @@
 
 mod connection;
 mod drive;
+mod gather;
 mod response;
 mod server;
 mod tally;

@@ -10,9 +10,10 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
-use weir_sys::clock::now_ns;
+use weir_sys::clock::{now_ns, sleep_until};
 
 use super::connection::{Connection, State};
+use super::gather::Gather;
 use super::tally::{Failure, Tally};
 use super::tls::Tls;
 use crate::connector::Close;
@@ -93,6 +94,7 @@ pub(super) struct Worker<'a> {
     /// Measured requests on their way.
     pub(super) pending: usize,
     next_look_ns: u64,
+    gather: Gather,
     pub(super) buffer: Vec<u8>,
     pub(super) plain: Vec<u8>,
     cpu: CpuMeter,
@@ -128,6 +130,7 @@ impl<'a> Worker<'a> {
             margin: WakeMargin::new(),
             pending: 0,
             next_look_ns: 0,
+            gather: Gather::new(),
             buffer: vec![0; BUFFER],
             plain: if job.tls.is_some() { vec![0; BUFFER] } else { Vec::new() },
             cpu: CpuMeter::default(),
@@ -158,6 +161,13 @@ impl<'a> Worker<'a> {
             let now = now_ns();
             for event in &events {
                 self.handle(event.data.u64(), event.flags, now)?;
+            }
+            if !self.is_scheduled() {
+                let nap = self.gather.took(events.len(), self.connections.len(), now);
+                // From when these were taken, so that the work on them is part of it.
+                if nap > 0 {
+                    sleep_until(now + nap, 0);
+                }
             }
         }
         Ok(self.finish())

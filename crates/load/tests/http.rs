@@ -1,0 +1,323 @@
+#![allow(missing_docs, reason = "a test program")]
+//! HTTP requests against servers written here, whose every answer is known.
+
+mod ends;
+mod server;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ends::{assert_stops, setting};
+use serde_json::json;
+use server::{OK, Server};
+use weir_load::{Part, Setting, Workload};
+use weir_record::FaultCode;
+
+/// Every way in which a request can fail.
+const FAILURES: [&str; 12] = [
+    "connect_refused",
+    "connect_reset",
+    "connect_timed_out",
+    "connect_unreachable",
+    "tls_failed",
+    "reset",
+    "timed_out",
+    "cut_short",
+    "bad_response",
+    "status_4xx",
+    "status_5xx",
+    "other_failures",
+];
+
+fn workload(options: serde_json::Value) -> Workload {
+    let mut whole = json!({"kind": "http", "server": "none"});
+    whole.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+    ends::workload(whole)
+}
+
+/// Runs a workload against an address. What the initiator saw, and the trial made of it.
+fn run(options: serde_json::Value, setting: &Setting, target: std::net::SocketAddr) -> Part {
+    let w = workload(options);
+    let initiator = w.engine().drive(setting, target).unwrap();
+    w.engine().combine(&[initiator], &[])
+}
+
+fn failures(part: &Part) -> Vec<(&'static str, f64)> {
+    FAILURES.iter().map(|name| (*name, part.values[*name])).filter(|(_, n)| *n > 0.0).collect()
+}
+
+/// Every attempt ended in exactly one count.
+fn assert_conserved(part: &Part) {
+    let failed: f64 = failures(part).iter().map(|(_, n)| n).sum();
+    let v = |name| part.value(name);
+    assert_eq!(v("attempted"), v("ok") + failed + v("unfinished"), "{:?}", part.values);
+    assert_eq!(v("ok"), v("status_2xx") + v("status_3xx"), "{:?}", part.values);
+}
+
+#[test]
+fn a_set_number_of_requests_is_asked_exactly_once_each() {
+    let server = Server::start(|_, _| OK.into());
+    for (connections, threads, n) in [(1, 1, 1), (7, 1, 100), (16, 3, 1001u32)] {
+        let before = server.requests.load(Ordering::SeqCst);
+        let options = json!({"connections": connections, "threads": threads, "requests": n});
+        let t = run(options, &setting(0, 20_000), server.address);
+        assert_eq!((t.value("ok"), t.value("unasked")), (f64::from(n), 0.0), "{:?}", t.values);
+        assert_eq!(server.requests.load(Ordering::SeqCst) - before, u64::from(n));
+        assert_eq!(t.histograms["latency"].len(), u64::from(n));
+        assert_eq!(t.value("body_bytes"), 5.0 * f64::from(n));
+        // Its window ends with the last of them.
+        assert!(t.value("requests_per_second") > f64::from(n) / 20.0 * 1.5, "{:?}", t.values);
+        assert!(t.faults.is_empty(), "{:?}", t.faults);
+        assert_conserved(&t);
+    }
+}
+
+#[test]
+fn kept_connections_are_used_again_and_others_are_not() {
+    for (kept, close) in [(true, "fin"), (false, "fin"), (false, "reset")] {
+        let server = Server::start(move |request, _| {
+            // The request says so, and a server that obeys closes first.
+            assert_eq!(request.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), !kept);
+            let head = if kept { "" } else { "Connection: close\r\n" };
+            format!("HTTP/1.1 200 OK\r\n{head}Content-Length: 5\r\n\r\nhello")
+        });
+        let options = json!({"connections": 4, "requests": 200, "keep-alive": kept, "close": close});
+        let t = run(options, &setting(0, 20_000), server.address);
+        assert_eq!(t.value("ok"), 200.0, "{:?}", t.values);
+        let opened = server.accepted.load(Ordering::SeqCst);
+        assert_eq!(opened, if kept { 4 } else { 200 });
+        assert_eq!(t.value("connections_opened"), opened as f64);
+        assert_eq!(t.histograms["connect"].len(), opened);
+        assert_conserved(&t);
+    }
+}
+
+#[test]
+fn each_way_to_fail_has_its_own_count() {
+    let short = "HTTP/1.1 200 OK\r\nContent-Length: 50\r\nConnection: close\r\n\r\nhello";
+    for (answer, name) in [
+        (short, "cut_short"),
+        ("", "cut_short"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "bad_response"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello and more", "bad_response"),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "status_4xx"),
+        ("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "status_5xx"),
+        // Closed by RST, which `server` does behind this sign.
+        ("RST", "reset"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nheRST", "reset"),
+        // A byte now and then: never whole in time.
+        ("DRIP", "timed_out"),
+        ("SILENT", "timed_out"),
+    ] {
+        let server = Server::start(move |_, _| answer.into()).closing(answer == short);
+        let options = json!({"connections": 3, "requests": 12, "timeout-ms": 300});
+        let t = run(options, &setting(0, 20_000), server.address);
+        assert_eq!(failures(&t), [(name, 12.0)], "{answer:?}: {:?}", t.values);
+        assert_eq!(t.value("ok"), 0.0);
+        assert_eq!(t.value("failed_ratio"), 1.0);
+        // Nothing was measured, so nothing is compared.
+        assert!(t.faults.iter().any(|f| f.void && f.code == FaultCode::ConnectionFailed), "{:?}", t.faults);
+        assert_conserved(&t);
+    }
+}
+
+#[test]
+fn a_refused_connection_is_counted_and_tried_again_at_leisure() {
+    let refused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let t = run(json!({"connections": 5}), &setting(0, 500), refused);
+    let counted = failures(&t);
+    assert!(matches!(counted[..], [("connect_refused", n)] if n >= 5.0), "{counted:?}");
+    // One try per connection and 10 ms at most.
+    assert!(t.value("connect_refused") <= 5.0 * 51.0, "{:?}", t.values);
+    assert_conserved(&t);
+}
+
+#[test]
+fn a_listener_that_does_not_take_part_times_out() {
+    // A full accept queue (listen(2) with a backlog of 0 takes one) drops further SYNs.
+    let server = Server::deaf();
+    let t = run(json!({"connections": 8, "requests": 8, "timeout-ms": 400}), &setting(0, 10_000), server);
+    let counted = failures(&t);
+    let names: Vec<_> = counted.iter().map(|(name, _)| *name).collect();
+    assert!(names.contains(&"connect_timed_out"), "{counted:?}");
+    assert!(names.iter().all(|n| ["connect_timed_out", "timed_out"].contains(n)), "{counted:?}");
+    assert_eq!(counted.iter().map(|(_, n)| n).sum::<f64>(), 8.0);
+    assert_conserved(&t);
+}
+
+#[test]
+fn a_kept_connection_that_the_server_closes_is_no_failure() {
+    // Each connection is closed without a word in place of its fourth answer, as at the end of a keep-alive time.
+    let server = Server::start(|_, nth| if nth % 4 == 3 { String::new() } else { OK.into() });
+    let t = run(json!({"connections": 3, "requests": 300}), &setting(0, 20_000), server.address);
+    assert_eq!(failures(&t), [], "{:?}", t.values);
+    assert_eq!(t.value("ok"), 300.0);
+    assert!(t.value("closed_idle") >= 90.0, "{:?}", t.values);
+    assert_conserved(&t);
+}
+
+#[test]
+fn framing_of_every_kind_is_understood_on_the_wire() {
+    for (answer, body, again) in [
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3\r\nyou\r\n0\r\n\r\n",
+            8.0,
+            true,
+        ),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 2.0, true),
+        ("HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", 0.0, true),
+        ("HTTP/1.0 200 OK\r\n\r\nuntil the end", 13.0, false),
+    ] {
+        // Without a length the server closes behind it.
+        let server = Server::start(move |_, _| answer.into()).closing(!again);
+        let t = run(json!({"connections": 2, "requests": 20}), &setting(0, 20_000), server.address);
+        assert_eq!((t.value("ok"), failures(&t)), (20.0, vec![]), "{answer:?}: {:?}", t.values);
+        assert_eq!(t.value("body_bytes"), 20.0 * body);
+        let opened = server.accepted.load(Ordering::SeqCst);
+        assert_eq!(opened, if again { 2 } else { 20 });
+    }
+}
+
+#[test]
+fn a_schedule_is_kept_and_timed_from_the_intended_start() {
+    // One request in a hundred is answered 5 ms late. On one connection whatever is due meanwhile waits, so with 500 a second
+    // (2 ms apart) two or three more see a part of the 5 ms: open-loop truth, which a closed loop hides.
+    let slow = Duration::from_millis(5);
+    let server = Server::start(move |_, nth| {
+        if nth % 100 == 50 {
+            std::thread::sleep(slow);
+        }
+        OK.into()
+    });
+    let options = json!({"connections": 1, "rate-per-second": 500});
+    let t = run(options, &setting(300, 4000), server.address);
+    let latency = &t.histograms["latency"];
+    // One operation per interval of the schedule.
+    assert_eq!(t.value("scheduled"), 2000.0);
+    assert_eq!(latency.len() as f64, t.value("ok"));
+    assert_eq!(t.value("ok") + failures(&t).iter().map(|f| f.1).sum::<f64>(), 2000.0, "{:?}", t.values);
+    assert_conserved(&t);
+    // 20 slow ones see 5 ms at least. Those due within it wait for what is left of it.
+    let late = ends::at_least(latency, 5_000_000);
+    assert!(late >= 20, "{late}");
+    let affected = ends::at_least(latency, 1_000_000);
+    // 5 ms at 500 a second: 2.5 more each, of which those due in the first 4 ms wait 1 ms and longer: 2.0.
+    assert!(affected >= 20 + 20, "{affected}");
+    // The median is not touched by 3 % of slow ones.
+    let p50 = latency.quantile(0.5).unwrap();
+    assert!(p50 < 5_000_000 / 2, "{p50}");
+    let p99 = latency.quantile(0.99).unwrap();
+    assert!(p99 >= 5_000_000, "{p99}");
+}
+
+#[test]
+fn a_schedule_that_the_server_cannot_keep_shows_as_latency() {
+    // 2 ms each on one connection is 500 a second at most; 1000 are asked for. What waits is timed from when it was due, and
+    // after the time limit it counts as failed: a closed loop would show 2 ms.
+    let server = Server::start(|_, _| {
+        std::thread::sleep(Duration::from_millis(2));
+        OK.into()
+    });
+    let options = json!({"connections": 1, "rate-per-second": 1000, "timeout-ms": 500});
+    let t = run(options, &setting(0, 2000), server.address);
+    assert_eq!(t.value("scheduled"), 2000.0);
+    assert!(t.value("timed_out") > 200.0, "{:?}", t.values);
+    assert!(t.histograms["latency"].quantile(0.5).unwrap() > 100_000_000, "{:?}", t.values);
+    assert!(t.histograms["response"].quantile(0.5).unwrap() < 50_000_000);
+    assert_conserved(&t);
+}
+
+#[test]
+fn warm_up_is_not_counted() {
+    let server = Server::start(|_, _| OK.into());
+    let t = run(json!({"connections": 2}), &setting(400, 400), server.address);
+    let all = server.requests.load(Ordering::SeqCst) as f64;
+    assert!(t.value("ok") > 0.0 && t.value("ok") < t.value("all_ok"), "{:?}", t.values);
+    // The two last may still have been on their way.
+    assert!(all - t.value("all_ok") <= 2.0, "{all} {:?}", t.values);
+    assert!((t.value("requests_per_second") - t.value("ok") / 0.4).abs() < 1e-6 * t.value("ok") / 0.4);
+    assert_conserved(&t);
+}
+
+#[test]
+fn the_request_is_what_was_asked_for() {
+    let server = Server::start(|request, _| {
+        assert!(request.starts_with("GET /a%20b?c=d HTTP/1.1\r\n"), "{request}");
+        assert!(request.contains("\r\nHost: www.example.com\r\n"), "{request}");
+        assert!(request.contains("\r\nAccept-Encoding: gzip\r\n"), "{request}");
+        OK.into()
+    });
+    let port = server.address.port();
+    let options = json!({
+        "path": "/a%20b?c=d", "host": "www.example.com", "headers": ["Accept-Encoding: gzip"],
+        "connections": 1, "requests": 3, "port": port,
+    });
+    // The port is the option's.
+    let t = run(options, &setting(0, 10_000), "127.0.0.1:1".parse().unwrap());
+    assert_eq!(t.value("ok"), 3.0, "{:?}", t.values);
+}
+
+#[test]
+fn more_connections_than_descriptors_is_said_before_anything_is_sent() {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let Some(limit) = hard.filter(|limit| *limit < 90_000) else {
+        println!("SKIP: this process may open more files than a workload may have connections");
+        return;
+    };
+    let server = Server::start(|_, _| OK.into());
+    let w = workload(json!({"connections": 100_000}));
+    let error = w.engine().drive(&setting(0, 100), server.address).unwrap_err().to_string();
+    assert!(error.contains(&limit.to_string()) && error.contains("ulimit"), "{error}");
+    assert_eq!(server.accepted.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn many_connections_are_opened_one_after_the_other() {
+    let server = Server::start(|_, _| OK.into());
+    let began = Instant::now();
+    let options = json!({"connections": 100, "requests": 100, "ramp-per-second": 200});
+    let t = run(options, &setting(0, 20_000), server.address);
+    assert_eq!(t.value("ok"), 100.0);
+    // As soon as the first ones were answered they ask again, so fewer may be opened; the first hundredth of a second opens two.
+    let opened = server.accepted.load(Ordering::SeqCst) as f64;
+    assert!(opened <= 2.0 + 200.0 * began.elapsed().as_secs_f64(), "{opened}");
+}
+
+#[test]
+fn a_raised_stop_ends_it() {
+    let w = ends::workload(json!({"kind": "http", "rate-per-second": 100}));
+    if weir_sys::process::which("nginx").is_none() {
+        println!("SKIP: nginx is not installed (apt-get install nginx)");
+        return;
+    }
+    assert_stops(&w, Duration::from_secs(5));
+}
+
+#[test]
+fn options_that_cannot_be_are_refused_by_their_names() {
+    for (options, words) in [
+        (json!({"connections": 0}), "connections = 0 is out of range"),
+        (json!({"requests": 0}), "requests = 0 is out of range"),
+        (json!({"requests": 5, "rate-per-second": 5}), "requests and rate-per-second exclude"),
+        (json!({"server": "nginx", "path": "/x"}), "path: only with server = \"none\""),
+        (json!({"server": "nginx", "port": 80}), "port: only with server = \"none\""),
+        (json!({"path": "x"}), "path = \"x\""),
+        (json!({"path": "/x y"}), "path = \"/x y\""),
+        (json!({"path": "/x\r\nHost: y"}), "path = \"/x\\r\\nHost: y\""),
+        (json!({"host": ""}), "host = \"\""),
+        (json!({"headers": ["no colon"]}), "headers: \"no colon\""),
+        (json!({"headers": ["A: b\r\nC: d"]}), "headers: \"A: b\\r\\nC: d\""),
+        (json!({"headers": ["connection: close"]}), "weir sets `connection` itself"),
+        (json!({"insecure": true}), "insecure: only with tls = true"),
+        (json!({"ca": "/x"}), "ca: only with tls = true"),
+        (json!({"tls": true, "insecure": true, "ca": "/x"}), "insecure and ca exclude"),
+        (json!({"tls": true, "server": "apache"}), "tls: weir starts apache without it"),
+        (json!({"timeout-ms": 9}), "timeout-ms = 9 is out of range"),
+    ] {
+        let mut whole = json!({"kind": "http", "server": "none"});
+        whole.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        let w: Workload = serde_json::from_value(whole).unwrap();
+        let error = w.engine().validate().unwrap_err();
+        assert!(error.starts_with(words) || error.contains(words), "{options}: {error}");
+    }
+}
