@@ -174,12 +174,17 @@ ip link set inside master br0
 ip link set outside master br0
 ip address add \"$GATEWAY_INSIDE/24\" dev br0
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.br0.send_redirects=0
+if [ -e /proc/sys/net/bridge ]; then sysctl -qw net.bridge.bridge-nf-call-iptables=0; fi
 nft 'add table ip nat; add chain ip nat pre { type nat hook prerouting priority dstnat; }; \
      add rule ip nat pre ip daddr 198.18.0.1 tcp dport 8080 dnat to 198.18.0.3:7000'";
     vec![Recipe {
         setup: vec![
             Step::Run(Place::Gateway, bridge.into()),
-            Step::Run(Place::Responder, "ip address add 198.18.0.3/24 dev eth0".into()),
+            // Its way back is the network itself now, no longer the gateway.
+            Step::Run(
+                Place::Responder,
+                "ip route flush root 198.18.0.0/24; ip address add 198.18.0.3/24 dev eth0".into(),
+            ),
         ],
         traffic: vec![
             Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 64, mode: TcpMode::Echo },

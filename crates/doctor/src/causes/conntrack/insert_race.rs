@@ -4,7 +4,7 @@ use super::refused::{Refused, Where, claims, fact};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-insert-race",
@@ -108,15 +108,14 @@ fn recipes() -> Vec<Recipe> {
     let gateway = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                    add rule ip nat post oifname outside masquerade; \
                    add chain ip nat slow { type filter hook postrouting priority 200; }'
-i=0; while [ $i -lt 4000 ]; do echo \"add rule ip nat slow ip saddr 203.0.113.1 udp sport $i\"; i=$((i+1)); done | nft -f -";
+i=0; while [ $i -lt 4000 ]; do echo \"add rule ip nat slow ip saddr 203.0.113.1 udp sport $i\"; i=$((i+1)); done | nft -f -
+unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 3 >/sys/class/net/inside/queues/rx-0/rps_cpus'";
     vec![Recipe {
         setup: vec![Step::Run(Place::Gateway, gateway.into())],
-        traffic: vec![Traffic::Frames {
-            from: Place::Initiator,
-            interface: "eth0",
-            rate: 2000,
-            frames: pairs,
-        }],
+        traffic: vec![
+            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 2000, frames: pairs },
+        ],
         ..Recipe::default()
     }]
 }

@@ -182,8 +182,9 @@ ip route add 198.19.0.2/32 via \"$GATEWAY_INSIDE\" src 10.99.0.2"
             // The Internet: answers to private addresses vanish in it.
             Step::Run(
                 Place::Responder,
-                "ip link add internet type dummy
-ip link set internet up
+                "ip link add internet type veth peer name nowhere
+ip link set internet arp off up
+ip link set nowhere up
 ip route add 10.0.0.0/8 dev internet
 for i in all eth0; do sysctl -qw net.ipv4.conf.$i.rp_filter=0; done"
                     .into(),
