@@ -176,6 +176,19 @@ fn root_when_the_guard_is_killed_the_next_command_says_so_and_acts_when_it_is_ti
 }
 
 #[test]
+fn root_a_guard_whose_journal_is_lost_takes_everything_back_at_once() {
+    let Some(tuned) = Tuned::new(WEIR) else { return };
+    for loss in ["rm -r", "truncate -s 30"] {
+        tuned.apply(&["--timeout", "1h", "--no-watch"]).expect(0);
+        tuned.guard();
+        tuned.world.sh(&format!("{loss} {}", tuned.journal().display()));
+        tuned.until_before();
+        tuned.world.wait_until_idle();
+        fs::remove_dir_all(tuned.state()).unwrap();
+    }
+}
+
+#[test]
 fn root_two_at_once_are_one_too_many() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
     let args = [&["apply", "--no-watch"][..], &SETTINGS].concat();
@@ -244,6 +257,27 @@ fn root_a_journal_that_makes_no_sense_is_told_and_changes_nothing() {
     }
     fs::write(tuned.journal(), whole).unwrap();
     tuned.run(&["rollback"]).expect(0);
+    assert_eq!(tuned.values(), tuned.before);
+}
+
+/// The table belongs to the machine; from a network namespace of its own it can be seen and not written.
+#[test]
+fn root_what_cannot_be_written_here_is_shown_and_not_tried() {
+    let Some(tuned) = Tuned::new(WEIR) else { return };
+    let set = "net.netfilter.nf_conntrack_max=7654321";
+    let max = tuned.world.sh("cat /proc/sys/net/netfilter/nf_conntrack_max 2>/dev/null || true");
+    if max.is_empty() {
+        println!("SKIP: needs connection tracking (modprobe nf_conntrack)");
+        return;
+    }
+    let page = tuned.run(&["plan", "--memory", "8G", "--set", set]).expect(0).stdout;
+    assert!(page.contains("held  apply leaves it out: it belongs to the machine"), "{page}");
+    let outcome = tuned.run(&["apply", "--memory", "8G", "--set", set]).expect(4);
+    assert!(outcome.stderr.contains("only from its own network namespace"), "{}", outcome.stderr);
+    assert_eq!(tuned.world.sh("cat /proc/sys/net/netfilter/nf_conntrack_max"), max);
+    let watch = ["apply", "--set", "net.core.somaxconn=9000", "--watch", "echo no", "--above", "1"];
+    let outcome = tuned.run(&watch).expect(2);
+    assert!(outcome.stderr.contains("does not print a number"), "{}", outcome.stderr);
     assert_eq!(tuned.values(), tuned.before);
 }
 
@@ -333,6 +367,7 @@ fn root_prove_that_is_killed_leaves_everything_as_it_was() {
     until("a window with the change", PATIENCE, || (tuned.values()[0] == "8192").then_some(()));
     let busy = tuned.run(&["apply", "--set", "net.core.somaxconn=100", "--no-watch"]).expect(1);
     assert!(busy.stderr.contains("right now"), "{}", busy.stderr);
+    assert_eq!(tuned.status()["busy"], true);
     run.signal("KILL");
     run.end_within(PATIENCE).expect(-1);
     tuned.until_before();
@@ -355,6 +390,7 @@ fn wrong_usage_is_2_and_says_what_is_right() {
         (&["plan", "--from", "none.json"], "cannot read none.json"),
         (&["plan", "--netns", "no such"], "--netns no such"),
         (&["plan", "--peak", "0"], "--peak"),
+        (&["plan", "--for", "0"], "1 second to 24 hours"),
         (&["apply", "--timeout", "0"], "1 second to 24 hours"),
         (&["apply", "--above", "1"], "--watch"),
         (&["apply", "--watch", "true"], "--above"),

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
 use weir_sys::ProcRoot;
 use weir_sys::process::{Identity, stop_other};
 
@@ -13,7 +12,8 @@ use crate::error::Error;
 use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, StepState, VERSION, When};
 use crate::namespace::Namespace;
 use crate::process::Sentinel;
-use crate::revert::{Outcome, revert, unix_s};
+use crate::revert::{revert, unix_s};
+use crate::status::StepNow;
 use crate::store::{Folder, Store, boot_id};
 use crate::trial::Trial;
 use crate::watch::Watch;
@@ -21,7 +21,7 @@ use crate::watch::Watch;
 /// How long a command waits for another one to finish its step.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As above, where waiting means that the answer is no in any case.
-const SHORT: Duration = Duration::from_millis(500);
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
 /// How long a guard process may take to notice that it is not needed any more.
 const GRACE: Duration = Duration::from_secs(3);
 /// Longest time to confirm, s: a day.
@@ -55,8 +55,8 @@ impl NewSet {
 /// The change sets of one command on this machine.
 #[derive(Debug, Clone)]
 pub struct Keeper {
-    folder: Folder,
-    by: String,
+    pub(crate) folder: Folder,
+    pub(crate) by: String,
     pub(crate) root: ProcRoot,
 }
 
@@ -69,43 +69,6 @@ pub struct Confirmed {
     pub already: bool,
     /// Files that could not be written, and values that somebody else changed meanwhile.
     pub problems: Vec<String>,
-}
-
-/// A change as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StepNow {
-    /// As weir made it.
-    Ours,
-    /// As before.
-    Before,
-    /// Somebody else's value.
-    Others {
-        /// The value.
-        found: String,
-    },
-    /// It does not exist.
-    Absent,
-    /// It cannot be read.
-    Unknown {
-        /// Why.
-        why: String,
-    },
-}
-
-/// A change set, and how things are now.
-#[derive(Debug, Clone)]
-pub struct Status {
-    /// As its journal tells it.
-    pub set: ChangeSet,
-    /// True while a guard process is there to take it back.
-    pub guarded: bool,
-    /// Time left to confirm, s; `None` when it does not wait.
-    pub remaining_s: Option<u64>,
-    /// Each change as it is now.
-    pub now: Vec<StepNow>,
-    /// True if the machine was rebooted since.
-    pub rebooted: bool,
 }
 
 impl Keeper {
@@ -144,7 +107,7 @@ impl Keeper {
         start: impl FnOnce(&str, &str) -> Result<G, Error>,
     ) -> Result<Trial<G>, Error> {
         let (lock, store, post) = self.make(new, start)?;
-        Ok(Trial { keeper: self.clone(), store, made: true, _post: post, _lock: lock })
+        Ok(Trial { keeper: self.clone(), store, made: true, post, _lock: lock })
     }
 
     pub(crate) fn apply_with<G: Post>(
@@ -293,7 +256,7 @@ impl Keeper {
 
     /// Takes back what nobody answers for any more: a set whose command was killed on the way, whose time is up, which a
     /// reboot undid, or which was being taken back.
-    fn settle(&self, store: &mut Store) -> Result<(), Error> {
+    pub(crate) fn settle(&self, store: &mut Store) -> Result<(), Error> {
         let set = &store.set;
         let rebooted = boot_id()? != set.begin.boot;
         let why = match &set.phase {
@@ -341,8 +304,11 @@ impl Keeper {
             store.set.begin.steps.iter().zip(self.now(&store.set)?).zip(&store.set.states)
         {
             if let (StepNow::Others { found }, StepState::Applied { .. }) = (&now, state) {
-                problems
-                    .push(format!("{}: somebody else set it to `{found}` meanwhile", step.change.target()));
+                let into = match step.change {
+                    Change::TextFile { .. } => "changed it".to_owned(),
+                    _ => format!("set it to `{found}`"),
+                };
+                problems.push(format!("{}: somebody else {into} meanwhile", step.change.target()));
             }
         }
         if !already {
@@ -380,48 +346,9 @@ impl Keeper {
         Ok(store.set)
     }
 
-    /// The last set and how things are now; `None` if nothing was ever applied. A set that nobody answers for any more is
-    /// taken back first.
-    ///
-    /// # Errors
-    /// If the journal cannot be read.
-    pub fn status(&self) -> Result<Option<Status>, Error> {
-        let Some((lock, store)) = self.open()? else { return Ok(None) };
-        drop(lock);
-        let set = store.set;
-        let remaining_s = match set.phase {
-            Phase::Waiting { deadline_ns } => {
-                Some(deadline_ns.saturating_sub(boot_ns()).div_ceil(1_000_000_000))
-            }
-            _ => None,
-        };
-        let rebooted = boot_id()? != set.begin.boot;
-        let guarded = set.guard.map_or(Ok(false), |g| g.is_running())? && !rebooted && set.is_in_flight();
-        Ok(Some(Status { guarded, remaining_s, now: self.now(&set)?, rebooted, set }))
-    }
-
     pub(crate) fn namespace(&self, set: &ChangeSet) -> Result<Option<weir_sys::NetNs>, Error> {
         let same_boot = boot_id()? == set.begin.boot;
         Ok(set.begin.namespace.as_ref().map(|n| n.find(same_boot)).transpose()?.flatten())
-    }
-
-    fn now(&self, set: &ChangeSet) -> Result<Vec<StepNow>, Error> {
-        let namespace = self.namespace(set)?;
-        let lost = set.begin.namespace.is_some() && namespace.is_none();
-        let host = Host { root: &self.root, namespace: namespace.as_ref() };
-        let look = |(step, state): (&Step, &StepState)| {
-            if lost && step.change.is_in_namespace() {
-                return StepNow::Absent;
-            }
-            match step.change.read(&host) {
-                Err(e) => StepNow::Unknown { why: e.to_string() },
-                Ok(now) if step.change.is_ours(state, now.as_deref()) => StepNow::Ours,
-                Ok(now) if step.change.same(now.as_deref(), step.old.as_deref()) => StepNow::Before,
-                Ok(None) => StepNow::Absent,
-                Ok(Some(found)) => StepNow::Others { found },
-            }
-        };
-        Ok(set.begin.steps.iter().zip(&set.states).map(look).collect())
     }
 }
 
@@ -481,22 +408,6 @@ pub(crate) fn boot_ns() -> u64 {
 /// A change that failed, in one line.
 pub(crate) fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
     Error::Unfit { what: what.into(), why: why.into() }
-}
-
-impl Outcome {
-    /// For people, in a few words.
-    pub fn words(&self) -> String {
-        match self {
-            Outcome::Untouched => "was never changed".into(),
-            Outcome::Restored => "put back".into(),
-            Outcome::LeftToOthers { found } => match found {
-                Some(found) => format!("left alone: somebody else set it to `{found}`"),
-                None => "left alone: somebody else removed it".into(),
-            },
-            Outcome::Gone => "gone, and the change with it".into(),
-            Outcome::Failed { why } => format!("could not be put back: {why}"),
-        }
-    }
 }
 
 #[cfg(test)]

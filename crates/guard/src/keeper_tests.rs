@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::change::Program;
+use crate::revert::Outcome;
 use crate::store::parse;
 
 /// Without a guard process: commands alone must do.

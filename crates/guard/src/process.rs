@@ -174,17 +174,35 @@ pub fn guard(by: &str, id: &str, metric: &(dyn Fn(&str) -> Result<f64, String> +
     // A mounted folder could not be taken away.
     let _ = std::env::set_current_dir("/");
     armed()?;
+    let held = Store::hold(&path)?;
     let post = Watchman { path, id, asked, namespace, metric };
-    let Some(why) = post.wait()? else { return Ok(()) };
-    let lock = folder.lock(LOCK)?.ok_or(Error::Busy)?;
-    if let Some(mut store) = Store::open(&post.path, true)? {
-        // While we waited for the lock, it may have been confirmed, rolled back, or followed by another set.
-        if store.set.begin.id == id && store.set.is_in_flight() {
-            revert(&mut store, &ProcRoot::default(), &why)?;
+    let root = ProcRoot::default();
+    let why = match post.wait(set)? {
+        End::Settled => return Ok(()),
+        End::Due(why) => why,
+        // Nobody else can know any more what there was before; whoever holds the lock of the folder cannot either.
+        End::Lost(set) => {
+            let mut store = Store::rescue(&post.path, held, *set)?;
+            return revert(&mut store, &root, "its journal was removed or damaged");
         }
+    };
+    let _lock = folder.lock(LOCK)?.ok_or(Error::Busy)?;
+    let Some(mut store) = Store::open(&post.path, true)? else { return Ok(()) };
+    // While we waited for the lock, it may have been confirmed, rolled back, or followed by another set.
+    if store.set.begin.id == id && store.set.is_in_flight() {
+        revert(&mut store, &root, &why)?;
     }
-    drop(lock);
     Ok(())
+}
+
+/// Why there is nothing to wait for any more.
+enum End {
+    /// It was confirmed or taken back by somebody else.
+    Settled,
+    /// It is to be taken back.
+    Due(String),
+    /// It is to be taken back, and only this process knows what that means.
+    Lost(Box<ChangeSet>),
 }
 
 /// Says that it is ready, and lets go of everything that belongs to whoever started it, but for standard input.
@@ -211,27 +229,33 @@ struct Watchman<'a> {
 }
 
 impl Watchman<'_> {
-    /// Waits for the end; says why if the set is to be taken back.
-    fn wait(&self) -> Result<Option<String>, Error> {
+    /// Waits for the end.
+    fn wait(&self, mut set: ChangeSet) -> Result<End, Error> {
         let mut stamp = None;
-        let mut known: Option<ChangeSet> = None;
         let mut readings: Vec<(Instant, Readings)> = Vec::new();
         let mut applier = Some(std::io::stdin());
         loop {
             let now = Store::stamp(&self.path);
             if now != stamp {
                 stamp = now;
-                known = read(&self.path, self.id)?;
+                match Store::open(&self.path, false) {
+                    Ok(Some(store)) if store.set.begin.id == self.id => set = store.set,
+                    // Another set may come only after this one was settled.
+                    Ok(Some(_)) => return Ok(End::Settled),
+                    Ok(None) | Err(_) => return Ok(End::Lost(Box::new(set))),
+                }
             }
-            let Some(set) = known.as_ref().filter(|set| set.is_in_flight()) else { return Ok(None) };
+            if !set.is_in_flight() {
+                return Ok(End::Settled);
+            }
             if self.asked.load(Ordering::Relaxed) {
-                return Ok(Some("its guard process was told to end".into()));
+                return Ok(End::Due("its guard process was told to end".into()));
             }
             let mut pause = TICK;
             if let Phase::Waiting { deadline_ns } = set.phase {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(boot_ns()));
                 if left.is_zero() {
-                    return Ok(Some(format!("not confirmed within {} s", set.begin.timeout_s)));
+                    return Ok(End::Due(format!("not confirmed within {} s", set.begin.timeout_s)));
                 }
                 pause = pause.min(left);
                 readings.resize_with(set.begin.watches.len(), || (Instant::now(), Readings::default()));
@@ -242,7 +266,7 @@ impl Watchman<'_> {
                     *next = Instant::now() + Duration::from_millis(watch.every_ms.max(LEAST_EVERY_MS));
                     let value = self.reading(watch, left.min(READING));
                     if let Some(why) = value.and_then(|v| watch.judge(readings, boot_ns(), v)) {
-                        return Ok(Some(why));
+                        return Ok(End::Due(why));
                     }
                 }
             }
@@ -250,7 +274,7 @@ impl Watchman<'_> {
                 None => std::thread::sleep(pause),
                 Some(stdin) if readable(stdin.as_fd(), pause).map_err(|e| Error::Guard(e.to_string()))? => {
                     if !was_applied() {
-                        return Ok(Some("the command that applied it was killed".into()));
+                        return Ok(End::Due("the command that applied it was killed".into()));
                     }
                     applier = None;
                 }

@@ -30,6 +30,22 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// For people, in a few words.
+    pub fn words(&self) -> String {
+        match self {
+            Outcome::Untouched => "was never changed".into(),
+            Outcome::Restored => "put back".into(),
+            Outcome::LeftToOthers { found } => match found {
+                Some(found) => format!("left alone: somebody else set it to `{found}`"),
+                None => "left alone: somebody else removed it".into(),
+            },
+            Outcome::Gone => "gone, and the change with it".into(),
+            Outcome::Failed { why } => format!("could not be put back: {why}"),
+        }
+    }
+}
+
 /// Seconds since 1970; 0 on a machine that believes to be before.
 pub(crate) fn unix_s() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())

@@ -2,7 +2,7 @@
 //! a time take steps.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
 use crate::error::{Error, at};
-use crate::journal::{ChangeSet, Entry};
+use crate::journal::{ChangeSet, Entry, StepState, When};
 use crate::step;
 
 /// Where journals are unless WEIR_STATE_DIR says otherwise.
@@ -223,6 +223,31 @@ impl Store {
         self.set = next;
         step::passed();
         Ok(())
+    }
+
+    /// Opens the file alone, to have it when its name is gone.
+    pub(crate) fn hold(path: &Path) -> Result<File, Error> {
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        options.open(path).map_err(at(path))
+    }
+
+    /// A set whose journal lost its name or its content, for whoever still has the file and knew the set before. Lines that it
+    /// has not seen may be lost: a change that was about to be made is looked at as if it was.
+    pub(crate) fn rescue(path: &Path, mut file: File, known: ChangeSet) -> Result<Self, Error> {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map_err(at(path))?;
+        let length = bytes.len() as u64;
+        let mut set = match parse(&bytes) {
+            Ok((set, _)) if set.begin.id == known.begin.id => set,
+            _ => known,
+        };
+        for (step, state) in set.begin.steps.iter().zip(&mut set.states) {
+            if step.when == When::Apply && *state == StepState::Planned {
+                *state = StepState::Writing;
+            }
+        }
+        Ok(Store { path: path.to_owned(), file, length, set })
     }
 
     /// Changes whenever somebody writes a line, or begins another journal.

@@ -20,7 +20,7 @@ pub struct Trial<G: Post = Started> {
     /// Whether the changes are made now.
     pub(crate) made: bool,
     /// Its standard input is what tells the guard process that we are there.
-    pub(crate) _post: G,
+    pub(crate) post: G,
     pub(crate) _lock: File,
 }
 
@@ -36,6 +36,10 @@ impl<G: Post> Trial<G> {
     /// # Errors
     /// If somebody else changed one meanwhile, or the system refuses. The trial should end then.
     pub fn switch(&mut self, made: bool) -> Result<(), Error> {
+        // It is to take everything back when we cannot.
+        if !self.post.identity().map_or(Ok(true), |guard| guard.is_running())? {
+            return Err(unfit("the trial", "its guard process is gone"));
+        }
         if self.made == made {
             return Ok(());
         }

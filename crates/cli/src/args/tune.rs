@@ -51,6 +51,9 @@ pub(crate) struct WhatArgs {
     /// Longest round trip that one connection shall fill a link over, ms (throughput)
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) rtt: u64,
+    /// How long to watch what is lost, before nat-gateway or throughput say what is needed: seconds, or 1m; see also --from
+    #[arg(long = "for", default_value = "2", value_name = "TIME", value_parser = seconds)]
+    pub(crate) window: u64,
     /// In another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub(crate) netns: Option<String>,

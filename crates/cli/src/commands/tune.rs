@@ -30,6 +30,8 @@ const BY: &str = "tune";
 const SCHEMA: u32 = 1;
 /// How long counters are watched before a change to know how fast they grow without it.
 const BASELINE: Duration = Duration::from_secs(2);
+/// Longest time for a reading of a number to be watched.
+const READING: Duration = Duration::from_secs(5);
 /// Longest time for a command between two windows.
 const BETWEEN: Duration = Duration::from_secs(60);
 
@@ -120,7 +122,15 @@ fn plan(what: &WhatArgs) -> Result<(Plan, Place), Failure> {
     if profiles.is_empty() && findings.is_none() && set.is_empty() {
         profiles.push(Profile::NatGateway);
     }
-    let request = Request { profiles, findings, set, memory: what.memory, peak: what.peak, rtt_ms: what.rtt };
+    let request = Request {
+        profiles,
+        findings,
+        set,
+        memory: what.memory,
+        peak: what.peak,
+        rtt_ms: what.rtt,
+        window: Duration::from_secs(what.window),
+    };
     Ok((tune::plan(&place, &request)?, place))
 }
 
@@ -158,6 +168,7 @@ fn apply(args: &ApplyArgs) -> Outcome {
         print(&page(&plan, ""))?;
     }
     if plan.is_empty() {
+        can_be_written(&plan)?;
         eprintln!("there is nothing to apply");
         return if args.json {
             print_json(&json!({ "schema": SCHEMA, "plan": plan, "set": null }))
@@ -169,7 +180,7 @@ fn apply(args: &ApplyArgs) -> Outcome {
     if !args.no_watch {
         new.watches = tune::watches(&plan, &place.view, BASELINE);
     }
-    new.watches.extend(own_watch(args));
+    new.watches.extend(own_watch(args)?);
     let watched: Vec<String> = new.watches.iter().map(|w| printable(&w.name)).collect();
     let set = Keeper::new(BY).apply(new, &sentinel())?;
     if args.json {
@@ -183,19 +194,37 @@ fn apply(args: &ApplyArgs) -> Outcome {
     Ok(())
 }
 
+/// Whether a plan without anything to apply is one only because it cannot be written here.
+fn can_be_written(plan: &Plan) -> Outcome {
+    if !plan.is_blocked() {
+        return Ok(());
+    }
+    let rows = plan.rows.iter().filter_map(|r| Some(format!("{}: {}", r.name, r.held.as_ref()?)));
+    Err(Failure::new(MISSING, rows.collect::<Vec<_>>().join("; ")))
+}
+
 fn sentinel() -> Sentinel {
     Sentinel { args: vec!["guard".into()] }
 }
 
 /// The number that a user wants watched.
-fn own_watch(args: &ApplyArgs) -> Option<Watch> {
+fn own_watch(args: &ApplyArgs) -> Result<Option<Watch>, Failure> {
     let (limit, worse) = match (args.above, args.below) {
         (Some(limit), _) => (limit, Worse::Above),
         (None, Some(limit)) => (limit, Worse::Below),
-        (None, None) => return None,
+        (None, None) => return Ok(None),
     };
-    let command = args.watch.as_ref()?;
-    Some(Watch {
+    let Some(command) = args.watch.as_ref() else { return Ok(None) };
+    // As the guard does it: from the root folder, and the first word is the number.
+    let mut once = Command::new("sh");
+    once.args(["-c", command]).current_dir("/");
+    let printed = run_captured(once, READING).map_err(Failure::usage)?.stdout_text();
+    if printed.split_whitespace().next().and_then(|w| w.parse::<f64>().ok()).is_none() {
+        return Err(Failure::usage(format!(
+            "--watch {command}: it does not print a number first, run in /: {printed}"
+        )));
+    }
+    Ok(Some(Watch {
         name: format!("`{command}`"),
         metric: Metric::Command(Program::new(["sh", "-c", command])),
         rate: false,
@@ -203,7 +232,7 @@ fn own_watch(args: &ApplyArgs) -> Option<Watch> {
         worse,
         limit,
         strikes: 3,
-    })
+    }))
 }
 
 fn confirm(json: bool) -> Outcome {
@@ -264,6 +293,7 @@ fn status(json: bool) -> Outcome {
     set["guarded"] = json!(status.guarded);
     set["remaining_s"] = json!(status.remaining_s);
     set["rebooted"] = json!(status.rebooted);
+    set["busy"] = json!(status.busy);
     print_json(&json!({ "schema": SCHEMA, "set": set }))
 }
 
@@ -290,6 +320,7 @@ fn prove(args: &ProveArgs) -> Outcome {
     Keeper::new(BY).make_way()?;
     let (plan, place) = plan(&args.what)?;
     if plan.is_empty() {
+        can_be_written(&plan)?;
         return Err(Failure::failed(
             "there is nothing to apply, so there is nothing to prove (weir tune plan says why)",
         ));

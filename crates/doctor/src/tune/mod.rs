@@ -25,7 +25,7 @@ mod render;
 pub use findings::LARGEST as LARGEST_FINDINGS;
 pub use knobs::Scope;
 pub use metric::{Counter, metric, watches};
-pub use need::{Need, View};
+pub use need::{Lost, Need, View};
 pub use plan::{Budget, Place, Plan, Request, Row, plan};
 pub use profile::Profile;
 pub use render::{plan as render_plan, set as render_set, status as render_status};

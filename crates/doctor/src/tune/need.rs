@@ -1,7 +1,12 @@
-//! What this host needs, as far as it can be measured: how full its tables are, and what was lost since it started.
+//! What this host needs, as far as it can be measured: how full its tables are, and what was lost in a window of time.
+//!
+//! Counters since boot say nothing about now: what was lost before the last change would be healed again and again.
+
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use weir_sys::conntrack::Conntrack;
+use weir_sys::procfs::Softnet;
 use weir_sys::slab::Slab;
 use weir_sys::{NetNs, ProcRoot, sysctl};
 
@@ -75,10 +80,6 @@ pub struct Need {
     pub max: Option<u64>,
     /// Its buckets.
     pub buckets: Option<u64>,
-    /// First packets that were refused because it was full, since the namespace was made.
-    pub refused: Option<u64>,
-    /// Entries that had to go before their time, likewise.
-    pub evicted: Option<u64>,
     /// What an entry takes with its extensions, bytes.
     pub entry_bytes: u64,
     /// False where that is the usual figure, not this kernel's own.
@@ -87,68 +88,108 @@ pub struct Need {
     pub memory_bytes: Option<u64>,
     /// Of it available, bytes.
     pub available_bytes: Option<u64>,
-    /// Dropped because a core's backlog was full, since boot.
-    pub backlog_dropped: Option<u64>,
-    /// Times that a core had to leave packets for later, since boot.
-    pub squeezed: Option<u64>,
-    /// Packets that cores took in, since boot.
-    pub processed: Option<u64>,
-    /// Connections that a full accept queue refused, since the namespace was made.
-    pub listen_overflows: Option<u64>,
-    /// SYNs dropped or answered with cookies because the backlog was full, likewise.
-    pub syn_overflows: Option<u64>,
-    /// Datagrams that a full receive buffer refused, likewise.
-    pub udp_buffer_errors: Option<u64>,
     /// Fastest link with a known speed, bit/s.
     pub link_bps: Option<u64>,
+    /// Length of the window, s; 0 where none was needed.
+    pub window_s: f64,
+    /// What was lost in it.
+    pub lost: Lost,
 }
 
-impl Need {
-    /// Reads it.
-    pub fn read(view: &View) -> Need {
-        let ns = Scope::Namespace;
-        let slabs = Slab::read(&view.root, "nf_conntrack").zip(Slab::read(&view.root, "kmalloc-128"));
-        let memory = view.root.meminfo().ok();
+/// Events of a window; `None` where they cannot be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// First packets that a full connection-tracking table refused.
+    pub refused: Option<u64>,
+    /// Its entries that had to go before their time.
+    pub evicted: Option<u64>,
+    /// Packets dropped because a core's backlog was full.
+    pub backlog_dropped: Option<u64>,
+    /// Times that a core had to leave packets for later.
+    pub squeezed: Option<u64>,
+    /// Packets that cores took in.
+    pub processed: Option<u64>,
+    /// Connections that a full accept queue refused.
+    pub listen_overflows: Option<u64>,
+    /// SYNs dropped or answered with cookies because the backlog was full.
+    pub syn_overflows: Option<u64>,
+    /// Datagrams that a full receive buffer refused.
+    pub udp_buffer_errors: Option<u64>,
+}
+
+impl Lost {
+    /// The counters now, since boot or since the namespace was made.
+    fn read(view: &View, conntrack: bool) -> Lost {
         let softnet = view.root.softnet().ok().filter(|lines| !lines.is_empty());
+        let sum = |of: fn(&Softnet) -> u64| softnet.as_ref().map(|lines| lines.iter().map(of).sum());
         let counters = view.inside(|| view.root.protocol_counters().ok()).ok().flatten();
         let counter = |names: &[&str]| {
             let counters = counters.as_ref()?;
             let found: Vec<u64> = names.iter().filter_map(|n| counters.get(*n).copied()).collect();
             (!found.is_empty()).then(|| found.iter().sum())
         };
-        let mut need = Need {
+        // ctnetlink would load its module where there is no connection tracking at all.
+        let ask = || Conntrack::open().and_then(|mut c| c.statistics()).ok();
+        let statistics = conntrack.then(|| view.inside(ask).ok().flatten()).flatten();
+        let tracked = |name| statistics.as_ref().and_then(|s| s.get(name).copied());
+        Lost {
+            // A lost race for an entry is counted as a drop, too, and no larger table helps against it.
+            refused: tracked("drop").map(|d: u64| d.saturating_sub(tracked("insert_failed").unwrap_or(0))),
+            evicted: tracked("early_drop"),
+            backlog_dropped: sum(|c| c.dropped),
+            squeezed: sum(|c| c.time_squeeze),
+            processed: sum(|c| c.processed),
+            listen_overflows: counter(&["tcpext.ListenOverflows"]),
+            syn_overflows: counter(&["tcpext.TCPReqQFullDrop", "tcpext.TCPReqQFullDoCookies"]),
+            udp_buffer_errors: counter(&["udp.RcvbufErrors", "udp6.RcvbufErrors"]),
+        }
+    }
+
+    /// What came since.
+    fn since(&self, before: &Lost) -> Lost {
+        let grew = |of: fn(&Lost) -> Option<u64>| Some(of(self)?.saturating_sub(of(before)?));
+        Lost {
+            refused: grew(|l| l.refused),
+            evicted: grew(|l| l.evicted),
+            backlog_dropped: grew(|l| l.backlog_dropped),
+            squeezed: grew(|l| l.squeezed),
+            processed: grew(|l| l.processed),
+            listen_overflows: grew(|l| l.listen_overflows),
+            syn_overflows: grew(|l| l.syn_overflows),
+            udp_buffer_errors: grew(|l| l.udp_buffer_errors),
+        }
+    }
+}
+
+impl Need {
+    /// Reads it; watches counters for as long as the window lasts.
+    pub fn read(view: &View, window: Duration) -> Need {
+        let ns = Scope::Namespace;
+        let slabs = Slab::read(&view.root, "nf_conntrack").zip(Slab::read(&view.root, "kmalloc-128"));
+        let memory = view.root.meminfo().ok();
+        let max = view.number("net.netfilter.nf_conntrack_max", ns);
+        let (begun, before) = (Instant::now(), Lost::read(view, max.is_some()));
+        std::thread::sleep(window);
+        let lost = Lost::read(view, max.is_some()).since(&before);
+        Need {
             entries: view.number("net.netfilter.nf_conntrack_count", ns),
-            max: view.number("net.netfilter.nf_conntrack_max", ns),
+            max,
             buckets: view.number("net.netfilter.nf_conntrack_buckets", ns),
             entry_bytes: slabs.map_or(USUAL_ENTRY_BYTES, |(e, x)| e.bytes_each() + x.bytes_each()),
             entry_bytes_measured: slabs.is_some(),
             memory_bytes: memory.map(|m| m.total),
             available_bytes: memory.map(|m| m.available),
-            backlog_dropped: softnet.as_ref().map(|l| l.iter().map(|c| c.dropped).sum()),
-            squeezed: softnet.as_ref().map(|l| l.iter().map(|c| c.time_squeeze).sum()),
-            processed: softnet.as_ref().map(|l| l.iter().map(|c| c.processed).sum()),
-            listen_overflows: counter(&["tcpext.ListenOverflows"]),
-            syn_overflows: counter(&["tcpext.TCPReqQFullDrop", "tcpext.TCPReqQFullDoCookies"]),
-            udp_buffer_errors: counter(&["udp.RcvbufErrors", "udp6.RcvbufErrors"]),
             link_bps: link_bps(&view.root),
-            ..Need::default()
-        };
-        // ctnetlink would load its module where there is no connection tracking at all.
-        if need.max.is_some()
-            && let Ok(Some(statistics)) =
-                view.inside(|| Conntrack::open().and_then(|mut c| c.statistics()).ok())
-        {
-            need.refused = statistics.get("drop").copied();
-            need.evicted = statistics.get("early_drop").copied();
+            window_s: if window.is_zero() { 0.0 } else { begun.elapsed().as_secs_f64() },
+            lost,
         }
-        need
     }
 
-    /// True if the table is, or was, too small for what came.
+    /// True if the table is too small for what comes.
     pub(crate) fn table_overflowed(&self) -> bool {
         let near =
             self.entries.zip(self.max).is_some_and(|(entries, max)| entries as f64 >= 0.9 * max as f64);
-        near || self.refused.unwrap_or(0) > 0 || self.evicted.unwrap_or(0) > 0
+        near || self.lost.refused.unwrap_or(0) > 0 || self.lost.evicted.unwrap_or(0) > 0
     }
 }
 

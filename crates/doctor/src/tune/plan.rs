@@ -1,5 +1,7 @@
 //! From proposals to a plan: bounded, paid for, in an order that does no harm, with the way back.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use weir_guard::{Change, Namespace, NewSet, When};
 use weir_sys::slab::page_bytes;
@@ -29,6 +31,8 @@ pub struct Request {
     pub peak: Option<u64>,
     /// Longest round trip that one connection shall fill a link over, ms.
     pub rtt_ms: u64,
+    /// How long counters are watched for what is lost, where a profile asks for that.
+    pub window: Duration,
 }
 
 /// A memory budget.
@@ -87,6 +91,8 @@ pub struct Row {
     pub undo: String,
     /// Why it is shown only, and `apply` leaves it out.
     pub held: Option<String>,
+    /// True if it is held because nobody can write it here.
+    pub read_only: bool,
     /// A file that sets it after ours when the machine starts, and to what.
     pub overridden_by: Option<String>,
 }
@@ -144,7 +150,8 @@ pub(crate) fn hash_heads(entries: u64) -> u64 {
 /// If the request is wrong, or the findings cannot be read.
 pub fn plan(place: &Place, request: &Request) -> Result<Plan, Error> {
     let view = &place.view;
-    let need = Need::read(view);
+    let measured = [Profile::NatGateway, Profile::Throughput].iter().any(|p| request.profiles.contains(p));
+    let need = Need::read(view, if measured { request.window } else { Duration::ZERO });
     let budget_bytes = budget(request.memory, &need)?;
     let mut maker = Maker { view, need: &need, budget_bytes, rows: Vec::new(), notes: blind(&need) };
     let mut from = Vec::new();
@@ -196,6 +203,11 @@ impl Plan {
         self.rows.iter().all(|r| r.held.is_some())
     }
 
+    /// True if there are settings to change, and they can be written nowhere but elsewhere.
+    pub fn is_blocked(&self) -> bool {
+        self.is_empty() && self.rows.iter().any(|r| r.read_only)
+    }
+
     /// The changes, to be confirmed within so many seconds.
     pub fn change_set(&self, timeout_s: u64) -> NewSet {
         NewSet {
@@ -231,8 +243,11 @@ fn blind(need: &Need) -> Vec<String> {
             need.entry_bytes
         ));
     }
-    if need.max.is_some() && need.refused.is_none() {
-        notes.push("counters of connection tracking need root (CAP_NET_ADMIN): whether it ever overflowed is not known".into());
+    if need.max.is_some() && need.window_s > 0.0 && need.lost.refused.is_none() {
+        notes.push(
+            "counters of connection tracking need root (CAP_NET_ADMIN): whether it overflows is not known"
+                .into(),
+        );
     }
     notes
 }
@@ -330,14 +345,14 @@ impl Maker<'_> {
                 row.proposed = bounded;
             }
             row.why.push(why);
-            if held.is_none() {
+            if held.is_none() && !row.read_only {
                 row.held = None;
             }
             let (now, proposed) = (row.now.clone(), row.proposed.clone());
             self.rows[at].memory_bytes = self.cost(knob, &proposed) - self.cost(knob, &now);
             return;
         }
-        let held = held.or_else(|| self.read_only(knob, &name));
+        let read_only = self.read_only(knob, &name);
         self.rows.push(Row {
             memory_bytes: self.cost(knob, &bounded) - self.cost(knob, &now),
             undo: format!("sysctl -w {name}='{}'", now.split_whitespace().collect::<Vec<_>>().join(" ")),
@@ -345,7 +360,8 @@ impl Maker<'_> {
             proposed: bounded,
             why: vec![why],
             risk: knob.risk.to_owned(),
-            held,
+            read_only: read_only.is_some(),
+            held: held.or(read_only),
             overridden_by: None,
             name,
             now,

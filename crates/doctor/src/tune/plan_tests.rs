@@ -38,6 +38,7 @@ fn request() -> Request {
         memory: Budget::Share(0.05),
         peak: None,
         rtt_ms: 100,
+        window: Duration::ZERO,
     }
 }
 

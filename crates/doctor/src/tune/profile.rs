@@ -151,9 +151,11 @@ fn wanted_entries(need: &Need, given: Given, max: u64) -> (u64, String) {
     let by_count = (counted * HEADROOM, format!("twice the {counted} entries there are now"));
     let by_peak = given.peak.map(|p| (p.saturating_mul(HEADROOM), format!("twice the expected peak of {p}")));
     let by_overflow = need.table_overflowed().then(|| {
-        let lost = match (need.refused.unwrap_or(0), need.evicted.unwrap_or(0)) {
+        let lost = match (need.lost.refused.unwrap_or(0), need.lost.evicted.unwrap_or(0)) {
             (0, 0) => "it is nearly full".to_owned(),
-            (refused, evicted) => format!("{refused} connections were refused and {evicted} evicted"),
+            (refused, evicted) => {
+                format!("{refused} connections were refused and {evicted} evicted in {:.0} s", need.window_s)
+            }
         };
         (max.saturating_mul(STEP), format!("{lost} with {max}: {STEP} times as many"))
     });
@@ -211,50 +213,48 @@ fn throughput(view: &View, need: &Need, given: Given) -> (Vec<Proposal>, Vec<Str
     let grow = |all: &mut Vec<Proposal>, name: &str, by: u64, lost: Option<u64>, what: &str| {
         if let (Some(now), Some(lost)) = (current(view, name), lost.filter(|n| *n > 0)) {
             let value = now.saturating_mul(by).to_string();
-            all.push(Proposal { name: name.into(), value, why: format!("{lost} {what}") });
+            let why = format!("{lost} {what}, in {:.0} s", need.window_s);
+            all.push(Proposal { name: name.into(), value, why });
         }
     };
     grow(
         &mut all,
         "net.core.netdev_max_backlog",
         STEP,
-        need.backlog_dropped,
-        "packets dropped because a core's backlog was full, since boot",
+        need.lost.backlog_dropped,
+        "packets dropped because a core's backlog was full",
     );
     // A squeeze now and then is how the kernel shares its time; more than 1 in 1,000 packets is want.
-    let squeezed = need.squeezed.zip(need.processed).and_then(|(s, p)| (s > p / 1000).then_some(s));
-    grow(&mut all, "net.core.netdev_budget", 2, squeezed, "times packets were left for later, since boot");
-    grow(
-        &mut all,
-        "net.core.netdev_budget_usecs",
-        2,
-        squeezed,
-        "times packets were left for later, since boot",
-    );
+    let squeezed =
+        need.lost.squeezed.zip(need.lost.processed).and_then(|(s, p)| (s >= 10 && s > p / 1000).then_some(s));
+    grow(&mut all, "net.core.netdev_budget", 2, squeezed, "times packets were left for later");
+    grow(&mut all, "net.core.netdev_budget_usecs", 2, squeezed, "times packets were left for later");
     grow(
         &mut all,
         "net.core.somaxconn",
         STEP,
-        need.listen_overflows,
+        need.lost.listen_overflows,
         "connections refused by a full accept queue (the program's own backlog counts, too)",
     );
     grow(
         &mut all,
         "net.ipv4.tcp_max_syn_backlog",
         STEP,
-        need.syn_overflows,
+        need.lost.syn_overflows,
         "SYNs that found the backlog full",
     );
     grow(
         &mut all,
         "net.core.rmem_max",
         STEP,
-        need.udp_buffer_errors,
+        need.lost.udp_buffer_errors,
         "datagrams refused by full receive buffers (the program must ask for more)",
     );
     buffers(view, need, given, &mut all, &mut notes);
     if all.is_empty() {
-        notes.push("nothing was lost for want of queues or buffers since boot, so nothing is changed".into());
+        notes.push(
+            "nothing was lost for want of queues or buffers in the window, so nothing is changed".into(),
+        );
     }
     (all, notes)
 }
@@ -286,6 +286,7 @@ fn buffers(view: &View, need: &Need, given: Given, all: &mut Vec<Proposal>, note
 
 #[cfg(test)]
 mod tests {
+    use super::super::need::Lost;
     use super::*;
 
     fn need(entries: u64, max: u64, buckets: u64) -> Need {
@@ -295,8 +296,7 @@ mod tests {
             buckets: Some(buckets),
             entry_bytes: 384,
             entry_bytes_measured: true,
-            refused: Some(0),
-            evicted: Some(0),
+            window_s: 2.0,
             ..Need::default()
         }
     }
@@ -342,7 +342,8 @@ mod tests {
             ["max=600000", "buckets=600064", "tcp_timeout_established=86400"]
         );
         // It overflowed: four times, and no more at once.
-        let full = Need { refused: Some(7), ..need(262_144, 262_144, 262_144) };
+        let full =
+            Need { lost: Lost { refused: Some(7), ..Lost::default() }, ..need(262_144, 262_144, 262_144) };
         assert_eq!(
             plan(&full, given(1 << 30)),
             ["max=1048576", "buckets=1048576", "tcp_timeout_established=86400"]
@@ -388,15 +389,15 @@ mod tests {
             ("net.ipv4.tcp_rmem", "4096\t131072\t6291456"),
         ];
         let view = view("queues", &settings);
-        let calm = Need {
+        let calm = Lost {
             backlog_dropped: Some(0),
             squeezed: Some(5),
             processed: Some(1_000_000),
-            ..Need::default()
+            ..Lost::default()
         };
-        assert!(throughput(&view, &calm, given(1 << 30)).0.is_empty());
-        let want =
-            Need { backlog_dropped: Some(9), squeezed: Some(5000), link_bps: Some(10_000_000_000), ..calm };
+        assert!(throughput(&view, &Need { lost: calm, ..Need::default() }, given(1 << 30)).0.is_empty());
+        let lost = Lost { backlog_dropped: Some(9), squeezed: Some(5000), ..calm };
+        let want = Need { lost, link_bps: Some(10_000_000_000), ..Need::default() };
         let (proposals, _) = throughput(&view, &want, given(1 << 31));
         let got: Vec<(&str, &str)> = proposals.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect();
         // 10 Gbit/s x 100 ms = 125 MB on the way, twice that as buffer.

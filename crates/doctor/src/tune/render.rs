@@ -133,6 +133,9 @@ pub fn set(set: &ChangeSet) -> String {
 pub fn status(status: &Status) -> String {
     let set = &status.set;
     let mut out = format!("change set {} ({}) {}\n", set.begin.id, display(&set.begin.title), phase(set));
+    if status.busy {
+        out.push_str("another weir is at work on it right now\n");
+    }
     if let Some(left) = status.remaining_s {
         if status.guarded {
             let _ =
