@@ -137,12 +137,64 @@ pub fn is_noise(drops: &DropGroup) -> bool {
     ];
     REASONS.contains(&drops.reason.as_str())
         || drops.reason == "NOT_SPECIFIED" && drops.location == "ip6_mc_input"
-        // IPv6 of hosts that speak it, heard by one on which it is switched off.
-        || matches!(drops.reason.as_str(), "IP_INVALID_DEST" | "IPV6DISABLED") && is_group(drops)
+        || drops.reason == "IP_INVALID_DEST" && is_group(drops)
+        || drops.reason == "NOT_SPECIFIED" && is_done_with(drops)
+}
+
+/// True of segments that TCP has done with when it lets go of them: SYNs that come again for a connection in the making, FINs and
+/// resets for one in TIME_WAIT (net/ipv4/tcp_ipv4.c, tcp_v4_rcv: discard_it).
+fn is_done_with(drops: &DropGroup) -> bool {
+    const WITHOUT_DATA: u8 = weir_wire::Tcp::SYN | weir_wire::Tcp::FIN | weir_wire::Tcp::RST;
+    let ends = |s: &crate::evidence::Sample| s.tcp_flags().is_some_and(|flags| flags & WITHOUT_DATA != 0);
+    matches!(drops.location.as_str(), "tcp_v4_rcv" | "tcp_v6_rcv")
+        && !drops.samples.is_empty()
+        && drops.samples.iter().all(ends)
 }
 
 /// True if every sample goes to a group of hosts.
 fn is_group(drops: &DropGroup) -> bool {
     let mut tuples = drops.samples.iter().filter_map(crate::evidence::Sample::tuple).peekable();
     tuples.peek().is_some() && tuples.all(|t| t.destination.is_multicast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Sample;
+
+    /// IPv4 and TCP headers with these control bits.
+    fn segment(flags: u8) -> Sample {
+        let mut header = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 198, 18, 0, 2, 198, 19, 0, 2];
+        header.extend([0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        Sample { header, ..Sample::default() }
+    }
+
+    fn group(location: &str, samples: Vec<Sample>) -> DropGroup {
+        DropGroup {
+            reason: "NOT_SPECIFIED".into(),
+            location: location.into(),
+            samples,
+            ..DropGroup::default()
+        }
+    }
+
+    #[test]
+    fn what_tcp_has_done_with_is_noise_and_what_carries_data_is_not() {
+        let (syn, fin, rst, ack) = (segment(2), segment(0x11), segment(4), segment(0x10));
+        assert_eq!((syn.tcp_flags(), ack.tcp_flags()), (Some(2), Some(16)));
+        assert!(is_noise(&group("tcp_v4_rcv", vec![syn.clone(), fin, rst])));
+        assert!(!is_noise(&group("tcp_v4_rcv", vec![syn.clone(), ack])));
+        assert!(!is_noise(&group("tcp_v4_rcv", Vec::new())), "nobody knows what it was");
+        assert!(!is_noise(&group("ip_rcv_core", vec![syn])));
+    }
+
+    #[test]
+    fn flags_are_those_of_whole_tcp_headers_only() {
+        let mut sample = segment(2);
+        sample.header[9] = 17;
+        assert_eq!(sample.tcp_flags(), None);
+        sample = segment(2);
+        sample.header.truncate(33);
+        assert_eq!(sample.tcp_flags(), None);
+    }
 }

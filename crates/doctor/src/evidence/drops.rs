@@ -93,6 +93,22 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// Control bits of TCP ([`weir_wire::Tcp::SYN`] and others); `None` of anything else, of a fragment after the first, and where
+    /// the sample ends before them.
+    pub fn tcp_flags(&self) -> Option<u8> {
+        self.tuple().filter(|t| t.protocol == weir_wire::protocol::TCP && t.source_port != 0)?;
+        let segment = match self.header.first()? >> 4 {
+            4 => weir_wire::Ipv4::read_quoted(&self.header).ok()?.1,
+            _ => {
+                let (ip, rest) = weir_wire::Ipv6::read_quoted(&self.header).ok()?;
+                weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?.payload
+            }
+        };
+        segment.get(13).copied()
+    }
+}
+
 /// Ports of TCP, UDP, UDP-Lite, DCCP and SCTP, which all begin with them.
 fn ports(protocol: u8, payload: &[u8]) -> (u16, u16) {
     match (protocol, payload) {

@@ -98,8 +98,8 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let clamp = "nft 'add table ip n; add chain ip n fwd { type filter hook forward priority 0; }; \
-                 add rule ip n fwd tcp flags syn / syn,rst tcp option maxseg size set 300'";
+    let clamp = "nft 'add table ip n; add chain ip n c { type filter hook forward priority 0; }; \
+                 add rule ip n c tcp flags syn / syn,rst tcp option maxseg size set 300'";
     vec![Recipe {
         at: Place::Initiator,
         setup: vec![Step::Run(Place::Gateway, clamp.into())],

@@ -131,22 +131,10 @@ fn opens(sample: &Sample) -> bool {
     const SYN: u8 = 2;
     const ACK: u8 = 16;
     match sample.tuple() {
-        Some(t) if t.protocol == TCP => tcp_flags(sample).is_some_and(|flags| flags & (SYN | ACK) == SYN),
+        Some(t) if t.protocol == TCP => sample.tcp_flags().is_some_and(|flags| flags & (SYN | ACK) == SYN),
         Some(_) => true,
         None => false,
     }
-}
-
-/// Control bits of a sample of TCP.
-pub(super) fn tcp_flags(sample: &Sample) -> Option<u8> {
-    let segment = match sample.header.first()? >> 4 {
-        4 => weir_wire::Ipv4::read_quoted(&sample.header).ok()?.1,
-        _ => {
-            let (ip, rest) = weir_wire::Ipv6::read_quoted(&sample.header).ok()?;
-            weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?.payload
-        }
-    };
-    segment.get(13).copied()
 }
 
 fn convict(scene: &Scene<'_>, namespace: &Namespace, wanted: &Wanted, finding: &mut Finding) {

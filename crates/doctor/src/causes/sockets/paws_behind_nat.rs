@@ -1,10 +1,9 @@
 //! Timestamps that go back: several hosts behind one address.
 
-use super::fixes::{Change, change, look};
-use super::no_listener::tcp_flags;
+use super::fixes::{inside, look};
 use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Severity};
+use crate::evidence::{DropGroup, Namespace, Plane, Tuple};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -48,7 +47,7 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
 fn refuses_new(drops: &DropGroup) -> bool {
     match drops.reason.as_str() {
         "TCP_RFC7323_TW_PAWS" => true,
-        "TCP_RFC7323_PAWS" => drops.samples.iter().any(|s| tcp_flags(s).is_some_and(|f| f & SYN != 0)),
+        "TCP_RFC7323_PAWS" => drops.samples.iter().any(|s| s.tcp_flags().is_some_and(|f| f & SYN != 0)),
         _ => false,
     }
 }
@@ -103,6 +102,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     if let Some(t) = taken.example() {
         finding.object = format!("{} to {}:{}", t.source, t.destination, t.destination_port);
+        finding.claims.extend(echoes(scene, t));
         finding.summary = format!(
             "{lost} segments from {} were refused for old timestamps: several hosts share that address.",
             t.source
@@ -112,19 +112,35 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             vec![format!("tcpdump -nn -c 20 'src {} and tcp[tcpflags] & tcp-syn != 0'", t.source)],
         ));
     }
-    finding.fixes.push(change(Some(namespace), Change {
-        title: "last resort, if the NAT is not yours: no timestamps",
-        name: "net.ipv4.tcp_timestamps",
-        now: namespace.setting("net.ipv4.tcp_timestamps").unwrap_or(1).to_string(),
-        proposed: "0".into(),
-        risk: "no PAWS at all, coarser round-trip times, no window scaling for connections made by SYN cookies",
-        why: format!("{lost} segments were refused"),
-    }));
-    // What a NAT should do better is not tuned away here.
-    if let Some(last) = finding.fixes.last_mut() {
-        last.tune.clear();
-    }
+    finding.fixes.push(last_resort(namespace));
     Some(finding)
+}
+
+/// Never tuned by itself: what a NAT should do better is not mended here.
+fn last_resort(namespace: &Namespace) -> Fix {
+    let now = namespace.setting("net.ipv4.tcp_timestamps").unwrap_or(1);
+    let set = |value: u64| inside(namespace, &format!("sysctl -w net.ipv4.tcp_timestamps={value}"));
+    Fix {
+        title: "last resort, if the NAT is not yours: no timestamps".into(),
+        commands: vec![set(0)],
+        risk:
+            "no PAWS at all, coarser round-trip times, no window scaling for connections made by SYN cookies"
+                .into(),
+        undo: vec![set(now)],
+        ..Fix::default()
+    }
+}
+
+/// The server answers a refused SYN with the acknowledgement of the connection that is over, which a client of this machine
+/// throws away in its turn: no loss of its own.
+fn echoes(scene: &Scene<'_>, refused: Tuple) -> impl Iterator<Item = Claim> {
+    let is_answer =
+        move |t: Tuple| (t.source, t.source_port) == (refused.destination, refused.destination_port);
+    let groups = scene.evidence.drops.iter().enumerate();
+    groups
+        .filter(|(_, d)| matches!(d.reason.as_str(), "TCP_INVALID_ACK_SEQUENCE" | "TCP_ACK_UNSENT_DATA"))
+        .filter(move |(_, d)| d.samples.iter().filter_map(|s| s.tuple()).any(is_answer))
+        .map(|(group, d)| Claim::Drops { group, packets: d.packets })
 }
 
 fn recipes() -> Vec<Recipe> {

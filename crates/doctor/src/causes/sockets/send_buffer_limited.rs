@@ -5,7 +5,6 @@ use super::flows::{named, rate_mbps, share, worth};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane, TcpFlow};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "send-buffer-limited",
@@ -33,8 +32,11 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp.c: tcp_sendmsg_locked; net/ipv4/tcp_input.c: tcp_sndbuf_expand; net/ipv4/tcp_output.c: tcp_chrono_start",
     ],
     examine,
-    recipes,
-    not_injected: None,
+    recipes: Vec::new,
+    not_injected: Some(
+        "it needs a path with a delay of its own: between namespaces an acknowledgement is back before the sender's next write, \
+         and even 4 KB of buffer limit nothing",
+    ),
 };
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
@@ -111,23 +113,6 @@ fn fixes(namespace: &Namespace, flow: &TcpFlow, at_end: bool) -> Vec<Fix> {
         },
     );
     vec![larger, show]
-}
-
-fn recipes() -> Vec<Recipe> {
-    vec![Recipe {
-        at: Place::Initiator,
-        setup: vec![Step::Run(Place::Initiator, "sysctl -qw net.ipv4.tcp_wmem='4096 4096 4096'".into())],
-        traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7090, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk {
-                from: Place::Initiator,
-                to: "198.19.0.2:7090".into(),
-                streams: 2,
-                rate_bps: None,
-            },
-        ],
-        ..Recipe::default()
-    }]
 }
 
 #[cfg(test)]

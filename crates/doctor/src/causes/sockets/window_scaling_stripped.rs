@@ -115,8 +115,8 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let strip = "nft 'add table ip n; add chain ip n fwd { type filter hook forward priority 0; }; \
-                 add rule ip n fwd tcp flags syn / syn,rst reset tcp option window'";
+    let strip = "nft 'add table ip n; add chain ip n c { type filter hook forward priority 0; }; \
+                 add rule ip n c tcp flags syn / syn,rst reset tcp option window'";
     vec![Recipe {
         at: Place::Initiator,
         setup: vec![Step::Run(Place::Gateway, strip.into())],
