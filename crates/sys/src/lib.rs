@@ -9,6 +9,7 @@ pub mod error;
 pub mod ethtool;
 pub mod features;
 pub mod frames;
+pub mod iptables;
 pub mod kallsyms;
 pub mod kernel_log;
 pub mod modules;

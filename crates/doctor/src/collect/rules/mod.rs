@@ -1,6 +1,7 @@
 //! Rules of nftables and iptables, and which of them decided about the packets that netfilter threw away.
 
 mod decide;
+mod legacy;
 mod listing;
 mod matching;
 mod packet;
@@ -9,7 +10,7 @@ mod walk;
 
 use std::collections::HashMap;
 
-use weir_sys::{ProcRoot, Result, nftables};
+use weir_sys::{ProcRoot, Result, iptables, nftables};
 
 use crate::evidence::{Backend, Chain, Delta, DropGroup, Evidence, Namespace, Plane, Rule, Ruleset};
 
@@ -19,6 +20,7 @@ pub(super) fn read(root: &ProcRoot) -> Result<Ruleset> {
     if let Some(tables) = nftables::read(root)? {
         listing::nftables(&tables, &mut ruleset);
     }
+    legacy::add(&iptables::read(root)?, &mut ruleset);
     Ok(ruleset)
 }
 

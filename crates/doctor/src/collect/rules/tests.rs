@@ -175,6 +175,35 @@ END
 }
 
 #[test]
+fn root_the_old_tables_are_listed_as_iptables_prints_them() {
+    if lacks(&["iptables-legacy"]) {
+        return;
+    }
+    let ns = NetNs::create().unwrap();
+    shell(
+        &ns,
+        "iptables-legacy -N sub
+         iptables-legacy -A FORWARD -p tcp -m tcp --dport 80 -j DROP
+         iptables-legacy -A FORWARD -p udp -m udp ! --sport 53 --dport 1000:2000 -m comment --comment why -j DROP
+         iptables-legacy -A FORWARD -j sub
+         iptables-legacy -A sub -m conntrack --ctstate INVALID -j DROP
+         iptables-legacy -A sub -j ACCEPT
+         iptables-legacy -P FORWARD DROP",
+    );
+    let rules = ruleset(&ns);
+    assert_eq!(rules.total, 5);
+    let of = |chain: &str| rules.rules.iter().filter(|r| r.chain == chain).collect::<Vec<_>>();
+    let printed = shell(&ns, "iptables-legacy -S FORWARD");
+    let lines: Vec<&str> = printed.lines().skip(1).collect();
+    assert_eq!(of("FORWARD")[0].text, lines[0]);
+    assert_eq!(of("FORWARD")[1].text, lines[1].replace(" -m comment --comment why", ""));
+    assert_eq!((of("FORWARD")[1].handle, of("FORWARD")[1].comment.as_deref()), (2, Some("why")));
+    assert_eq!((of("sub")[0].invalid, of("sub")[0].hooks.clone()), (true, vec!["forward".to_owned()]));
+    let chain = rules.chains.iter().find(|c| c.name == "FORWARD").unwrap();
+    assert_eq!((chain.backend, chain.policy), (Backend::IptablesLegacy, Some(Verdict::Drop)));
+}
+
+#[test]
 fn a_counter_grows_from_what_it_was() {
     let rule = |packets| Rule {
         backend: Backend::Nft,
