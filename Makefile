@@ -6,10 +6,10 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 
-.PHONY: help setup build bench test lint fmt docs
+.PHONY: help setup build bench bench-doctor test lint fmt docs
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the system packages that are missing (apt, root); starts no service
 	@scripts/setup
@@ -21,6 +21,9 @@ build: ## build target/release/weir
 bench: setup build ## compare the built-in NAT variants in the lab, in a few minutes
 	$(WEIR) bench nat-instance --preset quick
 	@echo "report: $$(ls -td runs/*/report.html | head -1)"
+
+bench-doctor: ## what the doctor itself costs: forwarding with and without it, and its analysis of a large machine
+	@scripts/bench-doctor
 
 test: lint ## everything: lint, then all tests, as root in a private network and mount namespace
 	@scripts/test

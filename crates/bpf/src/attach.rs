@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use crate::attached::Direction;
 use crate::object::ProgramFd;
 use crate::{Error, Result};
 
@@ -52,6 +53,18 @@ pub fn attach_xdp(program: &ProgramFd, interface: u32, mode: XdpMode) -> Result<
         XdpMode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
     };
     link(program, interface, libbpf_sys::BPF_XDP, flags)
+}
+
+/// Attaches a tc program to the interface of that index in the calling thread's namespace, behind those that are there (TCX).
+///
+/// # Errors
+/// [`Error::Missing`] where the kernel has no TCX (before 6.6) or the privilege is missing.
+pub fn attach_tcx(program: &ProgramFd, interface: u32, direction: Direction) -> Result<Attached> {
+    let kind = match direction {
+        Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+        Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
+    };
+    link(program, interface, kind, 0)
 }
 
 /// Attaches a program of type `tp_btf` to the tracepoint that it names.

@@ -13,11 +13,11 @@ mod map;
 mod object;
 mod statistics;
 
-pub use attach::{Attached, XdpMode, attach_tracepoint, attach_tracing, attach_xdp};
+pub use attach::{Attached, XdpMode, attach_tcx, attach_tracepoint, attach_tracing, attach_xdp};
 pub use attached::{Direction, program_name, tcx_programs};
 pub use btf::Btf;
 pub use live::{LiveFrames, TestRun, test_run};
-pub use map::{Map, Mapped, Plain, possible_cpus};
+pub use map::{Map, MapKind, Mapped, Plain, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
 pub use statistics::{RunStatistics, count_run_time};
 

@@ -1,9 +1,9 @@
 //! Maps: read and written by system call, or shared as memory.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::{Error, Result};
 
@@ -60,7 +60,52 @@ pub struct Map {
     name: String,
 }
 
+/// What kind of map is made at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapKind {
+    /// Values one behind the other, their memory shared with whoever asks.
+    SharedArray,
+    /// The same, of any length, to be put into a map of such maps.
+    SharedArrayOfAnyLength,
+    /// A hash table that grows with what is in it.
+    Hash,
+}
+
 impl Map {
+    /// Makes a map of its own, mostly to be put into one of an object.
+    ///
+    /// # Errors
+    /// If the kernel refuses: privilege, or memory.
+    pub fn create<K: Plain, V: Plain>(kind: MapKind, name: &str, entries: u32) -> Result<Self> {
+        let (map_type, flags) = match kind {
+            MapKind::SharedArray => (MapType::Array, libbpf_sys::BPF_F_MMAPABLE),
+            MapKind::SharedArrayOfAnyLength => {
+                (MapType::Array, libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP)
+            }
+            MapKind::Hash => (MapType::Hash, libbpf_sys::BPF_F_NO_PREALLOC),
+        };
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags: flags,
+            ..Default::default()
+        };
+        let (key, value) = (size_of::<K>() as u32, size_of::<V>() as u32);
+        let handle = MapHandle::create(map_type, Some(name), key, value, entries.max(1), &options);
+        let handle = handle.map_err(|e| {
+            let number = std::io::Error::last_os_error();
+            Error::new(format!("make map {name}"), number, &e.to_string())
+        })?;
+        Ok(Map::new(handle, name))
+    }
+
+    /// Puts another map into this map of maps; whoever looked up the one before keeps it until done.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn put(&self, slot: u32, inner: &Map) -> Result<()> {
+        self.set(&slot, &(inner.fd().as_raw_fd().cast_unsigned()))
+    }
+
     pub(crate) fn new(handle: MapHandle, name: &str) -> Self {
         Map { handle, name: name.to_owned() }
     }
@@ -94,6 +139,27 @@ impl Map {
     /// If the kernel refuses (the map is full, say).
     pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
+    }
+
+    /// Sets many values, with few system calls where the kernel has batches (5.6).
+    ///
+    /// # Errors
+    /// If the kernel refuses (the map is full, say).
+    pub fn insert<K: Plain, V: Plain>(&self, entries: impl Iterator<Item = (K, V)>) -> Result<()> {
+        const BATCH: usize = 4096;
+        let mut entries = entries.peekable();
+        while entries.peek().is_some() {
+            let (mut keys, mut values, mut count) = (Vec::new(), Vec::new(), 0);
+            for (key, value) in entries.by_ref().take(BATCH) {
+                keys.extend_from_slice(key.bytes());
+                values.extend_from_slice(value.bytes());
+                count += 1;
+            }
+            self.handle
+                .update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
+                .map_err(|e| self.failed("write", &e))?;
+        }
+        Ok(())
     }
 
     /// Every entry of a map whose values are not by core. One that is deleted meanwhile may be left out.
@@ -151,7 +217,6 @@ unsafe impl<T: Plain + Sync> Sync for Mapped<T> {}
 
 impl<T: Plain> Mapped<T> {
     fn new(map: &Map) -> Result<Self> {
-        use std::os::fd::AsRawFd;
         let length = map.entries() as usize;
         let stride = (map.handle.value_size() as usize).next_multiple_of(8);
         if stride != size_of::<T>() {

@@ -1,7 +1,5 @@
 //! Monotonic time, and waiting for a point in it.
 
-use std::time::Duration;
-
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -42,12 +40,6 @@ pub fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     // Counts from boot, so it is not negative and fits for 584 years.
     t.tv_sec as u64 * NS_PER_S + t.tv_nsec as u64
-}
-
-/// CPU time that this process has used, all its threads together.
-pub fn process_cpu() -> Duration {
-    let t = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
 /// Two clocks read together, to turn the kernel's times of arrival (CLOCK_REALTIME) into ours: read anew for every batch, a

@@ -137,7 +137,8 @@ pub fn is_noise(drops: &DropGroup) -> bool {
     ];
     REASONS.contains(&drops.reason.as_str())
         || drops.reason == "NOT_SPECIFIED" && drops.location == "ip6_mc_input"
-        || drops.reason == "IP_INVALID_DEST" && is_group(drops)
+        // IPv6 of hosts that speak it, heard by one on which it is switched off.
+        || matches!(drops.reason.as_str(), "IP_INVALID_DEST" | "IPV6DISABLED") && is_group(drops)
         || drops.reason == "NOT_SPECIFIED" && is_done_with(drops)
 }
 

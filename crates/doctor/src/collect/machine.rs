@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_sys::procfs::{parse_pairs, parse_pressure};
-use weir_sys::{NetNs, ProcRoot, clock, sysctl};
+use weir_sys::sched::process_cpu_time;
+use weir_sys::{NetNs, ProcRoot, sysctl};
 
 use super::{Options, hidden};
 use crate::evidence::{Cost, Counters, Delta, Machine, Plane, Sight, counters_since};
@@ -65,7 +66,7 @@ pub(super) struct Looking {
 
 /// Reads it for the first time.
 pub(super) fn begin(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Looking {
-    let cpu = clock::process_cpu();
+    let cpu = process_cpu_time();
     let log = match Log::begin(&options.root) {
         _ if options.hidden.contains(&Plane::Log) => {
             planes.insert(Plane::Log, hidden());
@@ -105,7 +106,7 @@ impl Looking {
 
     /// What weir itself has used since the beginning.
     pub(super) fn own_cost(&self, root: &ProcRoot, cost: &mut Cost) {
-        cost.cpu_ns = clock::process_cpu().saturating_sub(self.cpu).as_nanos() as u64;
+        cost.cpu_ns = process_cpu_time().saturating_sub(self.cpu).as_nanos() as u64;
         let status = root.read_optional("proc/self/status").unwrap_or_default();
         // VmHWM: the largest resident memory of the process's life (proc_pid_status(5)).
         let peak = status

@@ -133,6 +133,20 @@ pub(crate) const KNOBS: &[Knob] = &[
         1,
         "1: connections are picked up in their middle; 0: those that were forgotten break",
     ),
+    choice(
+        "net.netfilter.nf_conntrack_checksum",
+        1,
+        "0: packets with wrong checksums are tracked and forwarded",
+    ),
+    of_machine(
+        "net.netfilter.nf_log_all_netns",
+        0,
+        1,
+        Cost::None,
+        "rules in containers write into the machine's log",
+    ),
+    // Memory that the kernel keeps free for packets that cannot wait.
+    of_machine("vm.min_free_kbytes", 1024, 1 << 22, Cost::Each(1024), "memory that programs do not get"),
     // Forwarding.
     choice("net.ipv4.ip_forward", 1, "this host becomes a router, and stops being one when it is taken back"),
     choice("net.ipv4.conf.*.forwarding", 1, "this interface forwards"),
@@ -160,7 +174,22 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     choice("net.bridge.bridge-nf-call-arptables", 1, "whether bridged packets go through arptables"),
     per_namespace("net.ipv4.icmp_ratelimit", 0, 60_000, "0: no limit of ICMP messages to one address"),
-    of_machine("net.ipv4.icmp_msgs_per_sec", 100, 1_000_000, Cost::None, "more ICMP messages of this host"),
+    // Of the machine as a whole before Linux 6.10 or so; a network namespace does not have it then.
+    per_namespace("net.ipv4.icmp_msgs_per_sec", 100, 1_000_000, "more ICMP messages of this host"),
+    per_namespace("net.ipv4.icmp_ratemask", 0, (1 << 19) - 1, "which kinds of ICMP messages are limited"),
+    per_namespace("net.ipv6.icmp.ratelimit", 0, 60_000, "0: no limit of ICMPv6 messages to one address"),
+    choice("net.ipv4.conf.*.log_martians", 1, "up to ten lines a second in the log"),
+    choice(
+        "net.ipv4.conf.*.route_localnet",
+        1,
+        "addresses of 127.0.0.0/8 are routed: services on them are in reach of others",
+    ),
+    per_namespace(
+        "net.ipv4.route.min_pmtu",
+        68,
+        1500,
+        "packets to paths with a smaller MTU are fragmented on the way, or lost",
+    ),
     // Neighbours: a struct neighbour with its hardware header is about 0.5 KiB.
     of_machine(
         "net.ipv4.neigh.default.gc_thresh1",
@@ -191,6 +220,24 @@ pub(crate) const KNOBS: &[Knob] = &[
         1 << 20,
         Cost::Each(512),
         "memory when that many neighbours speak",
+    ),
+    costing(
+        per_namespace(
+            "net.ipv4.neigh.*.unres_qlen_bytes",
+            4096,
+            1 << 24,
+            "memory while a neighbour is looked for",
+        ),
+        Cost::Bytes,
+    ),
+    costing(
+        per_namespace(
+            "net.ipv6.neigh.*.unres_qlen_bytes",
+            4096,
+            1 << 24,
+            "memory while a neighbour is looked for",
+        ),
+        Cost::Bytes,
     ),
     // Fragments.
     costing(

@@ -14,6 +14,8 @@
 
 mod findings;
 mod knobs;
+#[cfg(test)]
+mod machine_of_files;
 mod metric;
 mod need;
 mod persist;

@@ -84,18 +84,8 @@ pub(crate) fn overridden_by(root: &ProcRoot, name: &str, value: &str) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use super::super::machine_of_files::Files;
     use super::*;
-
-    fn root(name: &str, files: &[(&str, &str)]) -> ProcRoot {
-        let folder = std::env::temp_dir().join(format!("weir-persist-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        for (path, text) in files {
-            let path = folder.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        ProcRoot::new(folder)
-    }
 
     fn setting(name: &str, value: &str) -> (String, String) {
         (name.to_owned(), value.to_owned())
@@ -104,9 +94,9 @@ mod tests {
     #[test]
     fn earlier_settings_stay_and_the_same_ones_are_replaced() {
         let before = "# x\nnet.ipv4.tcp_rmem = 4096\t131072  6291456\nnet/core/somaxconn=100\n";
-        let root = root("merge", &[("etc/sysctl.d/90-weir.conf", before)]);
+        let root = Files::new(&[("etc/sysctl.d/90-weir.conf", before)]);
         let new = [setting("net.core.somaxconn", "4096"), setting("net.ipv4.conf.eth0/1.rp_filter", "2")];
-        let (files, missing) = files(&root, &new);
+        let (files, missing) = files(&root.root(), &new);
         assert_eq!((files.len(), missing.len()), (1, 0));
         let lines: Vec<&str> = files[0].1.lines().filter(|l| !l.starts_with('#')).collect();
         assert_eq!(
@@ -118,24 +108,24 @@ mod tests {
             ]
         );
         // What comes out goes in again as it is.
-        std::fs::write(root.path("etc/sysctl.d/90-weir.conf"), &files[0].1).unwrap();
-        assert_eq!(super::files(&root, &new).0, files);
+        root.put("etc/sysctl.d/90-weir.conf", &files[0].1);
+        assert_eq!(super::files(&root.root(), &new).0, files);
     }
 
     #[test]
     fn settings_of_a_module_have_it_loaded_first() {
         let module = ("sys/module/nf_conntrack/initstate", "live\n");
         let max = [setting("net.netfilter.nf_conntrack_max", "1")];
-        let both = root("module", &[module, ("etc/sysctl.d/x", ""), ("etc/modules-load.d/x", "")]);
-        let (files, _) = files(&both, &max);
+        let both = Files::new(&[module, ("etc/sysctl.d/x", ""), ("etc/modules-load.d/x", "")]);
+        let (files, _) = files(&both.root(), &max);
         assert_eq!(files[1].0.to_str(), Some("/etc/modules-load.d/90-weir.conf"));
         assert!(files[1].1.ends_with("\nnf_conntrack\n"));
-        let no_folder = root("no-folder", &[module, ("etc/sysctl.d/x", "")]);
-        assert!(super::files(&no_folder, &max).1[0].contains("modules-load.d"));
-        let built_in = root("built-in", &[("etc/sysctl.d/x", ""), ("etc/modules-load.d/x", "")]);
-        assert_eq!(super::files(&built_in, &max).0.len(), 1);
-        let nothing = root("nothing", &[module]);
-        assert!(super::files(&nothing, &max).1[0].contains("next reboot"));
+        let no_folder = Files::new(&[module, ("etc/sysctl.d/x", "")]);
+        assert!(super::files(&no_folder.root(), &max).1[0].contains("modules-load.d"));
+        let built_in = Files::new(&[("etc/sysctl.d/x", ""), ("etc/modules-load.d/x", "")]);
+        assert_eq!(super::files(&built_in.root(), &max).0.len(), 1);
+        let nothing = Files::new(&[module]);
+        assert!(super::files(&nothing.root(), &max).1[0].contains("next reboot"));
     }
 
     #[test]
@@ -145,8 +135,8 @@ mod tests {
             ("usr/lib/sysctl.d/95-late.conf", "-net.core.somaxconn = 2\nnet.core.rmem_max=7\n"),
             ("etc/sysctl.conf", "net/core/wmem_max = 3\n; net.core.rmem_max = 9\n"),
         ];
-        let root = root("late", &files);
-        let told = |name: &str, value: &str| overridden_by(&root, name, value);
+        let root = Files::new(&files);
+        let told = |name: &str, value: &str| overridden_by(&root.root(), name, value);
         assert_eq!(
             told("net.core.somaxconn", "4").as_deref(),
             Some("/usr/lib/sysctl.d/95-late.conf sets it to 2")

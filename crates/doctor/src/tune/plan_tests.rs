@@ -1,26 +1,19 @@
-use std::fs;
-
+use super::super::machine_of_files::Files;
 use super::*;
 
 /// A machine of files: 8 GiB, 4 GiB of them available, objects as on x86-64 with Linux 6.18.
-fn machine(name: &str, settings: &[(&str, &str)]) -> Place {
-    let folder = std::env::temp_dir().join(format!("weir-plan-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    let put = |path: &str, text: &str| {
-        let path = folder.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    put("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n");
+fn machine(settings: &[(&str, &str)]) -> (Files, Place) {
+    let files = Files::new(&[
+        ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"),
+        ("etc/sysctl.d/README", ""),
+    ]);
     let slab = |name, size, each| format!("{name} 0 0 {size} {each} 1 : tunables 0 0 0 : slabdata 0 0 0\n");
-    put("proc/slabinfo", &format!("{}{}", slab("nf_conntrack", 256, 16), slab("kmalloc-128", 128, 32)));
-    put("proc/sys/net/core/netdev_max_backlog", "1000\n");
-    fs::create_dir_all(folder.join("etc/sysctl.d")).unwrap();
-    for (name, value) in settings {
-        put(&format!("proc/sys/{}", super::super::path_of(name)), &format!("{value}\n"));
-    }
-    let view = View { root: weir_sys::ProcRoot::new(folder), namespace: None };
-    Place { view, name: "this network namespace".into(), namespace: None }
+    let both = format!("{}{}", slab("nf_conntrack", 256, 16), slab("kmalloc-128", 128, 32));
+    files.put("proc/slabinfo", &both);
+    files.set("net.core.netdev_max_backlog", "1000");
+    settings.iter().for_each(|(name, value)| files.set(name, value));
+    let view = View { root: files.root(), namespace: None };
+    (files, Place { view, name: "this network namespace".into(), namespace: None })
 }
 
 const CONNTRACK: [(&str, &str); 4] = [
@@ -55,7 +48,7 @@ fn finding(confidence: &str, namespace: u64, name: &str, proposed: &str) -> serd
 
 #[test]
 fn a_gateways_plan_has_prices_order_and_the_way_back() {
-    let place = machine("gateway", &CONNTRACK);
+    let (_files, place) = machine(&CONNTRACK);
     let plan = plan(&place, &Request { profiles: vec![Profile::NatGateway], ..request() }).unwrap();
     let rows: Vec<(&str, &str, i64)> =
         plan.rows.iter().map(|r| (r.name.as_str(), r.proposed.as_str(), r.memory_bytes)).collect();
@@ -83,7 +76,7 @@ fn a_gateways_plan_has_prices_order_and_the_way_back() {
 
 #[test]
 fn what_the_budget_cannot_pay_for_is_not_proposed() {
-    let place = machine("budget", &CONNTRACK);
+    let (_files, place) = machine(&CONNTRACK);
     let name = "net.netfilter.nf_conntrack_max";
     let many = Request { memory: Budget::Bytes(384_000), ..findings(finding("high", 0, name, "50000000")) };
     let plan = plan(&place, &many).unwrap();
@@ -100,8 +93,8 @@ fn what_the_budget_cannot_pay_for_is_not_proposed() {
 
 #[test]
 fn findings_are_followed_within_bounds() {
-    let place =
-        machine("findings", &[("net.core.somaxconn", "128"), ("net.ipv4.tcp_rmem", "4096\t131072\t6291456")]);
+    let (_files, place) =
+        machine(&[("net.core.somaxconn", "128"), ("net.ipv4.tcp_rmem", "4096\t131072\t6291456")]);
     let of = |name: &str, value: &str| plan(&place, &findings(finding("high", 0, name, value))).unwrap();
     let plan_ = of("net.core.somaxconn", "512");
     assert_eq!((plan_.rows[0].now.as_str(), plan_.rows[0].proposed.as_str()), ("128", "512"));
@@ -123,7 +116,7 @@ fn findings_are_followed_within_bounds() {
 
 #[test]
 fn doubtful_and_distant_findings_are_not_acted_upon() {
-    let mut place = machine("doubtful", &[("net.core.somaxconn", "128")]);
+    let (_files, mut place) = machine(&[("net.core.somaxconn", "128")]);
     let doubtful = plan(&place, &findings(finding("low", 0, "net.core.somaxconn", "512"))).unwrap();
     assert!(doubtful.is_empty() && doubtful.rows[0].held.as_ref().unwrap().contains("low confidence"));
     assert!(doubtful.change_set(1).changes.is_empty());
@@ -138,7 +131,7 @@ fn doubtful_and_distant_findings_are_not_acted_upon() {
 
 #[test]
 fn two_who_propose_are_both_named_and_the_larger_one_served() {
-    let place = machine("both", &CONNTRACK);
+    let (_files, place) = machine(&CONNTRACK);
     let name = "net.nf_conntrack_max";
     let both = Request { profiles: vec![Profile::NatGateway], ..findings(finding("high", 0, name, "4000")) };
     let plan = plan(&place, &both).unwrap();
@@ -153,7 +146,7 @@ fn two_who_propose_are_both_named_and_the_larger_one_served() {
 
 #[test]
 fn buckets_are_what_the_kernel_will_make_of_them_and_shrink_last() {
-    let place = machine("buckets", &CONNTRACK);
+    let (_files, place) = machine(&CONNTRACK);
     let set = |pairs: &[(&str, &str)]| {
         let set =
             pairs.iter().map(|(n, v)| (format!("net.netfilter.nf_conntrack_{n}"), (*v).to_owned())).collect();
@@ -168,10 +161,10 @@ fn buckets_are_what_the_kernel_will_make_of_them_and_shrink_last() {
         (names(&grows), grows.rows[0].proposed.as_str()),
         (vec!["buckets".to_owned(), "max".to_owned()], "1024")
     );
-    let place = machine(
-        "shrink",
-        &[("net.netfilter.nf_conntrack_max", "9000"), ("net.netfilter.nf_conntrack_buckets", "8192")],
-    );
+    let (_files, place) = machine(&[
+        ("net.netfilter.nf_conntrack_max", "9000"),
+        ("net.netfilter.nf_conntrack_buckets", "8192"),
+    ]);
     let set = vec![
         ("net.netfilter.nf_conntrack_buckets".to_owned(), "1024".to_owned()),
         ("net.netfilter.nf_conntrack_max".to_owned(), "1000".to_owned()),
@@ -183,7 +176,7 @@ fn buckets_are_what_the_kernel_will_make_of_them_and_shrink_last() {
 
 #[test]
 fn what_a_user_asks_for_must_be_possible() {
-    let place = machine("asked", &[("net.core.somaxconn", "128")]);
+    let (_files, place) = machine(&[("net.core.somaxconn", "128")]);
     for (name, value, words) in [
         ("net.core.somaxcon", "1000", "not a setting"),
         ("net.core.somaxconn", "1", "outside of 16 to 65536"),

@@ -286,6 +286,7 @@ fn buffers(view: &View, need: &Need, given: Given, all: &mut Vec<Proposal>, note
 
 #[cfg(test)]
 mod tests {
+    use super::super::machine_of_files::Files;
     use super::super::need::Lost;
     use super::*;
 
@@ -306,15 +307,11 @@ mod tests {
     }
 
     /// A machine of files with these settings.
-    fn view(name: &str, settings: &[(&str, &str)]) -> View {
-        let folder = std::env::temp_dir().join(format!("weir-profile-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        for (name, value) in settings {
-            let path = folder.join("proc/sys").join(name.replace('.', "/"));
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, value).unwrap();
-        }
-        View { root: weir_sys::ProcRoot::new(folder), namespace: None }
+    fn view(settings: &[(&str, &str)]) -> (Files, View) {
+        let files = Files::new(&[]);
+        settings.iter().for_each(|(name, value)| files.set(name, value));
+        let root = files.root();
+        (files, View { root, namespace: None })
     }
 
     fn values(proposals: &[Proposal]) -> Vec<(&str, &str)> {
@@ -324,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_gateway_gets_room_for_what_comes_within_the_budget() {
-        let view = view("room", &[("net.netfilter.nf_conntrack_tcp_timeout_established", "432000\n")]);
+        let (_files, view) = view(&[("net.netfilter.nf_conntrack_tcp_timeout_established", "432000\n")]);
         let plan = |need: &Need, given| {
             values(&nat_gateway(&view, need, given).0)
                 .iter()
@@ -370,7 +367,7 @@ mod tests {
         .into();
         let values: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(["30", "600", "3600", "120", "300", "30"]).collect();
-        let view = view("rfc", &values);
+        let (_files, view) = view(&values);
         let (proposals, notes) = rfc(&view, &need(0, 1, 1));
         let got = proposals.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect::<Vec<_>>();
         // RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
@@ -388,7 +385,7 @@ mod tests {
             ("net.core.netdev_budget", "300"),
             ("net.ipv4.tcp_rmem", "4096\t131072\t6291456"),
         ];
-        let view = view("queues", &settings);
+        let (_files, view) = view(&settings);
         let calm = Lost {
             backlog_dropped: Some(0),
             squeezed: Some(5),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::invalid_reset::is_no_socket;
+use super::invalid_reset::{aftermath, is_no_socket};
 use super::packet::{self, Step as Does};
 use super::refused::{fact, sampled};
 use super::relief;
@@ -67,6 +67,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.confidence = if 2 * of_servers.1 >= lost { Confidence::High } else { Confidence::Medium };
     finding.missing = scene.missing(namespace, &[Plane::Flows]);
     finding.claims = claims;
+    finding.claims.extend(aftermath(scene, namespace));
     finding.summary = format!(
         "{lost} packets came back for connections that are no longer in the table: this host answered with resets, which end \
          the connections."

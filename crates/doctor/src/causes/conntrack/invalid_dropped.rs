@@ -3,7 +3,7 @@
 use weir_wire::Tcp;
 
 use super::packet::{self, Step as Does};
-use super::refused::{Refused, fact};
+use super::refused::{Refused, fact, nearly_all};
 use super::relief;
 use crate::causes::{Cause, Group, Scene, is_noise};
 use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, Sample, Verdict};
@@ -109,11 +109,14 @@ fn made<'a>(scene: &Scene<'a>, namespace: &'a Namespace, invalid: u64) -> Option
         let (sure, part) =
             blamed.fold((0, 0.0), |(s, p), b| (s + b.sure, p + b.share / b.asked.max(1) as f64));
         let asked = rules.blame.iter().any(|b| b.group == group);
-        // Rules that were not asked about this group may have made all of it.
-        let may = if asked { (part.min(1.0) * drops.packets as f64).ceil() as u64 } else { drops.packets };
-        let packets = may.min(left);
+        // Where the rules were not asked about this group, they may have made all that they counted.
+        let packets = if asked {
+            (part.min(1.0) * drops.packets as f64).ceil() as u64
+        } else {
+            nearly_all(drops.packets, left)
+        };
         if packets > 0 {
-            left -= packets;
+            left = left.saturating_sub(packets);
             made.sure |= sure > 0;
             made.packets += packets;
             made.claims.push(Claim::Drops { group, packets });
@@ -291,11 +294,11 @@ fn recipes() -> Vec<Recipe> {
                 ),
             ],
             traffic: vec![
-                Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 256, mode: TcpMode::Echo },
+                Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo },
                 Traffic::Connects {
                     from: Place::Initiator,
                     to: "198.19.0.2:7000".into(),
-                    rate: 100,
+                    rate: 40,
                     bytes: 64,
                     hold: false,
                 },

@@ -6,7 +6,7 @@ use super::refused::{Refused, fact, sampled};
 use super::relief;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{ConnectionGroup, DropGroup, FlowEventKind, Namespace, Plane, Tuple};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
 use crate::table::names::TCP;
 
@@ -52,6 +52,22 @@ pub(super) fn is_no_socket(drops: &DropGroup) -> bool {
     drops.reason == "NO_SOCKET" && drops.protocol == TCP
 }
 
+/// What comes of it in other namespaces in sight: segments that meet a listening socket, because the connection that they
+/// belong to was reset, or comes from another port now, or from the client's own address, since what is INVALID is not
+/// translated.
+pub(super) fn aftermath(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Claim> {
+    let Some(table) = &namespace.connections else { return Vec::new() };
+    let translated = table.groups.iter().filter(|g| g.source_nat);
+    let clients: BTreeSet<_> = translated
+        .flat_map(|g| [g.example_reply.map(|t| t.destination), g.example.map(|t| t.source)])
+        .flatten()
+        .collect();
+    let others = scene.namespaces().filter(|n| n.id != namespace.id);
+    let meets_listener = |d: &DropGroup| d.protocol == TCP && d.reason == "TCP_FLAGS";
+    let from_client = |s: &crate::evidence::Sample| s.tuple().is_some_and(|t| clients.contains(&t.source));
+    others.flat_map(|n| sampled(scene.evidence, n, meets_listener, from_client).0).collect()
+}
+
 fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref()?;
     let invalid = Refused::of(namespace).invalid;
@@ -84,6 +100,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Flows]);
     finding.claims =
         if claims.is_empty() { vec![scene.counted(namespace, "conntrack.invalid", lost)] } else { claims };
+    finding.claims.extend(aftermath(scene, namespace));
     finding.summary = format!(
         "{lost} packets of translated connections counted as INVALID and stayed here untranslated: this host answered \
          them with resets, which end the connections."
@@ -193,7 +210,6 @@ pub(super) mod tests {
     use super::super::refused::tests::{counted, evidence};
     use super::*;
     use crate::evidence::Evidence;
-    use crate::finding::Claim;
 
     pub(crate) const SERVER: End = (std::net::Ipv4Addr::new(198, 19, 0, 2), 80);
     pub(crate) const OUTSIDE: End = (std::net::Ipv4Addr::new(198, 19, 0, 1), 4000);
@@ -252,6 +268,22 @@ pub(super) mod tests {
         let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 40 }]);
         assert!(finding.evidence.iter().any(|f| f.text.contains("of 198.18.0.2:4000")));
+    }
+
+    /// The server's host is in sight as well, and so is what it throws away of the connection that was reset.
+    #[test]
+    fn what_comes_of_it_elsewhere_is_claimed_too() {
+        let mut evidence = seen(40, vec![(tuple(SERVER, OUTSIDE), entry())]);
+        evidence.namespaces[0].connections.as_mut().unwrap().groups.push(entry());
+        evidence.namespaces.push(Namespace { id: 2, name: "server".into(), ..Namespace::default() });
+        for (namespace, from) in [(2, OUTSIDE), (2, SERVER), (1, OUTSIDE)] {
+            let frame = tcp(([2; 6], [4; 6]), from, SERVER, weir_wire::Tcp::ACK);
+            let reason = "TCP_FLAGS".into();
+            let samples = vec![sampled(&frame)];
+            evidence.drops.push(DropGroup { namespace, reason, samples, ..no_socket(9, 0) });
+        }
+        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        assert_eq!(finding.claims[1..], [Claim::Drops { group: 1, packets: 9 }]);
     }
 
     #[test]

@@ -135,12 +135,15 @@ fn recipes() -> Vec<Recipe> {
              sysctl -qw net.netfilter.nf_conntrack_udp_timeout=1 net.netfilter.nf_conntrack_udp_timeout_stream=1"
                 .into(),
         )],
-        traffic: vec![
-            Traffic::UdpServer { on: Place::Initiator, port: 41_000, buffer: None, mode: UdpMode::Sink },
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 5, frames: questions },
-            Traffic::Frames { from: Place::Responder, interface: "eth0", rate: 15, frames: news },
-        ],
+        traffic: (41_000..41_010)
+            .map(|port| (Place::Initiator, port))
+            .chain([(Place::Responder, 7000)])
+            .map(|(on, port)| Traffic::UdpServer { on, port, buffer: None, mode: UdpMode::Sink })
+            .chain([
+                Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 5, frames: questions },
+                Traffic::Frames { from: Place::Responder, interface: "eth0", rate: 15, frames: news },
+            ])
+            .collect(),
         ..Recipe::default()
     }]
 }

@@ -1,0 +1,286 @@
+//! What the doctor costs, measured; `scripts/bench-doctor` builds and runs it. Needs root; everything happens in network
+//! namespaces that are gone when it ends.
+//!
+//! `cost rate [ROUNDS]`: what a gateway forwards while it throws away 100,000 packets a second, with the doctor and without, in
+//! alternating windows. `cost size`: how long the analysis takes on a machine with a million connections and 100 namespaces.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_doctor::collect::{Options, Scope, Watch};
+use weir_doctor::diagnosis::diagnose;
+use weir_doctor::evidence::{Evidence, Plane, Sight};
+use weir_stats::compare::{Comparison, compare_ratio};
+use weir_sys::conntrack::{Conntrack, NewEntry};
+use weir_sys::netlink::{Rtnetlink, VethEnd};
+use weir_sys::sched::thread_cpu_time;
+use weir_sys::{NetNs, ProcRoot, SendBatch};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Length of a window.
+const WINDOW: Duration = Duration::from_secs(2);
+/// Packets a second that the gateway throws away.
+const DROPS_PER_S: f64 = 100_000.0;
+/// Messages of one system call.
+const BATCH: usize = 64;
+/// Connections, and how many namespaces besides the machine's own.
+const CONNECTIONS: u64 = 1_000_000;
+const NAMESPACES: usize = 100;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("rate") => rate(arguments.get(1).map_or(Ok(20), |n| n.parse())?),
+        Some("size") => size(),
+        _ => Err("usage: cost rate [ROUNDS] | cost size".into()),
+    }
+}
+
+/// Runs a program in a namespace.
+fn run(namespace: &NetNs, line: &str) -> Result<()> {
+    let mut command = Command::new("sh");
+    command.args(["-ec", line]);
+    namespace.enter_on_spawn(&mut command);
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)).into())
+}
+
+/// An initiator and a gateway, which forwards to an interface that swallows what it is given.
+struct Lab {
+    initiator: NetNs,
+    gateway: NetNs,
+    /// Counter of what the gateway has forwarded.
+    forwarded: &'static str,
+}
+
+impl Lab {
+    fn build() -> Result<Self> {
+        let (initiator, gateway) = (NetNs::create()?, NetNs::create()?);
+        let mut net = Rtnetlink::open_in(&gateway)?;
+        let end = |name, namespace| VethEnd { name, namespace: Some(namespace), mtu: 1500, mac: None };
+        net.create_veth(end("in0", &gateway), end("veth0", &initiator))?;
+        run(
+            &initiator,
+            "ip link set lo up; ip address add 198.18.0.2/24 dev veth0; ip link set veth0 up; ip route add default via 198.18.0.1",
+        )?;
+        run(
+            &gateway,
+            "ip link set lo up; ip address add 198.18.0.1/24 dev in0; ip link set in0 up; sysctl -qw net.ipv4.ip_forward=1",
+        )?;
+        // An ifb takes whatever is not redirected to it for a mistake: it counts it as dropped, and consumes it.
+        let forwarded = match run(&gateway, "ip link add out0 type dummy") {
+            Ok(()) => "tx_packets",
+            Err(_) => {
+                run(&gateway, "ip link add out0 type ifb")?;
+                "rx_dropped"
+            }
+        };
+        run(
+            &gateway,
+            "ip link set out0 up; ip address add 198.19.0.1/24 dev out0; \
+             ip neigh add 198.19.0.2 lladdr 02:00:00:00:00:02 nud permanent dev out0; \
+             nft add table ip t; nft 'add chain ip t c { type filter hook forward priority 0; }'; \
+             nft add rule ip t c udp dport 7001 drop",
+        )?;
+        Ok(Lab { initiator, gateway, forwarded })
+    }
+
+    fn forwarded(&self) -> Result<u64> {
+        let counters = self.gateway.run(|| ProcRoot::default().net_dev())??;
+        let out = counters.get("out0").ok_or("out0 is gone")?;
+        Ok(if self.forwarded == "tx_packets" { out.tx_packets } else { out.rx_dropped })
+    }
+}
+
+/// What the sender did so far.
+#[derive(Default)]
+struct Sent {
+    to_drop: AtomicU64,
+    cpu_ns: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Sends as fast as it can what is to be forwarded, and 100,000 a second of what is thrown away. A veth hands packets over in the
+/// sender's own system call, so this thread does the gateway's work too.
+fn send(lab: &Lab, sent: &Sent) -> Result<()> {
+    let socket = |port| -> Result<UdpSocket> {
+        let to = SocketAddr::V4(SocketAddrV4::new([198, 19, 0, 2].into(), port));
+        let socket = lab.initiator.run(|| UdpSocket::bind("198.18.0.2:0"))??;
+        socket.connect(to)?;
+        Ok(socket)
+    };
+    let (through, dropped) = (socket(7000)?, socket(7001)?);
+    let mut batch = SendBatch::new(vec![0; BATCH * 18], 18);
+    let began = Instant::now();
+    let mut count = 0_u64;
+    while !sent.stop.load(Ordering::Relaxed) {
+        let due = (began.elapsed().as_secs_f64() * DROPS_PER_S) as u64;
+        // Whoever was held up for long does not make up for all of it at once.
+        let burst = due.saturating_sub(count).min(4 * BATCH as u64);
+        for _ in 0..burst / BATCH as u64 {
+            count += batch.send(&dropped, 0, BATCH)? as u64;
+        }
+        if burst == 4 * BATCH as u64 {
+            count = due;
+        }
+        sent.to_drop.store(count, Ordering::Relaxed);
+        batch.send(&through, 0, BATCH)?;
+        sent.cpu_ns.store(thread_cpu_time().as_nanos() as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// What a window has shown: packets forwarded a second, and a second of the CPU time of whoever forwards.
+struct Rate {
+    per_s: f64,
+    per_cpu_s: f64,
+}
+
+fn window(lab: &Lab, sent: &Sent, during: impl FnOnce() -> Result<()>) -> Result<Rate> {
+    let (began, packets, cpu) = (Instant::now(), lab.forwarded()?, sent.cpu_ns.load(Ordering::Relaxed));
+    during()?;
+    let packets = (lab.forwarded()? - packets) as f64;
+    let cpu_s = (sent.cpu_ns.load(Ordering::Relaxed) - cpu) as f64 / 1e9;
+    Ok(Rate { per_s: packets / began.elapsed().as_secs_f64(), per_cpu_s: packets / cpu_s })
+}
+
+fn rate(rounds: usize) -> Result<()> {
+    let lab = Lab::build()?;
+    let sent = Sent::default();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&lab, &sent));
+        let measured = compare(&lab, &sent, rounds);
+        sent.stop.store(true, Ordering::Relaxed);
+        sender.join().map_err(|_| "the sender has panicked")??;
+        measured
+    })
+}
+
+fn compare(lab: &Lab, sent: &Sent, rounds: usize) -> Result<()> {
+    std::thread::sleep(Duration::from_millis(500));
+    let (mut rates, mut per_cpu) = (Vec::new(), Vec::new());
+    let (mut seen, mut made, mut evidence) = (0, 0, Evidence::default());
+    println!("forwarded a second: round, with the doctor, without");
+    for round in 0..rounds {
+        let mut with = || {
+            window(lab, sent, || {
+                let before = sent.to_drop.load(Ordering::Relaxed);
+                let watch = Watch::begin(scope(lab))?;
+                std::thread::sleep(WINDOW);
+                evidence = watch.end();
+                made += sent.to_drop.load(Ordering::Relaxed) - before;
+                Ok(())
+            })
+        };
+        let without = || {
+            window(lab, sent, || {
+                std::thread::sleep(WINDOW);
+                Ok(())
+            })
+        };
+        // In turns: what comes second is not always the same.
+        let (with, without) = if round % 2 == 0 {
+            let first = with()?;
+            (first, without()?)
+        } else {
+            let first = without()?;
+            (with()?, first)
+        };
+        if evidence.planes.get(&Plane::Drops) != Some(&Sight::Seen) {
+            return Err(format!("drops are not in sight: {:?}", evidence.planes.get(&Plane::Drops)).into());
+        }
+        let rule = evidence.drops.iter().filter(|d| d.reason == "NETFILTER_DROP" && d.protocol == 17);
+        seen += rule.map(|d| d.packets).sum::<u64>();
+        println!("{:>3} {:>9.0} {:>9.0}", round + 1, with.per_s, without.per_s);
+        rates.push((with.per_s, without.per_s));
+        per_cpu.push((with.per_cpu_s, without.per_cpu_s));
+    }
+    println!("drops counted {seen}, made from before the window to after it {made}");
+    let cost = &evidence.cost;
+    let of_bpf = cost.bpf_ns.zip(cost.bpf_runs).map_or(0.0, |(ns, runs)| ns as f64 / runs.max(1) as f64);
+    println!("a drop costs {of_bpf:.0} ns in the kernel; events lost {}", cost.events_lost);
+    print("forwarding rate, with / without", compare_ratio(&rates));
+    print("per CPU second of forwarding, with / without", compare_ratio(&per_cpu));
+    Ok(())
+}
+
+fn print(what: &str, comparison: Option<Comparison>) {
+    let Some(c) = comparison else { return println!("{what}: nothing to compare") };
+    match c.interval {
+        Some((low, high)) => println!("{what}: {:.4} [{low:.4}, {high:.4}], n = {}", c.estimate, c.n),
+        None => println!("{what}: {:.4}, n = {}: too few for an interval", c.estimate, c.n),
+    }
+}
+
+/// The two namespaces of the lab; the programs in the kernel see all the others as well.
+fn scope(lab: &Lab) -> Options {
+    let these = [("initiator", &lab.initiator), ("gateway", &lab.gateway)];
+    let scope = Scope::These(these.iter().map(|(name, ns)| ((*name).to_owned(), (*ns).clone())).collect());
+    Options { scope, hidden: BTreeSet::new(), ..Options::default() }
+}
+
+/// A million connections, in as few namespaces as the kernel's limit of one allows, and the rest of the namespaces empty.
+fn size() -> Result<()> {
+    let namespaces = (0..NAMESPACES).map(|_| NetNs::create()).collect::<std::result::Result<Vec<_>, _>>()?;
+    for namespace in &namespaces {
+        run(
+            namespace,
+            "ip link set lo up; nft add table ip t; nft 'add chain ip t c { type filter hook input priority 0; }'; nft add rule ip t c ct state new accept",
+        )?;
+    }
+    let limit: u64 = ProcRoot::default().read("proc/sys/net/netfilter/nf_conntrack_max")?.trim().parse()?;
+    let each = limit.saturating_sub(1000).min(CONNECTIONS);
+    let mut left = CONNECTIONS;
+    let mut full = 0;
+    for namespace in &namespaces {
+        let n = each.min(left);
+        if n > 0 {
+            namespace.run(|| -> Result<()> {
+                Conntrack::open()?.insert((0..n).map(entry))?;
+                Ok(())
+            })??;
+            full += 1;
+        }
+        left -= n;
+    }
+    if left > 0 {
+        return Err(format!("nf_conntrack_max is {limit}: {left} connections found no room").into());
+    }
+    println!("{CONNECTIONS} connections in {full} of {NAMESPACES} namespaces");
+    let began = Instant::now();
+    let watch = Watch::begin(Options::default())?;
+    println!("begun after {:.0} ms", began.elapsed().as_secs_f64() * 1e3);
+    std::thread::sleep(WINDOW);
+    let ended = Instant::now();
+    let evidence = watch.end();
+    let findings = diagnose(&evidence).findings;
+    println!("analysis took {:.0} ms (most allowed: 5000)", ended.elapsed().as_secs_f64() * 1e3);
+    println!("{} namespaces, {} findings", evidence.namespaces.len(), findings.len());
+    println!(
+        "peak memory {:.0} MB (most allowed: 200), CPU {:.0} ms",
+        evidence.cost.memory_bytes as f64 / 1e6,
+        evidence.cost.cpu_ns as f64 / 1e6
+    );
+    for (plane, sight) in &evidence.planes {
+        if *sight != Sight::Seen {
+            println!("{plane:?}: {sight:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The n-th connection.
+fn entry(n: u64) -> NewEntry {
+    let source =
+        SocketAddrV4::new([10, (n >> 16) as u8, (n >> 8) as u8, n as u8].into(), 1024 + (n % 60_000) as u16);
+    let destination = SocketAddrV4::new([198, 19, 0, (n % 200) as u8].into(), 443);
+    NewEntry::tcp(source.into(), destination.into(), 3)
+}

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// Two lists at most, besides the default: 2 bits for each /24, 4 MiB.
+#define BITS 2
+#include "filter.h"

@@ -1,0 +1,200 @@
+// The hooks: read the address, look it up, do what its class says, count.
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "shared.h"
+#include "shared.check.h"
+#include "classify.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+struct weir_control control SEC(".data.control");
+
+// By direction (0 in, 1 out), class and action.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * WEIR_CLASSES * WEIR_ACTIONS);
+	__type(key, __u32);
+	__type(value, struct weir_count);
+} counts SEC(".maps");
+
+// By direction and reason.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * WEIR_REASONS);
+	__type(key, __u32);
+	__type(value, struct weir_count);
+} reasons SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, WEIR_DENIED_SOURCES);
+	__type(key, struct weir_address);
+	__type(value, struct weir_denied);
+} denied SEC(".maps");
+
+// What is known of a packet.
+struct looked {
+	struct weir_address address;
+	__u32 class_number;
+	__u32 reason;
+	__u32 bytes;
+};
+
+static __always_inline void count(void *map, __u32 at, __u32 bytes)
+{
+	struct weir_count *mine = bpf_map_lookup_elem(map, &at);
+
+	if (mine) {
+		mine->packets++;
+		mine->bytes += bytes;
+	}
+}
+
+static __always_inline void remember(const struct looked *l)
+{
+	__u32 sample = *(volatile __u32 *)&control.sample;
+	struct weir_denied first = { .packets = 1, .class_number = l->class_number }, *old;
+
+	if (!sample || (sample > 1 && bpf_get_prandom_u32() % sample))
+		return;
+	old = bpf_map_lookup_elem(&denied, &l->address);
+	if (old) {
+		__sync_fetch_and_add(&old->packets, 1);
+		old->last_ns = bpf_ktime_get_ns();
+		return;
+	}
+	first.last_ns = bpf_ktime_get_ns();
+	bpf_map_update_elem(&denied, &l->address, &first, BPF_ANY);
+}
+
+// The single way out: what is done with the packet, with its counters set.
+static __always_inline struct weir_policy leave(struct looked *l, __u32 generation, bool out)
+{
+	struct weir_policy policy = { .action = WEIR_ALLOW };
+	__u32 at = generation * WEIR_CLASSES + l->class_number;
+
+	if (l->reason == WEIR_LOOKED_UP && l->class_number >= WEIR_CLASSES)
+		l->reason = WEIR_NO_TABLE;
+	count(&reasons, out * WEIR_REASONS + l->reason, l->bytes);
+	if (l->reason != WEIR_LOOKED_UP)
+		return policy;
+	if (at < WEIR_GENERATIONS * WEIR_CLASSES)
+		policy = control.policies[at];
+	if (policy.action >= WEIR_ACTIONS)
+		policy.action = WEIR_ALLOW;
+	count(&counts, (out * WEIR_CLASSES + l->class_number) * WEIR_ACTIONS + policy.action, l->bytes);
+	if (policy.action == WEIR_DROP || policy.action == WEIR_LOG)
+		remember(l);
+	return policy;
+}
+
+// `net` is where the network header begins. The far end's address is the source of what comes in, the destination of what
+// goes out.
+static __always_inline void look(struct looked *l, __u32 generation, __u16 protocol, void *net, void *end, bool out)
+{
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		__be32 *address = net + (out ? 16 : 12);
+
+		if (net + 20 > end) {
+			l->reason = WEIR_TOO_SHORT;
+			return;
+		}
+		l->address.bytes[10] = l->address.bytes[11] = 0xff;
+		__builtin_memcpy(&l->address.bytes[12], address, 4);
+		if (!*address)
+			l->reason = WEIR_LINK_LOCAL;
+		else
+			l->class_number = class4(generation, bpf_ntohl(*address));
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		__be64 halves[2];
+
+		if (net + 40 > end) {
+			l->reason = WEIR_TOO_SHORT;
+			return;
+		}
+		__builtin_memcpy(halves, net + (out ? 24 : 8), 16);
+		__builtin_memcpy(&l->address, halves, 16);
+		if ((!halves[0] && !halves[1]) || bpf_be64_to_cpu(halves[0]) >> 54 == 0xfe80 >> 6)
+			l->reason = WEIR_LINK_LOCAL;
+		else
+			l->class_number = class6(generation, bpf_be64_to_cpu(halves[0]), bpf_be64_to_cpu(halves[1]));
+	} else {
+		l->reason = WEIR_NOT_IP;
+	}
+}
+
+static __always_inline __u32 current(void)
+{
+	return *(volatile __u32 *)&control.generation;
+}
+
+static __always_inline int at_tc(struct __sk_buff *skb, bool out)
+{
+	struct looked l = { .bytes = skb->len, .reason = WEIR_LOOKED_UP };
+	__u32 generation = current();
+	struct weir_policy policy;
+	void *data, *end;
+
+	// The headers of a packet from a card may not be in its linear part yet.
+	bpf_skb_pull_data(skb, ETH_HLEN + 40);
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	look(&l, generation, skb->protocol, data + ETH_HLEN, end, out);
+	policy = leave(&l, generation, out);
+	if (policy.action == WEIR_MARK)
+		skb->mark = policy.mark;
+	// TCX_NEXT: whoever is attached behind us is asked too.
+	return policy.action == WEIR_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int allow_ingress(struct __sk_buff *skb)
+{
+	return at_tc(skb, false);
+}
+
+SEC("tc")
+int allow_egress(struct __sk_buff *skb)
+{
+	return at_tc(skb, true);
+}
+
+struct vlan {
+	__be16 tag;
+	__be16 protocol;
+};
+
+SEC("xdp")
+int allow_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct looked l = { .bytes = end - data, .reason = WEIR_LOOKED_UP };
+	__u32 generation = current();
+	struct ethhdr *eth = data;
+	void *net = eth + 1;
+	__u16 protocol;
+
+	if (net > end) {
+		l.reason = WEIR_TOO_SHORT;
+		leave(&l, generation, false);
+		return XDP_PASS;
+	}
+	protocol = eth->h_proto;
+	// Two tags at most (802.1ad); what is behind more is not IP to us.
+	for (int i = 0; i < 2; i++) {
+		struct vlan *tag = net;
+
+		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
+			break;
+		if ((void *)(tag + 1) > end)
+			break;
+		protocol = tag->protocol;
+		net = tag + 1;
+	}
+	look(&l, generation, protocol, net, end, false);
+	return leave(&l, generation, false).action == WEIR_DROP ? XDP_DROP : XDP_PASS;
+}

@@ -1,0 +1,106 @@
+// What the programs in the kernel and their driver in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
+// for what is understood.
+#pragma once
+
+// Classes there may be, the default one (0: in no list) among them. The highest number stands for "look further".
+#define WEIR_CLASSES 255
+// Generations of tables: one is in use, the other one is being filled.
+#define WEIR_GENERATIONS 2
+// Bits of an IPv6 address behind 2000::/3 that choose its bucket: up to a /23.
+#define WEIR_BUCKET_BITS 20
+// Buckets: those of 2000::/3, and one each for what is below and above it.
+#define WEIR_BUCKETS 1048578
+// Steps that find a boundary among 2^22.
+#define WEIR_SEARCH_STEPS 23
+// Sources of refused packets that are remembered.
+#define WEIR_DENIED_SOURCES 4096
+
+// What is done with the packets of a class.
+enum weir_action {
+	// Let through.
+	WEIR_ALLOW,
+	// Thrown away.
+	WEIR_DROP,
+	// Let through, and its source remembered as a refused one would be.
+	WEIR_LOG,
+	// Let through with a mark (`skb->mark`); only at tc.
+	WEIR_MARK,
+	// How many there are.
+	WEIR_ACTIONS,
+};
+
+// Why a packet was not looked up.
+enum weir_reason {
+	// It was.
+	WEIR_LOOKED_UP,
+	// Neither IPv4 nor IPv6.
+	WEIR_NOT_IP,
+	// Shorter than its header.
+	WEIR_TOO_SHORT,
+	// An address without which the link itself would not work: 0.0.0.0, ::, fe80::/10.
+	WEIR_LINK_LOCAL,
+	// No table is loaded.
+	WEIR_NO_TABLE,
+	// How many there are.
+	WEIR_REASONS,
+};
+
+// The action of a class.
+struct weir_policy {
+	// enum weir_action.
+	__u32 action;
+	// For WEIR_MARK.
+	__u32 mark;
+};
+
+// The first address of a range of IPv6 that belongs to one class, up to the next boundary.
+struct weir_boundary {
+	// Upper half of the address, host order.
+	__u64 high;
+	// Lower half.
+	__u64 low;
+	// Class.
+	__u64 class_number;
+};
+
+// Boundaries whose address lies in a bucket: from `begin` to before `end`.
+struct weir_bucket {
+	// First one.
+	__u32 begin;
+	// Behind the last one.
+	__u32 end;
+};
+
+// What changes while the programs run.
+struct weir_control {
+	// Generation in use; anything else than 0 and 1: none.
+	__u32 generation;
+	// One in so many refused packets is remembered with its source; 0: none.
+	__u32 sample;
+	// Actions by generation and class.
+	struct weir_policy policies[510];
+};
+
+// Packets and bytes.
+struct weir_count {
+	// Packets.
+	__u64 packets;
+	// Bytes from the Ethernet header on.
+	__u64 bytes;
+};
+
+// A source of refused packets.
+struct weir_denied {
+	// Packets that were sampled.
+	__u64 packets;
+	// When the last one came, CLOCK_MONOTONIC, ns.
+	__u64 last_ns;
+	// Its class.
+	__u64 class_number;
+};
+
+// An address: IPv6, or IPv4 mapped into it.
+struct weir_address {
+	// Network order.
+	__u8 bytes[16];
+};

@@ -1,0 +1,20 @@
+//! A filter by address lists that costs the same with a million prefixes as with one.
+//!
+//! Each list is a class with an action of its own. An IPv4 address is looked up in a table with one entry for each /24
+//! (2 bits of it with one or two lists, 8 with more), and in a second one where a /24 is not all of one class; an IPv6 address by a
+//! bucket for each /23 of 2000::/3 and a search among the boundaries in it. Tables come in two generations: the one that is
+//! not in use is filled, and one store of a number makes it the one in use, so every packet meets the old lists or the new ones.
+
+mod compile;
+mod kernel;
+#[cfg(test)]
+mod tests;
+
+pub use compile::{Class, Compiled, Width};
+pub use kernel::{Action, Count, Denied, Direction, Filter, Reason, Status};
+
+/// Structs and constants that the programs in the kernel and this driver share.
+#[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]
+pub(crate) mod shared {
+    include!(concat!(env!("OUT_DIR"), "/shared.rs"));
+}
