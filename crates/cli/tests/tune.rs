@@ -48,6 +48,11 @@ fn root_without_privilege_plan_works_and_apply_names_root() {
         assert!(outcome.stderr.contains("root") && outcome.complaints().len() == 1, "{}", outcome.stderr);
     }
     assert_eq!(tuned.values(), tuned.before);
+    // What root applied is root's to see.
+    tuned.apply(&["--no-watch"]).expect(0);
+    let outcome = run("status").expect(4);
+    assert!(outcome.stderr.contains("root"), "{}", outcome.stderr);
+    tuned.run(&["rollback"]).expect(0);
 }
 
 #[test]
@@ -125,14 +130,16 @@ fn root_the_counter_of_the_setting_is_watched() {
     let set = ["apply", "--set", "net.core.somaxconn=16", "--timeout", "1h"];
     let outcome = tuned.run(&set).expect(0);
     assert!(outcome.stdout.contains("watched: connections that found a full queue"), "{}", outcome.stdout);
-    // SYNs to a full queue are dropped and sent again and again; 400 of them at once are well over ten a second.
+    // 250 new connections a second to a queue of 17 that nobody empties.
     let script = "import socket, time
 server = socket.socket(); server.bind(('127.0.0.1', 7777)); server.listen(4000)
 clients = []
-for _ in range(400):
-    c = socket.socket(); c.setblocking(False); c.connect_ex(('127.0.0.1', 7777)); clients.append(c)
-print('ready', flush=True)
-time.sleep(600)
+while True:
+    for _ in range(5):
+        c = socket.socket(); c.setblocking(False); c.connect_ex(('127.0.0.1', 7777)); clients.append(c)
+    while len(clients) > 500:
+        clients.pop(100).close()
+    time.sleep(0.02)
 ";
     let path = tuned.world.write("flood.py", script);
     let mut command = tuned.world.command("python3");
@@ -161,16 +168,16 @@ fn root_the_guard_outlives_hangups_and_reverts_when_it_is_told_to_end() {
 #[test]
 fn root_when_the_guard_is_killed_the_next_command_says_so_and_acts_when_it_is_time() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
-    tuned.apply(&["--timeout", "4s"]).expect(0);
+    tuned.apply(&["--timeout", "10s"]).expect(0);
     kill(tuned.guard(), "KILL");
     tuned.world.wait_until_idle();
     let page = tuned.run(&["status"]).expect(0).stdout;
     // On a machine that is slow enough the time may be up already.
-    let late = page.contains("was taken back: not confirmed within 4 s");
+    let late = page.contains("was taken back: not confirmed within 10 s");
     assert!(page.contains("NOBODY GUARDS IT") || late, "{page}");
     until("the next command takes it back", PATIENCE, || {
         let page = tuned.run(&["status"]).expect(0).stdout;
-        page.contains("was taken back: not confirmed within 4 s").then_some(())
+        page.contains("was taken back: not confirmed within 10 s").then_some(())
     });
     assert_eq!(tuned.values(), tuned.before);
 }

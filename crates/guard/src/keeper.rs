@@ -21,7 +21,7 @@ use crate::watch::Watch;
 /// How long a command waits for another one to finish its step.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// As above, where waiting means that the answer is no in any case.
-pub(crate) const SHORT: Duration = Duration::from_millis(500);
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
 /// How long a guard process may take to notice that it is not needed any more.
 const GRACE: Duration = Duration::from_secs(3);
 /// Longest time to confirm, s: a day.

@@ -431,7 +431,7 @@ mod tests {
             let numbers = numbers(&value).unwrap();
             assert_eq!(numbers.len(), knob.numbers, "{}", knob.name);
         }
-        assert!(found > KNOBS.len() / 3, "{found}");
+        assert!(found >= 10, "{found}");
     }
 
     #[test]
