@@ -1,11 +1,11 @@
 //! Neighbours.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use weir_sys::netlink::{Mac, NeighbourEvents, Rtnetlink};
 use weir_sys::Result;
+use weir_sys::netlink::{Mac, NeighbourEvents, Rtnetlink};
 
 use super::Found;
 use crate::evidence::{Moved, Namespace, Neighbour, Neighbours};
@@ -26,7 +26,12 @@ pub(super) fn read() -> Result<Neighbours> {
         *neighbours.states.entry(n.state.to_owned()).or_default() += 1;
         if matches!(n.state, "incomplete" | "failed") && neighbours.unanswered.len() < UNANSWERED {
             let state = n.state.to_owned();
-            neighbours.unanswered.push(Neighbour { address: n.address, interface: n.interface, state });
+            neighbours.unanswered.push(Neighbour {
+                address: n.address,
+                interface: n.interface,
+                state,
+                answered: false,
+            });
         }
     })?;
     Ok(neighbours)
@@ -63,13 +68,16 @@ impl Listener {
     /// Ends it and writes down what was heard.
     pub(super) fn end(self, namespace: &mut Namespace) {
         let Some(neighbours) = &mut namespace.neighbours else { return };
-        let mut follower = Follower { known: self.known, moved: BTreeMap::new() };
+        let mut follower = Follower { known: self.known, ..Follower::default() };
         let heard = self.events.and_then(|mut events| events.drain(|n| follower.hear(n)));
         neighbours.unheard = match heard {
             Ok(false) => None,
             Ok(true) => Some("more changed than there was room to hear of".into()),
             Err(e) => Some(e.to_string()),
         };
+        for neighbour in &mut neighbours.unanswered {
+            neighbour.answered = follower.answered.contains(&(neighbour.interface, neighbour.address));
+        }
         neighbours.moved = follower.moved.into_values().collect();
     }
 }
@@ -79,6 +87,8 @@ impl Listener {
 struct Follower {
     known: BTreeMap<(u32, IpAddr), Mac>,
     moved: BTreeMap<(u32, IpAddr), Moved>,
+    /// Those that answered while it was listened.
+    answered: BTreeSet<(u32, IpAddr)>,
 }
 
 impl Follower {
@@ -87,6 +97,9 @@ impl Follower {
         // One that fails, or is asked for, still shows the address that it had, or none.
         let answered = !matches!(neighbour.state, "failed" | "incomplete" | "none" | "noarp");
         let Some(mac) = neighbour.mac.filter(|_| answered) else { return };
+        if neighbour.state == "reachable" && self.answered.len() < FOLLOWED {
+            self.answered.insert(key);
+        }
         let room = self.known.len() < FOLLOWED;
         let before = match self.known.entry(key) {
             Entry::Occupied(mut known) => known.insert(mac),
@@ -140,6 +153,7 @@ mod tests {
         let moved: Vec<_> = follower.moved.into_values().collect();
         assert_eq!(moved.len(), 1);
         assert_eq!(moved[0].times, 3);
+        assert_eq!(follower.answered.len(), 1);
         assert_eq!(moved[0].seen, ["02:00:00:00:00:01", "02:00:00:00:00:02"]);
     }
 }

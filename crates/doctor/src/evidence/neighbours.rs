@@ -41,4 +41,7 @@ pub struct Neighbour {
     pub interface: u32,
     /// Its state.
     pub state: String,
+    /// It answered at some time in the window.
+    #[serde(default)]
+    pub answered: bool,
 }

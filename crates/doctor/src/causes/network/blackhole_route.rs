@@ -1,5 +1,6 @@
 //! A route throws packets away on purpose.
 
+use super::ipv6;
 use super::ways::{Loss, host_network, ip, is_policy, is_within, lookup, share};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{DropGroup, Namespace, Outcome, Plane, Sample, UnusualRoute};
@@ -154,6 +155,12 @@ fn recipes() -> Vec<Recipe> {
         recipe("blackhole", "ip route add blackhole 198.51.100.0/24"),
         recipe("unreachable", "ip route add unreachable 198.51.100.0/24"),
         recipe("prohibit", "ip route add prohibit 198.51.100.0/24"),
+        Recipe {
+            name: "ipv6",
+            setup: ipv6::with("ip -6 route add blackhole 2001:2:0:9::/64"),
+            traffic: vec![ipv6::udp("2001:2:0:9::9", 100, false)],
+            ..Recipe::default()
+        },
     ]
 }
 

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::evidence::{
-    Delta, DropGroup, Evidence, Interface, Lookup, Namespace, Neighbours, Outcome, Plane, Routes, Rule,
-    Sample, Sight, TcpFlow,
+    Blame, Delta, DropGroup, Evidence, Interface, Lookup, Namespace, Neighbours, Outcome, Plane, Routes,
+    Rule, Sample, Sight, TcpFlow,
 };
 
 /// Number of the namespace.
@@ -142,11 +142,19 @@ pub(super) fn connection(here: &str, there: &str, acked: u64) -> TcpFlow {
     serde_json::from_value(fields).unwrap()
 }
 
-/// A rule of nftables that drops, in the chain `o` of the table `ip f`, that decided over so many of three samples.
-pub(super) fn rule(text: &str, decided: u64) -> Rule {
+/// A rule of nftables that drops, in the chain `o` of the table `ip f`.
+pub(super) fn rule(text: &str) -> Rule {
     let fields = serde_json::json!({
         "backend": "nft", "family": "ip", "table": "f", "chain": "o", "handle": 4, "text": text, "verdict": "drop", "packets": null,
-        "invalid": false, "limit": false, "set": null, "random": false, "logs": false, "decided": [decided, 3],
+        "invalid": false, "limit": false, "set": null, "random": false, "logs": false, "decided": [0, 3],
+    });
+    serde_json::from_value(fields).unwrap()
+}
+
+/// That rule, by its place, dropped that group of drops.
+pub(super) fn blame(group: usize, rule: usize) -> Blame {
+    let fields = serde_json::json!({
+        "group": group, "rule": rule, "chain": 0, "hook": "output", "sure": 3, "share": 3.0, "asked": 3, "samples": [0], "missed": [],
     });
     serde_json::from_value(fields).unwrap()
 }

@@ -1,5 +1,6 @@
 //! A packet for somebody else reached a host that does not forward.
 
+use super::ipv6;
 use super::ways::{Loss, in_sysctl, name_of};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
@@ -122,6 +123,12 @@ fn recipes() -> Vec<Recipe> {
             name: "interface",
             setup: run("sysctl -qw net.ipv4.conf.inside.forwarding=0"),
             traffic,
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "ipv6",
+            setup: ipv6::with("sysctl -qw net.ipv6.conf.all.forwarding=0"),
+            traffic: vec![ipv6::udp(ipv6::RESPONDER, 100, false)],
             ..Recipe::default()
         },
     ]

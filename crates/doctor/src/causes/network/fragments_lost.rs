@@ -72,7 +72,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let taken = scene.take(namespace, |d| d.reason == "FRAG_REASM_TIMEOUT");
     let loss = Loss::of(scene, namespace, taken, &["ip.ReasmTimeout", "ip6.ReasmTimeout"]);
     // Those that wait are not lost yet, but what came in the window and was not completed will be.
-    let piled_up = seen.waiting >= WAITING && seen.completed < seen.waiting && seen.arrived >= seen.waiting;
+    // A datagram that was completed took two fragments at least.
+    let unfinished = seen.arrived.saturating_sub(2 * seen.completed);
+    let piled_up = seen.waiting >= WAITING && unfinished >= WAITING && seen.completed < seen.waiting;
     let mut finding = match loss.finding(scene, CAUSE.id, namespace) {
         Some(finding) => finding,
         None if piled_up => scene.finding(CAUSE.id, namespace, 0),

@@ -1,13 +1,23 @@
 //! Routes, MTU, fragments, neighbours.
 
+mod asymmetric_path;
 mod blackhole_route;
+mod bridge_blocked;
+mod duplicate_address;
 #[cfg(test)]
 mod fixture;
 mod forwarding_off;
 mod fragmentation_needed;
 mod fragments_lost;
 mod frames;
+mod icmp_rate_limit;
+mod ipv6;
+mod link_down;
 mod martian_source;
+mod mtu_mismatch;
+mod neighbour_queue_full;
+mod neighbour_table_full;
+mod neighbour_unresolved;
 mod no_route;
 mod pmtu_blackhole_own;
 mod pmtu_blackhole_remote;
@@ -35,4 +45,13 @@ pub(super) static CAUSES: &[&Cause] = &[
     &pmtu_cached::CAUSE,
     &fragments_lost::CAUSE,
     &reassembly_memory::CAUSE,
+    &mtu_mismatch::CAUSE,
+    &link_down::CAUSE,
+    &neighbour_unresolved::CAUSE,
+    &neighbour_queue_full::CAUSE,
+    &neighbour_table_full::CAUSE,
+    &duplicate_address::CAUSE,
+    &bridge_blocked::CAUSE,
+    &asymmetric_path::CAUSE,
+    &icmp_rate_limit::CAUSE,
 ];

@@ -1,5 +1,6 @@
 //! There is no route to where packets want to go.
 
+use super::ipv6;
 use super::ways::{Loss, host_network, ip, is_policy, lookup, share};
 use crate::causes::{Cause, Group, Scene, Taken};
 use crate::evidence::{DropGroup, Namespace, Outcome, Plane, Sample, Tuple};
@@ -134,7 +135,15 @@ fn recipes() -> Vec<Recipe> {
         flows: 4,
         dont_fragment: false,
     };
-    vec![Recipe { traffic: vec![udp("198.51.100.9:7000")], ..Recipe::default() }]
+    vec![
+        Recipe { name: "ipv4", traffic: vec![udp("198.51.100.9:7000")], ..Recipe::default() },
+        Recipe {
+            name: "ipv6",
+            setup: ipv6::steps(),
+            traffic: vec![ipv6::udp("2001:2:0:9::9", 100, false)],
+            ..Recipe::default()
+        },
+    ]
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use weir_wire::{Icmp, Ipv4, Ipv6};
 
 use super::fragmentation_needed::{clamp, too_long};
+use super::ipv6;
 use super::ways::{Loss, counter_as_fact, groups_as_facts, lookup, share};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene, Taken};
 use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, Sample, Verdict};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -81,7 +82,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             .evidence
             .extend(["ip.FragFails", "ip6.FragFails"].iter().filter_map(|c| counter_as_fact(namespace, c)));
     }
-    let rules = rules(namespace);
+    let rules = rules(namespace, &loss.taken);
     finding.confidence = if made_here || !rules.is_empty() { Confidence::High } else { Confidence::Medium };
     describe(namespace, &loss.taken, made_here, &rules, &mut finding);
     finding.fixes = fixes(namespace, &loss.taken, &rules, made_here);
@@ -139,14 +140,14 @@ fn by_counters(scene: &Scene<'_>, namespace: &Namespace, long: &Loss<'_>) -> Opt
     Some(finding)
 }
 
-/// Rules that decided over what netfilter dropped and may drop ICMP.
-fn rules(namespace: &Namespace) -> Vec<&Rule> {
+/// Rules that decided over the errors that were dropped, as far as that is known, the surest first.
+fn rules<'a>(namespace: &'a Namespace, errors: &Taken<'_>) -> Vec<&'a Rule> {
     let Some(ruleset) = &namespace.rules else { return Vec::new() };
-    let mut rules: Vec<_> =
-        ruleset.rules.iter().filter(|r| r.verdict != Verdict::Other && r.decided.0 > 0).collect();
-    // Those that speak of ICMP first.
-    rules.sort_by_key(|r| (!r.text.contains("icmp"), std::cmp::Reverse(r.decided.0)));
-    rules
+    let mine =
+        |group| errors.claims.iter().any(|c| matches!(c, Claim::Drops { group: g, .. } if *g == group));
+    let mut blamed: Vec<_> = ruleset.blame.iter().filter(|b| mine(b.group)).collect();
+    blamed.sort_by(|a, b| b.share.total_cmp(&a.share));
+    blamed.iter().filter_map(|b| ruleset.rules.get(b.rule?)).filter(|r| r.verdict != Verdict::Other).collect()
 }
 
 fn fixes(namespace: &Namespace, errors: &Taken<'_>, rules: &[&Rule], made_here: bool) -> Vec<Fix> {
@@ -237,12 +238,22 @@ fn recipes() -> Vec<Recipe> {
             also: vec!["nft-rule-drop"],
             ..Recipe::default()
         },
+        Recipe {
+            name: "ipv6",
+            setup: ipv6::with(
+                "ip link set outside mtu 1280; nft 'add table ip6 f; add chain ip6 f o { type filter hook output priority 0; }; \
+                 add rule ip6 f o icmpv6 type packet-too-big drop'",
+            ),
+            traffic: vec![ipv6::udp(ipv6::RESPONDER, 1400, true)],
+            also: vec!["nft-rule-drop"],
+            ..Recipe::default()
+        },
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{INSIDE, blind, count, datagram, drops, healthy, packet, rule};
+    use super::super::fixture::{INSIDE, blame, blind, count, datagram, drops, healthy, packet, rule};
     use super::*;
     use crate::evidence::{Evidence, Ruleset};
 
@@ -260,8 +271,9 @@ mod tests {
         evidence.drops.push(drops("NETFILTER_DROP", "nft_do_chain", 300, std::slice::from_ref(error)));
         count(&mut evidence, "ip.FragFails", 300);
         count(&mut evidence, "ip.OutDiscards", 300);
-        let rules = vec![rule("tcp dport 23 drop", 0), rule("icmp type destination-unreachable drop", 3)];
-        evidence.namespaces[0].rules = Some(Ruleset { rules, ..Ruleset::default() });
+        let rules = vec![rule("tcp dport 23 drop"), rule("icmp type destination-unreachable drop")];
+        let blame = vec![blame(1, 1)];
+        evidence.namespaces[0].rules = Some(Ruleset { rules, blame, ..Ruleset::default() });
         evidence
     }
 

@@ -200,7 +200,7 @@ fn recipes() -> Vec<Recipe> {
             Step::Host { name: "far-router", to: Place::Gateway, there: "far0", here: "eth0" },
             Step::RunOn(
                 "far-router",
-                "ip addr add 198.19.1.2/24 dev eth0; ip addr add 198.19.0.1/24 dev eth0; ip route add default via 198.19.1.1; \
+                "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; ip addr add 198.19.1.2/24 dev eth0; ip addr add 198.19.0.1/24 dev eth0; ip route add default via 198.19.1.1; \
                  sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0; \
                  nft 'add table ip f; add chain ip f c { type filter hook forward priority 0; }; \
                  add rule ip f c meta length > 1000 drop'"
@@ -213,7 +213,7 @@ fn recipes() -> Vec<Recipe> {
                  ip addr add 198.19.1.1/24 dev br0; ip route add 198.19.0.0/24 via 198.19.1.2"
                     .into(),
             ),
-            Step::Run(Place::Responder, "ip neigh flush dev eth0".into()),
+            Step::Run(Place::Responder, "ip neigh flush dev eth0 nud permanent".into()),
         ],
         traffic: vec![
             Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },

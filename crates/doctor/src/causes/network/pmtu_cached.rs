@@ -3,7 +3,7 @@
 use super::ways::{counter_as_fact, ip, name_of};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane, RememberedMtu};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -34,6 +34,8 @@ pub(super) const CAUSE: Cause = Cause {
 
 /// What common tunnels leave at least: the smallest MTU of IPv6 (RFC 8200 section 5).
 const USUAL: u32 = 1280;
+/// Less than any link has that carries TCP well today; what is told below it is forged or a mistake.
+const LEAST: u64 = 1000;
 /// Fragments per second from which the host is seen to cut for it.
 const CUTTING_PER_SECOND: f64 = 10.0;
 
@@ -83,11 +85,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let counters = ["ip.FragOKs", "ip.FragCreates", "ip6.FragCreates"];
     finding.evidence.extend(counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
     finding.missing = scene.missing(namespace, &[Plane::Sockets]);
-    finding.fixes = fixes(worst);
+    finding.fixes = fixes(namespace, worst);
     Some(finding)
 }
 
-fn fixes(worst: &RememberedMtu) -> Vec<Fix> {
+fn fixes(namespace: &Namespace, worst: &RememberedMtu) -> Vec<Fix> {
     let mut fixes = vec![Fix {
         title: "forget what was learned".into(),
         commands: vec![format!("{} route flush cache", ip(worst.destination))],
@@ -95,15 +97,20 @@ fn fixes(worst: &RememberedMtu) -> Vec<Fix> {
         undo: Vec::new(),
         tune: Vec::new(),
     }];
-    if worst.destination.is_ipv4() && worst.mtu < USUAL {
-        fixes.push(Fix {
-            title: "believe no less than 1000 bytes".into(),
-            commands: vec!["sysctl -w net.ipv4.route.min_pmtu=1000".into()],
-            risk: "a path that is narrower gets its packets in fragments".into(),
-            undo: vec!["sysctl -w net.ipv4.route.min_pmtu=552".into()],
-            tune: Vec::new(),
-        });
-    }
+    let name = "net.ipv4.route.min_pmtu";
+    let now = namespace.setting(name).filter(|now| worst.destination.is_ipv4() && *now < LEAST);
+    fixes.extend(now.map(|now| Fix {
+        title: format!("believe no less than {LEAST} bytes"),
+        commands: vec![format!("sysctl -w {name}={LEAST}")],
+        risk: "a path that is narrower gets its packets in fragments".into(),
+        undo: vec![format!("sysctl -w {name}={now}")],
+        tune: vec![Setting {
+            name: name.into(),
+            now: now.to_string(),
+            proposed: LEAST.to_string(),
+            why: "a path MTU was learned that no common link has".into(),
+        }],
+    }));
     fixes
 }
 

@@ -1,6 +1,6 @@
 //! Packets go in circles until their time to live ends.
 
-use super::ways::{Loss, host_network, ip, lookup, name_of};
+use super::ways::{Loss, host_network, ip, is_on_link, lookup, name_of};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{DropGroup, Lookup, Namespace, Outcome, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
@@ -75,8 +75,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     } else {
         finding.object = example.map_or(String::new(), |t| t.destination.to_string());
         finding.confidence = Confidence::Low;
-        // Not shown to be a loop, so it may be meant.
-        finding.severity = finding.severity.min(Severity::Warning);
+        // Not shown to be a loop, so it may be meant; and surely no loop if no router lies between here and the sender.
+        let near = !answers.is_empty() && answers.iter().all(|l| comes_from_link(namespace, l));
+        finding.severity = finding.severity.min(if near { Severity::Note } else { Severity::Warning });
         finding.summary = format!(
             "The time to live of {} packets{words} ended here: traceroute, a sender that gives too little, or a loop of three or \
              more routers.",
@@ -85,6 +86,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     finding.missing.extend(scene.missing(namespace, &[Plane::Routes]));
     Some(finding)
+}
+
+/// True if the sender is on the link by which the packet came in.
+fn comes_from_link(namespace: &Namespace, answer: &Lookup) -> bool {
+    namespace.interface(answer.came_in).is_some_and(|i| is_on_link(i, answer.source))
 }
 
 fn fixes(answer: &Lookup) -> Vec<Fix> {
@@ -161,7 +167,14 @@ mod tests {
         let found = examine(&Scene::of(&case(INSIDE, OUTSIDE, 3)));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Note, Confidence::Low));
         let many = examine(&Scene::of(&case(INSIDE, OUTSIDE, 4000)));
-        assert_eq!(many[0].severity, Severity::Warning);
+        assert_eq!(
+            many[0].severity,
+            Severity::Note,
+            "the sender is on the link, so it chose the time to live"
+        );
+        let mut far = case(INSIDE, OUTSIDE, 4000);
+        far.namespaces[0].interfaces[0].addresses.clear();
+        assert_eq!(examine(&Scene::of(&far))[0].severity, Severity::Warning);
         let mut bad = healthy();
         bad.drops.push(drops("IP_CSUM", "ip_rcv_core", 50, &[datagram("198.18.0.2", "198.19.0.2", INSIDE)]));
         assert_eq!(examine(&Scene::of(&bad)), []);

@@ -1,0 +1,214 @@
+//! A bridge lets nothing through one of its ports.
+
+use super::ways::{groups_as_facts, name_of};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene, Taken};
+use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "bridge-blocked",
+    group: Group::Network,
+    title: "bridge port blocked (spanning tree, VLAN)",
+    about: "A port of a bridge that is not in the state `forwarding` takes nothing in and lets nothing out: the spanning tree blocks it to \
+            break a loop, it is still learning (30 s after it came up with the usual forward delay), somebody set its state, or its \
+            VLANs do not hold the frame's. The host itself sends into the bridge as usual, and what it sends has no port to go to.",
+    must: &[
+        "packets dropped as BRIDGE_INGRESS_STP_STATE or by the VLAN filter, or a bridge with ports has none to send through",
+    ],
+    should: &["both directions at once"],
+    must_not: &["the bridge has no port at all"],
+    lookalikes: &[
+        ("link-down", "the port has no carrier"),
+        ("neighbour-unresolved", "what follows from it: nobody behind the port answers"),
+    ],
+    yields_to: &[],
+    remedy: "Look at the port's state with `bridge -d link`. If the spanning tree blocks it, there is a loop, or a wrong root. For ports \
+             to hosts, switch the spanning tree off or shorten the forward delay, so that a port works at once.",
+    sources: &[
+        "net/bridge/br_input.c: br_handle_frame",
+        "net/bridge/br_forward.c",
+        "IEEE 802.1D section 7.4",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    let bridges = all.filter(|(_, i)| i.kind == "bridge");
+    bridges.filter_map(|(namespace, bridge)| on_bridge(scene, namespace, bridge)).collect()
+}
+
+fn on_bridge(scene: &Scene<'_>, namespace: &Namespace, bridge: &Interface) -> Option<Finding> {
+    let ports: Vec<&Interface> =
+        namespace.interfaces.iter().filter(|i| i.master == Some(bridge.index)).collect();
+    let is_port = |index| ports.iter().any(|p| p.index == index);
+    let coming = scene.take(namespace, |d| {
+        is_port(d.interface)
+            && (d.reason.starts_with("BRIDGE_INGRESS_STP")
+                || matches!(d.location.as_str(), "br_allowed_ingress" | "__allowed_ingress"))
+    });
+    let works = |p: &&&Interface| p.up && p.carrier;
+    // With no port that is up there is nobody to send to, and nobody misses it.
+    let going = if ports.iter().any(|p| works(&p)) {
+        scene.take(namespace, |d| has_no_port(d, bridge))
+    } else {
+        Taken::default()
+    };
+    let taken = both(coming, going);
+    if taken.is_empty() {
+        return None;
+    }
+    let blocked = taken.groups.iter().filter(|g| is_port(g.interface)).max_by_key(|g| g.packets);
+    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    finding.claims.clone_from(&taken.claims);
+    finding.evidence = groups_as_facts(&taken);
+    finding.confidence = if blocked.is_some() { Confidence::High } else { Confidence::Medium };
+    let port = blocked.map(|g| name_of(namespace, g.interface));
+    finding.object = port.clone().unwrap_or_else(|| bridge.name.clone());
+    let where_ = port.as_ref().map_or_else(
+        || format!("none of the {} ports of {} let anything out", ports.len(), bridge.name),
+        |p| format!("the port {p} of {} is blocked", bridge.name),
+    );
+    finding.summary = format!("{} packets were lost because {where_}.", taken.packets);
+    finding
+        .evidence
+        .push(Fact::seen(Plane::Interfaces, format!("{} has {} ports", bridge.name, ports.len())));
+    finding.fixes = fixes(bridge, port.as_deref().or(ports.first().map(|p| p.name.as_str())));
+    Some(finding)
+}
+
+/// Sent into the bridge, and no port took it.
+fn has_no_port(drops: &DropGroup, bridge: &Interface) -> bool {
+    drops.interface == bridge.index
+        && (matches!(drops.reason.as_str(), "NO_TX_TARGET")
+            || matches!(drops.location.as_str(), "br_dev_xmit" | "br_flood" | "br_forward"))
+}
+
+fn both<'a>(mut one: Taken<'a>, other: Taken<'a>) -> Taken<'a> {
+    one.packets += other.packets;
+    one.groups.extend(other.groups);
+    one.claims.extend(other.claims);
+    one
+}
+
+fn fixes(bridge: &Interface, port: Option<&str>) -> Vec<Fix> {
+    let mut fixes = Vec::new();
+    let name = word(&bridge.name);
+    if let Some(port) = port {
+        fixes.push(Fix {
+            title: "see the port's state, and set it to forwarding if no loop is behind it".into(),
+            commands: vec![
+                format!("bridge -d link show dev {}", word(port)),
+                format!("bridge link set dev {} state 3", word(port)),
+            ],
+            risk: "if it was blocked because of a loop, the network is flooded".into(),
+            undo: vec![format!("bridge link set dev {} state 4", word(port))],
+            tune: Vec::new(),
+        });
+    }
+    fixes.push(Fix {
+        title: "no spanning tree on a bridge without loops".into(),
+        commands: vec![format!("ip link set dev {name} type bridge stp_state 0")],
+        risk: "a loop, if there is one, is no longer broken".into(),
+        undo: vec![format!("ip link set dev {name} type bridge stp_state 1")],
+        tune: Vec::new(),
+    });
+    fixes
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        setup: vec![
+            Step::Run(
+                Place::Gateway,
+                "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
+                 ip link set outside master br0; ip addr add $GATEWAY_OUTSIDE/24 dev br0"
+                    .into(),
+            ),
+            // The gateway knows where the responder is, so that it sends into the bridge.
+            Step::Before(vec![Traffic::Udp {
+                from: Place::Responder,
+                to: "198.18.0.2:7000".into(),
+                size: 100,
+                rate: 50,
+                flows: 1,
+                dont_fragment: false,
+            }]),
+            Step::Run(
+                Place::Gateway,
+                "mac=$(ip -o neigh show $RESPONDER dev br0 | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p'); \
+                 ip neigh replace $RESPONDER lladdr $mac dev br0 nud permanent; bridge link set dev outside state 1"
+                    .into(),
+            ),
+        ],
+        traffic: vec![
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 100,
+                rate: 300,
+                flows: 4,
+                dont_fragment: false,
+            },
+            Traffic::Udp {
+                from: Place::Responder,
+                to: "198.18.0.2:7000".into(),
+                size: 100,
+                rate: 100,
+                flows: 2,
+                dont_fragment: false,
+            },
+        ],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{OUTSIDE, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::Evidence;
+    use crate::finding::Severity;
+
+    const BRIDGE: u32 = 9;
+
+    fn case(ports: bool, port_drops: bool) -> Evidence {
+        let mut evidence = healthy();
+        let host = &mut evidence.namespaces[0];
+        host.interfaces.push(Interface {
+            index: BRIDGE,
+            name: "br0".into(),
+            kind: "bridge".into(),
+            ..Interface::default()
+        });
+        if ports {
+            host.interfaces[1].master = Some(BRIDGE);
+        }
+        let sample = datagram("198.18.0.2", "198.19.0.2", BRIDGE);
+        evidence.drops.push(drops("NOT_SPECIFIED", "br_dev_xmit", 200, &[sample]));
+        if port_drops {
+            let sample = datagram("198.19.0.2", "198.18.0.2", OUTSIDE);
+            evidence.drops.push(drops("BRIDGE_INGRESS_STP_STATE", "br_handle_frame", 100, &[sample]));
+        }
+        evidence
+    }
+
+    #[test]
+    fn the_blocked_port_is_named_and_both_directions_are_taken() {
+        let found = examine(&Scene::of(&case(true, true)));
+        assert_eq!((found.len(), found[0].object.as_str()), (1, "outside"));
+        assert_eq!((found[0].confidence, found[0].severity), (Confidence::High, Severity::Critical));
+        assert_eq!(found[0].claims.len(), 2);
+        assert_eq!(examine(&Scene::of(&case(true, false)))[0].confidence, Confidence::Medium);
+    }
+
+    #[test]
+    fn a_bridge_without_ports_loses_nothing_that_anybody_misses() {
+        assert_eq!(examine(&Scene::of(&case(false, false))), []);
+        assert_eq!(examine(&Scene::of(&healthy())), []);
+    }
+}

@@ -1,0 +1,165 @@
+//! ICMP errors are held back.
+
+use super::ways::counter_as_fact;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "icmp-rate-limit",
+    group: Group::Network,
+    title: "ICMP errors held back by their rate limit",
+    about: "The kernel limits how many ICMP errors it sends: to each host (`icmp_ratelimit`, about one a second with a small burst) and in \
+            all (`icmp_msgs_per_sec`, 10,000 by default on new kernels, 1,000 on old ones). What is held back is missed by those who \
+            wait for it: traceroute shows stars, and programs wait for a time-out where an error would have told them at once. \
+            `Fragmentation needed` and `packet too big` are never held back. The errors are a symptom: what they answer to is \
+            worth more attention.",
+    must: &["OutRateLimitHost or OutRateLimitGlobal grows"],
+    should: &["a setting is stricter than the kernel's own"],
+    must_not: &["what is missed are the errors of path MTU discovery"],
+    lookalikes: &[
+        ("no-listener", "what the errors answer to: datagrams to a port where nobody listens"),
+        ("no-route", "what the errors answer to: packets without a route"),
+    ],
+    yields_to: &[],
+    remedy: "With the kernel's own limits this is no fault: look at what makes the errors. If a limit was set lower, raise it.",
+    sources: &[
+        "net/ipv4/icmp.c: icmp_global_allow, icmpv4_xrlim_allow",
+        "RFC 1812 section 4.3.2.8",
+        "RFC 4443 section 2.4 (f)",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Errors per second that are held back by a limit that somebody set lower, from which on it is a loss.
+const MISSED_PER_SECOND: f64 = 10.0;
+/// The kernel's own: of all messages in a second (1,000 until Linux 6.13), ms between messages to a host, and the kinds that
+/// are limited (net/ipv4/icmp.c, icmp_sk_init).
+const OWN: [(&str, u64); 3] = [
+    ("net.ipv4.icmp_msgs_per_sec", 1000),
+    ("net.ipv4.icmp_ratelimit", 1000),
+    ("net.ipv4.icmp_ratemask", 0x1818),
+];
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let counters = ["icmp.OutRateLimitGlobal", "icmp.OutRateLimitHost", "icmp6.OutRateLimitHost"];
+    let [global, host, host6] = counters.map(|c| namespace.grew(c));
+    let held = global + host + host6;
+    if held == 0 {
+        return None;
+    }
+    let sent = namespace.grew("icmp.OutMsgs") + namespace.grew("icmp6.OutMsgs");
+    let stricter = stricter(namespace, global > 0, host > 0);
+    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let often = held as f64 >= MISSED_PER_SECOND * scene.evidence.window_s;
+    finding.severity = if often && stricter.is_some() { Severity::Warning } else { Severity::Note };
+    finding.confidence = Confidence::High;
+    finding.evidence = counters.iter().filter_map(|c| counter_as_fact(namespace, c)).collect();
+    finding.harm = held as f64 / (held + sent) as f64;
+    finding.summary = match stricter {
+        Some((name, now, _)) => {
+            format!(
+                "{held} ICMP errors were held back, because {name} is {now}, which is stricter than usual."
+            )
+        }
+        None => format!(
+            "{held} ICMP errors were held back by the usual limits; what they answer to is the cause."
+        ),
+    };
+    if let Some((name, now, usual)) = stricter {
+        finding.object = name.to_owned();
+        finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {now}")));
+        finding.fixes.push(usual_limit(name, now, usual));
+    }
+    finding.missing = scene.missing(namespace, &[Plane::Counters, Plane::Settings]);
+    Some(finding)
+}
+
+/// The setting that holds back more than the kernel's own would: its name, its value, and the kernel's.
+fn stricter(namespace: &Namespace, global: bool, host: bool) -> Option<(&'static str, u64, u64)> {
+    let [all, each, kinds] = OWN.map(|(name, own)| Some((name, namespace.setting(name)?, own)));
+    let all = all.filter(|(_, now, own)| global && now < own);
+    let each = each.filter(|(_, now, own)| host && now > own);
+    // A kind that the kernel itself does not limit.
+    let kinds = kinds.filter(|(_, now, own)| (host || global) && now & !own != 0);
+    all.or(each).or(kinds)
+}
+
+fn usual_limit(name: &str, now: u64, usual: u64) -> Fix {
+    Fix {
+        title: "the kernel's own limit".into(),
+        commands: vec![format!("sysctl -w {name}={usual}")],
+        risk: "more errors leave this host when somebody provokes them".into(),
+        undo: vec![format!("sysctl -w {name}={now}")],
+        tune: vec![Setting {
+            name: name.to_owned(),
+            now: now.to_string(),
+            proposed: usual.to_string(),
+            why: "errors that others wait for were held back in the window".into(),
+        }],
+    }
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        setup: vec![
+            Step::Run(
+                Place::Gateway,
+                "sysctl -qw net.ipv4.icmp_msgs_per_sec=1 net.ipv4.icmp_msgs_burst=1".into(),
+            ),
+            // What traceroute sends: it ends at the gateway.
+            Step::Run(Place::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=1".into()),
+        ],
+        traffic: vec![Traffic::Udp {
+            from: Place::Initiator,
+            to: "198.19.0.2:33434".into(),
+            size: 32,
+            rate: 200,
+            flows: 4,
+            dont_fragment: false,
+        }],
+        also: vec!["routing-loop"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{count, healthy, set};
+    use super::*;
+
+    #[test]
+    fn a_limit_that_was_set_lower_is_named() {
+        let mut evidence = healthy();
+        count(&mut evidence, "icmp.OutRateLimitGlobal", 500);
+        count(&mut evidence, "icmp.OutMsgs", 500);
+        set(&mut evidence, "net.ipv4.icmp_msgs_per_sec", "1");
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(
+            (found[0].severity, found[0].object.as_str()),
+            (Severity::Warning, "net.ipv4.icmp_msgs_per_sec")
+        );
+        assert_eq!(found[0].fixes[0].undo, ["sysctl -w net.ipv4.icmp_msgs_per_sec=1"]);
+        assert!((found[0].harm - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_usual_limits_are_no_fault() {
+        let mut evidence = healthy();
+        count(&mut evidence, "icmp.OutRateLimitHost", 5000);
+        count(&mut evidence, "icmp6.OutRateLimitHost", 5000);
+        for (name, value) in OWN {
+            set(&mut evidence, name, &value.to_string());
+        }
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].severity), (1, Severity::Note));
+        assert_eq!(examine(&Scene::of(&healthy())), []);
+    }
+}

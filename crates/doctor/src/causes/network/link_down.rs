@@ -1,0 +1,201 @@
+//! A link has no carrier, or was switched off.
+
+use super::neighbour_unresolved::{next_hop, waits_for_neighbour};
+use super::ways::{groups_as_facts, is_on_link, lookup, share};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene, Taken};
+use crate::evidence::{DropGroup, Interface, Namespace, Outcome, Plane, Sample};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "link-down",
+    group: Group::Network,
+    title: "link down",
+    about: "An interface that is switched on and has no carrier (cable, transceiver, switch port, the other end of a veth pair) keeps its \
+            addresses and routes on Linux, so packets still go there: they wait for a neighbour that cannot answer, or are dropped at \
+            the interface's door. One that is switched off loses its routes, and packets find none, or take the default route. \
+            A link that goes up and down again and again loses what was under way each time.",
+    must: &[
+        "packets dropped on an interface without carrier, or for want of a route through one that is off",
+    ],
+    should: &["carrier_changes grew in the window"],
+    must_not: &["the interface has a carrier and did not lose it in the window"],
+    lookalikes: &[
+        ("neighbour-unresolved", "the link is up, and one host on it does not answer"),
+        ("no-route", "no interface that is off had the destination in its networks"),
+        ("qdisc-full", "the link is up, and its queue is full"),
+    ],
+    yields_to: &[],
+    remedy: "Switch the interface on, or look at cable, transceiver, switch port or the other end. With \
+             `net.ipv4.conf.INTERFACE.ignore_routes_with_linkdown=1` routes over a link without carrier are passed over, so that \
+             another route can take their place.",
+    sources: &[
+        "net/sched/sch_generic.c: noop_enqueue",
+        "net/ipv4/fib_semantics.c: fib_sync_down_dev",
+        "Documentation/networking/operstates.rst",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    let dead = all.filter(|(_, i)| i.name != "lo" && is_dead(i));
+    dead.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+}
+
+fn is_dead(interface: &Interface) -> bool {
+    !interface.up || !interface.carrier || interface.carrier_changes.change() > 0
+}
+
+fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let at_door = |d: &DropGroup| {
+        d.interface == interface.index
+            && (waits_for_neighbour(d)
+                || matches!(d.reason.as_str(), "QDISC_DROP" | "DEV_READY" | "TX_DROP" | "NIC_DOWN")
+                || matches!(d.location.as_str(), "noop_enqueue" | "validate_xmit_skb"))
+    };
+    let mut taken = scene.take(namespace, at_door);
+    if !interface.up {
+        let unrouted = |d: &DropGroup| d.reason == "IP_INNOROUTES";
+        let lost_route = |_: &DropGroup, s: &Sample| {
+            let no_route = lookup(namespace, s).is_none_or(|l| l.outcome == Outcome::NoRoute);
+            no_route && next_hop(namespace, s).is_some_and(|to| is_on_link(interface, to))
+        };
+        let more = share(scene.take(namespace, unrouted), false, lost_route);
+        taken.packets += more.packets;
+        taken.groups.extend(more.groups);
+        taken.claims.extend(more.claims);
+    }
+    if taken.is_empty() {
+        return None;
+    }
+    Some(told(scene, namespace, interface, &taken))
+}
+
+fn told(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, taken: &Taken<'_>) -> Finding {
+    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    finding.claims.clone_from(&taken.claims);
+    finding.object = interface.name.clone();
+    finding.evidence = groups_as_facts(taken);
+    let (state, confidence) = match (interface.up, interface.carrier) {
+        (false, _) => ("is switched off", Confidence::High),
+        (true, false) => ("has no carrier", Confidence::High),
+        (true, true) => ("lost its carrier for a while", Confidence::Medium),
+    };
+    finding.confidence = confidence;
+    let example = taken.example().map_or(String::new(), |t| format!(", such as to {}", t.destination));
+    finding.summary = format!(
+        "{} {state}: {} packets that were to leave through it{example} were lost.",
+        interface.name, taken.packets
+    );
+    finding.evidence.push(Fact::seen(Plane::Interfaces, format!("{} {state}", interface.name)));
+    let changes = interface.carrier_changes;
+    if changes.change() > 0 {
+        let text = format!("its carrier changed {} times in the window", changes.change());
+        let name = format!("{}.carrier_changes", interface.name);
+        finding.evidence.push(Fact::counter(Plane::Interfaces, &name, changes, text));
+    }
+    let dev = word(&interface.name);
+    finding.fixes.push(if interface.up {
+        Fix {
+            title: "let another route take over while the link is down".into(),
+            commands: vec![format!(
+                "sysctl -w {}",
+                word(&format!("net.ipv4.conf.{}.ignore_routes_with_linkdown=1", super::ways::in_sysctl(&interface.name)))
+            )],
+            risk: "without another route the senders get `network unreachable` instead of silence".into(),
+            undo: vec![format!(
+                "sysctl -w {}",
+                word(&format!("net.ipv4.conf.{}.ignore_routes_with_linkdown=0", super::ways::in_sysctl(&interface.name)))
+            )],
+            tune: Vec::new(),
+        }
+    } else {
+        Fix {
+            title: "switch it on".into(),
+            commands: vec![format!("ip link set dev {dev} up")],
+            risk: "routes that were set by hand are not there again by that; somebody may have switched it off on purpose".into(),
+            undo: vec![format!("ip link set dev {dev} down")],
+            tune: Vec::new(),
+        }
+    });
+    finding
+}
+
+fn recipes() -> Vec<Recipe> {
+    let udp = Traffic::Udp {
+        from: Place::Initiator,
+        to: "198.19.0.2:7000".into(),
+        size: 100,
+        rate: 300,
+        flows: 4,
+        dont_fragment: false,
+    };
+    vec![
+        Recipe {
+            name: "carrier",
+            setup: vec![
+                Step::Run(Place::Responder, "ip link set eth0 down".into()),
+                Step::Run(Place::Gateway, "sysctl -qw net.ipv4.neigh.outside.retrans_time_ms=300".into()),
+            ],
+            traffic: vec![udp.clone()],
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "off",
+            setup: vec![Step::Run(Place::Gateway, "ip link set outside down".into())],
+            traffic: vec![udp],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, OUTSIDE, answer, answered, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::Evidence;
+
+    fn case(reason: &str, location: &str, interface: u32) -> Evidence {
+        let mut evidence = healthy();
+        let sample = datagram("198.18.0.2", "198.19.0.2", INSIDE);
+        let mut group = drops(reason, location, 200, std::slice::from_ref(&sample));
+        group.interface = interface;
+        evidence.drops.push(group);
+        answered(&mut evidence, answer(&sample, Outcome::NoRoute, 0));
+        evidence
+    }
+
+    #[test]
+    fn without_carrier_what_waits_is_lost_at_its_door() {
+        let mut evidence = case("NEIGH_FAILED", "neigh_invalidate", OUTSIDE);
+        assert_eq!(examine(&Scene::of(&evidence)), [], "the link is up");
+        evidence.namespaces[0].interfaces[1].carrier = false;
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
+        assert!(found[0].summary.starts_with("outside has no carrier: 200 packets"), "{}", found[0].summary);
+        evidence.namespaces[0].interfaces[1].carrier = true;
+        evidence.namespaces[0].interfaces[1].carrier_changes.after = 4;
+        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::Medium);
+    }
+
+    #[test]
+    fn switched_off_it_takes_what_has_no_route_to_its_networks() {
+        let mut evidence = case("IP_INNOROUTES", "ip_error", INSIDE);
+        evidence.namespaces[0].interfaces[1].up = false;
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(found[0].fixes[0].commands, ["ip link set dev outside up"]);
+        evidence.namespaces[0].interfaces[1].addresses.clear();
+        assert_eq!(examine(&Scene::of(&evidence)), [], "another network");
+    }
+
+    #[test]
+    fn a_port_that_nobody_plugged_in_harms_nobody() {
+        let mut evidence = healthy();
+        evidence.namespaces[0].interfaces[1].carrier = false;
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+    }
+}

@@ -1,0 +1,258 @@
+//! The two ends of a link disagree about how long a frame may be.
+
+use std::collections::BTreeMap;
+
+use super::ways::{grew, groups_as_facts, name_of};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene, Taken};
+use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "mtu-mismatch",
+    group: Group::Network,
+    title: "MTU differs between the two ends of a link",
+    about: "All hosts on one link must agree on its MTU. If one sends frames that are longer than the other takes (jumbo frames on one \
+            side only, a container's interface that was made with another MTU than its bridge, a tunnel), the receiver throws the \
+            long ones away below IP: no ICMP error is sent, and path MTU discovery cannot help. Ping and small requests work.",
+    must: &[
+        "long packets are dropped as they are handed to the other end of a link (veth, bridge), or the receiving card counts rx_length_errors",
+    ],
+    should: &[
+        "the MTUs of the two ends differ",
+        "tx_dropped of one end and rx_dropped of the other grow by the same number",
+    ],
+    must_not: &["an ICMP error is sent"],
+    lookalikes: &[
+        ("fragmentation-needed", "a router knows that the next link is narrow, and says so"),
+        ("pmtu-blackhole-own", "a router says so, and a firewall drops what it says"),
+        ("link-down", "everything that is sent there is lost, whatever its length"),
+    ],
+    yields_to: &["link-down"],
+    remedy: "Give all interfaces of the link the same MTU: the smallest one on each, or the largest if every card and switch in between \
+             takes it.",
+    sources: &[
+        "net/core/dev.c: __dev_forward_skb",
+        "include/linux/netdevice.h: is_skb_forwardable",
+        "drivers/net/veth.c",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Bytes that a frame may have beyond the MTU: Ethernet header and one VLAN tag.
+const BEYOND: u32 = 14 + 4;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene
+        .namespaces()
+        .flat_map(|n| handed_on(scene, n).into_iter().chain(too_long_for_card(scene, n)))
+        .collect()
+}
+
+/// Where the kernel hands a frame from one virtual interface to the next, and looks at its length only.
+fn is_handing_on(drops: &DropGroup) -> bool {
+    matches!(
+        drops.location.as_str(),
+        "__dev_forward_skb2"
+            | "__dev_forward_skb"
+            | "____dev_forward_skb"
+            | "dev_forward_skb"
+            | "veth_xmit"
+            | "br_dev_queue_push_xmit"
+            | "br_forward_finish"
+            | "__br_forward"
+            | "maybe_deliver"
+    )
+}
+
+fn handed_on(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
+    let taken = scene.take(namespace, is_handing_on);
+    let mut by_interface: BTreeMap<u32, Taken<'_>> = BTreeMap::new();
+    for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
+        let of = by_interface.entry(group.interface).or_default();
+        of.packets += group.packets;
+        of.groups.push(group);
+        of.claims.push(claim);
+    }
+    by_interface.iter().filter_map(|(index, taken)| at_link(scene, namespace, *index, taken)).collect()
+}
+
+fn at_link(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
+    let interface = namespace.interface(index)?;
+    let lengths = || taken.groups.iter().flat_map(|g| &g.samples).map(|s| s.length);
+    let shortest = lengths().min()?;
+    // A bridge looks at the port's own MTU; a veth at that of its other end.
+    let is_port = taken.groups.iter().all(|g| g.location.contains("br_") || g.location == "maybe_deliver");
+    let narrow = if is_port { Some(interface.mtu) } else { interface.peer_mtu };
+    // An interface that is switched off takes nothing at all; here only the long ones are lost.
+    if narrow.is_some_and(|mtu| shortest <= mtu) || (narrow.is_none() && shortest < 1280) {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    finding.claims.clone_from(&taken.claims);
+    finding.evidence = groups_as_facts(taken);
+    finding.object = interface.name.clone();
+    finding.missing = scene.missing(namespace, &[Plane::Interfaces]);
+    let (own, other) = if is_port { (None, Some(interface.mtu)) } else { (Some(interface.mtu), narrow) };
+    let differs = is_port || other.zip(own).is_some_and(|(other, own)| other < own);
+    finding.confidence = if differs { Confidence::High } else { Confidence::Medium };
+    let sends = own.map_or("its bridge sends more".to_owned(), |own| format!("it sends up to {own} bytes"));
+    let takes = other.map_or("takes less".to_owned(), |mtu| format!("takes {mtu}"));
+    let whom = if is_port { "the port" } else { "the other end of the link" };
+    finding.summary = format!(
+        "{} packets of {shortest} bytes and more were lost on {}: {sends}, and {whom} {takes}.",
+        taken.packets, interface.name
+    );
+    if grew(interface, "tx_dropped") > 0 {
+        let text = format!("tx_dropped of {} grew by {}", interface.name, grew(interface, "tx_dropped"));
+        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+    }
+    // What sends into the port is its bridge.
+    let sender = if is_port { namespace.interface(interface.master.unwrap_or(0)) } else { Some(interface) };
+    finding.fixes.extend(sender.zip(narrow).map(|(sender, mtu)| same(sender, mtu)));
+    Some(finding)
+}
+
+fn same(interface: &Interface, mtu: u32) -> Fix {
+    let set = |mtu| format!("ip link set dev {} mtu {mtu}", word(&interface.name));
+    Fix {
+        title: "send no more than the other end takes".into(),
+        commands: vec![set(mtu)],
+        risk: "a router sends ICMP errors for what is longer from now on; see that they are not dropped"
+            .into(),
+        undo: vec![set(interface.mtu)],
+        tune: Vec::new(),
+    }
+}
+
+/// A card that receives frames longer than its MTU counts them, and no event tells of it.
+fn too_long_for_card(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let interface = namespace.interfaces.iter().max_by_key(|i| grew(i, "rx_length_errors"))?;
+    let lost = grew(interface, "rx_length_errors");
+    if lost == 0 {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let counter = format!("{}.rx_length_errors", interface.name);
+    finding.claims =
+        vec![Claim::Counter { namespace: namespace.id, counter: counter.clone(), packets: lost }];
+    let delta = interface.counters["rx_length_errors"];
+    finding.evidence.push(Fact::counter(
+        Plane::Interfaces,
+        &counter,
+        delta,
+        format!("{lost} frames of a wrong length"),
+    ));
+    finding.object = name_of(namespace, interface.index);
+    finding.summary = format!(
+        "{lost} frames came to {} that are longer than it takes (MTU {}, frames of {} bytes): hosts on its link send longer ones.",
+        interface.name,
+        interface.mtu,
+        interface.mtu + BEYOND
+    );
+    finding.fixes.push(Fix {
+        title: "take longer frames, as long as the others send them".into(),
+        commands: vec![format!("ip link set dev {} mtu MTU_OF_THE_OTHERS", word(&interface.name))],
+        risk: "many cards reset when their MTU changes; routes with a smaller next link need ICMP errors to get through".into(),
+        undo: vec![format!("ip link set dev {} mtu {}", word(&interface.name), interface.mtu)],
+        tune: Vec::new(),
+    });
+    Some(finding)
+}
+
+fn recipes() -> Vec<Recipe> {
+    let udp = Traffic::Udp {
+        from: Place::Initiator,
+        to: "198.19.0.2:7000".into(),
+        size: 1400,
+        rate: 300,
+        flows: 4,
+        dont_fragment: false,
+    };
+    let server = Traffic::UdpServer {
+        on: Place::Responder,
+        port: 7000,
+        buffer: None,
+        mode: crate::recipe::UdpMode::Sink,
+    };
+    vec![
+        Recipe {
+            name: "veth",
+            setup: vec![Step::Run(Place::Responder, "ip link set eth0 mtu 1280".into())],
+            traffic: vec![server.clone(), udp.clone()],
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "bridge",
+            setup: vec![
+                Step::Run(
+                    Place::Gateway,
+                    "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; ip link set outside master br0; \
+                     ip addr add $GATEWAY_OUTSIDE/24 dev br0; ip link set outside mtu 1280; ip link set br0 mtu 1500"
+                        .into(),
+                ),
+                Step::Run(Place::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+            ],
+            traffic: vec![server, udp],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{OUTSIDE, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::{Delta, Evidence};
+
+    fn case(length: u32, peer: Option<u32>) -> Evidence {
+        let mut evidence = healthy();
+        let mut sample = datagram("198.18.0.2", "198.19.0.2", 2);
+        sample.length = length;
+        let mut group = drops("NOT_SPECIFIED", "__dev_forward_skb2", 300, &[sample]);
+        group.interface = OUTSIDE;
+        evidence.drops.push(group);
+        evidence.namespaces[0].interfaces[1].peer_mtu = peer;
+        evidence
+    }
+
+    #[test]
+    fn both_mtus_are_told() {
+        let found = examine(&Scene::of(&case(1442, Some(1280))));
+        assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "outside"));
+        assert_eq!(found[0].fixes[0].commands, ["ip link set dev outside mtu 1280"]);
+        assert_eq!(found[0].fixes[0].undo, ["ip link set dev outside mtu 1500"]);
+        assert_eq!(examine(&Scene::of(&case(1442, None))).len(), 1);
+    }
+
+    #[test]
+    fn a_port_that_is_narrower_than_its_bridge_is_named() {
+        let mut evidence = case(1442, Some(1500));
+        evidence.drops[0].location = "br_dev_queue_push_xmit".into();
+        let host = &mut evidence.namespaces[0];
+        (host.interfaces[1].mtu, host.interfaces[1].master) = (1280, Some(9));
+        host.interfaces.push(Interface { index: 9, name: "br0".into(), mtu: 1500, ..Interface::default() });
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "outside"));
+        assert_eq!(found[0].fixes[0].commands, ["ip link set dev br0 mtu 1280"]);
+    }
+
+    #[test]
+    fn an_end_that_is_off_loses_short_packets_too() {
+        assert_eq!(examine(&Scene::of(&case(60, Some(1280)))), []);
+        assert_eq!(examine(&Scene::of(&case(60, None))), []);
+    }
+
+    #[test]
+    fn a_card_that_counts_long_frames_is_named() {
+        let mut evidence = healthy();
+        let counters = &mut evidence.namespaces[0].interfaces[0].counters;
+        counters.insert("rx_length_errors".into(), Delta { before: 1, after: 41 });
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].object.as_str()), (1, "inside"));
+        assert!(found[0].summary.contains("1518"));
+    }
+}

@@ -1,0 +1,175 @@
+//! The table of neighbours is full.
+
+use super::ways::Loss;
+use crate::causes::{Cause, Group, Scene};
+use crate::evidence::{Delta, Namespace, Plane};
+use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "neighbour-table-full",
+    group: Group::Network,
+    title: "neighbour table full",
+    about: "Each host on a link that this machine speaks with takes an entry in a table, of which there is one for ARP and one for \
+            IPv6 on the whole machine, all containers included. With as many entries as `gc_thresh3` (1024 by default), and none \
+            that may go, packets to further hosts are thrown away, and connections to them fail at random. Large flat networks, \
+            Kubernetes nodes and scans of a network fill it.",
+    must: &["packets dropped as NEIGH_CREATEFAIL, or table_fulls grows"],
+    should: &["`neighbour table overflow` in the kernel's log", "as many entries as gc_thresh3 allows"],
+    must_not: &["hosts that are in the table are affected"],
+    lookalikes: &[("neighbour-unresolved", "there is an entry, and the host does not answer")],
+    yields_to: &[],
+    remedy: "Allow more entries: gc_thresh3 for the most, gc_thresh2 for what may stay a while, gc_thresh1 below which nothing is cleared \
+             away. An entry takes about half a kilobyte.",
+    sources: &["net/core/neighbour.c: neigh_alloc", "arp(7)"],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = scene.take(namespace, |d| d.reason == "NEIGH_CREATEFAIL");
+    let counters = ["arp_cache.table_fulls", "ndisc_cache.table_fulls"];
+    let loss = Loss::of(scene, namespace, taken, &counters);
+    // The tables are the machine's, and so is what it counts of them: another namespace may have hit the limit.
+    let overflowed = counters.iter().any(|c| namespace.grew(c) > 0);
+    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    if overflowed && !loss.taken.is_empty() {
+        finding.confidence = Confidence::High;
+    }
+    let v6 = loss.taken.groups.iter().max_by_key(|g| g.packets).is_some_and(|g| g.ethertype == 0x86dd);
+    let family = if v6 { "ipv6" } else { "ipv4" };
+    let entries = namespace.neighbours.as_ref().map(|n| n.states.values().sum::<u64>());
+    let example = loss.taken.example();
+    let to = example.map_or(String::new(), |t| format!(", such as to {}", t.destination));
+    let limit = scene.evidence.machine.setting(&format!("net.{family}.neigh.default.gc_thresh3"));
+    let words = limit.map_or(String::new(), |l| format!(" of {l} entries"));
+    finding.object = format!("net.{family}.neigh.default.gc_thresh3");
+    finding.summary = format!(
+        "The neighbour table{words} is full: {} packets to hosts that are not in it were lost{to}.",
+        loss.packets
+    );
+    finding.severity =
+        finding.severity.max(if loss.packets >= 10 { Severity::Warning } else { Severity::Note });
+    if let Some(entries) = entries {
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Neighbours, format!("{entries} entries are this namespace's")));
+    }
+    let log = scene.evidence.machine.log.iter().filter(|l| l.contains("table overflow")).take(1);
+    let facts: Vec<_> = log.map(|l| Fact::seen(Plane::Log, l.as_str())).collect();
+    if !facts.is_empty() {
+        finding.confidence = Confidence::High;
+    }
+    finding.evidence.extend(facts);
+    finding.fixes.extend(limit.map(|limit| larger(scene, family, limit)));
+    Some(finding)
+}
+
+/// Four times as many, and the lower marks in the kernel's own proportion (1 : 4 : 8).
+fn larger(scene: &Scene<'_>, family: &str, limit: u64) -> Fix {
+    let machine = &scene.evidence.machine;
+    let most = limit.saturating_mul(4).max(1024);
+    let marks = [("gc_thresh3", most), ("gc_thresh2", most / 2), ("gc_thresh1", most / 8)];
+    let mut fix = Fix {
+        title: "allow more neighbours".into(),
+        risk: format!("about {} KB of memory more when it fills", most.saturating_sub(limit) / 2),
+        ..Fix::default()
+    };
+    for (mark, proposed) in marks {
+        let name = format!("net.{family}.neigh.default.{mark}");
+        fix.commands.push(format!("sysctl -w {name}={proposed}"));
+        let Some(now) = machine.setting(&name) else { continue };
+        fix.undo.push(format!("sysctl -w {name}={now}"));
+        fix.tune.push(Setting {
+            name,
+            now: now.to_string(),
+            proposed: proposed.to_string(),
+            why: "the table was full in the window".into(),
+        });
+    }
+    fix
+}
+
+fn recipes() -> Vec<Recipe> {
+    vec![Recipe {
+        setup: vec![
+            // More addresses on the link than the table holds.
+            Step::Run(
+                Place::Responder,
+                "ip addr add 198.19.0.2/20 dev eth0 && ip addr del 198.19.0.2/24 dev eth0".into(),
+            ),
+            Step::Run(Place::Gateway, "ip addr add 198.19.15.1/20 dev outside".into()),
+        ],
+        traffic: vec![Traffic::Frames {
+            from: Place::Initiator,
+            interface: "eth0",
+            rate: 1000,
+            frames: |own, peer| {
+                let one = |number: u16| {
+                    let [high, low] = (256 + number).to_be_bytes();
+                    super::frames::frame(
+                        own,
+                        peer,
+                        super::frames::Datagram {
+                            source: [198, 18, 0, 2].into(),
+                            destination: [198, 19, high, low].into(),
+                            identification: number,
+                            dont_fragment: false,
+                            more_fragments: false,
+                            length: 40,
+                        },
+                    )
+                };
+                (0..600).map(one).collect()
+            },
+        }],
+        machine: vec![
+            ("net.ipv4.neigh.default.gc_thresh1", "50".into()),
+            ("net.ipv4.neigh.default.gc_thresh2", "100".into()),
+            ("net.ipv4.neigh.default.gc_thresh3", "200".into()),
+        ],
+        also: vec!["neighbour-unresolved", "neighbour-queue-full"],
+        ..Recipe::default()
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, blind, datagram, drops, healthy};
+    use super::*;
+
+    #[test]
+    fn the_limit_and_its_lower_marks_are_raised() {
+        let mut evidence = healthy();
+        let sample = datagram("198.18.0.2", "198.19.9.9", INSIDE);
+        evidence.drops.push(drops("NEIGH_CREATEFAIL", "ip_finish_output2", 60, &[sample]));
+        for (name, value) in [("gc_thresh1", "128"), ("gc_thresh2", "512"), ("gc_thresh3", "1024")] {
+            evidence.machine.settings.insert(format!("net.ipv4.neigh.default.{name}"), value.into());
+        }
+        let found = examine(&Scene::of(&evidence));
+        let fix = &found[0].fixes[0];
+        assert_eq!(fix.commands[0], "sysctl -w net.ipv4.neigh.default.gc_thresh3=4096");
+        assert_eq!(fix.tune.iter().map(|s| s.proposed.as_str()).collect::<Vec<_>>(), ["4096", "2048", "512"]);
+        assert_eq!(found[0].confidence, Confidence::Medium);
+        evidence.machine.log.push("neighbour: arp_cache: neighbor table overflow!".into());
+        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::High);
+    }
+
+    #[test]
+    fn the_counter_convicts_where_drops_are_out_of_sight() {
+        let mut evidence = blind(healthy());
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+        let counters = &mut evidence.namespaces[0].counters;
+        counters.insert("arp_cache.table_fulls".into(), Delta { before: 0, after: 40 });
+        assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
+        let mut failed = healthy();
+        let sample = datagram("198.18.0.2", "198.19.9.9", INSIDE);
+        failed.drops.push(drops("NEIGH_FAILED", "neigh_invalidate", 60, &[sample]));
+        assert_eq!(examine(&Scene::of(&failed)), []);
+    }
+}

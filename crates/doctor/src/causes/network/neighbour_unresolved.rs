@@ -1,0 +1,278 @@
+//! A host on the link does not answer when its Ethernet address is asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::ipv6;
+use super::ways::{groups_as_facts, is_on_link, lookup, name_of};
+use crate::causes::shell::word;
+use crate::causes::{Cause, Group, Scene, Taken};
+use crate::evidence::{DropGroup, Namespace, Plane, Sample};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{Place, Recipe, Step, Traffic};
+
+pub(super) const CAUSE: Cause = Cause {
+    id: "neighbour-unresolved",
+    group: Group::Network,
+    title: "next hop does not answer (ARP, neighbour discovery)",
+    about: "To send a packet to a host on its own link, the kernel needs the host's Ethernet address, and asks for it three times, once a \
+            second. What is to be sent waits meanwhile, up to a limit, and what comes on top is dropped. If nobody answers, all \
+            that waited is thrown away, the senders get `host unreachable`, and it begins again with the next packet. The host is \
+            off, is on another VLAN, has another address, or filters ARP; or the route names a next hop that does not exist.",
+    must: &[
+        "packets dropped in neigh_invalidate or as NEIGH_FAILED",
+        "the neighbour is failed or incomplete",
+    ],
+    should: &["packets dropped as NEIGH_QUEUEFULL for the same neighbour", "ICMP host unreachable is sent"],
+    must_not: &["it answered in the window", "the link has no carrier"],
+    lookalikes: &[
+        ("neighbour-queue-full", "it answers, but late, and more comes meanwhile than may wait"),
+        ("neighbour-table-full", "the kernel cannot even ask: NEIGH_CREATEFAIL"),
+        ("link-down", "nobody on the link answers, because it has no carrier"),
+    ],
+    yields_to: &["link-down", "bridge-blocked"],
+    remedy: "See whether the host is up and on this link. If the address is a next hop, see whether the route is right. If many addresses \
+             that nobody has are asked for, somebody scans the network: a blackhole route for the unused part, or a rule on the \
+             edge, ends it.",
+    sources: &[
+        "net/core/neighbour.c: neigh_timer_handler, neigh_invalidate",
+        "RFC 1122 section 2.3.2",
+        "RFC 4861 section 7.2",
+    ],
+    examine,
+    recipes,
+    not_injected: None,
+};
+
+/// Addresses on one interface from which on they are a scan, and no host that is missed.
+const SCAN: usize = 16;
+
+fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    scene.namespaces().flat_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// Thrown away because nobody answered, or because nothing more may wait for an answer.
+pub(super) fn waits_for_neighbour(drops: &DropGroup) -> bool {
+    matches!(drops.reason.as_str(), "NEIGH_FAILED" | "NEIGH_QUEUEFULL" | "NEIGH_DEAD")
+        || matches!(drops.location.as_str(), "neigh_invalidate" | "arp_error_report" | "ndisc_error_report")
+}
+
+/// Whom a packet was to be handed to.
+pub(super) fn next_hop(namespace: &Namespace, sample: &Sample) -> Option<IpAddr> {
+    let asked = lookup(namespace, sample).map(|l| l.next_hop.unwrap_or(l.destination));
+    asked.or_else(|| Some(sample.tuple()?.destination))
+}
+
+/// Neighbours on an interface that do not answer.
+pub(super) fn silent(namespace: &Namespace, interface: u32) -> BTreeSet<IpAddr> {
+    let all = namespace.neighbours.iter().flat_map(|n| &n.unanswered);
+    all.filter(|n| n.interface == interface && !n.answered).map(|n| n.address).collect()
+}
+
+fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
+    let taken = scene.take(namespace, waits_for_neighbour);
+    let mut by_interface: BTreeMap<u32, Taken<'_>> = BTreeMap::new();
+    for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
+        let of = by_interface.entry(group.interface).or_default();
+        of.packets += group.packets;
+        of.groups.push(group);
+        of.claims.push(claim);
+    }
+    if by_interface.is_empty() && !scene.sees_drops() {
+        return by_state(scene, namespace).into_iter().collect();
+    }
+    by_interface.iter().filter_map(|(index, taken)| on_interface(scene, namespace, *index, taken)).collect()
+}
+
+fn on_interface(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
+    let failed = taken.groups.iter().any(|g| g.reason != "NEIGH_QUEUEFULL");
+    let silent = silent(namespace, index);
+    let samples = || taken.groups.iter().flat_map(|g| &g.samples);
+    let mut wanted: Vec<IpAddr> = samples().filter_map(|s| next_hop(namespace, s)).collect();
+    wanted.sort_unstable();
+    let mut runs: Vec<_> = wanted.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
+    runs.sort_by_key(|run| std::cmp::Reverse(run.0));
+    let convicted = |hop: &IpAddr| silent.contains(hop);
+    let hop =
+        runs.iter().map(|r| r.1).find(convicted).or_else(|| runs.first().map(|r| r.1).filter(|_| failed))?;
+    let name = name_of(namespace, index);
+    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    finding.claims.clone_from(&taken.claims);
+    finding.evidence = groups_as_facts(taken);
+    finding.confidence = if convicted(&hop) && failed { Confidence::High } else { Confidence::Medium };
+    finding.missing = scene.missing(namespace, &[Plane::Neighbours]);
+    describe_states(namespace, index, hop, &mut finding);
+    if runs.len() >= SCAN || silent.len() >= SCAN {
+        // Hosts that never were: nobody loses anything.
+        finding.severity = finding.severity.min(Severity::Note);
+        finding.object = name.clone();
+        finding.summary = format!(
+            "{} packets went to {} addresses on {name} that nobody has, such as {hop}: a scan, or an old list of addresses.",
+            taken.packets,
+            silent.len().max(runs.len())
+        );
+        return Some(finding);
+    }
+    finding.object = hop.to_string();
+    finding.summary = format!(
+        "{hop} on {name} does not answer when its Ethernet address is asked for: {} packets for it were lost.",
+        taken.packets
+    );
+    if let Some(tuple) = samples().find(|s| next_hop(namespace, s) == Some(hop)).and_then(Sample::tuple)
+        && tuple.destination != hop
+    {
+        let text = format!("{hop} is the next hop of a route, such as to {}", tuple.destination);
+        finding.evidence.push(Fact::seen(Plane::Routes, text));
+    }
+    if namespace.interface(index).is_some_and(|i| !i.addresses.is_empty() && !is_on_link(i, hop)) {
+        let text = format!("{hop} is in none of the networks of {name}");
+        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+    }
+    finding.fixes = fixes(hop, &name);
+    Some(finding)
+}
+
+fn describe_states(namespace: &Namespace, index: u32, hop: IpAddr, finding: &mut Finding) {
+    let Some(neighbours) = &namespace.neighbours else { return };
+    let of_hop = neighbours.unanswered.iter().find(|n| (n.interface, n.address) == (index, hop));
+    if let Some(neighbour) = of_hop {
+        let text = format!("neighbour {hop} is {}", neighbour.state);
+        finding.evidence.push(Fact::seen(Plane::Neighbours, text));
+    }
+    let answering =
+        ["reachable", "stale", "delay", "probe"].map(|s| neighbours.states.get(s).copied().unwrap_or(0));
+    let text =
+        format!("{} neighbours in this namespace have an Ethernet address", answering.iter().sum::<u64>());
+    finding.evidence.push(Fact::seen(Plane::Neighbours, text));
+}
+
+/// Without a look at drops: a neighbour that failed, and ICMP errors that say so.
+fn by_state(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+    let neighbours = namespace.neighbours.as_ref()?;
+    let failed = neighbours.unanswered.iter().find(|n| n.state == "failed" || n.state == "incomplete")?;
+    let told = namespace.grew("icmp.OutDestUnreachs") + namespace.grew("icmp6.OutDestUnreachs");
+    let held = namespace.grew("icmp.OutRateLimitHost") + namespace.grew("icmp6.OutRateLimitHost");
+    if told == 0 || neighbours.unanswered.len() >= SCAN {
+        return None;
+    }
+    let mut finding = scene.finding(CAUSE.id, namespace, told + held);
+    finding.claims = vec![scene.counted(namespace, "icmp.OutDestUnreachs", told + held)];
+    finding.confidence = Confidence::Low;
+    finding.object = failed.address.to_string();
+    let name = name_of(namespace, failed.interface);
+    finding.summary = format!(
+        "{} on {name} does not answer when its Ethernet address is asked for, and errors were sent.",
+        failed.address
+    );
+    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    describe_states(namespace, failed.interface, failed.address, &mut finding);
+    finding.fixes = fixes(failed.address, &name);
+    Some(finding)
+}
+
+fn fixes(hop: IpAddr, interface: &str) -> Vec<Fix> {
+    let ip = super::ways::ip(hop);
+    let dev = word(interface);
+    vec![Fix {
+        title: "ask it again, and see who answers on the link".into(),
+        commands: vec![
+            format!("{ip} neigh flush to {hop} dev {dev}"),
+            format!("{ip} route get {hop}"),
+            format!("tcpdump -eni {dev} {}", if hop.is_ipv4() { "arp" } else { "icmp6" }),
+        ],
+        risk: "none".into(),
+        undo: Vec::new(),
+        tune: Vec::new(),
+    }]
+}
+
+fn recipes() -> Vec<Recipe> {
+    let udp = |to: &str| Traffic::Udp {
+        from: Place::Initiator,
+        to: to.into(),
+        size: 100,
+        rate: 300,
+        flows: 4,
+        dont_fragment: false,
+    };
+    vec![
+        Recipe { name: "host", traffic: vec![udp("198.19.0.77:7000")], ..Recipe::default() },
+        Recipe {
+            name: "next-hop",
+            setup: vec![Step::Run(Place::Gateway, "ip route add 198.51.100.0/24 via 198.19.0.99".into())],
+            traffic: vec![udp("198.51.100.9:7000")],
+            ..Recipe::default()
+        },
+        Recipe {
+            name: "ipv6",
+            setup: ipv6::steps(),
+            traffic: vec![ipv6::udp("2001:2:0:1::77", 100, false)],
+            ..Recipe::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{INSIDE, OUTSIDE, answer, answered, blind, count, datagram, drops, healthy};
+    use super::*;
+    use crate::evidence::{Evidence, Lookup, Neighbour, Outcome};
+
+    fn unanswered(evidence: &mut Evidence, address: &str, state: &str, answered: bool) {
+        let address = address.parse().unwrap();
+        let neighbour = Neighbour { address, interface: OUTSIDE, state: state.into(), answered };
+        evidence.namespaces[0].neighbours.as_mut().unwrap().unanswered.push(neighbour);
+    }
+
+    fn case(to: &str, hop: Option<&str>) -> Evidence {
+        let mut evidence = healthy();
+        let sample = datagram("198.18.0.2", to, INSIDE);
+        for (reason, location, packets) in
+            [("NEIGH_FAILED", "neigh_invalidate", 100), ("NEIGH_QUEUEFULL", "__neigh_event_send", 500)]
+        {
+            let mut group = drops(reason, location, packets, std::slice::from_ref(&sample));
+            group.interface = OUTSIDE;
+            evidence.drops.push(group);
+        }
+        let next_hop = hop.map(|h| h.parse().unwrap());
+        answered(&mut evidence, Lookup { next_hop, ..answer(&sample, Outcome::Forwarded, OUTSIDE) });
+        evidence
+    }
+
+    #[test]
+    fn the_silent_next_hop_is_named_and_takes_what_waited_for_it() {
+        let mut evidence = case("198.51.100.9", Some("198.19.0.99"));
+        unanswered(&mut evidence, "198.19.0.99", "incomplete", false);
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!((found.len(), found[0].object.as_str()), (1, "198.19.0.99"));
+        assert_eq!((found[0].confidence, found[0].claims.len()), (Confidence::High, 2));
+        assert!(found[0].evidence.iter().any(|f| f.text.contains("such as to 198.51.100.9")));
+    }
+
+    #[test]
+    fn one_that_answers_late_is_not_accused() {
+        let mut evidence = case("198.19.0.77", None);
+        evidence.drops.remove(0);
+        unanswered(&mut evidence, "198.19.0.77", "incomplete", true);
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+    }
+
+    #[test]
+    fn a_scan_of_empty_addresses_is_a_note() {
+        let mut evidence = case("198.19.0.77", None);
+        for last in 100..150 {
+            unanswered(&mut evidence, &format!("198.19.0.{last}"), "incomplete", false);
+        }
+        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn without_drops_states_and_errors_are_a_hint() {
+        let mut evidence = blind(healthy());
+        unanswered(&mut evidence, "198.19.0.77", "failed", false);
+        assert_eq!(examine(&Scene::of(&evidence)), [], "nobody wants anything of it");
+        count(&mut evidence, "icmp.OutDestUnreachs", 12);
+        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::Low);
+        assert_eq!(examine(&Scene::of(&healthy())), []);
+    }
+}
