@@ -30,7 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("conntrack-checksum", "there the packets are damaged"),
         ("conntrack-invalid-reset", "there no rule drops them, and this host answers with resets"),
     ],
-    yields_to: &["conntrack-checksum", "conntrack-zone-split"],
+    yields_to: &["conntrack-checksum", "conntrack-zone-split", "asymmetric-path"],
     remedy: "Let both directions of a connection pass the same host. Where they cannot, do not track that traffic, or let \
              connection tracking be liberal about windows.",
     sources: &[

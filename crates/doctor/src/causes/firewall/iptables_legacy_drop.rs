@@ -24,7 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("nft-rule-drop", "the packets end in nft_do_chain; the rule is in `nft list ruleset`"),
         ("conntrack-full", "the packets end in nf_hook_slow, too, and conntrack's `drop` grows with them"),
     ],
-    yields_to: &[],
+    yields_to: &["pmtu-blackhole-own"],
     remedy: "Look with iptables-legacy. Move what is still needed to nftables, and empty the old tables, so that there is one \
              place to look at.",
     sources: &["net/ipv4/netfilter/ip_tables.c: ipt_do_table", "iptables-legacy(8)"],

@@ -34,7 +34,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("bridge-netfilter", "the packets stay within one bridge"),
         ("conntrack-full", "the packets end in nf_hook_slow, and conntrack's `drop` grows"),
     ],
-    yields_to: &["conntrack-invalid-dropped"],
+    yields_to: &["conntrack-invalid-dropped", "pmtu-blackhole-own", "asymmetric-path"],
     remedy: "Look at the rule and its comment. If it should not meet these packets, put a rule before it that lets them pass, or \
              take it away. Docker, firewalld, ufw and their like write their rules anew: change it there.",
     sources: &["net/netfilter/nf_tables_core.c: nft_do_chain", "nft(8)"],

@@ -30,7 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("rule-limit", "a rule would have let them pass, up to its limit"),
         ("forwarding-off", "the host does not forward at all, and the packets never meet FORWARD"),
     ],
-    yields_to: &[],
+    yields_to: &["pmtu-blackhole-own"],
     remedy: "Add a rule that lets these packets pass. On a host with Docker put it into the chain DOCKER-USER, which Docker leaves \
              alone.",
     sources: &[
