@@ -140,7 +140,12 @@ fn recipes() -> Vec<Recipe> {
         )],
         // A quarter more than the shaper lets out: the queue grows by 0.3 s in every second, and loses nothing.
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
             Traffic::Udp {
                 from: Place::Initiator,
                 to: "198.19.0.2:7000".into(),

@@ -131,7 +131,12 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: Place::Responder,
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
             Traffic::Udp {
                 from: Place::Initiator,
                 to: "198.19.0.2:7000".into(),

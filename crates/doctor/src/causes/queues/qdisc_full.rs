@@ -208,7 +208,12 @@ fn longer(interface: &Interface, qdisc: &Qdisc) -> Option<Fix> {
 fn recipes() -> Vec<Recipe> {
     let flood = |rate| {
         vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
             Traffic::Udp {
                 from: Place::Initiator,
                 to: "198.19.0.2:7000".into(),

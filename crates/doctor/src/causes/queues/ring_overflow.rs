@@ -1,18 +1,21 @@
 //! A card has no room for what comes in.
 
-use super::lost::grew;
+use super::lost::{grew, on};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ring-overflow",
     group: Group::Queues,
-    title: "the card's receive ring overflows",
+    title: "a receive ring overflows",
     about: "A network card writes packets into a ring in memory, from which the kernel takes them. When the kernel comes too late, \
             because its core is busy or bursts are long, the ring is full and the card throws packets away. The kernel never \
-            sees them: no rule, no drop event, no counter of IP, only those of the card.",
+            sees them: no rule, no drop event, no counter of IP, only those of the card.\n\n\
+            A veth pair whose receiving end has an XDP program, or GRO on while the sending end has TSO off, has a ring, too, \
+            of 256 packets, which nobody can change. What does not fit is counted by the sending end as tx_dropped.",
     must: &[
         "rx_missed_errors, rx_fifo_errors or rx_over_errors of a card grow, or its own counters of missing buffers",
     ],
@@ -31,8 +34,8 @@ pub(super) const CAUSE: Cause = Cause {
         "include/uapi/linux/if_link.h: struct rtnl_link_stats64",
     ],
     examine,
-    recipes: Vec::new,
-    not_injected: Some("only a real card has a ring that it may overflow without the kernel knowing"),
+    recipes,
+    not_injected: None,
 };
 
 /// Counters that the kernel asks drivers to use for it.
@@ -59,10 +62,77 @@ const OWN: &[&str] = &[
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    // What is virtual has no ring.
-    let cards = all.filter(|(_, i)| i.kind.is_empty() && i.name != "lo");
-    cards.filter_map(|(namespace, interface)| on_card(scene, namespace, interface)).collect()
+    all.filter_map(|(namespace, interface)| match interface.kind.as_str() {
+        "" if interface.name != "lo" => on_card(scene, namespace, interface),
+        "veth" => on_veth(scene, namespace, interface),
+        _ => None,
+    })
+    .collect()
 }
+
+/// The receiving end of a veth pair whose ring was full.
+fn on_veth(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let has_ring = interface.features.get("rx-gro") == Some(&true) || interface.xdp.is_some();
+    let (index, there) = interface.peer?;
+    let sender = scene.evidence.namespace(there?)?.interface(index)?;
+    let dropped = grew(sender, "tx_dropped");
+    if !has_ring || dropped == 0 || !interface.up {
+        return None;
+    }
+    // The packet belongs to the receiving end already when it has no room.
+    let taken = on(scene, namespace, interface, |d| {
+        matches!(d.reason.as_str(), "NOT_SPECIFIED" | "UNKNOWN" | "FULL_RING")
+            && VETH.contains(&d.location.as_str())
+    });
+    if scene.sees_drops() && taken.is_empty() {
+        return None;
+    }
+    let lost = if taken.is_empty() { dropped } else { taken.packets };
+    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    finding.object.clone_from(&interface.name);
+    finding.claims = if taken.is_empty() {
+        vec![scene.counted(namespace, &format!("ring.{}", interface.name), dropped)]
+    } else {
+        finding.confidence = Confidence::High;
+        finding.evidence.push(Fact::seen(
+            Plane::Drops,
+            format!("{lost} packets dropped in {}()", taken.groups[0].location),
+        ));
+        taken.claims
+    };
+    finding.summary =
+        format!("The ring of the veth end {} was full, and {lost} packets were thrown away.", interface.name);
+    let text = format!("tx_dropped of the other end, {}, grew by {dropped}", sender.name);
+    finding.evidence.push(Fact::counter(
+        Plane::Interfaces,
+        "tx_dropped",
+        sender.counters["tx_dropped"],
+        text,
+    ));
+    let by = if interface.xdp.is_some() { "an XDP program" } else { "GRO" };
+    finding.evidence.push(Fact::seen(
+        Plane::Interfaces,
+        format!("{} has a ring of 256 packets because of {by}", interface.name),
+    ));
+    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    if interface.xdp.is_none() {
+        let dev = word(&interface.name);
+        finding.fixes.push(Fix {
+            title:
+                "do without the ring: without GRO its packets wait in the backlog of a core, which is longer"
+                    .into(),
+            commands: vec![format!("ethtool -K {dev} gro off")],
+            risk: "TCP that is forwarded as single packets costs more CPU".into(),
+            undo: vec![format!("ethtool -K {dev} gro on")],
+            tune: Vec::new(),
+        });
+    }
+    Some(finding)
+}
+
+/// Functions that let go of what does not fit into the ring of a veth.
+const VETH: &[&str] =
+    &["veth_xmit", "dev_kfree_skb_any_reason", "__dev_kfree_skb_any", "dev_kfree_skb_irq_reason"];
 
 /// Names end with, or begin with and go on by queue, what is meant.
 fn is_own(name: &str) -> bool {
@@ -136,6 +206,39 @@ fn fixes(card: &Interface) -> Vec<Fix> {
     fixes
 }
 
+fn recipes() -> Vec<Recipe> {
+    // The gateway takes packets out of its ring in a thread, and is slow about it.
+    let thread = "ethtool -K inside gro on\n\
+                  unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 1 > /sys/class/net/inside/threaded'\n";
+    let setup = vec![
+        // A sender that does not leave segmentation to the other end is what GRO is for.
+        Step::Run(Place::Initiator, "ethtool -K eth0 tso off".into()),
+        Step::Run(Place::Gateway, format!("{thread}{}", super::hot_core::SLOW_RULES)),
+    ];
+    vec![Recipe {
+        name: "veth",
+        setup,
+        traffic: vec![
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size: 100,
+                rate: 8000,
+                flows: 16,
+                dont_fragment: false,
+            },
+        ],
+        needs: vec!["ethtool", "nft", "unshare"],
+        ..Recipe::default()
+    }]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +280,30 @@ mod tests {
     fn a_limit_of_the_cloud_has_no_ring_to_enlarge() {
         let found = examine(&Scene::of(&host("", &[], &[("pps_allowance_exceeded", 50)])));
         assert!(found[0].summary.contains("pps_allowance_exceeded") && found[0].fixes.is_empty());
+    }
+
+    #[test]
+    fn a_veth_with_a_ring_that_overflows_is_seen_from_both_ends() {
+        let mut evidence = host("veth", &[("rx_packets", 500)], &[]);
+        let sender = Interface {
+            index: 7,
+            kind: "veth".into(),
+            counters: counters(&[("tx_dropped", 90)]),
+            peer: Some((2, Some(5))),
+            ..Interface::default()
+        };
+        evidence.namespaces.push(Namespace { id: 6, interfaces: vec![sender], ..Namespace::default() });
+        let receiver = &mut evidence.namespaces[0].interfaces[0];
+        (receiver.index, receiver.up, receiver.peer) = (2, true, Some((7, Some(6))));
+        receiver.features = [("rx-gro".to_owned(), false)].into();
+        assert_eq!(examine(&Scene::of(&evidence)), [], "without GRO there is no ring");
+        evidence.namespaces[0].interfaces[0].features = [("rx-gro".to_owned(), true)].into();
+        let found = examine(&Scene::of(&evidence));
+        assert_eq!(
+            found[0].claims,
+            [Claim::Counter { namespace: 5, counter: "ring.eth0".into(), packets: 90 }]
+        );
+        assert_eq!(found[0].fixes[0].commands, ["ethtool -K eth0 gro off"]);
     }
 
     #[test]

@@ -42,10 +42,10 @@ const NAME: &str = "net.core.netdev_max_backlog";
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     let dropped: u64 = scene.evidence.machine.cores.iter().map(|c| c.dropped.change()).sum();
     let found: Vec<Finding> = scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect();
-    if !found.is_empty() || dropped == 0 {
+    // Counters of cores are those of all namespaces, also of such as are not looked at: they speak only where drops cannot.
+    if scene.sees_drops() || dropped == 0 {
         return found;
     }
-    // No look at drops: whose packets they were cannot be said.
     let machine = Namespace { name: "machine".into(), ..Namespace::default() };
     let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
     let mut finding = scene.finding(CAUSE.id, &machine, dropped);
@@ -205,5 +205,8 @@ mod tests {
         );
         assert_eq!(found[0].missing, [Plane::Drops]);
         assert_eq!(examine(&Scene::of(&host(300, 0, false))), []);
+        let mut others = host(300, 400, true);
+        others.drops.clear();
+        assert_eq!(examine(&Scene::of(&others)), [], "packets of namespaces that are not looked at");
     }
 }

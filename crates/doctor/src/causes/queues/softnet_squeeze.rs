@@ -87,12 +87,17 @@ fn larger(scene: &Scene<'_>) -> Option<Fix> {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
             Traffic::Udp {
                 from: Place::Initiator,
                 to: "198.19.0.2:7000".into(),
                 size: 100,
-                rate: 1000,
+                rate: 200,
                 flows: 4,
                 dont_fragment: false,
             },

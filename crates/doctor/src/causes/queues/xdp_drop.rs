@@ -142,7 +142,12 @@ fn recipes() -> Vec<Recipe> {
     let attach = |hook: &str| vec![Step::Run(Place::Gateway, super::xdp_object::attach("inside", hook))];
     let traffic = || {
         vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
             Traffic::Udp {
                 from: Place::Initiator,
                 to: "198.19.0.2:7000".into(),
