@@ -10,6 +10,8 @@ mod kernel;
 #[cfg(test)]
 mod tests;
 
+pub use weir_bpf::Error as BpfError;
+
 pub use compile::{Class, Compiled, Width};
 pub use kernel::{Action, Count, Denied, Direction, Filter, Reason, Status};
 

@@ -133,8 +133,13 @@ pub(crate) fn rules_of(backend: Backend, family: Family, chain: &str) -> Result<
 
 /// Packets counted by our rules of the NAT table with that target.
 pub(crate) fn counter(backend: Backend, place: &Place, target: &str) -> Result<u64, Error> {
+    counter_in(backend, place, "nat", target)
+}
+
+/// As [`counter`], of any table.
+pub(crate) fn counter_in(backend: Backend, place: &Place, table: &str, target: &str) -> Result<u64, Error> {
     let save = format!("{}-save", backend.program(place.family));
-    let saved = command::run(&save, &["-c", "-t", "nat"])?;
+    let saved = command::run(&save, &["-c", "-t", table])?;
     Ok(count(&saved, &place.tag, target))
 }
 

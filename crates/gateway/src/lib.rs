@@ -5,6 +5,7 @@
 //! taken back in reverse order. One file per variant (the two of iptables share one); a new one is registered in
 //! [`Variant::hop`].
 
+pub mod allow_list;
 pub mod ballast;
 mod command;
 pub mod custom;
@@ -51,6 +52,8 @@ pub enum Variant {
     IptablesMasquerade(iptables_masquerade::IptablesMasquerade),
     /// Translation to the address of the outside interface, by iptables on x_tables.
     IptablesLegacyMasquerade(iptables_masquerade::IptablesLegacyMasquerade),
+    /// Only listed addresses are forwarded.
+    AllowList(allow_list::AllowList),
     /// A port of a container, published on its host.
     DockerPublish(docker_publish::DockerPublish),
     /// The user's own commands.
@@ -70,6 +73,7 @@ impl Variant {
             Variant::NftStateless(v) => v,
             Variant::IptablesMasquerade(v) => v,
             Variant::IptablesLegacyMasquerade(v) => v,
+            Variant::AllowList(v) => v,
             Variant::DockerPublish(v) => v,
             Variant::Custom(v) => v,
             Variant::Path(v) => v,
@@ -86,6 +90,7 @@ impl Variant {
             "nft-stateless",
             "iptables-masquerade",
             "iptables-legacy-masquerade",
+            "allow-list",
             "docker-publish",
             "custom",
             "path",

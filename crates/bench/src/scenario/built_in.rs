@@ -16,6 +16,7 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("packet-engines", include_str!("../../../../scenarios/packet-engines.toml")),
         ("http-engines", include_str!("../../../../scenarios/http-engines.toml")),
         ("docker-nat", include_str!("../../../../scenarios/docker-nat.toml")),
+        ("country-filter", include_str!("../../../../scenarios/country-filter.toml")),
     ]
 }
 

@@ -95,6 +95,16 @@ pub enum Change {
         /// Number of the protocol.
         protocol: u8,
     },
+    /// A set of ipset that is ours alone.
+    Ipset {
+        /// Its name.
+        set: String,
+    },
+    /// A BPF filter, which this process holds.
+    Filter {
+        /// Tag of its place.
+        tag: String,
+    },
     /// A container engine, with its rules, files and control groups.
     Engine(EngineState),
     /// A user's commands; these take them back.
@@ -118,7 +128,14 @@ impl Change {
 
     /// False for what no rule of the packet filter can have changed by.
     pub(super) fn touches_rules(&self) -> bool {
-        !matches!(self, Change::Offload { .. } | Change::Steering { .. } | Change::Routes { .. })
+        !matches!(
+            self,
+            Change::Offload { .. }
+                | Change::Steering { .. }
+                | Change::Routes { .. }
+                | Change::Ipset { .. }
+                | Change::Filter { .. }
+        )
     }
 
     /// Takes it back if it is there.
@@ -162,6 +179,11 @@ impl Change {
                 Ok(())
             }
             Change::Routes { family, protocol } => routes::flush(*family, *protocol),
+            Change::Ipset { set } => crate::allow_list::remove_ipset(set),
+            Change::Filter { tag } => {
+                crate::allow_list::remove_filter(tag);
+                Ok(())
+            }
             Change::Engine(state) => state.undo(),
             Change::Commands { remove, environment, limit_s, .. } => {
                 // Each is run even if one before it failed; the first failure is told.
