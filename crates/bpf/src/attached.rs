@@ -83,3 +83,79 @@ pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
     Ok(ids[..count.min(MOST_AT_A_HOOK)].to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+    use std::process::Command;
+
+    use super::*;
+
+    fn is_root() -> bool {
+        // SAFETY: a system call without pointers.
+        let root = unsafe { libc::geteuid() } == 0;
+        if !root {
+            println!("SKIP: needs root");
+        }
+        root
+    }
+
+    /// A program that lets every packet go on: `r0 = -1; exit` (TC_ACT_UNSPEC).
+    fn program(name: &std::ffi::CStr) -> OwnedFd {
+        let instruction = |code: u8, imm: i32| libbpf_sys::bpf_insn { code, imm, ..Default::default() };
+        // BPF_ALU64 | BPF_MOV | BPF_K and BPF_JMP | BPF_EXIT (include/uapi/linux/bpf.h).
+        let code = [instruction(0xb7, -1), instruction(0x95, 0)];
+        // SAFETY: texts that end with zero, and as many instructions as are told.
+        let fd = unsafe {
+            libbpf_sys::bpf_prog_load(
+                libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+                name.as_ptr(),
+                c"GPL".as_ptr(),
+                code.as_ptr(),
+                code.len() as libbpf_sys::size_t,
+                std::ptr::null_mut(),
+            )
+        };
+        assert!(fd >= 0, "{}", std::io::Error::from_raw_os_error(-fd));
+        // SAFETY: a new descriptor.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    }
+
+    fn attach(program: RawFd, interface: u32, hook: libbpf_sys::bpf_attach_type) -> Option<OwnedFd> {
+        // SAFETY: valid descriptors; no options.
+        let fd = unsafe { libbpf_sys::bpf_link_create(program, interface as i32, hook, std::ptr::null()) };
+        // SAFETY: a new descriptor.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    #[test]
+    fn root_programs_of_others_are_found_in_their_order_with_their_names() {
+        if !is_root() {
+            return;
+        }
+        // A namespace of this thread alone, which ends with it.
+        let thread = std::thread::spawn(|| {
+            // SAFETY: a system call without pointers, which changes this thread alone.
+            assert_eq!(
+                unsafe { libc::unshare(libc::CLONE_NEWNET) },
+                0,
+                "{}",
+                std::io::Error::last_os_error()
+            );
+            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+            let (first, second) = (program(c"first_one"), program(c"second_one"));
+            let Some(_one) = attach(first.as_raw_fd(), 1, libbpf_sys::BPF_TCX_EGRESS) else {
+                println!("SKIP: this kernel has no TCX (Linux 6.6)");
+                return;
+            };
+            let _two = attach(second.as_raw_fd(), 1, libbpf_sys::BPF_TCX_EGRESS).unwrap();
+            let ids = tcx_programs(1, Direction::Egress).unwrap();
+            let names: Vec<String> = ids.iter().map(|id| program_name(*id).unwrap()).collect();
+            assert_eq!(names, ["first_one", "second_one"]);
+            assert_eq!(tcx_programs(1, Direction::Ingress).unwrap(), []);
+            assert_eq!(tcx_programs(99, Direction::Ingress).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        });
+        thread.join().unwrap();
+        assert!(program_name(u32::MAX).is_err());
+    }
+}

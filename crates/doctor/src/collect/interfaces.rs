@@ -328,3 +328,6 @@ fn is_known_as(here: &Found, found: &[Found], id: u64, number: u32) -> bool {
     // Without an answer the pair stays unjoined.
     ask().unwrap_or(false)
 }
+
+#[cfg(test)]
+mod tests;
