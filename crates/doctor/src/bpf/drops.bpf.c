@@ -56,9 +56,19 @@ static __always_inline bool is_no_packet(struct sk_buff *skb, struct sock *sk)
 	if (skb->protocol || skb->_skb_refdst)
 		return false;
 	if (!sk)
-		return !skb->dev;
+		return true;
 	family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	return family != AF_INET && family != AF_INET6 && family != AF_PACKET;
+}
+
+// `skb->len` counts from where the layer that has the packet just now begins: with the link's header in a device's queue,
+// behind the IP header in a socket's.
+static __always_inline __u32 length_from(struct sk_buff *skb, void *header)
+{
+	long before = (long)skb->data - (long)header;
+	long length = (long)skb->len + before;
+
+	return before >= -128 && before <= 1024 && length > 0 ? length : skb->len;
 }
 
 static __always_inline void fill(struct weir_sample *sample, struct sk_buff *skb, void *header, bool socket)
@@ -68,48 +78,61 @@ static __always_inline void fill(struct weir_sample *sample, struct sk_buff *skb
 
 	sample->came_in = skb->skb_iif;
 	sample->mark = skb->mark;
-	sample->length = skb->len;
+	sample->length = length_from(skb, header);
 	sample->socket = socket;
 	if (bpf_probe_read_kernel(sample->header, length, header))
 		length = 0;
 	sample->filled = length;
 }
 
-static __always_inline int drop(struct sk_buff *skb, __u64 location, __u32 reason, struct sock *receiver)
+// The socket that it was for, where the kernel says so. It is copied, so that it is a plain number to the verifier: see
+// netns_of_socket.
+static __always_inline struct sock *receiver_of(__u64 *ctx)
 {
-	struct sock *sk = receiver ? receiver : skb->sk;
-	__u32 of_device = netns_of_device(skb->dev), of_socket = netns_of_socket(sk);
-	void *header = network_header(skb);
-	struct weir_group group = { .location = location, .reason = reason };
-	struct weir_sample *sample;
+	struct sock *receiver = 0;
 
-	if (is_no_packet(skb, sk))
-		return 0;
-	// The receiving socket is never wrong; the sender's may be in another namespace while the packet has gone on from there.
-	group.netns = receiver && of_socket ? of_socket : of_device ? of_device : of_socket;
-	if (!group.netns)
-		group.netns = netns_of_route(skb);
-	if (of_device && of_device == group.netns)
-		group.interface = skb->dev->ifindex;
-	group.ethertype = bpf_ntohs(skb->protocol);
-	group.protocol = ip_protocol(header, group.ethertype);
-	sample = count(&group, skb->len);
-	if (sample)
-		fill(sample, skb, header, of_socket && of_socket == group.netns);
-	return 0;
+	// The verifier removes what this kernel's tracepoint does not have.
+	if (watch.arguments >= 4)
+		bpf_probe_read_kernel(&receiver, sizeof(receiver), &ctx[3]);
+	return receiver;
+}
+
+// Of a packet without a device. The sender's socket may be in another namespace when the packet has gone on from there; but
+// then it has a device.
+static __always_inline __u32 netns_without_device(struct sk_buff *skb, struct sock *receiver)
+{
+	__u32 inum = netns_of_socket(receiver);
+
+	if (!inum)
+		inum = netns_of_owner(skb);
+	return inum ? inum : netns_of_route(skb);
 }
 
 SEC("tp_btf/kfree_skb")
 int dropped(__u64 *ctx)
 {
-	__u32 reason = 0;
-	struct sock *receiver = 0;
+	struct sk_buff *skb = (struct sk_buff *)ctx[0];
+	struct weir_group group = { .location = ctx[1] };
+	void *header = network_header(skb);
+	struct weir_sample *sample;
+	struct sock *receiver;
 
-	// The verifier removes what this kernel's tracepoint does not have.
+	group.netns = netns_of_device(skb->dev);
+	if (group.netns) {
+		group.interface = skb->dev->ifindex;
+	} else {
+		receiver = receiver_of(ctx);
+		if (is_no_packet(skb, receiver ? receiver : skb->sk))
+			return 0;
+		group.netns = netns_without_device(skb, receiver);
+	}
 	if (watch.arguments >= 3)
-		reason = ctx[2];
-	// The receiver is copied, so that it is a plain number to the verifier: see netns_of_socket.
-	if (watch.arguments >= 4)
-		bpf_probe_read_kernel(&receiver, sizeof(receiver), &ctx[3]);
-	return drop((struct sk_buff *)ctx[0], ctx[1], reason, receiver);
+		group.reason = ctx[2];
+	group.ethertype = bpf_ntohs(skb->protocol);
+	group.protocol = ip_protocol(header, group.ethertype);
+	sample = count(&group, length_from(skb, header));
+	if (sample)
+		fill(sample, skb, header, group.netns && (netns_of_socket(receiver_of(ctx)) == group.netns ||
+							  netns_of_owner(skb) == group.netns));
+	return 0;
 }

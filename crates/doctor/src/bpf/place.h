@@ -5,34 +5,39 @@
 // dynamic. What is smaller was read from something that is no namespace.
 #define LEAST_NETNS 0xEFFFFF00
 
+static __always_inline __u32 plausible(__u32 inum)
+{
+	return inum >= LEAST_NETNS ? inum : 0;
+}
+
 // `skb->dev` shares its place with other things while a packet waits in a socket's queue or tree. Reading through them
 // gives zeros or something that is no number of a namespace.
 static __always_inline __u32 netns_of_device(struct net_device *dev)
 {
-	__u32 inum = dev ? dev->nd_net.net->ns.inum : 0;
-
-	return inum >= LEAST_NETNS ? inum : 0;
+	return dev ? plausible(dev->nd_net.net->ns.inum) : 0;
 }
 
-// By a helper and not by walking: on some kernels the verifier believes that an argument of a tracepoint is never null, and
-// removes the question (fixed in Linux 6.14).
+// Of an argument of a tracepoint: by a helper and not by walking, because on some kernels the verifier believes that such a one is never
+// null, and removes the question (fixed in Linux 6.14).
 static __always_inline __u32 netns_of_socket(struct sock *sk)
 {
-	__u32 inum = sk ? BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) : 0;
+	return sk ? plausible(BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum)) : 0;
+}
 
-	return inum >= LEAST_NETNS ? inum : 0;
+// Of the socket that the packet was made by or is for, if it is known already.
+static __always_inline __u32 netns_of_owner(struct sk_buff *skb)
+{
+	struct sock *sk = skb->sk;
+
+	return sk ? plausible(sk->__sk_common.skc_net.net->ns.inum) : 0;
 }
 
 // A packet made here has a route before it has a device.
 static __always_inline __u32 netns_of_route(struct sk_buff *skb)
 {
 	struct dst_entry *dst = (void *)(skb->_skb_refdst & SKB_DST_PTRMASK);
-	__u32 inum;
 
-	if (!dst)
-		return 0;
-	inum = BPF_CORE_READ(dst, dev, nd_net.net, ns.inum);
-	return inum >= LEAST_NETNS ? inum : 0;
+	return dst ? plausible(BPF_CORE_READ(dst, dev, nd_net.net, ns.inum)) : 0;
 }
 
 // Where the network header is. Before the stack has set it, the data begin with it.

@@ -55,7 +55,7 @@ struct weir_sample {
 	__u32 came_in;
 	// `skb->mark`.
 	__u32 mark;
-	// `skb->len`.
+	// Bytes from the network header on.
 	__u32 length;
 	// Bytes of `header` that are filled.
 	__u16 filled;

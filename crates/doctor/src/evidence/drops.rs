@@ -21,7 +21,7 @@ pub struct DropGroup {
     pub protocol: u8,
     /// How many, in the window.
     pub packets: u64,
-    /// Their bytes.
+    /// Their bytes, each from the network header on.
     pub bytes: u64,
     /// Some of them, spread over the window.
     pub samples: Vec<Sample>,
@@ -34,7 +34,7 @@ pub struct Sample {
     pub came_in: u32,
     /// `skb->mark`.
     pub mark: u32,
-    /// `skb->len`, bytes.
+    /// Bytes from the network header on.
     pub length: u32,
     /// True if the kernel had bound a socket to it (made here, or for a socket here).
     pub socket: bool,

@@ -79,3 +79,43 @@ pub(super) fn begin(root: &ProcRoot, room: Room, missing: &str) -> Result<(Runni
     let gap = format!("namespace, interface and packet of a drop are not known: {}", without_types(missing));
     Ok((running, Sight::Partly(gap)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded on 6.1 (shortened).
+    const NEW: &str = r#"name: kfree_skb
+ID: 1479
+format:
+	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
+
+	field:void * skbaddr;	offset:8;	size:8;	signed:0;
+	field:void * location;	offset:16;	size:8;	signed:0;
+	field:unsigned short protocol;	offset:24;	size:2;	signed:0;
+	field:enum skb_drop_reason reason;	offset:28;	size:4;	signed:0;
+
+print fmt: "skbaddr=%p protocol=%u location=%p reason: %s", REC->skbaddr, REC->protocol, REC->location, __print_symbolic(REC->reason, { 1, "NOT_SPECIFIED" }, { 3, "NO_SOCKET" }, { 71, "MAX" })
+"#;
+
+    #[test]
+    fn fields_and_reasons_are_found() {
+        let format = parse(NEW);
+        assert_eq!(format.id, 1479);
+        let field =
+            |name: &str| format.fields.iter().find(|(n, ..)| n == name).map(|(_, at, size)| (*at, *size));
+        assert_eq!(field("location"), Some((16, 8)));
+        assert_eq!(field("protocol"), Some((24, 2)));
+        assert_eq!(field("reason"), Some((28, 4)));
+        let reasons: Vec<_> = format.reasons.iter().map(|(n, name)| (*n, name.as_str())).collect();
+        assert_eq!(reasons, [(1, "NOT_SPECIFIED"), (3, "NO_SOCKET"), (71, "MAX")]);
+    }
+
+    #[test]
+    fn kernels_without_reasons_have_none() {
+        let old: String = NEW.lines().filter(|l| !l.contains("reason")).map(|l| format!("{l}\n")).collect();
+        let format = parse(&old);
+        assert!(format.reasons.is_empty() && format.fields.iter().all(|(name, ..)| name != "reason"));
+        assert_eq!(parse("garbage\nfield:;;\nID:x\nprint fmt: __print_symbolic({{{"), Format::default());
+    }
+}

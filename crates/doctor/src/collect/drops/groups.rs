@@ -148,3 +148,68 @@ fn sample_of(sample: &WeirSample) -> Sample {
         header: sample.header[..filled].to_vec(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_bpf::Plain;
+
+    use super::*;
+
+    fn group(location: u64, reason: u32) -> WeirGroup {
+        WeirGroup { location, reason, netns: 7, ethertype: 0x0800, protocol: 17, ..WeirGroup::zeroed() }
+    }
+
+    fn sums(by_cpu: &[u64]) -> Vec<WeirSum> {
+        by_cpu.iter().map(|packets| WeirSum { packets: *packets, bytes: packets * 10 }).collect()
+    }
+
+    /// Samples of a core, told apart by their mark.
+    fn samples(group: WeirGroup, cpu: u32, count: u32) -> Vec<(WeirSampleKey, WeirSample)> {
+        let sample = |slot| {
+            let key = WeirSampleKey { group, cpu, slot };
+            (key, WeirSample { mark: cpu * 100 + slot, filled: 3, ..WeirSample::zeroed() })
+        };
+        (0..count).map(sample).collect()
+    }
+
+    #[test]
+    fn places_in_one_function_are_one_group() {
+        let place = |at: u64| if at < 100 { "ip_rcv".to_owned() } else { NOWHERE.to_owned() };
+        let read = [
+            (group(10, 2), sums(&[3, 4])),
+            (group(20, 2), sums(&[0, 5])),
+            (group(500, 2), sums(&[1, 0])),
+            (group(10, 9), sums(&[0, 0])),
+        ];
+        let merged = merge(&read, &[], place, |number| format!("R{number}"));
+        let seen: Vec<_> =
+            merged.iter().map(|g| (g.location.as_str(), g.reason.as_str(), g.packets, g.bytes)).collect();
+        // The most first, and what nothing was counted of not at all.
+        assert_eq!(seen, [("ip_rcv", "R2", 12, 120), (NOWHERE, "R2", 1, 10)]);
+        assert_eq!((merged[0].namespace, merged[0].ethertype, merged[0].protocol), (7, 0x0800, 17));
+    }
+
+    #[test]
+    fn samples_are_in_proportion_and_every_core_has_one() {
+        let one = group(10, 2);
+        let read = [(one, sums(&[3_000_000, 1_000_000, 2]))];
+        let kept: Vec<_> =
+            [(0, 16), (1, 16), (2, 2)].into_iter().flat_map(|(c, n)| samples(one, c, n)).collect();
+        let merged = merge(&read, &kept, |_| "f".into(), |_| "R".into());
+        let of = |core: u32| merged[0].samples.iter().filter(|s| s.mark / 100 == core).count();
+        // Of sixteen: three quarters, a quarter, and one that would be less than any.
+        assert_eq!((of(0), of(1), of(2)), (12, 4, 1));
+        assert!(merged[0].samples.iter().all(|s| s.header.len() == 3));
+    }
+
+    #[test]
+    fn parts_that_the_compiler_split_off_have_the_name_of_the_whole() {
+        let symbols = Symbols::parse(
+            "ffffffff81000000 t tcp_v4_rcv\nffffffff81002000 t tcp_v4_rcv.cold\nffffffff81003000 t nf_hook_slow.part.0\n",
+        );
+        assert_eq!(place_of(Some(&symbols), 0xffff_ffff_8100_2004), "tcp_v4_rcv");
+        assert_eq!(place_of(Some(&symbols), 0xffff_ffff_8100_3004), "nf_hook_slow");
+        assert_eq!(place_of(Some(&symbols), 1), NOWHERE);
+        assert_eq!(place_of(None, 0xffff_ffff_8100_2004), NOWHERE);
+    }
+}

@@ -63,3 +63,36 @@ impl Reasons {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_unknown_numbers_stay_numbers() {
+        let members =
+            [(1, "SKB_CONSUMED"), (2, "SKB_DROP_REASON_NOT_SPECIFIED"), (0x2_0001, "OVS_DROP_LAST_ACTION")];
+        let reasons = Reasons::named(members.map(|(n, name)| (n, name.to_owned())).to_vec());
+        assert_eq!(reasons.name(1), "CONSUMED");
+        assert_eq!(reasons.name(2), "NOT_SPECIFIED");
+        assert_eq!(reasons.name(0x2_0001), "OVS_DROP_LAST_ACTION");
+        assert_eq!(reasons.name(0x3_0007), "REASON_0x30007");
+        // Kernels before 5.17 give none.
+        assert_eq!(Reasons::default().name(0), "UNKNOWN");
+    }
+
+    #[test]
+    fn the_running_kernel_names_its_reasons() {
+        let path = Path::new("/sys/kernel/btf/vmlinux");
+        let Ok(btf) = Btf::read(path) else {
+            println!("SKIP: this kernel has no BTF");
+            return;
+        };
+        let reasons = Reasons::read(Some(&btf), &ProcRoot::default());
+        let names: Vec<&String> = reasons.0.values().collect();
+        // include/net/dropreason-core.h, since 5.17.
+        for name in ["NOT_SPECIFIED", "NO_SOCKET", "NETFILTER_DROP"] {
+            assert!(names.iter().any(|n| *n == name), "{name}");
+        }
+    }
+}

@@ -64,34 +64,35 @@ fn root_every_drop_is_counted_with_reason_place_and_namespace() {
     let to4: SocketAddr = (Ipv4Addr::LOCALHOST, 4711).into();
     let to6: SocketAddr = (Ipv6Addr::LOCALHOST, 4712).into();
     let evidence = watched(&Options::default(), Room::of(possible_cpus()), || {
-        first.run(|| to_nobody(to4, 1000, 100)).unwrap();
+        first.run(|| to_nobody(to4, 1000, 180)).unwrap();
         second.run(|| to_nobody(to6, 300, 10)).unwrap();
     });
     if lacks_bpf(&evidence) {
         return;
     }
     assert_eq!(evidence.planes[&Plane::Drops], Sight::Seen);
-    for (namespace, packets, ethertype, to, place) in
-        [(&first, 1000, 0x0800, to4, "__udp4_lib_rcv"), (&second, 300, 0x86dd, to6, "__udp6_lib_rcv")]
-    {
+    // IP header, UDP header, payload.
+    let (long, short) = (20 + 8 + 180, 40 + 8 + 10);
+    for (namespace, packets, ethertype, to, place, length) in [
+        (&first, 1000, 0x0800, to4, "__udp4_lib_rcv", long),
+        (&second, 300, 0x86dd, to6, "__udp6_lib_rcv", short),
+    ] {
         let drops = of(&evidence, namespace);
         assert_eq!(drops.len(), 1, "{drops:#?}");
         let drop = &drops[0];
         assert_eq!((drop.packets, drop.ethertype, drop.protocol), (packets, ethertype, 17), "{drop:?}");
         assert_eq!((drop.reason.as_str(), drop.location.as_str()), ("NO_SOCKET", place));
         // The loopback interface is number 1 of every namespace (LOOPBACK_IFINDEX).
-        assert_eq!(drop.interface, 1);
+        assert_eq!((drop.interface, drop.bytes), (1, packets * u64::from(length)));
         assert!((4..=16).contains(&drop.samples.len()), "{}", drop.samples.len());
         for sample in &drop.samples {
             let tuple = sample.tuple().unwrap();
             assert_eq!((tuple.destination, tuple.destination_port), (to.ip(), to.port()), "{sample:?}");
             assert_eq!((tuple.source, tuple.protocol), (to.ip(), 17));
-            assert_eq!((sample.came_in, sample.mark), (1, 0));
+            assert_eq!((sample.came_in, sample.mark, sample.length), (1, 0, length));
+            assert_eq!(sample.header.len(), length.min(128) as usize);
         }
     }
-    // Each sample has the IP header (20 or 40 bytes), the UDP header (8) and the payload, up to 128 bytes.
-    assert!(of(&evidence, &first)[0].samples.iter().all(|s| s.header.len() == 128));
-    assert!(of(&evidence, &second)[0].samples.iter().all(|s| s.header.len() == 58));
     assert!(evidence.cost.bpf_runs.is_none_or(|runs| runs >= 1300), "{:?}", evidence.cost);
 }
 
