@@ -132,6 +132,8 @@ pub fn is_noise(drops: &DropGroup) -> bool {
         "TCP_OLD_ACK",
         "TCP_TOO_OLD_ACK",
         "TCP_CLOSE",
+        // A SYN-ACK that comes again to a connection that is open (RFC 5961 section 4.2).
+        "TCP_INVALID_SYN",
         "SOCKET_CLOSE",
         "CONSUMED",
     ];

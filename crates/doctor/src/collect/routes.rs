@@ -163,3 +163,111 @@ fn answer(result: Result<RouteEntry>) -> (Outcome, Option<RouteEntry>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use weir_sys::NetNs;
+    use weir_sys::privilege::test_needs_root;
+    use weir_sys::process::run_with_input;
+
+    use super::*;
+    use crate::evidence::{DropGroup, Sample};
+
+    fn shell(ns: &NetNs, script: &str) {
+        let mut command = Command::new("sh");
+        command.args(["-euc", script]);
+        ns.enter_on_spawn(&mut command);
+        let output = run_with_input(command, b"", Duration::from_secs(20)).unwrap();
+        assert!(output.status.success(), "{script}: {}", output.message());
+    }
+
+    /// A UDP datagram (RFC 791, RFC 768) that came in through an interface.
+    fn sample(source: [u8; 4], destination: [u8; 4], came_in: u32, mark: u32) -> Sample {
+        let mut header = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
+        header.extend(source);
+        header.extend(destination);
+        header.extend([0x90, 0, 0, 53, 0, 8, 0, 0]);
+        Sample { came_in, mark, header, ..Sample::default() }
+    }
+
+    #[test]
+    fn root_the_kernels_answers_tell_refusals_apart() {
+        if test_needs_root() {
+            return;
+        }
+        let ns = NetNs::create().unwrap();
+        shell(
+            &ns,
+            "ip link set lo up; ip link add in0 type veth peer name in1; ip link add out0 type veth peer name out1
+             for i in in0 in1 out0 out1; do ip link set $i up; done
+             ip addr add 198.18.0.1/24 dev in0; ip addr add 198.19.0.1/24 dev out0
+             sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.in0.rp_filter=1
+             ip route add blackhole 198.18.10.0/24; ip route add prohibit 198.18.12.0/24
+             ip route add default via 198.19.0.9
+             ip rule add priority 50 fwmark 7 lookup 100; ip route add unreachable default table 100",
+        );
+        let index = |name: &str| Rtnetlink::open_in(&ns).unwrap().interface(name).unwrap().index;
+        let (inside, outside) = (index("in0"), index("out0"));
+        let host = [198, 18, 0, 2];
+        let group = DropGroup {
+            samples: vec![
+                sample(host, [198, 18, 10, 1], inside, 0),
+                sample(host, [198, 18, 12, 1], inside, 0),
+                sample(host, [203, 0, 113, 1], inside, 0),
+                sample(host, [203, 0, 113, 1], inside, 7),
+                // The way back to this source is another one than it came by.
+                sample([203, 0, 113, 5], [198, 19, 0, 2], inside, 0),
+                sample(host, [224, 0, 0, 1], inside, 0),
+            ],
+            ..DropGroup::default()
+        };
+        let asked = Asked { drops: vec![&group], ..Asked::default() };
+        let routes = ns.run(|| read(&asked).unwrap()).unwrap();
+        assert!(routes.default4 && !routes.default6);
+        assert_eq!(routes.policies, ["ip rule 50: from all fwmark 0x7 lookup 100"]);
+        let mut kinds: Vec<_> = routes.unusual.iter().map(|r| (r.kind.as_str(), r.table)).collect();
+        kinds.sort_unstable();
+        assert_eq!(kinds, [("blackhole", 254), ("prohibit", 254), ("unreachable", 100)]);
+        let find = |destination: [u8; 4], mark| {
+            let to = IpAddr::from(destination);
+            routes.lookups.iter().find(|l| l.destination == to && l.mark == mark).unwrap()
+        };
+        assert_eq!(find([198, 18, 10, 1], 0).outcome, Outcome::Blackhole);
+        assert_eq!(find([198, 18, 12, 1], 0).outcome, Outcome::Prohibited);
+        let on = find([203, 0, 113, 1], 0);
+        assert_eq!((on.outcome, on.interface, on.return_interface), (Outcome::Forwarded, outside, inside));
+        assert_eq!(on.next_hop, Some([198, 19, 0, 9].into()));
+        let marked = find([203, 0, 113, 1], 7);
+        assert_eq!((marked.outcome, marked.plain), (Outcome::Unreachable, Some(Outcome::Forwarded)));
+        let filtered = find([198, 19, 0, 2], 0);
+        assert_eq!((filtered.outcome, filtered.return_interface), (Outcome::Refused, outside));
+        assert_eq!(routes.lookups.len(), 5, "a group of hosts has no way that could be asked for");
+    }
+
+    #[test]
+    fn the_smallest_path_mtus_are_kept_and_all_are_counted() {
+        let mut routes = Routes::default();
+        for number in 0..5000_u32 {
+            let route = RouteEntry {
+                destination: std::net::Ipv4Addr::from_bits(0xc612_0000 + number).into(),
+                prefix: 32,
+                kind: RouteKind::Unicast,
+                table: 254,
+                interface: 2,
+                next_hop: None,
+                mtu: Some(600 + (number * 7919) % 5000),
+                remembered: true,
+                expires_s: 500,
+            };
+            note(&mut routes, route);
+        }
+        routes.remembered.sort_by_key(|r| r.mtu);
+        routes.remembered.truncate(REMEMBERED);
+        // 7919 and 5000 have no common divisor, so each remainder comes once.
+        assert_eq!(routes.remembered_total, 5000);
+        assert!(routes.remembered.iter().map(|r| r.mtu).eq(600..700));
+    }
+}

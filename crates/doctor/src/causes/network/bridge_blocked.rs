@@ -83,8 +83,11 @@ fn on_bridge(scene: &Scene<'_>, namespace: &Namespace, bridge: &Interface) -> Op
 
 /// Sent into the bridge, and no port took it.
 fn has_no_port(drops: &DropGroup, bridge: &Interface) -> bool {
+    // Without a port that is forwarding a bridge has no carrier, and no queue.
+    let at_door = drops.reason == "QDISC_DROP" && !bridge.carrier;
     drops.interface == bridge.index
-        && (matches!(drops.reason.as_str(), "NO_TX_TARGET")
+        && (at_door
+            || matches!(drops.reason.as_str(), "NO_TX_TARGET")
             || matches!(drops.location.as_str(), "br_dev_xmit" | "br_flood" | "br_forward"))
 }
 

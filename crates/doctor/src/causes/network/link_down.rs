@@ -26,7 +26,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("no-route", "no interface that is off had the destination in its networks"),
         ("qdisc-full", "the link is up, and its queue is full"),
     ],
-    yields_to: &[],
+    yields_to: &["bridge-blocked"],
     remedy: "Switch the interface on, or look at cable, transceiver, switch port or the other end. With \
              `net.ipv4.conf.INTERFACE.ignore_routes_with_linkdown=1` routes over a link without carrier are passed over, so that \
              another route can take their place.",
@@ -42,12 +42,17 @@ pub(super) const CAUSE: Cause = Cause {
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    let dead = all.filter(|(_, i)| i.name != "lo" && is_dead(i));
+    let dead = all.filter(|(n, i)| i.name != "lo" && is_dead(i) && !has_live_port(n, i));
     dead.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
 }
 
 fn is_dead(interface: &Interface) -> bool {
     !interface.up || !interface.carrier || interface.carrier_changes.change() > 0
+}
+
+/// A bridge has no carrier if none of its ports is forwarding. With a port that has one, the bridge itself is the cause.
+fn has_live_port(namespace: &Namespace, bridge: &Interface) -> bool {
+    bridge.up && namespace.interfaces.iter().any(|p| p.master == Some(bridge.index) && p.up && p.carrier)
 }
 
 fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! More waits for a neighbour's Ethernet address than may.
 
-use super::neighbour_unresolved::{next_hop, silent};
+use super::neighbour_unresolved::{next_hop, silent, waits_for_neighbour};
 use super::ways::{Loss, in_sysctl, name_of, share};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
@@ -43,7 +43,10 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
 }
 
 fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let full = scene.take(namespace, |d| d.reason == "NEIGH_QUEUEFULL");
+    let full = scene.take(namespace, waits_for_neighbour);
+    if !full.groups.iter().any(|g| g.reason == "NEIGH_QUEUEFULL") {
+        return None;
+    }
     let answers = |d: &DropGroup, s: &Sample| {
         next_hop(namespace, s).is_none_or(|hop| !silent(namespace, d.interface).contains(&hop))
     };

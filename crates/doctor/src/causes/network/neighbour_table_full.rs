@@ -2,7 +2,7 @@
 
 use super::ways::Loss;
 use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{Delta, Namespace, Plane};
+use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
@@ -142,6 +142,7 @@ fn recipes() -> Vec<Recipe> {
 mod tests {
     use super::super::fixture::{INSIDE, blind, datagram, drops, healthy};
     use super::*;
+    use crate::evidence::Delta;
 
     #[test]
     fn the_limit_and_its_lower_marks_are_raised() {

@@ -85,16 +85,23 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
 }
 
 fn on_interface(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
-    let failed = taken.groups.iter().any(|g| g.reason != "NEIGH_QUEUEFULL");
+    let gave_up: u64 = taken.groups.iter().filter(|g| g.reason != "NEIGH_QUEUEFULL").map(|g| g.packets).sum();
+    let failed = gave_up > 0;
+    // Of one that answers, but late, hardly a packet is given up: most are pushed out of the queue.
+    let mostly = 2 * gave_up >= taken.packets;
     let silent = silent(namespace, index);
     let samples = || taken.groups.iter().flat_map(|g| &g.samples);
     let mut wanted: Vec<IpAddr> = samples().filter_map(|s| next_hop(namespace, s)).collect();
     wanted.sort_unstable();
     let mut runs: Vec<_> = wanted.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.0));
+    let scan = runs.len() >= SCAN || silent.len() >= SCAN;
     let convicted = |hop: &IpAddr| silent.contains(hop);
-    let hop =
-        runs.iter().map(|r| r.1).find(convicted).or_else(|| runs.first().map(|r| r.1).filter(|_| failed))?;
+    let hop = runs
+        .iter()
+        .map(|r| r.1)
+        .find(convicted)
+        .or_else(|| runs.first().map(|r| r.1).filter(|_| mostly || scan))?;
     let name = name_of(namespace, index);
     let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
@@ -102,7 +109,7 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Ta
     finding.confidence = if convicted(&hop) && failed { Confidence::High } else { Confidence::Medium };
     finding.missing = scene.missing(namespace, &[Plane::Neighbours]);
     describe_states(namespace, index, hop, &mut finding);
-    if runs.len() >= SCAN || silent.len() >= SCAN {
+    if scan {
         // Hosts that never were: nobody loses anything.
         finding.severity = finding.severity.min(Severity::Note);
         finding.object = name.clone();
