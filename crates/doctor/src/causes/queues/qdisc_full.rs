@@ -31,7 +31,7 @@ pub(super) const CAUSE: Cause = Cause {
         ),
         ("bufferbloat", "the queue is long and nothing is lost: packets are late"),
     ],
-    yields_to: &["link-down"],
+    yields_to: &["link-down", "bridge-blocked"],
     remedy: "Find out whether the rate is meant: a shaper that is set to what the line carries does its work, and only less \
              traffic or a faster line helps. If it is set too low, raise the rate. If the queue is shorter than normal bursts, \
              raise its limit, or replace it by fq_codel, which keeps the wait short as well.",
