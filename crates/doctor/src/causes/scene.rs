@@ -139,6 +139,8 @@ pub fn is_noise(drops: &DropGroup) -> bool {
     ];
     REASONS.contains(&drops.reason.as_str())
         || drops.reason == "NOT_SPECIFIED" && drops.location == "ip6_mc_input"
+        // Groups that nobody here is a member of.
+        || drops.reason == "NOT_SPECIFIED" && drops.location == "ip_rcv_finish_core" && is_group(drops)
         // IPv6 of hosts that speak it, heard by one on which it is switched off.
         || matches!(drops.reason.as_str(), "IP_INVALID_DEST" | "IPV6DISABLED") && is_group(drops)
         || drops.reason == "NOT_SPECIFIED" && is_done_with(drops)
