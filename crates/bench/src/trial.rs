@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
@@ -191,8 +191,13 @@ fn sockets(
     let window = (entry.warmup, entry.duration);
     let measured = start(site, variant, workload, window, cookie, port)?;
     let mut sampling = Sampling::new(site, None, rules.diagnose);
+    let begun = Instant::now();
     sampling.begin(entry.warmup, entry.duration)?;
     let part = measured.finish(watch)?;
+    if begun.elapsed() < entry.warmup + entry.duration {
+        // A set number of requests was done before their time.
+        sampling.end()?;
+    }
     trial.metrics.extend(part.values);
     trial.histograms = part.histograms;
     trial.series = part.series;

@@ -88,6 +88,8 @@ enum Outcome {
     Wait,
     /// The response is whole.
     Whole,
+    /// It is, since the server said that it closes.
+    Closed,
     Failed(Failure),
 }
 
@@ -310,7 +312,7 @@ impl Worker<'_> {
                 Err(e) => return self.broken(index, e, now),
             };
             let outcome = if n == 0 {
-                if connection.reader.closed() { Outcome::Whole } else { Outcome::Failed(Failure::CutShort) }
+                if connection.reader.closed() { Outcome::Closed } else { Outcome::Failed(Failure::CutShort) }
             } else if connection.tls.is_some() {
                 self.decrypt(index, n, now)?
             } else {
@@ -321,11 +323,11 @@ impl Worker<'_> {
                 }
             };
             match outcome {
-                Outcome::Whole | Outcome::Failed(_) if !awaited => return self.ended(index, now),
-                Outcome::Whole => {
-                    let closed = n == 0 || flags.contains(EventFlags::RDHUP);
-                    return self.complete(index, closed, now);
+                Outcome::Whole | Outcome::Closed | Outcome::Failed(_) if !awaited => {
+                    return self.ended(index, now);
                 }
+                Outcome::Whole => return self.complete(index, flags.contains(EventFlags::RDHUP), now),
+                Outcome::Closed => return self.complete(index, true, now),
                 Outcome::Failed(how) => return self.fail(index, how, now),
                 Outcome::Wait => {}
             }
@@ -366,7 +368,7 @@ impl Worker<'_> {
                 },
                 Ok(Heard::Closed) => {
                     let whole = connection.reader.closed();
-                    return Ok(if whole { Outcome::Whole } else { Outcome::Failed(Failure::CutShort) });
+                    return Ok(if whole { Outcome::Closed } else { Outcome::Failed(Failure::CutShort) });
                 }
                 Ok(Heard::Nothing) => {}
             }

@@ -81,7 +81,7 @@ pub(crate) fn start(work: &Http, setting: &Setting, bind: SocketAddr) -> Result<
         // It would be measured in place of ours.
         return Err(failed(program, format!("something else listens on port {port} already")));
     }
-    let mut folder = Folder::create(setting.cookie)?;
+    let mut folder = Folder::create(setting.cookie, port)?;
     let io = |what: &'static str| Error::io(what);
     let files = folder.path.join("files");
     DirBuilder::new().mode(0o755).create(&files).map_err(io("make a folder for the server"))?;
@@ -150,8 +150,8 @@ struct Folder {
 }
 
 impl Folder {
-    fn create(cookie: u64) -> Result<Self, Error> {
-        let name = format!("weir-http-{}-{cookie:016x}", std::process::id());
+    fn create(cookie: u64, port: u16) -> Result<Self, Error> {
+        let name = format!("weir-http-{}-{port}-{cookie:016x}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let plain = |c: char| c.is_ascii_graphic() && !"\"'\\$;{}".contains(c);
         if !path.to_str().is_some_and(|p| p.starts_with('/') && p.chars().all(plain)) {
@@ -162,7 +162,7 @@ impl Folder {
         }
         // A guard first: from its start on the folder is removed. Not by way of the children that are killed with this process.
         let script = r#"while read -r group; do last=$group; done
-            if [ -n "$last" ]; then kill -KILL -- "-$last"; fi
+            if [ -n "$last" ]; then kill -s KILL -- "-$last"; fi
             rm -rf -- "$1""#;
         let mut guard = Command::new("/bin/sh");
         guard.args(["-c", script, "weir-http-guard"]).arg(&path);
