@@ -11,6 +11,8 @@ mod log_storm;
 mod nfqueue_full;
 mod nft_rule_drop;
 mod policy_drop;
+#[cfg(test)]
+mod recorded;
 mod report;
 mod rule_limit;
 mod rule_random;

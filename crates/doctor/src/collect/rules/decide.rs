@@ -71,7 +71,7 @@ fn release(kernel: &str) -> Option<(u32, u32)> {
 }
 
 /// All ways that a packet may have gone, for each state that connection tracking may have seen.
-fn whole_way(
+pub(super) fn whole_way(
     walker: &mut Walker<'_>,
     inside: &Namespace,
     group: &DropGroup,
@@ -79,7 +79,7 @@ fn whole_way(
     invalid: Option<u64>,
     sets: &mut AskSet<'_>,
 ) -> Way {
-    let mut whole = Way::default();
+    let mut whole = Way { ends: true, ..Way::default() };
     let stops = stops(inside, group, sample);
     for state in states(sample, group, invalid, walker.untracks()) {
         let mut way = Way::default();
@@ -93,6 +93,7 @@ fn whole_way(
                 break;
             }
         }
+        whole.ends &= way.ends;
         for decider in way.deciders {
             if !whole.deciders.contains(&decider) {
                 whole.deciders.push(decider);
@@ -158,7 +159,8 @@ fn stops(inside: &Namespace, group: &DropGroup, sample: &Sample) -> Vec<Stop> {
         ];
     }
     if group.interface != 0 && group.interface != sample.came_in {
-        return vec![stop(Hook::Postrouting, Through::None, by(group.interface))];
+        // The interface that a forwarded packet came in through is known here, too (ip_output, Linux 5.7).
+        return vec![stop(Hook::Postrouting, port, by(group.interface))];
     }
     let mut stops =
         vec![stop(Hook::Ingress, port, Through::None), stop(Hook::Prerouting, port, Through::None)];

@@ -77,3 +77,5 @@ pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespac
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod truth;

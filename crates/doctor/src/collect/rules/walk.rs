@@ -31,7 +31,7 @@ pub(super) struct Way {
     pub(super) deciders: Vec<(Decider, Hook)>,
     /// Rules that would have let it pass but for one thing.
     pub(super) missed: Vec<(usize, Missed)>,
-    /// The last of the deciders surely did it.
+    /// One of the deciders surely did it.
     pub(super) ends: bool,
 }
 
