@@ -188,9 +188,11 @@ fn last(
     let asked = Asked::of(evidence, found.id);
     enter(options, found, &mut now, &|inside| {
         counted(options, inside);
-        inside.sockets = keep(options, &mut inside.blind, Plane::Sockets, || {
-            sockets::end(&options.root, earlier.sockets.as_ref(), &asked)
-        });
+        let read = || sockets::end(&options.root, earlier.sockets.as_ref(), &asked);
+        if let Some((sockets, missing)) = keep(options, &mut inside.blind, Plane::Sockets, read) {
+            inside.sockets = Some(sockets);
+            inside.blind.extend(missing.map(|why| (Plane::Sockets, why)));
+        }
         standing(options, inside, &asked, tables);
         rules::finish(&options.root, inside, &earlier, evidence);
     });

@@ -8,6 +8,7 @@ mod cpu;
 mod holders;
 mod host;
 mod net;
+mod sockets;
 mod tables;
 
 use std::fs;
@@ -19,6 +20,7 @@ pub use cpu::{CpuTicks, parse_cpu_list, parse_stat, ticks_per_second};
 pub use holders::Holder;
 pub use host::{Memory, parse_key_values, parse_meminfo};
 pub use net::{InterfaceCounters, Softnet, parse_net_dev, parse_snmp, parse_snmp6, parse_softnet};
+pub use sockets::{PlainSocket, parse_sockets};
 pub use tables::{
     Interrupt, QueueStatistics, parse_interrupts, parse_nfqueue, parse_pairs, parse_pressure, parse_sockstat,
     parse_stat_table,

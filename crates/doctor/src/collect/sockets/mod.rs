@@ -4,13 +4,14 @@
 //! that stand out; names of processes are looked for only where somebody will want to know them.
 
 mod flows;
+mod plain;
 mod ports;
 mod top;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use weir_sys::sock_diag::{Entry, Protocol, Query, dump, state};
+use weir_sys::sock_diag::{Protocol, Query, dump, state};
 use weir_sys::{ProcRoot, Result};
 
 use super::Asked;
@@ -43,57 +44,92 @@ fn udp() -> Query {
 /// What counts up, of those in the calling thread's namespace.
 pub(super) fn begin(root: &ProcRoot) -> Result<Sockets> {
     let mut earlier = Earlier::default();
-    let mut drops = |e: &Entry<'_>| {
+    let there = There::read(root);
+    if there.tcp {
+        or_else(begin_tcp(root, &mut earlier), || Ok(()))?;
+    }
+    if there.udp {
+        or_else(remember_drops(root, udp(), &mut earlier), || plain::begin_udp(root, &mut earlier))?;
+    }
+    Ok(Sockets { earlier, ..Sockets::default() })
+}
+
+fn remember_drops(root: &ProcRoot, query: Query, earlier: &mut Earlier) -> Result<()> {
+    dump(root, query, |e| {
         if earlier.drops.len() < REMEMBERED {
             earlier.drops.insert(e.cookie(), e.memory().map_or(0, |m| m.drops));
         } else {
             earlier.cut = true;
         }
         ControlFlow::Continue(())
-    };
-    let there = There::read(root);
-    if there.tcp {
-        dump(root, listening(), &mut drops)?;
-    }
-    if there.udp {
-        dump(root, udp(), &mut drops)?;
-    }
-    if there.tcp {
-        let connected = Query { protocol: Protocol::Tcp, states: CONNECTED, memory: false, info: true };
-        dump(root, connected, |e| {
-            if earlier.tcp.len() < REMEMBERED {
-                earlier.tcp.extend(e.tcp_info().map(|info| (e.cookie(), flows::counts(info))));
-            } else {
-                earlier.cut = true;
-            }
-            ControlFlow::Continue(())
-        })?;
-    }
-    Ok(Sockets { earlier, ..Sockets::default() })
+    })
+    .map(drop)
 }
 
-/// All of those, as growth since `earlier`.
-pub(super) fn end(root: &ProcRoot, earlier: Option<&Sockets>, asked: &Asked<'_>) -> Result<Sockets> {
+fn begin_tcp(root: &ProcRoot, earlier: &mut Earlier) -> Result<()> {
+    remember_drops(root, listening(), earlier)?;
+    let connected = Query { protocol: Protocol::Tcp, states: CONNECTED, memory: false, info: true };
+    dump(root, connected, |e| {
+        if earlier.tcp.len() < REMEMBERED {
+            earlier.tcp.extend(e.tcp_info().map(|info| (e.cookie(), flows::counts(info))));
+        } else {
+            earlier.cut = true;
+        }
+        ControlFlow::Continue(())
+    })
+    .map(drop)
+}
+
+/// What sock_diag says; where its module is not loaded, `otherwise`, and why.
+fn or_else(said: Result<()>, otherwise: impl FnOnce() -> Result<()>) -> Result<Option<String>> {
+    match said {
+        Ok(()) => Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::Unsupported => {
+            otherwise()?;
+            Ok(Some(format!("{e}; /proc/net has less: no limits, no windows, no retransmissions")))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// All of those, as growth since `earlier`; and what was missing while it was read.
+pub(super) fn end(
+    root: &ProcRoot,
+    earlier: Option<&Sockets>,
+    asked: &Asked<'_>,
+) -> Result<(Sockets, Option<String>)> {
     let none = Earlier { cut: true, ..Earlier::default() };
     let earlier = earlier.map_or(&none, |s| &s.earlier);
     let there = There::read(root);
     let mut sockets = Sockets::default();
     let mut inodes = Inodes::default();
+    let mut missing = None;
     if there.tcp {
-        let listeners = read_listeners(root, earlier)?;
-        let ports: BTreeSet<u16> = listeners.iter().map(|(l, _)| l.local.port()).collect();
-        let (flows, half_open) = flows::read(root, earlier, &ports, &mut sockets)?;
-        describe_listeners(&mut sockets, listeners, &half_open, &mut inodes);
-        for (flow, inode) in flows {
-            inodes.tcp.push(inode);
-            sockets.tcp.push(flow);
-        }
+        let read = end_tcp(root, earlier, &mut sockets, &mut inodes);
+        missing = or_else(read, || plain::end_tcp(root, &mut sockets, &mut inodes))?;
     }
     if there.udp {
-        read_udp(root, earlier, asked, &mut sockets, &mut inodes)?;
+        const UDP: u8 = libc::IPPROTO_UDP as u8;
+        let tuples = asked.tuples.iter().map(|(t, _)| t).filter(|t| t.protocol == UDP);
+        let ports: BTreeSet<u16> = tuples.map(|t| t.destination_port).collect();
+        let read = read_udp(root, earlier, &ports, &mut sockets, &mut inodes);
+        let plainly = || plain::end_udp(root, earlier, &ports, &mut sockets, &mut inodes);
+        missing = missing.or(or_else(read, plainly)?);
     }
     name(root, &mut sockets, &inodes);
-    Ok(sockets)
+    Ok((sockets, missing))
+}
+
+fn end_tcp(root: &ProcRoot, earlier: &Earlier, sockets: &mut Sockets, inodes: &mut Inodes) -> Result<()> {
+    let listeners = read_listeners(root, earlier)?;
+    let ports: BTreeSet<u16> = listeners.iter().map(|(l, _)| l.local.port()).collect();
+    let (flows, half_open) = flows::read(root, earlier, &ports, sockets)?;
+    describe_listeners(sockets, listeners, &half_open, inodes);
+    for (flow, inode) in flows {
+        inodes.tcp.push(inode);
+        sockets.tcp.push(flow);
+    }
+    Ok(())
 }
 
 /// Which protocols have a socket here at all (`/proc/net/sockstat`): the kernel goes through the sockets of all namespaces to
@@ -190,13 +226,10 @@ fn describe_listeners(
 fn read_udp(
     root: &ProcRoot,
     earlier: &Earlier,
-    asked: &Asked<'_>,
+    ports: &BTreeSet<u16>,
     sockets: &mut Sockets,
     inodes: &mut Inodes,
 ) -> Result<()> {
-    const UDP: u8 = libc::IPPROTO_UDP as u8;
-    let ports: BTreeSet<u16> =
-        asked.tuples.iter().filter(|(t, _)| t.protocol == UDP).map(|(t, _)| t.destination_port).collect();
     let mut found = Vec::new();
     dump(root, udp(), |e| {
         let memory = e.memory().unwrap_or_default();

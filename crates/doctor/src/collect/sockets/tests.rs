@@ -8,7 +8,7 @@ use weir_sys::privilege::test_needs_root;
 
 use super::*;
 use crate::collect::{Options, Scope, Watch};
-use crate::evidence::{Namespace, Tuple};
+use crate::evidence::{Namespace, Plane, Tuple};
 
 /// A namespace with nothing but its loopback interface.
 fn with_loopback() -> NetNs {
@@ -20,7 +20,9 @@ fn with_loopback() -> NetNs {
 /// What a window sees of a namespace while `during` runs in it.
 fn watch<T: Send>(ns: &NetNs, during: impl FnOnce() -> T + Send) -> (Namespace, T) {
     let scope = Scope::These(vec![("lab".into(), ns.clone())]);
-    let watch = Watch::begin(Options { scope, ..Options::default() }).unwrap();
+    // Programs in the kernel take a while to load, and are not what this is about.
+    let hidden = [Plane::Drops, Plane::Flows, Plane::Rules, Plane::Connections, Plane::Log].into();
+    let watch = Watch::begin(Options { scope, hidden, ..Options::default() }).unwrap();
     let kept = ns.run(during).unwrap();
     let mut evidence = watch.end();
     (evidence.namespaces.remove(0), kept)
@@ -65,7 +67,7 @@ fn root_an_empty_namespace_has_no_sockets_and_is_not_blind() {
     }
     let (seen, ()) = watch(&with_loopback(), || ());
     assert_eq!(seen.sockets, Some(Sockets::default()));
-    assert!(!seen.blind.contains_key(&crate::evidence::Plane::Sockets), "{:?}", seen.blind);
+    assert!(!seen.blind.contains_key(&Plane::Sockets), "{:?}", seen.blind);
 }
 
 #[test]
@@ -211,9 +213,53 @@ fn root_sockets_on_a_port_that_was_asked_for_are_listed() {
         destination_port: 7000,
     };
     asked.tuples.insert((tuple, 0));
-    let sockets = ns.run(|| end(&ProcRoot::default(), None, &asked).unwrap()).unwrap();
+    let sockets = ns.run(|| end(&ProcRoot::default(), None, &asked).unwrap().0).unwrap();
     assert_eq!(sockets.udp_bound, [here]);
     drop(bound);
+}
+
+/// A root where no module is loaded, and all else is as it is.
+fn without_modules(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("proc")).unwrap();
+    std::fs::write(folder.join("proc/modules"), "").unwrap();
+    for link in ["thread-self", "sys", "self"] {
+        std::os::unix::fs::symlink(format!("/proc/{link}"), folder.join("proc").join(link)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn root_without_sock_diag_proc_net_names_who_loses() {
+    if test_needs_root() {
+        return;
+    }
+    let folder = without_modules("plain-sockets");
+    let root = ProcRoot::new(&folder);
+    let ns = with_loopback();
+    let read = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let deaf = Udp::bind("127.0.0.1:0").unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&deaf, 2304).unwrap();
+        let there = deaf.local_addr().unwrap();
+        let sender = Udp::bind("127.0.0.1:0").unwrap();
+        let flood = || (0..40).for_each(|_| assert_eq!(sender.send_to(&[0; 600], there).unwrap(), 600));
+        flood();
+        let earlier = begin(&root).unwrap();
+        flood();
+        let (sockets, missing) = end(&root, Some(&earlier), &Asked::default()).unwrap();
+        assert!(missing.unwrap().contains("modprobe tcp_diag"));
+        assert_eq!(sockets.udp.len(), 1);
+        // The buffer was full at the beginning: all of the second forty are lost.
+        assert_eq!((sockets.udp[0].local, sockets.udp[0].drops.change()), (there, 40));
+        assert_eq!((sockets.listeners.len(), sockets.listeners[0].queued), (1, 1));
+        assert_eq!(sockets.tcp_states, BTreeMap::from([(1, 2)]));
+        drop(client);
+    };
+    let outcome = ns.run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    outcome.unwrap();
 }
 
 #[test]
