@@ -5,7 +5,7 @@ use super::ways::{Loss, in_sysctl, name_of};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Claim, Fact, Finding, Fix};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, severity_of_loss};
 use crate::recipe::{Place, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -41,7 +41,32 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    if !scene.sees_drops() {
+        return by_counter(scene).into_iter().collect();
+    }
     scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+/// The kernel counts them for the whole machine, and those that a reverse path filter refused among them.
+fn by_counter(scene: &Scene<'_>) -> Option<Finding> {
+    let name = "rt_cache.in_martian_src";
+    let all = *scene.evidence.machine.counters.get(name)?;
+    let filtered: u64 = scene.namespaces().map(|n| n.grew("tcpext.IPReversePathFilter")).sum();
+    let lost = all.change().saturating_sub(filtered);
+    if lost == 0 {
+        return None;
+    }
+    let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
+    let severity = severity_of_loss(lost, passed, scene.evidence.window_s);
+    let mut finding = scene.machine_finding(CAUSE.id, severity);
+    finding.confidence = Confidence::Low;
+    finding.claims = vec![Claim::Counter { namespace: 0, counter: name.into(), packets: lost }];
+    let text = format!("{} impossible sources, {filtered} of them by a reverse path filter", all.change());
+    finding.evidence.push(Fact::counter(Plane::Counters, name, all, text));
+    finding.summary =
+        format!("{lost} packets with an impossible source came to some namespace, and were thrown away.");
+    finding.missing = vec![Plane::Drops];
+    Some(finding)
 }
 
 /// What the kernel says of the source, in words.
@@ -56,16 +81,7 @@ fn kind(reason: &str) -> Option<&'static str> {
 
 fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let taken = scene.take(namespace, |d| kind(&d.reason).is_some());
-    let mut loss = Loss::of(scene, namespace, taken, &["rt_cache.in_martian_src"]);
-    if loss.taken.is_empty() {
-        // The counter holds what the reverse path filter refused, too.
-        loss.packets = loss.packets.saturating_sub(namespace.grew("tcpext.IPReversePathFilter"));
-        loss.claims = vec![Claim::Counter {
-            namespace: namespace.id,
-            counter: "rt_cache.in_martian_src".into(),
-            packets: loss.packets,
-        }];
-    }
+    let loss = Loss::of(scene, namespace, taken, &[]);
     let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
     let largest = loss.taken.groups.iter().max_by_key(|g| g.packets);
     let what = largest.and_then(|g| kind(&g.reason)).unwrap_or("an address that cannot be a sender's");
@@ -148,6 +164,7 @@ fn martian(own: [u8; 6], peer: [u8; 6], source: [u8; 4]) -> Vec<u8> {
 mod tests {
     use super::super::fixture::{INSIDE, blind, count, datagram, drops, healthy};
     use super::*;
+    use crate::evidence::Delta;
 
     #[test]
     fn the_kind_of_source_decides_what_may_help() {
@@ -169,10 +186,11 @@ mod tests {
     #[test]
     fn what_the_reverse_path_filter_refused_is_not_counted() {
         let mut evidence = blind(healthy());
-        count(&mut evidence, "rt_cache.in_martian_src", 300);
+        let martians = |after| ("rt_cache.in_martian_src".to_owned(), Delta { before: 100, after });
+        evidence.machine.counters.extend([martians(400)]);
         count(&mut evidence, "tcpext.IPReversePathFilter", 300);
         assert_eq!(examine(&Scene::of(&evidence)), []);
-        count(&mut evidence, "rt_cache.in_martian_src", 500);
+        evidence.machine.counters.extend([martians(600)]);
         let found = examine(&Scene::of(&evidence));
         assert!(found[0].summary.starts_with("200 packets"), "{}", found[0].summary);
         let mut filtered = healthy();

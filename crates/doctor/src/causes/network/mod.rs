@@ -24,6 +24,8 @@ mod pmtu_blackhole_remote;
 mod pmtu_cached;
 mod policy_route;
 mod reassembly_memory;
+#[cfg(test)]
+mod recorded;
 mod reverse_path_filter;
 mod routing_loop;
 mod ways;

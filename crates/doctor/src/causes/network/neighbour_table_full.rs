@@ -2,8 +2,8 @@
 
 use super::ways::Loss;
 use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
+use crate::evidence::{Delta, Namespace, Plane};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -27,20 +27,61 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
+/// What the kernel counts for the whole machine, as it has one table for all namespaces.
+const COUNTERS: [&str; 2] = ["arp_cache.table_fulls", "ndisc_cache.table_fulls"];
+
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    if !scene.sees_drops() {
+        return by_counter(scene).into_iter().collect();
+    }
     scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+}
+
+fn overflows(scene: &Scene<'_>) -> Vec<Fact> {
+    let machine = &scene.evidence.machine.counters;
+    let moved = COUNTERS.iter().filter_map(|c| Some((*c, *machine.get(*c)?))).filter(|(_, d)| d.change() > 0);
+    let fact = |(name, delta): (&str, Delta)| {
+        Fact::counter(Plane::Counters, name, delta, format!("{name} grew by {}", delta.change()))
+    };
+    moved.map(fact).collect()
+}
+
+/// Which namespace it was, only the drops would tell.
+fn by_counter(scene: &Scene<'_>) -> Option<Finding> {
+    let machine = &scene.evidence.machine;
+    let grew = |c: &str| machine.counters.get(c).map_or(0, |d| d.change());
+    let [v4, v6] = COUNTERS.map(grew);
+    if v4 + v6 == 0 {
+        return None;
+    }
+    let mut finding = scene.machine_finding(CAUSE.id, Severity::Warning);
+    finding.claims = COUNTERS
+        .iter()
+        .filter(|c| grew(c) > 0)
+        .map(|c| Claim::Counter { namespace: 0, counter: (*c).into(), packets: grew(c) })
+        .collect();
+    finding.evidence = overflows(scene);
+    finding.missing = vec![Plane::Drops];
+    let family = if v6 > v4 { "ipv6" } else { "ipv4" };
+    finding.object = format!("net.{family}.neigh.default.gc_thresh3");
+    finding.summary = format!(
+        "The machine's neighbour table was full {} times: hosts that are not in it are out of reach.",
+        v4 + v6
+    );
+    let limit = machine.setting(&finding.object);
+    finding.fixes.extend(limit.map(|limit| larger(scene, family, limit)));
+    Some(finding)
 }
 
 fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let taken = scene.take(namespace, |d| d.reason == "NEIGH_CREATEFAIL");
-    let counters = ["arp_cache.table_fulls", "ndisc_cache.table_fulls"];
-    let loss = Loss::of(scene, namespace, taken, &counters);
-    // The tables are the machine's, and so is what it counts of them: another namespace may have hit the limit.
-    let overflowed = counters.iter().any(|c| namespace.grew(c) > 0);
+    let loss = Loss::of(scene, namespace, taken, &[]);
     let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
-    if overflowed && !loss.taken.is_empty() {
+    let overflows = overflows(scene);
+    if !overflows.is_empty() {
         finding.confidence = Confidence::High;
     }
+    finding.evidence.extend(overflows);
     let v6 = loss.taken.groups.iter().max_by_key(|g| g.packets).is_some_and(|g| g.ethertype == 0x86dd);
     let family = if v6 { "ipv6" } else { "ipv4" };
     let entries = namespace.neighbours.as_ref().map(|n| n.states.values().sum::<u64>());
@@ -142,7 +183,6 @@ fn recipes() -> Vec<Recipe> {
 mod tests {
     use super::super::fixture::{INSIDE, blind, datagram, drops, healthy};
     use super::*;
-    use crate::evidence::Delta;
 
     #[test]
     fn the_limit_and_its_lower_marks_are_raised() {
@@ -165,8 +205,7 @@ mod tests {
     fn the_counter_convicts_where_drops_are_out_of_sight() {
         let mut evidence = blind(healthy());
         assert_eq!(examine(&Scene::of(&evidence)), []);
-        let counters = &mut evidence.namespaces[0].counters;
-        counters.insert("arp_cache.table_fulls".into(), Delta { before: 0, after: 40 });
+        evidence.machine.counters.insert("arp_cache.table_fulls".into(), Delta { before: 0, after: 40 });
         assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
         let mut failed = healthy();
         let sample = datagram("198.18.0.2", "198.19.9.9", INSIDE);
