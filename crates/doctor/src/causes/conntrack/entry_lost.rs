@@ -111,8 +111,9 @@ pub(super) fn servers(table: &Connections, protocol: u8) -> BTreeSet<(std::net::
 
 /// True if no translated connection is known for the packet: none at all, or one that it made itself by coming in.
 pub(super) fn is_orphan(table: &Connections, packet: &Tuple) -> bool {
-    let mut entries = table.joined.iter().filter(|(t, _)| t == packet).map(|(_, entry)| entry);
-    entries.all(|entry| entry.example.as_ref() == Some(packet) && !entry.source_nat)
+    let mut entries = table.joined.iter().filter(|(t, _)| t == packet).map(|(_, entry)| entry).peekable();
+    let known = entries.peek().is_some() || table.absent.contains(packet);
+    known && entries.all(|entry| entry.example.as_ref() == Some(packet) && !entry.source_nat)
 }
 
 /// The packet that was seen most often.

@@ -13,6 +13,8 @@ mod invalid_reset;
 mod masquerade;
 mod memory;
 mod packet;
+#[cfg(test)]
+mod recorded;
 mod refused;
 mod relief;
 mod snat_ports;

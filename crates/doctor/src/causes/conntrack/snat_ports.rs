@@ -19,7 +19,8 @@ pub(super) const CAUSE: Cause = Cause {
             leave.\n\n\
             Without a range in the rule there are 64,512 ports (1024 to 65535). The kernel does not try them all: it \
             tries 248 at random, so that connections are refused now and then from about 98 % on. Connections that are over \
-            keep their port for as long as conntrack remembers them: two minutes of TIME_WAIT.",
+            keep their port for as long as conntrack remembers them, two minutes of TIME_WAIT; only newer kernels (6.x) take it from \
+            them when no other is left.",
     must: &[
         "conntrack `insert_failed` and `drop` grow by the same number",
         "the table holds nearly as many connections to one destination as there are ports",
@@ -237,7 +238,8 @@ fn recipes() -> Vec<Recipe> {
             ..Recipe::default()
         },
         Recipe {
-            name: "tcp",
+            // Held: since 6.x the kernel gives the port of a closed connection away again when none is free.
+            name: "tcp-held",
             setup: setup(),
             traffic: vec![
                 Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 128, mode: TcpMode::Echo },
@@ -246,7 +248,7 @@ fn recipes() -> Vec<Recipe> {
                     to: "198.19.0.2:7000".into(),
                     rate: 100,
                     bytes: 64,
-                    hold: false,
+                    hold: true,
                 },
             ],
             ..Recipe::default()

@@ -186,7 +186,8 @@ mod tests {
             example_reply: Some(tuple([198, 19, 0, 2], [198, 19, 0, 1], 5000)),
             ..ConnectionGroup::default()
         };
-        namespace.connections = Some(Connections { groups: vec![group], ..Connections::default() });
+        let absent = vec![tuple(server, [198, 19, 0, 1], 4000)];
+        namespace.connections = Some(Connections { groups: vec![group], absent, ..Connections::default() });
         evidence(namespace, vec![drops])
     }
 
