@@ -12,6 +12,7 @@ mod ring_overflow;
 mod softnet_backlog;
 mod softnet_squeeze;
 mod steal;
+mod tap_queue_full;
 mod tc_drop;
 mod tx_stall;
 mod xdp_drop;
@@ -28,6 +29,7 @@ pub(super) static CAUSES: &[&Cause] = &[
     &softnet_backlog::CAUSE,
     &softnet_squeeze::CAUSE,
     &ring_overflow::CAUSE,
+    &tap_queue_full::CAUSE,
     &hot_core::CAUSE,
     &steal::CAUSE,
     &cpu_throttled::CAUSE,
