@@ -71,13 +71,14 @@ fn every_cause_has_its_page() {
     let world = World::plain(WEIR);
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes");
     let list = weir(&world, &["explain"]).expect(0).stdout;
-    assert_eq!(list, fs::read_to_string(format!("{folder}/README.md")).unwrap(), "make docs");
+    assert!(list == fs::read_to_string(format!("{folder}/README.md")).unwrap(), "README.md: run make docs");
     let mut ids: Vec<String> =
         list.lines().filter_map(|l| Some(l.strip_prefix("- [")?.split(']').next()?.to_owned())).collect();
     assert!(ids.len() >= 45, "{}", ids.len());
     for id in &ids {
         let page = weir(&world, &["explain", id]).expect(0).stdout;
-        assert_eq!(page, fs::read_to_string(format!("{folder}/{id}.md")).unwrap(), "{id}: make docs");
+        let kept = fs::read_to_string(format!("{folder}/{id}.md")).unwrap_or_default();
+        assert!(page == kept, "{id}.md: run make docs");
     }
     ids.push("README".into());
     for entry in fs::read_dir(folder).unwrap() {
@@ -134,7 +135,7 @@ fn root_without_its_eyes_on_drops_the_doctor_says_so_and_does_the_rest() {
 
 #[test]
 fn root_names_that_would_paint_the_terminal_do_not() {
-    let script = "ip link add name \"$(printf 'e\\033[31m<b>')\" type dummy\n\
+    let script = "ip link add name \"$(printf 'e\\033[31m<b>')\" type bridge\n\
                   nft -f - <<'END'\n\
                   table ip t { chain c { type filter hook input priority 0; udp dport 7000 counter drop comment \"\u{1b}]0;x\u{7}</script>\"; }; }\n\
                   END\n";
@@ -179,7 +180,10 @@ fn root_nothing_is_changed_by_looking() {
     let before = state();
     assert!(before.contains("udp dport 7000") && before.contains("ip_forward"), "{before}");
     json(&world, &["--netns", &path, "--for", "1"]);
-    assert_eq!(state(), before);
+    let after = state();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let changed: Vec<_> = lines(&before).symmetric_difference(&lines(&after)).cloned().collect();
+    assert!(changed.is_empty(), "{changed:#?}");
 }
 
 #[test]
