@@ -7,7 +7,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 
 use serde_json::{Value, json};
-use tune_world::{SETTINGS, Tuned, kill};
+use tune_world::{SETTINGS, Tuned, flood, kill};
 use weir_sys::NetNs;
 use weir_testkit::{PATIENCE, World, until};
 
@@ -130,21 +130,7 @@ fn root_the_counter_of_the_setting_is_watched() {
     let set = ["apply", "--set", "net.core.somaxconn=16", "--timeout", "1h"];
     let outcome = tuned.run(&set).expect(0);
     assert!(outcome.stdout.contains("watched: connections that found a full queue"), "{}", outcome.stdout);
-    // 250 new connections a second to a queue of 17 that nobody empties.
-    let script = "import socket, time
-server = socket.socket(); server.bind(('127.0.0.1', 7777)); server.listen(4000)
-clients = []
-while True:
-    for _ in range(5):
-        c = socket.socket(); c.setblocking(False); c.connect_ex(('127.0.0.1', 7777)); clients.append(c)
-    while len(clients) > 500:
-        clients.pop(100).close()
-    time.sleep(0.02)
-";
-    let path = tuned.world.write("flood.py", script);
-    let mut command = tuned.world.command("python3");
-    command.arg(path);
-    let _flood = tuned.world.start("flood", command);
+    let _flood = flood(&tuned);
     until("the old value", PATIENCE, || (tuned.values() == tuned.before).then_some(()));
     let why = tuned.status()["progress"]["why"].as_str().unwrap().to_owned();
     assert!(why.contains("connections that found a full queue, per second got worse"), "{why}");
@@ -334,52 +320,6 @@ fn root_another_namespace_is_changed_and_this_one_is_not() {
     drop(other);
     let outcome = tuned.run(&["rollback"]).expect(0);
     assert!(outcome.stdout.contains("gone, and the change with it"), "{}", outcome.stdout);
-}
-
-#[test]
-fn root_prove_measures_both_sides_and_leaves_everything_as_it_was() {
-    let Some(tuned) = Tuned::new(WEIR) else { return };
-    let load = "echo noise 1; echo rate: $(cat /proc/sys/net/core/somaxconn) per s";
-    let prove = |extra: &[&str]| {
-        let set = ["prove", "--set", "net.core.somaxconn=8192", "--run", load, "--number-after", "rate:"];
-        tuned.run(&[&set, extra].concat())
-    };
-    let proof: Value = serde_json::from_str(&prove(&["--rounds", "6", "--json"]).expect(0).stdout).unwrap();
-    let now: f64 = tuned.before[0].parse().unwrap();
-    for round in proof["proof"]["rounds"].as_array().unwrap() {
-        assert_eq!((round["before"].as_f64(), round["after"].as_f64()), (Some(now), Some(8192.0)));
-    }
-    let ratio = proof["proof"]["comparison"]["estimate"].as_f64().unwrap();
-    assert!((ratio - 8192.0 / now).abs() < 1e-9, "{ratio}");
-    assert_eq!(tuned.values(), tuned.before);
-    prove(&["--require-better"]).expect(0);
-    let worse = prove(&["--require-better", "--better", "lower", "--seed", "1"]).expect(3);
-    assert!(worse.stdout.contains("worse: after / before x "), "{}", worse.stdout);
-    let failed = prove(&["--number-after", "none"]).code;
-    assert_eq!(failed, 2, "given twice");
-    let failed = tuned.run(&["prove", "--set", "net.core.somaxconn=8192", "--run", "exit 7"]).expect(1);
-    assert!(failed.stderr.contains("exit status: 7"), "{}", failed.stderr);
-    assert_eq!(tuned.values(), tuned.before);
-    tuned.world.wait_until_idle();
-    assert_eq!(tuned.status()["progress"]["phase"], "reverted");
-}
-
-#[test]
-fn root_prove_that_is_killed_leaves_everything_as_it_was() {
-    let Some(tuned) = Tuned::new(WEIR) else { return };
-    let load =
-        "cat /proc/sys/net/core/somaxconn; [ $(cat /proc/sys/net/core/somaxconn) != 8192 ] || exec sleep 600";
-    let args = ["prove", "--set", "net.core.somaxconn=8192", "--run", load];
-    let run = tuned.world.start("prove", tuned.weir(&args));
-    until("a window with the change", PATIENCE, || (tuned.values()[0] == "8192").then_some(()));
-    let busy = tuned.run(&["apply", "--set", "net.core.somaxconn=100", "--no-watch"]).expect(1);
-    assert!(busy.stderr.contains("right now"), "{}", busy.stderr);
-    assert_eq!(tuned.status()["busy"], true);
-    run.signal("KILL");
-    run.end_within(PATIENCE).expect(-1);
-    tuned.until_before();
-    tuned.world.wait_until_idle();
-    assert!(tuned.status()["progress"]["why"].as_str().unwrap().contains("killed"));
 }
 
 #[test]

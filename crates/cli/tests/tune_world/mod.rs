@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
-use weir_testkit::{Outcome, PATIENCE, World, until};
+use weir_testkit::{Background, Outcome, PATIENCE, World, until};
 
 /// Three settings of a network namespace; one has several values.
 pub(crate) const SETTINGS: [&str; 6] = [
@@ -97,6 +97,24 @@ impl Tuned {
             self.world.processes().into_iter().find(|(_, line)| is_guard(line)).map(|(pid, _)| pid)
         })
     }
+}
+
+/// A program that takes no connection, and 250 new ones a second for it.
+pub(crate) fn flood(tuned: &Tuned) -> Background {
+    let script = "import socket, time
+server = socket.socket(); server.bind(('127.0.0.1', 7777)); server.listen(4000)
+clients = []
+while True:
+    for _ in range(5):
+        c = socket.socket(); c.setblocking(False); c.connect_ex(('127.0.0.1', 7777)); clients.append(c)
+    while len(clients) > 500:
+        clients.pop(100).close()
+    time.sleep(0.02)
+";
+    let path = tuned.world.write("flood.py", script);
+    let mut command = tuned.world.command("python3");
+    command.arg(path);
+    tuned.world.start("flood", command)
 }
 
 /// Tests of settings of the machine come one after the other.
