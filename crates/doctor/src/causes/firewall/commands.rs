@@ -17,9 +17,32 @@ fn iptables(backend: Backend, family: &str) -> &'static str {
     }
 }
 
+/// A name as nft reads it. It takes plain words only, and reads anything else as a command of its own: for such a name, which
+/// only a program can have given, there is none.
+pub(super) fn nft_name(name: &str) -> &str {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_./-".contains(&b);
+    let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    if begins && name.bytes().all(plain) { name } else { "NAME_THAT_NFT_CANNOT_READ" }
+}
+
+/// A rule's text as nft would read it again; `None` if that is not sure.
+pub(super) fn nft_text(text: &str) -> Option<&str> {
+    let unsure = |c: char| c.is_control() || matches!(c, ';' | '{' | '}' | '\\' | '#');
+    let quotes = text.matches('"').count();
+    (!text.contains(unsure) && !text.contains("...") && quotes.is_multiple_of(2)).then_some(text)
+}
+
+/// Names of table and chain as their program takes them.
+fn names(charge: &Charge<'_>) -> (String, String) {
+    match charge.backend() {
+        Some(Backend::Nft) | None => (nft_name(charge.table()).into(), nft_name(charge.chain_name()).into()),
+        Some(_) => (word(charge.table()), word(charge.chain_name())),
+    }
+}
+
 /// The command that shows the chain with what it counts.
 pub(super) fn show(charge: &Charge<'_>) -> String {
-    let (table, chain) = (word(charge.table()), word(charge.chain_name()));
+    let (table, chain) = names(charge);
     match charge.backend() {
         Some(Backend::Nft) | None => format!("nft -a list chain {} {table} {chain}", charge.family()),
         Some(backend) => {
@@ -48,7 +71,7 @@ pub(super) fn fixes(charge: &Charge<'_>, example: Option<Tuple>) -> Vec<Fix> {
 
 /// Lets packets like that one pass, by a rule before the one at fault.
 pub(super) fn accept(charge: &Charge<'_>, tuple: Tuple) -> Option<Fix> {
-    let (table, chain) = (word(charge.table()), word(charge.chain_name()));
+    let (table, chain) = names(charge);
     let family = charge.family();
     let title = "let packets like these pass".to_owned();
     let risk = "packets that match it pass every later rule of this hook's chain unchecked".to_owned();
@@ -128,13 +151,14 @@ fn iptables_matches(tuple: Tuple) -> String {
 
 /// Takes the rule away.
 pub(super) fn remove(rule: &Rule) -> Fix {
-    let (family, table, chain) = (&rule.family, word(&rule.table), word(&rule.chain));
+    let family = &rule.family;
     let title = "or take the rule away".to_owned();
     let risk =
         "whatever else it keeps out comes through; what manages the firewall may put it back".to_owned();
     if rule.backend == Backend::Nft {
         // The ruleset is kept first: a rule's place, counters and sets are not in its text.
         let saved = "/root/nft-before-weir.conf";
+        let (table, chain) = (nft_name(&rule.table), nft_name(&rule.chain));
         return Fix {
             title,
             commands: vec![
@@ -148,6 +172,7 @@ pub(super) fn remove(rule: &Rule) -> Fix {
     }
     let program = iptables(rule.backend, family);
     let saved = format!("/root/{program}-before-weir.rules");
+    let (table, chain) = (word(&rule.table), word(&rule.chain));
     Fix {
         title,
         commands: vec![
@@ -162,7 +187,8 @@ pub(super) fn remove(rule: &Rule) -> Fix {
 
 /// Makes the policy accept.
 fn open_policy(charge: &Charge<'_>) -> Fix {
-    let (family, table, chain) = (charge.family(), word(charge.table()), word(charge.chain_name()));
+    let family = charge.family();
+    let (table, chain) = names(charge);
     let title = "or let everything pass that no rule throws away".to_owned();
     let risk = "everything that the policy kept out comes through".to_owned();
     let (commands, undo) = match charge.backend() {
@@ -185,5 +211,27 @@ pub(super) fn does(rule: &Rule) -> &'static str {
     match rule.verdict {
         Verdict::Reject => "refuses",
         _ => "throws away",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_texts_cannot_bring_commands_of_their_own() {
+        assert_eq!(nft_name("docker-user_1.x"), "docker-user_1.x");
+        for name in ["a; flush ruleset", "a b", "", "-f", "a\nb", "\"a\"", "{"] {
+            assert_eq!(nft_name(name), "NAME_THAT_NFT_CANNOT_READ", "{name}");
+        }
+        assert_eq!(
+            nft_text("tcp dport 80 log prefix \"x: \" drop"),
+            Some("tcp dport 80 log prefix \"x: \" drop")
+        );
+        for text in
+            ["ip saddr @a; flush ruleset drop", "tcp dport { ... } drop", "log prefix \"x drop", "a\nb"]
+        {
+            assert_eq!(nft_text(text), None, "{text}");
+        }
     }
 }

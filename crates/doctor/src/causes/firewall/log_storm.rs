@@ -1,6 +1,6 @@
 //! A rule writes a line to the kernel's log for every packet.
 
-use super::commands::remove;
+use super::commands::{nft_name, nft_text, remove};
 use super::nft_rule_drop::{datagrams, gateway};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
@@ -90,19 +90,19 @@ fn prefix(text: &str) -> Option<&str> {
 
 fn fixes(rule: &Rule) -> Vec<Fix> {
     let mut fixes = Vec::new();
-    if rule.backend == Backend::Nft {
-        let place =
-            format!("{} {} {} handle {}", rule.family, word(&rule.table), word(&rule.chain), rule.handle);
+    if let (Backend::Nft, Some(text)) = (rule.backend, nft_text(&rule.text)) {
+        let (family, table, chain) = (&rule.family, nft_name(&rule.table), nft_name(&rule.chain));
+        let place = format!("{family} {table} {chain} handle {}", rule.handle);
         // `log` is a word of its own in what nft prints; the limit goes before it, so that the rest of the rule is as it was
         // for the packets that are logged, and none is logged beyond.
-        let limited = rule.text.replacen("log", "limit rate 5/second log", 1);
-        let ends = ["drop", "accept", "reject"].iter().any(|v| rule.text.contains(v));
+        let limited = text.replacen("log", "limit rate 5/second log", 1);
+        let ends = ["drop", "accept", "reject"].iter().any(|v| text.contains(v));
         if !ends {
             fixes.push(Fix {
                 title: "log a few a second".into(),
                 commands: vec![format!("nft replace rule {place} {}", word(&limited))],
                 risk: "most packets are no longer in the log".into(),
-                undo: vec![format!("nft replace rule {place} {}", word(&rule.text))],
+                undo: vec![format!("nft replace rule {place} {}", word(text))],
                 tune: Vec::new(),
             });
         }

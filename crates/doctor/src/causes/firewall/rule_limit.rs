@@ -1,7 +1,7 @@
 //! A limit in a rule is used up.
 
 use super::charge::{Charge, Matter};
-use super::commands::{remove, show};
+use super::commands::{nft_name, nft_text, remove, show};
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{findings, keeper, service};
 use crate::causes::shell::word;
@@ -71,14 +71,14 @@ fn tell(scene: &Scene<'_>, charge: &Charge<'_>, finding: &mut Finding) {
         risk: "none, it only shows".into(),
         ..Fix::default()
     });
-    if rule.backend == Backend::Nft {
-        let (family, table, chain) = (&rule.family, word(&rule.table), word(&rule.chain));
+    if let (Backend::Nft, Some(text)) = (rule.backend, nft_text(&rule.text)) {
+        let (family, table, chain) = (&rule.family, nft_name(&rule.table), nft_name(&rule.chain));
         let place = format!("{family} {table} {chain} handle {}", rule.handle);
         finding.fixes.push(Fix {
             title: "raise the limit: the same rule with a number above what is needed".into(),
-            commands: vec![format!("nft replace rule {place} {}", word(&raised(&rule.text)))],
+            commands: vec![format!("nft replace rule {place} {}", word(&raised(text)))],
             risk: "what the limit was made against gets further".into(),
-            undo: vec![format!("nft replace rule {place} {}", word(&rule.text))],
+            undo: vec![format!("nft replace rule {place} {}", word(text))],
             tune: Vec::new(),
         });
     }

@@ -1,10 +1,9 @@
 //! A set is full, or its elements have ended.
 
 use super::charge::{Charge, Matter};
-use super::commands::show;
+use super::commands::{nft_name, show};
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, keeper, service};
-use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Plane, SetState, Tuple};
 use crate::finding::{Fact, Finding, Fix};
@@ -72,7 +71,7 @@ fn tell(charge: &Charge<'_>, finding: &mut Finding) {
 }
 
 fn repairs(charge: &Charge<'_>, set: &SetState, example: Option<Tuple>) -> Vec<Fix> {
-    let (family, table, name) = (&set.family, word(&set.table), word(&set.name));
+    let (family, table, name) = (&set.family, nft_name(&set.table), nft_name(&set.name));
     let mut fixes = vec![Fix {
         title: "see the set and the rules that ask it".into(),
         commands: vec![format!("nft list set {family} {table} {name}"), show(charge)],
@@ -81,7 +80,7 @@ fn repairs(charge: &Charge<'_>, set: &SetState, example: Option<Tuple>) -> Vec<F
     }];
     // The key of most such sets is the sender's address; another one is not known here.
     if let Some(tuple) = example.filter(|_| !set.is_full()) {
-        let element = format!("nft 'add element {family} {} {} {{ {} }}'", set.table, set.name, tuple.source);
+        let element = format!("nft 'add element {family} {table} {name} {{ {} }}'", tuple.source);
         fixes.push(Fix {
             title: "add what is missing, if the set holds senders".into(),
             undo: vec![element.replacen("add element", "delete element", 1)],

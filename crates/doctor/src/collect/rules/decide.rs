@@ -46,8 +46,7 @@ pub(super) fn decide(
         let mut tally = Tally::default();
         for (at, sample) in drops.samples.iter().take(SAMPLES.min(left)).enumerate() {
             left -= 1;
-            let mut ask = |family, table: &str, set: &str, key: &[u8]| sets.ask(family, table, set, key);
-            let way = whole_way(&mut walker, inside, drops, sample, invalid, &mut ask);
+            let way = whole_way(&mut walker, inside, drops, sample, invalid, &mut sets);
             tally.add(at, way, |decider| may_have(tables, &rules, decider));
         }
         tally.into_blame(*group, tables, &mut rules);
@@ -77,7 +76,7 @@ pub(super) fn whole_way(
     group: &DropGroup,
     sample: &Sample,
     invalid: Option<u64>,
-    sets: &mut AskSet<'_>,
+    sets: &mut dyn AskSet,
 ) -> Way {
     let mut whole = Way { ends: true, ..Way::default() };
     let stops = stops(inside, group, sample);
@@ -327,7 +326,7 @@ struct Sets {
     answers: HashMap<Key, Option<Option<Element>>>,
 }
 
-impl Sets {
+impl AskSet for Sets {
     fn ask(&mut self, family: Family, table: &str, set: &str, key: &[u8]) -> Option<Option<Element>> {
         let asked = (family, table.to_owned(), set.to_owned(), key.to_vec());
         if let Some(answer) = self.answers.get(&asked) {

@@ -40,8 +40,14 @@ pub(super) struct Answer {
     pub(super) missed: Option<Missed>,
 }
 
-/// Asks a set for a key: `None` if it cannot be asked, `Some(None)` if it does not hold it.
-pub(super) type AskSet<'a> = dyn FnMut(Family, &str, &str, &[u8]) -> Option<Option<Element>> + 'a;
+/// Who knows what sets hold.
+pub(super) trait AskSet {
+    /// What a set says of a key: `None` if it cannot be asked, `Some(None)` if it does not hold it.
+    fn ask(&mut self, family: Family, table: &str, set: &str, key: &[u8]) -> Option<Option<Element>>;
+}
+
+/// Length of a set's keys, bytes, and whether it is full, by family, table and name.
+pub(super) type SetTraits<'a> = dyn Fn(Family, &str, &str) -> Option<(u32, bool)> + 'a;
 
 /// What rules are asked with.
 pub(super) struct Asking<'a, 'p> {
@@ -50,7 +56,7 @@ pub(super) struct Asking<'a, 'p> {
     /// Priority of the base chain.
     pub(super) priority: i32,
     /// Length of a set's keys, bytes, and whether it can take no more of them: `None` if there is no such set.
-    pub(super) set: &'a dyn Fn(Family, &str, &str) -> Option<(u32, bool)>,
+    pub(super) set: &'a SetTraits<'a>,
 }
 
 /// One expression's answer.
@@ -65,7 +71,7 @@ enum Step {
 }
 
 /// Asks a rule.
-pub(super) fn ask(rule: &Rule, asking: &Asking<'_, '_>, sets: &mut AskSet<'_>) -> Answer {
+pub(super) fn ask(rule: &Rule, asking: &Asking<'_, '_>, sets: &mut dyn AskSet) -> Answer {
     let mut registers = Registers::new();
     let mut matches = Match::Yes;
     let mut missed = None;
@@ -99,7 +105,7 @@ fn one(
     rule: &Rule,
     asking: &Asking<'_, '_>,
     registers: &mut Registers,
-    sets: &mut AskSet<'_>,
+    sets: &mut dyn AskSet,
 ) -> Step {
     let packet = asking.packet;
     match expression {
@@ -247,13 +253,13 @@ fn lookup(
     rule: &Rule,
     asking: &Asking<'_, '_>,
     registers: &mut Registers,
-    sets: &mut AskSet<'_>,
+    sets: &mut dyn AskSet,
 ) -> Step {
     let Expression::Lookup { set, key, negated, to } = expression else { return Step::Perhaps(None) };
     let has_name = !set.starts_with("__");
     let length = (asking.set)(rule.family, &rule.table, set).map(|(length, _)| length);
     let bytes = length.and_then(|length| registers.load(key.0, length as usize));
-    let found = bytes.and_then(|bytes| sets(rule.family, &rule.table, set, &bytes));
+    let found = bytes.and_then(|bytes| sets.ask(rule.family, &rule.table, set, &bytes));
     if let Some(Some(register)) = to {
         registers.forget(register.0, 16);
     }

@@ -76,6 +76,8 @@ pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespac
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod truth;

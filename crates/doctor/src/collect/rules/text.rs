@@ -194,6 +194,8 @@ fn statement(expression: &Expression) -> Option<String> {
             format!("quota {}{bytes} bytes", if *over { "over " } else { "until " })
         }
         Expression::Log { prefix, group } => {
+            // A quote within it would end it for whoever reads the text as a rule.
+            let prefix = prefix.replace(|c: char| c == '"' || c.is_control(), "?");
             let prefix = if prefix.is_empty() { String::new() } else { format!(" prefix \"{prefix}\"") };
             let group = group.map(|g| format!(" group {g}")).unwrap_or_default();
             format!("log{prefix}{group}")

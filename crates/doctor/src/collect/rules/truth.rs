@@ -9,11 +9,12 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weir_sys::frames::FrameSender;
 use weir_sys::netlink::{Rtnetlink, VethEnd};
-use weir_sys::nftables::{Asker, Expression, Tables, Verdict as Nft};
+use weir_sys::nftables::{Asker, Element, Expression, Family, Tables, Verdict as Nft};
 use weir_sys::{NetNs, ProcRoot};
 use weir_wire::{Ethernet, Ipv4, Tcp};
 
 use super::decide::whole_way;
+use super::matching::AskSet;
 use super::packet::Names;
 use super::tests::{lacks, shell};
 use super::walk::{Decider, Walker, Way};
@@ -133,7 +134,8 @@ fn rule(random: &mut ChaCha8Rng, chain: Option<usize>, unsure: bool) -> String {
         let second = expression(random, unsure);
         // nft refuses two protocols in one rule.
         let of_protocol = |text: &str| text.contains("tcp") || text.contains("udp");
-        if !second.contains("vmap") && !(of_protocol(&matches) && of_protocol(&second)) {
+        let clash = of_protocol(&matches) && of_protocol(&second);
+        if !(clash || second.contains("vmap")) {
             matches = format!("{matches} {second}");
         }
     }
@@ -363,13 +365,20 @@ enum Done {
 
 /// What the kernel did, by the counters that moved.
 fn done(tables: &Tables, moved: &[usize]) -> Done {
-    let throws =
-        |at: &&usize| tables.rules[**at].expressions.iter().any(|e| *e == Expression::Verdict(Nft::Drop));
+    let throws = |at: &&usize| tables.rules[**at].expressions.contains(&Expression::Verdict(Nft::Drop));
     if let Some(at) = moved.iter().find(throws) {
         return Done::Rule(*at);
     }
     let ended = moved.iter().any(|at| matches!(tables.rules[*at].chain.as_str(), "left" | "taken"));
     if ended { Done::Passed } else { Done::Elsewhere }
+}
+
+struct Kernel(Asker);
+
+impl AskSet for Kernel {
+    fn ask(&mut self, family: Family, table: &str, set: &str, key: &[u8]) -> Option<Option<Element>> {
+        self.0.find(family, table, set, key).ok()
+    }
 }
 
 fn said(
@@ -383,8 +392,7 @@ fn said(
     let out = world.index("outside");
     let invalid = if unsure { None } else { Some(0) };
     let way = world.gateway.run(|| {
-        let mut asker = Asker::open().unwrap();
-        let mut sets = |family, table: &str, set: &str, key: &[u8]| asker.find(family, table, set, key).ok();
+        let mut sets = Kernel(Asker::open().unwrap());
         let tuple = sample.tuple().unwrap();
         let lookup = crate::evidence::Lookup {
             source: tuple.source,

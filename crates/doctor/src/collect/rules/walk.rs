@@ -60,7 +60,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Goes on from `way` with the base chains of the packet's hook.
-    pub(super) fn hook(&mut self, packet: &Packet<'_>, sets: &mut AskSet<'_>, way: &mut Way) {
+    pub(super) fn hook(&mut self, packet: &Packet<'_>, sets: &mut dyn AskSet, way: &mut Way) {
         for place in self.base_chains(packet) {
             if way.ends {
                 return;
@@ -131,17 +131,17 @@ impl<'a> Walker<'a> {
 }
 
 /// One base chain being walked.
-struct Visit<'w, 'a, 'p, 's, 't> {
+struct Visit<'w, 'a, 'p, 't> {
     walker: &'w mut Walker<'a>,
     packet: &'w Packet<'p>,
     priority: i32,
-    sets: &'w mut AskSet<'s>,
+    sets: &'w mut dyn AskSet,
     way: &'t mut Way,
     /// How often the packet may have got out of the base chain unharmed.
     escapes: u64,
 }
 
-impl Visit<'_, '_, '_, '_, '_> {
+impl Visit<'_, '_, '_, '_> {
     /// Walks a chain that is reached; whether its end is.
     fn chain(
         &mut self,
