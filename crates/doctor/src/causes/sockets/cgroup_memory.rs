@@ -2,6 +2,7 @@
 
 use super::fixes::look;
 use super::memory::Limits;
+use super::tcp_memory::BY_SMALLER_WINDOWS;
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{CgroupThrottle, Namespace, Plane};
@@ -91,6 +92,11 @@ fn in_namespace(
     let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
     finding.severity = finding.severity.max(Severity::Warning);
     finding.claims = taken.claims.clone();
+    if free(6) {
+        let cut =
+            scene.take(namespace, |d| d.protocol == 6 && BY_SMALLER_WINDOWS.contains(&d.reason.as_str()));
+        finding.claims.extend(cut.claims);
+    }
     finding.confidence = if taken.is_empty() || groups > 1 { Confidence::Low } else { Confidence::Medium };
     finding.object = group.path.clone();
     finding.summary = format!(
@@ -130,9 +136,12 @@ fn fixes(group: &CgroupThrottle) -> Vec<Fix> {
     if unit.ends_with(".service") || unit.ends_with(".scope") || unit.ends_with(".slice") {
         fixes.push(Fix {
             title: "give the unit more memory, until the next start of the machine".into(),
-            commands: vec![format!("systemctl set-property --runtime {} MemoryMax=BYTES", word(unit))],
+            commands: vec![
+                format!("systemctl show -p MemoryMax {}", word(unit)),
+                format!("systemctl set-property --runtime {} MemoryMax=BYTES", word(unit)),
+            ],
             risk: "that memory is taken from the others".into(),
-            undo: vec![format!("systemctl revert {}", word(unit))],
+            undo: vec![format!("systemctl set-property --runtime {} MemoryMax=BYTES_BEFORE", word(unit))],
             tune: Vec::new(),
         });
     }

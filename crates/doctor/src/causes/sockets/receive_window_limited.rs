@@ -79,7 +79,7 @@ fn unread(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         );
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
-    let zero = scene.take(namespace, |d| d.reason == "TCP_ZEROWINDOW");
+    let zero = scene.take(namespace, |d| matches!(d.reason.as_str(), "TCP_ZEROWINDOW" | "TCP_OVERWINDOW"));
     if !zero.is_empty() {
         finding.claims = zero.claims;
         finding.evidence.push(Fact::seen(

@@ -44,37 +44,77 @@ pub(super) const CAUSE: Cause = Cause {
 /// Signs that a socket has no room; by itself each may also come from one socket's own limit.
 const SIGNS: [&str; 4] = ["tcpext.PruneCalled", "tcpext.RcvPruned", "tcpext.OfoPruned", "tcpext.TCPRcvQDrop"];
 
+/// Reasons of drops that come from windows cut while they were in use (net/ipv4/tcp_input.c, tcp_prune_queue, tcp_sequence).
+pub(super) const BY_SMALLER_WINDOWS: [&str; 6] = [
+    "TCP_OFO_QUEUE_PRUNE",
+    "TCP_OFO_DROP",
+    "TCP_ZEROWINDOW",
+    "TCP_OVERWINDOW",
+    "TCP_INVALID_SEQUENCE",
+    "TCP_INVALID_END_SEQUENCE",
+];
+
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
 }
 
+/// What the machine allows TCP, and what it holds.
+#[derive(Clone, Copy)]
+struct Memory {
+    limits: Option<Limits>,
+    used: Option<u64>,
+}
+
+impl Memory {
+    fn of(scene: &Scene<'_>, namespace: &Namespace) -> Self {
+        let setting = scene.evidence.machine.settings.get("net.ipv4.tcp_mem");
+        Memory {
+            limits: setting.and_then(|text| Limits::parse(text)),
+            used: namespace.gauge("sockstat.TCP.mem"),
+        }
+    }
+
+    fn is_under_pressure(self) -> bool {
+        matches!((self.limits, self.used), (Some(limits), Some(used)) if used >= limits.pressure)
+    }
+}
+
 fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == "PROTO_MEM" && d.protocol == 6);
+    let refused = scene.take(namespace, |d| d.reason == "PROTO_MEM" && d.protocol == 6);
     let grew = |name: &str| namespace.grew(name);
-    let aborted = grew("tcpext.TCPAbortOnMemory");
-    let pressures = grew("tcpext.TCPMemoryPressures");
-    let setting = scene.evidence.machine.settings.get("net.ipv4.tcp_mem");
-    let limits = setting.and_then(|text| Limits::parse(text));
-    let used = namespace.gauge("sockstat.TCP.mem");
-    let above = |limit: fn(&Limits) -> u64| matches!((limits, used), (Some(l), Some(u)) if u >= limit(&l));
+    let memory = Memory::of(scene, namespace);
     let signs: u64 = SIGNS.iter().map(|name| grew(name)).sum();
     // Where pressure began before the window, its counter stands still.
-    let lasting = above(|l| l.pressure) && signs > 0;
-    if taken.is_empty() && aborted == 0 && pressures == 0 && !lasting {
+    let lasting = memory.is_under_pressure() && signs > 0;
+    let begun = grew("tcpext.TCPMemoryPressures") + grew("tcpext.TCPAbortOnMemory") > 0;
+    if refused.is_empty() && !begun && !lasting {
         return None;
     }
+    // Who sends into a window that was just made smaller sends outside of it.
+    let cut = scene.take(namespace, |d| d.protocol == 6 && BY_SMALLER_WINDOWS.contains(&d.reason.as_str()));
     let counted = if scene.sees_drops() { 0 } else { grew("tcpext.TCPRcvQDrop") };
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets + counted);
+    let mut finding = scene.finding(CAUSE.id, namespace, refused.packets + cut.packets + counted);
     finding.severity = finding.severity.max(Severity::Warning);
-    finding.claims = taken.claims.clone();
+    finding.claims = [refused.claims.as_slice(), &cut.claims].concat();
     if counted > 0 {
         finding.claims.push(scene.counted(namespace, "tcpext.TCPRcvQDrop", counted));
     }
-    finding.harm = if above(|l| l.pressure) { 0.5 } else { 0.1 };
-    finding.confidence = if above(|l| l.pressure) { Confidence::High } else { Confidence::Medium };
+    finding.harm = if memory.is_under_pressure() { 0.5 } else { 0.1 };
+    finding.confidence = if memory.is_under_pressure() { Confidence::High } else { Confidence::Medium };
     finding.summary =
         "All TCP sockets together hold as much memory as they may, so that every connection is held back."
             .into();
+    for taken in [&refused, &cut] {
+        for group in &taken.groups {
+            let text = format!("{} segments dropped as {}", group.packets, group.reason);
+            finding.evidence.push(Fact::seen(Plane::Drops, text));
+        }
+    }
+    describe(scene, namespace, memory, &mut finding);
+    Some(finding)
+}
+
+fn describe(scene: &Scene<'_>, namespace: &Namespace, memory: Memory, finding: &mut Finding) {
     let other = ["tcpext.TCPMemoryPressures", "tcpext.TCPAbortOnMemory"];
     for name in other.iter().chain(&SIGNS) {
         if let Some(counter) = namespace.counters.get(*name).filter(|c| c.change() > 0) {
@@ -82,12 +122,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
         }
     }
-    if !taken.is_empty() {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Drops, format!("{} segments dropped as PROTO_MEM", taken.packets)));
-    }
-    if let (Some(limits), Some(used)) = (limits, used) {
+    if let (Some(limits), Some(used)) = (memory.limits, memory.used) {
         let text = format!(
             "TCP holds {used} pages; net.ipv4.tcp_mem holds back from {} and refuses from {}",
             limits.pressure, limits.most
@@ -98,17 +133,20 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         "see who holds it: connections with long queues",
         vec!["ss -tmnp | sort -k3,3nr | head -40".into(), "cat /proc/net/sockstat".into()],
     ));
-    if let (Some(now), Some(limits)) = (setting, limits) {
-        finding.fixes.push(change(None, Change {
-            title: "allow TCP more memory",
-            name: "net.ipv4.tcp_mem",
-            now: now.clone(),
-            proposed: limits.times(2),
-            risk: "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
-            why: "TCP was under pressure in the window".into(),
-        }));
+    let setting = scene.evidence.machine.settings.get("net.ipv4.tcp_mem");
+    if let (Some(now), Some(limits)) = (setting, memory.limits) {
+        finding.fixes.push(change(
+            None,
+            Change {
+                title: "allow TCP more memory",
+                name: "net.ipv4.tcp_mem",
+                now: now.clone(),
+                proposed: limits.times(2),
+                risk: "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
+                why: "TCP was under pressure in the window".into(),
+            },
+        ));
     }
-    Some(finding)
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -160,6 +198,20 @@ mod tests {
         let found = &examine(&Scene::of(&lasting))[0];
         assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.tcp_mem='200 400 600'"]);
+    }
+
+    #[test]
+    fn what_smaller_windows_cost_is_claimed_with_it() {
+        let drops = vec![
+            dropped("PROTO_MEM", "tcp_rcv_established", 6, 365),
+            dropped("TCP_INVALID_SEQUENCE", "tcp_validate_incoming", 6, 149),
+            dropped("TCP_OFO_QUEUE_PRUNE", "tcp_prune_ofo_queue", 6, 5),
+        ];
+        let diagnosis =
+            crate::diagnosis::diagnose(&evidence(&[("tcpext.TCPMemoryPressures", 18)], 250, drops));
+        assert_eq!((diagnosis.findings.len(), diagnosis.findings[0].explains_packets), (1, 519));
+        let alone = vec![dropped("TCP_INVALID_SEQUENCE", "tcp_validate_incoming", 6, 149)];
+        assert_eq!(examine(&Scene::of(&evidence(&[], 50, alone))), []);
     }
 
     #[test]
