@@ -23,7 +23,7 @@ use weir_sys::{NetNs, ProcRoot, SendBatch};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Length of a window.
-const WINDOW: Duration = Duration::from_secs(2);
+const WINDOW: Duration = Duration::from_secs(5);
 /// Batches that are forwarded for one that is thrown away. A share and not a rate, so that a machine with other work does the same
 /// work with the doctor and without, if less of it.
 const FORWARDED_PER_DROP: usize = 6;

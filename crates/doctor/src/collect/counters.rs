@@ -42,7 +42,12 @@ pub(super) fn protocols(root: &ProcRoot) -> Result<(Counters, BTreeMap<String, u
     if let Some(count) = root.conntrack_count() {
         gauges.insert("conntrack.count".to_owned(), count);
     }
-    let counters = counters.into_iter().map(|(name, value)| (name, Delta::at(value))).collect();
+    let mut counters: Counters = counters.into_iter().map(|(name, value)| (name, Delta::at(value))).collect();
+    let tables = super::machine::tables(root);
+    // Those of neighbours are shown in the first namespace alone; those of routes everywhere, though they are the same ones.
+    if tables.keys().any(|name| name.starts_with("arp_cache.")) {
+        counters.extend(tables);
+    }
     Ok((counters, gauges))
 }
 

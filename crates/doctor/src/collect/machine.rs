@@ -21,6 +21,7 @@ use log::Log;
 const SETTINGS: &[&str] = &[
     "net.netfilter.nf_conntrack_max",
     "net.netfilter.nf_conntrack_buckets",
+    "net.netfilter.nf_log_all_netns",
     "net.core.netdev_max_backlog",
     "net.core.netdev_budget",
     "net.core.netdev_budget_usecs",
@@ -156,18 +157,22 @@ fn read(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Machine {
 fn global(root: &ProcRoot) -> (BTreeMap<String, String>, Counters) {
     let here = || {
         let setting = |name: &&str| Some(((*name).to_owned(), sysctl::get_optional(root, name).ok()??));
-        let table = |name: &&'static str| Some((*name, root.net_stat(name)?));
-        let tables = TABLES.iter().filter_map(table);
-        let counters = tables.flat_map(|(table, columns)| {
-            let counter = move |(name, value)| (format!("{table}.{name}"), Delta::at(value));
-            columns.into_iter().filter(|(name, _)| name != "entries").map(counter)
-        });
-        (SETTINGS.iter().filter_map(setting).collect(), counters.collect())
+        (SETTINGS.iter().filter_map(setting).collect(), tables(root))
     };
     // Process 2 is the kernel's own, which no process namespace but the first has.
     let first = [1, 2].iter().find_map(|pid| NetNs::open(root.path(&format!("proc/{pid}/ns/net"))).ok());
     let elsewhere = first.and_then(|namespace| namespace.run(here).ok());
     elsewhere.unwrap_or_else(here)
+}
+
+/// Counters of the [`TABLES`] that the calling thread's namespace shows.
+pub(super) fn tables(root: &ProcRoot) -> Counters {
+    let table = |name: &&'static str| Some((*name, root.net_stat(name)?));
+    let counters = TABLES.iter().filter_map(table).flat_map(|(table, columns)| {
+        let counter = move |(name, value)| (format!("{table}.{name}"), Delta::at(value));
+        columns.into_iter().filter(|(name, _)| name != "entries").map(counter)
+    });
+    counters.collect()
 }
 
 /// `cpu.some`, `memory.full`, ...: time stalled, us.

@@ -126,9 +126,22 @@ impl Watch {
             listener.end(namespace);
         }
         sum_up(&mut evidence.planes, &evidence.namespaces, &self.options.hidden);
+        latecomers(&self.options, &mut evidence);
         evidence.cost.analysis_ms = ended.elapsed().as_secs_f64() * 1e3;
         self.machine.own_cost(&self.options.root, &mut evidence.cost);
         evidence
+    }
+}
+
+/// Adds those namespaces of which there is nothing but what the programs in the kernel counted.
+fn latecomers(options: &Options, evidence: &mut Evidence) {
+    let known: BTreeSet<u64> = evidence.namespaces.iter().map(|n| n.id).chain([0]).collect();
+    let counted = evidence.drops.iter().map(|d| d.namespace).chain(evidence.flows.iter().map(|f| f.namespace));
+    let late: BTreeSet<u64> = counted.filter(|id| !known.contains(id)).collect();
+    for (id, name) in namespaces::late(&options.root, &late) {
+        let why = "it was not in sight when the window began";
+        let blind = OF_NAMESPACES.iter().map(|plane| (*plane, why.to_owned())).collect();
+        evidence.namespaces.push(Namespace { id, name, blind, ..Namespace::default() });
     }
 }
 

@@ -9,7 +9,7 @@ mod processes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use weir_sys::{Error, NetNs, ProcRoot, Result};
@@ -95,6 +95,20 @@ pub(super) fn find(root: &ProcRoot, scope: &Scope) -> Result<Vec<Found>> {
             Ok(others)
         }
     }
+}
+
+/// Names of namespaces that were not there when the window began, or cannot be seen from here (those of another container).
+pub(super) fn late(root: &ProcRoot, ids: &BTreeSet<u64>) -> Vec<(u64, String)> {
+    if ids.is_empty() {
+        return Vec::new();
+    }
+    let traces = look(root);
+    let mut containers = Containers::new(root);
+    let mut called = |id: &u64| match traces.get(id) {
+        Some(traces) => name(root, traces, &mut containers),
+        None => format!("a namespace that is gone or not to be seen from here (net:[{id}])"),
+    };
+    ids.iter().map(|id| (*id, called(id))).collect()
 }
 
 /// Everything that says that a namespace is there, by inode.

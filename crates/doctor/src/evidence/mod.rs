@@ -167,7 +167,7 @@ pub struct Namespace {
     /// Protocol counters by `proto.Name` (`tcpext.ListenDrops`, `ip.InAddrErrors`, `udp.RcvbufErrors`, `ip6.InDiscards`), and by the
     /// same rule `conntrack.drop` (names of ctnetlink: `insert_failed`, `early_drop`, `chain_toolong`, `clash_resolve`, ...),
     /// `xfrm.InNoStates`, `nfqueue.queue_dropped` (and of queue 3 alone `nfqueue.3.queue_dropped`). Those of routes and neighbours
-    /// are the machine's: [`Machine::counters`].
+    /// are the machine's ([`Machine::counters`]); its first namespace has them as well.
     pub counters: Counters,
     /// What goes up and down, at the end of the window: `conntrack.count`, `sockstat.TCP.tw`, `sockstat.FRAG.memory`, ...
     pub gauges: BTreeMap<String, u64>,

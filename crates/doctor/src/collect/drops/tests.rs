@@ -108,6 +108,10 @@ fn root_what_finds_no_room_is_counted_as_lost() {
             .run(|| {
                 to_nobody((Ipv4Addr::LOCALHOST, 4711).into(), 200, 1);
                 to_nobody((Ipv6Addr::LOCALHOST, 4711).into(), 200, 1);
+                for port in 4720..4730 {
+                    let refused = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap_err();
+                    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+                }
             })
             .unwrap();
     });
@@ -119,6 +123,12 @@ fn root_what_finds_no_room_is_counted_as_lost() {
     assert!(here <= 200, "two groups in a table for one");
     // Others on this machine may drop something too.
     assert!(here + evidence.cost.events_lost >= 400, "{here} and {}", evidence.cost.events_lost);
+    // Connections are counted all the same, but not told apart.
+    for kind in [FlowEventKind::ResetSent, FlowEventKind::ResetReceived] {
+        let events = flows(&evidence, &world, kind);
+        assert_eq!(events.iter().map(|e| e.times).sum::<u64>(), 10, "{events:?}");
+        assert!(events.iter().any(|e| e.tuple.is_none()) && events.len() <= 3, "{events:?}");
+    }
 }
 
 fn flows<'a>(evidence: &'a Evidence, namespace: &NetNs, kind: FlowEventKind) -> Vec<&'a FlowEvent> {

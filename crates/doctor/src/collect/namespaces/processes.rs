@@ -72,5 +72,16 @@ pub(super) fn held(root: &ProcRoot, pids: &[u32]) -> Vec<(u64, u32, u32)> {
 
 /// What a process calls itself.
 pub(super) fn name(root: &ProcRoot, pid: u32) -> Option<String> {
-    root.read_optional(&format!("proc/{pid}/comm")).filter(|name| !name.is_empty())
+    let name = root.read_optional(&format!("proc/{pid}/comm")).filter(|name| !name.is_empty())?;
+    // Whoever starts itself again by /proc/self/exe has that link's name.
+    let program = || {
+        Some(
+            fs::read_link(root.path(&format!("proc/{pid}/exe")))
+                .ok()?
+                .file_name()?
+                .to_string_lossy()
+                .into_owned(),
+        )
+    };
+    if name == "exe" { program().or(Some(name)) } else { Some(name) }
 }

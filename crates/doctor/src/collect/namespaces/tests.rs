@@ -38,6 +38,7 @@ fn names_are_those_that_people_use() {
         (40, 300, "cart", format!("/kubepods.slice/cri-containerd-{cart}.scope")),
         (50, 400, "iperf3", "/user.slice".into()),
         (60, 500, "\x1b[31mred", "/user.slice".into()),
+        (70, 800, "exe", "/user.slice".into()),
     ];
     let processes: Vec<_> = processes.iter().map(|(p, n, c, g)| (*p, *n, *c, g.as_str())).collect();
     let mounts = "97 25 0:4 net:[400] /run/netns/blue rw shared:20 - nsfs nsfs rw\n\
@@ -47,6 +48,7 @@ fn names_are_those_that_people_use() {
                   96 25 0:4 mnt:[4026532300] /run/snapd/ns/x.mnt rw - nsfs nsfs rw\n\
                   garbage\n";
     let dir = recorded("names", &processes, mounts);
+    symlink("/usr/bin/weir", dir.join("proc/70/exe")).unwrap();
     let config = dir.join(format!("var/lib/docker/containers/{web}"));
     std::fs::create_dir_all(&config).unwrap();
     std::fs::write(config.join("config.v2.json"), r#"{"Name":"/web","ID":"x"}"#).unwrap();
@@ -61,6 +63,7 @@ fn names_are_those_that_people_use() {
         (100, "host"),
         // As it is: whoever prints it cleans it.
         (500, "\x1b[31mred (pid 60)"),
+        (800, "weir (pid 70)"),
         (200, "docker web"),
         (400, "netns blue"),
         (600, "netns with space"),
