@@ -31,7 +31,18 @@ pub struct Case {
 }
 
 /// Pairs of causes that may come together: each changes other things, and neither hides the other by its nature.
-const PAIRS: &[(&str, &str)] = &[];
+const PAIRS: &[(&str, &str)] = &[
+    ("conntrack-full/tcp-held", "nft-rule-drop/default"),
+    ("snat-ports-exhausted/udp", "udp-buffer-full/default"),
+    ("nft-rule-drop/counted", "blackhole-route/blackhole"),
+    ("accept-queue-full/default", "nft-rule-drop/default"),
+    ("martian-source/own", "blackhole-route/unreachable"),
+    ("no-route/ipv4", "udp-buffer-full/default"),
+    ("syn-backlog-full/default", "martian-source/loopback"),
+    ("conntrack-invalid-dropped/forgotten", "blackhole-route/prohibit"),
+    ("neighbour-unresolved/host", "rule-limit/default"),
+    ("fragments-lost/receiver", "accept-queue-full/default"),
+];
 
 /// All cases; with `only`, those whose name contains one of the words.
 pub fn cases(only: &[String]) -> Vec<Case> {
