@@ -24,8 +24,13 @@ use crate::table::top::Top;
 
 /// Time for the tables of all namespaces together.
 const TIME: Duration = Duration::from_millis(2500);
-/// What a namespace that lost something gets in any case.
+/// What a table gets at least while there is time.
 const LEAST: Duration = Duration::from_millis(300);
+/// Time beyond that, for namespaces that lost something.
+const RESERVE: Duration = Duration::from_millis(500);
+/// Entries that no cause would conclude anything from, where nothing was lost. Each reading walks the hash of all namespaces,
+/// some milliseconds, and idle containers are many.
+const TOO_FEW: u64 = 3;
 /// Entries between two looks at the clock.
 const STRIDE: u64 = 4096;
 /// Tuples of packets that are asked for.
@@ -54,6 +59,14 @@ impl Common {
     /// From now on.
     pub(super) fn new() -> Self {
         Common { ends: Instant::now() + TIME, memory: OnceLock::new() }
+    }
+
+    /// When a reading that begins now must end, if it may begin: it gets half of what is left, so that one large table does
+    /// not take it all.
+    fn end_of(&self, now: Instant, explains: bool) -> Option<Instant> {
+        let ends = if explains { self.ends + RESERVE } else { self.ends };
+        let left = ends.saturating_duration_since(now);
+        (left > Duration::ZERO).then(|| now + (left / 2).max(LEAST).min(left))
     }
 
     /// Bytes of an entry with its block of extensions (NF_CT_EXT_PREALLOC: a kmalloc of 128), and of all entries there are.
@@ -94,12 +107,14 @@ pub(super) fn read(root: &ProcRoot, asked: &Asked<'_>, common: &Common) -> Resul
     let given = Given::find(root, None);
     table.source_nat_rules = rules(&given);
     join(&mut table, &packets)?;
-    let now = Instant::now();
-    let ends = if packets.is_empty() { common.ends } else { common.ends.max(now + LEAST) };
-    if now >= ends {
-        table.partial = Some("the time for the tables of all namespaces was over".into());
+    if count < TOO_FEW && packets.is_empty() {
+        table.partial = Some("a table of one or two entries, in which nothing was lost, is not read".into());
         return Ok(Some(table));
     }
+    let Some(ends) = common.end_of(Instant::now(), !packets.is_empty()) else {
+        table.partial = Some("the time for the tables of all namespaces was over".into());
+        return Ok(Some(table));
+    };
     let mut tally = Tally::new(table.absent.clone(), given);
     let dumped = dump(&Filter::default(), |entry| {
         tally.add(entry);
@@ -520,6 +535,22 @@ mod tests {
         let [(answer, asks, answers)] = table.split[..] else { panic!("{:?}", table.split) };
         let expected = if answer.source_port == 8 { (5, 0) } else { (0, 5) };
         assert_eq!((asks, answers), expected, "{answer:?}");
+    }
+
+    #[test]
+    fn time_is_shared_and_who_lost_something_has_a_reserve() {
+        let common = Common::new();
+        let began = common.ends - TIME;
+        let given = |after: Duration, explains| {
+            let now = began + after;
+            common.end_of(now, explains).map(|end| end - now)
+        };
+        assert_eq!(given(Duration::ZERO, false), Some(TIME / 2));
+        assert_eq!(given(TIME - LEAST, false), Some(LEAST));
+        assert_eq!(given(TIME - LEAST / 3, false), Some(LEAST / 3));
+        assert_eq!(given(TIME, false), None);
+        assert_eq!(given(TIME, true), Some(LEAST));
+        assert_eq!(given(TIME + RESERVE, true), None);
     }
 
     /// However many groups there are, the large ones stay with counts that are too low by little.
