@@ -171,7 +171,7 @@ fn root_when_the_guard_is_killed_the_next_command_says_so_and_acts_when_it_is_ti
 #[test]
 fn root_a_guard_whose_journal_is_lost_takes_everything_back_at_once() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
-    for loss in ["rm -r", "truncate -s 30"] {
+    for loss in ["rm -r", "truncate -s 30", "sed -i 1s/version/v/"] {
         tuned.apply(&["--timeout", "1h", "--no-watch"]).expect(0);
         tuned.guard();
         tuned.world.sh(&format!("{loss} {}", tuned.journal().display()));

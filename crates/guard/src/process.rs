@@ -28,7 +28,7 @@ use crate::watch::{Metric, Readings, Watch, first_number};
 const TICK: Duration = Duration::from_millis(100);
 /// How long it may take to come up.
 const START: Duration = Duration::from_secs(10);
-/// How long the guard waits for a command that is just taking a step.
+/// How long the guard waits at a time for a command that is just taking a step.
 const LOCK: Duration = Duration::from_secs(60);
 /// Shortest time between two readings of what is watched.
 const LEAST_EVERY_MS: u64 = 100;
@@ -177,30 +177,36 @@ pub fn guard(by: &str, id: &str, metric: &(dyn Fn(&str) -> Result<f64, String> +
     let held = Store::hold(&path)?;
     let post = Watchman { path, id, asked, namespace, metric };
     let root = ProcRoot::default();
-    let why = match post.wait(set)? {
+    let (known, why) = match post.wait(set)? {
         End::Settled => return Ok(()),
-        End::Due(why) => why,
-        // Nobody else can know any more what there was before; whoever holds the lock of the folder cannot either.
-        End::Lost(set) => {
-            let mut store = Store::rescue(&post.path, held, *set)?;
-            return revert(&mut store, &root, "its journal was removed or damaged");
+        End::Due(set, why) => (set, why),
+        End::Lost(set) => (set, LOST.to_owned()),
+    };
+    // Without the folder there is no lock, and nobody else who could know what there was before.
+    let _lock = loop {
+        match folder.lock(LOCK) {
+            Ok(None) => {}
+            Ok(Some(lock)) => break Some(lock),
+            Err(_) => break None,
         }
     };
-    let _lock = folder.lock(LOCK)?.ok_or(Error::Busy)?;
-    let Some(mut store) = Store::open(&post.path, true)? else { return Ok(()) };
-    // While we waited for the lock, it may have been confirmed, rolled back, or followed by another set.
-    if store.set.begin.id == id && store.set.is_in_flight() {
-        revert(&mut store, &root, &why)?;
+    match Store::open(&post.path, true) {
+        // While we waited for the lock, it may have been confirmed, rolled back, or followed by another set.
+        Ok(Some(store)) if store.set.begin.id != id || !store.set.is_in_flight() => Ok(()),
+        Ok(Some(mut store)) => revert(&mut store, &root, &why),
+        Ok(None) | Err(_) => revert(&mut Store::rescue(&post.path, held, *known)?, &root, LOST),
     }
-    Ok(())
 }
+
+/// Why a set is taken back that no later command could take back.
+const LOST: &str = "its journal was removed or damaged";
 
 /// Why there is nothing to wait for any more.
 enum End {
     /// It was confirmed or taken back by somebody else.
     Settled,
-    /// It is to be taken back.
-    Due(String),
+    /// It is to be taken back; why.
+    Due(Box<ChangeSet>, String),
     /// It is to be taken back, and only this process knows what that means.
     Lost(Box<ChangeSet>),
 }
@@ -231,6 +237,7 @@ struct Watchman<'a> {
 impl Watchman<'_> {
     /// Waits for the end.
     fn wait(&self, mut set: ChangeSet) -> Result<End, Error> {
+        let due = |set, why| Ok(End::Due(Box::new(set), why));
         let mut stamp = None;
         let mut readings: Vec<(Instant, Readings)> = Vec::new();
         let mut applier = Some(std::io::stdin());
@@ -249,13 +256,14 @@ impl Watchman<'_> {
                 return Ok(End::Settled);
             }
             if self.asked.load(Ordering::Relaxed) {
-                return Ok(End::Due("its guard process was told to end".into()));
+                return due(set, "its guard process was told to end".into());
             }
             let mut pause = TICK;
             if let Phase::Waiting { deadline_ns } = set.phase {
                 let left = Duration::from_nanos(deadline_ns.saturating_sub(boot_ns()));
                 if left.is_zero() {
-                    return Ok(End::Due(format!("not confirmed within {} s", set.begin.timeout_s)));
+                    let why = format!("not confirmed within {} s", set.begin.timeout_s);
+                    return due(set, why);
                 }
                 pause = pause.min(left);
                 readings.resize_with(set.begin.watches.len(), || (Instant::now(), Readings::default()));
@@ -266,7 +274,7 @@ impl Watchman<'_> {
                     *next = Instant::now() + Duration::from_millis(watch.every_ms.max(LEAST_EVERY_MS));
                     let value = self.reading(watch, left.min(READING));
                     if let Some(why) = value.and_then(|v| watch.judge(readings, boot_ns(), v)) {
-                        return Ok(End::Due(why));
+                        return due(set, why);
                     }
                 }
             }
@@ -274,7 +282,7 @@ impl Watchman<'_> {
                 None => std::thread::sleep(pause),
                 Some(stdin) if readable(stdin.as_fd(), pause).map_err(|e| Error::Guard(e.to_string()))? => {
                     if !was_applied() {
-                        return Ok(End::Due("the command that applied it was killed".into()));
+                        return due(set, "the command that applied it was killed".into());
                     }
                     applier = None;
                 }
