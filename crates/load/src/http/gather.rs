@@ -7,7 +7,7 @@
 //! is tried: for some time, stretches with and without take turns, and naps are kept up only if the rate bears them.
 
 /// A nap is for at most this share of the connections: what they wait is at most this share of a response time.
-const SHARE: f64 = 0.25;
+const SHARE: f64 = 0.3;
 
 /// Responses further apart than this are not gathered: there is time enough to sleep between them, ns.
 const GREATEST_GAP_NS: f64 = 50_000.0;
@@ -19,14 +19,18 @@ const NAP_NS: std::ops::RangeInclusive<f64> = 4_000.0..=100_000.0;
 /// warm-up.
 const STRETCH_NS: u64 = 5_000_000;
 
-/// Stretches of each kind in one trial of naps.
-const STRETCHES: u32 = 8;
+/// Pairs of a stretch without and one with naps in one trial of naps.
+const PAIRS: u32 = 8;
 
 /// How long the decision holds, in stretches.
-const HOLD: u32 = 80;
+const HOLD: u32 = 144;
 
-/// Naps must keep this share of the rate without them.
-const KEEPS: f64 = 0.97;
+/// A stretch with naps that keeps less than this share of its neighbour's responses speaks against them.
+const KEEPS: f64 = 0.98;
+
+/// So many pairs must speak against naps: by chance alone that is so once in 28 trials (sign test, 7 or 8 of 8). Means would
+/// be decided by the one stretch in which another process had the core.
+const AGAINST: u32 = 7;
 
 /// Decides about naps.
 #[derive(Debug)]
@@ -35,10 +39,13 @@ pub(super) struct Gather {
     gap_ns: f64,
     last_ns: u64,
     stretch_began_ns: u64,
-    /// Stretches since the trial began.
+    /// Stretches since the trial of naps began.
     stretch: u32,
-    /// Responses in the stretches of the trial: without naps, with.
-    tried: [u64; 2],
+    /// Responses in this stretch, and in the one before.
+    counted: u64,
+    before: u64,
+    /// Pairs that speak against naps.
+    against: u32,
     naps: bool,
 }
 
@@ -49,7 +56,9 @@ impl Gather {
             last_ns: 0,
             stretch_began_ns: 0,
             stretch: 0,
-            tried: [0; 2],
+            counted: 0,
+            before: 0,
+            against: 0,
             naps: false,
         }
     }
@@ -63,7 +72,10 @@ impl Gather {
         self.last_ns = now_ns;
         // A pause of the whole is no gap between responses.
         self.gap_ns += (gap.min(4.0 * GREATEST_GAP_NS) - self.gap_ns) / 16.0;
-        self.count(events as u64, now_ns);
+        self.counted += events as u64;
+        if now_ns.saturating_sub(self.stretch_began_ns) >= STRETCH_NS {
+            self.end_stretch(now_ns);
+        }
         let missing = connections as f64 * SHARE - events as f64;
         if !self.naps || missing <= 0.0 || self.gap_ns > GREATEST_GAP_NS {
             return 0;
@@ -72,26 +84,27 @@ impl Gather {
         if nap < *NAP_NS.start() { 0 } else { nap as u64 }
     }
 
-    /// Count for the trial, and decide when it is over.
-    fn count(&mut self, events: u64, now_ns: u64) {
-        let is_trial = self.stretch < 2 * STRETCHES;
-        if is_trial {
-            self.tried[usize::from(self.naps)] += events;
-        }
-        if now_ns.saturating_sub(self.stretch_began_ns) < STRETCH_NS {
-            return;
+    /// Go on with the trial of naps: stretches without and with them take turns, then the decision holds for a while.
+    fn end_stretch(&mut self, now_ns: u64) {
+        let length_ns = now_ns.saturating_sub(self.stretch_began_ns).max(1);
+        // By their true lengths, which a preempted thread does not choose.
+        let rate = self.counted.saturating_mul(1_000_000_000) / length_ns;
+        if self.stretch < 2 * PAIRS {
+            if self.naps {
+                self.against += u32::from((rate as f64) < KEEPS * self.before as f64);
+            }
+            self.before = rate;
         }
         self.stretch_began_ns = now_ns;
+        self.counted = 0;
         self.stretch += 1;
-        if self.stretch < 2 * STRETCHES {
-            self.naps = !self.naps;
-        } else if self.stretch == 2 * STRETCHES {
-            let [without, with] = self.tried;
-            self.naps = with as f64 >= KEEPS * without as f64;
-        } else if self.stretch > 2 * STRETCHES + HOLD {
-            self.stretch = 0;
-            self.tried = [0; 2];
-            self.naps = false;
+        match self.stretch {
+            n if n < 2 * PAIRS => self.naps = !self.naps,
+            n if n == 2 * PAIRS => self.naps = self.against < AGAINST,
+            n if n > 2 * PAIRS + HOLD => {
+                (self.stretch, self.against, self.naps) = (0, 0, false);
+            }
+            _ => {}
         }
     }
 }

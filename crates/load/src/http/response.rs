@@ -319,7 +319,7 @@ fn content_length(value: &[u8]) -> Result<u64, Bad> {
 fn chunk_size(line: &[u8]) -> Result<u64, Bad> {
     let digits = line.iter().take_while(|c| c.is_ascii_hexdigit()).count();
     let (size, rest) = line.split_at(digits);
-    if digits == 0 || !rest.trim_ascii().first().is_none_or(|&c| c == b';') {
+    if digits == 0 || rest.trim_ascii().first().is_some_and(|&c| c != b';') {
         return Err(Bad::Chunk);
     }
     let digit = |c: u8| u64::from((c as char).to_digit(16).unwrap_or_default());
