@@ -135,6 +135,11 @@ fn written(mac: Mac) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use weir_sys::NetNs;
+    use weir_sys::privilege::test_needs_root;
+
     use super::*;
 
     fn heard(state: &'static str, last: u8) -> weir_sys::netlink::Neighbour {
@@ -155,5 +160,38 @@ mod tests {
         assert_eq!(moved[0].times, 3);
         assert_eq!(follower.answered.len(), 1);
         assert_eq!(moved[0].seen, ["02:00:00:00:00:01", "02:00:00:00:00:02"]);
+    }
+
+    #[test]
+    fn root_changes_are_heard_in_a_namespace_that_one_is_not_in() {
+        if test_needs_root() {
+            return;
+        }
+        let ns = NetNs::create().unwrap();
+        let ip = |arguments: &str| {
+            let mut command = Command::new("ip");
+            command.args(arguments.split(' '));
+            ns.enter_on_spawn(&mut command);
+            assert!(command.status().unwrap().success(), "ip {arguments}");
+        };
+        for step in ["link add d0 type veth peer name d1", "link set d0 up", "link set d1 up"] {
+            ip(step);
+        }
+        ip("neigh add 198.18.0.9 lladdr 02:00:00:00:00:01 dev d0 nud permanent");
+        ip("neigh add 198.18.0.8 dev d0 nud failed");
+        let found = Found { id: 1, name: "x".into(), own: false, handle: Some(ns.clone()), shut: None };
+        let listener = Listener::begin(&found);
+        for last in ["02", "01"] {
+            ip(&format!("neigh change 198.18.0.9 lladdr 02:00:00:00:00:{last} dev d0 nud permanent"));
+        }
+        let neighbours = Some(ns.run(read).unwrap().unwrap());
+        let mut namespace = Namespace { neighbours, ..Namespace::default() };
+        listener.end(&mut namespace);
+        let neighbours = namespace.neighbours.unwrap();
+        assert_eq!(neighbours.unheard, None);
+        let moved: Vec<_> = neighbours.moved.iter().map(|m| (m.times, m.seen.len())).collect();
+        assert_eq!(moved, [(2, 2)]);
+        assert_eq!((neighbours.unanswered.len(), neighbours.unanswered[0].state.as_str()), (1, "failed"));
+        assert_eq!(neighbours.states["permanent"], 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::frames::{Datagram, frame};
 use super::ways::{Loss, lookup, name_of};
+use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::Namespace;
 use crate::finding::{Finding, Fix, Severity};
@@ -74,8 +75,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 /// TCP that crosses this host never sends more than fits.
 pub(super) fn clamp(interface: Option<&str>) -> Fix {
-    let out = interface
-        .map_or(String::new(), |i| format!("oifname {} ", crate::causes::shell::word(&format!("\"{i}\""))));
+    // A name with a quotation mark in it could not be written as nft reads it.
+    let interface = interface.filter(|i| !i.contains('"'));
+    let out = interface.map_or(String::new(), |i| format!("oifname {} ", word(&format!("\"{i}\""))));
     Fix {
         title: "clamp TCP's segment size to the path MTU, for connections that cross this host".into(),
         commands: vec![
