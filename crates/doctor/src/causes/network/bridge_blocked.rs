@@ -1,10 +1,10 @@
 //! A bridge lets nothing through one of its ports.
 
-use super::ways::{groups_as_facts, name_of};
+use super::ways::{groups_as_facts, is_missed, name_of};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene, Taken};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -65,6 +65,9 @@ fn on_bridge(scene: &Scene<'_>, namespace: &Namespace, bridge: &Interface) -> Op
     let blocked = taken.groups.iter().filter(|g| is_port(g.interface)).max_by_key(|g| g.packets);
     let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
+    if !is_missed(&taken) {
+        finding.severity = Severity::Note;
+    }
     finding.evidence = groups_as_facts(&taken);
     finding.confidence = if blocked.is_some() { Confidence::High } else { Confidence::Medium };
     let port = blocked.map(|g| name_of(namespace, g.interface));
@@ -175,7 +178,6 @@ mod tests {
     use super::super::fixture::{OUTSIDE, datagram, drops, healthy};
     use super::*;
     use crate::evidence::Evidence;
-    use crate::finding::Severity;
 
     const BRIDGE: u32 = 9;
 

@@ -1,11 +1,11 @@
 //! A link has no carrier, or was switched off.
 
 use super::neighbour_unresolved::{next_hop, waits_for_neighbour};
-use super::ways::{groups_as_facts, is_on_link, lookup, share};
+use super::ways::{groups_as_facts, is_missed, is_on_link, lookup, share};
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene, Taken};
 use crate::evidence::{DropGroup, Interface, Namespace, Outcome, Plane, Sample};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -83,6 +83,9 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
 fn told(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, taken: &Taken<'_>) -> Finding {
     let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
+    if !is_missed(taken) {
+        finding.severity = Severity::Note;
+    }
     finding.object = interface.name.clone();
     finding.evidence = groups_as_facts(taken);
     let (state, confidence) = match (interface.up, interface.carrier) {
@@ -195,6 +198,18 @@ mod tests {
         assert_eq!(found[0].fixes[0].commands, ["ip link set dev outside up"]);
         evidence.namespaces[0].interfaces[1].addresses.clear();
         assert_eq!(examine(&Scene::of(&evidence)), [], "another network");
+    }
+
+    #[test]
+    fn what_an_interface_tells_of_itself_as_it_comes_up_is_a_note() {
+        let mut evidence = healthy();
+        let group = datagram("2001:2:0:1::1", "ff02::16", OUTSIDE);
+        evidence.drops.push(drops("QDISC_DROP", "__dev_queue_xmit", 200, &[group]));
+        evidence.namespaces[0].interfaces[1].carrier_changes.after = 2;
+        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+        let missed = datagram("198.18.0.2", "198.19.0.2", OUTSIDE);
+        evidence.drops[0].samples.push(missed);
+        assert!(examine(&Scene::of(&evidence))[0].severity > Severity::Note);
     }
 
     #[test]

@@ -109,6 +109,13 @@ pub(super) fn share<'a>(
     kept
 }
 
+/// True if somebody misses some of it: what hosts tell all others on a link of themselves (ARP, neighbour discovery, group
+/// membership) is lost whenever an interface comes up or goes, and is told again.
+pub(super) fn is_missed(taken: &Taken<'_>) -> bool {
+    let mut tuples = taken.groups.iter().flat_map(|g| &g.samples).filter_map(Sample::tuple);
+    taken.groups.iter().any(|g| g.samples.is_empty()) || tuples.any(|t| !t.destination.is_multicast())
+}
+
 /// What the kernel answered about a packet that was dropped.
 pub(super) fn lookup<'a>(namespace: &'a Namespace, sample: &Sample) -> Option<&'a Lookup> {
     let tuple = sample.tuple()?;
