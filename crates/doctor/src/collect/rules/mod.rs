@@ -1,6 +1,7 @@
 //! Rules of nftables and iptables, and which of them decided about the packets that netfilter threw away.
 
 mod decide;
+mod exact;
 mod legacy;
 mod listing;
 mod matching;
@@ -61,17 +62,20 @@ pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespac
         .enumerate()
         .filter(|(_, d)| d.namespace == inside.id && decide::is_of_rules(d, kernel))
         .collect();
-    if groups.is_empty() || inside.rules.is_none() {
-        return;
-    }
-    let before = earlier.counters.get("conntrack.invalid").copied().unwrap_or_default();
-    let invalid = inside.counters.get("conntrack.invalid").map(|now| now.after.saturating_sub(before.after));
-    match nftables::read(root) {
-        Ok(Some(tables)) => decide::decide(&tables, inside, &groups, invalid),
-        Ok(None) => {}
-        Err(e) => {
-            inside.blind.insert(Plane::Rules, e.to_string());
+    if !groups.is_empty() && inside.rules.is_some() {
+        let before = earlier.counters.get("conntrack.invalid").copied().unwrap_or_default();
+        let invalid =
+            inside.counters.get("conntrack.invalid").map(|now| now.after.saturating_sub(before.after));
+        match nftables::read(root) {
+            Ok(Some(tables)) => decide::decide(&tables, inside, &groups, invalid),
+            Ok(None) => {}
+            Err(e) => {
+                inside.blind.insert(Plane::Rules, e.to_string());
+            }
         }
+    }
+    if let Some(rules) = &mut inside.rules {
+        exact::complete(rules);
     }
 }
 
