@@ -7,7 +7,10 @@ mod hot_core;
 mod lost;
 mod memory_pressure;
 mod offloads_off;
+mod programs;
 mod qdisc_full;
+#[cfg(test)]
+mod recorded;
 mod ring_overflow;
 mod softnet_backlog;
 mod softnet_squeeze;
@@ -16,7 +19,6 @@ mod tap_queue_full;
 mod tc_drop;
 mod tx_stall;
 mod xdp_drop;
-mod xdp_object;
 
 use super::Cause;
 

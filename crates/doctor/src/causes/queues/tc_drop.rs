@@ -133,28 +133,37 @@ fn fixes(interface: &Interface, side: &str, filters: &[&TcFilter]) -> Vec<Fix> {
         && only.kind != "tcx"
     {
         let (preference, kind) = (only.preference, &only.kind);
-        fixes.push(Fix {
-            title: "remove it, if nothing needs it any more".into(),
-            commands: vec![format!("tc filter del dev {dev} {side} pref {preference} {kind}")],
-            risk: "what it kept out comes in; an agent that owns it will put it back".into(),
-            undo: vec![format!(
-                "restart the program that attached it: tc cannot attach {kind} again from what is known here"
-            )],
-            tune: Vec::new(),
+        let remove = format!("tc filter del dev {dev} {side} pref {preference} {kind}");
+        let pin = only.program.as_ref().map(|p| (p.id, format!("/sys/fs/bpf/tc-{}", p.id)));
+        fixes.push(match pin {
+            // Pinned, the program lives on and can be attached again.
+            Some((id, pin)) => Fix {
+                title: "remove it, if nothing needs it any more".into(),
+                commands: vec![format!("bpftool prog pin id {id} {pin}"), remove],
+                risk: "what it kept out comes in; an agent that owns it will put it back".into(),
+                undo: vec![
+                    format!("tc filter add dev {dev} {side} pref {preference} bpf da pinned {pin}"),
+                    format!("rm {pin}"),
+                ],
+                tune: Vec::new(),
+            },
+            None => Fix {
+                title: "remove it, if nothing needs it any more; note first what the command above shows"
+                    .into(),
+                commands: vec![remove],
+                risk: "what it kept out comes in; only what was noted can be typed in again".into(),
+                ..Fix::default()
+            },
         });
     }
     fixes
 }
 
 fn recipes() -> Vec<Recipe> {
+    let run = |script: String| vec![Step::Run(Place::Gateway, script)];
     // Classic BPF, direct action: IPv4 is dropped (TC_ACT_SHOT is 2), all else goes on (TC_ACT_UNSPEC is -1).
-    let attach = |interface: &str, side: &str| {
-        let program = "4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295";
-        let script = format!(
-            "tc qdisc add dev {interface} clsact; tc filter add dev {interface} {side} bpf da bytecode '{program}'"
-        );
-        vec![Step::Run(Place::Gateway, script)]
-    };
+    let classic = "tc qdisc add dev outside clsact; \
+                   tc filter add dev outside egress bpf da bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295'";
     let traffic = || {
         vec![
             Traffic::UdpServer {
@@ -176,16 +185,11 @@ fn recipes() -> Vec<Recipe> {
     vec![
         Recipe {
             name: "ingress",
-            setup: attach("inside", "ingress"),
+            setup: run(super::programs::attach_tc("inside", "ingress")),
             traffic: traffic(),
             ..Recipe::default()
         },
-        Recipe {
-            name: "egress",
-            setup: attach("outside", "egress"),
-            traffic: traffic(),
-            ..Recipe::default()
-        },
+        Recipe { name: "egress", setup: run(classic.into()), traffic: traffic(), ..Recipe::default() },
     ]
 }
 

@@ -139,7 +139,7 @@ fn fixes(interface: &Interface) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let attach = |hook: &str| vec![Step::Run(Place::Gateway, super::xdp_object::attach("inside", hook))];
+    let attach = |hook: &str| vec![Step::Run(Place::Gateway, super::programs::attach_xdp("inside", hook))];
     let traffic = || {
         vec![
             Traffic::UdpServer {
