@@ -47,6 +47,11 @@ impl Page {
         self.line(title, 0, Some(Tone::Title));
     }
 
+    /// An empty line.
+    pub(crate) fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
     /// Text between words broken into lines; those after the first are indented by two more.
     pub(crate) fn line(&mut self, text: &str, indent: usize, tone: Option<Tone>) {
         for (n, piece) in wrap(&printable(text), self.look.width - indent - GAP).into_iter().enumerate() {
@@ -121,7 +126,13 @@ impl Page {
 fn printable(text: &str) -> String {
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+    // The kernel prints tabs between the values of one setting, and takes blanks for them.
+    let shown = |c: char| match c {
+        '\t' => ' ',
+        c if c.is_control() || turns(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Lines of at most `width` columns, broken between words; a longer word is broken within.

@@ -66,7 +66,7 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
             count(finding.explains_packets)
         );
     }
-    page.section("");
+    page.gap();
     page.line(&head, 0, Some(tone));
     page.line(&finding.summary, 3, None);
     if !finding.object.is_empty() {
@@ -142,7 +142,7 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
         .filter(|(_, s)| !matches!(s, Sight::Blind(_)))
         .map(|(p, _)| words(*p))
         .collect();
-    page.section("");
+    page.gap();
     page.line(&format!("looked at: {}", seen.join(", ")), 0, Some(Tone::Faint));
     for (plane, sight) in &diagnosis.planes {
         match sight {
