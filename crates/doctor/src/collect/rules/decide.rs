@@ -7,10 +7,11 @@ use std::net::IpAddr;
 
 use weir_sys::nftables::{Asker, Element, Family, Hook, Tables};
 
+use super::listing::Lister;
 use super::matching::AskSet;
 use super::packet::{Names, Packet, State, Through};
 use super::walk::{Decider, Walker, Way};
-use crate::evidence::{Blame, DropGroup, Interface, Missed, Namespace, Ruleset, Sample};
+use crate::evidence::{Blame, DropGroup, Interface, Missed, Namespace, Rule, Ruleset, Sample};
 
 /// Samples that are asked about, of one group and of a namespace.
 const SAMPLES: usize = 32;
@@ -278,7 +279,11 @@ impl Tally {
         for ((decider, hook), part) in self.by {
             let (rule, place) = match decider {
                 Decider::Rule(place) => {
-                    let Some(at) = listed(tables, rules, place) else { continue };
+                    let at = listed(tables, rules, place).unwrap_or_else(|| {
+                        // It was beyond those that are kept. What it counted before the window is not known.
+                        rules.rules.push(Rule { packets: None, ..Lister::new(tables).rule(place) });
+                        rules.rules.len() - 1
+                    });
                     let rule = &tables.rules[place];
                     let same = |c: &weir_sys::nftables::Chain| {
                         c.family == rule.family && c.table == rule.table && c.name == rule.chain

@@ -2,11 +2,9 @@
 
 use weir_sys::iptables::{Chain as OldChain, Family, Rule as OldRule, Table, Target};
 
+use super::listing::RULES;
 use super::text::conntrack_states;
 use crate::evidence::{Backend, Chain, Delta, Rule, Ruleset, Verdict};
-
-/// Rules kept in all, as of nftables.
-const RULES: usize = 20_000;
 
 /// Adds what the old tables hold.
 pub(super) fn add(tables: &[Table], ruleset: &mut Ruleset) {

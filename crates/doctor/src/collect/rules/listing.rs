@@ -9,8 +9,8 @@ use crate::evidence::{Backend, Chain, Delta, Rule, Ruleset, SetState, Verdict};
 
 /// Rules that neither lose packets nor log, and have a counter, are kept up to this many.
 const COUNTED: usize = 200;
-/// Rules kept in all. A host with more has them made by a program, and the first ones tell what it does.
-const RULES: usize = 20_000;
+/// Rules kept in all. One behind them that is found to have thrown packets away is added then.
+pub(super) const RULES: usize = 20_000;
 /// Sets kept.
 const SETS: usize = 1000;
 /// A chain may be reached through at most this many others (NFT_JUMP_STACK_SIZE).
@@ -19,52 +19,47 @@ const JUMPS: usize = 16;
 /// What names a chain.
 type ChainName<'a> = (Family, &'a str, &'a str);
 
-/// Adds what nftables holds.
-pub(super) fn nftables(tables: &Tables, ruleset: &mut Ruleset) {
-    let iptables = tables_of_iptables(tables);
-    let backend = |family: Family, table: &str| {
-        if iptables.contains(&(family, table)) { Backend::IptablesNft } else { Backend::Nft }
-    };
-    for chain in &tables.chains {
-        let base = chain.base.as_ref();
-        ruleset.chains.push(Chain {
-            backend: backend(chain.family, &chain.table),
-            family: chain.family.name().into(),
-            table: chain.table.clone(),
-            name: chain.name.clone(),
-            hook: base.map(|b| b.hook.name().into()),
-            priority: base.map(|b| b.priority),
-            policy: base.map(|b| if b.drops { Verdict::Drop } else { Verdict::Accept }),
-            policy_packets: base.and_then(|b| b.packets).map(Delta::at),
-        });
+/// Makes evidence of rules, with what must be known of the whole ruleset for it.
+pub(super) struct Lister<'a> {
+    tables: &'a Tables,
+    iptables: HashSet<(Family, &'a str)>,
+    hooks: HashMap<ChainName<'a>, BTreeSet<&'static str>>,
+    shared: HashSet<(Family, &'a str, &'a str)>,
+}
+
+impl<'a> Lister<'a> {
+    pub(super) fn new(tables: &'a Tables) -> Self {
+        Lister {
+            tables,
+            iptables: tables_of_iptables(tables),
+            hooks: hooks(tables),
+            shared: shared_counters(tables),
+        }
     }
-    let hooks = hooks(tables);
-    let shared = shared_counters(tables);
-    let mut positions: HashMap<ChainName<'_>, u64> = HashMap::new();
-    let mut counted = 0;
-    for rule in &tables.rules {
-        let chain = (rule.family, rule.table.as_str(), rule.chain.as_str());
-        let position = positions.entry(chain).or_default();
-        *position += 1;
-        let traits = Traits::of(rule);
-        let packets = packets(rule, tables, &shared);
-        if !traits.matters() {
-            counted += usize::from(packets.is_some());
-            if packets.is_none() || counted > COUNTED {
-                continue;
-            }
-        }
-        if ruleset.rules.len() >= RULES {
-            continue;
-        }
-        ruleset.rules.push(Rule {
-            backend: backend(rule.family, &rule.table),
+
+    fn backend(&self, family: Family, table: &str) -> Backend {
+        if self.iptables.contains(&(family, table)) { Backend::IptablesNft } else { Backend::Nft }
+    }
+
+    /// The rule at that place, whatever it does.
+    pub(super) fn rule(&self, place: usize) -> Rule {
+        let rule = &self.tables.rules[place];
+        let same =
+            |r: &&nftables::Rule| r.chain == rule.chain && r.table == rule.table && r.family == rule.family;
+        let position = self.tables.rules[..=place].iter().filter(same).count() as u64;
+        self.evidence(rule, position, Traits::of(rule), packets(rule, self.tables, &self.shared))
+    }
+
+    fn evidence(&self, rule: &nftables::Rule, position: u64, traits: Traits, packets: Option<u64>) -> Rule {
+        let hooks = self.hooks.get(&(rule.family, rule.table.as_str(), rule.chain.as_str()));
+        Rule {
+            backend: self.backend(rule.family, &rule.table),
             family: rule.family.name().into(),
             table: rule.table.clone(),
             chain: rule.chain.clone(),
             handle: rule.handle,
-            position: *position,
-            hooks: hooks.get(&chain).into_iter().flatten().map(|h| (*h).to_owned()).collect(),
+            position,
+            hooks: hooks.into_iter().flatten().map(|h| (*h).to_owned()).collect(),
             text: text::render(rule),
             comment: rule.comment.clone().or_else(|| text::iptables_comment(rule)),
             verdict: traits.verdict,
@@ -75,7 +70,42 @@ pub(super) fn nftables(tables: &Tables, ruleset: &mut Ruleset) {
             random: traits.random,
             logs: traits.logs,
             decided: (0, 0),
+        }
+    }
+}
+
+/// Adds what nftables holds.
+pub(super) fn nftables(tables: &Tables, ruleset: &mut Ruleset) {
+    let lister = Lister::new(tables);
+    for chain in &tables.chains {
+        let base = chain.base.as_ref();
+        ruleset.chains.push(Chain {
+            backend: lister.backend(chain.family, &chain.table),
+            family: chain.family.name().into(),
+            table: chain.table.clone(),
+            name: chain.name.clone(),
+            hook: base.map(|b| b.hook.name().into()),
+            priority: base.map(|b| b.priority),
+            policy: base.map(|b| if b.drops { Verdict::Drop } else { Verdict::Accept }),
+            policy_packets: base.and_then(|b| b.packets).map(Delta::at),
         });
+    }
+    let mut positions: HashMap<ChainName<'_>, u64> = HashMap::new();
+    let mut counted = 0;
+    for rule in &tables.rules {
+        let position = positions.entry((rule.family, rule.table.as_str(), rule.chain.as_str())).or_default();
+        *position += 1;
+        let traits = Traits::of(rule);
+        let packets = packets(rule, tables, &lister.shared);
+        if !traits.matters() {
+            counted += usize::from(packets.is_some());
+            if packets.is_none() || counted > COUNTED {
+                continue;
+            }
+        }
+        if ruleset.rules.len() < RULES {
+            ruleset.rules.push(lister.evidence(rule, *position, traits, packets));
+        }
     }
     ruleset.total += tables.rules.len() as u64;
     let named = tables.sets.iter().filter(|s| !s.anonymous).take(SETS);

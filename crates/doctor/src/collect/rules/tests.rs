@@ -10,10 +10,11 @@ use crate::evidence::Verdict;
 
 pub(super) fn shell(ns: &NetNs, script: &str) -> String {
     let mut command = Command::new("sh");
-    command.args(["-euc", script]);
+    // On standard input: a script of many rules is too long for an argument.
+    command.args(["-eu", "-s"]);
     ns.enter_on_spawn(&mut command);
-    let output = run_with_input(command, b"", Duration::from_secs(20)).unwrap();
-    assert!(output.status.success(), "{script}: {}", output.message());
+    let output = run_with_input(command, script.as_bytes(), Duration::from_secs(20)).unwrap();
+    assert!(output.status.success(), "{script:.2000}: {}", output.message());
     output.stdout_text()
 }
 
@@ -201,6 +202,38 @@ fn root_the_old_tables_are_listed_as_iptables_prints_them() {
     assert_eq!((of("sub")[0].invalid, of("sub")[0].hooks.clone()), (true, vec!["forward".to_owned()]));
     let chain = rules.chains.iter().find(|c| c.name == "FORWARD").unwrap();
     assert_eq!((chain.backend, chain.policy), (Backend::IptablesLegacy, Some(Verdict::Drop)));
+}
+
+#[test]
+fn root_a_rule_behind_those_that_are_kept_is_named_all_the_same() {
+    if lacks(&["nft"]) {
+        return;
+    }
+    let ns = NetNs::create().unwrap();
+    let many: String = (0..listing::RULES)
+        .map(|n| format!("ip daddr 10.{}.{}.{} drop\n", n / 40_000, n / 200 % 200, n % 200))
+        .collect();
+    let script = "table ip t { chain c { type filter hook output priority 0;\n";
+    shell(&ns, &format!("nft -f - <<'END'\n{script}{many}udp dport 7002 drop\n}}\n}}\nEND"));
+    // RFC 791 and RFC 768 headers: from 127.0.0.1 port 5 to port 7002.
+    let mut header = vec![0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1];
+    header.extend([0, 5, 0x1b, 0x5a, 0, 8, 0, 0]);
+    let sample = crate::evidence::Sample { length: 28, header, ..Default::default() };
+    let group = DropGroup { ethertype: 0x0800, packets: 9, samples: vec![sample], ..DropGroup::default() };
+    let inside = ns
+        .run(|| {
+            let root = ProcRoot::new("/");
+            let mut inside = Namespace { rules: Some(read(&root).unwrap()), ..Namespace::default() };
+            let tables = nftables::read(&root).unwrap().unwrap();
+            decide::decide(&tables, &mut inside, &[(0, &group)], Some(0));
+            inside
+        })
+        .unwrap();
+    let rules = inside.rules.unwrap();
+    let blamed: Vec<_> =
+        rules.blame.iter().map(|b| (b.sure, rules.rules[b.rule.unwrap()].text.as_str())).collect();
+    assert_eq!(blamed, [(1, "udp dport 7002 drop")]);
+    assert_eq!(rules.rules.last().unwrap().position, listing::RULES as u64 + 1);
 }
 
 #[test]
