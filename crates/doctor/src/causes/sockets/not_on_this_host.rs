@@ -184,7 +184,8 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace, lost_here: u64) -> Opt
     let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
     let out = signs.again >= FEW && share(signs.again, signs.sent) >= SUFFERS;
     // GRO hands over many segments as one, so a gap is seen less often than it is made.
-    let inward = signs.out_of_order >= FEW && share(signs.out_of_order, signs.received) >= SUFFERS;
+    let gaps = signs.out_of_order >= FEW && share(signs.out_of_order, signs.received) >= SUFFERS;
+    let inward = gaps && !senders_are_here(scene, namespace);
     let found = signs.again.max(signs.out_of_order);
     if !(out || inward) || lost_here * 10 >= found {
         return None;
@@ -232,6 +233,16 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace, lost_here: u64) -> Opt
         ));
     }
     Some(finding)
+}
+
+/// True if all that came out of order was sent from this machine, by another namespace: who sends knows exactly what was lost.
+fn senders_are_here(scene: &Scene<'_>, namespace: &Namespace) -> bool {
+    let others = scene.namespaces().filter(|n| n.id != namespace.id);
+    let addresses: Vec<IpAddr> =
+        others.flat_map(|n| &n.interfaces).flat_map(|i| &i.addresses).map(|(a, _)| *a).collect();
+    let flows = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(|f| f.out_of_order.change() > 0);
+    let mut remotes = flows.map(|f| f.remote.ip()).peekable();
+    remotes.peek().is_some() && remotes.all(|remote| addresses.contains(&remote))
 }
 
 fn describe(namespace: &Namespace, lost_here: u64, finding: &mut Finding) {
@@ -306,7 +317,7 @@ fn recipes() -> Vec<Recipe> {
 mod tests {
     use super::super::given::{dropped, grew, host, seen};
     use super::*;
-    use crate::evidence::{FlowEvent, Tuple};
+    use crate::evidence::{FlowEvent, TcpFlow, Tuple};
 
     const LOSSY: &[(&str, u64)] = &[("tcp.OutSegs", 10_000), ("tcp.RetransSegs", 200), ("tcp.InSegs", 5000)];
 
@@ -350,6 +361,21 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_on_the_same_machine_tells_it_alone() {
+        let inward = [("tcp.OutSegs", 5000), ("tcp.InSegs", 9000), ("tcpext.TCPOFOQueue", 300)];
+        let mut receiver = host(&inward);
+        let flow = TcpFlow { out_of_order: grew(300), ..super::super::given::flow() };
+        receiver.sockets.as_mut().unwrap().tcp = vec![flow];
+        let mut sender = Namespace { id: 2, ..Namespace::default() };
+        let mut evidence = seen(receiver, Vec::new());
+        assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
+        let addresses = vec![("198.19.0.2".parse().unwrap(), 24)];
+        sender.interfaces = vec![crate::evidence::Interface { addresses, ..Default::default() }];
+        evidence.namespaces.push(sender);
+        assert_eq!(examine(&Scene::of(&evidence)), []);
+    }
+
+    #[test]
     fn what_was_lost_here_explains_it() {
         assert_eq!(found(LOSSY, vec![dropped("QDISC_DROP", "__dev_queue_xmit", 6, 150)]), []);
         let listen = [LOSSY, &[("tcpext.ListenDrops", 150)]].concat();
@@ -367,11 +393,8 @@ mod tests {
     #[test]
     fn who_knows_better_goes_first() {
         let mut host = host(&[LOSSY, &[("tcpext.TCPToZeroWindowAdv", 1)]].concat());
-        host.sockets.as_mut().unwrap().tcp = vec![crate::evidence::TcpFlow {
-            mss: 288,
-            segments_out: grew(9000),
-            ..super::super::given::flow()
-        }];
+        host.sockets.as_mut().unwrap().tcp =
+            vec![TcpFlow { mss: 288, segments_out: grew(9000), ..super::super::given::flow() }];
         let causes: Vec<_> = crate::diagnosis::diagnose(&seen(host, Vec::new()))
             .findings
             .into_iter()
