@@ -136,12 +136,8 @@ mod tests {
         // A namespace of this thread alone, which ends with it.
         let thread = std::thread::spawn(|| {
             // SAFETY: a system call without pointers, which changes this thread alone.
-            assert_eq!(
-                unsafe { libc::unshare(libc::CLONE_NEWNET) },
-                0,
-                "{}",
-                std::io::Error::last_os_error()
-            );
+            let left = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(left, 0, "{}", std::io::Error::last_os_error());
             assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
             let (first, second) = (program(c"first_one"), program(c"second_one"));
             let Some(_one) = attach(first.as_raw_fd(), 1, libbpf_sys::BPF_TCX_EGRESS) else {

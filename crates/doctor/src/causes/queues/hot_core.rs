@@ -1,4 +1,4 @@
-//! One core does all the work of the network while others have time.
+//! One core does nearly all the work of the network, and is full.
 
 use super::lost::grew;
 use crate::causes::shell::word;
@@ -10,7 +10,7 @@ use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
 pub(super) const CAUSE: Cause = Cause {
     id: "hot-core",
     group: Group::Queues,
-    title: "one core does the network's work while others idle",
+    title: "one core does nearly all of the network's work and is full",
     about: "Which core handles a packet is decided by the card's receive queue, by Receive Packet Steering, or by who sent it. \
             With a single queue, interrupts bound to one core, or a hash that sees only few addresses (all traffic of a tunnel, \
             or of one pair of hosts), one core handles everything. When it is full, packets wait and are lost, although the \

@@ -18,13 +18,14 @@ pub(super) const CAUSE: Cause = Cause {
             of 256 packets, which nobody can change. What does not fit is counted by the sending end as tx_dropped.",
     must: &[
         "rx_missed_errors, rx_fifo_errors or rx_over_errors of a card grow, or its own counters of missing buffers",
+        "or, of a veth pair: tx_dropped of one end, while the other has GRO on or an XDP program",
     ],
     should: &["the ring is smaller than it could be", "the core that serves it is full"],
     must_not: &[],
     lookalikes: &[
         ("softnet-backlog", "the kernel's own queue: CPU_BACKLOG, with an event"),
         ("xdp-drop", "the driver's xdp_drop grows"),
-        ("hot-core", "the core that serves the ring is full while others idle"),
+        ("hot-core", "the core that serves the ring is full while the others have little to do with packets"),
     ],
     yields_to: &[],
     remedy: "Make the ring larger (`ethtool -G`), use more queues (`ethtool -L`), and look at the core that serves it: a larger \
