@@ -44,7 +44,6 @@ const HELPERS: &[(u16, u8, &str)] = &[
     (1723, TCP, "pptp"),
     (5060, TCP, "sip"),
     (5060, UDP, "sip"),
-    (6667, TCP, "irc"),
 ];
 
 /// A first connection without a helper.

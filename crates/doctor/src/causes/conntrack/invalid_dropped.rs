@@ -255,14 +255,20 @@ fn fixes(
             risk: "INVALID packets then meet the rules behind it; those that source NAT does not translate leave with \
                    their inside address"
                 .into(),
-            undo: vec![format!(
-                "nft {}",
-                super::quoted(&format!("add rule {} {} {} {}", rule.family, rule.table, rule.chain, rule.text))
-            )],
+            undo: vec![format!("nft {}", super::quoted(&put_back(rule)))],
             tune: Vec::new(),
         });
     }
     fixes
+}
+
+/// The rule at its old place: nft counts from 0 and adds behind the rule that is named.
+fn put_back(rule: &Rule) -> String {
+    let Rule { family, table, chain, text, .. } = rule;
+    match rule.position {
+        0 | 1 => format!("insert rule {family} {table} {chain} {text}"),
+        n => format!("add rule {family} {table} {chain} index {} {text}", n - 2),
+    }
 }
 
 /// Segments in the middle of connections that nobody opened here.
@@ -386,6 +392,14 @@ mod tests {
         let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 200 }]);
         assert!(finding.summary.contains("asymmetric"), "{}", finding.summary);
+    }
+
+    #[test]
+    fn a_rule_is_put_back_where_it_was() {
+        let at = |position| put_back(&Rule { position, ..rule(true, None) });
+        assert_eq!(at(1), "insert rule inet f c ct state invalid drop");
+        // The third rule comes behind the second, which is number 1.
+        assert_eq!(at(3), "add rule inet f c index 1 ct state invalid drop");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
 use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{Namespace, Plane, SnatPool};
+use crate::evidence::{Backend, Namespace, Plane, SnatPool};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic, UdpMode};
 use crate::table::names;
@@ -163,25 +163,7 @@ fn fixes(scene: &Scene<'_>, namespace: &Namespace, pool: Option<&SnatPool>) -> V
         super::quoted_name(device)
     );
     let restricted = pool.filter(|p| p.available < 60_000 && p.last_port >= 1024);
-    if let Some(pool) = restricted {
-        fixes.push(Fix {
-            title: format!(
-                "let the rule give more ports than {} to {}: leave its range out",
-                pool.first_port, pool.last_port
-            ),
-            commands: vec![
-                "nft -a list ruleset".into(),
-                "nft replace rule FAMILY TABLE CHAIN handle HANDLE ... masquerade".into(),
-            ],
-            risk:
-                "ports outside the old range may be in use by services of this host behind the same address"
-                    .into(),
-            undo: vec![
-                "nft replace rule FAMILY TABLE CHAIN handle HANDLE ... masquerade to :FIRST-LAST".into(),
-            ],
-            tune: Vec::new(),
-        });
-    }
+    fixes.extend(restricted.map(|pool| wider(namespace, pool)));
     fixes.push(Fix {
         title: "give source NAT a second outside address".into(),
         commands: vec![
@@ -212,6 +194,36 @@ fn fixes(scene: &Scene<'_>, namespace: &Namespace, pool: Option<&SnatPool>) -> V
         }
     }
     fixes
+}
+
+/// The rule without its range of ports.
+fn wider(namespace: &Namespace, pool: &SnatPool) -> Fix {
+    let (first, last) = (pool.first_port, pool.last_port);
+    let ranges = [format!(" to :{first}-{last}"), format!(":{first}-{last}")];
+    let rules = namespace.rules.as_ref().map_or(&[][..], |r| &r.rules);
+    let found = rules.iter().filter(|r| r.backend == Backend::Nft).find_map(|rule| {
+        let range = ranges.iter().find(|range| rule.text.contains(range.as_str()))?;
+        Some((rule, rule.text.replacen(range, "", 1)))
+    });
+    let (now, then) = match found {
+        Some((rule, text)) => {
+            let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
+            (format!("{place} {}", rule.text), format!("{place} {text}"))
+        }
+        None => (
+            "FAMILY TABLE CHAIN handle HANDLE MATCHES masquerade to :FIRST-LAST".to_owned(),
+            "FAMILY TABLE CHAIN handle HANDLE MATCHES masquerade".to_owned(),
+        ),
+    };
+    let replace = |what: &str| format!("nft {}", super::quoted(&format!("replace rule {what}")));
+    Fix {
+        title: format!("let the rule give more ports than {first} to {last}: leave its range out"),
+        commands: vec!["nft -a list ruleset".into(), replace(&then)],
+        risk: "ports outside the old range may be in use by services of this host behind the same address"
+            .into(),
+        undo: vec![replace(&now)],
+        tune: Vec::new(),
+    }
 }
 
 /// Ten ports for everything that leaves.
