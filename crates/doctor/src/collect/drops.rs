@@ -106,7 +106,6 @@ impl Tracer {
     fn with_room(options: &Options, planes: &mut BTreeMap<Plane, Sight>, room: Room) -> Self {
         let root = options.root.clone();
         let btf = Btf::read(&root.path(TYPES));
-        let counting = count_run_time().ok();
         let mut look = |plane, start: &dyn Fn() -> Result<(Running, Sight), String>| {
             let (running, sight) = if options.hidden.contains(&plane) {
                 (None, hidden())
@@ -127,6 +126,8 @@ impl Tracer {
             Ok(btf) => flows::begin(btf, room),
             Err(missing) => Err(without_types(&missing.to_string())),
         });
+        // It costs every program on the machine a look at the clock, so not where there is nothing to count.
+        let counting = (drops.is_some() || flows.is_some()).then(count_run_time).and_then(Result::ok);
         Tracer { root, btf: btf.ok(), drops, flows, counted: counting.is_some(), _counting: counting }
     }
 
