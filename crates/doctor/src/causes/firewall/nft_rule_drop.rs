@@ -44,7 +44,14 @@ pub(super) const CAUSE: Cause = Cause {
 };
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let mut all = findings(scene, CAUSE.id, Matter::Rule, tell);
+    let mut all = findings(scene, CAUSE.id, Matter::Rule, |charge, finding| {
+        tell(charge, finding);
+        // What connection tracking finds invalid is judged there, where it can be seen.
+        let judged = scene.missing(charge.namespace, &[Plane::ConntrackStatistics]).is_empty();
+        if judged && charge.rule.is_some_and(|r| r.invalid) {
+            finding.severity = Severity::Note;
+        }
+    });
     all.extend(unknown(scene));
     all
 }
@@ -226,6 +233,17 @@ mod tests {
         let open: Vec<Sample> = (0..8).map(|_| segment("198.18.0.2:5000", "198.19.0.2:80", 0x18)).collect();
         let firewall = Firewall::new().rule("tcp dport 80 drop").dropped(4000, open).blame(Some(0), 8);
         assert_eq!(found(&firewall.evidence())[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn invalid_packets_are_left_to_connection_tracking_where_it_is_in_sight() {
+        let mut firewall =
+            Firewall::new().rule("ct state invalid drop").dropped(400, service()).blame(Some(0), 8);
+        firewall.last().invalid = true;
+        let mut evidence = firewall.evidence();
+        assert_eq!(found(&evidence)[0].severity, Severity::Warning, "nobody else can see it");
+        evidence.planes.insert(Plane::ConntrackStatistics, crate::evidence::Sight::Seen);
+        assert_eq!(found(&evidence)[0].severity, Severity::Note);
     }
 
     #[test]
