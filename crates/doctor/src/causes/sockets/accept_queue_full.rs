@@ -1,6 +1,6 @@
 //! A program does not accept its connections as fast as they come.
 
-use super::fixes::{Change, change, inside, look};
+use super::fixes::{Change, change, inside, look, pid};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Listener, Namespace, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
@@ -114,11 +114,14 @@ fn fixes(namespace: &Namespace, listener: &Listener) -> Vec<Fix> {
     let port = listener.local.port();
     let mut fixes = vec![look(
         "see what the program is waiting for, and how long its queue is",
-        vec![inside(namespace, &format!("ss -ltnp 'sport = :{port}'")), "top -H -p PID".into()],
+        vec![
+            inside(namespace, &format!("ss -ltnp 'sport = :{port}'")),
+            format!("top -H -p {}", pid(listener.process.as_ref())),
+        ],
     )];
     let somaxconn = namespace.setting("net.core.somaxconn").unwrap_or(4096);
     let proposed = (u64::from(listener.limit) * 8).clamp(1024, 65_535);
-    if u64::from(listener.limit) >= somaxconn {
+    if u64::from(listener.limit) >= somaxconn && proposed > somaxconn {
         fixes.push(change(
             Some(namespace),
             Change {

@@ -86,7 +86,8 @@ fn of_process(scene: &Scene<'_>, namespace: &Namespace, limit: &FileLimit) -> Op
 
 fn fixes(limit: &FileLimit) -> Vec<Fix> {
     let FileLimit { pid, limit: now, .. } = limit;
-    let proposed = (now * 8).clamp(65_536, 1 << 20);
+    // The kernel's own upper bound is fs.nr_open, 1,048,576 unless somebody changed it.
+    let proposed = (now * 8).clamp(65_536, 1 << 20).max(*now);
     vec![
         Fix {
             title: "raise the limit of the running program".into(),

@@ -21,6 +21,12 @@ pub(super) fn inside(namespace: &Namespace, command: &str) -> String {
     }
 }
 
+/// The number in `nginx (pid 312)`, as an argument; a placeholder if it is not known.
+pub(super) fn pid(process: Option<&String>) -> String {
+    let digits = process.and_then(|p| p.rsplit_once("(pid ")?.1.strip_suffix(')'));
+    digits.filter(|d| d.parse::<u32>().is_ok()).unwrap_or("PID").to_owned()
+}
+
 /// What changing a setting is about.
 pub(super) struct Change<'a> {
     /// A few words.
@@ -61,6 +67,13 @@ pub(super) fn look(title: &str, commands: Vec<String>) -> Fix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_named_by_its_number() {
+        assert_eq!(pid(Some(&"web (pid 7)".into())), "7");
+        assert_eq!(pid(Some(&"a (pid 1) (pid $(x))".into())), "PID");
+        assert_eq!(pid(None), "PID");
+    }
 
     #[test]
     fn a_command_goes_where_the_namespace_is() {

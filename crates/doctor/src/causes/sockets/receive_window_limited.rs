@@ -1,6 +1,6 @@
 //! The receiver holds the sender back.
 
-use super::fixes::{Change, change, inside, look};
+use super::fixes::{Change, change, inside, look, pid};
 use super::flows::{named, rate_mbps, share, worth};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane, TcpFlow};
@@ -98,7 +98,7 @@ fn unread(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let filter = format!("ss -tmnp 'src {} and sport = :{}'", worst.local.ip(), worst.local.port());
     finding.fixes.push(look(
         "see what the program is waiting for",
-        vec![inside(namespace, &filter), "cat /proc/PID/wchan; top -H -p PID".into()],
+        vec![inside(namespace, &filter), format!("top -H -p {}", pid(worst.process.as_ref()))],
     ));
     Some(finding)
 }

@@ -45,6 +45,9 @@ pub(super) const CAUSE: Cause = Cause {
 /// Cookies sent, per second, from which on it is more than a burst.
 const MANY_COOKIES: f64 = 10.0;
 
+/// No more half-made connections are proposed: beyond that only cookies help.
+const MOST_REQUESTS: u64 = 65_536;
+
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
 }
@@ -127,14 +130,14 @@ fn fixes(namespace: &Namespace, listener: Option<&Listener>) -> Vec<Fix> {
             },
         ));
     }
-    if let Some(now) = namespace.setting("net.ipv4.tcp_max_syn_backlog") {
+    if let Some(now) = namespace.setting("net.ipv4.tcp_max_syn_backlog").filter(|now| *now < MOST_REQUESTS) {
         fixes.push(change(
             Some(namespace),
             Change {
                 title: "keep more half-made connections (the program's own backlog limits them, too)",
                 name: "net.ipv4.tcp_max_syn_backlog",
                 now: now.to_string(),
-                proposed: (now * 8).clamp(1024, 65_536).to_string(),
+                proposed: (now * 8).clamp(1024, MOST_REQUESTS).to_string(),
                 risk: "some 300 bytes for each",
                 why: "the backlog was full in the window".into(),
             },

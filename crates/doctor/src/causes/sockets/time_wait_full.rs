@@ -30,6 +30,9 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
+/// No more are proposed: 250 MB.
+const MOST: u64 = 1 << 20;
+
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
 }
@@ -65,14 +68,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             text,
         ));
     }
-    if let Some(max) = max {
+    if let Some(max) = max.filter(|max| *max < MOST) {
         finding.fixes.push(change(
             Some(namespace),
             Change {
                 title: "remember more of them",
                 name: "net.ipv4.tcp_max_tw_buckets",
                 now: max.to_string(),
-                proposed: (max * 4).clamp(65_536, 1 << 20).to_string(),
+                proposed: (max * 4).clamp(65_536, MOST).to_string(),
                 risk: "some 250 bytes for each",
                 why: format!("{forgotten} connections were forgotten in the window"),
             },

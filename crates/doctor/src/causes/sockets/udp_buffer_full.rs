@@ -1,6 +1,6 @@
 //! A UDP socket has no room for what comes.
 
-use super::fixes::{Change, change, inside, look};
+use super::fixes::{Change, change, inside, look, pid};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane, UdpSocket};
 use crate::finding::{Confidence, Fact, Finding, Fix};
@@ -97,31 +97,46 @@ fn named(socket: &UdpSocket) -> String {
     }
 }
 
-/// The kernel refuses when the limit is passed, so a full buffer holds nearly that much.
+/// The kernel refuses what would pass the limit, so a full buffer holds nearly that much: all but one packet, which in a small
+/// buffer is a good part.
 fn is_full(socket: &UdpSocket) -> bool {
-    u64::from(socket.queued_bytes) * 10 >= u64::from(socket.limit_bytes) * 9
+    u64::from(socket.queued_bytes) * 10 >= u64::from(socket.limit_bytes) * 7
 }
 
 fn fixes(scene: &Scene<'_>, namespace: &Namespace, socket: &UdpSocket) -> Vec<Fix> {
     let port = socket.local.port();
     let show = look(
         "see how full it is, and whether the program reads",
-        vec![inside(namespace, &format!("ss -uamnp 'sport = :{port}'")), "top -H -p PID".into()],
+        vec![
+            inside(namespace, &format!("ss -uamnp 'sport = :{port}'")),
+            format!("top -H -p {}", pid(socket.process.as_ref())),
+        ],
     );
     let now = scene.evidence.machine.setting("net.core.rmem_max").unwrap_or(212_992);
     // The kernel doubles what a program asks for (net/core/sock.c, SO_RCVBUF).
     let proposed = (u64::from(socket.limit_bytes) * 8).clamp(4 << 20, 64 << 20);
-    let larger = change(
-        None,
-        Change {
-            title: "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
-            name: "net.core.rmem_max",
-            now: now.to_string(),
-            proposed: proposed.max(now).to_string(),
-            risk: "memory of each socket that asks for it; datagrams wait longer before they are read",
-            why: format!("{} lost {} datagrams", socket.local, socket.drops.change()),
-        },
-    );
+    let larger = if proposed > now {
+        change(
+            None,
+            Change {
+                title: "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
+                name: "net.core.rmem_max",
+                now: now.to_string(),
+                proposed: proposed.to_string(),
+                risk: "memory of each socket that asks for it; datagrams wait longer before they are read",
+                why: format!("{} lost {} datagrams", socket.local, socket.drops.change()),
+            },
+        )
+    } else {
+        let most = "net.core.rmem_max";
+        Fix {
+            title: format!(
+                "let the program ask for a larger buffer (SO_RCVBUF): {most} allows {now} bytes already"
+            ),
+            risk: "memory of the socket; datagrams wait longer before they are read".into(),
+            ..Fix::default()
+        }
+    };
     if is_full(socket) { vec![show, larger] } else { vec![larger, show] }
 }
 
@@ -179,6 +194,18 @@ mod tests {
     fn without_a_view_of_drops_the_counter_is_enough() {
         let found = &examine(&Scene::of(&blind_to_drops(losing())))[0];
         assert!(matches!(&found.claims[..], [Claim::Counter { packets: 400, .. }]));
+    }
+
+    #[test]
+    fn a_setting_that_is_large_enough_is_left_alone() {
+        let mut evidence = seen(losing(), Vec::new());
+        evidence.machine.settings.insert("net.core.rmem_max".into(), "4194304".into());
+        let found = &examine(&Scene::of(&evidence))[0];
+        assert!(found.fixes.iter().all(|f| f.tune.is_empty() && f.undo.is_empty()), "{:?}", found.fixes);
+        assert!(found.fixes.iter().any(|f| f.commands.contains(&"top -H -p 9".into())));
+        evidence.machine.settings.insert("net.core.rmem_max".into(), "212992".into());
+        let found = &examine(&Scene::of(&evidence))[0];
+        assert!(found.fixes.iter().any(|f| f.undo == ["sysctl -w net.core.rmem_max=212992"]));
     }
 
     #[test]
