@@ -55,6 +55,9 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
         out.push('\n');
         push_curve(&mut out, &curve, to);
     }
+    if diagnosed::any(run) {
+        push_diagnoses(&mut out, run, to);
+    }
     out.push('\n');
     out.push_str(&foot(run, results, seconds, to));
     out
@@ -129,7 +132,6 @@ fn blocks(run: &Run, results: &Results, wide: bool) -> Vec<Block> {
         });
     }
     blocks.extend(run.workloads.iter().filter_map(|workload| time_spent(run, results, workload, wide)));
-    blocks.extend(diagnoses(run, wide));
     let rows: Vec<PairRow<'_>> = pairs::rows(run, results).into_iter().filter(|r| r.main).collect();
     for group in rows.chunk_by(PairRow::same_pair) {
         let of_metric = group.chunk_by(|a, b| a.def.name == b.def.name);
@@ -154,20 +156,27 @@ fn time_spent(run: &Run, results: &Results, workload: &WorkloadInfo, wide: bool)
     (!all.is_empty()).then(|| Block { title, lines: under("time per packet", lines, wide), below: None })
 }
 
-/// What the doctor found at the gateway.
-fn diagnoses(run: &Run, wide: bool) -> Option<Block> {
-    if !diagnosed::any(run) {
-        return None;
+/// What the doctor found at the gateway: sentences, and the commands on lines of their own, to be copied.
+fn push_diagnoses(out: &mut String, run: &Run, to: Terminal) {
+    let title =
+        Text { text: "what the doctor found at the gateway".to_owned(), bold: true, ..Text::default() };
+    out.push_str(&format!("\n{}\n", to.paint(&title)));
+    let said = diagnosed::said(run);
+    if said.is_empty() {
+        out.push_str(&paragraph(diagnosed::NOTHING, 1, to));
     }
-    let one = |said: &diagnosed::Said<'_>| {
-        let tone = if said.finding.critical { words::Tone::Worse } else { words::Tone::NotSeen };
-        let sentence = Text { text: said.sentence(), tone: Some(tone), ..Text::default() };
-        vec![said.place().into(), said.often().into(), sentence]
-    };
-    let lines: Vec<Vec<Text>> = diagnosed::said(run).iter().map(one).collect();
-    let below = lines.is_empty().then(|| diagnosed::NOTHING.to_owned());
-    let lines = if lines.is_empty() { lines } else { under("found", lines, wide) };
-    Some(Block { title: "what the doctor found at the gateway".to_owned(), lines, below })
+    for said in said {
+        let tone = if said.finding.critical { words::Tone::Worse } else { words::Tone::Different };
+        let head = format!("{}, {}: {}", said.place(), said.often(), line(&said.finding.cause));
+        for piece in wrap(&head, to.width() - 1) {
+            let text = Text { text: piece, tone: Some(tone), ..Text::default() };
+            out.push_str(&format!(" {}\n", to.paint(&text)));
+        }
+        out.push_str(&paragraph(&line(&said.finding.summary), 3, to));
+        for command in &said.finding.commands {
+            out.push_str(&format!("     {}\n", line(command)));
+        }
+    }
 }
 
 /// [`layout`] of some lines with the column widths of all.
