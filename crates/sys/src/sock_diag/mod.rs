@@ -198,11 +198,6 @@ impl<'a> Entry<'a> {
         SocketAddr::new(self.address(24), self.port(6))
     }
 
-    /// Index of the interface that it is bound to; 0 if none.
-    pub fn interface(&self) -> u32 {
-        self.u32_at(40)
-    }
-
     /// A number that no other socket of this machine has or will have until it restarts.
     pub fn cookie(&self) -> u64 {
         u64::from(self.u32_at(44)) | u64::from(self.u32_at(48)) << 32

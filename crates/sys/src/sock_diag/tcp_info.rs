@@ -29,11 +29,6 @@ impl TcpInfo<'_> {
         self.u8(4)
     }
 
-    /// Probes of a closed window that are unanswered.
-    pub fn probes(&self) -> u8 {
-        self.u8(3)
-    }
-
     /// Both sides agreed on timestamps.
     pub fn timestamps(&self) -> bool {
         self.u8(5) & TIMESTAMPS != 0
