@@ -17,6 +17,9 @@ pub const UNEXPLAINED: &str = "unexplained";
 /// A claim that keeps less than this share of itself after others took theirs is no finding any more.
 const KEEPS: f64 = 0.05;
 
+/// Fewer packets that nobody can explain are what any host has in a window, whatever its length.
+const STRAY: u64 = 10;
+
 /// What the doctor says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
@@ -204,7 +207,7 @@ fn unexplained(evidence: &Evidence, lost: Lost) -> Option<Finding> {
     let rest = lost.packets.saturating_sub(lost.explained);
     let passed: u64 = evidence.namespaces.iter().map(|n| causes::Scene::of(evidence).passed(n)).sum();
     let severity = severity_of_loss(rest, passed, evidence.window_s);
-    if severity == Severity::Note {
+    if severity == Severity::Note || rest < STRAY {
         return None;
     }
     let scene = causes::Scene::of(evidence);
