@@ -98,6 +98,11 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let mut findings = give_way(causes::examine(evidence));
     let lost = weigh(evidence, &mut findings);
     findings.extend(unexplained(evidence, lost));
+    for finding in &mut findings {
+        if let Some(namespace) = evidence.namespace(finding.namespace) {
+            crate::placed::place(&mut finding.fixes, namespace);
+        }
+    }
     findings.sort_by(|a, b| {
         let weight = |f: &Finding| f.explains_ratio.max(f.harm);
         (b.severity.cmp(&a.severity))

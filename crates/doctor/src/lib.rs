@@ -13,6 +13,7 @@ pub mod diagnosis;
 pub mod evidence;
 pub mod finding;
 mod page;
+mod placed;
 pub mod recipe;
 mod render;
 pub mod table;

@@ -17,6 +17,7 @@ use crate::finding::Finding;
 use crate::recipe::Recipe;
 
 pub use scene::{Scene, Taken, is_noise};
+pub(crate) use shell::word;
 
 /// What a cause belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]

@@ -2,7 +2,7 @@
 
 /// A word of a command line: as it is if that is safe, else in quotes. Names of interfaces, rules and containers come from
 /// outside.
-pub(super) fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let safe = |b: u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&b);
     if !text.is_empty() && text.bytes().all(safe) {
         text.to_owned()

@@ -51,6 +51,11 @@ const SETTINGS: &[&str] = &[
     "vm.min_free_kbytes",
 ];
 
+/// True of a command about a setting that the whole machine has in common.
+pub(crate) fn is_of_machine(command: &str) -> bool {
+    SETTINGS.iter().any(|name| command.contains(name))
+}
+
 /// Counters of `/proc/vmstat` that tell of memory running out.
 const MEMORY_EVENTS: &[&str] = &["oom_kill", "pgscan_direct", "pgsteal_direct", "compact_stall"];
 

@@ -23,6 +23,7 @@ use weir_sys::{NetNs, ProcRoot};
 use crate::evidence::{DropGroup, Evidence, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
 
 pub(crate) use connections::is_private;
+pub(crate) use machine::is_of_machine;
 pub use namespaces::Found;
 
 /// Which namespaces are looked at.
@@ -136,7 +137,8 @@ impl Watch {
 /// Adds those namespaces of which there is nothing but what the programs in the kernel counted.
 fn latecomers(options: &Options, evidence: &mut Evidence) {
     let known: BTreeSet<u64> = evidence.namespaces.iter().map(|n| n.id).chain([0]).collect();
-    let counted = evidence.drops.iter().map(|d| d.namespace).chain(evidence.flows.iter().map(|f| f.namespace));
+    let counted =
+        evidence.drops.iter().map(|d| d.namespace).chain(evidence.flows.iter().map(|f| f.namespace));
     let late: BTreeSet<u64> = counted.filter(|id| !known.contains(id)).collect();
     for (id, name) in namespaces::late(&options.root, &late) {
         let why = "it was not in sight when the window began";

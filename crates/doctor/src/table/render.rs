@@ -1,8 +1,8 @@
 //! The table as a page that a person reads in a minute.
 
 use super::contents::{Contents, Ranking};
-use crate::page::{Look, Page, Tone, bytes, count, percent, time};
 use super::{Memory, Proposed, Table};
+use crate::page::{Look, Page, Tone, bytes, count, percent, time};
 
 /// From here on new connections are about to be refused: the kernel's own clean-up turns to what is not assured at 95 %
 /// (`gc_worker`, net/netfilter/nf_conntrack_core.c).

@@ -6,19 +6,7 @@ use crate::finding::{Fix, Setting};
 
 /// A command as it is typed on the host to work in that namespace.
 pub(super) fn inside(namespace: &Namespace, command: &str) -> String {
-    let name = namespace.name.as_str();
-    let pid = name.rsplit_once("(pid ").and_then(|(_, rest)| rest.strip_suffix(')')?.parse::<u32>().ok());
-    if namespace.own {
-        command.to_owned()
-    } else if let Some(name) = name.strip_prefix("netns ") {
-        format!("ip netns exec {} {command}", word(name))
-    } else if let Some(pid) = pid {
-        format!("nsenter -t {pid} -n {command}")
-    } else if let Some(name) = name.strip_prefix("docker ") {
-        format!("nsenter -t \"$(docker inspect -f '{{{{.State.Pid}}}}' {})\" -n {command}", word(name))
-    } else {
-        command.to_owned()
-    }
+    crate::placed::way_in(namespace).map_or_else(|| command.to_owned(), |enter| format!("{enter} {command}"))
 }
 
 /// The number in `nginx (pid 312)`, as an argument; a placeholder if it is not known.
