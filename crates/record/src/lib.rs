@@ -4,22 +4,22 @@
 //! [`results::Results`] is what was concluded from it. A reader checks [`Run::schema`] first.
 #![forbid(unsafe_code)]
 
+pub mod diagnosed;
 pub mod environment;
 pub mod fault;
 mod hosts;
 pub mod metric;
-pub mod diagnosed;
 pub mod profile;
 pub mod results;
 pub mod run;
 pub mod sample;
 pub mod trial;
 
+pub use diagnosed::{Diagnosed, DiagnosedFinding};
 pub use environment::{HostFacts, InterfaceFacts};
 pub use fault::{Fault, FaultCode};
 pub use hosts::{Family, Role, Topology};
 pub use metric::{Better, MetricDef, Scale, Source, Unit};
-pub use diagnosed::{Diagnosed, DiagnosedFinding};
 pub use profile::{Calls, FunctionSamples, PartSamples, Profile};
 pub use run::{Plan, Run, Status, VariantInfo, WorkloadInfo, WorkloadPair};
 pub use sample::{CpuTime, HostSample, InterfaceDelta};

@@ -261,10 +261,17 @@ fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
         let valid = |raw: &RawVariantHead| raw.name.as_deref().map_or(Ok(()), check::name);
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
         let valid = |variant: &Variant| variant.hop().validate();
-        let variant: Variant = section.read(&rest, &["name", "labels", "host-sysctls", "kind", SWEEP], &valid)?;
+        let variant: Variant =
+            section.read(&rest, &["name", "labels", "host-sysctls", "kind", SWEEP], &valid)?;
         let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
         sweep::unique(&section, (&name, point.as_ref()), entries.iter().map(VariantEntry::named))?;
-        entries.push(VariantEntry { name, variant, labels: head.labels, host_sysctls: head.host_sysctls, point });
+        entries.push(VariantEntry {
+            name,
+            variant,
+            labels: head.labels,
+            host_sysctls: head.host_sysctls,
+            point,
+        });
     }
     if entries.is_empty() {
         return Err(source.error(Some(0..0), "a scenario needs at least one [[variant]]".to_owned(), None));
