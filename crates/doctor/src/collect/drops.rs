@@ -21,8 +21,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use weir_bpf::{Attached, Btf, Loader, Object, ProgramFd, count_run_time, possible_cpus};
+use weir_bpf::{Attached, Btf, Loader, Object, ProgramFd, RunStatistics, count_run_time, possible_cpus};
 use weir_sys::ProcRoot;
 
 use super::{Options, hidden};
@@ -42,6 +43,10 @@ const GROUPS: u32 = 4096;
 /// Connections whose events are told apart, and groups of what is beyond them.
 const CONNECTIONS: u32 = 4096;
 const REST: u32 = 256;
+
+/// How long the kernel takes the time of each run. It looks at the clock twice for that, which on a virtual machine costs several
+/// times as much as the run itself: over a whole window it made a gateway that drops 120,000 packets a second 6 % slower.
+const TIMED: Duration = Duration::from_millis(100);
 
 /// How large the tables in the kernel are.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +74,7 @@ pub(super) struct Tracer {
     btf: Option<Btf>,
     drops: Option<Running>,
     flows: Option<Running>,
-    /// Has the kernel count the programs' time for as long as it is held.
-    _counting: Option<OwnedFd>,
+    /// True if the programs' time is counted, over [`TIMED`].
     counted: bool,
 }
 
@@ -126,9 +130,9 @@ impl Tracer {
             Ok(btf) => flows::begin(btf, room),
             Err(missing) => Err(without_types(&missing.to_string())),
         });
-        // It costs every program on the machine a look at the clock, so not where there is nothing to count.
         let counting = (drops.is_some() || flows.is_some()).then(count_run_time).and_then(Result::ok);
-        Tracer { root, btf: btf.ok(), drops, flows, counted: counting.is_some(), _counting: counting }
+        let counted = counting.is_some_and(|counting| stop_later(counting).is_ok());
+        Tracer { root, btf: btf.ok(), drops, flows, counted }
     }
 
     /// Detaches them and adds what they counted.
@@ -137,7 +141,7 @@ impl Tracer {
         for running in [&mut self.drops, &mut self.flows].into_iter().flatten() {
             running.links.clear();
         }
-        self.cost(evidence);
+        let timed = self.timed(evidence);
         if let Some(running) = &self.drops {
             let read = groups::read(&running.object, self.btf.as_ref(), &self.root, evidence);
             or_blind(read, Plane::Drops, evidence);
@@ -146,19 +150,38 @@ impl Tracer {
             let read = flows::read(&running.object, evidence);
             or_blind(read, Plane::Flows, evidence);
         }
+        let packets: u64 = evidence.drops.iter().map(|d| d.packets).sum();
+        let runs = packets + evidence.flows.iter().map(|f| f.times).sum::<u64>();
+        if self.counted {
+            evidence.cost.bpf_runs = Some(runs);
+            evidence.cost.bpf_ns = match timed {
+                _ if runs == 0 => Some(0),
+                RunStatistics { runs: 0, .. } => None,
+                timed => Some((timed.time_ns as f64 / timed.runs as f64 * runs as f64) as u64),
+            };
+        }
     }
 
-    fn cost(&self, evidence: &mut Evidence) {
+    /// The runs of which the time was taken, all programs' together.
+    fn timed(&self, evidence: &mut Evidence) -> RunStatistics {
         let running = [&self.drops, &self.flows];
         let programs = running.into_iter().flatten().flat_map(|r| &r.programs);
         let statistics: Vec<_> = programs.filter_map(|p| p.statistics().ok()).collect();
-        if self.counted && !statistics.is_empty() {
-            evidence.cost.bpf_ns = Some(statistics.iter().map(|s| s.time_ns).sum());
-            evidence.cost.bpf_runs = Some(statistics.iter().map(|s| s.runs).sum());
-        }
+        let sum = |of: fn(&RunStatistics) -> u64| statistics.iter().map(of).sum::<u64>();
         // A drop in an interrupt that came while another drop was being counted on the same core.
-        evidence.cost.events_lost += statistics.iter().map(|s| s.missed).sum::<u64>();
+        let missed = sum(|s| s.missed);
+        evidence.cost.events_lost += missed;
+        RunStatistics { time_ns: sum(|s| s.time_ns), runs: sum(|s| s.runs), missed }
     }
+}
+
+/// Lets the kernel stop counting run time after [`TIMED`].
+fn stop_later(counting: OwnedFd) -> std::io::Result<()> {
+    let wait = move || {
+        std::thread::sleep(TIMED);
+        drop(counting);
+    };
+    std::thread::Builder::new().name("bpf-time".into()).spawn(wait).map(drop)
 }
 
 fn or_blind(read: Result<(), weir_bpf::Error>, plane: Plane, evidence: &mut Evidence) {

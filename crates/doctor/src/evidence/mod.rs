@@ -216,7 +216,8 @@ impl Namespace {
 pub struct Cost {
     /// CPU of weir itself, ns.
     pub cpu_ns: u64,
-    /// CPU of its programs in the kernel, ns; `None` where the kernel was not asked to count it.
+    /// CPU of its programs in the kernel, ns, as far as it could be told: the time of a run is taken at the window's beginning, where
+    /// it had any, and holds for all. `None` where there was none, or the kernel does not tell.
     pub bpf_ns: Option<u64>,
     /// Runs of those programs.
     pub bpf_runs: Option<u64>,

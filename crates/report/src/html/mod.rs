@@ -18,12 +18,12 @@ use crate::{pairs, view, words};
 /// Sections in the order of the page: anchor, heading.
 const SECTIONS: [(&str, &str); 12] = [
     ("results", "Results"),
+    ("found", "What the doctor found"),
     ("curves", "Curves"),
     ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
     ("spent", "Where the gateway's time goes"),
-    ("found", "What the doctor found"),
     ("time", "Over time"),
     ("trials", "Every trial"),
     ("faults", "Faults"),
@@ -67,6 +67,9 @@ pub fn html(run: &Run) -> String {
         if !only_sweeps {
             section(&mut out, "results", |out| tables::results(out, run, results));
         }
+        if diagnosed {
+            section(&mut out, "found", |out| tables::diagnoses(out, run));
+        }
         if !sweeps.is_empty() {
             section(&mut out, "curves", |out| curves::section(out, &sweeps));
         }
@@ -79,9 +82,6 @@ pub fn html(run: &Run) -> String {
         section(&mut out, "latency", |out| figures::latency(out, run));
         if profiled {
             section(&mut out, "spent", |out| profile::section(out, run, results));
-        }
-        if diagnosed {
-            section(&mut out, "found", |out| tables::diagnoses(out, run));
         }
         section(&mut out, "time", |out| figures::time(out, run));
         section(&mut out, "trials", |out| figures::every_trial(out, run, results));

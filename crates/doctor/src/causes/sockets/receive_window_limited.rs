@@ -21,7 +21,10 @@ pub(super) const CAUSE: Cause = Cause {
          with a window that one round trip uses up",
     ],
     should: &["TcpExt TCPToZeroWindowAdv grows at the receiver, or segments are dropped as TCP_ZEROWINDOW"],
-    must_not: &["window scaling was not agreed on: then that limits the window to 64 KB"],
+    must_not: &[
+        "window scaling was not agreed on: then that limits the window to 64 KB",
+        "TCP's memory is under pressure anywhere on the machine: then it is that which keeps windows small",
+    ],
     lookalikes: &[
         ("window-scaling-stripped", "the window cannot be larger than 65,535 bytes"),
         ("send-buffer-limited", "the sender's own buffer is what is used up"),
@@ -44,6 +47,10 @@ pub(super) const CAUSE: Cause = Cause {
 const SLOW_READER_S: f64 = 0.5;
 
 fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+    // tcp_mem is one for all namespaces, so the receiver that is short of it may be in another one than the sender.
+    if !(super::tcp_memory::CAUSE.examine)(scene).is_empty() {
+        return Vec::new();
+    }
     scene.namespaces().flat_map(|n| [unread(scene, n), window(scene, n)]).flatten().collect()
 }
 

@@ -84,7 +84,8 @@ fn root_every_drop_is_counted_with_reason_place_and_namespace() {
         assert_eq!((drop.reason.as_str(), drop.location.as_str()), ("NO_SOCKET", place));
         // The loopback interface is number 1 of every namespace (LOOPBACK_IFINDEX).
         assert_eq!((drop.interface, drop.bytes), (1, packets * u64::from(length)));
-        assert!((4..=16).contains(&drop.samples.len()), "{}", drop.samples.len());
+        // Each of two cores may keep 16 of its own, if the sender moved.
+        assert!((4..=32).contains(&drop.samples.len()), "{}", drop.samples.len());
         for sample in &drop.samples {
             let tuple = sample.tuple().unwrap();
             assert_eq!((tuple.destination, tuple.destination_port), (to.ip(), to.port()), "{sample:?}");
