@@ -4,3 +4,9 @@
 //! privilege. What is sent and measured are the engines of `load`; this crate adds who may ask for them, for how long, and over
 //! which port.
 #![forbid(unsafe_code)]
+
+pub mod limits;
+pub mod port;
+
+pub use limits::Limits;
+pub use port::Port;

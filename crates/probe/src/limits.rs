@@ -1,0 +1,211 @@
+//! How much of a server its clients may use, together and each, and who is in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bounds of a server. Its clients are counted here too: [`Limits::admit`].
+#[derive(Debug)]
+pub struct Limits {
+    /// Clients at once.
+    pub sessions: u32,
+    /// Of these, from one address; IPv6: from one /64, which is what a single subscriber has (RFC 6177).
+    pub sessions_per_client: u32,
+    /// Streams or connections at once of one client, in each direction.
+    pub streams: u32,
+    /// Longest measurement, warm-up included.
+    pub duration: Duration,
+    /// Highest bit rate of one client in each direction, payload bits per second; `None` for as fast as it goes.
+    pub rate_bps: Option<f64>,
+    /// Bytes of sockets' buffers over all clients.
+    pub memory_bytes: u64,
+    /// How long a client may take for the next step of a conversation that is its turn: the opening bytes, the rest of a frame,
+    /// an answer. Who is idle between two measurements may be so for [`Limits::idle`].
+    pub patience: Duration,
+    /// How long a client may stay without asking for anything.
+    pub idle: Duration,
+    /// Who is in.
+    guests: Mutex<Guests>,
+}
+
+#[derive(Debug, Default)]
+struct Guests {
+    all: u32,
+    by_client: HashMap<IpAddr, u32>,
+    memory_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            sessions: 128,
+            sessions_per_client: 16,
+            streams: 128,
+            duration: Duration::from_secs(3600),
+            rate_bps: None,
+            memory_bytes: 256 << 20,
+            patience: Duration::from_secs(5),
+            idle: Duration::from_secs(300),
+            guests: Mutex::default(),
+        }
+    }
+}
+
+/// Why a client is not let in, in words for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// All places are taken.
+    Full(u32),
+    /// All places of this client's address are taken.
+    ClientFull(u32),
+    /// The memory that is asked for is not left.
+    Memory(u64),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Full(n) => write!(f, "the server is busy: it serves {n} clients at a time"),
+            Refused::ClientFull(n) => {
+                write!(f, "too many at a time: the server takes {n} from one address")
+            }
+            Refused::Memory(n) => {
+                write!(f, "the server's buffers are in use: it gives {n} bytes to all clients together")
+            }
+        }
+    }
+}
+
+/// A client's place. Dropping it makes room.
+#[derive(Debug)]
+pub struct Admission {
+    limits: Arc<Limits>,
+    client: IpAddr,
+}
+
+/// Memory that a client was given. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Reserved {
+    limits: Arc<Limits>,
+    bytes: u64,
+}
+
+impl Limits {
+    /// Let a client in, if there is room.
+    ///
+    /// # Errors
+    /// Which limit is reached.
+    pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<Admission, Refused> {
+        let client = counted_as(client);
+        let mut guests = self.guests();
+        if guests.all >= self.sessions {
+            return Err(Refused::Full(self.sessions));
+        }
+        let own = guests.by_client.entry(client).or_default();
+        if *own >= self.sessions_per_client {
+            return Err(Refused::ClientFull(self.sessions_per_client));
+        }
+        *own += 1;
+        guests.all += 1;
+        Ok(Admission { limits: self.clone(), client })
+    }
+
+    /// Set so many bytes aside for a client's buffers.
+    ///
+    /// # Errors
+    /// They are not left.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Refused> {
+        let mut guests = self.guests();
+        let sum = guests.memory_bytes.checked_add(bytes).filter(|sum| *sum <= self.memory_bytes);
+        guests.memory_bytes = sum.ok_or(Refused::Memory(self.memory_bytes))?;
+        Ok(Reserved { limits: self.clone(), bytes })
+    }
+
+    /// Clients that are in now.
+    pub fn admitted(&self) -> u32 {
+        self.guests().all
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Guests> {
+        // Nothing that holds the lock can panic half-way.
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let mut guests = self.limits.guests();
+        guests.all -= 1;
+        if let Some(own) = guests.by_client.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                guests.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.limits.guests().memory_bytes -= self.bytes;
+    }
+}
+
+/// The address that stands for a client: IPv4 as such, IPv6 by its /64.
+pub(crate) fn counted_as(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Arc<Limits> {
+        Arc::new(Limits { sessions: 3, sessions_per_client: 2, memory_bytes: 100, ..Limits::default() })
+    }
+
+    #[test]
+    fn places_are_given_and_come_back() {
+        let limits = limits();
+        let admit = |a: &str| limits.admit(a.parse().unwrap());
+        let first = admit("192.0.2.1").unwrap();
+        let second = admit("::ffff:192.0.2.1").unwrap();
+        assert_eq!(
+            admit("192.0.2.1").unwrap_err(),
+            Refused::ClientFull(2),
+            "the same address, written so or so"
+        );
+        let third = admit("192.0.2.2").unwrap();
+        assert_eq!(admit("192.0.2.3").unwrap_err(), Refused::Full(3));
+        drop((first, third));
+        assert_eq!(limits.admitted(), 1);
+        drop(second);
+        assert!(limits.guests().by_client.is_empty(), "nothing is left of who has gone");
+    }
+
+    #[test]
+    fn a_64_of_ipv6_is_one_client() {
+        let limits = limits();
+        let admit = |a: &str| limits.admit(a.parse().unwrap());
+        let _one = admit("2001:db8:0:1::1").unwrap();
+        let _two = admit("2001:db8:0:1:ffff::2").unwrap();
+        assert_eq!(admit("2001:db8:0:1::3").unwrap_err(), Refused::ClientFull(2));
+        assert!(admit("2001:db8:0:2::1").is_ok());
+    }
+
+    #[test]
+    fn memory_is_bounded_over_all() {
+        let limits = limits();
+        let most = limits.reserve(60).unwrap();
+        assert_eq!(limits.reserve(41).unwrap_err(), Refused::Memory(100));
+        let rest = limits.reserve(40).unwrap();
+        assert_eq!(limits.reserve(u64::MAX).unwrap_err(), Refused::Memory(100));
+        drop((most, rest));
+        assert!(limits.reserve(100).is_ok());
+    }
+}
