@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const CONTROL_BYTES: usize = 64;
 
 /// Buffers for recvmmsg(2), used again and again.
-pub(crate) struct ReceiveBatch {
+pub struct ReceiveBatch {
     data: Vec<u8>,
     control: Vec<u64>,
     headers: Vec<libc::mmsghdr>,
@@ -21,7 +21,7 @@ pub(crate) struct ReceiveBatch {
 
 /// One received datagram.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Datagram<'a> {
+pub struct Datagram<'a> {
     /// Its first bytes, as many as a slot holds.
     pub head: &'a [u8],
     /// Its whole length in bytes.
@@ -35,7 +35,7 @@ pub(crate) struct Datagram<'a> {
 
 impl ReceiveBatch {
     /// Room for `count` datagrams, of each of which `slot` bytes are kept.
-    pub(crate) fn new(count: usize, slot: usize) -> Self {
+    pub fn new(count: usize, slot: usize) -> Self {
         let mut data = vec![0u8; count * slot];
         let mut control = vec![0u64; count * CONTROL_BYTES / 8];
         let mut vectors: Vec<libc::iovec> = data
@@ -59,7 +59,10 @@ impl ReceiveBatch {
     }
 
     /// Wait for a datagram (for the socket's receive timeout), and take what more is there. Returns how many.
-    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    ///
+    /// # Errors
+    /// Those of recvmmsg(2); `WouldBlock` after the timeout.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         for header in &mut self.headers {
             // The kernel writes the length it used into it.
             header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
@@ -83,7 +86,7 @@ impl ReceiveBatch {
     }
 
     /// The datagrams of the last call, in order of arrival.
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         let controls = self.control.chunks_exact(CONTROL_BYTES / 8);
         self.headers.iter().zip(self.data.chunks_exact(self.slot)).zip(controls).take(self.filled).map(
             |((header, data), control)| {

@@ -16,7 +16,11 @@ use crate::Stop;
 /// `struct tcp_info` of include/uapi/linux/tcp.h up to Linux 5.4; the kernel fills as much as it knows and says how much.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TcpInfo {
+#[expect(
+    missing_docs,
+    reason = "the names without a comment are those of the kernel's header, without `tcpi_`"
+)]
+pub struct TcpInfo {
     /// Connection state; 1 is ESTABLISHED.
     pub state: u8,
     pub ca_state: u8,
@@ -87,7 +91,10 @@ const _: () = assert!(std::mem::offset_of!(TcpInfo, min_rtt_us) == 148);
 const _: () = assert!(size_of::<TcpInfo>() == 232);
 
 /// TCP_INFO of a connection (tcp(7)).
-pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
+///
+/// # Errors
+/// Those of getsockopt(2): the socket is not TCP's.
+pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut info = TcpInfo::default();
     let mut length = size_of::<TcpInfo>() as libc::socklen_t;
     // SAFETY: the pointer is to a live struct of plain integers, and `length` is its size: the kernel writes no more.
@@ -105,7 +112,10 @@ pub(crate) fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
 }
 
 /// Set an integer socket option.
-pub(crate) fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     set_bytes(socket, level, name, &value.to_ne_bytes())
 }
 
@@ -125,7 +135,10 @@ pub(crate) fn set_bytes(socket: impl AsFd, level: i32, name: i32, value: &[u8]) 
 }
 
 /// An integer socket option.
-pub(crate) fn get_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn get_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0i32;
     let mut length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the pointer is to a live integer, and `length` is its size.
@@ -139,7 +152,10 @@ pub(crate) fn get_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i3
 /// Give the receive buffer this size in bytes (as given by the user; the kernel doubles it for its own bookkeeping),
 /// beyond `net.core.rmem_max` where the privilege for that is there. Returns the size that came of it, in the same
 /// terms: without CAP_NET_ADMIN it may be less than wanted.
-pub(crate) fn set_receive_buffer(socket: impl AsFd, bytes: u32) -> io::Result<u32> {
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_receive_buffer(socket: impl AsFd, bytes: u32) -> io::Result<u32> {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
     let fd = socket.as_fd();
     if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
@@ -177,7 +193,7 @@ pub(crate) fn abort_on_close(socket: impl AsFd) -> io::Result<()> {
 
 /// What is set on a TCP socket before it connects or listens.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TcpOptions {
+pub struct TcpOptions {
     /// Congestion control; empty: the system's.
     pub congestion: String,
     /// Largest segment to send and to announce, bytes.
@@ -190,7 +206,10 @@ pub(crate) struct TcpOptions {
 
 impl TcpOptions {
     /// Apply them; accepted sockets inherit them from a listening one.
-    pub(crate) fn apply(&self, socket: impl AsFd) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of setsockopt(2); a congestion control that this kernel does not have is named, with those it has.
+    pub fn apply(&self, socket: impl AsFd) -> io::Result<()> {
         let fd = socket.as_fd();
         set_congestion(fd, &self.congestion)?;
         if let Some(mss) = self.mss {
@@ -215,7 +234,7 @@ const LOOK: Duration = Duration::from_millis(40);
 ///
 /// # Errors
 /// Also `TimedOut`, and `Interrupted` once `stop` is raised.
-pub(crate) fn connect_tcp(
+pub fn connect_tcp(
     target: SocketAddr,
     options: &TcpOptions,
     timeout: Duration,
@@ -329,7 +348,10 @@ pub(crate) fn drain_error_queue(socket: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// Let the calling thread's sleeps end on time (prctl(2) PR_SET_TIMERSLACK, default 50 us): an open-loop sender is late
 /// by that otherwise. Ends with the thread.
-pub(crate) fn precise_sleeps() -> io::Result<()> {
+///
+/// # Errors
+/// Those of prctl(2).
+pub fn precise_sleeps() -> io::Result<()> {
     // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory of ours.
     check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) }).map(drop)
 }

@@ -56,6 +56,43 @@ pub fn process_cpu_time() -> Duration {
     to_duration(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// CPU time by where it was spent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuUse {
+    /// In the program.
+    pub user: Duration,
+    /// In the kernel on its behalf.
+    pub system: Duration,
+}
+
+impl CpuUse {
+    /// Both together.
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+impl std::ops::AddAssign for CpuUse {
+    fn add_assign(&mut self, other: Self) {
+        self.user += other.user;
+        self.system += other.system;
+    }
+}
+
+/// What the calling thread has used (getrusage(2), RUSAGE_THREAD). The sum is exact; its two shares are the exact sum split
+/// as the timer interrupts of the thread fell (kernel/sched/cputime.c, `cputime_adjust`).
+#[allow(unsafe_code, reason = "getrusage(2), which rustix does not offer")]
+pub fn thread_cpu_use() -> CpuUse {
+    // SAFETY: rusage is plain numbers, for which all zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live struct of the kernel's layout. With a valid `who` and pointer the call cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    // Times that were used are never negative.
+    let time =
+        |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+    CpuUse { user: time(usage.ru_utime), system: time(usage.ru_stime) }
+}
+
 fn to_duration(t: Timespec) -> Duration {
     // CPU clocks are never negative and their nanoseconds are below 1e9.
     Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec as u32)
@@ -64,6 +101,18 @@ fn to_duration(t: Timespec) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_two_shares_of_a_threads_time_are_its_time() {
+        let (before, clock) = (thread_cpu_use().total(), thread_cpu_time());
+        let mut x = 1u64;
+        while thread_cpu_time() - clock < Duration::from_millis(30) {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        let (used, by_clock) = (thread_cpu_use().total() - before, thread_cpu_time() - clock);
+        // The same nanoseconds, each share cut to microseconds, and read one after the other: a millisecond is plenty.
+        assert!(used >= Duration::from_millis(29) && used <= by_clock + Duration::from_millis(1), "{used:?}");
+    }
 
     #[test]
     fn pins_only_its_own_thread() {
