@@ -1,6 +1,6 @@
 //! Attaching programs to interfaces and tracepoints, for as long as the returned value lives.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::attached::Direction;
 use crate::object::ProgramFd;
@@ -15,13 +15,21 @@ pub enum XdpMode {
     Generic,
 }
 
-/// An attachment. Dropping it detaches, and so does the end of the process (it is a BPF link).
+/// An attachment. Dropping it detaches, and so does the end of the process (it is a BPF link), unless it was pinned.
 #[derive(Debug)]
 pub struct Attached {
     link: OwnedFd,
 }
 
 impl Attached {
+    pub(crate) fn from_fd(link: OwnedFd) -> Self {
+        Attached { link }
+    }
+
+    pub(crate) fn link(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
     /// Puts another program of the same type into the place of the one that is attached: every packet meets one or the other.
     ///
     /// # Errors

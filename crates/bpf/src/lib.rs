@@ -11,6 +11,7 @@ mod btf;
 mod live;
 mod map;
 mod object;
+mod pin;
 mod statistics;
 
 pub use attach::{Attached, XdpMode, attach_tcx, attach_tracepoint, attach_tracing, attach_xdp};
@@ -19,6 +20,7 @@ pub use btf::Btf;
 pub use live::{LiveFrames, TestRun, test_run};
 pub use map::{Map, MapKind, Mapped, Plain, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
+pub use pin::{Attachment, BPF_FILE_SYSTEM, is_bpf_file_system, mount_bpf_file_system};
 pub use statistics::{RunStatistics, count_run_time};
 
 /// Why BPF refused.

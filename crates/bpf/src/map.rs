@@ -106,6 +106,14 @@ impl Map {
         self.set(&slot, &(inner.fd().as_raw_fd().cast_unsigned()))
     }
 
+    /// Empties a slot of this map of maps.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn take_out(&self, slot: u32) -> Result<()> {
+        self.handle.delete(slot.bytes()).map_err(|e| self.failed("write", &e))
+    }
+
     pub(crate) fn new(handle: MapHandle, name: &str) -> Self {
         Map { handle, name: name.to_owned() }
     }
@@ -139,6 +147,40 @@ impl Map {
     /// If the kernel refuses (the map is full, say).
     pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
+    }
+
+    /// Sets a value that is kept by core, to the same on each.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_for_all_cpus<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
+        let mut bytes = value.bytes().to_vec();
+        // The kernel keeps each in a multiple of 8 bytes.
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let values = vec![bytes; possible_cpus()];
+        self.handle.update_percpu(key.bytes(), &values, MapFlags::ANY).map_err(|e| self.failed("write", &e))
+    }
+
+    /// Takes an entry out; one that is gone already is no error.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove<K: Plain>(&self, key: &K) -> Result<()> {
+        match self.handle.delete(key.bytes()) {
+            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => Err(self.failed("write", &e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first 32 bits of a value of whatever length.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or there is no such entry.
+    pub fn first_word<K: Plain>(&self, key: &K) -> Result<u32> {
+        let value = self.handle.lookup(key.bytes(), MapFlags::ANY).map_err(|e| self.failed("read", &e))?;
+        value
+            .map(|bytes| u32::from_bytes(&bytes))
+            .ok_or_else(|| Error::Absent(format!("entry in map {}", self.name)))
     }
 
     /// Sets many values, with few system calls where the kernel has batches (5.6).
@@ -267,6 +309,21 @@ impl<T: Plain> Mapped<T> {
         assert!(index < self.length, "{index} of {}", self.length);
         // SAFETY: inside the mapping.
         unsafe { self.start.add(index).write_volatile(value) }
+    }
+}
+
+impl<T: Plain> Mapped<T> {
+    /// Puts values in from the beginning on, but for those that are zero: what was never written is zero already, and memory
+    /// that is not touched costs nothing.
+    ///
+    /// # Panics
+    /// If there are more values than there is room.
+    pub fn fill_new(&self, values: &[T]) {
+        for (index, value) in values.iter().enumerate() {
+            if value.bytes().iter().any(|b| *b != 0) {
+                self.set(index, *value);
+            }
+        }
     }
 }
 

@@ -185,6 +185,10 @@ pub struct ProgramFd {
 }
 
 impl ProgramFd {
+    pub(crate) fn from_fd(fd: OwnedFd, name: &str) -> Self {
+        ProgramFd { fd, name: name.to_owned() }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -49,6 +49,14 @@ impl ProgramFd {
         Ok(self.info()?.verified_insns)
     }
 
+    /// Its number, as `bpftool prog` shows it.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn id(&self) -> Result<u32> {
+        Ok(self.info()?.id)
+    }
+
     fn info(&self) -> Result<libbpf_sys::bpf_prog_info> {
         let mut info = libbpf_sys::bpf_prog_info::default();
         let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;

@@ -2,18 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_bpf::{
-    Attached, Direction as Hook, Loader, Map, MapKind, Mapped, Object, XdpMode, attach_tcx, attach_xdp,
-};
+use weir_bpf::{Attached, Direction as Hook, XdpMode, attach_tcx, attach_xdp, test_run};
 
-use crate::compile::{Compiled, Width};
-use crate::shared::{
-    WEIR_ACTIONS, WEIR_BUCKETS, WEIR_CLASSES, WEIR_GENERATIONS, WEIR_REASONS, WeirAddress, WeirBoundary,
-    WeirBucket, WeirControl, WeirCount, WeirDenied, WeirPolicy,
-};
-
-static FEW: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/few.bpf.o"));
-static MANY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/many.bpf.o"));
+use crate::compile::Compiled;
+use crate::shared::{WEIR_ACTIONS, WEIR_CLASSES, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
+use crate::tables::{Loaded, Options};
 
 /// What is done with the packets of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,15 +39,23 @@ pub enum Reason {
     NotIp,
     /// Shorter than its header.
     TooShort,
-    /// An address without which the link itself would not work: 0.0.0.0, ::, fe80::/10.
+    /// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP.
     LinkLocal,
     /// No table is loaded.
     NoTable,
+    /// It belongs to a connection that is there already ([`Options::established_first`]).
+    Established,
 }
 
 impl Reason {
-    const ALL: [Reason; WEIR_REASONS as usize] =
-        [Reason::LookedUp, Reason::NotIp, Reason::TooShort, Reason::LinkLocal, Reason::NoTable];
+    const ALL: [Reason; WEIR_REASONS as usize] = [
+        Reason::LookedUp,
+        Reason::NotIp,
+        Reason::TooShort,
+        Reason::LinkLocal,
+        Reason::NoTable,
+        Reason::Established,
+    ];
 }
 
 /// Packets and bytes, from the Ethernet header on.
@@ -90,18 +91,34 @@ pub struct Status {
     pub denied: Vec<Denied>,
 }
 
+/// Where a filter is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// At tc (TCX).
+    Tc(Direction),
+    /// At XDP, for what comes in.
+    Xdp(XdpMode),
+}
+
+impl At {
+    /// The program that belongs there.
+    pub(crate) fn program(self) -> &'static str {
+        match self {
+            At::Tc(Direction::Ingress) => "allow_ingress",
+            At::Tc(Direction::Egress) => "allow_egress",
+            At::Xdp(_) => "allow_xdp",
+        }
+    }
+}
+
 /// Names of the actions, in the order of their numbers.
 const ACTIONS: [&str; WEIR_ACTIONS as usize] = ["allow", "drop", "log", "mark"];
 
 /// The programs in the kernel, with their tables. Dropping it detaches what it attached.
 #[derive(Debug)]
 pub struct Filter {
-    object: Object,
-    width: Width,
-    control: Mapped<WeirControl>,
-    /// Kept: the kernel holds the maps that are in use, we those that we fill.
-    generation: Option<u32>,
-    attached: Vec<Attached>,
+    pub(crate) kernel: Loaded,
+    attached: Vec<(At, Attached)>,
 }
 
 impl Filter {
@@ -112,78 +129,45 @@ impl Filter {
     /// # Errors
     /// [`weir_bpf::Error::Missing`] without privilege, or where the kernel lacks something (it needs 5.17, TCX 6.6).
     pub fn load(tables: &Compiled, actions: &[Action], sample: u32) -> weir_bpf::Result<Self> {
-        let bytes = match tables.width {
-            Width::Few => FEW,
-            Width::Many => MANY,
-        };
-        let object = Loader::open("the filter", bytes)?.load()?;
-        let control = object.map(".data.control")?.share::<WeirControl>()?;
-        let mut filter =
-            Filter { object, width: tables.width, control, generation: None, attached: Vec::new() };
-        let mut now = filter.control.get(0);
-        now.sample = sample;
-        now.generation = WEIR_GENERATIONS as u32;
-        filter.control.set(0, now);
-        filter.swap(tables, actions)?;
-        Ok(filter)
+        Filter::load_with(tables, actions, Options { sample, established_first: false })
     }
 
-    /// Puts other lists into the place of those that are there. Every packet meets the old ones or the new ones.
+    /// As [`Filter::load`], with all options.
+    ///
+    /// # Errors
+    /// As [`Filter::load`]; with [`Options::established_first`] also where the kernel has no connection tracking for BPF.
+    pub fn load_with(tables: &Compiled, actions: &[Action], options: Options) -> weir_bpf::Result<Self> {
+        let mut kernel = Loaded::load(tables.width, options)?;
+        kernel.swap(tables, actions)?;
+        Ok(Filter { kernel, attached: Vec::new() })
+    }
+
+    /// Of programs and tables that are in the kernel already.
+    pub(crate) fn of(kernel: Loaded) -> Self {
+        Filter { kernel, attached: Vec::new() }
+    }
+
+    /// Puts other lists into the place of those that are there. Every packet meets the old ones or the new ones. Where they need
+    /// tables of another width, other programs are loaded and put into the place of those that this value has attached, one
+    /// attachment after the other; what was counted begins anew then.
     ///
     /// # Errors
     /// If the kernel refuses: memory. The old lists stay then.
-    ///
-    /// # Panics
-    /// If the tables are of another width than those it was loaded with.
     pub fn swap(&mut self, tables: &Compiled, actions: &[Action]) -> weir_bpf::Result<()> {
-        assert_eq!(tables.width, self.width, "tables of another width need other programs");
-        let next = self.generation.map_or(0, |g| 1 - g);
-        self.fill(next, tables)?;
-        let mut control = self.control.get(0);
-        for class in 0..WEIR_CLASSES as usize {
-            control.policies[next as usize * WEIR_CLASSES as usize + class] = match actions.get(class) {
-                Some(Action::Allow) => WeirPolicy { action: 0, mark: 0 },
-                Some(Action::Drop) | None => WeirPolicy { action: 1, mark: 0 },
-                Some(Action::Log) => WeirPolicy { action: 2, mark: 0 },
-                Some(Action::Mark(mark)) => WeirPolicy { action: 3, mark: *mark },
-            };
+        if tables.width == self.kernel.width {
+            return self.kernel.swap(tables, actions);
         }
-        self.control.set(0, control);
-        // The policies are there before the number that makes them valid.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        control.generation = next;
-        self.control.set(0, control);
-        self.generation = Some(next);
-        Ok(())
-    }
-
-    fn fill(&self, generation: u32, tables: &Compiled) -> weir_bpf::Result<()> {
-        let level1 = Map::create::<u32, u64>(MapKind::SharedArray, "level1", tables.level1.len() as u32)?;
-        copy(&level1, &tables.level1)?;
-        let buckets = Map::create::<u32, WeirBucket>(MapKind::SharedArray, "buckets", WEIR_BUCKETS as u32)?;
-        copy(&buckets, &tables.buckets)?;
-        let kind = MapKind::SharedArrayOfAnyLength;
-        let boundaries =
-            Map::create::<u32, WeirBoundary>(kind, "boundaries", tables.boundaries.len() as u32)?;
-        copy(&boundaries, &tables.boundaries)?;
-        let entries = tables.mixed.len() as u32;
-        let mixed = match self.width {
-            Width::Few => {
-                let map = Map::create::<u32, [u64; 8]>(MapKind::Hash, "mixed", entries)?;
-                map.insert(tables.mixed.iter().map(|(net, words)| (*net, of_words::<8>(words))))?;
-                map
+        let mut other = Loaded::load(tables.width, self.kernel.options())?;
+        other.swap(tables, actions)?;
+        for (done, (at, attached)) in self.attached.iter().enumerate() {
+            if let Err(e) = attached.replace(other.program(at.program())?) {
+                for (at, attached) in &self.attached[..done] {
+                    attached.replace(self.kernel.program(at.program())?)?;
+                }
+                return Err(e);
             }
-            Width::Many => {
-                let map = Map::create::<u32, [u64; 32]>(MapKind::Hash, "mixed", entries)?;
-                map.insert(tables.mixed.iter().map(|(net, words)| (*net, of_words::<32>(words))))?;
-                map
-            }
-        };
-        for (outer, inner) in
-            [("level1", &level1), ("mixed", &mixed), ("buckets", &buckets), ("boundaries", &boundaries)]
-        {
-            self.object.map(outer)?.put(generation, inner)?;
         }
+        self.kernel = other;
         Ok(())
     }
 
@@ -192,11 +176,8 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses.
     pub fn attach(&mut self, interface: u32, direction: Direction) -> weir_bpf::Result<()> {
-        let (name, hook) = match direction {
-            Direction::Ingress => ("allow_ingress", Hook::Ingress),
-            Direction::Egress => ("allow_egress", Hook::Egress),
-        };
-        self.attached.push(attach_tcx(&self.object.program(name)?, interface, hook)?);
+        let at = At::Tc(direction);
+        self.attached.push((at, self.attach_apart(interface, at)?));
         Ok(())
     }
 
@@ -205,8 +186,38 @@ impl Filter {
     /// # Errors
     /// If the driver has no XDP, or the kernel refuses.
     pub fn attach_xdp(&mut self, interface: u32, mode: XdpMode) -> weir_bpf::Result<()> {
-        self.attached.push(attach_xdp(&self.object.program("allow_xdp")?, interface, mode)?);
+        let at = At::Xdp(mode);
+        self.attached.push((at, self.attach_apart(interface, at)?));
         Ok(())
+    }
+
+    /// Attaches it, and leaves it to the caller how long: to be pinned, say.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn attach_apart(&self, interface: u32, at: At) -> weir_bpf::Result<Attached> {
+        let program = self.kernel.program(at.program())?;
+        match at {
+            At::Tc(Direction::Ingress) => attach_tcx(program, interface, Hook::Ingress),
+            At::Tc(Direction::Egress) => attach_tcx(program, interface, Hook::Egress),
+            At::Xdp(mode) => attach_xdp(program, interface, mode),
+        }
+    }
+
+    /// Puts it into the place of another filter that is attached there, of whatever version: every packet meets one or the other.
+    ///
+    /// # Errors
+    /// If the kernel refuses: ENOLINK where the interface is gone.
+    pub fn replace(&self, attached: &Attached, at: At) -> weir_bpf::Result<()> {
+        attached.replace(self.kernel.program(at.program())?)
+    }
+
+    /// The number of the program that runs there when it is attached.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn program_id(&self, at: At) -> weir_bpf::Result<u32> {
+        self.kernel.program(at.program())?.id()
     }
 
     /// What it has counted so far.
@@ -225,7 +236,7 @@ impl Filter {
             let direction = if at < Reason::ALL.len() { Direction::Ingress } else { Direction::Egress };
             status.reasons.push((direction, Reason::ALL[at % Reason::ALL.len()], count));
         }
-        for (address, denied) in self.object.map("denied")?.all::<WeirAddress, WeirDenied>()? {
+        for (address, denied) in self.kernel.map("denied")?.all::<WeirAddress, WeirDenied>()? {
             let v6 = Ipv6Addr::from(address.bytes);
             let source = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
             let WeirDenied { packets, last_ns, class_number } = denied;
@@ -237,7 +248,7 @@ impl Filter {
 
     /// Entries of a map of counters that are not zero, summed over the cores.
     fn counts(&self, map: &str) -> weir_bpf::Result<Vec<(usize, Count)>> {
-        let sums = self.object.map(map)?.all_by_cpu::<u32, WeirCount>()?.into_iter().map(|(at, by_cpu)| {
+        let sums = self.kernel.map(map)?.all_by_cpu::<u32, WeirCount>()?.into_iter().map(|(at, by_cpu)| {
             let add = |sum: Count, c: &WeirCount| Count {
                 packets: sum.packets + c.packets,
                 bytes: sum.bytes + c.bytes,
@@ -247,22 +258,41 @@ impl Filter {
         Ok(sums.filter(|(_, count)| count.packets > 0).collect())
     }
 
+    /// Whether a packet from there would be thrown away, asked of the program itself. It is counted like any other.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn drops(&self, source: IpAddr) -> weir_bpf::Result<bool> {
+        let program = self.kernel.program(At::Tc(Direction::Ingress).program())?;
+        let frame = crate::probe::frame_from(source);
+        Ok(test_run(program, &frame, 0, 1)?.verdict == crate::probe::SHOT)
+    }
+
+    /// Begins counting anew.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn forget_counts(&self) -> weir_bpf::Result<()> {
+        for name in ["counts", "reasons"] {
+            for (at, _) in self.counts(name)? {
+                self.kernel.map(name)?.set_for_all_cpus(&(at as u32), &WeirCount { packets: 0, bytes: 0 })?;
+            }
+        }
+        let denied = self.kernel.map("denied")?;
+        denied.all::<WeirAddress, WeirDenied>()?.iter().try_for_each(|(address, _)| denied.remove(address))
+    }
+
+    /// Memory of all its tables, as the kernel counts it, bytes.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn memory_bytes(&self) -> weir_bpf::Result<u64> {
+        self.kernel.memory_bytes()
+    }
+
     /// A program by its name, to be run on given packets.
     #[cfg(test)]
-    pub(crate) fn program(&self, name: &str) -> weir_bpf::ProgramFd {
-        self.object.program(name).unwrap()
+    pub(crate) fn program(&self, name: &str) -> &weir_bpf::ProgramFd {
+        self.kernel.program(name).unwrap()
     }
-}
-
-fn copy<T: weir_bpf::Plain>(map: &Map, values: &[T]) -> weir_bpf::Result<()> {
-    let shared = map.share::<T>()?;
-    for (at, value) in values.iter().enumerate() {
-        shared.set(at, *value);
-    }
-    Ok(())
-}
-
-/// The compiled tables have just as many words.
-fn of_words<const N: usize>(words: &[u64]) -> [u64; N] {
-    std::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
 }

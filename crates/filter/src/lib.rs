@@ -7,13 +7,18 @@
 
 mod compile;
 mod kernel;
+mod pinned;
+mod probe;
+mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use weir_bpf::Error as BpfError;
 
 pub use compile::{Class, Compiled, Width};
-pub use kernel::{Action, Count, Denied, Direction, Filter, Reason, Status};
+pub use kernel::{Action, At, Count, Denied, Direction, Filter, Reason, Status};
+pub use pinned::OpenError;
+pub use tables::Options;
 
 /// Structs and constants that the programs in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]

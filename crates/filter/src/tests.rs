@@ -9,32 +9,13 @@ use weir_bpf::test_run;
 use weir_prefix::{Prefix, Ranges};
 use weir_sys::privilege::test_needs_root;
 
+use crate::probe::{SHOT, frame};
 use crate::{Action, Class, Compiled, Count, Direction, Filter, Reason, Width};
 
-/// TC_ACT_UNSPEC and TC_ACT_SHOT (linux/pkt_cls.h), XDP_DROP and XDP_PASS (linux/bpf.h).
+/// TC_ACT_UNSPEC (linux/pkt_cls.h), XDP_DROP and XDP_PASS (linux/bpf.h).
 const NEXT: u32 = u32::MAX;
-const SHOT: u32 = 2;
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
-
-/// A frame with this source and destination, and nothing in it.
-fn frame(source: IpAddr, destination: IpAddr) -> Vec<u8> {
-    let mut frame = vec![2; 12];
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            frame.extend([0x08, 0x00, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0]);
-            frame.extend(source.octets());
-            frame.extend(destination.octets());
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 64]);
-            frame.extend(source.octets());
-            frame.extend(destination.octets());
-        }
-        _ => panic!("of one family"),
-    }
-    frame
-}
 
 fn v4(address: u32) -> IpAddr {
     std::net::Ipv4Addr::from(address).into()
@@ -152,7 +133,7 @@ proptest! {
 fn is_dropped(filter: &Filter, program: &str, address: IpAddr) -> bool {
     let other = if address.is_ipv4() { v4(0xc612_0001) } else { v6(0x2001_0002 << 96) };
     let packet = if program == "allow_egress" { frame(other, address) } else { frame(address, other) };
-    let verdict = test_run(&filter.program(program), &packet, 0, 1).unwrap().verdict;
+    let verdict = test_run(filter.program(program), &packet, 0, 1).unwrap().verdict;
     match program {
         "allow_xdp" => {
             assert!(matches!(verdict, XDP_DROP | XDP_PASS), "{verdict}");
@@ -230,13 +211,13 @@ fn root_what_the_link_needs_passes_and_is_counted_apart() {
     assert!(!is_dropped(&filter, "allow_ingress", v4(0)));
     assert!(!is_dropped(&filter, "allow_ingress", "fe80::1".parse().unwrap()));
     let arp = [vec![2; 12], vec![8, 6], vec![0; 46]].concat();
-    assert_eq!(test_run(&filter.program("allow_xdp"), &arp, 0, 1).unwrap().verdict, XDP_PASS);
+    assert_eq!(test_run(filter.program("allow_xdp"), &arp, 0, 1).unwrap().verdict, XDP_PASS);
     // A tag in front, as a card without VLAN offload hands it over.
     let mut tagged = frame(v4(0x0a00_0001), v4(1));
     tagged.splice(12..12, [0x81, 0x00, 0, 7]);
-    assert_eq!(test_run(&filter.program("allow_xdp"), &tagged, 0, 1).unwrap().verdict, XDP_DROP);
+    assert_eq!(test_run(filter.program("allow_xdp"), &tagged, 0, 1).unwrap().verdict, XDP_DROP);
     let short = &frame(v4(0x0a00_0001), v4(1))[..30];
-    assert_eq!(test_run(&filter.program("allow_xdp"), short, 0, 1).unwrap().verdict, XDP_PASS);
+    assert_eq!(test_run(filter.program("allow_xdp"), short, 0, 1).unwrap().verdict, XDP_PASS);
     let reasons: Vec<_> =
         filter.status().unwrap().reasons.into_iter().map(|(_, r, c)| (r, c.packets)).collect();
     assert_eq!(

@@ -1,6 +1,9 @@
 // The hooks: read the address, look it up, do what its class says, count.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
@@ -8,6 +11,13 @@
 #include "shared.h"
 #include "shared.check.h"
 #include "classify.h"
+
+// Of linux/in6.h, which brings the C library's headers with it.
+#define NEXT_ICMPV6 58
+
+#if ESTABLISHED_FIRST
+#include "established.h"
+#endif
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -92,33 +102,55 @@ static __always_inline struct weir_policy leave(struct looked *l, __u32 generati
 	return policy;
 }
 
+// Neighbour discovery (RFC 4861, which demands the hop limit: no router lets it through), types 133 to 137.
+static __always_inline bool is_neighbour_discovery(struct ipv6hdr *ip, void *end)
+{
+	__u8 *type = (void *)(ip + 1);
+
+	return ip->nexthdr == NEXT_ICMPV6 && ip->hop_limit == 255 && (void *)(type + 1) <= end && *type >= 133 &&
+	       *type <= 137;
+}
+
+// What a DHCP server says to its client (RFC 2131): UDP from 67 to 68. Its address may be any.
+static __always_inline bool is_dhcp_answer(struct iphdr *ip, void *end)
+{
+	__be16 *ports = (void *)(ip + 1);
+
+	return ip->protocol == IPPROTO_UDP && ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x1fff)) &&
+	       (void *)(ports + 2) <= end && ports[0] == bpf_htons(67) && ports[1] == bpf_htons(68);
+}
+
 // `net` is where the network header begins. The far end's address is the source of what comes in, the destination of what
 // goes out.
 static __always_inline void look(struct looked *l, __u32 generation, __u16 protocol, void *net, void *end, bool out)
 {
 	if (protocol == bpf_htons(ETH_P_IP)) {
-		__be32 *address = net + (out ? 16 : 12);
+		struct iphdr *ip = net;
+		__be32 address;
 
-		if (net + 20 > end) {
+		if ((void *)(ip + 1) > end) {
 			l->reason = WEIR_TOO_SHORT;
 			return;
 		}
+		address = out ? ip->daddr : ip->saddr;
 		l->address.bytes[10] = l->address.bytes[11] = 0xff;
-		__builtin_memcpy(&l->address.bytes[12], address, 4);
-		if (!*address)
+		__builtin_memcpy(&l->address.bytes[12], &address, 4);
+		if (!address || (!out && is_dhcp_answer(ip, end)))
 			l->reason = WEIR_LINK_LOCAL;
 		else
-			l->class_number = class4(generation, bpf_ntohl(*address));
+			l->class_number = class4(generation, bpf_ntohl(address));
 	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = net;
 		__be64 halves[2];
 
-		if (net + 40 > end) {
+		if ((void *)(ip + 1) > end) {
 			l->reason = WEIR_TOO_SHORT;
 			return;
 		}
-		__builtin_memcpy(halves, net + (out ? 24 : 8), 16);
+		__builtin_memcpy(halves, out ? &ip->daddr : &ip->saddr, 16);
 		__builtin_memcpy(&l->address, halves, 16);
-		if ((!halves[0] && !halves[1]) || bpf_be64_to_cpu(halves[0]) >> 54 == 0xfe80 >> 6)
+		if ((!halves[0] && !halves[1]) || bpf_be64_to_cpu(halves[0]) >> 54 == 0xfe80 >> 6 ||
+		    is_neighbour_discovery(ip, end))
 			l->reason = WEIR_LINK_LOCAL;
 		else
 			l->class_number = class6(generation, bpf_be64_to_cpu(halves[0]), bpf_be64_to_cpu(halves[1]));
@@ -132,18 +164,29 @@ static __always_inline __u32 current(void)
 	return *(volatile __u32 *)&control.generation;
 }
 
+// What is read of a packet: up to the type of an ICMPv6 message.
+#define HEADERS (ETH_HLEN + 40 + 8)
+
 static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 {
 	struct looked l = { .bytes = skb->len, .reason = WEIR_LOOKED_UP };
 	__u32 generation = current();
 	struct weir_policy policy;
-	void *data, *end;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
 	// The headers of a packet from a card may not be in its linear part yet.
-	bpf_skb_pull_data(skb, ETH_HLEN + 40);
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	look(&l, generation, skb->protocol, data + ETH_HLEN, end, out);
+	if (data + HEADERS > end) {
+		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+#if ESTABLISHED_FIRST
+	if ((skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6)) &&
+	    is_established(skb, skb->protocol == bpf_htons(ETH_P_IPV6), out))
+		l.reason = WEIR_ESTABLISHED;
+	else
+#endif
+		look(&l, generation, skb->protocol, data + ETH_HLEN, end, out);
 	policy = leave(&l, generation, out);
 	if (policy.action == WEIR_MARK)
 		skb->mark = policy.mark;
@@ -163,6 +206,7 @@ int allow_egress(struct __sk_buff *skb)
 	return at_tc(skb, true);
 }
 
+#if !ESTABLISHED_FIRST
 struct vlan {
 	__be16 tag;
 	__be16 protocol;
@@ -198,3 +242,4 @@ int allow_xdp(struct xdp_md *ctx)
 	look(&l, generation, protocol, net, end, false);
 	return leave(&l, generation, false).action == WEIR_DROP ? XDP_DROP : XDP_PASS;
 }
+#endif

@@ -2,6 +2,8 @@
 // for what is understood.
 #pragma once
 
+// Changes whenever something here does: a filter that was loaded by another version of weir is not written to.
+#define WEIR_FORMAT 1
 // Classes there may be, the default one (0: in no list) among them. The highest number stands for "look further".
 #define WEIR_CLASSES 255
 // Generations of tables: one is in use, the other one is being filled.
@@ -37,10 +39,12 @@ enum weir_reason {
 	WEIR_NOT_IP,
 	// Shorter than its header.
 	WEIR_TOO_SHORT,
-	// An address without which the link itself would not work: 0.0.0.0, ::, fe80::/10.
+	// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP.
 	WEIR_LINK_LOCAL,
 	// No table is loaded.
 	WEIR_NO_TABLE,
+	// It belongs to a connection that is there already, and those pass first.
+	WEIR_ESTABLISHED,
 	// How many there are.
 	WEIR_REASONS,
 };
@@ -73,6 +77,10 @@ struct weir_bucket {
 
 // What changes while the programs run.
 struct weir_control {
+	// WEIR_FORMAT; first, so that every version finds it.
+	__u32 format;
+	// Bits of an entry.
+	__u32 bits;
 	// Generation in use; anything else than 0 and 1: none.
 	__u32 generation;
 	// One in so many refused packets is remembered with its source; 0: none.

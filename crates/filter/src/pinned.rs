@@ -1,0 +1,44 @@
+//! Filters that outlive the process that loaded them.
+
+use std::path::Path;
+
+use crate::kernel::Filter;
+use crate::tables::Loaded;
+
+/// Why a pinned filter cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Bpf(#[from] weir_bpf::Error),
+    /// Another version of weir has loaded it.
+    #[error(
+        "the filter was loaded by another version of weir (its tables have format {found}, this version's have format {own})"
+    )]
+    Version {
+        /// The format of its tables.
+        found: u32,
+        /// This version's own.
+        own: u32,
+    },
+}
+
+impl Filter {
+    /// Gives its programs and tables names in a folder of a BPF file system, by which they stay when this process ends. What is
+    /// attached is not among them: see [`Filter::attach_apart`].
+    ///
+    /// # Errors
+    /// If there are such names already, or the folder is in no BPF file system.
+    pub fn pin(&self, folder: &Path) -> weir_bpf::Result<()> {
+        self.kernel.pin(folder)
+    }
+
+    /// One that was pinned, to be read, or to be given other lists ([`Filter::swap`], of the same width). It is attached to
+    /// nothing as far as this value knows.
+    ///
+    /// # Errors
+    /// If it is not there as a whole, or was loaded by another version.
+    pub fn open_pinned(folder: &Path) -> Result<Self, OpenError> {
+        Loaded::open(folder).map(Filter::of)
+    }
+}
