@@ -12,6 +12,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use memchr::memchr_iter;
+
 use crate::address::Address;
 use crate::list::{Entry, List, Origin};
 use crate::ranges::Prefix;
@@ -78,14 +80,41 @@ impl fmt::Display for ReadError {
 /// Longest piece of a wrong line that a message repeats.
 const LONGEST_QUOTE: usize = 80;
 
+/// Most entries of one file. Every registry together has half a million; a file of colons must not take all memory.
+pub const MOST_ENTRIES: usize = 1 << 24;
+
+/// Most wrong lines of one file that are told; the rest is counted.
+pub const MOST_ERRORS: usize = 1000;
+
+/// What a registry's file says of itself in its first line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Name of the registry, as in `apnic`.
+    pub registry: String,
+    /// Number of this edition.
+    pub serial: String,
+    /// The last day that it tells of, as YYYYMMDD.
+    pub end: String,
+}
+
+/// The first line of a registry's file that is no comment; `None` if the file is none of a registry, or has no such line.
+pub fn head(bytes: &[u8]) -> Option<Head> {
+    let line = lines(bytes).map(|(_, line)| line).find(|line| !is_comment(line))?;
+    let text = std::str::from_utf8(line).ok()?;
+    let fields: Vec<&str> = text.split('|').take(6).collect();
+    let &[version, registry, serial, _records, _start, end] = fields.as_slice() else { return None };
+    let word = |text: &str| text.chars().filter(|c| !c.is_control()).take(LONGEST_QUOTE).collect();
+    is_version(version).then(|| Head { registry: word(registry), serial: word(serial), end: word(end) })
+}
+
 /// Adds a file to a list. The format is told by the first line that is no comment.
 ///
 /// # Errors
 /// The first line that cannot be read; nothing was added then.
 pub fn read(list: &mut List, file: &str, bytes: &[u8], selection: &Selection) -> Result<Format, ReadError> {
     let mut wrong = None;
-    let mut stop = |error| {
-        wrong.get_or_insert(error);
+    let mut stop = |error: &dyn Fn() -> ReadError| {
+        wrong.get_or_insert_with(error);
         false
     };
     let (entries, format) = scan(list.files.len() as u32, file, bytes, selection, &mut stop);
@@ -98,21 +127,29 @@ pub fn read(list: &mut List, file: &str, bytes: &[u8], selection: &Selection) ->
     }
 }
 
+/// What was left out of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The first wrong lines, at most [`MOST_ERRORS`].
+    pub errors: Vec<ReadError>,
+    /// How many more there are.
+    pub more: u64,
+}
+
 /// As [`read`], but leaves out what cannot be read, and returns it.
-pub fn read_leniently(
-    list: &mut List,
-    file: &str,
-    bytes: &[u8],
-    selection: &Selection,
-) -> (Format, Vec<ReadError>) {
-    let mut wrong = Vec::new();
-    let mut go_on = |error| {
-        wrong.push(error);
+pub fn read_leniently(list: &mut List, file: &str, bytes: &[u8], selection: &Selection) -> (Format, LeftOut) {
+    let mut out = LeftOut::default();
+    let mut go_on = |error: &dyn Fn() -> ReadError| {
+        if out.errors.len() < MOST_ERRORS {
+            out.errors.push(error());
+        } else {
+            out.more += 1;
+        }
         true
     };
     let (entries, format) = scan(list.files.len() as u32, file, bytes, selection, &mut go_on);
     list.add(file, entries);
-    (format, wrong)
+    (format, out)
 }
 
 /// What a file holds.
@@ -131,6 +168,10 @@ impl List {
 }
 
 impl Entries {
+    fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
     fn push(&mut self, (first, last): (IpAddr, IpAddr), origin: Origin) {
         match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -145,45 +186,80 @@ impl Entries {
     }
 }
 
+/// Lines with their numbers, from 1, without what surrounds them.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+    // Some editors begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut start = 0;
+    let ends = memchr_iter(b'\n', bytes).chain([bytes.len()]);
+    let lines = ends.map(move |end| {
+        let line = &bytes[start..end];
+        start = end + 1;
+        line.trim_ascii()
+    });
+    // A file of more lines than a number holds is no list; its last lines share one.
+    lines.scan(0u32, |number, line| {
+        *number = number.saturating_add(1);
+        Some((*number, line))
+    })
+}
+
+fn is_comment(line: &[u8]) -> bool {
+    matches!(line.first(), None | Some(b'#' | b';'))
+}
+
+/// The first field of a registry's first line: 2, or 2.3.
+fn is_version(field: &str) -> bool {
+    field.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Told what is wrong; says whether to go on.
+type Judge<'a> = &'a mut dyn FnMut(&dyn Fn() -> ReadError) -> bool;
+
 /// Goes through the lines. `wrong` says whether to go on after a line that cannot be read.
-fn scan(
-    number: u32,
-    file: &str,
-    bytes: &[u8],
-    selection: &Selection,
-    wrong: &mut dyn FnMut(ReadError) -> bool,
-) -> (Entries, Format) {
+fn scan(number: u32, file: &str, bytes: &[u8], selection: &Selection, wrong: Judge<'_>) -> (Entries, Format) {
     let mut entries = Entries::default();
     let mut format = None;
     let mut registry = Registry::default();
-    // Some editors begin a file with a byte order mark.
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    for (line, bytes) in (1u32..).zip(bytes.split(|b| *b == b'\n')) {
-        let bytes = bytes.trim_ascii();
-        if bytes.is_empty() || bytes[0] == b'#' || bytes[0] == b';' {
-            continue;
-        }
+    let error = |line: Option<u32>, what: String| ReadError { file: file.to_owned(), line, what };
+    for (line, bytes) in lines(bytes).filter(|(_, line)| !is_comment(line)) {
         let format =
             *format.get_or_insert(if bytes.contains(&b'|') { Format::Registry } else { Format::Plain });
         let read = match (std::str::from_utf8(bytes), format) {
-            (Err(_), _) => Err("it is no text".to_owned()),
+            (Err(_), _) => Err("it is no text".into()),
             (Ok(text), Format::Registry) => registry.line(text, selection),
             (Ok(text), Format::Plain) => plain(text).map(Some),
         };
         match read {
-            Ok(Some(range)) => entries.push(range, Origin { file: number, line }),
+            Ok(Some(range)) if entries.len() < MOST_ENTRIES => {
+                entries.push(range, Origin { file: number, line });
+            }
+            Ok(Some(_)) => {
+                wrong(&|| {
+                    error(
+                        Some(line),
+                        format!("it has more than {MOST_ENTRIES} entries: the rest was not read"),
+                    )
+                });
+                return (entries, format);
+            }
             Ok(None) => {}
             Err(what) => {
-                let text = String::from_utf8_lossy(bytes);
-                let what = format!("{what}: `{}`", text.chars().take(LONGEST_QUOTE).collect::<String>());
-                if !wrong(ReadError { file: file.to_owned(), line: Some(line), what }) {
+                let told = || {
+                    let text = String::from_utf8_lossy(bytes);
+                    error(
+                        Some(line),
+                        format!("{what}: `{}`", text.chars().take(LONGEST_QUOTE).collect::<String>()),
+                    )
+                };
+                if !wrong(&told) {
                     return (entries, format);
                 }
             }
         }
     }
     if let Some(what) = registry.missing() {
-        wrong(ReadError { file: file.to_owned(), line: None, what });
+        wrong(&|| error(None, what.clone()));
     }
     (entries, format.unwrap_or(Format::Plain))
 }
@@ -206,7 +282,7 @@ impl Registry {
         let mut next = || fields.next().unwrap_or("");
         let (registry, country, kind, start, value) = (next(), next(), next(), next(), next());
         let (_date, status) = (next(), next());
-        if !self.version && registry.starts_with(|c: char| c.is_ascii_digit()) {
+        if !self.version && is_version(registry) {
             self.version = true;
             return Ok(None);
         }
@@ -302,150 +378,4 @@ fn parse(text: &str) -> Result<IpAddr, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn jp() -> Selection {
-        Selection::of(["jp"]).unwrap()
-    }
-
-    const REGISTRY: &str = "\
-# a comment
-2|apnic|20250904|5|19830613|20250903|+1000
-apnic|*|asn|*|1|summary
-apnic|*|ipv4|*|3|summary
-apnic|*|ipv6|*|1|summary
-apnic|JP|asn|173|1|20020801|allocated|A91A7381
-apnic|JP|ipv4|1.0.16.0|4096|20110412|allocated|A92D9378
-apnic|JP|ipv4|192.0.2.0|768|20110412|assigned|A92D9378
-apnic||ipv4|1.0.1.0|256||available|
-apnic|JP|ipv6|2001:200::|32|19990813|allocated|A91A7381
-";
-
-    fn entries(text: &str, selection: &Selection) -> Result<Vec<String>, ReadError> {
-        let mut list = List::default();
-        read(&mut list, "f", text.as_bytes(), selection)?;
-        let v4 = list.v4.iter().map(|e| format!("{}-{} {}", e.first.text(), e.last.text(), e.origin.line));
-        let v6 = list.v6.iter().map(|e| format!("{}-{} {}", e.first.text(), e.last.text(), e.origin.line));
-        Ok(v4.chain(v6).collect())
-    }
-
-    #[test]
-    fn a_registry_s_records_of_one_country() {
-        assert_eq!(
-            entries(REGISTRY, &jp()).unwrap(),
-            [
-                "1.0.16.0-1.0.31.255 7",
-                // 768 addresses are no power of two: 192.0.2.0 to 192.0.4.255.
-                "192.0.2.0-192.0.4.255 8",
-                "2001:200::-2001:200:ffff:ffff:ffff:ffff:ffff:ffff 10"
-            ]
-        );
-        assert_eq!(entries(REGISTRY, &Selection::of(["DE"]).unwrap()).unwrap(), [""; 0]);
-        assert_eq!(
-            entries(REGISTRY, &Selection::default()).unwrap().len(),
-            3,
-            "nobody has what is available"
-        );
-    }
-
-    #[test]
-    fn a_file_that_was_cut_off_is_refused() {
-        let cut: String = REGISTRY.lines().take(8).map(|l| format!("{l}\n")).collect();
-        let error = entries(&cut, &jp()).unwrap_err();
-        assert_eq!(error.to_string(), "f: it says that it has 3 ipv4 records, and has 2: it was cut off");
-    }
-
-    #[test]
-    fn plain_lists() {
-        let text = "\u{feff}; head\n10.0.0.0/8 # ours\r\n192.0.2.7\n2001:db8::/32;x\n 198.51.100.3 - 198.51.100.9 \n\n0.0.0.0/0\n::1\n";
-        assert_eq!(
-            entries(text, &jp()).unwrap(),
-            [
-                "10.0.0.0-10.255.255.255 2",
-                "192.0.2.7-192.0.2.7 3",
-                "198.51.100.3-198.51.100.9 5",
-                "0.0.0.0-255.255.255.255 7",
-                "2001:db8::-2001:db8:ffff:ffff:ffff:ffff:ffff:ffff 4",
-                "::1-::1 8"
-            ]
-        );
-    }
-
-    /// (line, word of the message)
-    const WRONG: &[(&str, &str)] = &[
-        ("10.0.0.1/24", "nearest valid value: 10.0.0.0/24"),
-        ("10.0.0.0/33", "0 to 32"),
-        ("10.0.0.0/+8", "0 to 32"),
-        ("::/129", "0 to 128"),
-        ("10.0.0.0/", "0 to 32"),
-        ("10.0.0", "expected a prefix"),
-        ("10.0.0.9-10.0.0.1", "nearest valid value: 10.0.0.1-10.0.0.9"),
-        ("10.0.0.9-::1", "different IP versions"),
-        ("JP", "expected a prefix"),
-        ("apnic|JP|ipv4|1.0.16.0|0|20110412|allocated", "do not follow"),
-        ("apnic|JP|ipv4|255.255.255.0|257|20110412|allocated", "do not follow"),
-        ("apnic|JP|ipv4|1.0.16.0|18446744073709551615|20110412|allocated", "do not follow"),
-        ("apnic|JP|ipv4|1.0.16|256|20110412|allocated", "IPv4 address"),
-        ("apnic|JP|ipv4|::|256|20110412|allocated", "IPv4 address"),
-        ("apnic|JP|ipv6|2001:200::1|32|20110412|allocated", "nearest valid value: 2001:200::/32"),
-        ("apnic|JP|ipv7|1.0.16.0|256|20110412|allocated", "third field"),
-        ("apnic|JP|ipv4|1.0.16.0|256|20110412|stolen", "seventh field"),
-        ("apnic|*|ipv4|*|many|summary", "no number"),
-        ("a|b", "third field"),
-    ];
-
-    #[test]
-    fn every_wrong_line_is_named() {
-        for (line, word) in WRONG {
-            let ahead = if line.contains('|') { "2|x|1|1|1|1|1" } else { "192.0.2.1" };
-            let error = entries(&format!("{ahead}\n{line}\n"), &Selection::default()).unwrap_err();
-            assert_eq!(error.line, Some(2), "{line}");
-            assert!(
-                error.what.contains(word) && error.what.ends_with(&format!("`{line}`")),
-                "{line}: {error}"
-            );
-        }
-    }
-
-    #[test]
-    fn leniently_the_rest_is_read_and_the_errors_are_told() {
-        let mut list = List::default();
-        let text = b"192.0.2.1\nnonsense\n\xff\xfe\n192.0.2.2\n";
-        let (format, wrong) = read_leniently(&mut list, "f", text, &Selection::default());
-        assert_eq!((format, list.v4.len()), (Format::Plain, 2));
-        assert_eq!(wrong.iter().map(|e| e.line).collect::<Vec<_>>(), [Some(2), Some(3)]);
-    }
-
-    #[test]
-    fn what_is_no_country_is_refused() {
-        for text in ["J", "JPN", "J1", ""] {
-            assert!(Selection::of([text]).unwrap_err().contains("two letters"), "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let mut list = List::default();
-            let _ = read(&mut list, "f", &bytes, &Selection::default());
-            read_leniently(&mut list, "g", &bytes, &Selection::default());
-        }
-
-        #[test]
-        fn no_line_of_a_registry_makes_it_panic(fields in prop::collection::vec("[a-zA-Z0-9.:*]{0,12}", 0..9)) {
-            let mut list = List::default();
-            read_leniently(&mut list, "g", format!("2|a|b\n{}", fields.join("|")).as_bytes(), &Selection::default());
-        }
-
-        #[test]
-        fn every_prefix_that_is_written_is_read_back(address: u32, length in 0u8..=32) {
-            let prefix = Prefix { first: address.block_start(32 - length), length };
-            let mut list = List::default();
-            read(&mut list, "f", prefix.to_string().as_bytes(), &Selection::default()).unwrap();
-            prop_assert_eq!((list.v4[0].first, list.v4[0].last), (prefix.first, prefix.last()));
-        }
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use weir_prefix::{List, Ranges, Selection, export, read};
 
-use crate::args::{AllowArgs, AllowCommand, BuildArgs, ListArgs, ListFormat};
+use crate::args::allow::{AllowArgs, AllowCommand, BuildArgs, ListArgs, ListFormat};
 use crate::exit::{Failure, NOT_MET, Outcome};
 use crate::output::{print, print_json, printable};
 
@@ -65,11 +65,12 @@ fn add(list: &mut List, path: &Path, selection: &Selection, leniently: bool) -> 
         });
     }
     let (_, wrong) = read::read_leniently(list, &name, &bytes, selection);
-    for error in wrong.iter().take(20) {
+    for error in wrong.errors.iter().take(20) {
         eprintln!("left out: {}", printable(&error.to_string()));
     }
-    if wrong.len() > 20 {
-        eprintln!("left out: {} more lines of {name}", wrong.len() - 20);
+    let more = wrong.errors.len().saturating_sub(20) as u64 + wrong.more;
+    if more > 0 {
+        eprintln!("left out: {more} more lines of {}", printable(&name));
     }
     Ok(())
 }

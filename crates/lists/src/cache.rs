@@ -1,0 +1,265 @@
+//! Lists on this machine: each a file as it was published, and beside it what is known of it.
+//!
+//! A reader sees the old file or the new one, never a part: both files are written under other names and brought to the disk
+//! before the first takes its place. What is known of a file carries its checksum, so that after a crash between the two
+//! renames it is not taken for something known of the other.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checksum;
+use crate::error::{Error, at};
+
+/// Where lists are for everybody on a machine; root writes there.
+const SYSTEM: &str = "/var/cache/weir/lists";
+/// Largest file that is read from the cache, bytes. More than is ever downloaded.
+const LARGEST: u64 = 512 << 20;
+/// Version of [`About`] on disk.
+const VERSION: u32 = 1;
+
+/// What became of the publisher's own checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checksum {
+    /// It was fetched, and is that of the file.
+    Matched,
+    /// There is none beside the file.
+    NotPublished,
+}
+
+/// What is known of a file, beside what it says itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    version: u32,
+    /// Where it came from.
+    pub url: String,
+    /// How to ask whether it changed (RFC 9110, section 8.8.3).
+    pub etag: Option<String>,
+    /// The same by time (section 8.8.2).
+    pub last_modified: Option<String>,
+    /// When it was downloaded, seconds since 1970.
+    pub fetched_s: u64,
+    /// When its publisher was last asked, and had nothing newer; seconds since 1970.
+    pub checked_s: u64,
+    /// Whether the publisher's checksum was that of the file.
+    pub checksum: Option<Checksum>,
+    /// MD5 of the file, to tell whether this is about the file beside it.
+    md5: String,
+}
+
+/// A file of the cache.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The file.
+    pub path: PathBuf,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// What is known of it; nothing if somebody else put it there or changed it.
+    pub about: Option<About>,
+    /// When it was downloaded, or else last written, seconds since 1970.
+    pub fetched_s: u64,
+}
+
+impl Stored {
+    /// Seconds since the publisher had nothing newer, or since the file was written where that is not known.
+    pub fn age_s(&self, now_s: u64) -> u64 {
+        now_s.saturating_sub(self.about.as_ref().map_or(self.fetched_s, |a| a.checked_s))
+    }
+}
+
+/// What is to be known of a file that was just downloaded.
+#[derive(Debug)]
+pub(crate) struct Fresh<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) etag: Option<String>,
+    pub(crate) last_modified: Option<String>,
+    pub(crate) checksum: Option<Checksum>,
+    pub(crate) now_s: u64,
+}
+
+/// A folder of lists.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// The usual one: `/var/cache/weir/lists` for root; for others `weir/lists` in `$XDG_CACHE_HOME` or `~/.cache` (XDG base
+    /// directory specification).
+    ///
+    /// # Errors
+    /// This user has no home.
+    pub fn usual() -> Result<Self, Error> {
+        if rustix::process::geteuid().is_root() {
+            return Ok(Cache::at(SYSTEM));
+        }
+        // The specification says that a relative path is invalid and to be ignored.
+        let of = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let base = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
+        base.map(|base| Cache::at(base.join("weir/lists"))).ok_or_else(|| Error::Cache {
+            path: "~/.cache/weir/lists".into(),
+            reason: "neither XDG_CACHE_HOME nor HOME is set; name a folder with --cache".into(),
+        })
+    }
+
+    /// Another folder.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Cache { folder: folder.into() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a list of this name is, or would be.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn about_path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.json"))
+    }
+
+    /// A list of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// It is there, and cannot be read.
+    pub fn stored(&self, name: &str) -> Result<Option<Stored>, Error> {
+        let path = self.path(name);
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(at(&path))?,
+        };
+        let meta = file.metadata().map_err(at(&path))?;
+        if !meta.is_file() || meta.len() > LARGEST {
+            let reason = format!("it is no file of at most {LARGEST} bytes");
+            return Err(Error::Cache { path: path.display().to_string(), reason });
+        }
+        let mut bytes = Vec::with_capacity(meta.len() as usize);
+        file.take(LARGEST).read_to_end(&mut bytes).map_err(at(&path))?;
+        let about = self.about(name, &bytes);
+        let written = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        let fetched_s = about.as_ref().map_or(written.map_or(0, |t| t.as_secs()), |a| a.fetched_s);
+        Ok(Some(Stored { path, bytes, about, fetched_s }))
+    }
+
+    /// What is known of a file with this content. Nothing, if what is beside it is about another one or cannot be read: the
+    /// file is then asked for anew.
+    fn about(&self, name: &str, bytes: &[u8]) -> Option<About> {
+        let mut text = String::new();
+        File::open(self.about_path(name)).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
+        let about: About = serde_json::from_str(&text).ok()?;
+        (about.version == VERSION && about.md5 == checksum::of(bytes)).then_some(about)
+    }
+
+    /// The right to write, for one process at a time. The kernel takes it back with the process, however that ends.
+    pub(crate) fn lock(&self) -> Result<Writer<'_>, Error> {
+        DirBuilder::new().recursive(true).mode(0o755).create(&self.folder).map_err(at(&self.folder))?;
+        let path = self.folder.join(".lock");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o644);
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(&path).map_err(at(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Writer { cache: self, _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(Error::Busy { path: self.folder.display().to_string() }),
+            Err(TryLockError::Error(e)) => Err(at(&path)(e)),
+        }
+    }
+}
+
+/// A cache that may be written to.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    cache: &'a Cache,
+    _lock: File,
+}
+
+impl Writer<'_> {
+    /// Replaces a list.
+    pub(crate) fn replace(&self, name: &str, bytes: &[u8], fresh: Fresh<'_>) -> Result<About, Error> {
+        let about = About {
+            version: VERSION,
+            url: fresh.url.to_owned(),
+            etag: fresh.etag,
+            last_modified: fresh.last_modified,
+            fetched_s: fresh.now_s,
+            checked_s: fresh.now_s,
+            checksum: fresh.checksum,
+            md5: checksum::of(bytes),
+        };
+        // Both are whole on the disk before the first one is seen: a disk that is full keeps the old pair.
+        let file = self.beside(&self.cache.path(name), bytes)?;
+        let known = self.beside(&self.cache.about_path(name), &json(&about))?;
+        file.take_place()?;
+        known.take_place()?;
+        self.sync()?;
+        Ok(about)
+    }
+
+    /// Notes that the publisher had nothing newer.
+    pub(crate) fn checked(&self, name: &str, about: &About, now_s: u64) -> Result<(), Error> {
+        let about = About { checked_s: now_s, ..about.clone() };
+        self.beside(&self.cache.about_path(name), &json(&about))?.take_place()?;
+        self.sync()
+    }
+
+    /// Writes a file under another name. What an earlier process left under it, killed in the middle, goes first.
+    fn beside(&self, path: &Path, bytes: &[u8]) -> Result<Beside, Error> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        let file = Beside { written: name.into(), path: path.to_owned(), placed: false };
+        match fs::remove_file(&file.written) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(at(&file.written)(e)),
+            _ => {}
+        }
+        // `create_new` follows no link that somebody may have put there.
+        let mut options = OpenOptions::new();
+        let written = options.write(true).create_new(true).mode(0o644).open(&file.written);
+        let written = written.and_then(|mut f| f.write_all(bytes).and_then(|()| f.sync_all()));
+        written.map_err(at(path))?;
+        Ok(file)
+    }
+
+    /// New names are on the disk, too.
+    fn sync(&self) -> Result<(), Error> {
+        let folder = &self.cache.folder;
+        File::open(folder).and_then(|f| f.sync_all()).map_err(at(folder))
+    }
+}
+
+fn json(about: &About) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// A whole file under another name. Dropped before it takes its place, it goes away.
+struct Beside {
+    written: PathBuf,
+    path: PathBuf,
+    placed: bool,
+}
+
+impl Beside {
+    fn take_place(mut self) -> Result<(), Error> {
+        fs::rename(&self.written, &self.path).map_err(at(&self.path))?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if !self.placed {
+            // The next update removes it, if this fails.
+            let _ = fs::remove_file(&self.written);
+        }
+    }
+}
