@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir_lab::impair::{Impairment, Passed, Way};
 use weir_lab::{Family, Lab, LabOptions, Role, SiteSpec, Topology};
-use weir_load::{Part, Setting, Stop, Workload};
+use weir_load::{Part, Setting, Workload};
 use weir_sys::privilege;
 use weir_sys::process::which;
 
@@ -38,11 +38,8 @@ fn lab(family: Family) -> Lab {
 fn trial(lab: &Lab, workload: &Workload, cookie: u64) -> Part {
     let site = lab.site("s").unwrap();
     let setting = |role| Setting {
-        warmup: Duration::from_millis(100),
-        duration: Duration::from_millis(700),
         cpus: lab.cpus(role),
-        cookie,
-        stop: Stop::default(),
+        ..Setting::new(Duration::from_millis(100), Duration::from_millis(700), cookie)
     };
     let bind = SocketAddr::new(site.addresses().responder, 5001);
     let far = site.host(Role::Responder).unwrap();
@@ -66,7 +63,7 @@ fn late_ns(passed: &Passed) -> f64 {
 
 /// The median of a trial while packets wait that long there and back, and how late they were let go, ns.
 fn delayed(lab: &Lab, workload: &Workload, histogram: &str, [there, back]: [Duration; 2]) -> (f64, f64) {
-    let way = |delay| Way { delay, reorder: None };
+    let way = |delay| Way { delay, ..Way::default() };
     let impairment = Impairment::start(lab.site("s").unwrap(), way(there), way(back)).unwrap();
     let median = median_ns(&trial(lab, workload, 1), histogram);
     let (egress, ingress) = impairment.finish().unwrap();

@@ -9,12 +9,15 @@
 
 mod child;
 mod connector;
+pub mod door;
 pub mod error;
 pub mod external;
 pub mod http;
+pub mod knock;
 mod latency;
 mod listener;
 mod mmsg;
+pub mod observer;
 mod pace;
 pub mod part;
 pub mod rr;
@@ -28,6 +31,14 @@ pub mod tcp_stream;
 pub mod udp_stream;
 mod window;
 
+/// Socket calls that neither the standard library nor rustix has, for protocols of others that need not be engines here.
+pub mod sockets {
+    pub use crate::mmsg::{Datagram, ReceiveBatch};
+    pub use crate::socket::{
+        TcpInfo, TcpOptions, connect_tcp, get_int, precise_sleeps, set_int, set_receive_buffer, tcp_info,
+    };
+}
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,6 +47,7 @@ use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
 pub use error::Error;
+pub use observer::{FlowFigures, Observer};
 pub use part::Part;
 pub use setting::{Direction, Setting, Stop};
 
@@ -108,6 +120,15 @@ pub trait Engine {
 
     /// Open the responder's end. When this returns, the initiator may start.
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error>;
+
+    /// Open the responder's end for connections that somebody else takes on a port of his and hands over.
+    ///
+    /// # Errors
+    /// The workload has no responder of weir's own, besides those of [`Engine::open`].
+    fn serve(&self, setting: &Setting, inlet: door::Inlet) -> Result<Box<dyn Responder>, Error> {
+        let _ = (setting, inlet);
+        Err(Error::Resources(format!("{} cannot be served over a shared port", self.kind())))
+    }
 
     /// Drive the workload from the initiator. Returns when warm-up and measuring window are over, or soon after
     /// [`Setting::stop`] is raised.

@@ -5,6 +5,7 @@
 //! is sent while the path stands still. With it requests leave on a schedule (an open loop) and are timed from when they
 //! were meant to leave.
 
+mod handed;
 mod open;
 mod tally;
 mod tcp;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use weir_record::{Better, MetricDef, Unit};
 use weir_sys::clock::now_ns;
 
+use crate::door::{Inlet, TcpDoor, UdpDoor};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::windows::arrange;
@@ -236,13 +238,18 @@ impl Engine for TcpRr {
         Ok(Box::new(tcp::TcpResponder::open(setting, bind, sizes)?))
     }
 
+    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+        let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
+        Ok(Box::new(tcp::TcpResponder::serve(setting, TcpDoor::Handed(inlet), sizes)?))
+    }
+
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
         let sockets: Vec<OwnedFd> =
             (0..self.connections).map(|_| tcp::dial(target, setting)).collect::<Result<_, _>>()?;
         let span = Span::starting_now(setting);
         run_all(setting, &span, TCP_DRAIN, &sockets, |nth, fd| {
-            let tally = Tally::new(span, self.window as usize);
+            let tally = Tally::new(span, self.window as usize, setting, nth);
             match self.rate_per_second {
                 None => tcp::closed_loop(fd, sizes, &setting.stop, tally),
                 Some(rate) => {
@@ -288,6 +295,11 @@ impl Engine for UdpRr {
         Ok(Box::new(udp::UdpResponder::open(setting, bind, sizes)?))
     }
 
+    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+        let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
+        Ok(Box::new(handed::HandedResponder::serve(setting, UdpDoor::new(inlet), sizes)?))
+    }
+
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
         let timeout = Duration::from_millis(self.timeout_ms.into());
@@ -295,7 +307,7 @@ impl Engine for UdpRr {
             (0..self.connections).map(|_| udp::dial(target, setting, sizes)).collect::<Result<_, _>>()?;
         let span = Span::starting_now(setting);
         run_all(setting, &span, timeout + TCP_DRAIN, &sockets, |nth, fd| {
-            let tally = Tally::new(span, self.window as usize);
+            let tally = Tally::new(span, self.window as usize, setting, nth);
             match self.rate_per_second {
                 None => udp::closed_loop(fd, sizes, setting.cookie, timeout, &setting.stop, tally),
                 Some(rate) => {

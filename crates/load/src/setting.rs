@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use weir_sys::Stop;
 
+use crate::Observer;
+
 /// Which way the data goes; the initiator opens the connections in every case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -56,4 +58,25 @@ pub struct Setting {
     /// Ends the trial early. Each process has its own.
     #[serde(skip)]
     pub stop: Stop,
+    /// Told what this end sees while it runs.
+    #[serde(skip)]
+    pub observer: Observer,
+    /// The initiator knocks before it greets over UDP: the far end shares one port among many trials ([`crate::knock`]).
+    #[serde(skip)]
+    pub knocks: bool,
+}
+
+impl Setting {
+    /// A trial on unpinned threads that nobody stops or watches, towards a port of its own.
+    pub fn new(warmup: Duration, duration: Duration, cookie: u64) -> Self {
+        Setting {
+            warmup,
+            duration,
+            cpus: Vec::new(),
+            cookie,
+            stop: Stop::default(),
+            observer: Observer::default(),
+            knocks: false,
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! What the bulk workloads have in common: the threads of their streams, what these leave, and the first steps from there
 //! to the trial.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use weir_record::{Fault, FaultCode};
 
 use crate::latency::pin;
+use crate::observer::Flow;
 use crate::pace::Ending;
 use crate::part::sum;
 use crate::window::Window;
@@ -97,6 +97,12 @@ impl StreamEnd {
         }
     }
 
+    /// The counters of one of its streams.
+    pub(crate) fn flow(&self, number: u32, sends: bool) -> Arc<Flow> {
+        let (sent, received) = self.side.directions();
+        self.setting.observer.flow(if sends { sent } else { received }, number, sends)
+    }
+
     /// Run each stream in a thread of its own until the last is over. If one cannot be started, the others are ended.
     pub(crate) fn run_all<T, S, R>(
         &self,
@@ -175,10 +181,10 @@ pub(crate) struct StreamResponder<S, R> {
 }
 
 impl<S: Send + 'static, R: Send + 'static> StreamResponder<S, R> {
-    /// Accept on `local` in a thread until the end is raised; `accept_all` returns what the streams came to.
+    /// Accept in a thread until the end is raised; `accept_all` returns what the streams came to.
     pub(crate) fn start(
         protocol: &str,
-        local: SocketAddr,
+        port: u16,
         end: StreamEnd,
         summary: Summary<S, R>,
         accept_all: impl FnOnce() -> Outcomes<S, R> + Send + 'static,
@@ -187,7 +193,7 @@ impl<S: Send + 'static, R: Send + 'static> StreamResponder<S, R> {
             .name(format!("{protocol}-accept"))
             .spawn(accept_all)
             .map_err(Error::io("start a thread"))?;
-        Ok(StreamResponder { port: local.port(), end, summary, acceptor: Some(acceptor) })
+        Ok(StreamResponder { port, end, summary, acceptor: Some(acceptor) })
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use weir_record::{Better, MetricDef, Unit};
 
 use crate::connector::{Arrival, ConnectionResponder, Exchange, FAILURES, Job, drive, failed};
+use crate::door::{Inlet, TcpDoor};
 use crate::latency::{
     add_distribution, add_lateness, cpu_metric, cpu_ns_per, distribution_metrics, gathered, per_second,
     require_some,
@@ -134,6 +135,10 @@ impl Engine for TcpCrr {
 
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ConnectionResponder::open(setting, bind, Some(self.exchange()))?))
+    }
+
+    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ConnectionResponder::serve(setting, TcpDoor::Handed(inlet), Some(self.exchange()))?))
     }
 
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {

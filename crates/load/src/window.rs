@@ -212,14 +212,7 @@ mod tests {
     use super::*;
 
     fn window(duration_ms: u64) -> Window {
-        let setting = Setting {
-            warmup: Duration::from_millis(500),
-            duration: Duration::from_millis(duration_ms),
-            cpus: Vec::new(),
-            cookie: 1,
-            stop: crate::Stop::default(),
-        };
-        Window::new(&setting)
+        Window::new(&Setting::new(Duration::from_millis(500), Duration::from_millis(duration_ms), 1))
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -18,9 +19,10 @@ use crate::latency::dial::{tcp_socket, wait_for};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::{Schedule, WakeMargin};
 use crate::latency::{STOP_LOOK_NS, Span, nanos, pin, preamble};
+use crate::observer::{Flow, Times};
 use crate::socket::{abort_on_close, precise_sleeps, tcp_info};
 use crate::window::CpuMeter;
-use crate::{Error, Part, Setting};
+use crate::{Direction, Error, Part, Setting};
 
 /// How long after the window's end the sender may still catch up with its schedule, ns.
 const CATCH_UP_NS: u64 = 100_000_000;
@@ -79,6 +81,8 @@ struct Initiator<'a> {
     margin: WakeMargin,
     cpu: CpuMeter,
     tally: Tally,
+    times: Times,
+    flow: Arc<Flow>,
 }
 
 /// Do the job on a thread of its own, pinned to the setting's first core.
@@ -129,6 +133,8 @@ impl<'a> Initiator<'a> {
             margin: WakeMargin::new(),
             cpu: CpuMeter::default(),
             tally: Tally::default(),
+            times: Times::new(&setting.observer),
+            flow: setting.observer.flow(Direction::Egress, 0, true),
         })
     }
 
@@ -137,6 +143,8 @@ impl<'a> Initiator<'a> {
         while !self.setting.stop.raised() {
             let now = now_ns();
             self.cpu.look(self.span.phase(now));
+            self.flow.ok.set(self.tally.ok);
+            self.flow.failed.set(self.tally.failures.iter().sum());
             let all_begun = self.begin_due(now)?;
             self.give_up_overdue(now_ns());
             if all_begun && self.connections.len() == 0 && now >= self.span.end_ns {
@@ -297,6 +305,7 @@ impl<'a> Initiator<'a> {
         if self.job.exchange.is_none() {
             if connection.measured {
                 self.tally.ok += 1;
+                self.times.push(now, now - connection.intended_ns);
                 let info = tcp_info(&connection.fd).map_err(Error::io("read TCP_INFO"))?;
                 self.tally.syn_retransmits += u64::from(info.total_retrans);
                 if info.rtt_us > 0 {
@@ -381,6 +390,7 @@ impl<'a> Initiator<'a> {
                         if connection.measured {
                             self.tally.ok += 1;
                             self.tally.whole.record(now - connection.intended_ns);
+                            self.times.push(now, now - connection.intended_ns);
                         }
                         connection.state = State::Closing;
                         // With the FIN already seen, another receive would only confirm it.

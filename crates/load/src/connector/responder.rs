@@ -1,6 +1,6 @@
 //! The responder: one thread, one epoll, accepts, answers and closes.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,13 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, listen, recv, send, shutdown, sockopt,
-};
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, listen, recv, send, sockopt};
 use weir_record::{Fault, FaultCode};
 use weir_sys::clock::now_ns;
 
 use super::slab::Slab;
 use super::{Close, Exchange, raise_descriptor_limit};
+use crate::door::{Closer, TcpDoor};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::{STOP_LOOK_NS, Span, pin, preamble};
 use crate::socket::{abort_on_close, set_int};
@@ -40,7 +39,7 @@ const LISTENER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct ConnectionResponder {
     port: u16,
-    listener: Arc<TcpListener>,
+    closer: Closer,
     closing: Arc<AtomicBool>,
     server: Option<JoinHandle<Result<Part, Error>>>,
 }
@@ -53,43 +52,46 @@ impl ConnectionResponder {
         exchange: Option<Exchange>,
     ) -> Result<Self, Error> {
         let failed = |source| Error::Listen { address: bind, source };
-        raise_descriptor_limit();
-        let listener = TcpListener::bind(bind).map_err(failed)?;
-        listen(&listener, BACKLOG).map_err(|e| failed(e.into()))?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        match exchange {
-            Some(exchange) => {
-                set_int(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_S).map_err(failed)?;
-                sockopt::set_tcp_nodelay(&listener, true).map_err(|e| failed(e.into()))?;
-                if exchange.close == Close::Reset {
-                    abort_on_close(&listener).map_err(failed)?;
-                }
+        let door = TcpDoor::own(bind).map_err(failed)?;
+        if let Some(listener) = door.listener() {
+            listen(listener, BACKLOG).map_err(|e| failed(e.into()))?;
+            if exchange.is_some() {
+                set_int(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_S).map_err(failed)?;
             }
-            // Inherited by what is accepted: nothing is left behind by those still open at the end.
-            None => abort_on_close(&listener).map_err(failed)?,
+            // Inherited by what is accepted.
+            prepare(listener, exchange).map_err(failed)?;
         }
-        let port = listener.local_addr().map_err(failed)?.port();
-        let listener = Arc::new(listener);
+        Self::serve(setting, door, exchange)
+    }
+
+    /// The same for what comes in at that door.
+    pub(crate) fn serve(setting: &Setting, door: TcpDoor, exchange: Option<Exchange>) -> Result<Self, Error> {
+        raise_descriptor_limit();
+        let own = Error::io("look up the own port");
+        let port = door.port().map_err(&own)?;
+        let closer = Closer::of(&door).map_err(&own)?;
         let closing = Arc::new(AtomicBool::new(false));
         let server = {
-            let (listener, closing, setting) = (listener.clone(), closing.clone(), setting.clone());
+            let (closing, setting) = (closing.clone(), setting.clone());
             std::thread::Builder::new()
                 .name("connections".into())
                 .spawn(move || {
-                    own_descriptors(Some(listener.as_fd()));
+                    // What is handed over belongs to the table of descriptors that all threads share.
+                    if let Some(listener) = door.listener() {
+                        own_descriptors(Some(listener.as_fd()));
+                    }
                     pin(&setting, 0)?;
-                    Server::new(&listener, &setting, exchange)?.run(&closing)
+                    Server::new(&door, &setting, exchange)?.run(&closing)
                 })
                 .map_err(Error::io("start a thread"))?
         };
-        Ok(ConnectionResponder { port, listener, closing, server: Some(server) })
+        Ok(ConnectionResponder { port, closer, closing, server: Some(server) })
     }
 
     fn close(&mut self) -> Option<Result<Part, Error>> {
         let server = self.server.take()?;
         self.closing.store(true, Ordering::Release);
-        // Reported by epoll as a hang-up: ends the sleep.
-        let _ = shutdown(self.listener.as_ref(), Shutdown::Both);
+        self.closer.wake();
         Some(server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 }
@@ -112,6 +114,19 @@ impl Responder for ConnectionResponder {
     }
 }
 
+/// What is set on each connection, or on the socket that they come from.
+fn prepare(socket: impl AsFd, exchange: Option<Exchange>) -> std::io::Result<()> {
+    let socket = socket.as_fd();
+    if exchange.is_some() {
+        sockopt::set_tcp_nodelay(socket, true)?;
+    }
+    // Without an exchange, nothing is left behind by those still open at the end.
+    if exchange.is_none_or(|e| e.close == Close::Reset) {
+        abort_on_close(socket)?;
+    }
+    Ok(())
+}
+
 #[derive(Debug)]
 struct Connection {
     fd: OwnedFd,
@@ -125,7 +140,8 @@ enum Next {
 }
 
 struct Server<'a> {
-    listener: &'a TcpListener,
+    door: &'a TcpDoor,
+    exchange: Option<Exchange>,
     epoll: OwnedFd,
     connections: Slab<Connection>,
     service: Service<'a>,
@@ -149,15 +165,11 @@ struct Service<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(
-        listener: &'a TcpListener,
-        setting: &'a Setting,
-        exchange: Option<Exchange>,
-    ) -> Result<Self, Error> {
+    fn new(door: &'a TcpDoor, setting: &'a Setting, exchange: Option<Exchange>) -> Result<Self, Error> {
         let error = |e: Errno| Error::io("set up epoll")(e.into());
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(error)?;
         let what = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, listener, EventData::new_u64(LISTENER), what).map_err(error)?;
+        epoll::add(&epoll, door, EventData::new_u64(LISTENER), what).map_err(error)?;
         let expected = preamble::of(setting.cookie);
         let mut response = expected.to_vec();
         response.resize(exchange.map_or(preamble::LEN, |e| e.response_bytes), 0x5a);
@@ -172,7 +184,7 @@ impl<'a> Server<'a> {
             answered: 0,
             foreign: 0,
         };
-        Ok(Server { listener, epoll, connections: Slab::new(), service, accepted: 0, error: None })
+        Ok(Server { door, exchange, epoll, connections: Slab::new(), service, accepted: 0, error: None })
     }
 
     fn run(mut self, closing: &AtomicBool) -> Result<Part, Error> {
@@ -206,12 +218,14 @@ impl<'a> Server<'a> {
     /// Accept what is there. True if it could not be taken for lack of descriptors or memory.
     fn accept_all(&mut self) -> Result<bool, Error> {
         loop {
-            match accept_with(self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            match self.door.accept(SocketFlags::NONBLOCK) {
+                // One that is gone already cannot be prepared.
+                Ok(fd) if self.door.listener().is_none() && prepare(&fd, self.exchange).is_err() => {}
                 Ok(fd) => {
                     self.accepted += 1;
                     self.take(Connection { fd, received: 0, sent: 0 })?;
                 }
-                // Invalid: shut down by our own hand.
+                // Invalid: shut down by our own hand, or nobody is left who could hand one over.
                 Err(Errno::AGAIN | Errno::INVAL) => return Ok(false),
                 Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     self.error = Some(e);

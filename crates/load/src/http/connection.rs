@@ -411,6 +411,7 @@ impl Worker<'_> {
                 self.tally.body_bytes += connection.reader.body_bytes();
                 // The batch's time may be from before the request left.
                 self.tally.latency.record(now.saturating_sub(connection.begun_ns));
+                self.times.push(now, now.saturating_sub(connection.begun_ns));
                 self.tally.response.record(now.saturating_sub(connection.asked_ns));
             }
         }

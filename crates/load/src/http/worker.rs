@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use crate::connector::Close;
 use crate::latency::dial::wait_for;
 use crate::latency::schedule::{Schedule, WakeMargin};
 use crate::latency::{STOP_LOOK_NS, Span, nanos};
+use crate::observer::{Flow, Times};
 use crate::window::{CpuMeter, Phase};
-use crate::{Error, Setting};
+use crate::{Direction, Error, Setting};
 
 /// Events taken per epoll_wait(2).
 const EVENTS: usize = 256;
@@ -99,6 +101,8 @@ pub(super) struct Worker<'a> {
     pub(super) plain: Vec<u8>,
     cpu: CpuMeter,
     pub(super) tally: Tally,
+    pub(super) times: Times,
+    flow: Arc<Flow>,
 }
 
 impl<'a> Worker<'a> {
@@ -135,6 +139,8 @@ impl<'a> Worker<'a> {
             plain: if job.tls.is_some() { vec![0; BUFFER] } else { Vec::new() },
             cpu: CpuMeter::default(),
             tally: Tally::default(),
+            times: Times::new(&setting.observer),
+            flow: setting.observer.flow(Direction::Egress, 0, true),
         })
     }
 
@@ -143,6 +149,9 @@ impl<'a> Worker<'a> {
         while !self.setting.stop.raised() {
             let now = now_ns();
             self.cpu.look(self.phase(now));
+            self.flow.ok.set(self.tally.ok);
+            self.flow.failed.set(self.tally.failures.iter().sum());
+            self.flow.bytes.set(self.tally.body_bytes);
             let all_begun = self.begin_due(now)?;
             if now >= self.next_look_ns {
                 self.give_up_overdue(now)?;

@@ -1,15 +1,17 @@
 //! What one connection's transactions came to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use weir_record::{Fault, FaultCode};
 use weir_stats::Histogram;
 
-use crate::Part;
 use crate::latency::Span;
 use crate::latency::schedule::Kept;
 use crate::latency::windows::Windows;
+use crate::observer::{Flow, Times};
 use crate::window::CpuMeter;
+use crate::{Direction, Part, Setting};
 
 /// Why a connection's loop ended before its time, in words.
 pub(super) type Gone = String;
@@ -19,6 +21,8 @@ pub(super) type Gone = String;
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) span: Span,
+    times: Times,
+    flow: Arc<Flow>,
     pub(super) rtt: Histogram,
     pub(super) windows: Windows,
     cpu: CpuMeter,
@@ -40,9 +44,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn new(span: Span, window: usize) -> Self {
+    pub(super) fn new(span: Span, window: usize, setting: &Setting, nth: usize) -> Self {
+        let number = u32::try_from(nth).unwrap_or(u32::MAX);
         Tally {
             span,
+            times: Times::new(&setting.observer),
+            flow: setting.observer.flow(Direction::Egress, number, true),
             rtt: Histogram::new(),
             windows: Windows::new(window),
             cpu: CpuMeter::default(),
@@ -62,6 +69,7 @@ impl Tally {
     #[inline]
     pub(super) fn look(&mut self, now_ns: u64) {
         self.cpu.look(self.span.phase(now_ns));
+        self.flow.failed.set(self.unanswered);
     }
 
     /// A transaction that counts was answered.
@@ -69,6 +77,8 @@ impl Tally {
     pub(super) fn answered(&mut self, start_ns: u64, rtt_ns: u64) {
         self.rtt.record(rtt_ns);
         self.windows.push(start_ns, rtt_ns);
+        self.times.push(start_ns, rtt_ns);
+        self.flow.ok.add(1);
     }
 }
 

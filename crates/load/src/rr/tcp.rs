@@ -2,21 +2,23 @@
 //! transaction costs two system calls at each end and no more.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, recv, send, shutdown, sockopt};
 use weir_record::{Fault, FaultCode};
 use weir_sys::clock::now_ns;
 use weir_sys::sched::thread_cpu_time;
 
 use super::open::{self, Limits, Wire};
 use super::tally::{Gone, Tally};
-use crate::latency::dial::Dialer;
+use crate::door::{Closer, TcpDoor};
+use crate::latency::dial::{Dialer, wait_for};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::{pin, preamble};
@@ -242,25 +244,30 @@ struct Served {
 #[derive(Debug)]
 pub(super) struct TcpResponder {
     port: u16,
-    listener: Arc<TcpListener>,
+    closer: Closer,
     connections: Arc<Mutex<Connections>>,
     acceptor: Option<JoinHandle<Vec<Served>>>,
 }
 
 impl TcpResponder {
     pub(super) fn open(setting: &Setting, bind: SocketAddr, sizes: Sizes) -> Result<Self, Error> {
-        let listen = |source| Error::Listen { address: bind, source };
-        let listener = Arc::new(TcpListener::bind(bind).map_err(listen)?);
-        let port = listener.local_addr().map_err(listen)?.port();
+        let door = TcpDoor::own(bind).map_err(|source| Error::Listen { address: bind, source })?;
+        Self::serve(setting, door, sizes)
+    }
+
+    pub(super) fn serve(setting: &Setting, door: TcpDoor, sizes: Sizes) -> Result<Self, Error> {
+        let own = Error::io("look up the own port");
+        let port = door.port().map_err(&own)?;
+        let closer = Closer::of(&door).map_err(&own)?;
         let connections = Arc::new(Mutex::new(Connections::default()));
         let acceptor = {
-            let (listener, connections, setting) = (listener.clone(), connections.clone(), setting.clone());
+            let (connections, setting) = (connections.clone(), setting.clone());
             std::thread::Builder::new()
                 .name("tcp-rr accept".into())
-                .spawn(move || accept_all(&listener, &connections, &setting, sizes))
+                .spawn(move || accept_all(&door, &connections, &setting, sizes))
                 .map_err(Error::io("start a thread"))?
         };
-        Ok(TcpResponder { port, listener, connections, acceptor: Some(acceptor) })
+        Ok(TcpResponder { port, closer, connections, acceptor: Some(acceptor) })
     }
 
     fn close(&mut self) -> Option<Vec<Served>> {
@@ -273,8 +280,7 @@ impl TcpResponder {
                 let _ = shutdown(&fd, Shutdown::Both);
             }
         }
-        // Wakes accept(2) with EINVAL.
-        let _ = shutdown(self.listener.as_ref(), Shutdown::Both);
+        self.closer.wake();
         acceptor.join().ok()
     }
 }
@@ -305,7 +311,7 @@ impl Responder for TcpResponder {
 }
 
 fn accept_all(
-    listener: &TcpListener,
+    door: &TcpDoor,
     connections: &Mutex<Connections>,
     setting: &Setting,
     sizes: Sizes,
@@ -315,7 +321,11 @@ fn accept_all(
     let mut servers: Vec<(JoinHandle<Served>, Arc<OwnedFd>)> = Vec::new();
     let mut served = Vec::new();
     loop {
-        let accepted = listener.accept();
+        if let Err(e) = wait_for(door.as_fd(), PollFlags::IN, u64::MAX / 4) {
+            served.push(failed(format!("wait for a connection: {e}")));
+            break;
+        }
+        let accepted = door.accept(SocketFlags::empty());
         // Joins only those that are done, so that a port scan does not pile up threads.
         for (done, _fd) in servers.extract_if(.., |(server, _)| server.is_finished()) {
             served.extend(done.join());
@@ -326,8 +336,8 @@ fn accept_all(
         }
         connections.open.retain(|fd| fd.strong_count() > 0);
         match accepted {
-            Ok((stream, _)) if servers.len() < MOST_CONNECTIONS => {
-                let fd = Arc::new(OwnedFd::from(stream));
+            Ok(stream) if servers.len() < MOST_CONNECTIONS => {
+                let fd = Arc::new(stream);
                 connections.open.push(Arc::downgrade(&fd));
                 let (setting, nth, for_server) = (setting.clone(), servers.len(), fd.clone());
                 let server = std::thread::Builder::new().name(format!("tcp-rr {nth}")).spawn(move || {
@@ -344,10 +354,10 @@ fn accept_all(
                 }
             }
             Ok(_) => served.push(failed(format!("more than {MOST_CONNECTIONS} connections at a time"))),
-            // The connection was gone before it was taken (accept(2), "Error handling").
-            Err(e)
-                if e.kind() == io::ErrorKind::ConnectionAborted || e.kind() == io::ErrorKind::Interrupted => {
-            }
+            // The connection was gone before it was taken (accept(2), "Error handling"), or a signal came.
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
+            // Nobody is left who could hand one over.
+            Err(Errno::INVAL) => break,
             Err(e) => {
                 served.push(failed(format!("accept: {e}")));
                 break;

@@ -21,6 +21,7 @@ use weir_sys::sched::thread_cpu_time;
 use super::open::{self, Limits, Wire};
 use super::tally::{Gone, Tally};
 use super::tcp::Sizes;
+use crate::knock::{self, Knocker};
 use crate::latency::dial::{Dialer, family};
 use crate::latency::kernel::{own_descriptors, socket_drops};
 use crate::latency::schedule::Schedule;
@@ -66,18 +67,23 @@ pub(super) fn dial(target: SocketAddr, setting: &Setting, sizes: Sizes) -> Resul
 
 fn greet(fd: BorrowedFd<'_>, setting: &Setting, sizes: Sizes) -> io::Result<()> {
     let mut request = vec![0; sizes.request];
-    let mut response = vec![0; sizes.response];
     write_header(&mut request, setting.cookie, 0);
-    for _ in 0..GREETINGS {
-        send(fd, &request, SendFlags::NOSIGNAL)?;
+    let mut knocker = Knocker::new(setting.cookie, setting.knocks);
+    let mut bytes = vec![0; sizes.response.max(knock::BYTES) + 1];
+    let mut left = GREETINGS;
+    while left > 0 {
+        left -= 1;
+        if knocker.knock(fd)? {
+            send(fd, &request, SendFlags::NOSIGNAL)?;
+        }
         let dialer = Dialer::new(GREETING_WAIT, &setting.stop);
         match dialer.wait_readable(fd) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::TimedOut => continue,
             Err(e) => return Err(e),
         }
-        let (n, _) = recv(fd, &mut response[..], RecvFlags::DONTWAIT)?;
-        if read_header(&response[..n], setting.cookie) == Some(0) {
+        let (n, _) = recv(fd, &mut bytes[..], RecvFlags::DONTWAIT)?;
+        if !knocker.hears(&bytes[..n]) && read_header(&bytes[..n], setting.cookie) == Some(0) {
             return Ok(());
         }
     }
@@ -244,12 +250,12 @@ impl Wire for Datagrams<'_> {
 }
 
 #[derive(Debug, Default)]
-struct Served {
-    requests: u64,
-    foreign: u64,
-    refused: u64,
-    cpu_s: f64,
-    error: Option<String>,
+pub(super) struct Served {
+    pub(super) requests: u64,
+    pub(super) foreign: u64,
+    pub(super) refused: u64,
+    pub(super) cpu_s: f64,
+    pub(super) error: Option<String>,
 }
 
 /// The responder's end of `udp-rr`: one thread on one socket, since all connections come to one port.
@@ -275,7 +281,7 @@ impl UdpResponder {
             let (socket, closing, setting) = (socket.clone(), closing.clone(), setting.clone());
             std::thread::Builder::new()
                 .name("udp-rr".into())
-                .spawn(move || serve(&socket, &closing, &setting, sizes))
+                .spawn(move || serve(&socket, &closing, &setting, 0, sizes))
                 .map_err(Error::io("start a thread"))?
         };
         Ok(UdpResponder { port, socket, closing, server: Some(server) })
@@ -307,29 +313,43 @@ impl Responder for UdpResponder {
         let served = self
             .close()
             .ok_or_else(|| Error::io("end the responder")(io::Error::other("a thread panicked")))?;
-        let mut part = Part { cpu_s: served.cpu_s, ..Part::default() };
-        part.set("requests", served.requests as f64);
-        part.set("foreign_datagrams", served.foreign as f64);
-        for (n, code, what) in [
-            (drops, FaultCode::ReceiverDrops, "requests arrived and found the socket's buffer full"),
-            (served.refused, FaultCode::SendBufferFull, "replies were refused by the own kernel"),
-        ] {
-            if n > 0 {
-                let void = n as f64 > served.requests as f64 / 1000.0;
-                part.faults.push(Fault { void, ..Fault::noted(code, "responder", format!("{n} {what}")) });
-            }
-        }
-        if let Some(error) = served.error {
-            part.faults.push(Fault::void(FaultCode::TesterResources, "responder", error));
-        }
-        Ok(part)
+        Ok(responder_part(vec![served], drops))
     }
 }
 
-fn serve(socket: &UdpSocket, closing: &AtomicBool, setting: &Setting, sizes: Sizes) -> Served {
+/// The responder's part out of what its threads saw, and the datagrams that its sockets dropped.
+pub(super) fn responder_part(all: Vec<Served>, drops: u64) -> Part {
+    let total = |of: fn(&Served) -> u64| all.iter().map(of).sum::<u64>();
+    let (requests, refused) = (total(|s| s.requests), total(|s| s.refused));
+    let mut part = Part { cpu_s: all.iter().map(|s| s.cpu_s).sum(), ..Part::default() };
+    part.set("requests", requests as f64);
+    part.set("foreign_datagrams", total(|s| s.foreign) as f64);
+    for (n, code, what) in [
+        (drops, FaultCode::ReceiverDrops, "requests arrived and found the socket's buffer full"),
+        (refused, FaultCode::SendBufferFull, "replies were refused by the own kernel"),
+    ] {
+        if n > 0 {
+            let void = n as f64 > requests as f64 / 1000.0;
+            part.faults.push(Fault { void, ..Fault::noted(code, "responder", format!("{n} {what}")) });
+        }
+    }
+    for error in all.into_iter().filter_map(|s| s.error) {
+        part.faults.push(Fault::void(FaultCode::TesterResources, "responder", error));
+    }
+    part
+}
+
+/// Answer what comes to the socket until it is shut down.
+pub(super) fn serve(
+    socket: &UdpSocket,
+    closing: &AtomicBool,
+    setting: &Setting,
+    nth: usize,
+    sizes: Sizes,
+) -> Served {
     let mut served = Served::default();
     own_descriptors(Some(socket.as_fd()));
-    if let Err(e) = pin(setting, 0) {
+    if let Err(e) = pin(setting, nth) {
         served.error = Some(e.to_string());
         return served;
     }

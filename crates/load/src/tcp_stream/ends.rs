@@ -1,14 +1,17 @@
 //! The two ends: who opens, who accepts, and what the streams' threads do.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+use rustix::net::SocketFlags;
 
 use super::handshake::{self, Hello};
 use super::receive::{Received, receive};
 use super::send::{LOOK, Sent, send};
 use super::{TcpStreamWork, summary};
+use crate::door::TcpDoor;
 use crate::latency::pin;
-use crate::socket::{connect_tcp, wait_readable};
+use crate::socket::{TcpOptions, connect_tcp, wait_readable};
 use crate::streams::{self, Side, StreamEnd, StreamResponder, Threads};
 use crate::{Direction, Error, Part, Setting};
 
@@ -21,14 +24,16 @@ type Outcomes = streams::Outcomes<Sent, Received>;
 fn run_stream(
     work: &TcpStreamWork,
     connection: TcpStream,
+    stream: u32,
     sends: bool,
     end: &StreamEnd,
 ) -> Result<Outcome, Error> {
+    let flow = end.flow(stream, sends);
     // The connection is closed when this returns, before the outcome (which keeps a zero-copy buffer) is dropped.
     if sends {
-        send(work, &connection, &end.sending, &end.ending).map(Outcome::Sent)
+        send(work, &connection, &end.sending, &end.ending, &flow).map(Outcome::Sent)
     } else {
-        receive(work, &connection, &end.receiving, &end.ending).map(Outcome::Received)
+        receive(work, &connection, &end.receiving, &end.ending, &flow).map(Outcome::Received)
     }
 }
 
@@ -44,14 +49,15 @@ pub(super) fn drive(work: &TcpStreamWork, setting: &Setting, target: SocketAddr)
                 connect_tcp(target, &work.socket_options(), HANDSHAKE, &setting.stop).map_err(source)?;
             let hello = Hello { cookie: setting.cookie, stream, egress };
             handshake::introduce(&connection, hello, HANDSHAKE, &setting.stop).map_err(source)?;
-            connections.push((egress, connection));
+            connections.push((stream, egress, connection));
         }
     }
-    for (_, connection) in &connections {
+    for (_, _, connection) in &connections {
         handshake::go(connection).map_err(Error::io("start a stream"))?;
     }
-    let outcomes =
-        end.run_all("tcp", connections, |(sends, connection)| run_stream(work, connection, sends, &end));
+    let outcomes = end.run_all("tcp", connections, |(stream, sends, connection)| {
+        run_stream(work, connection, stream, sends, &end)
+    });
     summary::part(&end, outcomes)
 }
 
@@ -62,14 +68,24 @@ pub(super) fn open(
     bind: SocketAddr,
 ) -> Result<StreamResponder<Sent, Received>, Error> {
     let error = |source| Error::Listen { address: bind, source };
-    let listener = TcpListener::bind(bind).map_err(error)?;
-    // Accepted sockets inherit them; the window scale follows from the buffer when the SYN arrives.
-    work.socket_options().apply(&listener).map_err(error)?;
-    listener.set_nonblocking(true).map_err(error)?;
-    let local = listener.local_addr().map_err(error)?;
+    let door = TcpDoor::own(bind).map_err(error)?;
+    if let Some(listener) = door.listener() {
+        // Accepted sockets inherit them; the window scale follows from the buffer when the SYN arrives.
+        work.socket_options().apply(listener).map_err(error)?;
+    }
+    serve(work, setting, door)
+}
+
+/// Open the responder's end for what comes in at that door.
+pub(super) fn serve(
+    work: &TcpStreamWork,
+    setting: &Setting,
+    door: TcpDoor,
+) -> Result<StreamResponder<Sent, Received>, Error> {
+    let port = door.port().map_err(Error::io("look up the own port"))?;
     let end = StreamEnd::new(Side::Responder, setting);
     let server = Server { work: work.clone(), end: end.clone() };
-    StreamResponder::start("tcp", local, end, summary::part, move || server.accept_all(&listener))
+    StreamResponder::start("tcp", port, end, summary::part, move || server.accept_all(&door))
 }
 
 /// What the responder's threads share.
@@ -81,19 +97,21 @@ struct Server {
 
 impl Server {
     /// Accept until the end, then wait for the streams.
-    fn accept_all(self, listener: &TcpListener) -> Outcomes {
+    fn accept_all(self, door: &TcpDoor) -> Outcomes {
         let mut threads = Threads::new("tcp");
         while !self.end.ending.raised() {
-            match wait_readable(listener, LOOK)
-                .and_then(|ready| if ready { listener.accept().map(Some) } else { Ok(None) })
+            match wait_readable(door, LOOK)
+                .and_then(|ready| Ok(ready.then(|| door.accept(SocketFlags::empty())).transpose()?))
             {
-                Ok(Some((connection, _))) => {
-                    let server = self.clone();
-                    threads.start(move |nth| server.serve(connection, nth));
+                Ok(Some(connection)) => {
+                    let (server, handed) = (self.clone(), door.listener().is_none());
+                    threads.start(move |nth| server.serve(connection.into(), handed, nth));
                 }
                 Ok(None) => {}
                 // The connection went away between the wait and the accept.
                 Err(e) if crate::socket::timed_out(&e) || crate::socket::closed(&e) => {}
+                // Nobody is left who could hand one over; those that came go on to their end.
+                Err(e) if e.kind() == std::io::ErrorKind::InvalidInput && door.listener().is_none() => break,
                 Err(source) => {
                     threads.fail(Error::Io { what: "accept a connection", source });
                     break;
@@ -104,8 +122,12 @@ impl Server {
     }
 
     /// One connection. `None` if it is a stranger's, or went away before its stream began.
-    fn serve(&self, connection: TcpStream, nth: usize) -> Result<Option<Outcome>, Error> {
-        connection.set_nonblocking(false).map_err(Error::io("prepare a connection"))?;
+    fn serve(&self, connection: TcpStream, handed: bool, nth: usize) -> Result<Option<Outcome>, Error> {
+        if handed {
+            // There was no listener of ours to inherit from. The initiator's SYN has set the segment's size for both.
+            let options = TcpOptions { mss: None, ..self.work.socket_options() };
+            options.apply(&connection).map_err(Error::io("prepare a connection"))?;
+        }
         // Limits one who sends half a greeting.
         connection.set_read_timeout(Some(LOOK * 5)).map_err(Error::io("prepare a connection"))?;
         if !self.something_comes(&connection)? {
@@ -118,7 +140,7 @@ impl Server {
         if !self.something_comes(&connection)? || handshake::wait_for_go(&connection).is_err() {
             return Ok(None);
         }
-        run_stream(&self.work, connection, !hello.egress, &self.end).map(Some)
+        run_stream(&self.work, connection, hello.stream, !hello.egress, &self.end).map(Some)
     }
 
     /// Wait for the next part of the handshake, as long as that may take and the end has not come.

@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
+use crate::door::{Inlet, TcpDoor};
 use crate::socket::TcpOptions;
 use crate::streams::{check_congestion, check_count, count_words};
 use crate::{Direction, Engine, Error, Part, Responder, Setting};
@@ -127,6 +128,10 @@ impl Engine for TcpStream {
 
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ends::open(self, setting, bind)?))
+    }
+
+    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ends::serve(self, setting, TcpDoor::Handed(inlet))?))
     }
 
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {

@@ -10,6 +10,7 @@ use super::TcpStreamWork;
 use super::pattern::Pattern;
 use super::send::{End, InfoSamples, LOOK};
 use crate::Error;
+use crate::observer::Flow;
 use crate::pace::Ending;
 use crate::socket;
 use crate::window::{CpuMeter, Phase, Tally, Window};
@@ -46,6 +47,7 @@ pub(super) fn receive(
     connection: &TcpStream,
     window: &Window,
     ending: &Ending,
+    flow: &Flow,
 ) -> Result<Received, Error> {
     connection.set_read_timeout(Some(LOOK)).map_err(Error::io("prepare a receiving stream"))?;
     let pattern = work.verify.then(|| Pattern::new(work.buffer_bytes as usize));
@@ -71,11 +73,12 @@ pub(super) fn receive(
             _ => window.phase(now),
         };
         cpu.look(phase);
-        info.look(phase, connection, |i| (i.rcv_rtt_us, 0));
+        info.look(phase, connection, flow, |i| (i.rcv_rtt_us, 0));
         match result {
             Ok(0) => break if phase == Phase::After { End::Complete } else { End::Closed },
             Ok(n) => {
                 bytes.add(phase, n as u64);
+                flow.bytes.add(n as u64);
                 if let Some(pattern) = &pattern {
                     corrupt += pattern.differences(position, &buffer[..n]);
                     position += n as u64;

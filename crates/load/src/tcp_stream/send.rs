@@ -10,6 +10,7 @@ use weir_sys::clock::now_ns;
 use super::TcpStreamWork;
 use super::pattern::Pattern;
 use crate::Error;
+use crate::observer::Flow;
 use crate::pace::Ending;
 use crate::socket::{self, TcpInfo};
 use crate::window::{CpuMeter, Mean, Phase, Window, nanos};
@@ -59,27 +60,42 @@ impl InfoSamples {
 
     /// Sample once per step. The count of retransmissions is taken at the window's two edges too.
     #[inline]
-    pub(super) fn look(&mut self, phase: Phase, socket: impl AsFd, read: impl Fn(&TcpInfo) -> (u32, u32)) {
+    pub(super) fn look(
+        &mut self,
+        phase: Phase,
+        socket: impl AsFd,
+        flow: &Flow,
+        read: impl Fn(&TcpInfo) -> (u32, u32),
+    ) {
         match phase {
             Phase::Within(step) if self.step != Some(step) => {
                 self.step = Some(step);
-                self.sample(Some(step), socket, read);
+                self.sample(Some(step), socket, flow, read);
             }
             Phase::After if self.step != Some(usize::MAX) => {
                 self.step = Some(usize::MAX);
-                self.sample(None, socket, read);
+                self.sample(None, socket, flow, read);
             }
             _ => {}
         }
     }
 
     #[cold]
-    fn sample(&mut self, step: Option<usize>, socket: impl AsFd, read: impl Fn(&TcpInfo) -> (u32, u32)) {
+    fn sample(
+        &mut self,
+        step: Option<usize>,
+        socket: impl AsFd,
+        flow: &Flow,
+        read: impl Fn(&TcpInfo) -> (u32, u32),
+    ) {
         // A connection that was reset has no TCP_INFO; its end is reported by the loop that owns it.
         let Ok(info) = socket::tcp_info(socket) else { return };
         let from = self.retransmits.map_or(info.total_retrans, |(from, _)| from);
         self.retransmits = Some((from, info.total_retrans));
         let (rtt_us, min_us) = read(&info);
+        flow.retransmits.set(info.total_retrans.into());
+        flow.cwnd.set(info.snd_cwnd.into());
+        flow.rtt_ns.set(u64::from(rtt_us) * 1000);
         if min_us != 0 && min_us != u32::MAX {
             let ns = u64::from(min_us) * 1000;
             self.min_rtt_ns = Some(self.min_rtt_ns.map_or(ns, |m| m.min(ns)));
@@ -115,6 +131,7 @@ pub(super) fn send(
     connection: &TcpStream,
     window: &Window,
     ending: &Ending,
+    flow: &Flow,
 ) -> Result<Sent, Error> {
     prepare(work, connection).map_err(Error::io("prepare a sending stream"))?;
     let pattern = Pattern::new(work.buffer_bytes as usize);
@@ -129,9 +146,12 @@ pub(super) fn send(
         let result = socket::send(connection.as_fd(), data, flags);
         let phase = window.phase(now_ns());
         cpu.look(phase);
-        info.look(phase, connection, |i| (i.rtt_us, i.min_rtt_us));
+        info.look(phase, connection, flow, |i| (i.rtt_us, i.min_rtt_us));
         match result {
-            Ok(n) => position += n as u64,
+            Ok(n) => {
+                position += n as u64;
+                flow.bytes.add(n as u64);
+            }
             Err(e) if socket::timed_out(&e) => {}
             Err(e) if socket::closed(&e) => {
                 break if phase == Phase::After { End::Complete } else { End::Closed };
@@ -152,7 +172,7 @@ pub(super) fn send(
     };
     // One that ended before a full step is over has no sample of its end.
     if end != End::Complete {
-        info.look(Phase::After, connection, |i| (i.rtt_us, i.min_rtt_us));
+        info.look(Phase::After, connection, flow, |i| (i.rtt_us, i.min_rtt_us));
     }
     Ok(Sent { info, cpu_s: cpu.seconds(), end, _buffer: pattern })
 }

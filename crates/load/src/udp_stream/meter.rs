@@ -8,6 +8,7 @@ use weir_stats::Histogram;
 
 use super::datagram::{Header, TIME_SHIFT, header_time};
 use super::sequence::{Arrival, Sequence};
+use crate::observer::Flow;
 use crate::window::{Phase, Tally, Window};
 
 /// Counts of one flow.
@@ -22,6 +23,9 @@ pub(super) struct Meter {
     counts: Counts,
     delay: Delay,
     phase: Phase,
+    /// Different datagrams that came so far, and those of them that were late, whatever the phase.
+    came: u64,
+    late: u64,
 }
 
 /// The result.
@@ -96,6 +100,8 @@ impl Meter {
             counts,
             delay: Delay::default(),
             phase: Phase::Before,
+            came: 0,
+            late: 0,
         }
     }
 
@@ -131,6 +137,8 @@ impl Meter {
         }
         let above_least = self.delay.take(header_time(arrived_ns).wrapping_sub(header.time));
         let new = arrival != Arrival::Duplicate;
+        self.came += u64::from(new);
+        self.late += u64::from(arrival == Arrival::Reordered);
         if matches!(self.phase, Phase::Within(_)) {
             self.counts.pdv.record(above_least);
             if new {
@@ -146,6 +154,14 @@ impl Meter {
         self.counts.received += u64::from(new);
         self.counts.reordered += u64::from(arrival == Arrival::Reordered);
         self.counts.duplicated += u64::from(!new);
+    }
+
+    /// Tell what came so far, whatever the phase.
+    pub(super) fn tell(&self, flow: &Flow) {
+        flow.packets.set(self.came);
+        flow.lost.set(self.sequence.next().saturating_sub(self.came));
+        flow.reordered.set(self.late);
+        flow.jitter_ns.set(self.delay.jitter as u64);
     }
 
     /// The counts. A window that was cut short ends with the last datagram.
@@ -165,17 +181,11 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Setting, Stop};
+    use crate::Setting;
     use std::time::Duration;
 
     fn window() -> Window {
-        Window::new(&Setting {
-            warmup: Duration::from_millis(100),
-            duration: Duration::from_millis(200),
-            cpus: Vec::new(),
-            cookie: 1,
-            stop: Stop::default(),
-        })
+        Window::new(&Setting::new(Duration::from_millis(100), Duration::from_millis(200), 1))
     }
 
     fn header(number: u64) -> Header {

@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
+use crate::door::{Inlet, UdpDoor};
 use crate::streams::{check_count, count_words};
 use crate::{Direction, Engine, Error, Part, Responder, Setting};
 
@@ -180,6 +181,10 @@ impl Engine for UdpStream {
 
     fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ends::open(self, setting, bind)?))
+    }
+
+    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ends::serve(self, setting, UdpDoor::new(inlet))?))
     }
 
     fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {

@@ -12,6 +12,7 @@ use super::datagram::{Flow, GREETING_BYTES, HEADER_BYTES, Header, Word, greeting
 use super::meter::{Counts, Meter};
 use crate::Error;
 use crate::mmsg::ReceiveBatch;
+use crate::observer::Flow as Told;
 use crate::pace::Ending;
 use crate::socket::{set_int, set_receive_buffer, timed_out};
 use crate::window::{CpuMeter, Phase, Window, nanos};
@@ -66,6 +67,7 @@ pub(super) fn receive(
     asks: Option<Word>,
     window: &Window,
     ending: &Ending,
+    told: &Told,
 ) -> Result<Received, Error> {
     let mut batch = ReceiveBatch::new(BATCH, HEAD_BYTES);
     let mut meter = Meter::new(window);
@@ -90,6 +92,7 @@ pub(super) fn receive(
                             window.begin(arrived);
                             meter.enter(window.phase(arrived));
                             meter.arrive(header, d.length, arrived, d.dropped);
+                            told.bytes.add(d.length as u64);
                             if n == BATCH {
                                 read_until = arrived;
                             }
@@ -111,6 +114,7 @@ pub(super) fn receive(
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(source) => return Err(Error::Io { what: "receive datagrams", source }),
         }
+        meter.tell(told);
         if took.is_some_and(|n| n < BATCH) {
             std::thread::sleep(NAP);
         }

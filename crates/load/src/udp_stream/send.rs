@@ -13,6 +13,7 @@ use super::datagram::{Flow, Header, header_time};
 use super::receive::LOOK;
 use super::{Batch, UdpStream};
 use crate::Error;
+use crate::observer::Flow as Told;
 use crate::pace::{Ending, Schedule, Sleeping};
 use crate::socket::{self, set_int, timed_out};
 use crate::window::{CpuMeter, Phase, Tally, Window, nanos};
@@ -50,6 +51,8 @@ pub(super) struct Sent {
 
 struct Sender<'a> {
     socket: &'a UdpSocket,
+    told: &'a Told,
+    payload: usize,
     batch: SendBatch,
     kind: Batch,
     size: usize,
@@ -65,6 +68,7 @@ pub(super) fn send(
     flow: Flow,
     window: &Window,
     ending: &Ending,
+    told: &Told,
 ) -> Result<Sent, Error> {
     let address = socket.peer_addr().map_err(Error::io("look up the far end"))?;
     let payload = work.payload(address);
@@ -75,6 +79,8 @@ pub(super) fn send(
     let start = now_ns();
     let mut sender = Sender {
         socket,
+        told,
+        payload,
         batch: SendBatch::new((0..size * payload).map(|i| (i % 251) as u8).collect(), payload),
         kind: work.batch,
         size,
@@ -188,6 +194,8 @@ impl Sender<'_> {
         }
         self.number += done as u64;
         self.sent.datagrams.add(phase, done as u64);
+        self.told.packets.add(done as u64);
+        self.told.bytes.add((done * self.payload) as u64);
         Ok(done == self.size)
     }
 

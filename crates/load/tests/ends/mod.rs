@@ -21,13 +21,7 @@ pub(crate) fn cookie() -> u64 {
 
 /// A trial's settings: warm-up and window in milliseconds.
 pub(crate) fn setting(warmup_ms: u64, duration_ms: u64) -> Setting {
-    Setting {
-        warmup: Duration::from_millis(warmup_ms),
-        duration: Duration::from_millis(duration_ms),
-        cpus: Vec::new(),
-        cookie: cookie(),
-        stop: Stop::default(),
-    }
+    Setting::new(Duration::from_millis(warmup_ms), Duration::from_millis(duration_ms), cookie())
 }
 
 /// A workload as a scenario spells it.
