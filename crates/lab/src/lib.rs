@@ -6,17 +6,23 @@
 //! processes, which the [`registry`] names.
 
 mod error;
+mod header;
 mod offloads;
 mod options;
 mod plan;
+mod quantity;
+mod relay;
 mod site;
 
+pub mod emulate;
 pub mod impair;
+pub mod link;
 pub mod registry;
 
 use weir_sys::{ProcRoot, sched, sysctl};
 
 pub use error::Error;
+pub use link::Link;
 pub use options::{Family, LabOptions, Offloads, Preset, Role};
 pub use plan::{Addresses, Topology};
 pub use registry::Registry;

@@ -94,6 +94,11 @@ impl Networks {
     }
 }
 
+/// The wan's address, from which its ICMP messages come. Nobody has a route to it.
+pub(crate) fn wan(family: Family) -> IpAddr {
+    host(family, 255, 1)
+}
+
 /// A host of network 0 (inside), 1 (outside) or 2 (spare): 198.18.0.0/24, 198.19.0.0/24, 198.19.1.0/24 of RFC 2544's block,
 /// or 2001:2:0:N::/64 of RFC 5180's.
 fn host(family: Family, network: u8, host: u8) -> IpAddr {
@@ -121,5 +126,7 @@ mod tests {
         assert_eq!(words, ["2001:2::2", "2001:2::1", "2001:2:0:1::1", "2001:2:0:1::2"]);
         assert_eq!(v6.spare_outside.unwrap().to_string(), "2001:2:0:2::1");
         assert_eq!(Networks::of(Family::Ipv6).outside.0.to_string(), "2001:2:0:1::");
+        let wan = [Family::Ipv4, Family::Ipv6].map(|family| wan(family).to_string());
+        assert_eq!(wan, ["198.19.254.1", "2001:2:0:ff::1"]);
     }
 }

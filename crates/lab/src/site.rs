@@ -9,7 +9,7 @@ use weir_sys::netlink::{Mac, Route, Rtnetlink, VethEnd};
 use weir_sys::{NetNs, ProcRoot, Result, rps, sysctl};
 
 use crate::options::{Family, LabOptions, Role};
-use crate::plan::{Addresses, BRIDGE, END, FAR, INSIDE, NEAR, Networks, OUTSIDE, Topology, mac};
+use crate::plan::{self, Addresses, BRIDGE, END, FAR, INSIDE, NEAR, Networks, OUTSIDE, Topology, mac};
 
 /// The gateway's veth behind the bridge.
 const BRIDGE_PORT: &str = "port0";
@@ -27,8 +27,9 @@ pub struct SiteSpec {
     /// The responder has a route back to the inside. Without it only translated packets are answered, which is
     /// what proves a NAT; a gateway that only routes needs it.
     pub return_route: bool,
-    /// A further router, the `wan`, on the responder's link, where [`crate::impair`] can hold packets. It answers to no
-    /// address and lowers the hop limit by one.
+    /// A further router, the `wan`, on the responder's link, where [`crate::emulate`] makes it another link and
+    /// [`crate::impair`] can hold packets. It lowers the hop limit by one; nobody has a route to its address, which only its
+    /// ICMP messages show.
     pub wan: bool,
 }
 
@@ -154,6 +155,25 @@ impl Site {
         Ok(())
     }
 
+    /// Address at the near end of the responder's link.
+    fn near_address(&self) -> IpAddr {
+        match self.spec.topology {
+            Topology::Direct => self.addresses.initiator,
+            Topology::Routed | Topology::Bridged => self.addresses.gateway_outside,
+        }
+    }
+
+    /// Makes the wan carry packets of at most that many bytes, towards the responder and back.
+    pub(crate) fn limit_wan(&self, egress: Option<u32>, ingress: Option<u32>) -> Result<()> {
+        let Some(wan) = &self.wan else { return Ok(()) };
+        let mut net = Rtnetlink::open_in(wan)?;
+        let routes = wan_routes(&self.addresses, self.near_address());
+        for (route, mtu) in routes.into_iter().zip([egress, ingress]) {
+            mtu.map_or(Ok(()), |mtu| net.limit_route(route, mtu))?;
+        }
+        Ok(())
+    }
+
     /// Gives every host its addresses, routes and neighbours.
     fn address(&self) -> Result<()> {
         let a = &self.addresses;
@@ -162,7 +182,7 @@ impl Site {
         // Behind a wan, each side takes the wan's Ethernet address for the other side's.
         let (mac_of_near, mac_of_far) =
             if self.wan.is_some() { (mac::FAR, mac::NEAR) } else { (near_mac, mac::RESPONDER) };
-        let near_address = if near_role == Role::Gateway { a.gateway_outside } else { a.initiator };
+        let near_address = self.near_address();
         let via = |destination, via, interface| Route { destination, via, interface, onlink: false };
 
         let mut responder = Rtnetlink::open_in(&self.hosts[&Role::Responder])?;
@@ -284,18 +304,38 @@ fn new_wan(options: &LabOptions) -> Result<NetNs> {
         Family::Ipv4 => "net.ipv4.ip_forward",
         Family::Ipv6 => "net.ipv6.conf.all.forwarding",
     };
-    wan.run(|| sysctl::set(&ProcRoot::new("/"), name, "1"))??;
+    wan.run(|| {
+        let root = ProcRoot::new("/");
+        sysctl::set(&root, name, "1")?;
+        // Whoever looks for the path's MTU gets every answer that he asks for.
+        for limit in ["net.ipv4.icmp_ratelimit", "net.ipv6.icmp.ratelimit"] {
+            if sysctl::get_optional(&root, limit)?.is_some() {
+                sysctl::set(&root, limit, "0")?;
+            }
+        }
+        let one = if options.family == Family::Ipv4 { 32 } else { 128 };
+        Rtnetlink::open()?.add_address("lo", plan::wan(options.family), one)
+    })??;
     Ok(wan)
 }
 
-/// The wan has no address: it knows both sides by their fixed Ethernet addresses.
+/// The wan is nobody's neighbour: it knows both sides by their fixed Ethernet addresses.
 fn route_wan(wan: &NetNs, a: &Addresses, near_address: IpAddr, near_mac: Mac) -> Result<()> {
     let mut net = Rtnetlink::open_in(wan)?;
-    let one = if a.family == Family::Ipv4 { 32 } else { 128 };
+    let [egress, ingress] = wan_routes(a, near_address);
     net.add_neighbour(FAR, a.responder, mac::RESPONDER)?;
-    net.add_route(Route { destination: Some((a.responder, one)), via: None, interface: FAR, onlink: false })?;
+    net.add_route(egress)?;
     net.add_neighbour(NEAR, near_address, near_mac)?;
-    net.add_route(Route { destination: None, via: Some(near_address), interface: NEAR, onlink: true })
+    net.add_route(ingress)
+}
+
+/// The wan's way to the responder, and that to everybody else.
+fn wan_routes(a: &Addresses, near_address: IpAddr) -> [Route<'static>; 2] {
+    let one = if a.family == Family::Ipv4 { 32 } else { 128 };
+    [
+        Route { destination: Some((a.responder, one)), via: None, interface: FAR, onlink: false },
+        Route { destination: None, via: Some(near_address), interface: NEAR, onlink: true },
+    ]
 }
 
 /// The kernel hands packets received on these interfaces to those cores.

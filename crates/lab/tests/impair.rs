@@ -61,7 +61,7 @@ fn delays(family: Family) {
     let (initiator, responder) = ends(site);
     ping(&initiator, &responder);
     let (there, back) = (Duration::from_millis(5), Duration::from_millis(2));
-    let way = |delay| Way { delay, reorder: None };
+    let way = |delay| Way { delay, ..Way::default() };
     let impairment = Impairment::start(site, way(there), way(back)).unwrap();
     // No packet may be early. Noise makes packets late, so only some, within a long time, must be in time: 2 % of 5 ms.
     let deadline = Instant::now() + LONG;
@@ -106,7 +106,7 @@ fn root_every_tenth_datagram_is_overtaken_by_three() {
     let lab = lab("reorder", Family::Ipv4);
     let site = lab.site("s").unwrap();
     let (initiator, responder) = ends(site);
-    let egress = Way { delay: Duration::ZERO, reorder: Some(Reorder { every: 10, behind: 3 }) };
+    let egress = Way { reorder: Some(Reorder { every: 10, behind: 3 }), ..Way::default() };
     let impairment = Impairment::start(site, egress, Way::default()).unwrap();
     // Few enough for the receiver's buffer, and a number of packets after which none is held.
     for i in 0..95u8 {

@@ -116,7 +116,7 @@ fn qdisc(kind: &str) -> Found {
 }
 
 fn nfqueue() -> Found {
-    if let Err(e) = Queue::open(0) {
+    if let Err(e) = Queue::open(0, false) {
         return Found::No(e.to_string());
     }
     match here("iptables", &["-w", "-A", "INPUT", "-j", "NFQUEUE", "--queue-num", "0"]) {

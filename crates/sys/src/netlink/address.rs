@@ -15,6 +15,9 @@ const SCOPE_LINK: u8 = 253;
 const SCOPE_UNIVERSE: u8 = 0;
 /// RTNH_F_ONLINK: take the next hop to be on the link although no address says so.
 const ONLINK: u32 = 4;
+/// RTAX_LOCK and RTAX_MTU.
+const RTAX_LOCK: u16 = 1;
+const RTAX_MTU: u16 = 2;
 
 /// A route to be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +90,16 @@ impl Rtnetlink {
 
     /// Adds a route to the main table.
     pub fn add_route(&mut self, route: Route<'_>) -> Result<()> {
+        self.route(route, None)
+    }
+
+    /// Makes a route that is there carry packets of at most that many bytes. What is larger and must not be fragmented is
+    /// answered with "too big" by a router; the rest it fragments (IPv4).
+    pub fn limit_route(&mut self, route: Route<'_>, mtu: u32) -> Result<()> {
+        self.route(route, Some(mtu))
+    }
+
+    fn route(&mut self, route: Route<'_>, mtu: Option<u32>) -> Result<()> {
         let to =
             route.destination.map_or("default".to_owned(), |(network, prefix)| format!("{network}/{prefix}"));
         let what = || format!("add route {to} through {}", route.interface);
@@ -105,15 +118,21 @@ impl Rtnetlink {
         let fields = [family(network), prefix, 0, 0, libc::RT_TABLE_MAIN, STATIC, scope, libc::RTN_UNICAST];
         header[..8].copy_from_slice(&fields);
         header[8..].copy_from_slice(&(if route.onlink { ONLINK } else { 0 }).to_ne_bytes());
-        let mut message =
-            Message::new(libc::RTM_NEWROUTE, libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL)
-                .raw(&header)
-                .attr_u32(libc::RTA_OIF, index);
+        let mode = if mtu.is_some() { libc::NLM_F_REPLACE } else { libc::NLM_F_EXCL };
+        let mut message = Message::new(libc::RTM_NEWROUTE, libc::NLM_F_ACK | libc::NLM_F_CREATE | mode)
+            .raw(&header)
+            .attr_u32(libc::RTA_OIF, index);
         if prefix > 0 {
             message = message.attr(libc::RTA_DST, &octets(network));
         }
         if let Some(via) = route.via {
             message = message.attr(libc::RTA_GATEWAY, &octets(via));
+        }
+        if let Some(mtu) = mtu {
+            // Locked: IPv6 forwards by a route's MTU only then (ip6_dst_mtu_maybe_forward), IPv4 in any case.
+            let lock = 1 << RTAX_MTU;
+            message =
+                message.nest(libc::RTA_METRICS, |m| m.attr_u32(RTAX_LOCK, lock).attr_u32(RTAX_MTU, mtu));
         }
         self.socket.request(message).context(what)
     }

@@ -11,6 +11,7 @@ mod neighbours;
 mod qdisc;
 mod route;
 mod routes;
+mod shaper;
 mod socket;
 mod traffic_control;
 
@@ -23,6 +24,7 @@ pub(crate) use message::{Attributes, Message, Received, messages, text, u32_be};
 pub use neighbours::{Neighbour, NeighbourEvents};
 pub use route::Way;
 pub use routes::{Asking, Policy, RouteEntry, RouteKind};
+pub use shaper::TokenBucket;
 pub(crate) use socket::{BUFFER, End, Socket, answers};
 pub use traffic_control::{EGRESS_HOOK, Filter, INGRESS_HOOK, INGRESS_PARENT, QueueingDiscipline, ROOT};
 

@@ -1,0 +1,315 @@
+//! Puts a [`Link`] into effect in the wan of a [`Site`], and says by what.
+//!
+//! On its way through the wan a packet meets, in this order: the rules for fragments, losses, delay and reordering, the smaller
+//! MTU, the rate. Nothing is done to the hosts or to the gateway under test.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::io;
+use std::process::Command;
+use std::time::Duration;
+
+use weir_sys::netlink::{Rtnetlink, TokenBucket};
+use weir_sys::nftables::{self, Family as NftFamily};
+use weir_sys::process::{run_with_input, which};
+use weir_sys::{Error as SysError, NetNs, ProcRoot};
+
+use crate::impair::{Impairment, Passed, Way};
+use crate::link::{Fragments, Icmp, Link, LinkWay};
+use crate::options::Family;
+use crate::plan::{FAR, NEAR};
+use crate::{Error, Site};
+
+/// Table of the wan's rules.
+const TABLE: &str = "link";
+/// Shares of lost packets are written in this many parts.
+const PARTS: f64 = 1e7;
+/// What may wait for its turn at a rate.
+const QUEUE: Duration = Duration::from_millis(50);
+/// What may leave at once at a rate: one timer tick of the slowest kernels, and at least two frames.
+const BURST: Duration = Duration::from_millis(1);
+/// Ethernet's header, which the kernel counts at a rate.
+const ETHERNET: u32 = 14;
+/// Longest run of a program here.
+const LIMIT: Duration = Duration::from_secs(10);
+/// The directions in the order of [`Link::ways`]: name, interface where packets come in, interface where they leave.
+const WAYS: [(&str, &str, &str); 2] = [("egress", NEAR, FAR), ("ingress", FAR, NEAR)];
+
+/// A link in effect. Dropping it ends the delays; the rest goes with the wan.
+#[derive(Debug)]
+pub struct Emulation {
+    wan: NetNs,
+    impairment: Option<Impairment>,
+    mechanisms: Vec<String>,
+    counts: bool,
+    before: HashMap<String, u64>,
+}
+
+/// What happened to the packets of one direction.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Crossed {
+    /// What was held, if anything is.
+    pub passed: Passed,
+    /// Packets that were lost on purpose.
+    pub lost: u64,
+    /// Fragments that were dropped on purpose.
+    pub fragments_dropped: u64,
+}
+
+impl Emulation {
+    /// Puts a link into effect at a site that was made with a wan.
+    ///
+    /// # Errors
+    /// A site without a wan; a program or a part of the kernel that is missing, by name.
+    pub fn start(site: &Site, link: &Link) -> Result<Self, Error> {
+        let Some(wan) = site.wan() else {
+            return Err(Error::Unknown(format!("site `{}` has no wan for its link", site.name())));
+        };
+        let failed = |source| Error::Build { site: site.name().to_owned(), source };
+        let ways = link.ways();
+        let family = site.addresses().family;
+        let mut started = Emulation {
+            wan: wan.clone(),
+            impairment: None,
+            mechanisms: Vec::new(),
+            counts: false,
+            before: HashMap::new(),
+        };
+        let [egress, ingress] = &ways;
+        site.limit_wan(egress.mtu, ingress.mtu).map_err(failed)?;
+        started.load_rules(link, &ways, family).map_err(failed)?;
+        let mut relayed = [Way::default(), Way::default()];
+        for ((way, relay), names) in ways.iter().zip(&mut relayed).zip(WAYS) {
+            started.queue(way, relay, names).map_err(failed)?;
+        }
+        let [egress, ingress] = relayed;
+        if egress != Way::default() || ingress != Way::default() {
+            started.impairment = Some(Impairment::start(site, egress, ingress)?);
+        }
+        Ok(started)
+    }
+
+    /// Which part of the system makes what, one line each, for people and records.
+    pub fn mechanisms(&self) -> &[String] {
+        &self.mechanisms
+    }
+
+    /// Sets all counters to nothing, and with another seed lets connections choose their gateways anew.
+    ///
+    /// # Errors
+    /// If the kernel's counters cannot be read.
+    pub fn begin(&mut self, seed: u64) -> Result<(), Error> {
+        if let Some(impairment) = &mut self.impairment {
+            impairment.begin(seed)?;
+        }
+        self.before = self.counters()?;
+        Ok(())
+    }
+
+    /// What egress and ingress went through since then.
+    ///
+    /// # Errors
+    /// If the kernel's counters cannot be read, or nobody holds packets any more.
+    pub fn crossed(&mut self) -> Result<[Crossed; 2], Error> {
+        let (egress, ingress) = match &mut self.impairment {
+            Some(impairment) => impairment.passed()?,
+            None => Default::default(),
+        };
+        let now = self.counters()?;
+        let of = |way: &str, what: &str| {
+            let name = format!("{way}_{what}");
+            let count = |all: &HashMap<String, u64>| all.get(&name).copied().unwrap_or(0);
+            count(&now).saturating_sub(count(&self.before))
+        };
+        let crossed =
+            |way, passed| Crossed { passed, lost: of(way, "lost"), fragments_dropped: of(way, "fragments") };
+        Ok([crossed(WAYS[0].0, egress), crossed(WAYS[1].0, ingress)])
+    }
+
+    /// Packets of the rules' counters by name.
+    fn counters(&self) -> Result<HashMap<String, u64>, Error> {
+        if !self.counts {
+            return Ok(HashMap::new());
+        }
+        let read = self.wan.run(|| nftables::read(&ProcRoot::new("/"))).and_then(|tables| tables);
+        let tables = read.map_err(|source| Error::Build { site: "wan".into(), source })?;
+        let all = tables.map(|tables| tables.counters).unwrap_or_default();
+        let own = |((family, table, name), packets): ((NftFamily, String, String), u64)| {
+            (family == NftFamily::Inet && table == TABLE).then_some((name, packets))
+        };
+        Ok(all.into_iter().filter_map(own).collect())
+    }
+
+    /// Rules for losses, fragments and messages of packets too big, in one transaction.
+    fn load_rules(&mut self, link: &Link, ways: &[LinkWay; 2], family: Family) -> Result<(), SysError> {
+        let (mut rules, mut counters) = (String::new(), String::new());
+        for (way, (name, from, _)) in ways.iter().zip(WAYS) {
+            for (what, matches, words) in drops(way, family) {
+                // Writing to a String cannot fail.
+                let _ = writeln!(counters, "\tcounter {name}_{what} {{ }}");
+                let _ =
+                    writeln!(rules, "\t\tiifname \"{from}\" {matches} counter name \"{name}_{what}\" drop");
+                self.mechanisms.push(format!("{name}: {words} by nft"));
+            }
+        }
+        // Raw: before anything could put fragments together.
+        let mut chains = format!(
+            "\tchain enter {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n{rules}\t}}\n"
+        );
+        if let Some(Icmp::Drop) = link.icmp {
+            let matches = match family {
+                Family::Ipv4 => "icmp type destination-unreachable icmp code frag-needed",
+                Family::Ipv6 => "icmpv6 type packet-too-big",
+            };
+            for hook in ["forward", "output"] {
+                let _ = writeln!(
+                    chains,
+                    "\tchain {hook} {{\n\t\ttype filter hook {hook} priority filter; policy accept;\n\t\t{matches} drop\n\t}}"
+                );
+            }
+            self.mechanisms.push("both ways: messages of packets too big are dropped by nft".to_owned());
+        }
+        if rules.is_empty() && link.icmp.is_none() {
+            return Ok(());
+        }
+        self.counts = !rules.is_empty();
+        let what = "load the link's rules";
+        let nft = which("nft")
+            .ok_or_else(|| SysError::other(what, "nft is not installed; apt install nftables"))?;
+        let mut command = Command::new(nft);
+        command.args(["-f", "-"]);
+        self.wan.enter_on_spawn(&mut command);
+        let script = format!("table inet {TABLE} {{\n{counters}{chains}}}\n");
+        let output = run_with_input(command, script.as_bytes(), LIMIT)?;
+        if output.status.success() { Ok(()) } else { Err(SysError::other(what, output.message())) }
+    }
+
+    /// A rate at the interface where packets leave, and what delays them: netem if the kernel has it and it does exactly what
+    /// is asked for, or else the relay.
+    fn queue(
+        &mut self,
+        way: &LinkWay,
+        relay: &mut Way,
+        (name, _, leaves): (&str, &str, &str),
+    ) -> Result<(), SysError> {
+        let mut net = Rtnetlink::open_in(&self.wan)?;
+        if let Some(mtu) = way.mtu {
+            self.mechanisms.push(format!("{name}: an MTU of {mtu} by the wan's route"));
+        }
+        if let Some(rate) = way.rate {
+            let interface_mtu = net.interface(leaves)?.mtu;
+            net.limit_rate(leaves, bucket(rate.0, interface_mtu))?;
+            self.mechanisms.push(format!("{name}: at most {rate}/s by tbf"));
+        }
+        let wanted = relay_way(way);
+        if wanted == Way::default() {
+            return Ok(());
+        }
+        let only_delay = wanted == Way { delay: wanted.delay, ..Way::default() } && way.rate.is_none();
+        if only_delay && by_netem(&mut net, leaves, wanted.delay)? {
+            self.mechanisms.push(format!("{name}: {} by netem", held(way)));
+            return Ok(());
+        }
+        *relay = wanted;
+        self.mechanisms.push(format!("{name}: {} by a relay on NFQUEUE", held(way)));
+        Ok(())
+    }
+}
+
+/// What is dropped on arrival: name of the counter, what it matches, words.
+fn drops(way: &LinkWay, family: Family) -> Vec<(&'static str, String, String)> {
+    let fragments = match (way.fragments, family) {
+        (Some(Fragments::DropRest), Family::Ipv4) => Some(("ip frag-off & 0x1fff != 0", "but the first")),
+        (Some(Fragments::DropAll), Family::Ipv4) => Some(("ip frag-off & 0x3fff != 0", "of any place")),
+        (Some(Fragments::DropRest), Family::Ipv6) => Some(("frag frag-off != 0", "but the first")),
+        (Some(Fragments::DropAll), Family::Ipv6) => Some(("exthdr frag exists", "of any place")),
+        (Some(Fragments::Reorder) | None, _) => None,
+    };
+    let fragments = fragments
+        .map(|(matches, which)| ("fragments", matches.to_owned(), format!("fragments {which} are dropped")));
+    let loss = way.loss.map(|loss| {
+        let parts = (loss * PARTS).round() as u64;
+        let matches = format!("numgen random mod {PARTS:.0} < {parts}");
+        ("lost", matches, format!("{} % are lost at random", loss * 100.0))
+    });
+    let every = way.loss_every.map(|every| {
+        let matches = format!("numgen inc mod {every} == {}", every - 1);
+        ("lost", matches, format!("each {every}th packet is lost"))
+    });
+    [fragments, loss, every].into_iter().flatten().collect()
+}
+
+/// What of a way has to be held.
+fn relay_way(way: &LinkWay) -> Way {
+    Way {
+        delay: way.delay.map_or(Duration::ZERO, |wait| wait.0),
+        jitter: way.jitter.map_or(Duration::ZERO, |wait| wait.0),
+        delays: way.delays.iter().map(|wait| wait.0).collect(),
+        choose: way.choose.unwrap_or_default(),
+        reorder: way.reorder,
+        first_fragments_last: way.fragments == Some(Fragments::Reorder),
+    }
+}
+
+/// That in words.
+fn held(way: &LinkWay) -> String {
+    let held = LinkWay {
+        loss: None,
+        loss_every: None,
+        rate: None,
+        mtu: None,
+        fragments: way.fragments.filter(|f| *f == Fragments::Reorder),
+        ..way.clone()
+    };
+    held.describe()
+}
+
+/// A bucket that lets that rate pass out of an interface.
+fn bucket(rate_bps: u64, mtu: u32) -> TokenBucket {
+    let within = |span: Duration| {
+        let bytes = u128::from(rate_bps) * span.as_nanos() / 8_000_000_000;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    };
+    let frame = mtu + ETHERNET;
+    TokenBucket {
+        rate_bps,
+        burst_bytes: within(BURST).max(2 * frame),
+        limit_bytes: within(QUEUE).max(10 * frame),
+    }
+}
+
+/// Tries netem; false where the kernel has none.
+fn by_netem(net: &mut Rtnetlink, interface: &str, delay: Duration) -> Result<bool, SysError> {
+    match net.delay_by_netem(interface, delay) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_a_millisecond_and_queues_fifty() {
+        let bucket = bucket(100_000_000, 1500);
+        // 100 Mbit/s are 12.5 MB/s.
+        assert_eq!((bucket.burst_bytes, bucket.limit_bytes), (12_500, 625_000));
+        let slow = super::bucket(8_000, 1500);
+        assert_eq!((slow.burst_bytes, slow.limit_bytes), (2 * 1514, 10 * 1514));
+    }
+
+    #[test]
+    fn what_is_held_is_told_without_what_is_not() {
+        let way: LinkWay = serde_json::from_str(
+            r#"{"delay": "1ms", "loss": 0.5, "rate": "1mbit", "fragments": "drop-all"}"#,
+        )
+        .unwrap();
+        assert_eq!(held(&way), "waits 1ms");
+        assert_eq!(relay_way(&way), Way { delay: Duration::from_millis(1), ..Way::default() });
+        let rules = drops(&way, Family::Ipv4);
+        assert_eq!(rules.len(), 2);
+        assert_eq!(rules[1].1, "numgen random mod 10000000 < 5000000");
+    }
+}

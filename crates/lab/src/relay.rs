@@ -1,0 +1,476 @@
+//! The thread that holds the packets of one direction: when each goes on, and in which order.
+//!
+//! A packet's wait counts from its arrival at the router, as the kernel noted it, not from when this thread heard of it. The
+//! thread sleeps until shortly before the next packet is due and spins for the rest, within a share of the time that is
+//! bounded, so that under load it takes little from what is measured.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use weir_sys::clock::{Clocks, now_ns};
+use weir_sys::nfqueue::{Packet, Queue};
+use weir_sys::{Error as SysError, sched};
+
+use crate::header::{Datagram, Head};
+use crate::impair::{Passed, Way};
+use crate::link::Choose;
+
+/// Longest wait of a packet that is held for reordering when no later ones come, ns.
+const HELD_AT_MOST_NS: u64 = 100_000_000;
+/// Longest wait of a first fragment for the last one of its datagram, ns.
+const PARKED_AT_MOST_NS: u64 = 20_000_000;
+/// How often the thread looks whether it shall end, when nothing else happens.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long before a packet is due the thread stops sleeping, ns: what a wake-up takes on a virtual machine.
+const SPIN_NS: u64 = 70_000;
+/// Spinning may take a fifth of each such span, ns.
+const SPAN_NS: u64 = 100_000_000;
+const SPIN_SHARE: u64 = 5;
+/// Connections whose gateway is remembered.
+const MOST_CONNECTIONS: usize = 1 << 20;
+
+/// A packet that waits: its number and when it is due, ns of CLOCK_MONOTONIC.
+pub(crate) type Waiting = (u32, u64);
+
+/// What the two directions of a link have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Common {
+    /// Ends the threads.
+    pub(crate) stop: AtomicBool,
+    /// Changes which gateway a connection takes.
+    pub(crate) seed: AtomicU64,
+    /// Where connections take gateways in turn.
+    turns: Mutex<Turns>,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    known: HashMap<u64, usize>,
+    next: usize,
+}
+
+impl Common {
+    /// Draws anew which gateway a connection takes. Those in turn go on where they were.
+    pub(crate) fn begin(&self, seed: u64) {
+        self.seed.store(seed, Ordering::Relaxed);
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).known.clear();
+    }
+
+    /// The gateway of a packet, out of that many.
+    fn gateway(&self, head: Option<Head>, choose: Choose, of: usize) -> usize {
+        let Some(head) = head.filter(|_| of > 1) else { return 0 };
+        let number = head.connection(self.seed.load(Ordering::Relaxed));
+        if choose == Choose::Connection {
+            return (number % of as u64) as usize;
+        }
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = turns.known.get(&number) {
+            return *known;
+        }
+        if turns.known.len() >= MOST_CONNECTIONS {
+            turns.known.clear();
+        }
+        let chosen = turns.next % of;
+        turns.next = (chosen + 1) % of;
+        turns.known.insert(number, chosen);
+        chosen
+    }
+}
+
+/// The thread's state.
+pub(crate) struct Relay {
+    queue: Queue,
+    common: Arc<Common>,
+    passed: Arc<Mutex<Passed>>,
+    order: Order,
+    spun: Spun,
+}
+
+impl Relay {
+    pub(crate) fn new(queue: Queue, way: Way, common: Arc<Common>, passed: Arc<Mutex<Passed>>) -> Self {
+        Relay { queue, common, passed, order: Order::new(way), spun: Spun::default() }
+    }
+
+    /// Relays until it is stopped; then everything that waits goes on.
+    pub(crate) fn run(mut self) -> Result<(), SysError> {
+        // Timers of an ordinary thread are up to 50 us late by design.
+        sched::set_timer_slack_ns(1)?;
+        // Where that is not allowed the thread is later, which is measured.
+        let _ = sched::go_first();
+        loop {
+            let ending = self.common.stop.load(Ordering::Relaxed);
+            let clocks = Clocks::read();
+            let wait = if ending { Duration::ZERO } else { self.wait(clocks.monotonic_ns) };
+            let (order, common) = (&mut self.order, &self.common);
+            self.queue.receive(Some(wait), |packet| order.arrive(&packet, &clocks, common))?;
+            if !ending {
+                self.spin();
+            }
+            self.release(ending)?;
+            if ending {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long nothing needs to be done.
+    fn wait(&mut self, now: u64) -> Duration {
+        let Some(next) = self.order.next_due() else { return LOOK };
+        let ahead = next.saturating_sub(now);
+        let spin = if self.spun.may(now) { SPIN_NS } else { 0 };
+        Duration::from_nanos(ahead.saturating_sub(spin)).min(LOOK)
+    }
+
+    /// Waits for the next packet without sleeping, if it is due soon.
+    fn spin(&mut self) {
+        let Some(next) = self.order.next_due() else { return };
+        let start = now_ns();
+        if next > start && next - start <= SPIN_NS && self.spun.may(start) {
+            let mut now = start;
+            while now < next {
+                std::hint::spin_loop();
+                now = now_ns();
+            }
+            self.spun.add(now - start);
+        }
+    }
+
+    /// Lets go what is due.
+    fn release(&mut self, all: bool) -> Result<(), SysError> {
+        let now = now_ns();
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = self.order.due(now, all, &mut passed);
+        drop(passed);
+        let accepted = match numbers.last() {
+            None => Ok(()),
+            Some(last) if self.order.in_order => self.queue.accept_up_to(*last),
+            Some(_) => self.queue.accept_each(&numbers),
+        };
+        accepted.map_err(|e| SysError::new("let packets go on", e))
+    }
+}
+
+/// Time spent spinning.
+#[derive(Debug, Default)]
+struct Spun {
+    since_ns: u64,
+    ns: u64,
+}
+
+impl Spun {
+    fn may(&mut self, now: u64) -> bool {
+        if now.saturating_sub(self.since_ns) > SPAN_NS {
+            *self = Spun { since_ns: now, ns: 0 };
+        }
+        self.ns < SPAN_NS / SPIN_SHARE
+    }
+
+    fn add(&mut self, ns: u64) {
+        self.ns += ns;
+    }
+}
+
+/// Which packets wait until when.
+pub(crate) struct Order {
+    way: Way,
+    /// One per gateway, each in the order of arrival, which is that of the times when they are due.
+    lines: Vec<VecDeque<Waiting>>,
+    /// First fragments that wait for the last one of their datagram.
+    parked: HashMap<Datagram, Waiting>,
+    held: Option<Held>,
+    random: u64,
+    /// Packets that went on or are held.
+    seen: u64,
+    /// First fragments that went last since the counters were read.
+    swapped: u64,
+    /// Packets go on in the order of their numbers.
+    in_order: bool,
+    /// Packets that took each gateway since the counters were read.
+    taken: Vec<u64>,
+}
+
+/// The packet that lets others overtake it.
+struct Held {
+    number: u32,
+    /// Later packets that still have to pass.
+    behind: u32,
+    /// When it goes on in any case.
+    until_ns: u64,
+}
+
+impl Order {
+    pub(crate) fn new(way: Way) -> Self {
+        let gateways = way.delays.len().max(1);
+        Order {
+            lines: vec![VecDeque::new(); gateways],
+            parked: HashMap::new(),
+            held: None,
+            random: 0,
+            seen: 0,
+            swapped: 0,
+            in_order: gateways == 1 && way.reorder.is_none() && !way.first_fragments_last,
+            taken: vec![0; gateways],
+            way,
+        }
+    }
+
+    /// When something has to be done next.
+    fn next_due(&self) -> Option<u64> {
+        let heads = self.lines.iter().filter_map(|line| line.front().map(|(_, due)| *due));
+        let parked = self.parked.values().map(|(_, due)| due + PARKED_AT_MOST_NS);
+        heads.chain(parked).chain(self.held.as_ref().map(|h| h.until_ns)).min()
+    }
+
+    fn arrive(&mut self, packet: &Packet<'_>, clocks: &Clocks, common: &Common) {
+        let now = now_ns();
+        // The kernel rounds down: the end of that microsecond, so that no packet is early.
+        let arrived = packet.arrived_real_ns.map_or(now, |real| clocks.monotonic(real + 1000).min(now));
+        let head = Head::read(packet.headers);
+        let gateway = common.gateway(head, self.way.choose, self.lines.len());
+        self.enter(packet.number, arrived, head, gateway);
+    }
+
+    /// A packet begins to wait.
+    fn enter(&mut self, number: u32, arrived: u64, head: Option<Head>, gateway: usize) {
+        let delay = self.way.delays.get(gateway).copied().unwrap_or(self.way.delay);
+        let due = arrived.saturating_add(nanoseconds(delay)).saturating_add_signed(self.jitter());
+        self.taken[gateway] += 1;
+        let line = &mut self.lines[gateway];
+        // None leaves before an earlier one of the same gateway.
+        let due = due.max(line.back().map_or(0, |(_, earlier)| *earlier));
+        let fragment = head.filter(|_| self.way.first_fragments_last).and_then(|h| Some((h, h.fragment?)));
+        match fragment {
+            Some((head, fragment)) if fragment.first && !fragment.last => {
+                // One that was parked under that name before will never see the end of its datagram.
+                line.extend(self.parked.insert(head.datagram(), (number, due)).map(|(old, _)| (old, due)));
+            }
+            Some((head, fragment)) if fragment.last => {
+                line.push_back((number, due));
+                if let Some((first, _)) = self.parked.remove(&head.datagram()) {
+                    line.push_back((first, due));
+                    self.swapped += 1;
+                }
+            }
+            _ => line.push_back((number, due)),
+        }
+    }
+
+    /// Uniform within the jitter to either side, ns.
+    fn jitter(&mut self) -> i64 {
+        let jitter = nanoseconds(self.way.jitter);
+        if jitter == 0 {
+            return 0;
+        }
+        let width = u128::from(2 * jitter + 1);
+        let drawn = (u128::from(split_mix(&mut self.random)) * width) >> 64;
+        // Both are below 2^63: a jitter is 10 s at most.
+        drawn as i64 - jitter as i64
+    }
+
+    /// The packets that go on now, in their order; with `all` those that wait, too.
+    fn due(&mut self, now: u64, all: bool, passed: &mut Passed) -> Vec<u32> {
+        let late: Vec<Datagram> = self
+            .parked
+            .iter()
+            .filter(|(_, (_, due))| all || due + PARKED_AT_MOST_NS <= now)
+            .map(|(datagram, _)| *datagram)
+            .collect();
+        // They are not late: nothing came for which they waited.
+        let waited = |(number, _)| (number, now);
+        let mut release: Vec<Waiting> =
+            late.iter().filter_map(|datagram| self.parked.remove(datagram).map(waited)).collect();
+        while let Some(line) = self
+            .lines
+            .iter_mut()
+            .filter(|line| line.front().is_some_and(|(_, due)| all || *due <= now))
+            .min_by_key(|line| line.front().map(|(_, due)| *due))
+        {
+            release.extend(line.pop_front());
+        }
+        for (_, due) in &release {
+            passed.lateness.record(now.saturating_sub(*due));
+        }
+        passed.packets += release.len() as u64;
+        passed.gateways.resize(self.taken.len(), 0);
+        for (total, taken) in passed.gateways.iter_mut().zip(&mut self.taken) {
+            *total += std::mem::take(taken);
+        }
+        passed.reordered += std::mem::take(&mut self.swapped);
+        if self.way.reorder.is_some() {
+            return self.reordered(&release, passed, now, all);
+        }
+        release.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// The order in which due packets go on, given the one that is held; `all` lets that one go too.
+    fn reordered(&mut self, release: &[Waiting], passed: &mut Passed, now: u64, all: bool) -> Vec<u32> {
+        let Some(reorder) = self.way.reorder else { return release.iter().map(|(n, _)| *n).collect() };
+        let held = &mut self.held;
+        let mut order = Vec::with_capacity(release.len() + 1);
+        for (number, _) in release {
+            self.seen += 1;
+            if held.is_none() && self.seen.is_multiple_of(reorder.every.into()) {
+                *held =
+                    Some(Held { number: *number, behind: reorder.behind, until_ns: now + HELD_AT_MOST_NS });
+                continue;
+            }
+            order.push(*number);
+            if let Some(h) = held.as_mut() {
+                h.behind -= 1;
+                if h.behind == 0 {
+                    order.push(h.number);
+                    passed.reordered += 1;
+                    *held = None;
+                }
+            }
+        }
+        if let Some(h) = held.take_if(|h| all || h.until_ns <= now) {
+            // It counts as overtaken if anything passed it.
+            passed.reordered += u64::from(h.behind < reorder.behind);
+            order.push(h.number);
+        }
+        order
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): even and fast, which is all that is asked for.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::tests::udp;
+    use crate::impair::Reorder;
+
+    const MS: u64 = 1_000_000;
+
+    fn delays(delays: &[u64]) -> Way {
+        Way { delays: delays.iter().map(|ms| Duration::from_millis(*ms)).collect(), ..Way::default() }
+    }
+
+    /// The order in which packets (first..last) go on that come in batches.
+    fn order(batches: &[(u32, u32)], every: u32, behind: u32) -> (Vec<u32>, u64) {
+        let mut order = Order::new(Way { reorder: Some(Reorder { every, behind }), ..Way::default() });
+        let (mut passed, mut all) = (Passed::default(), Vec::new());
+        for (i, (first, last)) in batches.iter().enumerate() {
+            (*first..*last).for_each(|number| order.enter(number, 0, None, 0));
+            all.extend(order.due(0, i + 1 == batches.len(), &mut passed));
+        }
+        assert_eq!(passed.packets, all.len() as u64);
+        (all, passed.reordered)
+    }
+
+    #[test]
+    fn every_nth_packet_is_overtaken_by_k() {
+        assert_eq!(order(&[(1, 9)], 4, 2), (vec![1, 2, 3, 5, 6, 4, 7, 8], 1));
+        // The same however the packets come in.
+        assert_eq!(order(&[(1, 3), (3, 5), (5, 6), (6, 9)], 4, 2), (vec![1, 2, 3, 5, 6, 4, 7, 8], 1));
+        assert_eq!(order(&[(1, 7)], 2, 1), (vec![1, 3, 2, 5, 4, 6], 2));
+    }
+
+    #[test]
+    fn a_held_packet_goes_on_when_nothing_follows() {
+        let mut order = Order::new(Way { reorder: Some(Reorder { every: 2, behind: 1 }), ..Way::default() });
+        let mut passed = Passed::default();
+        order.enter(1, 0, None, 0);
+        order.enter(2, 0, None, 0);
+        assert_eq!(order.due(1000, false, &mut passed), [1]);
+        assert_eq!(order.next_due(), Some(1000 + HELD_AT_MOST_NS));
+        assert!(order.due(1000 + HELD_AT_MOST_NS - 1, false, &mut passed).is_empty());
+        assert_eq!(order.due(1000 + HELD_AT_MOST_NS, false, &mut passed), [2]);
+        assert_eq!(passed.reordered, 0);
+    }
+
+    #[test]
+    fn each_gateway_has_its_own_delay_and_keeps_its_order() {
+        let mut order = Order::new(delays(&[3, 1]));
+        let mut passed = Passed::default();
+        for (number, arrived, gateway) in [(1, 0, 0), (2, 0, 1), (3, MS, 1), (4, MS, 0)] {
+            order.enter(number, arrived, None, gateway);
+        }
+        assert_eq!(order.next_due(), Some(MS));
+        assert_eq!(order.due(MS, false, &mut passed), [2]);
+        assert_eq!(order.due(2 * MS, false, &mut passed), [3]);
+        assert!(order.due(3 * MS - 1, false, &mut passed).is_empty());
+        assert_eq!(order.due(4 * MS, false, &mut passed), [1, 4]);
+        assert_eq!((passed.packets, passed.gateways.as_slice()), (4, &[2, 2][..]));
+        // The last two were late by 1 ms and 0.
+        assert!(passed.lateness.max().abs_diff(MS) < MS / 100, "{}", passed.lateness.max());
+    }
+
+    #[test]
+    fn jitter_is_uniform_and_changes_no_order() {
+        let way =
+            Way { delay: Duration::from_millis(1), jitter: Duration::from_micros(500), ..Way::default() };
+        let mut order = Order::new(way.clone());
+        let drawn: Vec<i64> = (0..20_000).map(|_| order.jitter()).collect();
+        let (least, most) = (drawn.iter().min().unwrap(), drawn.iter().max().unwrap());
+        assert!(*least >= -500_000 && *most <= 500_000 && *least < -499_000 && *most > 499_000);
+        // Of 20,000 draws between -0.5 and 0.5 the mean is within 5 standard errors (1 / sqrt(12 n)) of 0.
+        let mean = drawn.iter().sum::<i64>() as f64 / 20_000.0;
+        assert!(mean.abs() < 5.0 * 1e6 / (12.0f64 * 20_000.0).sqrt(), "{mean}");
+        let mut order = Order::new(way);
+        (1..1000).for_each(|number| order.enter(number, u64::from(number) * 1000, None, 0));
+        let mut passed = Passed::default();
+        let mut all = Vec::new();
+        for now in (0..4 * MS).step_by(50_000) {
+            all.extend(order.due(now, false, &mut passed));
+        }
+        assert_eq!(all, (1..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_first_fragment_goes_last_and_not_for_ever() {
+        let mut order = Order::new(Way { first_fragments_last: true, ..Way::default() });
+        let mut passed = Passed::default();
+        let part = |identification, offset| Head::read(&udp(1, 2, (1, 2), identification, offset));
+        // A datagram of three parts with a whole one between them.
+        for (number, head) in
+            [(1, part(7, 0x2000)), (2, part(7, 0x2000 | 185)), (3, part(8, 0)), (4, part(7, 370))]
+        {
+            order.enter(number, 0, head, 0);
+        }
+        assert_eq!(order.due(0, false, &mut passed), [2, 3, 4, 1]);
+        assert_eq!(passed.reordered, 1);
+        order.enter(5, 0, part(9, 0x2000), 0);
+        assert!(order.due(PARKED_AT_MOST_NS - 1, false, &mut passed).is_empty());
+        assert_eq!(order.next_due(), Some(PARKED_AT_MOST_NS));
+        assert_eq!(order.due(PARKED_AT_MOST_NS, false, &mut passed), [5]);
+        assert!(passed.reordered == 1 && passed.lateness.max() <= 1, "{passed:?}");
+    }
+
+    #[test]
+    fn connections_take_gateways_in_turn_and_keep_them() {
+        let common = Common::default();
+        let head = |port| Head::read(&udp(1, 2, (port, 443), 0, 0));
+        let taken = |ports: std::ops::Range<u16>| {
+            ports.map(|port| common.gateway(head(port), Choose::Round, 3)).collect::<Vec<_>>()
+        };
+        assert_eq!(taken(1..6), [0, 1, 2, 0, 1]);
+        assert_eq!(taken(1..6), [0, 1, 2, 0, 1]);
+        let back = Head::read(&udp(2, 1, (443, 2), 0, 0));
+        assert_eq!(common.gateway(back, Choose::Round, 3), 1);
+        // Another trial: the next one's turn.
+        common.begin(9);
+        assert_eq!(common.gateway(head(1), Choose::Round, 3), 2);
+        // By hash, another seed is another choice for some.
+        let by_hash = |seed| {
+            common.begin(seed);
+            (1..50).map(|port| common.gateway(head(port), Choose::Connection, 2)).collect::<Vec<_>>()
+        };
+        assert_eq!(by_hash(1), by_hash(1));
+        assert_ne!(by_hash(1), by_hash(2));
+    }
+}
