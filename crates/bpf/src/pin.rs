@@ -177,6 +177,22 @@ impl Attached {
         open(path).map(Attached::from_fd)
     }
 
+    /// Detaches it at once, whoever else holds it (Linux 5.9). What is detached stays so.
+    ///
+    /// # Errors
+    /// If the kernel refuses; that its interface is gone already is no error.
+    pub fn detach(self) -> Result<()> {
+        // SAFETY: a valid descriptor.
+        let result = unsafe { libbpf_sys::bpf_link_detach(self.link().as_raw_fd()) };
+        match -result {
+            0 | libc::ENOLINK => Ok(()),
+            number => {
+                let source = std::io::Error::from_raw_os_error(number);
+                Err(Error::new("detach a program", source, ""))
+            }
+        }
+    }
+
     /// What it is now.
     ///
     /// # Errors

@@ -6,8 +6,12 @@
 //! not in use is filled, and one store of a number makes it the one in use, so every packet meets the old lists or the new ones.
 
 mod compile;
+#[cfg(test)]
+mod established_tests;
 mod kernel;
 mod pinned;
+#[cfg(test)]
+mod pinned_tests;
 mod probe;
 mod tables;
 #[cfg(test)]

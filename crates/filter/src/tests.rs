@@ -225,3 +225,39 @@ fn root_what_the_link_needs_passes_and_is_counted_apart() {
         [(Reason::LookedUp, 2), (Reason::NotIp, 1), (Reason::TooShort, 1), (Reason::LinkLocal, 2)]
     );
 }
+
+#[test]
+fn root_neighbour_discovery_and_answers_of_dhcp_pass_from_anywhere() {
+    if test_needs_root() {
+        return;
+    }
+    let filter = Filter::load(&Compiled::of(&[]).unwrap(), &[Action::Drop], 0).unwrap();
+    let dropped =
+        |bytes: &[u8]| test_run(filter.program("allow_ingress"), bytes, 0, 1).unwrap().verdict == SHOT;
+    // A neighbour solicitation from a global address (RFC 4861 section 4.3): next header, hop limit, type.
+    let mut solicitation = frame(v6(0x2001_0002 << 96 | 9), v6(0x2001_0002 << 96 | 1));
+    (solicitation[14 + 6], solicitation[14 + 7]) = (58, 255);
+    solicitation.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    assert!(!dropped(&solicitation));
+    let mut routed = solicitation.clone();
+    routed[14 + 7] = 254;
+    assert!(dropped(&routed), "it came through a router");
+    let mut echo = solicitation.clone();
+    echo[14 + 40] = 128;
+    assert!(dropped(&echo));
+    // DHCP (RFC 2131 section 4.1): from port 67 to 68.
+    let mut answer = frame(v4(0xc612_0909), v4(0xc612_0001));
+    answer.extend([0, 67, 0, 68, 0, 8, 0, 0]);
+    assert!(!dropped(&answer));
+    let mut other = answer.clone();
+    other[14 + 20 + 3] = 69;
+    assert!(dropped(&other));
+    let mut tcp = answer.clone();
+    tcp[14 + 9] = 6;
+    assert!(dropped(&tcp));
+    let packets = |reason| {
+        let reasons = filter.status().unwrap().reasons;
+        reasons.iter().filter(|r| r.1 == reason).map(|r| r.2.packets).sum::<u64>()
+    };
+    assert_eq!((packets(Reason::LinkLocal), packets(Reason::LookedUp)), (2, 4));
+}

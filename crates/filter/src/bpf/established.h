@@ -35,7 +35,6 @@ struct ports {
 // Who talks to whom, as the table of connections has it.
 struct flow {
 	struct bpf_sock_tuple tuple;
-	__u32 size;
 	__u8 protocol;
 };
 
@@ -51,13 +50,11 @@ static __always_inline void end_points(struct flow *f, const void *source, const
 		__builtin_memcpy(&f->tuple.ipv4.daddr, to, 4);
 		f->tuple.ipv4.sport = answer ? p->destination : p->source;
 		f->tuple.ipv4.dport = answer ? p->source : p->destination;
-		f->size = sizeof(f->tuple.ipv4);
 	} else {
 		__builtin_memcpy(f->tuple.ipv6.saddr, from, 16);
 		__builtin_memcpy(f->tuple.ipv6.daddr, to, 16);
 		f->tuple.ipv6.sport = answer ? p->destination : p->source;
 		f->tuple.ipv6.dport = answer ? p->source : p->destination;
-		f->size = sizeof(f->tuple.ipv6);
 	}
 }
 
@@ -99,10 +96,11 @@ static __always_inline bool flow_at(struct __sk_buff *skb, __u32 at, bool v6, bo
 
 // True if there is such a connection, and the packet belongs to it as `ct state established` means it: it is an answer, or
 // there has been one. For a quoted packet (`any`) it is enough that there is one.
-static __always_inline bool is_known(struct __sk_buff *skb, struct flow *f, bool out, bool any)
+static __always_inline bool is_known(struct __sk_buff *skb, struct flow *f, bool v6, bool out, bool any)
 {
 	struct bpf_ct_opts opts = { .netns_id = BPF_F_CURRENT_NETNS, .l4proto = f->protocol };
-	struct nf_conn *ct = bpf_skb_ct_lookup(skb, &f->tuple, f->size, &opts, sizeof(opts));
+	__u32 size = v6 ? sizeof(f->tuple.ipv6) : sizeof(f->tuple.ipv4);
+	struct nf_conn *ct = bpf_skb_ct_lookup(skb, &f->tuple, size, &opts, sizeof(opts));
 	bool known;
 
 	if (!ct)
@@ -131,11 +129,11 @@ static __always_inline bool is_established(struct __sk_buff *skb, bool v6, bool 
 		// A connection that begins anew with the same ports is looked up again.
 		if (f.protocol == IPPROTO_TCP && (bpf_skb_load_bytes(skb, behind + 13, &octet, 1) || (octet & 0x12) == 0x02))
 			return false;
-		return is_known(skb, &f, out, false);
+		return is_known(skb, &f, v6, out, false);
 	}
 	if ((f.protocol != IPPROTO_ICMP && f.protocol != NEXT_ICMPV6) || bpf_skb_load_bytes(skb, behind, &octet, 1) ||
 	    !quotes(v6, f.protocol, octet))
 		return false;
 	// Type, code, checksum and four octets more, then the packet that it is about.
-	return flow_at(skb, behind + 8, v6, !out, &f, &behind) && is_known(skb, &f, out, true);
+	return flow_at(skb, behind + 8, v6, !out, &f, &behind) && is_known(skb, &f, v6, out, true);
 }
