@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use weir_lists::Registry;
 
 #[derive(Debug, Args)]
 pub(crate) struct AllowArgs {
@@ -13,6 +15,8 @@ pub(crate) struct AllowArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AllowCommand {
+    /// Bring the registries' lists in the cache up to date, and never make them worse
+    Update(UpdateArgs),
     /// Compile lists into what nft or ipset loads in one step
     Build(BuildArgs),
     /// Is an address in the lists, and by which line? Exits with 3 if it is not
@@ -29,11 +33,15 @@ pub(crate) enum AllowCommand {
     Diff {
         /// The earlier file
         old: PathBuf,
-        /// The later file
-        new: PathBuf,
+        /// The later file; without it, what the cache has for --country
+        #[arg(required_unless_present = "countries")]
+        new: Option<PathBuf>,
         /// Of registries' files, only this country's addresses; may be repeated
         #[arg(long = "country", value_name = "CC")]
         countries: Vec<String>,
+        /// Folder of the cache
+        #[arg(long, value_name = "DIR", conflicts_with = "new")]
+        cache: Option<PathBuf>,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -42,8 +50,9 @@ pub(crate) enum AllowCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Registries' delegation files (delegated-*-extended-latest), or lists of prefixes, ranges and addresses
-    #[arg(required = true, value_name = "FILE")]
+    /// Registries' delegation files (delegated-*-extended-latest), or lists of prefixes, ranges and addresses; without any,
+    /// the registries' files in the cache (see `weir allow update`)
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Of registries' files, only this country's addresses (two letters, as JP); may be repeated
     #[arg(long = "country", value_name = "CC")]
@@ -51,6 +60,73 @@ pub(crate) struct ListArgs {
     /// Leave out lines that cannot be read, and tell them, instead of stopping at the first
     #[arg(long)]
     pub(crate) skip_bad_lines: bool,
+    /// Of the cache, only this registry's file; may be repeated. By default all five: any of them may hold a country's addresses
+    #[arg(long = "registry", value_name = "NAME", conflicts_with = "files")]
+    pub(crate) registries: Vec<Registry>,
+    /// Folder of the cache
+    #[arg(long, value_name = "DIR", conflicts_with = "files")]
+    pub(crate) cache: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Bring the registries' lists in the cache up to date, and never make them worse.\n\nAsks the five regional \
+                  registries over HTTPS whether their delegation files changed, compares what comes with the published checksum \
+                  and with what it says of itself, and puts it into the cache only if it is whole, of that registry, and neither \
+                  older nor by over 20 % smaller than the file that is there. Where anything is wrong, the old file stays.",
+    after_help = "The cache is /var/cache/weir/lists for root, and ~/.cache/weir/lists ($XDG_CACHE_HOME) for others.\n\nExit codes: \
+                  0 all lists are up to date; 1 some could not be downloaded or stored; 2 wrong usage; 3 some came\n\
+                  and were refused; 4 a list is not in the cache (--offline), or this host knows no certificate authority."
+)]
+pub(crate) struct UpdateArgs {
+    /// A country that a new list must not lose: one with over 20 % less of it is refused; may be repeated
+    #[arg(long = "country", value_name = "CC")]
+    pub(crate) countries: Vec<String>,
+    /// Only this registry: afrinic, apnic, arin, lacnic, ripencc; may be repeated
+    #[arg(long = "registry", value_name = "NAME")]
+    pub(crate) registries: Vec<Registry>,
+    /// Download from here: a mirror, with {registry} for the registry's name (or with one --registry); otherwise any list, which is
+    /// kept under a name of its own; may be repeated
+    #[arg(long = "from", value_name = "URL")]
+    pub(crate) from: Vec<String>,
+    /// Folder of the cache
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+    /// Ask nobody; say what the cache has, and how old it is
+    #[arg(long, conflicts_with_all = ["force", "max_age", "timeout", "ca"])]
+    pub(crate) offline: bool,
+    /// Do not ask for a list whose publisher was asked within this time, e.g. 90s, 30m, 12h, 7d
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) max_age: Option<Duration>,
+    /// Longest time for one file
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = time)]
+    pub(crate) timeout: Duration,
+    /// Verify servers by the certificate authorities in this PEM file, and by no other (for a mirror of your own)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Take a list that is older, or by over 20 % smaller, all the same
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `90s`, `30m`, `12h`, `7d`, or seconds; at most a year.
+fn time(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        Some((at, 'd')) => (&text[..at], 86_400),
+        _ => (text, 1),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match seconds {
+        Some(s @ 1..=31_536_000) => Ok(Duration::from_secs(s)),
+        Some(_) => Err("1 second to 365 days".into()),
+        None => Err("not a time such as 90s, 30m, 12h or 7d".into()),
+    }
 }
 
 /// What a list is compiled into.
@@ -94,4 +170,19 @@ pub(crate) struct BuildArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, s) in [("120", 120), ("90s", 90), ("30m", 1800), ("12h", 43_200), ("365d", 31_536_000)] {
+            assert_eq!(time(text), Ok(Duration::from_secs(s)));
+        }
+        for bad in ["", "0", "d", "-1", "366d", "1.5h", "1w", "99999999999999999999s"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,5 +1,8 @@
 //! `weir allow`: country and prefix lists.
 
+mod cached;
+mod update;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
@@ -20,16 +23,32 @@ const SHRINKAGE: f64 = 0.2;
 
 pub(crate) fn run(args: &AllowArgs) -> Outcome {
     match &args.command {
+        AllowCommand::Update(args) => update::run(args),
         AllowCommand::Build(args) => build(args),
         AllowCommand::Check { address, list, json } => check(*address, list, *json),
-        AllowCommand::Diff { old, new, countries, json } => diff(old, new, countries, *json),
+        AllowCommand::Diff { old, new, countries, cache, json } => {
+            diff(old, new.as_deref(), countries, cache.as_deref(), *json)
+        }
     }
 }
 
-/// Reads all files of a selection.
+/// Reads all files of a selection, or without any the registries' files in the cache.
 fn load(args: &ListArgs) -> Result<List, Failure> {
+    if args.files.is_empty() && args.countries.is_empty() {
+        return Err(Failure::usage(
+            "name a FILE, or a country with --country: its addresses are in the cache (see `weir allow update`)",
+        ));
+    }
+    load_any(args)
+}
+
+/// As [`load`], also everything that is in the cache.
+fn load_any(args: &ListArgs) -> Result<List, Failure> {
     let selection = Selection::of(args.countries.iter().map(String::as_str)).map_err(Failure::usage)?;
     let mut list = List::default();
+    if args.files.is_empty() {
+        cached::add(&mut list, args, &selection)?;
+    }
     for path in &args.files {
         add(&mut list, path, &selection, args.skip_bad_lines)?;
     }
@@ -59,18 +78,29 @@ fn add(list: &mut List, path: &Path, selection: &Selection, leniently: bool) -> 
         return Err(Failure::usage(format!("{name} has {length} bytes; a list has at most {LARGEST_FILE}")));
     }
     let bytes = fs::read(path).map_err(unreadable)?;
+    add_bytes(list, &name, &bytes, selection, leniently)
+}
+
+/// Adds what was read from a file of this name.
+fn add_bytes(
+    list: &mut List,
+    name: &str,
+    bytes: &[u8],
+    selection: &Selection,
+    leniently: bool,
+) -> Result<(), Failure> {
     if !leniently {
-        return read::read(list, &name, &bytes, selection).map(drop).map_err(|error| {
+        return read::read(list, name, bytes, selection).map(drop).map_err(|error| {
             Failure::usage(format!("{error}\n(--skip-bad-lines leaves such lines out, and tells them)"))
         });
     }
-    let (_, wrong) = read::read_leniently(list, &name, &bytes, selection);
+    let (_, wrong) = read::read_leniently(list, name, bytes, selection);
     for error in wrong.errors.iter().take(20) {
         eprintln!("left out: {}", printable(&error.to_string()));
     }
     let more = wrong.errors.len().saturating_sub(20) as u64 + wrong.more;
     if more > 0 {
-        eprintln!("left out: {more} more lines of {}", printable(&name));
+        eprintln!("left out: {more} more lines of {}", printable(name));
     }
     Ok(())
 }
@@ -194,7 +224,7 @@ struct Hit {
 }
 
 fn check(address: IpAddr, args: &ListArgs, json: bool) -> Outcome {
-    let list = load(args)?;
+    let list = load_any(args)?;
     let hits: Vec<Hit> = list
         .find(address)
         .into_iter()
@@ -222,11 +252,17 @@ fn check(address: IpAddr, args: &ListArgs, json: bool) -> Outcome {
     if hits.is_empty() { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
 }
 
-fn diff(old: &Path, new: &Path, countries: &[String], json: bool) -> Outcome {
-    let of = |path: &Path| {
-        load(&ListArgs { files: vec![path.to_owned()], countries: countries.to_vec(), skip_bad_lines: false })
+fn diff(old: &Path, new: Option<&Path>, countries: &[String], cache: Option<&Path>, json: bool) -> Outcome {
+    let of = |path: Option<&Path>| {
+        load(&ListArgs {
+            files: path.into_iter().map(Path::to_owned).collect(),
+            countries: countries.to_vec(),
+            skip_bad_lines: false,
+            registries: Vec::new(),
+            cache: cache.map(Path::to_owned),
+        })
     };
-    let (old, new) = (of(old)?, of(new)?);
+    let (old, new) = (of(Some(old))?, of(new)?);
     let v4 = new.ranges_v4().since(&old.ranges_v4());
     let v6 = new.ranges_v6().since(&old.ranges_v6());
     let lines =
