@@ -5,6 +5,8 @@
 //! to the inside. Scripts run by `sh -eu` in the namespace of a place, with `INITIATOR`, `GATEWAY_INSIDE`, `GATEWAY_OUTSIDE`
 //! and `RESPONDER` set to those addresses.
 
+pub mod frames;
+
 /// A host of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
@@ -164,6 +166,29 @@ pub enum Traffic {
     },
     /// A script that runs through the window, and is ended after it.
     Script(Place, String),
+}
+
+impl Traffic {
+    /// Datagrams of `size` bytes from the initiator to port 7000 of the responder, which throws them away and has room for
+    /// all of them: what is lost is lost on the way. `rate` and `flows` as in [`Traffic::Udp`].
+    pub fn udp_across(size: usize, rate: u32, flows: u32) -> Vec<Traffic> {
+        vec![
+            Traffic::UdpServer {
+                on: Place::Responder,
+                port: 7000,
+                buffer: Some(8 << 20),
+                mode: UdpMode::Sink,
+            },
+            Traffic::Udp {
+                from: Place::Initiator,
+                to: "198.19.0.2:7000".into(),
+                size,
+                rate,
+                flows,
+                dont_fragment: false,
+            },
+        ]
+    }
 }
 
 /// What a UDP server does.

@@ -85,7 +85,7 @@ fn scan_frames(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
     (1..=600)
         .map(|port| {
             let (from, to) = ends(port);
-            crate::traffic::frame::syn(own, peer, from, to)
+            weir_doctor::recipe::frames::syn(own, peer, from, to)
         })
         .collect()
 }

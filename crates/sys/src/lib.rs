@@ -16,7 +16,6 @@ pub mod modules;
 pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
-pub mod nft_rules;
 pub mod nft_set;
 pub mod nftables;
 pub mod perf;

@@ -10,6 +10,7 @@
 #include "place.h"
 #include "shared.h"
 #include "shared.check.h"
+#include "lost.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -27,13 +28,6 @@ struct {
 	__type(key, struct weir_flow);
 	__type(value, struct weir_flow_sum);
 } rest SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_lost);
-} lost SEC(".maps");
 
 static __always_inline bool add(void *table, const struct weir_flow *flow, __u32 bytes)
 {
@@ -60,11 +54,10 @@ static __always_inline int note(struct weir_flow *flow, __u32 bytes)
 {
 	struct weir_flow other = { .netns = flow->netns, .kind = flow->kind, .state = flow->state };
 	struct weir_lost *none;
-	__u32 zero = 0;
 
 	if (add(&flows, flow, bytes) || add(&rest, &other, bytes))
 		return 0;
-	none = bpf_map_lookup_elem(&lost, &zero);
+	none = lost_here();
 	if (none)
 		none->packets++;
 	return 0;

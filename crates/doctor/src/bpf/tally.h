@@ -1,6 +1,8 @@
 // The tables of drops.
 #pragma once
 
+#include "lost.h"
+
 const volatile struct weir_watch watch;
 
 // By core, so that cores do not wait for each other; preallocated, because drops happen where memory cannot be had.
@@ -17,13 +19,6 @@ struct {
 	__type(key, struct weir_sample_key);
 	__type(value, struct weir_sample);
 } samples SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_lost);
-} lost SEC(".maps");
 
 // In a section of their own: the other one begins with the configuration.
 static const struct weir_sum no_sum SEC(".rodata.zero");
@@ -60,7 +55,6 @@ static __always_inline struct weir_sample *count(const struct weir_group *group,
 	struct weir_sum *sum = sum_of(group);
 	struct weir_sample *sample;
 	struct weir_lost *none;
-	__u32 zero = 0;
 	__u64 slot;
 
 	if (sum) {
@@ -75,7 +69,7 @@ static __always_inline struct weir_sample *count(const struct weir_group *group,
 		if (sample)
 			return sample;
 	}
-	none = bpf_map_lookup_elem(&lost, &zero);
+	none = lost_here();
 	if (!none)
 		return 0;
 	if (sum)

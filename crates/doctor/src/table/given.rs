@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 use weir_sys::ProcRoot;
 use weir_sys::conntrack::Address;
-use weir_sys::nft_rules::{Ports, SourceNat, source_nat};
+use weir_sys::nftables::source_nat::{Ports, SourceNat, source_nat};
 
 /// What decides the range of a connection.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,6 @@
 
 mod bulk;
 mod connects;
-pub(crate) mod frame;
 mod tcp_server;
 mod udp;
 

@@ -6,6 +6,7 @@
 
 mod element;
 mod expression;
+pub mod source_nat;
 
 use std::collections::HashMap;
 use std::io;

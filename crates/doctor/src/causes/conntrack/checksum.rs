@@ -6,6 +6,7 @@ use super::relief;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::frames as whole;
 use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -104,7 +105,7 @@ fn damaged(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
     use super::packet::frames;
     let to = ([198, 19, 0, 2].into(), 7000);
     (0..20)
-        .map(|n| frames::damaged(frames::udp((own, peer), ([198, 18, 0, 2].into(), 42_000 + n), to)))
+        .map(|n| whole::damaged(frames::udp((own, peer), ([198, 18, 0, 2].into(), 42_000 + n), to)))
         .collect()
 }
 
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn wrong_checksums_are_it_and_right_ones_are_not() {
         let good = frames::udp(([2; 6], [4; 6]), ([198, 18, 0, 2].into(), 1), ([198, 19, 0, 2].into(), 2));
-        let bad = frames::damaged(good.clone());
+        let bad = whole::damaged(good.clone());
         let evidence = seen(300, bad.clone());
         let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 300 }]);

@@ -9,7 +9,7 @@ use super::{full, relief};
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-early-drop",
@@ -101,17 +101,7 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: Place::Gateway,
         setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, unanswered)],
-        traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 64,
-                rate: 1000,
-                flows: 0,
-                dont_fragment: false,
-            },
-        ],
+        traffic: Traffic::udp_across(64, 1000, 0),
         // Few buckets, so that the eight that are looked through hold something (HASH_SIZE / 8 in early_drop).
         machine: vec![
             ("net.netfilter.nf_conntrack_max", "2000".into()),

@@ -5,7 +5,7 @@ use super::relief;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-hash-small",
@@ -121,17 +121,7 @@ fn recipes() -> Vec<Recipe> {
                    add rule ip t c ct state new accept'";
     vec![Recipe {
         setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, entries)],
-        traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 64,
-                rate: 1000,
-                flows: 0,
-                dont_fragment: false,
-            },
-        ],
+        traffic: Traffic::udp_across(64, 1000, 0),
         machine: vec![(BUCKETS, "512".into())],
         ..Recipe::default()
     }]

@@ -72,51 +72,17 @@ pub(super) fn has_bad_checksum(sample: &Sample) -> Option<bool> {
 pub(super) mod frames {
     use std::net::Ipv4Addr;
 
-    use weir_wire::ethernet::IPV4;
-    use weir_wire::{Ethernet, Ipv4, Tcp, Udp, protocol};
+    use weir_wire::{Tcp, Udp, protocol};
+
+    use crate::recipe::frames::{header, ipv4};
 
     /// Address and port.
     pub(in super::super) type End = (Ipv4Addr, u16);
 
-    const FRONT: usize = Ethernet::LENGTH + Ipv4::LENGTH;
-
-    /// A frame of that much payload behind the IP header, filled by `fill`.
-    fn frame(
-        (own, peer): ([u8; 6], [u8; 6]),
-        (from, to): (Ipv4Addr, Ipv4Addr),
-        protocol: u8,
-        length: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), weir_wire::Error>,
-    ) -> Vec<u8> {
-        let mut frame = vec![0; FRONT + length];
-        let ethernet = Ethernet { destination: peer, source: own, ethertype: IPV4 };
-        let ip = Ipv4 {
-            tos: 0,
-            total_length: (Ipv4::LENGTH + length) as u16,
-            identification: 1,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: 64,
-            protocol,
-            source: from,
-            destination: to,
-        };
-        let (front, payload) = frame.split_at_mut(FRONT);
-        // The buffer has the very lengths that are written.
-        let written = ethernet
-            .write(front)
-            .and_then(|()| ip.write(&mut front[Ethernet::LENGTH..]))
-            .and_then(|()| fill(payload));
-        debug_assert!(written.is_ok());
-        frame
-    }
-
     /// A UDP datagram with 64 bytes of payload.
     pub(in super::super) fn udp(macs: ([u8; 6], [u8; 6]), from: End, to: End) -> Vec<u8> {
-        frame(macs, (from.0, to.0), protocol::UDP, Udp::LENGTH + 64, |payload| {
-            Udp::seal((from.0.into(), from.1), (to.0.into(), to.1), payload)
-        })
+        let ip = header(from.0, to.0, protocol::UDP, Udp::LENGTH + 64);
+        ipv4(macs.0, macs.1, ip, |payload| Udp::seal((from.0.into(), from.1), (to.0.into(), to.1), payload))
     }
 
     /// A TCP segment with these flags and 64 bytes of payload.
@@ -131,17 +97,8 @@ pub(super) mod frames {
             checksum: 0,
             urgent: 0,
         };
-        frame(macs, (from.0, to.0), protocol::TCP, Tcp::LENGTH + 64, |payload| {
-            tcp.seal(from.0.into(), to.0.into(), payload)
-        })
-    }
-
-    /// Turns the last byte over, so that the checksum no longer fits.
-    pub(in super::super) fn damaged(mut frame: Vec<u8>) -> Vec<u8> {
-        if let Some(last) = frame.last_mut() {
-            *last ^= 0xff;
-        }
-        frame
+        let ip = header(from.0, to.0, protocol::TCP, Tcp::LENGTH + 64);
+        ipv4(macs.0, macs.1, ip, |payload| tcp.seal(from.0.into(), to.0.into(), payload))
     }
 }
 
@@ -185,7 +142,7 @@ pub(super) mod tests {
         let (from, to) = ends();
         let good = frames::udp(([2; 6], [4; 6]), from, to);
         assert_eq!(has_bad_checksum(&sampled(&good)), Some(false));
-        assert_eq!(has_bad_checksum(&sampled(&frames::damaged(good.clone()))), Some(true));
+        assert_eq!(has_bad_checksum(&sampled(&crate::recipe::frames::damaged(good.clone()))), Some(true));
         assert_eq!(has_bad_checksum(&segment(Tcp::ACK)), Some(false));
         // What a sender with checksum offload leaves in the field.
         let mut open = good.clone();
@@ -193,7 +150,7 @@ pub(super) mod tests {
         let at = weir_wire::Ethernet::LENGTH + Ipv4::LENGTH + 6;
         open[at..at + 2].copy_from_slice(&pseudo.to_be_bytes());
         assert_eq!(has_bad_checksum(&sampled(&open)), Some(false));
-        let mut cut = sampled(&frames::damaged(good));
+        let mut cut = sampled(&crate::recipe::frames::damaged(good));
         cut.header.truncate(60);
         assert_eq!(has_bad_checksum(&cut), None);
     }

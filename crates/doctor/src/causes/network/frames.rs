@@ -2,8 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use weir_wire::ethernet::IPV4;
-use weir_wire::{Ethernet, Ipv4, Udp};
+use weir_wire::{Ipv4, Udp, protocol};
+
+use crate::recipe::frames::{header, ipv4};
 
 /// A UDP datagram of IPv4, or the first piece of one.
 #[derive(Debug, Clone, Copy)]
@@ -24,32 +25,16 @@ pub(super) struct Datagram {
 
 /// In a frame between two Ethernet addresses.
 pub(super) fn frame(own: [u8; 6], peer: [u8; 6], datagram: Datagram) -> Vec<u8> {
-    let mut frame = vec![0; Ethernet::LENGTH + Ipv4::LENGTH + datagram.length];
-    let (front, payload) = frame.split_at_mut(Ethernet::LENGTH + Ipv4::LENGTH);
-    let ethernet = Ethernet { destination: peer, source: own, ethertype: IPV4 };
-    let ip = Ipv4 {
-        tos: 0,
-        total_length: (Ipv4::LENGTH + datagram.length) as u16,
-        identification: datagram.identification,
-        dont_fragment: datagram.dont_fragment,
-        more_fragments: datagram.more_fragments,
-        fragment_offset: 0,
-        ttl: 64,
-        protocol: weir_wire::protocol::UDP,
-        source: datagram.source,
-        destination: datagram.destination,
-    };
-    // The buffer has the very lengths that are written.
-    let written =
-        ethernet.write(front).and_then(|()| ip.write(&mut front[Ethernet::LENGTH..])).and_then(|()| {
-            Udp::seal((datagram.source.into(), 40_000), (datagram.destination.into(), 7000), payload)
-        });
-    debug_assert!(written.is_ok());
-    frame
+    let Datagram { source, destination, identification, dont_fragment, more_fragments, length } = datagram;
+    let whole = header(source, destination, protocol::UDP, length);
+    let ip = Ipv4 { identification, dont_fragment, more_fragments, ..whole };
+    ipv4(own, peer, ip, |payload| Udp::seal((source.into(), 40_000), (destination.into(), 7000), payload))
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_wire::Ethernet;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Interface, Namespace, Plane, Qdisc, TcpFlow};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bufferbloat",
@@ -139,22 +139,7 @@ fn recipes() -> Vec<Recipe> {
             "tc qdisc add dev outside root handle 1: tbf rate 8mbit burst 20000 limit 20000000".into(),
         )],
         // A quarter more than the shaper lets out: the queue grows by 0.3 s in every second, and loses nothing.
-        traffic: vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 958,
-                rate: 1250,
-                flows: 4,
-                dont_fragment: false,
-            },
-        ],
+        traffic: Traffic::udp_across(958, 1250, 4),
         ..Recipe::default()
     }]
 }

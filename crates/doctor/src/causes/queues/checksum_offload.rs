@@ -2,13 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use weir_wire::{Ethernet, Ipv4, Udp};
+use weir_wire::{Udp, protocol};
 
 use super::lost::per_second;
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene, Taken};
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::frames::{damaged, header, ipv4};
 use crate::recipe::{Place, Recipe, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -153,35 +154,18 @@ fn recipes() -> Vec<Recipe> {
 
 /// A UDP datagram that was changed after its checksum was made.
 fn broken(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
-    const PAYLOAD: usize = 64;
-    const LENGTH: usize = Ethernet::LENGTH + Ipv4::LENGTH + Udp::LENGTH + PAYLOAD;
     let (source, destination) = (Ipv4Addr::new(198, 18, 0, 2), Ipv4Addr::new(198, 19, 0, 2));
-    let ip = Ipv4 {
-        tos: 0,
-        total_length: (LENGTH - Ethernet::LENGTH) as u16,
-        identification: 1,
-        dont_fragment: true,
-        more_fragments: false,
-        fragment_offset: 0,
-        ttl: 64,
-        protocol: weir_wire::protocol::UDP,
-        source,
-        destination,
-    };
-    let mut frame = vec![0x5a; LENGTH];
-    let (front, datagram) = frame.split_at_mut(Ethernet::LENGTH + Ipv4::LENGTH);
-    let written = Ethernet { destination: peer, source: own, ethertype: weir_wire::ethernet::IPV4 }
-        .write(front)
-        .and_then(|()| ip.write(&mut front[Ethernet::LENGTH..]))
-        .and_then(|()| Udp::seal((source.into(), 40_000), (destination.into(), 7000), datagram));
-    // The buffer has the very lengths that are written.
-    debug_assert!(written.is_ok());
-    frame[LENGTH - 1] ^= 1;
-    vec![frame]
+    let ip = header(source, destination, protocol::UDP, Udp::LENGTH + 64);
+    let frame = ipv4(own, peer, ip, |datagram| {
+        Udp::seal((source.into(), 40_000), (destination.into(), 7000), datagram)
+    });
+    vec![damaged(frame)]
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_wire::{Ethernet, Ipv4};
+
     use super::*;
     use crate::evidence::{Delta, DropGroup, Evidence, Sample};
 
@@ -217,7 +201,7 @@ mod tests {
         assert!(Ipv4::is_sound(&frame[Ethernet::LENGTH..]));
         assert!(!Udp::is_sound(packet.source, packet.destination, packet.payload));
         let mut mended = packet.payload.to_vec();
-        *mended.last_mut().unwrap() ^= 1;
+        *mended.last_mut().unwrap() ^= 0xff;
         assert!(Udp::is_sound(packet.source, packet.destination, &mended));
     }
 

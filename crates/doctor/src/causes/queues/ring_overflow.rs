@@ -5,7 +5,7 @@ use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ring-overflow",
@@ -219,22 +219,7 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         name: "veth",
         setup,
-        traffic: vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 8000,
-                flows: 16,
-                dont_fragment: false,
-            },
-        ],
+        traffic: Traffic::udp_across(100, 8000, 16),
         needs: vec!["ethtool", "nft", "unshare"],
         ..Recipe::default()
     }]

@@ -4,7 +4,7 @@ use super::lost::per_second;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::Plane;
 use crate::finding::{Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{Place, Recipe, Traffic, UdpMode};
+use crate::recipe::{Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "softnet-squeeze",
@@ -86,22 +86,7 @@ fn larger(scene: &Scene<'_>) -> Option<Fix> {
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        traffic: vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 200,
-                flows: 4,
-                dont_fragment: false,
-            },
-        ],
+        traffic: Traffic::udp_across(100, 200, 4),
         machine: vec![("net.core.netdev_budget", "1".into())],
         ..Recipe::default()
     }]

@@ -5,7 +5,7 @@ use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, TcFilter};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tc-drop",
@@ -164,24 +164,7 @@ fn recipes() -> Vec<Recipe> {
     // Classic BPF, direct action: IPv4 is dropped (TC_ACT_SHOT is 2), all else goes on (TC_ACT_UNSPEC is -1).
     let classic = "tc qdisc add dev outside clsact; \
                    tc filter add dev outside egress bpf da bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295'";
-    let traffic = || {
-        vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 1000,
-                flows: 4,
-                dont_fragment: false,
-            },
-        ]
-    };
+    let traffic = || Traffic::udp_across(100, 1000, 4);
     vec![
         Recipe {
             name: "ingress",

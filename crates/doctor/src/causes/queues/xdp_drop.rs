@@ -5,7 +5,7 @@ use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "xdp-drop",
@@ -140,24 +140,7 @@ fn fixes(interface: &Interface) -> Vec<Fix> {
 
 fn recipes() -> Vec<Recipe> {
     let attach = |hook: &str| vec![Step::Run(Place::Gateway, super::programs::attach_xdp("inside", hook))];
-    let traffic = || {
-        vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 1000,
-                flows: 4,
-                dont_fragment: false,
-            },
-        ]
-    };
+    let traffic = || Traffic::udp_across(100, 1000, 4);
     vec![
         Recipe { name: "native", setup: attach("xdpdrv"), traffic: traffic(), ..Recipe::default() },
         Recipe { name: "generic", setup: attach("xdpgeneric"), traffic: traffic(), ..Recipe::default() },

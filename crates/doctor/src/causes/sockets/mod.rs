@@ -7,7 +7,6 @@ mod ephemeral_ports_exhausted;
 mod file_limit;
 mod fixes;
 mod flows;
-mod frames;
 #[cfg(test)]
 mod given;
 mod ipsec_policy;

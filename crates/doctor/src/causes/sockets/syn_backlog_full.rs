@@ -158,7 +158,7 @@ fn flood(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
     (0..2000)
         .map(|n| {
             let from = ([198, 18, 0, 77].into(), 10_000 + n);
-            super::frames::syn(own, peer, from, ([198, 19, 0, 2].into(), 7082))
+            crate::recipe::frames::syn(own, peer, from, ([198, 19, 0, 2].into(), 7082))
         })
         .collect()
 }

@@ -11,13 +11,11 @@ use crate::ProcRoot;
 use crate::conntrack::Address;
 use crate::error::{Context, Result};
 use crate::modules;
-use crate::netlink::{Attributes, Message, Socket, text, u32_be};
+use crate::netlink::{Attributes, Socket, text, u32_be};
 
-const GET_RULE: u16 = 7; // NFT_MSG_GETRULE
-const RULE_TABLE: u16 = 1;
-const RULE_CHAIN: u16 = 2;
-const RULE_HANDLE: u16 = 3;
-const RULE_EXPRESSIONS: u16 = 4;
+use super::expression::u64_be;
+use super::{Family, GET_RULE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, dump};
+
 const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
 const IMMEDIATE_DREG: u16 = 1;
@@ -38,8 +36,6 @@ const SNAT: u32 = 0;
 /// NF_NAT_RANGE_MAP_IPS and NF_NAT_RANGE_PROTO_SPECIFIED (include/uapi/linux/netfilter/nf_nat.h).
 const MAP_IPS: u32 = 1 << 0;
 const PROTO_SPECIFIED: u32 = 1 << 1;
-/// Bytes of `struct nfgenmsg`.
-const NFGENMSG: usize = 4;
 
 /// Ports that a rule gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,23 +67,17 @@ pub struct SourceNat {
 /// would load it.
 ///
 /// # Errors
-/// `PermissionDenied` without CAP_NET_ADMIN over the namespace.
+/// `PermissionDenied` without CAP_NET_ADMIN over the namespace; `Interrupted` if the rules change all the time.
 pub fn source_nat(root: &ProcRoot) -> Result<Vec<SourceNat>> {
     if !modules::is_loaded(root, "nf_tables") {
         return Ok(Vec::new());
     }
-    let what = || "read nftables rules".into();
-    let mut socket = Socket::open(libc::NETLINK_NETFILTER).context(what)?;
-    let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | GET_RULE;
-    let request = Message::new(kind, libc::NLM_F_DUMP).raw(&[libc::AF_UNSPEC as u8, 0, 0, 0]);
-    let mut rules = Vec::new();
-    socket.request_with(request, |received| rules.extend(rule(received.payload))).context(what)?;
-    Ok(rules)
+    let mut socket = Socket::open(libc::NETLINK_NETFILTER).context(|| "read nftables rules".into())?;
+    dump(&mut socket, GET_RULE, "rules", rule)
 }
 
 /// The source NAT of a rule, if it has one.
-fn rule(payload: &[u8]) -> Option<SourceNat> {
-    let attributes = Attributes::after(payload, NFGENMSG);
+fn rule(_: Family, attributes: Attributes<'_>) -> Option<SourceNat> {
     // Constants in registers, by register.
     let mut registers: BTreeMap<u32, &[u8]> = BTreeMap::new();
     for (_, element) in Attributes(attributes.get(RULE_EXPRESSIONS)?) {
@@ -112,11 +102,10 @@ fn rule(payload: &[u8]) -> Option<SourceNat> {
             _ => None,
         };
         if let Some((addresses, ports)) = found {
-            let handle = attributes.get(RULE_HANDLE).and_then(|b| b.get(..8)?.try_into().ok());
             return Some(SourceNat {
                 table: attributes.get(RULE_TABLE).map(text).unwrap_or_default(),
                 chain: attributes.get(RULE_CHAIN).map(text).unwrap_or_default(),
-                handle: handle.map_or(0, u64::from_be_bytes),
+                handle: attributes.get(RULE_HANDLE).and_then(u64_be)?,
                 addresses,
                 ports,
             });
@@ -287,7 +276,7 @@ END",
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // No table, chain and expression fit into less.
-            prop_assert!(rule(&bytes).is_none() || bytes.len() > 16);
+            prop_assert!(rule(Family::Ip, Attributes(&bytes)).is_none() || bytes.len() > 12);
             let _ = target(Attributes(&bytes));
         }
     }
