@@ -201,6 +201,7 @@ fn sockets(
     trial.metrics.extend(part.values);
     trial.histograms = part.histograms;
     trial.series = part.series;
+    trial.path = part.path;
     trial.faults.extend(part.faults);
     if let Some(background) = background {
         let part = background.finish(watch)?;

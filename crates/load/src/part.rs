@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use weir_record::{Fault, Series};
+use weir_record::{Fault, PathFinding, Series};
 use weir_stats::Histogram;
 
 /// Raw figures of one end; after [`crate::Engine::combine`], the trial's metrics.
@@ -15,6 +15,9 @@ pub struct Part {
     pub histograms: BTreeMap<String, Histogram>,
     /// Values over time; t = 0 is the start of the measuring window.
     pub series: Vec<Series>,
+    /// What was found out about the path: kinds of packets that it does not carry.
+    #[serde(default)]
+    pub path: Vec<PathFinding>,
     /// What this end did wrong.
     pub faults: Vec<Fault>,
     /// CPU seconds (user and system) that this end's own threads or child processes used in the measuring window.

@@ -8,6 +8,7 @@ use weir_stats::Histogram;
 
 use crate::diagnosed::Diagnosed;
 use crate::fault::Fault;
+use crate::path::PathFinding;
 use crate::profile::Profile;
 use crate::sample::HostSample;
 
@@ -49,6 +50,9 @@ pub struct Trial {
     /// What the doctor said of the gateway, if it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnosed: Option<Diagnosed>,
+    /// What the workload found out about the path: kinds of packets that it does not carry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<PathFinding>,
     /// What the tester did wrong.
     pub faults: Vec<Fault>,
 }

@@ -5,10 +5,14 @@
 
 pub mod clock;
 pub mod conntrack;
+pub mod dont_fragment;
+pub mod echo;
 pub mod error;
 pub mod ethtool;
 pub mod features;
+pub mod fragment_tap;
 pub mod frames;
+pub mod icmp_errors;
 pub mod iptables;
 pub mod kallsyms;
 pub mod kernel_log;
@@ -24,6 +28,7 @@ pub mod process;
 pub mod procfs;
 pub mod rps;
 pub mod sched;
+pub mod segment_size;
 mod send_batch;
 pub mod slab;
 pub mod sock_diag;

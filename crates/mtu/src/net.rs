@@ -1,0 +1,480 @@
+//! A [`Prober`] of sockets: UDP to a far end of ours or to a port on which nobody listens, or ICMP echo.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use weir_sys::Stop;
+use weir_sys::dont_fragment::{self, Splitting};
+use weir_sys::echo::EchoSocket;
+use weir_sys::icmp_errors::{self, Notice, Reason};
+use weir_sys::netlink::Rtnetlink;
+
+use crate::message::{HEADER, Kind, Message, TOLD, Tally};
+use crate::prober::{Outcome, Probe, Prober, Refusal, Way};
+
+/// Longest wait for an answer while no round trip is known.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Shortest one: what a busy host or a virtual machine that is held up may take to answer.
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+/// Time between two packets of an exchange.
+const SPACING: Duration = Duration::from_micros(500);
+/// Longest sleep between two looks at the stop flag.
+const LOOK: Duration = Duration::from_millis(50);
+/// Bytes of IP and UDP, or IP and ICMP echo.
+const OVERHEAD: [u32; 2] = [28, 48];
+
+/// MTU of the interface through which an address is reached, bytes.
+///
+/// # Errors
+/// There is no route, or no netlink.
+pub fn link_mtu(to: IpAddr) -> weir_sys::Result<u32> {
+    let mut links = Rtnetlink::open()?;
+    let way = links.way_to(to, None)?;
+    let interface = links.interfaces()?.into_iter().find(|i| i.index == way.interface);
+    let gone = || weir_sys::Error::other(format!("look up the interface towards {to}"), "it is gone");
+    interface.map(|i| i.mtu).ok_or_else(gone)
+}
+
+/// Bytes of IP and UDP headers in front of a payload.
+pub fn overhead(ipv6: bool) -> u32 {
+    OVERHEAD[usize::from(ipv6)]
+}
+
+/// Whom the probes reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Far {
+    /// A [`crate::Responder`]; `trusted` if it knows our session, and so sends more than it got.
+    Ours {
+        /// See above.
+        trusted: bool,
+    },
+    /// A port on which nobody listens: the refusals prove that the probes came.
+    ClosedPort,
+    /// Whoever answers pings.
+    Echo,
+}
+
+#[derive(Debug)]
+enum Link {
+    Udp(UdpSocket),
+    Echo(EchoSocket),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SocketProber {
+    link: Link,
+    far: Far,
+    ipv6: bool,
+    session: u64,
+    next: u32,
+    round_trip: Option<Duration>,
+    /// Length up to which a question for a datagram is itself sent whole, bytes.
+    egress_whole: u32,
+    deadline: Instant,
+    stop: Stop,
+    buffer: Vec<u8>,
+    now: (Splitting, Option<u8>),
+}
+
+/// A probe under way.
+struct Pending {
+    number: u32,
+    probe: Probe,
+    sent: Instant,
+    outcome: Option<Outcome>,
+}
+
+impl SocketProber {
+    /// By UDP.
+    ///
+    /// # Errors
+    /// No socket, or no route to the target.
+    pub fn udp(
+        target: SocketAddr,
+        far: Far,
+        session: u64,
+        deadline: Instant,
+        stop: &Stop,
+    ) -> io::Result<Self> {
+        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        icmp_errors::keep(&socket, target.is_ipv6())?;
+        socket.connect(target)?;
+        socket.set_nonblocking(true)?;
+        Ok(SocketProber::new(Link::Udp(socket), target.ip(), far, session, deadline, stop))
+    }
+
+    /// By ICMP echo.
+    ///
+    /// # Errors
+    /// Neither a ping socket nor a raw one may be had, or there is no route to the target.
+    pub fn echo(target: IpAddr, session: u64, deadline: Instant, stop: &Stop) -> io::Result<Self> {
+        let socket = EchoSocket::open(target, session as u16)?;
+        icmp_errors::keep(&socket, target.is_ipv6())?;
+        Ok(SocketProber::new(Link::Echo(socket), target, Far::Echo, session, deadline, stop))
+    }
+
+    fn new(link: Link, target: IpAddr, far: Far, session: u64, deadline: Instant, stop: &Stop) -> Self {
+        SocketProber {
+            link,
+            far,
+            ipv6: target.is_ipv6(),
+            session,
+            next: 0,
+            round_trip: None,
+            egress_whole: u32::MAX,
+            deadline,
+            stop: stop.clone(),
+            buffer: vec![0; 1 << 17],
+            now: (Splitting::Usual, None),
+        }
+    }
+
+    /// The shortest round trip so far.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
+    /// Questions for long datagrams are as long themselves where the far end wants that; above this length they go in fragments.
+    pub fn set_egress_whole(&mut self, bytes: u32) {
+        self.egress_whole = bytes;
+    }
+
+    /// Fragments that this socket sends are no longer than this (IPv6; IPv4's routers split again what does not fit).
+    ///
+    /// # Errors
+    /// Below 1280 bytes.
+    pub fn set_fragment_length(&self, bytes: u32) -> io::Result<()> {
+        if self.ipv6 { dont_fragment::set_fragment_length(self.socket(), bytes) } else { Ok(()) }
+    }
+
+    /// The path MTU that this host's kernel reckons with towards the target, bytes.
+    ///
+    /// # Errors
+    /// The kernel has no route any more.
+    pub fn kernels_path_mtu(&self) -> io::Result<u32> {
+        dont_fragment::known_path_mtu(self.socket(), self.ipv6)
+    }
+
+    /// What the far end saw; `None` if it does not answer in time, or is none of ours.
+    ///
+    /// # Errors
+    /// The own host cannot send.
+    pub fn tally(&mut self) -> io::Result<Option<Tally>> {
+        if !matches!(self.far, Far::Ours { .. }) {
+            return Ok(None);
+        }
+        for _ in 0..3 {
+            self.prepare(Splitting::Usual, None)?;
+            let number = self.number();
+            let message = self.message(Kind::Tell, number, false, 0);
+            if self.send(&message.write(TOLD))? != Sent::Away {
+                continue;
+            }
+            let until = Instant::now() + self.patience();
+            loop {
+                let now = Instant::now();
+                while let Some(n) = self.receive()? {
+                    let answer = Message::read(&self.buffer[..n]);
+                    if answer.is_some_and(|m| m == Message { kind: Kind::Told, ..message })
+                        && let Some(tally) = Tally::read(&self.buffer[..n])
+                    {
+                        return Ok(Some(tally));
+                    }
+                }
+                if now >= until || self.is_over() {
+                    break;
+                }
+                self.wait(until)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        match &self.link {
+            Link::Udp(socket) => socket.as_fd(),
+            Link::Echo(socket) => socket.as_fd(),
+        }
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    fn message(&self, kind: Kind, number: u32, splits: bool, size: u32) -> Message {
+        Message { session: self.session, number, kind, splits, size }
+    }
+
+    fn patience(&self) -> Duration {
+        self.round_trip.map_or(PATIENCE, |rtt| (4 * rtt).clamp(LEAST_PATIENCE, 3 * PATIENCE))
+    }
+
+    /// Options of the socket for what is sent next.
+    fn prepare(&mut self, splitting: Splitting, hops: Option<u8>) -> io::Result<()> {
+        if self.now.0 != splitting {
+            dont_fragment::set(self.socket(), self.ipv6, splitting)?;
+        }
+        if self.now.1 != hops {
+            match hops {
+                Some(hops) => dont_fragment::set_hops(self.socket(), self.ipv6, hops)?,
+                None => dont_fragment::reset_hops(self.socket(), self.ipv6)?,
+            }
+        }
+        self.now = (splitting, hops);
+        Ok(())
+    }
+
+    fn send(&mut self, payload: &[u8]) -> io::Result<Sent> {
+        // An ICMP message about an earlier packet is told once by the next call; then the packet is sent after all.
+        for _ in 0..8 {
+            let sent = match &self.link {
+                Link::Udp(socket) => socket.send(payload).map(drop),
+                // The number is in the data, whatever the header's sixteen bits say.
+                Link::Echo(socket) => socket.send(self.next as u16, payload),
+            };
+            let Err(error) = sent else { return Ok(Sent::Away) };
+            match rustix::io::Errno::from_io_error(&error) {
+                // Either of an earlier one, or of this one: the error queue tells which, and a local one is no earlier one's.
+                Some(rustix::io::Errno::MSGSIZE) => {
+                    if payload.len() as u32 + overhead(self.ipv6) > self.own_limit() {
+                        return Ok(Sent::TooLong);
+                    }
+                }
+                Some(rustix::io::Errno::CONNREFUSED | rustix::io::Errno::INTR) => {}
+                Some(
+                    rustix::io::Errno::HOSTUNREACH
+                    | rustix::io::Errno::NETUNREACH
+                    | rustix::io::Errno::PROTO
+                    | rustix::io::Errno::ACCESS
+                    | rustix::io::Errno::OPNOTSUPP,
+                ) => {}
+                Some(rustix::io::Errno::NOBUFS | rustix::io::Errno::WOULDBLOCK) => {
+                    std::thread::sleep(SPACING);
+                }
+                // An own firewall's DROP in the output chain.
+                Some(rustix::io::Errno::PERM) => return Ok(Sent::Nowhere),
+                _ => return Err(error),
+            }
+        }
+        Ok(Sent::Nowhere)
+    }
+
+    /// Length above which this host itself refuses to send whole, bytes.
+    fn own_limit(&self) -> u32 {
+        let peer = match &self.link {
+            Link::Udp(socket) => socket.peer_addr().map(|a| a.ip()),
+            Link::Echo(socket) => Ok(socket.target()),
+        };
+        let known = peer.ok().and_then(|ip| link_mtu(ip).ok());
+        known.unwrap_or(u32::MAX)
+    }
+
+    /// A datagram, or the data of an echo, in the buffer.
+    fn receive(&mut self) -> io::Result<Option<usize>> {
+        for _ in 0..64 {
+            let received = match &self.link {
+                Link::Udp(socket) => socket.recv(&mut self.buffer),
+                Link::Echo(socket) => {
+                    let (mut space, mut found) = (std::mem::take(&mut self.buffer), None);
+                    let received = socket.receive(&mut space).map(|r| r.map(|(_, data)| data.to_vec()));
+                    self.buffer = space;
+                    let received = received.map(|data| {
+                        if let Some(data) = data {
+                            self.buffer[..data.len()].copy_from_slice(&data);
+                            found = Some(data.len());
+                        }
+                        found
+                    });
+                    match received {
+                        Ok(Some(n)) => Ok(n),
+                        Ok(None) => return Ok(None),
+                        Err(e) => Err(e),
+                    }
+                }
+            };
+            match received {
+                Ok(n) => return Ok(Some(n)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // An ICMP message: its details are in the error queue.
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn wait(&self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+        let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::from_borrowed_fd(self.socket(), PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn launch(&mut self, probe: Probe) -> io::Result<Pending> {
+        let number = self.number();
+        let payload = probe.size.saturating_sub(overhead(self.ipv6)) as usize;
+        let (bytes, splitting) = match probe.way {
+            Way::Egress => {
+                let splitting = if probe.splits { Splitting::Allowed } else { Splitting::Never };
+                (self.message(Kind::Probe, number, probe.splits, 0).write(payload), splitting)
+            }
+            Way::Ingress => {
+                let trusted = self.far == Far::Ours { trusted: true };
+                let asking = self.message(Kind::Fetch, number, probe.splits, payload as u32);
+                let splits = !trusted && probe.size > self.egress_whole;
+                let splitting = if splits { Splitting::Allowed } else { Splitting::Never };
+                (asking.write(if trusted { HEADER } else { payload }), splitting)
+            }
+        };
+        self.prepare(splitting, probe.hops)?;
+        let outcome = match self.send(&bytes)? {
+            Sent::Away => None,
+            Sent::TooLong => Some(Outcome::TooBigHere { mtu: self.own_limit() }),
+            Sent::Nowhere => Some(Outcome::Refused { from: None, refusal: Refusal::Prohibited }),
+        };
+        Ok(Pending { number, probe, sent: Instant::now(), outcome })
+    }
+
+    /// Takes in what has come.
+    fn take(&mut self, pending: &mut [Pending]) -> io::Result<()> {
+        while let Some(n) = self.receive()? {
+            let Some(message) = Message::read(&self.buffer[..n]) else { continue };
+            if message.session != self.session {
+                continue;
+            }
+            let Some(p) = pending.iter_mut().find(|p| p.number == message.number) else { continue };
+            let payload = p.probe.size.saturating_sub(overhead(self.ipv6)).max(HEADER as u32);
+            let outcome = match message.kind {
+                Kind::Came if message.size == payload => Outcome::Arrived,
+                Kind::Fetched if n as u32 == payload => Outcome::Arrived,
+                // An echo comes back as it was sent.
+                Kind::Probe if self.far == Far::Echo && n as u32 == payload => Outcome::Arrived,
+                Kind::TooLong => Outcome::TooBigHere { mtu: message.size },
+                _ => continue,
+            };
+            if outcome == Outcome::Arrived && p.outcome.is_none() {
+                let took = p.sent.elapsed();
+                self.round_trip = Some(self.round_trip.map_or(took, |r| r.min(took)));
+            }
+            p.outcome = Some(outcome);
+        }
+        let mut quote = [0; 256];
+        while let Some(notice) = icmp_errors::read(self.socket(), &mut quote)? {
+            let header = if matches!(self.link, Link::Echo(_)) { weir_sys::echo::HEADER } else { 0 };
+            let quoted = quote.get(header..notice.quoted.min(quote.len())).unwrap_or_default();
+            if let Some(p) = about(pending, &notice, Message::read(quoted), self.session) {
+                let outcome = self.meaning(&notice, p.probe.way);
+                if let (None, Some(outcome)) = (p.outcome, outcome) {
+                    if outcome == Outcome::Arrived {
+                        let took = p.sent.elapsed();
+                        self.round_trip = Some(self.round_trip.map_or(took, |r| r.min(took)));
+                    }
+                    p.outcome = Some(outcome);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn meaning(&self, notice: &Notice, way: Way) -> Option<Outcome> {
+        let from = notice.from;
+        Some(match notice.reason {
+            // Of the question, where the answer was the probe.
+            Reason::TooBig(_) | Reason::TooBigHere(_) if way == Way::Ingress => return None,
+            Reason::TooBig(mtu) => Outcome::TooBig { mtu, from },
+            Reason::TooBigHere(mtu) => Outcome::TooBigHere { mtu },
+            Reason::HopsUsedUp => Outcome::HopsUsedUp { from: from? },
+            Reason::PortClosed if self.far == Far::ClosedPort => Outcome::Arrived,
+            // Hours later than anybody waits.
+            Reason::ReassemblyTimeout => return None,
+            Reason::Prohibited => Outcome::Refused { from, refusal: Refusal::Prohibited },
+            Reason::PortClosed => Outcome::Refused { from, refusal: Refusal::ClosedPort },
+            Reason::Unreachable(_) | Reason::Other(..) => {
+                Outcome::Refused { from, refusal: Refusal::Unreachable }
+            }
+        })
+    }
+}
+
+/// Which probe a notice is about: the one that it quotes, or where it quotes too little, one for which it makes sense.
+fn about<'a>(
+    pending: &'a mut [Pending],
+    notice: &Notice,
+    quoted: Option<Message>,
+    session: u64,
+) -> Option<&'a mut Pending> {
+    if let Some(message) = quoted {
+        return pending.iter_mut().find(|p| message.session == session && p.number == message.number);
+    }
+    let open = pending.iter_mut().filter(|p| p.outcome.is_none());
+    match notice.reason {
+        Reason::TooBig(_) | Reason::TooBigHere(_) => open.max_by_key(|p| p.probe.size),
+        _ => open.min_by_key(|p| p.number),
+    }
+}
+
+/// What became of a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Away,
+    /// This host's link does not carry it.
+    TooLong,
+    /// This host refuses.
+    Nowhere,
+}
+
+impl Prober for SocketProber {
+    fn least(&self) -> u32 {
+        HEADER as u32 + overhead(self.ipv6)
+    }
+
+    fn exchange(&mut self, probes: &[Probe], grace: Duration) -> io::Result<Vec<Outcome>> {
+        let mut pending: Vec<Pending> = Vec::with_capacity(probes.len());
+        for (nth, probe) in probes.iter().enumerate() {
+            if nth > 0 {
+                std::thread::sleep(SPACING);
+            }
+            let launched = self.launch(*probe)?;
+            pending.push(launched);
+            self.take(&mut pending)?;
+        }
+        let last_sent = pending.last().map_or_else(Instant::now, |p| p.sent);
+        let patience = self.patience().max(grace);
+        let mut answered: Option<Instant> = None;
+        loop {
+            // The time is taken before what came is: nothing that was there in time is called late.
+            let now = Instant::now();
+            self.take(&mut pending)?;
+            if pending.iter().all(|p| p.outcome.is_some()) || self.is_over() {
+                break;
+            }
+            if pending.last().is_some_and(|p| p.outcome.is_some()) {
+                answered.get_or_insert(now);
+            }
+            let grace = grace.max(self.round_trip.unwrap_or_default() / 2);
+            let until = answered.map_or(last_sent + patience, |t| (t + grace).min(last_sent + patience));
+            if now >= until {
+                break;
+            }
+            self.wait(until)?;
+        }
+        let outcome = |p: Pending| p.outcome.unwrap_or(Outcome::Silent);
+        Ok(pending.into_iter().map(outcome).collect())
+    }
+
+    fn far_mtu(&mut self) -> io::Result<Option<u32>> {
+        Ok(self.tally()?.map(|t| t.route_mtu).filter(|mtu| *mtu > 0))
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.raised() || Instant::now() >= self.deadline
+    }
+}

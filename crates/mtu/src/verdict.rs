@@ -1,0 +1,317 @@
+//! What a survey means, in words, with what to set.
+
+use serde::Serialize;
+use weir_record::{PathCause, PathFinding};
+
+use crate::fragments::{Fate, Fragments};
+use crate::hops::Place;
+use crate::net::overhead;
+use crate::prober::Way;
+use crate::search::{Limit, PathMtu};
+use crate::survey::{Method, Survey};
+
+/// Payload of DNS over UDP that crosses nearly every path unsplit (DNS Flag Day 2020; RFC 9715).
+const EDNS: u32 = 1232;
+
+/// A survey in words.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What is the matter, the gravest first; empty if nothing is.
+    pub findings: Vec<PathFinding>,
+    /// The longest packet that is known to pass both ways, bytes.
+    pub path_mtu_bytes: Option<u32>,
+    /// The largest UDP payload that crosses the path unsplit, bytes.
+    pub safe_payload_bytes: Option<u32>,
+    /// The MSS that fits it, bytes.
+    pub safe_mss_bytes: Option<u32>,
+    /// One sentence for the whole.
+    pub summary: String,
+}
+
+/// A number with thousands apart: `1,472`.
+pub fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+impl Verdict {
+    /// Of a survey.
+    pub fn of(survey: &Survey) -> Self {
+        let path = survey.path_mtu();
+        let ipv6 = survey.is_ipv6();
+        let payload = path.map(|mtu| mtu.saturating_sub(overhead(ipv6)));
+        let mss = path.map(|mtu| mtu.saturating_sub(if ipv6 { 60 } else { 40 }));
+        let mut verdict = Verdict {
+            findings: Vec::new(),
+            path_mtu_bytes: path,
+            safe_payload_bytes: payload,
+            safe_mss_bytes: mss,
+            summary: String::new(),
+        };
+        let words = Words { survey, payload: payload.unwrap_or(0), mss: mss.unwrap_or(0) };
+        verdict.findings.extend(words.fragments());
+        verdict.findings.extend(words.black_hole());
+        verdict.findings.extend(words.wrong_claims());
+        verdict.findings.extend(words.smaller());
+        verdict.findings.extend(words.asymmetry());
+        verdict.findings.extend(words.reordered());
+        verdict.findings.sort_by_key(|f| f.cause);
+        verdict.summary = match verdict.findings.first() {
+            Some(gravest) => format!("{}.", gravest.summary),
+            None => words.clean(path),
+        };
+        verdict
+    }
+}
+
+struct Words<'a> {
+    survey: &'a Survey,
+    payload: u32,
+    mss: u32,
+}
+
+fn way_words(way: Way) -> &'static str {
+    match way {
+        Way::Egress => "on the way there",
+        Way::Ingress => "on the way back",
+    }
+}
+
+impl Words<'_> {
+    fn clean(&self, path: Option<u32>) -> String {
+        let Some(path) = path else {
+            return "Nothing is known of the path's MTU: too much is lost at any length.".to_owned();
+        };
+        let fragments = match (self.survey.egress_fragments.fate, self.survey.ingress_fragments.fate) {
+            (a, b) if a.is_good() && b.is_good() => "fragments arrive both ways",
+            (a, _) if a.is_good() => "fragments arrive, of the way back nothing is known",
+            _ => "what becomes of fragments is not known",
+        };
+        let at_least = if self.survey.egress.is_exact() { "" } else { "at least " };
+        format!(
+            "The path carries {at_least}{} bytes, and {fragments}: UDP payloads of up to {} bytes go unsplit (-l {}).",
+            grouped(path),
+            grouped(self.payload),
+            self.payload
+        )
+    }
+
+    /// `send at most 1,472 bytes (-l 1472)`.
+    fn send_at_most(&self) -> String {
+        format!("send at most {} bytes (-l {})", grouped(self.payload), self.payload)
+    }
+
+    fn clamp(&self) -> String {
+        let family = if self.survey.is_ipv6() { ("ip6", "ip6tables") } else { ("ip", "iptables") };
+        format!(
+            "on a router of the path, clamp TCP's MSS: `nft add rule inet filter forward meta nfproto {} tcp flags syn tcp option maxseg \
+             size set {}`, or `{} -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss {}`",
+            if family.0 == "ip" { "ipv4" } else { "ipv6" },
+            self.mss,
+            family.1,
+            self.mss
+        )
+    }
+
+    fn fragments(&self) -> Option<PathFinding> {
+        let (there, back) = (&self.survey.egress_fragments, &self.survey.ingress_fragments);
+        let bad: Vec<&Fragments> = [there, back].into_iter().filter(|f| f.fate.is_bad()).collect();
+        // What only one end can tell is told for both: on the way back a gateway that tracks connections keeps a first fragment
+        // whose others are missing.
+        let gravest = bad.iter().min_by_key(|f| match f.fate {
+            Fate::FirstOnly => 0,
+            Fate::Gone => 1,
+            _ => 2,
+        })?;
+        let on = match bad.as_slice() {
+            [_, _] => "on the path".to_owned(),
+            [one] if self.survey.method == Method::Echo => {
+                if one.way == Way::Egress {
+                    "on the path".into()
+                } else {
+                    way_words(one.way).to_owned()
+                }
+            }
+            [one] if one.way == Way::Egress && back.fate == Fate::Unknown => "on the path".to_owned(),
+            _ => way_words(gravest.way).to_owned(),
+        };
+        let (cause, what) = match gravest.fate {
+            Fate::FirstOnly => (
+                PathCause::HeaderlessFragmentsDropped,
+                format!("Fragments of UDP datagrams that carry no UDP header are dropped {on}"),
+            ),
+            Fate::Gone => {
+                (PathCause::FragmentsDropped, format!("All fragments of UDP datagrams are dropped {on}"))
+            }
+            _ => (
+                PathCause::LargeDatagramsVanish,
+                format!("UDP datagrams that are split into fragments are lost {on}"),
+            ),
+        };
+        let mut advice: Vec<String> = bad.iter().map(|f| told(f)).collect();
+        advice.push(format!("iperf3 -u -l {}; DNS servers: an EDNS buffer size of {EDNS}", self.payload));
+        advice.push("or let fragments pass where they are dropped: a stateless rule that asks for UDP ports matches none of those".into());
+        Some(PathFinding { cause, summary: format!("{what}: {}", self.send_at_most()), advice })
+    }
+
+    fn directions(&self) -> impl Iterator<Item = &PathMtu> {
+        std::iter::once(&self.survey.egress).chain(&self.survey.ingress)
+    }
+
+    fn black_hole(&self) -> Option<PathFinding> {
+        let silent: Vec<&PathMtu> = self.directions().filter(|d| d.limit == Limit::Silence).collect();
+        let first = silent.first()?;
+        let bytes = silent.iter().filter_map(|d| d.bytes).min()?;
+        let on = match silent.as_slice() {
+            [one] if self.survey.ingress.is_some() => format!(" {}", way_words(one.way)),
+            _ => String::new(),
+        };
+        let place = match self.survey.black_hole {
+            Some(Place::Between { after, address, before }) => {
+                let whose = match (after, address) {
+                    (0, _) => "this host".to_owned(),
+                    (n, Some(ip)) => format!("hop {n} ({ip})"),
+                    (n, None) => format!("hop {n}"),
+                };
+                format!(", between {whose} and hop {before}")
+            }
+            _ => String::new(),
+        };
+        let summary = format!(
+            "Packets of more than {} bytes vanish{on}{place}, and no ICMP too-big says so: {}, and clamp TCP's MSS to {}",
+            grouped(bytes),
+            self.send_at_most(),
+            grouped(self.mss)
+        );
+        let mut advice = vec![
+            "the router there must be let send ICMP: type 3 code 4 of IPv4, type 2 of ICMPv6 (RFC 2923, RFC 4890)".to_owned(),
+            self.clamp(),
+            "or on the hosts: sysctl net.ipv4.tcp_mtu_probing=1 (RFC 4821)".to_owned(),
+        ];
+        if !first.is_exact() {
+            advice.push(self.range(first));
+        }
+        Some(PathFinding { cause: PathCause::PathMtuBlackHole, summary, advice })
+    }
+
+    fn range(&self, found: &PathMtu) -> String {
+        match (found.bytes, found.too_long) {
+            (Some(passes), Some(fails)) => {
+                format!(
+                    "{} bytes pass and {} do not; in between was not tried",
+                    grouped(passes),
+                    grouped(fails)
+                )
+            }
+            _ => "no length is known to fail".to_owned(),
+        }
+    }
+
+    fn wrong_claims(&self) -> Option<PathFinding> {
+        let wrong = self.directions().find(|d| d.claim.is_some_and(|c| c.right == Some(false)))?;
+        let (claim, bytes) = (wrong.claim?, wrong.bytes?);
+        // A second, narrower link behind the one that spoke is no mistake of its router.
+        if claim.mtu > bytes && wrong.limit == Limit::Told && self.told_again(wrong, bytes) {
+            return None;
+        }
+        let who = claim.from.map_or("a router".to_owned(), |f| f.to_string());
+        let summary = format!(
+            "{who} says that its link carries {} bytes, and the path carries {}: {}",
+            grouped(claim.mtu),
+            grouped(bytes),
+            self.send_at_most()
+        );
+        Some(PathFinding { cause: PathCause::TooBigWrong, summary, advice: vec![self.clamp()] })
+    }
+
+    /// What was a byte too long was refused with the right word.
+    fn told_again(&self, found: &PathMtu, bytes: u32) -> bool {
+        found.tries.iter().any(|t| matches!(t.outcome, crate::Outcome::TooBig { mtu, .. } if mtu == bytes))
+    }
+
+    fn smaller(&self) -> Option<PathFinding> {
+        let told: Vec<&PathMtu> = self.directions().filter(|d| d.limit == Limit::Told).collect();
+        let first = told.first()?;
+        let bytes = told.iter().filter_map(|d| d.bytes).min()?;
+        let who = told.iter().find_map(|d| d.claim?.from).map_or("a router".to_owned(), |f| f.to_string());
+        let on = match told.as_slice() {
+            [one] if self.survey.ingress.is_some() => format!(" {}", way_words(one.way)),
+            _ => String::new(),
+        };
+        let summary = format!(
+            "The path carries {} bytes{on}, less than this link's {} (a tunnel, say), and {who} says so by ICMP: {}",
+            grouped(bytes),
+            grouped(self.survey.link_mtu),
+            self.send_at_most()
+        );
+        let mut advice =
+            vec![format!("TCP and QUIC find it out by themselves; UDP programs: -l {}", self.payload)];
+        if !first.is_exact() {
+            advice.push(self.range(first));
+        }
+        Some(PathFinding { cause: PathCause::SmallerMtu, summary, advice })
+    }
+
+    fn asymmetry(&self) -> Option<PathFinding> {
+        let (egress, ingress) = (&self.survey.egress, self.survey.ingress.as_ref()?);
+        let (there, back) = (egress.bytes?, ingress.bytes?);
+        if !egress.is_exact() || !ingress.is_exact() || there == back {
+            return None;
+        }
+        // One that was not tried with more is no less.
+        if (ingress.limit == Limit::OwnLink && back < self.survey.link_mtu)
+            || (egress.limit == Limit::OwnLink && there < self.survey.link_mtu)
+        {
+            return None;
+        }
+        let summary = format!(
+            "The path carries {} bytes on the way there and {} on the way back: {}",
+            grouped(there),
+            grouped(back),
+            self.send_at_most()
+        );
+        Some(PathFinding { cause: PathCause::AsymmetricMtu, summary, advice: Vec::new() })
+    }
+
+    fn reordered(&self) -> Option<PathFinding> {
+        let ways = [&self.survey.egress_fragments, &self.survey.ingress_fragments];
+        let swapped: Vec<&&Fragments> = ways.iter().filter(|f| f.fate == Fate::OutOfOrder).collect();
+        let on = match swapped.as_slice() {
+            [] => return None,
+            [one] if self.survey.method == Method::FarEnd => way_words(one.way),
+            _ => "on the path",
+        };
+        let summary = format!(
+            "Fragments of UDP datagrams arrive out of order {on}: hosts put them together, firewalls and NAT that look at single \
+             packets may not, so {}",
+            self.send_at_most()
+        );
+        let advice = swapped.iter().map(|f| told(f)).collect();
+        Some(PathFinding { cause: PathCause::FragmentsReordered, summary, advice })
+    }
+}
+
+/// What was seen of fragments, in one sentence.
+pub fn told(seen: &Fragments) -> String {
+    let datagrams = format!(
+        "{}: {} of {} datagrams of {} bytes, {} fragments each, were put together",
+        way_words(seen.way),
+        seen.whole,
+        seen.sent,
+        grouped(seen.payload_bytes),
+        seen.pieces
+    );
+    match (seen.first, seen.later) {
+        (Some(first), Some(later)) => {
+            format!("{datagrams}; {first} fragments with a UDP header arrived, and {later} without")
+        }
+        _ => datagrams,
+    }
+}
