@@ -156,6 +156,11 @@ impl Worker<'_> {
         if self.job.close == Close::Reset {
             abort_on_close(&fd).map_err(errno)?;
         }
+        if !self.job.quick_ack {
+            // Before the handshake: a socket in this mode leaves out the bare ACK of it (net/ipv4/tcp_input.c,
+            // tcp_rcv_synsent_state_process).
+            sockopt::set_tcp_quickack(&fd, false)?;
+        }
         if self.job.request.len() > ONE_SEGMENT || self.job.tls.is_some() {
             sockopt::set_tcp_nodelay(&fd, true)?;
         }

@@ -84,6 +84,7 @@ fn job(work: &Http, setting: &Setting, target: SocketAddr) -> Result<Job, Error>
         request: request(work, setting, target),
         keep_alive: work.keep_alive,
         close: work.close,
+        quick_ack: work.quick_ack,
         timeout: Duration::from_millis(work.timeout_ms.into()),
         tls,
         budget: work.requests.map(AtomicU64::new),

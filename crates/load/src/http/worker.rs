@@ -45,6 +45,7 @@ pub(super) struct Job {
     pub(super) request: Vec<u8>,
     pub(super) keep_alive: bool,
     pub(super) close: Close,
+    pub(super) quick_ack: bool,
     /// For one request, from when it was meant to begin.
     pub(super) timeout: Duration,
     pub(super) tls: Option<Tls>,
