@@ -122,7 +122,7 @@ impl Emulation {
             count(&now).saturating_sub(count(&self.before))
         };
         let crossed =
-            |way, passed| Crossed { passed, lost: of(way, "lost"), fragments_dropped: of(way, "fragments") };
+            |way, passed| Crossed { passed, lost: of(way, LOST), fragments_dropped: of(way, FRAGMENTS) };
         Ok([crossed(WAYS[0].0, egress), crossed(WAYS[1].0, ingress)])
     }
 
@@ -134,27 +134,39 @@ impl Emulation {
         let read = self.wan.run(|| nftables::read(&ProcRoot::new("/"))).and_then(|tables| tables);
         let tables = read.map_err(|source| Error::Build { site: "wan".into(), source })?;
         let all = tables.map(|tables| tables.counters).unwrap_or_default();
-        let own = |((family, table, name), packets): ((NftFamily, String, String), u64)| {
-            (family == NftFamily::Inet && table == TABLE).then_some((name, packets))
-        };
-        Ok(all.into_iter().filter_map(own).collect())
+        let mut own = HashMap::new();
+        for ((family, table, name), packets) in all {
+            if [NftFamily::Inet, NftFamily::Netdev].contains(&family) && table == TABLE {
+                *own.entry(name).or_insert(0) += packets;
+            }
+        }
+        Ok(own)
     }
 
     /// Rules for losses, fragments and messages of packets too big, in one transaction.
     fn load_rules(&mut self, link: &Link, ways: &[LinkWay; 2], family: Family) -> Result<(), SysError> {
-        let (mut rules, mut counters) = (String::new(), String::new());
-        for (way, (name, from, _)) in ways.iter().zip(WAYS) {
-            for (what, matches, words) in drops(way, family) {
-                // Writing to a String cannot fail.
+        let (mut counters, mut dropped, mut more) = (String::new(), String::new(), String::new());
+        // Writing to a String cannot fail.
+        for (way, (name, from, leaves)) in ways.iter().zip(WAYS) {
+            for Dropped { what, matches, words } in drops(way, family) {
                 let _ = writeln!(counters, "\tcounter {name}_{what} {{ }}");
-                let _ =
-                    writeln!(rules, "\t\tiifname \"{from}\" {matches} counter name \"{name}_{what}\" drop");
+                let rule = format!("{matches} counter name \"{name}_{what}\" drop");
+                let _ = writeln!(dropped, "\t\tiifname \"{from}\" {rule}");
                 self.mechanisms.push(format!("{name}: {words} by nft"));
+                // What the wan itself cuts into fragments for a smaller MTU is there only behind its routing (IPv6 routers
+                // cut nothing: RFC 8200 section 5).
+                if what == FRAGMENTS && way.mtu.is_some() && family == Family::Ipv4 {
+                    let _ = writeln!(
+                        more,
+                        "table netdev {TABLE} {{\n\tcounter {name}_{what} {{ }}\n\tchain {name} {{\n\t\ttype filter hook \
+                         egress device \"{leaves}\" priority filter; policy accept;\n\t\t{rule}\n\t}}\n}}"
+                    );
+                }
             }
         }
-        // Raw: before anything could put fragments together.
+        // Of what is forwarded only, not of what IPv6 tells its neighbours; and before the relay.
         let mut chains = format!(
-            "\tchain enter {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n{rules}\t}}\n"
+            "\tchain drops {{\n\t\ttype filter hook forward priority raw; policy accept;\n{dropped}\t}}\n"
         );
         if let Some(Icmp::Drop) = link.icmp {
             let matches = match family {
@@ -164,22 +176,26 @@ impl Emulation {
             for hook in ["forward", "output"] {
                 let _ = writeln!(
                     chains,
-                    "\tchain {hook} {{\n\t\ttype filter hook {hook} priority filter; policy accept;\n\t\t{matches} drop\n\t}}"
+                    "\tchain too_big_{hook} {{\n\t\ttype filter hook {hook} priority filter; policy accept;\n\t\t{matches} drop\n\t}}"
                 );
             }
             self.mechanisms.push("both ways: messages of packets too big are dropped by nft".to_owned());
         }
-        if rules.is_empty() && link.icmp.is_none() {
+        self.counts = !dropped.is_empty();
+        if !self.counts && link.icmp.is_none() {
             return Ok(());
         }
-        self.counts = !rules.is_empty();
+        self.nft(&format!("table inet {TABLE} {{\n{counters}{chains}}}\n{more}"))
+    }
+
+    /// Loads rules in the wan.
+    fn nft(&self, script: &str) -> Result<(), SysError> {
         let what = "load the link's rules";
         let nft = which("nft")
             .ok_or_else(|| SysError::other(what, "nft is not installed; apt install nftables"))?;
         let mut command = Command::new(nft);
         command.args(["-f", "-"]);
         self.wan.enter_on_spawn(&mut command);
-        let script = format!("table inet {TABLE} {{\n{counters}{chains}}}\n");
         let output = run_with_input(command, script.as_bytes(), LIMIT)?;
         if output.status.success() { Ok(()) } else { Err(SysError::other(what, output.message())) }
     }
@@ -216,8 +232,22 @@ impl Emulation {
     }
 }
 
-/// What is dropped on arrival: name of the counter, what it matches, words.
-fn drops(way: &LinkWay, family: Family) -> Vec<(&'static str, String, String)> {
+/// Packets that a rule drops.
+struct Dropped {
+    /// Name of the counter, behind that of the direction.
+    what: &'static str,
+    /// Which they are, as nft writes it.
+    matches: String,
+    /// The same for people.
+    words: String,
+}
+
+/// Names of counters.
+const LOST: &str = "lost";
+const FRAGMENTS: &str = "fragments";
+
+/// What is dropped on arrival.
+fn drops(way: &LinkWay, family: Family) -> Vec<Dropped> {
     let fragments = match (way.fragments, family) {
         (Some(Fragments::DropRest), Family::Ipv4) => Some(("ip frag-off & 0x1fff != 0", "but the first")),
         (Some(Fragments::DropAll), Family::Ipv4) => Some(("ip frag-off & 0x3fff != 0", "of any place")),
@@ -225,16 +255,20 @@ fn drops(way: &LinkWay, family: Family) -> Vec<(&'static str, String, String)> {
         (Some(Fragments::DropAll), Family::Ipv6) => Some(("exthdr frag exists", "of any place")),
         (Some(Fragments::Reorder) | None, _) => None,
     };
-    let fragments = fragments
-        .map(|(matches, which)| ("fragments", matches.to_owned(), format!("fragments {which} are dropped")));
-    let loss = way.loss.map(|loss| {
-        let parts = (loss * PARTS).round() as u64;
-        let matches = format!("numgen random mod {PARTS:.0} < {parts}");
-        ("lost", matches, format!("{} % are lost at random", loss * 100.0))
+    let fragments = fragments.map(|(matches, which)| Dropped {
+        what: FRAGMENTS,
+        matches: matches.to_owned(),
+        words: format!("fragments {which} are dropped"),
     });
-    let every = way.loss_every.map(|every| {
-        let matches = format!("numgen inc mod {every} == {}", every - 1);
-        ("lost", matches, format!("each {every}th packet is lost"))
+    let loss = way.loss.map(|loss| Dropped {
+        what: LOST,
+        matches: format!("numgen random mod {PARTS:.0} < {:.0}", loss * PARTS),
+        words: format!("{} % of packets are lost at random", loss * 100.0),
+    });
+    let every = way.loss_every.map(|every| Dropped {
+        what: LOST,
+        matches: format!("numgen inc mod {every} == {}", every - 1),
+        words: format!("each {every}th packet is lost"),
     });
     [fragments, loss, every].into_iter().flatten().collect()
 }
@@ -310,6 +344,6 @@ mod tests {
         assert_eq!(relay_way(&way), Way { delay: Duration::from_millis(1), ..Way::default() });
         let rules = drops(&way, Family::Ipv4);
         assert_eq!(rules.len(), 2);
-        assert_eq!(rules[1].1, "numgen random mod 10000000 < 5000000");
+        assert_eq!(rules[1].matches, "numgen random mod 10000000 < 5000000");
     }
 }
