@@ -9,7 +9,7 @@ use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    LAST_MODIFIED,
+    LAST_MODIFIED, TRANSFER_ENCODING,
 };
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Timeout};
@@ -174,6 +174,14 @@ fn check_head(url: &str, headers: &HeaderMap, most: u64) -> Result<(), Error> {
     let declared = text(CONTENT_LENGTH).and_then(|l| l.parse::<u64>().ok());
     if declared.is_some_and(|length| length > most) {
         return Err(Error::TooLarge { url: url.to_owned(), most });
+    }
+    // A body may also end with the connection (RFC 9112, section 6.3); one that was cut off looks the same.
+    let chunked = text(TRANSFER_ENCODING).is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+    if declared.is_none() && !chunked {
+        return Err(Error::answer(
+            url,
+            "the server does not say where the file ends, so that a cut would not be seen",
+        ));
     }
     Ok(())
 }

@@ -105,7 +105,9 @@ fn tell(report: &Report, json: bool) {
     for note in &report.notes {
         eprintln!("note: {name}: {}", printable(note));
     }
-    if let Some(reason) = &report.reason {
+    // What is only missing is told by the list's own line.
+    let wrong = report.reason.as_ref().filter(|_| report.cause != Some(Cause::Offline));
+    if let Some(reason) = wrong {
         eprintln!("warning: {name}: {}", printable(reason));
     }
     if json {

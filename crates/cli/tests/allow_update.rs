@@ -1,0 +1,554 @@
+//! `weir allow update`: whatever a publisher, the network or this host does wrong, the list that was there stays whole.
+
+#[path = "allow_update/https.rs"]
+mod https;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use https::{Authority, Certificate, Reply, Server};
+use weir_testkit::{Outcome, PATIENCE, World, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// The name of the published file, which is that in the cache.
+const APNIC: &str = "delegated-apnic-extended-latest";
+
+/// A registry's file in small: `blocks` of 256 IPv4 addresses each, the first of them in JP, the others in CN, and one IPv6
+/// network.
+fn list_of(registry: &str, serial: u32, blocks: u32) -> String {
+    let mut text = format!(
+        "2|{registry}|{serial}|{}|19830613|20251120|+1000\n{registry}|*|asn|*|0|summary\n\
+         {registry}|*|ipv4|*|{blocks}|summary\n{registry}|*|ipv6|*|1|summary\n",
+        blocks + 1
+    );
+    for n in 0..blocks {
+        let country = if n == 0 { "JP" } else { "CN" };
+        text += &format!("{registry}|{country}|ipv4|198.18.{n}.0|256|20110412|allocated|A\n");
+    }
+    text + &format!("{registry}|JP|ipv6|2001:2::|48|19990813|allocated|A\n")
+}
+
+fn apnic(serial: u32, blocks: u32) -> String {
+    list_of("apnic", serial, blocks)
+}
+
+/// By the program of the coreutils, which had no part in what is tested.
+fn md5(bytes: &[u8]) -> String {
+    let mut child = Command::new("md5sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("md5sum (coreutils)");
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A publisher and somebody who downloads from it.
+struct Scene {
+    world: World,
+    server: Server,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Scene::with(Certificate::Right)
+    }
+
+    fn with(certificate: Certificate) -> Self {
+        let world = World::plain(WEIR);
+        let authority = Authority::new();
+        world.write("ca.pem", &authority.pem);
+        Scene { world, server: Server::start(&authority, certificate) }
+    }
+
+    /// Publishes a file with its checksum, as APNIC does.
+    fn publish(&self, text: &str) {
+        self.server.set("/apnic", Reply::File(text.into()));
+        self.server.set("/apnic.md5", Reply::File(md5(text.as_bytes()).into_bytes()));
+    }
+
+    /// Has this answer where the file should be.
+    fn answer(&self, reply: Reply) {
+        self.server.set("/apnic", reply);
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.world.weir(&["allow"]);
+        command.args(args);
+        // A proxy of whoever runs the tests is none of theirs.
+        for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+            command.env_remove(name).env_remove(name.to_ascii_uppercase());
+        }
+        command
+    }
+
+    fn updating(&self, more: &[&str]) -> Command {
+        let from = self.server.url("/{registry}");
+        let mut args =
+            vec!["update", "--registry", "apnic", "--from", &from, "--ca", "ca.pem", "--cache", "cache"];
+        args.extend(more);
+        self.command(&args)
+    }
+
+    fn update(&self, more: &[&str]) -> Outcome {
+        self.world.run(self.updating(more))
+    }
+
+    /// Runs an update that must fail with this code and these words, and leave everything as it was.
+    #[track_caller]
+    fn refused(&self, more: &[&str], code: i32, words: &str) {
+        let before = self.cached();
+        let outcome = self.update(more).expect(code);
+        assert!(outcome.stderr.contains(words), "expected `{words}` in: {}", outcome.stderr);
+        assert_eq!(outcome.complaints().len(), 1, "{}", outcome.stderr);
+        assert_eq!(self.cached(), before, "the cache was changed");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.world.work().join("cache").join(APNIC)
+    }
+
+    /// Every file of the cache with its content.
+    fn cached(&self) -> Vec<(String, Vec<u8>)> {
+        let Ok(entries) = fs::read_dir(self.world.work().join("cache")) else { return Vec::new() };
+        let entries = entries.flatten().filter(|e| e.file_name() != ".lock");
+        let read =
+            |e: fs::DirEntry| (e.file_name().to_string_lossy().into_owned(), fs::read(e.path()).unwrap());
+        let mut all: Vec<_> = entries.map(read).collect();
+        all.sort();
+        all
+    }
+}
+
+#[test]
+fn a_list_is_downloaded_once_and_used_by_country() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    let outcome = scene.update(&["--country", "jp"]).expect(0);
+    assert!(
+        outcome.stdout.contains("apnic    fetched      serial 20251120, 11 records, 2560 IPv4"),
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stdout.contains("checksum right"), "{}", outcome.stdout);
+    // 256 addresses, and 2^16 networks of /64 in a /48.
+    assert!(outcome.stdout.contains("JP: 2 records, 256 IPv4 addresses, 65536 IPv6"), "{}", outcome.stdout);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), apnic(20_251_120, 10), "as it was published");
+
+    let asked = scene.server.requests().len();
+    let outcome = scene.update(&[]).expect(0);
+    assert!(outcome.stdout.contains("apnic    not modified serial 20251120"), "{}", outcome.stdout);
+    let requests = scene.server.requests();
+    assert_eq!(requests.len(), asked + 1, "the file was asked for once, its checksum not at all");
+    assert!(requests[asked].headers.contains_key("if-none-match"), "{requests:?}");
+    assert!(requests[0].headers["user-agent"].starts_with("weir/"), "{requests:?}");
+
+    let cached = |args: &[&str]| scene.world.run(scene.command(&[args, &["--cache", "cache"]].concat()));
+    let built = cached(&["build", "--country", "JP", "--registry", "apnic", "--format", "cidr"]).expect(0);
+    assert_eq!(built.stdout, "198.18.0.0/24\n2001:2::/48\n");
+    assert!(built.stderr.contains("last found current"), "{}", built.stderr);
+    let checked = cached(&["check", "198.18.3.7", "--registry", "apnic"]).expect(0);
+    assert_eq!(checked.stdout, format!("198.18.3.7 is in the list: 198.18.3.0/24 (cache/{APNIC}:8)\n"));
+    // The other four are not there.
+    let incomplete = cached(&["build", "--country", "JP"]).expect(4);
+    assert!(
+        incomplete.stderr.contains("afrinic, arin, lacnic, ripencc: run `weir allow update`"),
+        "{}",
+        incomplete.stderr
+    );
+}
+
+#[test]
+fn a_newer_list_takes_the_place_of_the_old_one_and_a_worse_one_does_not() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    // 8 of 10 blocks is not yet over 20 % fewer, nor are 9 of 11 records.
+    scene.publish(&apnic(20_251_121, 8));
+    scene.update(&[]).expect(0);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), apnic(20_251_121, 8));
+
+    scene.publish(&apnic(20_251_120, 8));
+    scene.refused(&[], 3, "it is older: serial 20251120, the one here has 20251121");
+    scene.publish(&apnic(20_251_122, 6));
+    scene.refused(&[], 3, "25 % fewer IPv4 addresses (1536, was 2048)");
+    // The whole is as large, but a country is gone.
+    scene.publish(&apnic(20_251_122, 8).replace("|JP|ipv4", "|CN|ipv4"));
+    scene.refused(&["--country", "JP"], 3, "JP has 100 % fewer IPv4 addresses (0, was 256)");
+    scene.publish(&list_of("arin", 20_251_122, 8));
+    scene.refused(&["--force"], 3, "it is the file of arin, not of apnic");
+
+    scene.publish(&apnic(20_251_122, 6));
+    let outcome = scene.update(&["--force"]).expect(0);
+    assert!(outcome.stderr.contains("taken by force: it has 25 % fewer"), "{}", outcome.stderr);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), apnic(20_251_122, 6));
+}
+
+#[test]
+fn a_damaged_file_is_refused_even_by_force() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    let new = apnic(20_251_121, 10);
+
+    let cut: String = new.lines().take(9).map(|l| format!("{l}\n")).collect();
+    scene.publish(&cut);
+    scene.refused(&["--force"], 3, "it says that it has 10 ipv4 records, and has 5: it was cut off");
+    scene.publish("<html><body>Please log in to this network</body></html>\n");
+    scene.refused(&["--force"], 3, "apnic:1: expected a prefix");
+    scene.publish(&new.replace("198.18.3.0|256", "198.18.3.0|0"));
+    scene.refused(&["--force"], 3, "apnic:8: that many addresses do not follow");
+    scene.publish("2|apnic|20251121|0|19830613|20251120|+1000\n");
+    scene.refused(&["--force"], 3, "there is no address in it");
+    scene.publish("198.18.0.0/16\n");
+    scene.refused(&["--force"], 3, "it is the file of no registry, not of apnic");
+
+    scene.publish(&new);
+    scene.server.set("/apnic.md5", Reply::File(md5(b"another file").into_bytes()));
+    scene.refused(&["--force"], 3, "its MD5 is");
+    scene.server.set("/apnic.md5", Reply::File(b"<html>no</html>".to_vec()));
+    scene.refused(&["--force"], 3, "there is no MD5 checksum in it");
+    scene.server.set("/apnic.md5", Reply::Head("500 Internal Server Error", String::new()));
+    scene.refused(&["--force"], 1, "apnic.md5: status 500");
+
+    // Some mirrors have none: that is said, and no more.
+    scene.server.set("/apnic.md5", Reply::Head("404 Not Found", String::new()));
+    let outcome = scene.update(&[]).expect(0);
+    assert!(outcome.stderr.contains("no checksum is published"), "{}", outcome.stderr);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), new);
+}
+
+#[test]
+fn redirects_are_few_and_never_leave_https() {
+    let scene = Scene::new();
+    let list = apnic(20_251_120, 10);
+    scene.server.set("/moved", Reply::File(list.clone().into()));
+    scene.server.set("/apnic.md5", Reply::File(md5(list.as_bytes()).into_bytes()));
+    scene.answer(Reply::redirect(scene.server.url("/moved")));
+    scene.update(&[]).expect(0);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), list);
+
+    scene.answer(Reply::redirect(scene.server.url("/apnic")));
+    let before = scene.server.requests().len();
+    scene.refused(&[], 1, "redirects more than 5 times");
+    assert_eq!(scene.server.requests().len(), before + 6);
+
+    let plain = Server::plain();
+    plain.set("/moved", Reply::File(list.into()));
+    scene.answer(Reply::redirect(format!("http://127.0.0.1:{}/moved", plain.port())));
+    scene.refused(&[], 1, "is not https: refused");
+    assert_eq!(plain.connections(), 0, "nobody came to the server without TLS");
+}
+
+#[test]
+fn servers_that_cannot_prove_who_they_are_are_not_asked() {
+    for (certificate, words) in
+        [(Certificate::OfAnother, "not valid for name"), (Certificate::Expired, "expired")]
+    {
+        let scene = Scene::with(certificate);
+        scene.publish(&apnic(20_251_120, 10));
+        scene.refused(&[], 1, words);
+        assert!(scene.server.requests().is_empty(), "nothing was said to it");
+    }
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    // Signed by nobody that is trusted here.
+    scene.world.write("ca.pem", Authority::new().pem);
+    scene.refused(&[], 1, "TLS: ");
+    assert!(scene.server.requests().is_empty(), "nothing was said to it");
+}
+
+/// The head of an answer whose body comes in chunks.
+const CHUNKS: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[test]
+fn no_answer_takes_more_than_it_may() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+
+    scene.answer(Reply::raw(|out| {
+        out.write_all(CHUNKS)?;
+        // Ends when the client does.
+        let chunk = format!("10000\r\n{}\r\n", "#".repeat(0x10000));
+        loop {
+            out.write_all(chunk.as_bytes())?;
+        }
+    }));
+    scene.refused(&[], 1, "more than 67108864 bytes");
+    let large = format!("Content-Length: {}\r\n", 1u64 << 40);
+    scene.answer(Reply::raw(move |out| write!(out, "HTTP/1.1 200 OK\r\n{large}\r\n")));
+    scene.refused(&[], 1, "more than 67108864 bytes");
+    scene.answer(Reply::raw(|out| {
+        out.write_all(b"HTTP/1.1 200 OK\r\n")?;
+        loop {
+            out.write_all(b"X-Filler: 0123456789abcdef\r\n")?;
+        }
+    }));
+    scene.refused(&[], 1, "apnic: ");
+    scene.answer(Reply::Head("200 OK", "Content-Encoding: gzip\r\n".into()));
+    scene.refused(&[], 1, "it is sent as `gzip`");
+    // A checksum file is no place for much.
+    scene.publish(&apnic(20_251_121, 10));
+    scene.server.set("/apnic.md5", Reply::File(vec![b'a'; 5000]));
+    scene.refused(&[], 1, "more than 4096 bytes");
+}
+
+#[test]
+fn a_body_of_another_length_than_was_said_is_refused() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    let new = apnic(20_251_121, 10);
+    let body = new.clone();
+    let long = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len() + 1);
+    scene.answer(Reply::raw(move |out| out.write_all(long.as_bytes())));
+    scene.refused(&[], 1, "apnic: ");
+    // A cut after a whole line, in the middle of the chunks.
+    let chunk = format!("{:x}\r\n{new}\r\n", new.len());
+    let send = move |out: &mut dyn std::io::Write| {
+        out.write_all(CHUNKS)?;
+        out.write_all(chunk.as_bytes())
+    };
+    scene.answer(Reply::Broken(Arc::new(send.clone())));
+    scene.refused(&[], 1, "the connection ended before the file did");
+    scene.answer(Reply::Raw(Arc::new(send)));
+    scene.refused(&[], 1, "the connection ended before the file did");
+    // Where the end of the connection is the end of the file, a cut is an end like any other.
+    let body = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{new}");
+    scene.answer(Reply::raw(move |out| out.write_all(body.as_bytes())));
+    scene.refused(&[], 1, "where the file ends");
+    // The rest is not the file's.
+    let short = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{new}", new.len() - 200);
+    scene.answer(Reply::raw(move |out| out.write_all(short.as_bytes())));
+    scene.refused(&[], 3, "apnic");
+}
+
+#[test]
+fn a_slow_publisher_is_left_alone() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    // A byte at a time keeps every single wait short.
+    scene.answer(Reply::raw(|out| {
+        out.write_all(CHUNKS)?;
+        loop {
+            out.write_all(b"1\r\n#\r\n")?;
+            out.flush()?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }));
+    let begin = Instant::now();
+    scene.refused(&["--timeout", "1s"], 1, "it was not there within 1 s");
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    // Nothing at all.
+    scene.answer(Reply::raw(|_| {
+        std::thread::sleep(PATIENCE);
+        Ok(())
+    }));
+    scene.refused(&["--timeout", "1s"], 1, "apnic: ");
+    // Nobody is there.
+    let gone = scene.server.port();
+    let Scene { world, server } = scene;
+    drop(server);
+    let from = format!("https://127.0.0.1:{gone}/x");
+    let outcome =
+        world.run(world.weir(&["allow", "update", "--from", &from, "--ca", "ca.pem", "--cache", "cache"]));
+    assert!(outcome.expect(1).stderr.contains("refused"));
+}
+
+#[test]
+fn without_a_network_the_cache_says_how_old_it_is() {
+    let scene = Scene::new();
+    // Whom to trust is of no use where nobody is asked.
+    scene.update(&["--offline"]).expect(2);
+    let offline = |registry: &str| {
+        scene.world.run(scene.command(&[
+            "update",
+            "--registry",
+            registry,
+            "--cache",
+            "cache",
+            "--offline",
+            "--json",
+        ]))
+    };
+    offline("apnic").expect(4);
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    let before = scene.server.connections();
+    let outcome = offline("apnic").expect(0);
+    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let list = &json["lists"][0];
+    assert_eq!((&list["outcome"], &list["held"]["serial"]), (&"not-asked".into(), &"20251120".into()));
+    assert_eq!((&list["held"]["records"], &list["held"]["ipv4_addresses"]), (&11.into(), &2560.into()));
+    assert_eq!(list["held"]["checksum"], "matched");
+    offline("arin").expect(4);
+    // Somebody asked just now.
+    let outcome = scene.update(&["--max-age", "1h"]).expect(0);
+    assert!(outcome.stdout.contains("not asked"), "{}", outcome.stdout);
+    assert_eq!(scene.server.connections(), before, "nobody was asked");
+}
+
+#[test]
+fn an_old_list_is_used_and_said_to_be_old() {
+    let scene = Scene::new();
+    fs::create_dir(scene.world.work().join("cache")).unwrap();
+    fs::write(scene.file(), apnic(20_251_120, 10)).unwrap();
+    scene.world.sh(&format!("touch -d '10 days ago' cache/{APNIC}"));
+    let args = ["build", "--country", "JP", "--registry", "apnic", "--cache", "cache", "--format", "cidr"];
+    let outcome = scene.world.run(scene.command(&args)).expect(0);
+    assert!(outcome.stderr.contains("apnic (10 days); run `weir allow update`"), "{}", outcome.stderr);
+    // What somebody put there is compared with as well.
+    scene.publish(&apnic(20_251_121, 5));
+    scene.refused(&[], 3, "50 % fewer");
+    // What is no list is replaced, and told.
+    fs::write(scene.file(), "nonsense").unwrap();
+    let outcome = scene.update(&[]).expect(0);
+    assert!(outcome.stderr.contains("the file in the cache is of no use"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_list_of_one_s_own_is_kept_under_its_own_name() {
+    let scene = Scene::new();
+    scene.server.set("/office", Reply::File(b"198.18.0.0/24\n".to_vec()));
+    let url = scene.server.url("/office");
+    let args = ["update", "--from", &url, "--ca", "ca.pem", "--cache", "cache", "--json"];
+    let outcome = scene.world.run(scene.command(&args)).expect(0);
+    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let path = json["lists"][0]["path"].as_str().unwrap();
+    assert!(path.starts_with("cache/from-127.0.0.1-"), "{path}");
+    let built = scene.world.run(scene.command(&["build", path, "--format", "cidr"])).expect(0);
+    assert_eq!(built.stdout, "198.18.0.0/24\n");
+    let paths: Vec<String> = scene.server.requests().into_iter().map(|r| r.path).collect();
+    assert_eq!(paths, ["/office"], "no checksum is asked for");
+}
+
+#[test]
+fn what_is_wrong_with_the_options_is_told() {
+    let scene = Scene::new();
+    for (args, words) in [
+        (&["--from", "http://127.0.0.1/x"][..], "only https"),
+        (&["--from", "https://user:word@127.0.0.1/x"], "user name"),
+        (&["--from", "https://127.0.0.1/x", "--registry", "apnic", "--registry", "arin"], "{registry}"),
+        (&["--from", "https://127.0.0.1/x", "--from", "https://127.0.0.1/x"], "twice"),
+        (&["--country", "Japan"], "two letters"),
+        (&["--ca", "no-such-file"], "no-such-file"),
+        (&["--max-age", "yesterday"], "90s"),
+    ] {
+        let outcome = scene.world.run(scene.command(&[&["update", "--cache", "cache"], args].concat()));
+        let outcome = outcome.expect(2);
+        assert!(outcome.stderr.contains(words), "{args:?}: {}", outcome.stderr);
+    }
+    assert_eq!(scene.world.left_behind(&["ca.pem"]), [""; 0]);
+}
+
+/// Waits for a request of the file itself.
+fn await_request(server: &Server, before: usize) {
+    until("a request", PATIENCE, || (server.requests().len() > before).then_some(()));
+}
+
+#[test]
+fn one_update_at_a_time_and_a_killed_one_leaves_nothing() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    let old = scene.cached();
+    let new = apnic(20_251_121, 10);
+    let part = new[..new.len() / 2].to_owned();
+    scene.answer(Reply::raw(move |out| {
+        write!(out, "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{part}")?;
+        out.flush()?;
+        std::thread::sleep(PATIENCE);
+        Ok(())
+    }));
+    let before = scene.server.requests().len();
+    let mut first = scene.updating(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    await_request(&scene.server, before);
+    let second = scene.update(&[]).expect(1);
+    assert!(second.stderr.contains("another update is at work in cache"), "{}", second.stderr);
+    // Readers need no lock.
+    let args = ["check", "198.18.3.7", "--registry", "apnic", "--cache", "cache"];
+    scene.world.run(scene.command(&args)).expect(0);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(scene.cached(), old);
+    scene.publish(&new);
+    scene.update(&[]).expect(0);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), new);
+}
+
+#[test]
+fn killed_at_any_moment_the_file_is_the_old_or_the_new_one() {
+    let scene = Scene::new();
+    // Large enough that reading and writing it take their time: 65,536 records of one address each.
+    let large = |serial: u32| {
+        let mut text = format!("2|apnic|{serial}|65536|1|20251120|0\napnic|*|ipv4|*|65536|summary\n");
+        for n in 0..65_536u32 {
+            let address = std::net::Ipv4Addr::from(0xc612_0000 + n);
+            text += &format!("apnic|JP|ipv4|{address}|1|20110412|allocated|A\n");
+        }
+        text
+    };
+    let lists = [large(20_251_120), large(20_251_121)];
+    scene.publish(&lists[0]);
+    let begin = Instant::now();
+    scene.update(&[]).expect(0);
+    let whole = begin.elapsed();
+    let (mut killed, mut seen) = (0, 0);
+    for round in 0..24u32 {
+        scene.publish(&lists[(round as usize + 1) % 2]);
+        let mut child =
+            scene.updating(&["--force"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Over the second half, where the file is judged and written. When exactly is no matter.
+        std::thread::sleep(whole.mul_f64(0.5 + f64::from(round) / 40.0));
+        child.kill().unwrap();
+        killed += u32::from(!child.wait().unwrap().success());
+        let file = fs::read_to_string(scene.file()).unwrap();
+        let which = lists.iter().position(|l| *l == file);
+        assert!(which.is_some(), "round {round}: neither the old nor the new file, {} bytes", file.len());
+        seen |= 1 << which.unwrap_or(2);
+    }
+    println!("killed {killed} of 24, files seen: {seen:b}");
+    // Whatever was left, the next one clears away and goes on.
+    scene.publish(&lists[0]);
+    scene.update(&["--force"]).expect(0);
+    let names: Vec<String> = scene.cached().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [APNIC.to_owned(), format!("{APNIC}.json")]);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), lists[0]);
+}
+
+#[test]
+fn root_a_full_disk_keeps_the_old_list() {
+    if World::lacks_root() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    let old = fs::read(scene.file()).unwrap();
+    // 60 kB of comments more than the disk of 32 kB holds.
+    let new = apnic(20_251_121, 10) + &"# a comment\n".repeat(5000);
+    scene.publish(&new);
+    let from = scene.server.url("/{registry}");
+    let script = format!(
+        "mkdir disk && mount -t tmpfs -o size=32k tmpfs disk && cp -a cache/{APNIC}* disk/ && \
+         {WEIR} allow update --registry apnic --from '{from}' --ca ca.pem --cache disk; code=$?; ls -A disk; \
+         cp disk/{APNIC} kept; umount disk; exit $code"
+    );
+    let mut command = scene.world.command("unshare");
+    command.args(["--mount", "--propagation", "private", "--", "sh", "-c", &script]);
+    for name in ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    let outcome = scene.world.run(command).expect(1);
+    assert!(outcome.stderr.contains("No space left on device"), "{}", outcome.stderr);
+    assert_eq!(fs::read(scene.world.work().join("kept")).unwrap(), old);
+    assert!(!outcome.stdout.contains(".new"), "{}", outcome.stdout);
+}
