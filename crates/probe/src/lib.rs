@@ -5,8 +5,16 @@
 //! which port.
 #![forbid(unsafe_code)]
 
+pub mod iperf3;
+pub mod client;
+pub mod frame;
+pub mod key;
 pub mod limits;
+mod message;
 pub mod port;
+pub mod server;
 
+pub use key::Key;
 pub use limits::Limits;
 pub use port::Port;
+pub use server::{Config, Note, Server};

@@ -1,0 +1,100 @@
+//! What a client and a server say to each other before and after a measurement.
+//!
+//! The client opens with [`OPENING`], so that the server knows what comes over its port, and then speaks in frames
+//! ([`crate::frame`]). Fields that a server does not know are refused, since a measurement that was understood by half is
+//! none; a client goes by the version.
+
+use serde::{Deserialize, Serialize};
+use weir_load::{FlowFigures, Part, Workload};
+
+/// The first bytes of a control connection.
+pub const OPENING: [u8; 8] = *b"weirCTL1";
+
+/// Version of the messages; both ends must have the same.
+pub const VERSION: u32 = 1;
+
+/// What a client says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Ask {
+    /// First.
+    Hello {
+        version: u32,
+        /// 32 random bytes in hexadecimal.
+        nonce: String,
+        /// Name and version of the program, for the server's log.
+        program: String,
+    },
+    /// That it has the key: see [`crate::key`].
+    Prove { proof: String },
+    /// Prepare for this.
+    Open {
+        workload: Box<Workload>,
+        /// Traffic before the measuring window, ms.
+        warmup_ms: u64,
+        /// The measuring window, ms.
+        duration_ms: u64,
+    },
+    /// This end is done: what did you see?
+    Finish,
+}
+
+/// What a server says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "tell", rename_all = "kebab-case")]
+pub(crate) enum Tell {
+    /// The answer to hello.
+    Challenge {
+        version: u32,
+        /// 32 random bytes in hexadecimal.
+        nonce: String,
+        /// The client has to prove that it has the key.
+        keyed: bool,
+    },
+    /// Ask away.
+    Welcome {
+        /// That the server has the key, too, where there is one.
+        proof: Option<String>,
+        program: String,
+    },
+    /// The responder is open.
+    Opened {
+        /// [`weir_load::Setting::cookie`] of this measurement.
+        cookie: u64,
+        /// The workload as it will be done, where the server's limits changed it.
+        workload: Box<Workload>,
+        /// What they changed, in words.
+        notes: Vec<String>,
+    },
+    /// What this end has seen so far.
+    Live { flows: Vec<FlowFigures> },
+    /// The answer to finish.
+    Seen { part: Box<Part>, flows: Vec<FlowFigures> },
+    /// The last word: why there is nothing more.
+    Refused {
+        /// In words.
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_does_not_know_is_refused() {
+        let read = |text: &str| serde_json::from_str::<Ask>(text);
+        assert!(read(r#"{"ask":"finish"}"#).is_ok());
+        assert!(read(r#"{"ask":"prove","proof":"00"}"#).is_ok());
+        assert!(read(r#"{"ask":"prove","proof":"00","also":1}"#).is_err());
+        assert!(read(r#"{"ask":"launch"}"#).is_err());
+        let open = |options: &str| {
+            read(&format!(
+                r#"{{"ask":"open","workload":{{"kind":"tcp-rr"{options}}},"warmup_ms":0,"duration_ms":1000}}"#
+            ))
+        };
+        assert!(open("").is_ok());
+        assert!(open(r#","window":500"#).is_ok());
+        assert!(open(r#","windows":500"#).is_err());
+    }
+}

@@ -1,0 +1,343 @@
+//! The one thread at the port: see [`super`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
+use weir_load::{Stop, knock, sockets};
+use weir_mtu::responder;
+
+use super::opening::{self, Opening};
+use super::session;
+use super::shared::Shared;
+use crate::frame;
+use crate::limits::counted_as;
+use crate::message::Tell;
+
+const LISTENER: u64 = u64::MAX;
+const UDP: u64 = u64::MAX - 1;
+
+/// Events, connections and datagrams taken in one go: a flood of one kind keeps the others waiting no longer than that.
+const EVENTS: usize = 256;
+const TURN: usize = 64;
+
+/// How soon a raised stop is seen.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Pause in accepting when descriptors have run out: the connections stay in the kernel's queue meanwhile.
+const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// Connections that have not yet said what they are, at once, and of one client.
+const WAITING: usize = 4096;
+const WAITING_OF_CLIENT: usize = 1024;
+
+/// Largest datagram.
+const DATAGRAM: usize = 65_535;
+
+/// SO_MAX_PACING_RATE of socket(7), bytes per second; TCP keeps it without a queueing discipline's help.
+const SO_MAX_PACING_RATE: i32 = 47;
+const SOL_SOCKET: i32 = 1;
+
+/// A thread of a client that is not measured needs little; what it measures has threads of its own.
+pub(super) const STACK: usize = 256 << 10;
+
+/// A connection that has not yet said what it is.
+struct Waiting {
+    connection: TcpStream,
+    peer: SocketAddr,
+    client: IpAddr,
+}
+
+/// See the module.
+pub(super) struct Front {
+    shared: Arc<Shared>,
+    mtu: weir_mtu::Responder,
+    epoll: rustix::fd::OwnedFd,
+    waiting: HashMap<u64, Waiting>,
+    waiting_of: HashMap<IpAddr, usize>,
+    /// The oldest first; those that have gone on are left in it until their time is over.
+    deadlines: VecDeque<(Instant, u64)>,
+    next: u64,
+    accepts_again: Option<Instant>,
+    datagram: Vec<u8>,
+}
+
+/// As many descriptors as are allowed: each client and each of its streams needs one.
+pub(super) fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    if now.current != now.maximum {
+        // Raising the soft limit to the hard one is always allowed (setrlimit(2)).
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
+    }
+}
+
+impl Front {
+    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        // For probers of the path's MTU; a kernel without it leaves them without an answer, and everything else as it is.
+        let _ = weir_sys::segment_size::keep_syn(shared.port.listener());
+        epoll::add(&epoll, shared.port.listener(), EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, shared.port.udp(), EventData::new_u64(UDP), EventFlags::IN)?;
+        Ok(Front {
+            shared,
+            mtu: weir_mtu::Responder::open(),
+            epoll,
+            waiting: HashMap::new(),
+            waiting_of: HashMap::new(),
+            deadlines: VecDeque::new(),
+            next: 0,
+            accepts_again: None,
+            datagram: vec![0; DATAGRAM],
+        })
+    }
+
+    pub(super) fn run(&mut self, stop: &Stop) -> io::Result<()> {
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        while !stop.raised() {
+            events.clear();
+            let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&look)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    UDP => self.datagrams()?,
+                    token => self.look_again(token),
+                }
+            }
+            self.close_overdue(Instant::now());
+            self.resume_accepting()?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(self.shared.port.listener(), flags) {
+                Ok(fd) => self.arrived(TcpStream::from(fd)),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.pause_accepting()?;
+                    break;
+                }
+                // Errors of the connection that was to be accepted (accept(2), "Error handling").
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever has said nothing for longest makes room, and the listener is left alone for a moment.
+    fn pause_accepting(&mut self) -> io::Result<()> {
+        while let Some((_, token)) = self.deadlines.pop_front() {
+            if self.forget(token).is_some() {
+                break;
+            }
+        }
+        epoll::delete(&self.epoll, self.shared.port.listener())?;
+        self.accepts_again = Some(Instant::now() + SHORT_OF_DESCRIPTORS);
+        Ok(())
+    }
+
+    fn resume_accepting(&mut self) -> io::Result<()> {
+        if self.accepts_again.is_some_and(|at| at <= Instant::now()) {
+            self.accepts_again = None;
+            let data = EventData::new_u64(LISTENER);
+            epoll::add(&self.epoll, self.shared.port.listener(), data, EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// A new connection: most have their first bytes with them.
+    fn arrived(&mut self, connection: TcpStream) {
+        let Ok(peer) = connection.peer_addr() else { return };
+        let waiting = Waiting { connection, peer, client: counted_as(peer.ip()) };
+        match what_is(&waiting.connection) {
+            Some(Opening::More) => self.wait_for(waiting),
+            Some(opening) => self.pass_on(opening, waiting),
+            None => {}
+        }
+    }
+
+    fn wait_for(&mut self, waiting: Waiting) {
+        let of_client = self.waiting_of.get(&waiting.client).copied().unwrap_or(0);
+        if of_client >= WAITING_OF_CLIENT {
+            return;
+        }
+        while self.waiting.len() >= WAITING {
+            let Some((_, oldest)) = self.deadlines.pop_front() else { break };
+            self.forget(oldest);
+        }
+        self.next += 1;
+        let token = self.next;
+        // Edge-triggered: bytes that were only looked at do not ring again.
+        let what = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        if epoll::add(&self.epoll, &waiting.connection, EventData::new_u64(token), what).is_err() {
+            return;
+        }
+        *self.waiting_of.entry(waiting.client).or_default() += 1;
+        self.waiting.insert(token, waiting);
+        self.deadlines.push_back((Instant::now() + self.shared.limits.patience, token));
+    }
+
+    fn look_again(&mut self, token: u64) {
+        let Some(opening) = self.waiting.get(&token).map(|w| what_is(&w.connection)) else { return };
+        if opening == Some(Opening::More) {
+            return;
+        }
+        let Some(waiting) = self.forget(token) else { return };
+        if let Some(opening) = opening {
+            self.pass_on(opening, waiting);
+        }
+    }
+
+    /// Take a connection out of those that wait. It is closed unless it is used.
+    fn forget(&mut self, token: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&token)?;
+        if let Some(n) = self.waiting_of.get_mut(&waiting.client) {
+            *n -= 1;
+            if *n == 0 {
+                self.waiting_of.remove(&waiting.client);
+            }
+        }
+        // Others may keep copies of the descriptor, which epoll would go on watching.
+        let _ = epoll::delete(&self.epoll, &waiting.connection);
+        Some(waiting)
+    }
+
+    fn close_overdue(&mut self, now: Instant) {
+        while self.deadlines.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, token)) = self.deadlines.pop_front() else { break };
+            self.forget(token);
+        }
+    }
+
+    fn pass_on(&mut self, opening: Opening, waiting: Waiting) {
+        let Waiting { connection, peer, client } = waiting;
+        match opening {
+            Opening::Control => self.start_session(connection, peer, client),
+            Opening::Data(cookie) => {
+                // One that does not belong to an open trial, or is one too many, is closed.
+                self.shared.admit_to(cookie, |trial| {
+                    let rate = trial.pacing.map(u32::cast_signed);
+                    let paced = rate.map_or(Ok(()), |rate| {
+                        sockets::set_int(&connection, SOL_SOCKET, SO_MAX_PACING_RATE, rate)
+                    });
+                    // A connection that is gone already is the responder's to notice.
+                    drop(paced);
+                    trial.usher.tcp(connection)
+                });
+            }
+            Opening::Mtu => self.answer_mtu(connection, client),
+            Opening::Iperf3 | Opening::Stranger | Opening::More => {}
+        }
+    }
+
+    fn start_session(&self, connection: TcpStream, peer: SocketAddr, client: IpAddr) {
+        let admission = match self.shared.limits.admit(client) {
+            Ok(admission) => admission,
+            Err(refused) => return refuse(&connection, &refused.to_string()),
+        };
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name("client".into()).stack_size(STACK);
+        // Without a thread the connection is closed: the client is told that the server is gone.
+        drop(thread.spawn(move || {
+            let _admission = admission;
+            session::serve(&shared, connection, peer);
+        }));
+    }
+
+    /// A prober's TCP connection takes a client's place as long as it lasts, which is two seconds at most.
+    fn answer_mtu(&self, connection: TcpStream, client: IpAddr) {
+        let Ok(admission) = self.shared.limits.admit(client) else { return };
+        let thread = std::thread::Builder::new().name("mtu".into()).stack_size(STACK);
+        drop(thread.spawn(move || {
+            let _admission = admission;
+            // What goes wrong with it is the prober's to notice.
+            let _ = responder::connection(connection);
+        }));
+    }
+
+    fn datagrams(&mut self) -> io::Result<()> {
+        for _ in 0..TURN {
+            match self.shared.port.udp().recv_from(&mut self.datagram) {
+                Ok((n, from)) => self.datagram(n, from),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                // An ICMP error of an earlier answer is told now, and concerns nobody any more.
+                Err(e) if is_of_peer(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn datagram(&mut self, length: usize, from: SocketAddr) {
+        let bytes = &self.datagram[..length];
+        if let Some(knock) = knock::read(bytes) {
+            self.knocked(knock, from);
+        } else if bytes.starts_with(&weir_mtu::MAGIC) {
+            // An answer that cannot be sent is a probe that is lost.
+            let _ = self.mtu.reply(self.shared.port.udp(), bytes, length, from);
+        }
+    }
+
+    /// Someone wants a flow of a trial: with the challenge that was sent to his address he gets it, without he is sent one.
+    /// Nobody who does not know an open trial gets anything.
+    fn knocked(&self, knock: knock::Knock, from: SocketAddr) {
+        let shared = &self.shared;
+        let Some(own) = shared.own_address(knock.cookie) else { return };
+        let Ok(socket) = shared.port.connected_udp_from(own, from) else { return };
+        match knock.token {
+            None => {
+                let token = shared.challenge(from, knock.cookie);
+                // The socket is closed again at once: until he has proved himself, nothing is kept for him.
+                let _ = socket.send(&knock::challenge(knock.cookie, token));
+            }
+            Some(token) if shared.is_challenge(token, from, knock.cookie) => {
+                shared.admit_to(knock.cookie, |trial| {
+                    // If it is lost, he greets all the same after a moment.
+                    let _ = socket.send(&knock::entered(knock.cookie));
+                    trial.usher.udp(socket)
+                });
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// What a connection is by what it has sent so far; `None` if it is gone.
+fn what_is(connection: &TcpStream) -> Option<Opening> {
+    let mut bytes = [0; opening::MOST];
+    match recv(connection, &mut bytes[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((0, _)) => None,
+        Ok((n, _)) => Some(opening::read(&bytes[..n.min(opening::MOST)])),
+        Err(Errno::AGAIN | Errno::INTR) => Some(Opening::More),
+        Err(_) => None,
+    }
+}
+
+/// Say why not, as far as one call gets, and close.
+fn refuse(connection: &TcpStream, reason: &str) {
+    if let Ok(bytes) = frame::encode(&Tell::Refused { reason: reason.to_owned() }, frame::MOST_FROM_CLIENT) {
+        let _ = rustix::net::send(connection, &bytes, rustix::net::SendFlags::NOSIGNAL);
+    }
+    // What has come is taken off, or closing would reset the connection and the client might never read the reason.
+    let mut rest = [0; 512];
+    let _ = recv(connection, &mut rest[..], RecvFlags::DONTWAIT);
+}
+
+fn is_of_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, Interrupted, NetworkUnreachable};
+    matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | Interrupted)
+}

@@ -1,0 +1,97 @@
+//! The server: many clients at once over one port.
+//!
+//! One thread, the [`front`], accepts, looks at the first bytes of each connection and at each datagram, and gives it to whom it
+//! belongs: a client's control connection to a thread of its own ([`session`]), data to the trial that it names, iperf3's
+//! to its host. It never waits for anyone. Who has not said by then what he wants is closed after [`Limits::patience`].
+
+mod bounds;
+mod front;
+mod opening;
+mod session;
+mod shared;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use weir_load::Stop;
+
+use crate::key::Key;
+use crate::{Limits, Port};
+use front::Front;
+use shared::Shared;
+
+/// How long the end waits for the clients' threads. Each is woken; what they have to close takes milliseconds.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// Who may come in, and who is told of it.
+pub struct Config {
+    /// Clients have to prove that they have it; without one, whoever reaches the port comes in.
+    pub key: Option<Key>,
+    /// Answer stock iperf3 clients, which have no key.
+    pub iperf3: bool,
+    /// Called with what each client did; from several threads, and it should not take long.
+    pub log: Box<dyn Fn(&Note) + Send + Sync>,
+}
+
+/// One line of the server's log.
+#[derive(Debug, Clone, Serialize)]
+pub struct Note {
+    /// The client.
+    pub peer: SocketAddr,
+    /// What it calls itself; from outside, so not for a terminal as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// What it asked for, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Payload bytes that this end received and sent.
+    pub received_bytes: u64,
+    /// See above.
+    pub sent_bytes: u64,
+    /// `done`, or what went wrong, in words.
+    pub end: String,
+}
+
+/// A server that listens.
+pub struct Server {
+    shared: Arc<Shared>,
+    front: Front,
+}
+
+impl Server {
+    /// Listen on an address. Clients are answered from [`Server::run`] on.
+    ///
+    /// # Errors
+    /// The port is taken or needs a privilege, the address is not this host's, or descriptors have run out.
+    pub fn open(address: SocketAddr, limits: Limits, config: Config) -> io::Result<Server> {
+        front::raise_descriptor_limit();
+        let (limits, port) = (Arc::new(limits), Arc::new(Port::open(address)?));
+        let shared = Arc::new(Shared::new(config, limits, port)?);
+        let front = Front::new(shared.clone())?;
+        Ok(Server { shared, front })
+    }
+
+    /// Where it listens, with the port's number.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.port.address()
+    }
+
+    /// Answer clients until `stop` is raised; measurements under way are ended then.
+    ///
+    /// # Errors
+    /// The listening sockets failed.
+    pub fn run(mut self, stop: &Stop) -> io::Result<()> {
+        let result = self.front.run(stop);
+        self.shared.close_lines();
+        let deadline = Instant::now() + ENDING;
+        while self.shared.lines() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        result
+    }
+}

@@ -1,0 +1,268 @@
+//! One client, from its opening bytes to its end.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_load::door::inlet;
+use weir_load::{Direction, FlowFigures, Observer, Part, Setting, Workload};
+
+use super::bounds::{Fit, fit};
+use super::shared::{Shared, Trial};
+use super::{Config, Note};
+use crate::frame::{Error, Line, MOST_FROM_CLIENT};
+use crate::key::{self, End, Nonce};
+use crate::message::{Ask, OPENING, Tell, VERSION};
+
+/// How long after its window a client may take for the last of it: handshakes before, drains after.
+const SLACK: Duration = Duration::from_secs(15);
+
+/// Time between two looks at a measurement, and between two reports to the client.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A client may exceed the limit of its rate by so much: what leaves at once after a stall of the path.
+const RATE_SLACK: f64 = 1.25;
+
+/// Longest name of a client's program that is kept.
+const PROGRAM: usize = 100;
+
+/// Why a client's conversation ended before its time, in words for the log, and for the client where it should be told.
+struct Cut {
+    words: String,
+    tell: bool,
+}
+
+impl From<Error> for Cut {
+    fn from(error: Error) -> Self {
+        match error {
+            // Told what is wrong with its message; the others cannot be reached, or are not worth waiting for.
+            Error::Malformed(_) => Cut { words: error.to_string(), tell: true },
+            other => Cut { words: other.to_string(), tell: false },
+        }
+    }
+}
+
+fn refused(words: impl Into<String>) -> Cut {
+    Cut { words: words.into(), tell: true }
+}
+
+/// Serve a client until it goes, or has to.
+pub(super) fn serve(shared: &Arc<Shared>, connection: TcpStream, peer: SocketAddr) {
+    let socket = Arc::new(connection);
+    let Some(_open) = shared.open_line(socket.clone()) else { return };
+    let begun = Instant::now();
+    let mut session = Session { shared, socket: &socket, peer, program: None };
+    let ended = match Line::new(&socket, MOST_FROM_CLIENT) {
+        Ok(line) => session.run(&line),
+        Err(e) => Err(Error::Io(e).into()),
+    };
+    let Err(end) = ended else { return };
+    if end.tell
+        && let Ok(line) = Line::new(&socket, MOST_FROM_CLIENT)
+    {
+        // It may have gone meanwhile.
+        let _ = line.say(&Tell::Refused { reason: end.words.clone() }, shared.limits.patience);
+    }
+    let note = session.note(begun, None, &[], &end.words);
+    shared.note(&note);
+}
+
+struct Session<'a> {
+    shared: &'a Arc<Shared>,
+    socket: &'a TcpStream,
+    peer: SocketAddr,
+    program: Option<String>,
+}
+
+impl Session<'_> {
+    /// Until the client goes, which is no error between two measurements.
+    fn run(&mut self, line: &Line<'_>) -> Result<(), Cut> {
+        self.welcome(line)?;
+        loop {
+            if !line.await_word(self.shared.limits.idle).map_err(Error::Io)? {
+                return Err(refused(format!("idle for {} s", self.shared.limits.idle.as_secs())));
+            }
+            match line.hear(self.shared.limits.patience) {
+                Ok(Ask::Open { workload, warmup_ms, duration_ms }) => {
+                    let (warmup, duration) =
+                        (Duration::from_millis(warmup_ms), Duration::from_millis(duration_ms));
+                    self.measure(line, *workload, warmup, duration)?;
+                }
+                Ok(_) => return Err(refused("expected what to measure")),
+                Err(Error::Closed) => return Ok(()),
+                // A client that was killed resets its connection.
+                Err(Error::Io(e)) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Hello, and the key.
+    fn welcome(&mut self, line: &Line<'_>) -> Result<(), Cut> {
+        let Config { key, .. } = &self.shared.config;
+        let patience = self.shared.limits.patience;
+        if line.take::<8>(patience)? != OPENING {
+            return Err(refused("expected the opening"));
+        }
+        let Ask::Hello { version, nonce: theirs, program } = line.hear(patience)? else {
+            return Err(refused("expected hello"));
+        };
+        self.program = Some(program.chars().take(PROGRAM).collect());
+        if version != VERSION {
+            return Err(refused(format!(
+                "this server speaks version {VERSION}, the client version {version}"
+            )));
+        }
+        let Some(theirs) = key::from_hex::<32>(&theirs) else {
+            return Err(refused("expected a nonce of 32 bytes"));
+        };
+        let ours: Nonce = key::random().map_err(Error::Io)?;
+        let nonce = key::to_hex(&ours);
+        line.say(&Tell::Challenge { version: VERSION, nonce, keyed: key.is_some() }, patience)?;
+        let mut proof = None;
+        if let Some(key) = key {
+            match line.hear(patience)? {
+                Ask::Prove { proof } if key.verify(&proof, End::Client, &theirs, &ours) => {}
+                Ask::Prove { .. } => return Err(refused("the key is not this server's")),
+                _ => return Err(refused("this server wants a key: --key-file, or WEIR_KEY")),
+            }
+            proof = Some(key.prove(End::Server, &theirs, &ours));
+        }
+        let program = concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned();
+        Ok(line.say(&Tell::Welcome { proof, program }, patience)?)
+    }
+
+    /// One measurement. What is wrong with the asking alone does not end the session.
+    fn measure(
+        &self,
+        line: &Line<'_>,
+        workload: Workload,
+        warmup: Duration,
+        duration: Duration,
+    ) -> Result<(), Cut> {
+        let patience = self.shared.limits.patience;
+        let begun = Instant::now();
+        let fit = fit(&self.shared.limits, workload, warmup, duration)
+            .and_then(|fit| Ok((self.shared.limits.reserve(fit.bytes).map_err(|e| e.to_string())?, fit)));
+        let (_memory, fit) = match fit {
+            Ok(fits) => fits,
+            Err(reason) => {
+                self.shared.note(&self.note(begun, None, &[], &reason));
+                return Ok(line.say(&Tell::Refused { reason }, patience)?);
+            }
+        };
+        let words = fit.workload.engine().describe();
+        let observer = Observer::watched();
+        let result = self.run_trial(line, fit, (warmup, duration), &observer);
+        let end = match &result {
+            Ok(()) => "done",
+            Err(end) => &end.words,
+        };
+        let note = self.note(begun, Some(words), &observer.flows(), end);
+        match result {
+            Ok(()) => {
+                self.shared.note(&note);
+                Ok(())
+            }
+            // Logged with its reason by whoever ends the session.
+            Err(end) => Err(end),
+        }
+    }
+
+    fn run_trial(
+        &self,
+        line: &Line<'_>,
+        fit: Fit,
+        (warmup, duration): (Duration, Duration),
+        observer: &Observer,
+    ) -> Result<(), Cut> {
+        let patience = self.shared.limits.patience;
+        let own = self.socket.local_addr().map_err(Error::Io)?.ip();
+        let cookie = u64::from_be_bytes(key::random().map_err(Error::Io)?);
+        let setting = Setting { observer: observer.clone(), ..Setting::new(warmup, duration, cookie) };
+        let (usher, inlet) = inlet(self.shared.port.address().port()).map_err(Error::Io)?;
+        let responder = fit.workload.engine().serve(&setting, inlet).map_err(|e| refused(e.to_string()))?;
+        let pacing = self.shared.limits.rate_bps.map(|bps| {
+            let each = bps / 8.0 / f64::from(fit.connections.unwrap_or(1).max(1));
+            // The option is signed here, and at 17 Gbit/s a limit is none.
+            each.min(f64::from(i32::MAX)) as u32
+        });
+        let trial = Trial { usher, own, left: fit.connections, pacing };
+        let open = self.shared.open_trial(cookie, trial);
+        let opened = Tell::Opened { cookie, workload: Box::new(fit.workload), notes: fit.notes };
+        line.say(&opened, patience)?;
+        self.await_finish(line, warmup + duration + SLACK, observer)?;
+        let mut part = responder.finish().map_err(|e| refused(e.to_string()))?;
+        drop(open);
+        finite(&mut part);
+        Ok(line.say(&Tell::Seen { part: Box::new(part), flows: observer.flows() }, patience)?)
+    }
+
+    /// Until the client says that it is done, with a word to it every second.
+    fn await_finish(&self, line: &Line<'_>, longest: Duration, observer: &Observer) -> Result<(), Cut> {
+        let patience = self.shared.limits.patience;
+        let begun = Instant::now();
+        let mut rate = RateWatch::new(self.shared.limits.rate_bps, begun);
+        loop {
+            if line.await_word(TICK).map_err(Error::Io)? {
+                return match line.hear(patience)? {
+                    Ask::Finish => Ok(()),
+                    _ => Err(refused("expected finish")),
+                };
+            }
+            if begun.elapsed() > longest {
+                return Err(refused(format!("not done after {:.0} s", longest.as_secs_f64())));
+            }
+            let flows = observer.flows();
+            rate.check(&flows, Instant::now())?;
+            line.say(&Tell::Live { flows }, patience)?;
+        }
+    }
+
+    fn note(&self, begun: Instant, workload: Option<String>, flows: &[FlowFigures], end: &str) -> Note {
+        let bytes = |sends| flows.iter().filter(|f| f.sends == sends).map(|f| f.bytes).sum();
+        Note {
+            peer: self.peer,
+            program: self.program.clone(),
+            workload,
+            seconds: begun.elapsed().as_secs_f64(),
+            received_bytes: bytes(false),
+            sent_bytes: bytes(true),
+            end: end.to_owned(),
+        }
+    }
+}
+
+/// JSON has no infinities: a value that came of dividing by nothing is left out, as one that was not measured.
+fn finite(part: &mut Part) {
+    part.values.retain(|_, v| v.is_finite());
+}
+
+/// Holds what really flows against the limit: what is asked for is checked before, and what comes is the client's doing.
+struct RateWatch {
+    most_bps: Option<f64>,
+    since: Instant,
+    before: [u64; 2],
+}
+
+impl RateWatch {
+    fn new(most_bps: Option<f64>, since: Instant) -> Self {
+        RateWatch { most_bps, since, before: [0; 2] }
+    }
+
+    fn check(&mut self, flows: &[FlowFigures], now: Instant) -> Result<(), Cut> {
+        let Some(most) = self.most_bps else { return Ok(()) };
+        let sum = |way| flows.iter().filter(|f| f.way == way).map(|f| f.bytes).sum::<u64>();
+        let bytes = [sum(Direction::Egress), sum(Direction::Ingress)];
+        let seconds = now.duration_since(self.since).as_secs_f64();
+        for (now, before) in bytes.iter().zip(self.before) {
+            let bps = (now - before) as f64 * 8.0 / seconds;
+            if seconds > 0.0 && bps > most * RATE_SLACK {
+                return Err(refused(format!("{bps:.0} bit/s: the server allows {most} bit/s")));
+            }
+        }
+        (self.since, self.before) = (now, bytes);
+        Ok(())
+    }
+}
