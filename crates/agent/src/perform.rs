@@ -15,7 +15,7 @@ use crate::gateway_side::Gateway;
 use crate::packets::Stations;
 use crate::profiler;
 use crate::protocol::{Answer, Task, TaskError};
-use crate::reach::{Echo, reach};
+use crate::reach::{Echo, reach, send_from};
 use crate::sampler::{Sampler, Window};
 use crate::undo;
 
@@ -83,6 +83,11 @@ impl Host {
             Task::Apply { variant, role, place, journal } => self.apply(&variant, role, &place, journal),
             Task::Remove => self.remove(),
             Task::Counter { variant, place } => Ok(Answer::Counter(variant.hop().counter(&place)?)),
+            Task::Refused { variant, place } => Ok(Answer::Counter(variant.hop().refused(&place)?)),
+            Task::VariantFacts { variant, place } => {
+                let mut journal = lock(&self.journal);
+                Ok(Answer::VariantFacts(variant.hop().facts(&place, &mut journal)?))
+            }
             Task::OpenEcho { bind } => {
                 let echo = Echo::open(bind)
                     .map_err(|e| TaskError::failed(format!("cannot listen on {bind}: {e}")))?;
@@ -96,6 +101,15 @@ impl Host {
             }
             Task::Reach { target, timeout } => {
                 reach(target, timeout).map(Answer::Reached).map_err(TaskError::failed)
+            }
+            Task::SendFrom { source, target, count } => {
+                send_from(source, target, count).map_err(TaskError::failed)?;
+                Ok(Answer::Done)
+            }
+            Task::Heard { source } => {
+                let echo = lock(&self.echo);
+                let echo = echo.as_ref().ok_or_else(|| TaskError::failed("no echo is open"))?;
+                Ok(Answer::Counter(Some(echo.heard(source))))
             }
             Task::Gateway(task) => self.gateway.perform(task).map(Answer::Gateway),
             Task::Packets(task) => self.packets.perform(task).map(|a| Answer::Packets(Box::new(a))),

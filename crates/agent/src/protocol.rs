@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_gateway::{Place, Role, Variant};
 use weir_load::{Part, Setting, Workload};
-use weir_record::{Diagnosed, HostFacts, HostSample, Profile};
+use weir_record::{Diagnosed, HostFacts, HostSample, Profile, VariantFact};
 
 use crate::gateway_side::{GatewayAnswer, GatewayTask};
 use crate::packets::{PacketsAnswer, PacketsTask};
 
 /// Version of these messages. Both ends must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
 pub const MARKER: &[u8] = b"\n#weir-agent#\n";
@@ -98,6 +98,20 @@ pub enum Task {
         /// Where.
         place: Place,
     },
+    /// Packets that the variant has refused so far, on the host that counts.
+    Refused {
+        /// Which variant.
+        variant: Variant,
+        /// Where.
+        place: Place,
+    },
+    /// What it takes to have the variant that is in effect on this host: memory, time to load.
+    VariantFacts {
+        /// Which variant.
+        variant: Variant,
+        /// Where.
+        place: Place,
+    },
     /// Answer [`Task::Reach`] on this port, TCP and UDP, with the address that asks, until [`Task::CloseEcho`].
     OpenEcho {
         /// Address to listen on.
@@ -111,6 +125,20 @@ pub enum Task {
         target: SocketAddr,
         /// How long to try.
         timeout: Duration,
+    },
+    /// Send to the far end's echo from another address, which need not be this host's, and wait for no answer.
+    SendFrom {
+        /// That address.
+        source: IpAddr,
+        /// The echo.
+        target: SocketAddr,
+        /// Datagrams.
+        count: u32,
+    },
+    /// How many datagrams the open echo has had from that address.
+    Heard {
+        /// Whose.
+        source: IpAddr,
     },
     /// What single frames need of a gateway.
     Gateway(GatewayTask),
@@ -197,7 +225,10 @@ impl Task {
             Task::Apply { .. } => "applying the variant",
             Task::Remove => "removing the variant",
             Task::Counter { .. } => "reading the variant's counter",
-            Task::OpenEcho { .. } | Task::CloseEcho => "the echo",
+            Task::Refused { .. } => "reading what the variant refused",
+            Task::VariantFacts { .. } => "measuring what the variant takes",
+            Task::OpenEcho { .. } | Task::CloseEcho | Task::Heard { .. } => "the echo",
+            Task::SendFrom { .. } => "sending from another address",
             Task::Reach { .. } => "reaching the far end",
             Task::Gateway(task) => task.name(),
             Task::Packets(task) => task.name(),
@@ -223,8 +254,10 @@ pub enum Answer {
     Facts(Box<HostFacts>),
     /// [`Task::Missing`].
     Missing(Vec<String>),
-    /// [`Task::Counter`].
+    /// [`Task::Counter`], [`Task::Refused`] and [`Task::Heard`].
     Counter(Option<u64>),
+    /// [`Task::VariantFacts`].
+    VariantFacts(Vec<VariantFact>),
     /// [`Task::OpenEcho`] and [`Task::Open`]: the port.
     Port(u16),
     /// [`Task::Reach`].

@@ -1,12 +1,14 @@
 //! Proof of a path: an echo that tells whoever asks which address it sees, over TCP and UDP.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::perform::lock;
 use crate::protocol::Reached;
 
 /// How often the echo looks whether it shall stop, and the asker sends again.
@@ -15,6 +17,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Answers until dropped.
 pub(crate) struct Echo {
     port: u16,
+    heard: Arc<Mutex<BTreeMap<IpAddr, u64>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -29,6 +32,8 @@ impl Echo {
         socket.set_read_timeout(Some(TICK))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (over_tcp, over_udp) = (stop.clone(), stop.clone());
+        let heard = Arc::new(Mutex::new(BTreeMap::new()));
+        let told = heard.clone();
         let threads = vec![
             std::thread::Builder::new().name("echo-tcp".into()).spawn(move || {
                 while !over_tcp.load(Ordering::Relaxed) {
@@ -41,13 +46,19 @@ impl Echo {
                 let mut word = [0u8; 16];
                 while !over_udp.load(Ordering::Relaxed) {
                     if let Ok((_, peer)) = socket.recv_from(&mut word) {
+                        count(&mut lock(&told), peer.ip());
                         // A lost answer is asked for again.
                         let _ = socket.send_to(peer.ip().to_string().as_bytes(), peer);
                     }
                 }
             })?,
         ];
-        Ok(Echo { port: address.port(), stop, threads })
+        Ok(Echo { port: address.port(), heard, stop, threads })
+    }
+
+    /// Datagrams that came from that address so far.
+    pub(crate) fn heard(&self, source: IpAddr) -> u64 {
+        lock(&self.heard).get(&source).copied().unwrap_or(0)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -63,6 +74,28 @@ impl Drop for Echo {
             let _ = thread.join();
         }
     }
+}
+
+/// Addresses are counted up to a number that no proof comes near: whoever else sends here shall not fill the memory.
+const MOST_SOURCES: usize = 1024;
+
+fn count(heard: &mut BTreeMap<IpAddr, u64>, source: IpAddr) {
+    let source = source.to_canonical();
+    if heard.len() < MOST_SOURCES || heard.contains_key(&source) {
+        *heard.entry(source).or_default() += 1;
+    }
+}
+
+/// Sends datagrams to the echo at `target` from an address that this host need not have.
+///
+/// # Errors
+/// In words, what the kernel refused.
+pub(crate) fn send_from(source: IpAddr, target: SocketAddr, count: u32) -> Result<(), String> {
+    let socket = weir_sys::foreign_source::udp_from(source).map_err(|e| e.to_string())?;
+    for _ in 0..count {
+        socket.send_to(b"let me in", target).map_err(|e| format!("send from {source} to {target}: {e}"))?;
+    }
+    Ok(())
 }
 
 fn answer_stream(listener: &TcpListener) -> io::Result<()> {
@@ -134,6 +167,19 @@ mod tests {
         let reached = reach(target, Duration::from_secs(5)).unwrap();
         assert_eq!(reached.tcp_source, target.ip());
         assert_eq!(reached.udp_source, target.ip());
+    }
+
+    #[test]
+    fn the_echo_counts_who_sends_from_where() {
+        let echo = Echo::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let target = SocketAddr::from(([127, 0, 0, 1], echo.port()));
+        let (other, nobody) = ([127, 0, 0, 77].into(), [127, 0, 0, 78].into());
+        send_from(other, target, 3).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while echo.heard(other) < 3 && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
+        assert_eq!((echo.heard(other), echo.heard(nobody)), (3, 0));
     }
 
     #[test]

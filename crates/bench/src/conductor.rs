@@ -8,13 +8,14 @@ use rand_chacha::ChaCha8Rng;
 use weir_agent::gateway_side::GatewayTask;
 use weir_agent::{Answer, Task};
 use weir_record::{
-    Fault, FaultCode, HostFacts, Run, SCHEMA_VERSION, Status, Trial, VariantInfo, WorkloadInfo,
+    Fault, FaultCode, HostFacts, Run, SCHEMA_VERSION, Status, Trial, VariantFact, VariantInfo, WorkloadInfo,
 };
 use weir_stats::stop::{self, Decision};
 
 use crate::SHORT;
 use crate::analysis::analyse;
 use crate::error::Error;
+use crate::filtering;
 use crate::progress::{Event, Progress};
 use crate::proof;
 use crate::rehearsal;
@@ -73,9 +74,10 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
     }
     run.hosts = facts(&hosts)?;
     for (number, variant) in variants.iter().enumerate() {
-        let (lines, notes) = establish(order, &hosts, number, variant)?;
-        progress.tell(Event::Proved { variant: &variant.name, proof: &lines });
-        run.variants[number].proof = lines;
+        let Established { proof, facts, notes } = establish(order, &hosts, number, variant)?;
+        progress.tell(Event::Proved { variant: &variant.name, proof: &proof });
+        run.variants[number].proof = proof;
+        run.variants[number].facts = facts;
         for note in notes.into_iter().filter(|note| !run.notes.contains(note)).collect::<Vec<_>>() {
             progress.tell(Event::Note(&note));
             run.notes.push(note);
@@ -90,20 +92,30 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
     conductor.close(outcome, progress)
 }
 
-/// Applies and proves a variant; on real hosts it is removed again, because the next one works on the same hosts. Returns the
-/// proof, and what a reader of the record should know.
+/// A variant that was in effect.
+struct Established {
+    /// One line per check.
+    proof: Vec<String>,
+    /// What it takes besides traffic.
+    facts: Vec<VariantFact>,
+    /// What a reader of the record should know.
+    notes: Vec<String>,
+}
+
+/// Applies and proves a variant; on real hosts it is removed again, because the next one works on the same hosts.
 fn establish(
     order: &Order<'_>,
     hosts: &Hosts,
     number: usize,
     variant: &VariantRun,
-) -> Result<(Vec<String>, Vec<String>), Error> {
+) -> Result<Established, Error> {
     let site = &hosts.sites[number];
     proof::apply(site, &variant.variant)?;
     let proved = proof::prove(site, &variant.name, &variant.variant).and_then(|mut proof| {
         let rehearsal = rehearsal::rehearse(site, variant, &order.scenario.workloads, &rules(order, hosts))?;
         proof.extend(rehearsal.proof);
-        Ok((proof, rehearsal.notes))
+        let facts = filtering::facts(site, &variant.variant)?;
+        Ok(Established { proof, facts, notes: rehearsal.notes })
     });
     if !hosts.is_lab {
         let removed = proof::remove(site);
@@ -150,6 +162,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
         twin_of: v.twin_of.clone(),
         proof: Vec::new(),
         labels: v.labels.clone(),
+        facts: Vec::new(),
         point: v.point.clone(),
     };
     Run {

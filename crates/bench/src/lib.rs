@@ -6,6 +6,7 @@
 pub mod analysis;
 pub mod conductor;
 mod error;
+mod filtering;
 mod packets_end;
 mod packets_gateway;
 mod packets_rig;

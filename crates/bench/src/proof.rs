@@ -8,10 +8,11 @@ use weir_gateway::Variant;
 
 use crate::SHORT;
 use crate::error::Error;
+use crate::filtering::{self, counter};
 use crate::testbed::Site;
 
 /// Longest until a fresh path answers.
-const REACH: Duration = Duration::from_secs(5);
+pub(crate) const REACH: Duration = Duration::from_secs(5);
 
 /// Applying a real container engine takes a while.
 const APPLY: Duration = Duration::from_secs(90);
@@ -46,8 +47,8 @@ pub(crate) fn remove(site: &Site) -> Result<(), Error> {
     first.map_err(Error::from)
 }
 
-/// Proves a variant with a few packets: the responder sees the address that it must see, the reply comes back, and the
-/// variant's own counter moved. Returns one line per check.
+/// Proves a variant with a few packets: the responder sees the address that it must see, the reply comes back, the variant's own
+/// counter moved, and what it must refuse it refuses. Returns one line per check.
 pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<String>, Error> {
     let not_proved = |reason: String| Error::NotProved { variant: name.to_owned(), reason };
     let (Some(initiator), Some(responder)) = (site.initiators.first(), site.responders.first()) else {
@@ -60,6 +61,10 @@ pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<St
     let expected = variant.hop().expectation(&site.place);
     let target = SocketAddr::new(expected.target, port);
     let reached = initiator.agent.call(Task::Reach { target, timeout: REACH }, REACH + SHORT);
+    let denied = match &reached {
+        Ok(_) => filtering::prove_denial(site, variant, target),
+        Err(_) => Ok(None),
+    };
     responder.agent.call(Task::CloseEcho, SHORT)?;
     let reached = match reached {
         Ok(Answer::Reached(reached)) => reached,
@@ -80,6 +85,9 @@ pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<St
         }
         (None, _) => {}
     }
+    if let Some(denied) = denied? {
+        proof.push(denied.map_err(not_proved)?);
+    }
     Ok(proof)
 }
 
@@ -92,15 +100,6 @@ fn seen(reached: &Reached, expected: Option<IpAddr>) -> Result<String, String> {
         }
     }
     Ok(format!("the responder sees {} over TCP and UDP, and its replies come back", reached.tcp_source))
-}
-
-fn counter(site: &Site, variant: &Variant) -> Result<Option<u64>, Error> {
-    let Some(gateway) = &site.gateway else { return Ok(None) };
-    let task = Task::Counter { variant: variant.clone(), place: site.place.clone() };
-    match gateway.agent.call(task, SHORT)? {
-        Answer::Counter(value) => Ok(value),
-        other => Err(Error::Internal(format!("unexpected answer {other:?}"))),
-    }
 }
 
 #[cfg(test)]

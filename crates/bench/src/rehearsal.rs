@@ -37,6 +37,7 @@ pub(crate) fn rehearse(
         false => site.members().try_for_each(|member| member.agent.check()),
     };
     for (entry, packets) in of_packets(workloads) {
+        crate::filtering::sees_frames(variant)?;
         fits(site, entry, packets, rules)?;
         if seen.iter().any(|other| goes_the_same_way(other, packets, rules.is_lab)) {
             continue;

@@ -215,6 +215,7 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
 
 /// What the scenario's format allows but these hosts cannot do.
 fn fits(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<(), Error> {
+    crate::filtering::fits_real_hosts(variants)?;
     let changes = !testbed.host_sysctls.is_empty() || variants.iter().any(|v| !v.host_sysctls.is_empty());
     if testbed.gateway.is_none() && changes {
         return Err(Error::Unfit(

@@ -27,8 +27,11 @@ pub mod routed;
 mod snapshot;
 mod source_nat;
 
+use std::net::IpAddr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_record::VariantFact;
 
 pub use error::Error;
 pub use journal::Journal;
@@ -143,9 +146,34 @@ pub trait Hop {
     /// What the far end must see when it is in effect.
     fn expectation(&self, place: &Place) -> Expectation;
 
-    /// A counter on the gateway that moves when its rule handles a new connection (the rule's own counter), if it has one.
-    /// Returns the current value.
+    /// The host whose rules count: the gateway, unless there is none.
+    fn counts_at(&self) -> Role {
+        Role::Gateway
+    }
+
+    /// A counter on that host ([`Hop::counts_at`]) that moves when its rule handles a new connection (the rule's own counter),
+    /// if it has one. Returns the current value.
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error>;
+
+    /// A source address on the initiator's side from which nothing may arrive when it is in effect; `None` for what refuses
+    /// nobody.
+    fn denied_source(&self, place: &Place) -> Option<IpAddr> {
+        let _ = place;
+        None
+    }
+
+    /// Packets that it has refused so far, on the host that counts; `None` for what refuses nobody.
+    fn refused(&self, place: &Place) -> Result<Option<u64>, Error> {
+        let _ = place;
+        Ok(None)
+    }
+
+    /// What it takes to have it, measured on the host that counts while it is in effect there: memory, time to load. What is made
+    /// for that goes through the journal too, and is gone at the end.
+    fn facts(&self, place: &Place, journal: &mut Journal) -> Result<Vec<VariantFact>, Error> {
+        let _ = (place, journal);
+        Ok(Vec::new())
+    }
 }
 
 #[cfg(test)]

@@ -188,14 +188,15 @@ pub(crate) fn counter(place: &Place, chain: &str) -> Result<u64, Error> {
     Ok(expressions.filter_map(|e| e["counter"]["packets"].as_u64()).sum())
 }
 
-/// Packets counted by the rules of a chain of ours but for its last one, which throws away. Asked of the kernel itself: nft would
-/// read all sets first.
-pub(crate) fn accepted(place: &Place, chain: &str) -> Result<u64, Error> {
+/// Packets counted by the rules of a chain of ours: by all but the last one, which let pass, and by the last one, which throws
+/// away. Asked of the kernel itself: nft would read all sets first.
+pub(crate) fn verdicts(place: &Place, chain: &str) -> Result<(u64, u64), Error> {
     let (family, table) = (family(place), name(place));
-    let Some(tables) = nftables::read(&command::kernel())? else { return Ok(0) };
+    let Some(tables) = nftables::read(&command::kernel())? else { return Ok((0, 0)) };
     let ours = |r: &&nftables::Rule| r.family.name() == family && r.table == table && r.chain == chain;
     let counts: Vec<u64> = tables.rules.iter().filter(ours).filter_map(counted).collect();
-    Ok(counts.iter().rev().skip(1).sum())
+    let (last, others) = counts.split_last().map_or((0, &[][..]), |(last, others)| (*last, others));
+    Ok((others.iter().sum(), last))
 }
 
 /// Packets that a rule has counted, if it counts.

@@ -6,6 +6,7 @@
 
 pub mod diagnosed;
 pub mod environment;
+pub mod fact;
 pub mod fault;
 mod hosts;
 pub mod metric;
@@ -20,6 +21,7 @@ pub use diagnosed::{Diagnosed, DiagnosedFinding};
 pub use environment::{HostFacts, InterfaceFacts};
 pub use fault::{Fault, FaultCode};
 pub use hosts::{Family, Role, Topology};
+pub use fact::VariantFact;
 pub use metric::{Better, MetricDef, Scale, Source, Unit};
 pub use path::{PathCause, PathFinding};
 pub use profile::{Calls, FunctionSamples, PartSamples, Profile};

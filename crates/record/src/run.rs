@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::HostFacts;
+use crate::fact::VariantFact;
 use crate::metric::MetricDef;
 use crate::results::Results;
 use crate::trial::Trial;
@@ -74,6 +75,9 @@ pub struct VariantInfo {
     pub twin_of: Option<String>,
     /// How it was proved to be in effect: one line per check.
     pub proof: Vec<String>,
+    /// What it takes besides traffic, measured when it was set up: memory, time to load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<VariantFact>,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
     /// Where it is one point of a curve: which.

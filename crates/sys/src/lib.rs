@@ -10,6 +10,7 @@ pub mod echo;
 pub mod error;
 pub mod ethtool;
 pub mod features;
+pub mod foreign_source;
 pub mod fragment_tap;
 pub mod frames;
 pub mod icmp_errors;

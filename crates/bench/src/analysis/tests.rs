@@ -68,6 +68,7 @@ fn run(world: World) -> Run {
         baseline: *name == "direct",
         twin_of: name.contains("A/A").then(|| "direct".into()),
         proof: Vec::new(),
+        facts: Vec::new(),
         labels: BTreeMap::new(),
         point: None,
     };

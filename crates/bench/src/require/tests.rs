@@ -22,6 +22,7 @@ fn run(rounds: u32, factor: f64) -> Run {
         baseline: name == "direct",
         twin_of: None,
         proof: Vec::new(),
+        facts: Vec::new(),
         labels: BTreeMap::new(),
         point: None,
     };

@@ -1,0 +1,173 @@
+//! Variants that let some addresses through and others not: what proves that they do, and where they can be had.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use weir_agent::{Answer, Task};
+use weir_gateway::Variant;
+use weir_gateway::allow_list::{Hook, Lookup};
+use weir_record::VariantFact;
+
+use crate::SHORT;
+use crate::error::Error;
+use crate::proof::REACH;
+use crate::scenario::VariantRun;
+use crate::testbed::{Member, Site};
+
+/// Datagrams from the address that is not listed.
+const DENIED: u32 = 8;
+
+/// A million elements are loaded in seconds, several times over.
+const MEASURE: Duration = Duration::from_secs(900);
+
+/// How often it is looked whether the filter has counted.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The host whose rules count.
+fn counting<'a>(site: &'a Site, variant: &Variant) -> Option<&'a Member> {
+    let role = variant.hop().counts_at();
+    site.members().find(|member| member.role == role)
+}
+
+/// The variant's own counter, where it has one.
+pub(crate) fn counter(site: &Site, variant: &Variant) -> Result<Option<u64>, Error> {
+    let Some(member) = counting(site, variant) else { return Ok(None) };
+    ask(member, Task::Counter { variant: variant.clone(), place: site.place.clone() })
+}
+
+fn refused(site: &Site, variant: &Variant) -> Result<u64, Error> {
+    let Some(member) = counting(site, variant) else { return Ok(0) };
+    let task = Task::Refused { variant: variant.clone(), place: site.place.clone() };
+    ask(member, task).map(Option::unwrap_or_default)
+}
+
+fn ask(member: &Member, task: Task) -> Result<Option<u64>, Error> {
+    match member.agent.call(task, SHORT)? {
+        Answer::Counter(value) => Ok(value),
+        other => Err(Error::Internal(format!("unexpected answer {other:?}"))),
+    }
+}
+
+/// Proves, while the responder's echo is open at `target`, that nothing arrives from an address that must not get through: the
+/// filter counts as refused what the initiator sends from there, and the echo hears none of it. `None` for variants that refuse
+/// nobody; the inner error is why it is not proved.
+pub(crate) fn prove_denial(
+    site: &Site,
+    variant: &Variant,
+    target: SocketAddr,
+) -> Result<Option<Result<String, String>>, Error> {
+    let Some(source) = variant.hop().denied_source(&site.place) else { return Ok(None) };
+    let (Some(initiator), Some(responder)) = (site.initiators.first(), site.responders.first()) else {
+        return Err(Error::Internal("a site without ends".into()));
+    };
+    let before = refused(site, variant)?;
+    match initiator.agent.call(Task::SendFrom { source, target, count: DENIED }, SHORT) {
+        Err(weir_agent::Error::Task { source: reason, .. }) => {
+            return Ok(Some(Err(format!(
+                "a source that is not listed could not be tried: {}",
+                reason.message
+            ))));
+        }
+        sent => sent?,
+    };
+    let heard = || ask(responder, Task::Heard { source }).map(Option::unwrap_or_default);
+    let deadline = Instant::now() + REACH;
+    let mut counted = 0;
+    while heard()? == 0 && counted < u64::from(DENIED) && Instant::now() < deadline {
+        std::thread::sleep(TICK);
+        counted = refused(site, variant)?.saturating_sub(before);
+    }
+    // The echo takes datagrams in their order: once it has answered a later one, it has seen whatever came before.
+    initiator.agent.call(Task::Reach { target, timeout: REACH }, REACH + SHORT)?;
+    Ok(Some(judge(source, counted, heard()?)))
+}
+
+/// What it takes to have the variant that is in effect on a site: nothing is known of most.
+pub(crate) fn facts(site: &Site, variant: &Variant) -> Result<Vec<VariantFact>, Error> {
+    let Some(member) = counting(site, variant) else { return Ok(Vec::new()) };
+    let task = Task::VariantFacts { variant: variant.clone(), place: site.place.clone() };
+    match member.agent.call(task, MEASURE)? {
+        Answer::VariantFacts(facts) => Ok(facts),
+        other => Err(Error::Internal(format!("unexpected answer {other:?}"))),
+    }
+}
+
+/// Single frames are taken from the responder's link before its own filter sees them.
+pub(crate) fn sees_frames(variant: &VariantRun) -> Result<(), Error> {
+    match &variant.variant {
+        Variant::AllowList(list) if list.hook == Hook::Input => Err(Error::Unfit(format!(
+            "variant `{}` filters at the responder (hook = \"input\"), which takes single frames from its link before any filter: \
+             measure it with workloads of sockets",
+            variant.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What a filter needs where hosts are real, and not a lab's.
+pub(crate) fn fits_real_hosts(variants: &[VariantRun]) -> Result<(), Error> {
+    for variant in variants {
+        let Variant::AllowList(list) = &variant.variant else { continue };
+        if list.hook == Hook::Input {
+            return Err(Error::Unfit(format!(
+                "variant `{}` filters all that the responder receives (hook = \"input\"), what it is administered by among it: \
+                 only in a lab",
+                variant.name
+            )));
+        }
+        if list.filter != Lookup::None && list.denied_source.is_none() {
+            return Err(Error::Unfit(format!(
+                "variant `{}`: between real hosts `denied-source` must name an address that the initiator has besides and that is \
+                 not listed: that nothing arrives from there is a part of the proof",
+                variant.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What follows from how many datagrams the filter counted as refused, and how many arrived all the same.
+fn judge(source: IpAddr, counted: u64, heard: u64) -> Result<String, String> {
+    if heard > 0 {
+        return Err(format!(
+            "{heard} of {DENIED} datagrams from {source}, which is not listed, reached the responder: this filter lets through \
+             what it must refuse"
+        ));
+    }
+    if counted < u64::from(DENIED) {
+        return Err(format!(
+            "of {DENIED} datagrams from {source}, which is not listed, none reached the responder, but the filter refused only \
+             {counted}: something else on the way stops them (the gateway's rp_filter, or a network that checks source \
+             addresses), and what the filter would do is not known; `denied-source` names an address that the initiator \
+             really has"
+        ));
+    }
+    Ok(format!(
+        "of {DENIED} datagrams from {source}, which is not listed, the filter refused all and none arrived"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_filter_that_refuses_all_and_lets_nothing_arrive_is_proved() {
+        let source = "198.18.0.66".parse().unwrap();
+        let all = u64::from(DENIED);
+        assert!(judge(source, all, 0).unwrap().contains("refused all"));
+        // Somebody else may have been refused meanwhile.
+        assert!(judge(source, all + 1, 0).is_ok());
+        for (counted, heard, said) in [
+            (0, all, "lets through what it must refuse"),
+            // One that counts and lets through.
+            (all, all, "lets through what it must refuse"),
+            (all, 1, "1 of 8 datagrams"),
+            (0, 0, "rp_filter"),
+            (all - 1, 0, "refused only 7"),
+        ] {
+            let reason = judge(source, counted, heard).unwrap_err();
+            assert!(reason.contains(said) && reason.contains("198.18.0.66"), "{reason}");
+        }
+    }
+}

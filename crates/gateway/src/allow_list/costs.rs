@@ -1,0 +1,307 @@
+//! What a list takes besides traffic: how long it takes to load and to replace, and how much memory it keeps. Measured on a copy
+//! that nothing asks, so that what is in effect stays as it is.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use weir_filter::{Class, Compiled, Filter};
+use weir_prefix::export;
+use weir_record::{Unit, VariantFact};
+
+use super::held::{refused, remove_ipset};
+use super::rules::{self, ACTIONS, SET};
+use super::{AllowList, Lookup, list};
+use crate::journal::Change;
+use crate::{Error, Family, Journal, Place, command, nft};
+
+/// Measured again as long as it has not taken longer than this in all, for small lists are loaded in milliseconds.
+const ENOUGH: Duration = Duration::from_secs(2);
+/// But not more often.
+const MOST_TIMES: usize = 7;
+
+/// A list in the kernel that nothing asks.
+trait Idle {
+    /// Puts the list into the kernel.
+    fn load(&mut self, class: &Class) -> Result<(), Error>;
+    /// Replaces it, in one step.
+    fn replace(&mut self, class: &Class) -> Result<(), Error>;
+    /// Bytes that it takes, where the kernel tells them of this list.
+    fn memory(&self) -> Result<Option<u64>, Error>;
+    /// Takes it out of the kernel.
+    fn remove(&mut self) -> Result<(), Error>;
+}
+
+/// Measures it all. Nothing where nothing is looked up.
+pub(super) fn measure(
+    variant: &AllowList,
+    place: &Place,
+    journal: &mut Journal,
+) -> Result<Vec<VariantFact>, Error> {
+    let mut copy: Box<dyn Idle> = match variant.filter {
+        Lookup::None => return Ok(Vec::new()),
+        Lookup::NftSet | Lookup::NftLinear => {
+            Box::new(NftIdle::new(place, variant.filter == Lookup::NftLinear, journal)?)
+        }
+        Lookup::IpsetIptables => Box::new(IpsetIdle::new(place, journal)?),
+        Lookup::Bpf => Box::new(BpfIdle { variant: variant.clone(), filter: None }),
+    };
+    let class = variant.list(place)?;
+    let other = list::one_percent_less(&class, place);
+    let measured = repeat(copy.as_mut(), &class, &other);
+    let dropped = copy.remove();
+    let measured = measured?;
+    dropped?;
+    Ok(facts(variant.filter, &class, place, &measured))
+}
+
+/// What each turn has seen.
+#[derive(Default)]
+struct Measured {
+    load_ns: Vec<f64>,
+    update_ns: Vec<f64>,
+    /// Told by the kernel of the list itself.
+    told_bytes: Vec<f64>,
+    /// By how much the kernel's memory grew while it was loaded.
+    grown_bytes: Vec<f64>,
+}
+
+fn repeat(copy: &mut dyn Idle, class: &Class, other: &Class) -> Result<Measured, Error> {
+    let mut measured = Measured::default();
+    let begun = Instant::now();
+    while measured.load_ns.is_empty() || begun.elapsed() < ENOUGH && measured.load_ns.len() < MOST_TIMES {
+        let before = kernel_bytes();
+        measured.load_ns.push(timed(|| copy.load(class))?);
+        let grown = before.zip(kernel_bytes()).map(|(before, after)| after - before);
+        measured.grown_bytes.extend(grown);
+        measured.told_bytes.extend(copy.memory()?.map(|bytes| bytes as f64));
+        measured.update_ns.push(timed(|| copy.replace(other))?);
+        measured.update_ns.push(timed(|| copy.replace(class))?);
+        copy.remove()?;
+    }
+    Ok(measured)
+}
+
+fn timed(work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+    let begun = Instant::now();
+    work()?;
+    Ok(begun.elapsed().as_nanos() as f64)
+}
+
+/// Memory of the whole machine's kernel of which elements of nft's sets are made: `SUnreclaim` and `VmallocUsed` of
+/// proc_meminfo(5), where kB are KiB.
+fn kernel_bytes() -> Option<f64> {
+    let text = command::kernel().read("proc/meminfo").ok()?;
+    let line = |name: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()
+    };
+    Some((line("SUnreclaim")? + line("VmallocUsed")?) * 1024.0)
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get(values.len().checked_sub(1)? / 2)?;
+    Some((lower + upper) / 2.0)
+}
+
+fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> Vec<VariantFact> {
+    let fact = |name: &str, label: &str, unit, values: &[f64], how: &str| VariantFact {
+        name: name.into(),
+        label: label.into(),
+        unit,
+        value: median(values),
+        n: values.len() as u32,
+        how: how.into(),
+    };
+    let prefixes = match place.family {
+        Family::Ipv4 => class.v4.prefixes().count(),
+        Family::Ipv6 => class.v6.prefixes().count(),
+    };
+    let (load, update) = match filter {
+        Lookup::NftSet | Lookup::NftLinear => (
+            "nft reads a file of it and hands it to the kernel",
+            "nft empties the set and fills it with the new list in one transaction",
+        ),
+        Lookup::IpsetIptables => (
+            "ipset restores it into a new set",
+            "ipset restores the new list into another set and swaps the two",
+        ),
+        Lookup::Bpf | Lookup::None => (
+            "tables are made of it, programs loaded and maps filled",
+            "tables are made of the new list, other maps filled and put into the place of those in use",
+        ),
+    };
+    let (bytes, told) = match filter {
+        Lookup::NftSet | Lookup::NftLinear => (
+            &measured.grown_bytes,
+            "growth of the whole machine's kernel memory while it was loaded (SUnreclaim and VmallocUsed of /proc/meminfo), since \
+             nft does not tell it: what others took or gave back meanwhile is in it, up to about 1 MiB",
+        ),
+        Lookup::IpsetIptables => (&measured.told_bytes, "as `ipset list` tells it, `Size in memory`"),
+        Lookup::Bpf | Lookup::None => (
+            &measured.told_bytes,
+            "as the kernel tells it of each map, `memlock`; while it is updated, tables of both lists are there",
+        ),
+    };
+    vec![
+        fact(
+            "list_prefixes",
+            "prefixes",
+            Unit::Count,
+            &[prefixes as f64],
+            "prefixes of the list, the initiator's among them",
+        ),
+        fact("load_ns", "load", Unit::Ns, &measured.load_ns, &format!("{load}, from the list in memory on")),
+        fact(
+            "update_ns",
+            "update",
+            Unit::Ns,
+            &measured.update_ns,
+            &format!("another list, different in one prefix of a hundred: {update}"),
+        ),
+        fact("memory_bytes", "memory", Unit::Bytes, bytes, told),
+    ]
+}
+
+/// A set of nft, or rules, in a table that no hook leads to.
+struct NftIdle {
+    family: &'static str,
+    table: String,
+    place: Place,
+    linear: bool,
+}
+
+impl NftIdle {
+    fn new(place: &Place, linear: bool, journal: &mut Journal) -> Result<Self, Error> {
+        let (family, table) = (nft::family(place), format!("{}_copy", nft::name(place)));
+        journal.record(Change::NftTable { family: family.into(), table: table.clone() })?;
+        Ok(NftIdle { family, table, place: place.clone(), linear })
+    }
+
+    /// The set or chain, made if it is not there, emptied and filled.
+    fn script(&self, class: &Class) -> Result<String, Error> {
+        let (family, table) = (self.family, &self.table);
+        let mut text = format!("add table {family} {table}\n");
+        // Writing to a String cannot fail.
+        if self.linear {
+            let _ = writeln!(text, "add chain {family} {table} {SET}\nflush chain {family} {table} {SET}");
+            let _ = writeln!(text, "table {family} {table} {{\n\tchain {SET} {{");
+            for rule in rules::linear(class, &self.place)? {
+                let _ = writeln!(text, "\t\t{rule}");
+            }
+            text.push_str("\t}\n}\n");
+        } else {
+            let kind = if self.place.family == Family::Ipv4 { "ipv4_addr" } else { "ipv6_addr" };
+            let _ = writeln!(text, "add set {family} {table} {SET} {{ type {kind}; flags interval; }}");
+            let _ = writeln!(text, "flush set {family} {table} {SET}");
+            let elements = rules::elements(class, self.place.family).join(", ");
+            let _ = writeln!(text, "add element {family} {table} {SET} {{ {elements} }}");
+        }
+        Ok(text)
+    }
+}
+
+impl Idle for NftIdle {
+    fn load(&mut self, class: &Class) -> Result<(), Error> {
+        command::run_long(nft::PROGRAM, &["-f", "-"], &self.script(class)?).map(drop)
+    }
+
+    fn replace(&mut self, class: &Class) -> Result<(), Error> {
+        self.load(class)
+    }
+
+    fn memory(&self) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
+    fn remove(&mut self) -> Result<(), Error> {
+        let change = Change::NftTable { family: self.family.into(), table: self.table.clone() };
+        change.undo()
+    }
+}
+
+/// Two sets of ipset that no rule asks.
+struct IpsetIdle {
+    name: String,
+    ipv4: bool,
+}
+
+impl IpsetIdle {
+    fn new(place: &Place, journal: &mut Journal) -> Result<Self, Error> {
+        let name = format!("{}copy_", rules::set_name(place));
+        rules::record_ipset(&name, journal)?;
+        Ok(IpsetIdle { name, ipv4: place.family == Family::Ipv4 })
+    }
+}
+
+impl Idle for IpsetIdle {
+    fn load(&mut self, class: &Class) -> Result<(), Error> {
+        let text = export::ipset(&self.name, &class.v4, &class.v6);
+        command::run_long("ipset", &["restore"], &text).map(drop)
+    }
+
+    fn replace(&mut self, class: &Class) -> Result<(), Error> {
+        self.load(class)
+    }
+
+    fn memory(&self) -> Result<Option<u64>, Error> {
+        let set = format!("{}{}", self.name, if self.ipv4 { "4" } else { "6" });
+        let head = command::run_long("ipset", &["list", "-t", &set], "")?;
+        Ok(head.lines().find_map(|line| line.strip_prefix("Size in memory:")?.trim().parse().ok()))
+    }
+
+    fn remove(&mut self) -> Result<(), Error> {
+        ["4", "6"].iter().try_for_each(|end| remove_ipset(&format!("{}{end}", self.name)))
+    }
+}
+
+/// Programs and tables that are attached to nothing.
+struct BpfIdle {
+    variant: AllowList,
+    filter: Option<Filter>,
+}
+
+fn compiled(class: &Class) -> Result<Compiled, Error> {
+    Compiled::of(std::slice::from_ref(class)).map_err(Error::Unsupported)
+}
+
+impl Idle for BpfIdle {
+    fn load(&mut self, class: &Class) -> Result<(), Error> {
+        self.filter = Some(self.variant.load_bpf(&compiled(class)?)?);
+        Ok(())
+    }
+
+    fn replace(&mut self, class: &Class) -> Result<(), Error> {
+        let tables = compiled(class)?;
+        self.filter.as_mut().map_or(Ok(()), |filter| filter.swap(&tables, &ACTIONS)).map_err(refused)
+    }
+
+    fn memory(&self) -> Result<Option<u64>, Error> {
+        self.filter.as_ref().map(Filter::memory_bytes).transpose().map_err(refused)
+    }
+
+    fn remove(&mut self) -> Result<(), Error> {
+        self.filter = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_one_or_the_mean_of_two() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(median(&[9.0, 1.0, 5.0, 2.0]), Some(3.5));
+    }
+
+    #[test]
+    fn the_kernel_tells_its_memory() {
+        assert!(kernel_bytes().is_some_and(|bytes| bytes > 0.0 && bytes % 1024.0 == 0.0));
+    }
+}

@@ -1,0 +1,174 @@
+//! The list put into effect, by each of the means.
+
+use weir_filter::{Action, Class, Compiled, Direction, Filter, Options};
+use weir_prefix::{Address, Ranges, export};
+use weir_sys::netlink::Rtnetlink;
+
+use super::held::{self, refused};
+use super::{AllowList, Hook, Lookup, MOST_RULES, list};
+use crate::iptables::{self, Backend};
+use crate::journal::Change;
+use crate::nft::{self, Table};
+use crate::{Error, Family, Journal, Place, command};
+
+/// Chain of nft with the rules.
+pub(super) const CHAIN: &str = "allow";
+/// Set of nft with the list.
+pub(super) const SET: &str = "listed";
+
+/// What is done with a packet of no list, and with one of the first.
+pub(super) const ACTIONS: [Action; 2] = [Action::Drop, Action::Allow];
+
+/// Messages without which neighbours on an IPv6 link do not find each other (RFC 4861 section 4): whoever receives for himself
+/// must hear them from everybody. Numbers of nft and of ip6tables.
+const NEIGHBOURS: [(&str, u8); 2] = [("nd-neighbor-solicit", 135), ("nd-neighbor-advert", 136)];
+
+impl Hook {
+    fn of_nft(self) -> &'static str {
+        match self {
+            Hook::Forward => "filter hook forward priority filter",
+            Hook::Input => "filter hook input priority filter",
+        }
+    }
+
+    fn chain_of_iptables(self) -> &'static str {
+        match self {
+            Hook::Forward => "FORWARD",
+            Hook::Input => "INPUT",
+        }
+    }
+}
+
+impl AllowList {
+    /// The interface where the initiator's packets come in.
+    fn interface(&self, place: &Place) -> Result<String, Error> {
+        if self.hook == Hook::Forward {
+            return Ok(place.inside_interface.clone());
+        }
+        let interfaces = Rtnetlink::open()?.interfaces()?;
+        let own = interfaces.into_iter().find(|i| i.addresses.iter().any(|(a, _)| *a == place.responder));
+        own.map(|i| i.name).ok_or_else(|| {
+            Error::Unsupported(format!("no interface of this host has the address {}", place.responder))
+        })
+    }
+
+    /// The table of nft with set and rules.
+    pub(super) fn table(&self, place: &Place) -> Result<Table, Error> {
+        let (ip, interface) = (nft::family(place), self.interface(place)?);
+        let class = self.list(place)?;
+        let mut rules = vec![format!("iifname != \"{interface}\" accept")];
+        if self.hook == Hook::Input && place.family == Family::Ipv6 {
+            let names = NEIGHBOURS.map(|n| n.0).join(", ");
+            rules.push(format!("ip6 hoplimit 255 icmpv6 type {{ {names} }} accept"));
+        }
+        if self.established_first {
+            rules.push("ct state established,related accept".to_owned());
+        }
+        let table = Table::new(place);
+        let table = if self.filter == Lookup::NftSet {
+            rules.push(format!("{ip} saddr @{SET} counter accept"));
+            table.interval_set(SET, elements(&class, place.family))
+        } else {
+            rules.extend(linear(&class, place)?);
+            table
+        };
+        rules.push("counter drop".to_owned());
+        Ok(table.base(CHAIN, self.hook.of_nft(), rules))
+    }
+
+    pub(super) fn apply_ipset(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+        let class = self.list(place)?;
+        let interface = self.interface(place)?;
+        let name = set_name(place);
+        record_ipset(&name, journal)?;
+        command::run_long("ipset", &["restore"], &export::ipset(&name, &class.v4, &class.v6))?;
+        Backend::NfTables.probe(place.family)?;
+        let end = if place.family == Family::Ipv4 { "4" } else { "6" };
+        let mut matches = Vec::new();
+        if self.hook == Hook::Input && place.family == Family::Ipv6 {
+            matches.extend(NEIGHBOURS.map(|(_, number)| {
+                let matching = format!("-p icmpv6 -m icmp6 --icmpv6-type {number} -m hl --hl-eq 255");
+                (format!("-i {interface} {matching}"), "ACCEPT")
+            }));
+        }
+        if self.established_first {
+            let state = "-m conntrack --ctstate ESTABLISHED,RELATED";
+            matches.push((format!("-i {interface} {state}"), "ACCEPT"));
+        }
+        matches.push((format!("-i {interface} -m set --match-set {name}{end} src"), "ACCEPT"));
+        matches.push((format!("-i {interface}"), "DROP"));
+        let rule = |(matching, target): &(String, &str)| -> Vec<String> {
+            let head = iptables::words(matching);
+            head.chain(iptables::comment(place)).chain(iptables::words(&format!("-j {target}"))).collect()
+        };
+        let rules: Vec<Vec<String>> = matches.iter().map(rule).collect();
+        let program = Backend::NfTables.program(place.family);
+        iptables::insert(journal, program, "filter", self.hook.chain_of_iptables(), &rules)
+    }
+
+    /// Programs and tables, attached to nothing yet.
+    pub(super) fn load_bpf(&self, tables: &Compiled) -> Result<Filter, Error> {
+        let options = Options { sample: 0, established_first: self.established_first };
+        Filter::load_with(tables, &ACTIONS, options).map_err(refused)
+    }
+
+    pub(super) fn apply_bpf(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+        let class = self.list(place)?;
+        let tables = Compiled::of(std::slice::from_ref(&class)).map_err(Error::Unsupported)?;
+        let interface = Rtnetlink::open()?.interface(&self.interface(place)?)?.index;
+        if self.established_first {
+            // The kernel tracks connections of a namespace only where a rule asks for it.
+            let rules = vec!["ct state established accept".to_owned()];
+            Table::new(place).base(CHAIN, self.hook.of_nft(), rules).apply(journal)?;
+        }
+        let mut filter = self.load_bpf(&tables)?;
+        // Nobody else knows of it before it is in the journal; its end takes it away.
+        journal.record(Change::Filter { tag: place.tag.clone() })?;
+        filter.attach(interface, Direction::Ingress).map_err(refused)?;
+        held::hold(&place.tag, filter);
+        Ok(())
+    }
+}
+
+/// Writes both sets of that name down, which must not be there.
+pub(super) fn record_ipset(name: &str, journal: &mut Journal) -> Result<(), Error> {
+    for end in ["4", "6"] {
+        if command::succeeds("ipset", &["list", "-n", &format!("{name}{end}")])? {
+            return Err(Error::Unsupported(format!("a set {name}{end} of ipset exists already")));
+        }
+        journal.record(Change::Ipset { set: format!("{name}{end}") })?;
+    }
+    Ok(())
+}
+
+/// Elements of the interval set: ranges, of which there are fewer than prefixes.
+pub(super) fn elements(class: &Class, family: Family) -> Vec<String> {
+    fn of<A: Address>(ranges: &Ranges<A>) -> Vec<String> {
+        let one = |(first, last): &(A, A)| match first == last {
+            true => first.text().to_string(),
+            false => format!("{}-{}", first.text(), last.text()),
+        };
+        ranges.as_slice().iter().map(one).collect()
+    }
+    match family {
+        Family::Ipv4 => of(&class.v4),
+        Family::Ipv6 => of(&class.v6),
+    }
+}
+
+/// A rule for each prefix.
+pub(super) fn linear(class: &Class, place: &Place) -> Result<Vec<String>, Error> {
+    let (ip, prefixes) = (nft::family(place), list::prefixes(class, place.family));
+    if prefixes.len() > MOST_RULES {
+        return Err(Error::Unsupported(format!(
+            "filter = \"nft-linear\": {} prefixes; a rule for each is not loaded above {MOST_RULES}",
+            prefixes.len()
+        )));
+    }
+    Ok(prefixes.iter().map(|p| format!("{ip} saddr {p} counter accept")).collect())
+}
+
+/// The beginning of the names of the sets of ipset.
+pub(super) fn set_name(place: &Place) -> String {
+    format!("weir_{}_", place.tag)
+}

@@ -1,0 +1,194 @@
+//! Lists of addresses on real traffic: a listed source gets through, an unlisted one does not and is counted, by every means, at
+//! both hooks, in both families; and what a list takes is measured.
+
+mod world;
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use weir_gateway::{Family, Journal, Role, Variant};
+use weir_record::Unit;
+use weir_sys::foreign_source::udp_from;
+use weir_sys::privilege::test_needs_root;
+use weir_sys::process::which;
+use world::{World, in_ns, variant};
+
+const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+
+const FILTERS: [&str; 4] = ["nft-set", "nft-linear", "ipset-iptables", "bpf"];
+
+/// Nothing takes this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Prefixes in the form of a registry's file, a part of the project.
+fn sample() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/delegated-sample")
+}
+
+fn lacks_programs() -> bool {
+    let missing = ["nft", "ipset", "iptables-nft"].into_iter().find(|p| which(p).is_none());
+    if let Some(program) = missing {
+        println!("SKIP: needs {program} (apt-get install nftables ipset iptables)");
+    }
+    missing.is_some()
+}
+
+/// Runs on the host that filters.
+fn there<T: Send>(world: &World, variant: &Variant, work: impl FnOnce() -> T + Send) -> T {
+    world.ns(variant.hop().counts_at()).run(work).unwrap()
+}
+
+fn refused(world: &World, variant: &Variant) -> u64 {
+    there(world, variant, || variant.hop().refused(&world.place)).unwrap().unwrap()
+}
+
+/// The datagrams that arrive of some sent from each of these addresses.
+fn arrive(world: &World, sources: &[IpAddr]) -> Vec<IpAddr> {
+    let to = (world.place.responder, 5003);
+    let server = world.responder.run(|| UdpSocket::bind(to)).unwrap().unwrap();
+    for source in sources {
+        let socket = world.initiator.run(|| udp_from(*source)).unwrap().unwrap();
+        socket.send_to(b"let me in", to).unwrap();
+    }
+    // The last one is listed in any case, and comes behind all the others.
+    let own = world.initiator.run(|| udp_from(world.place.initiator)).unwrap().unwrap();
+    own.send_to(b"end", to).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let mut bytes = [0; 16];
+        let (n, from) = server.recv_from(&mut bytes).unwrap();
+        if &bytes[..n] == b"end" {
+            return seen;
+        }
+        seen.push(from.ip());
+    }
+}
+
+fn undo(world: &World, journals: &mut [(Role, Journal)]) {
+    journals.iter_mut().rev().for_each(|(role, journal)| world.undo(*role, journal));
+}
+
+#[test]
+fn root_a_listed_source_gets_through_and_an_unlisted_one_does_not() {
+    if test_needs_root() || lacks_programs() {
+        return;
+    }
+    for family in FAMILIES {
+        for filter in FILTERS {
+            for (hook, established) in
+                [("forward", false), ("forward", true), ("input", false), ("input", true)]
+            {
+                let v = variant(&format!(
+                    r#"{{"kind": "allow-list", "filter": "{filter}", "hook": "{hook}", "prefixes": 300,
+                        "established-first": {established}}}"#
+                ));
+                proves(&World::routed(family), &v, hook == "input");
+            }
+        }
+    }
+}
+
+fn proves(world: &World, v: &Variant, input: bool) {
+    let words = v.hop().describe();
+    if input {
+        // There is a gateway all the same, which does nothing but forward.
+        in_ns(&world.gateway, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    }
+    let before = world.facts();
+    let mut journals = world.apply(v);
+    let (counted, was_refused) =
+        (there(world, v, || v.hop().counter(&world.place)).unwrap(), refused(world, v));
+    assert_eq!(world.udp(world.place.responder, 5001).source.ip(), world.place.initiator, "{words}");
+    assert_eq!(world.tcp(world.place.responder, 5002).source.ip(), world.place.initiator, "{words}");
+    let now = there(world, v, || v.hop().counter(&world.place)).unwrap();
+    assert!(now > counted, "{words}: {counted:?} to {now:?}");
+    let denied = v.hop().denied_source(&world.place).unwrap();
+    assert_eq!(arrive(world, &[denied, denied, denied]), [] as [IpAddr; 0], "{words}");
+    let deadline = Instant::now() + PATIENCE;
+    while refused(world, v) < was_refused + 3 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    // Neighbours on the link of the initiator may have been refused besides, where the program sees all that comes in.
+    assert!(refused(world, v) >= was_refused + 3, "{words}: {was_refused} to {}", refused(world, v));
+    undo(world, &mut journals);
+    assert_eq!(world.facts(), before, "{words}");
+    if input {
+        assert_eq!(arrive(world, &[denied]), [denied], "{words}: taken away");
+    }
+}
+
+#[test]
+fn root_a_real_list_decides_address_by_address() {
+    if test_needs_root() || lacks_programs() {
+        return;
+    }
+    for family in FAMILIES {
+        // Of the sample: edges of AA's ranges, their neighbours, and BB's, which is not chosen.
+        let (listed, unlisted): (&[&str], &[&str]) = match family {
+            Family::Ipv4 => (
+                &["192.0.2.0", "192.0.2.95", "198.51.100.128", "198.51.100.255", "203.0.113.7"],
+                &[
+                    "192.0.1.255",
+                    "192.0.2.96",
+                    "198.51.100.127",
+                    "198.51.101.0",
+                    "203.0.113.6",
+                    "203.0.113.8",
+                ],
+            ),
+            Family::Ipv6 => (
+                &["2001:db8::", "2001:db8:0:ffff:ffff:ffff:ffff:ffff", "2001:db8:8000::1"],
+                &["2001:db7:ffff::1", "2001:db8:1::", "2001:db8:7fff:ffff:ffff:ffff:ffff:ffff", "2001:db9::"],
+            ),
+        };
+        let parse = |all: &[&str]| all.iter().map(|a| a.parse::<IpAddr>().unwrap()).collect::<Vec<_>>();
+        let (listed, unlisted) = (parse(listed), parse(unlisted));
+        for filter in FILTERS {
+            let v = variant(&format!(
+                r#"{{"kind": "allow-list", "filter": "{filter}", "files": [{:?}], "countries": ["AA"]}}"#,
+                sample()
+            ));
+            let world = World::routed(family);
+            // Sources that the gateway has no way back to.
+            in_ns(&world.gateway, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.in0.rp_filter=0");
+            let mut journals = world.apply(&v);
+            let all: Vec<IpAddr> = listed.iter().chain(&unlisted).copied().collect();
+            assert_eq!(arrive(&world, &all), listed, "{filter}");
+            assert!(refused(&world, &v) >= unlisted.len() as u64, "{filter}");
+            undo(&world, &mut journals);
+        }
+    }
+}
+
+#[test]
+fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
+    if test_needs_root() || lacks_programs() {
+        return;
+    }
+    for (filter, family) in FILTERS.iter().flat_map(|f| FAMILIES.map(|family| (f, family))) {
+        let v = variant(&format!(r#"{{"kind": "allow-list", "filter": "{filter}", "prefixes": 5000}}"#));
+        let world = World::routed(family);
+        let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
+        let sets = "nft -t list ruleset; ipset list -n";
+        let before = in_ns(&world.gateway, sets);
+        let facts = world.gateway.run(|| v.hop().facts(&world.place, &mut journal)).unwrap().unwrap();
+        assert_eq!(in_ns(&world.gateway, sets), before, "{filter}");
+        println!("{filter}: {facts:#?}");
+        let value = |name: &str| facts.iter().find(|f| f.name == name).unwrap().value.unwrap();
+        // The initiator's address besides.
+        assert_eq!(value("list_prefixes"), 5001.0, "{filter}");
+        assert!(value("load_ns") > 1e3 && value("update_ns") > 1e3, "{filter}");
+        // Each prefix has its address at least. What nft takes is told of the whole machine, where others give back meanwhile.
+        let least = if filter.starts_with("nft") { f64::MIN } else { 5001.0 * 4.0 };
+        assert!(value("memory_bytes") > least, "{filter}");
+        assert!(facts.iter().all(|f| f.n > 0 && !f.how.is_empty()));
+        assert_eq!(facts.iter().find(|f| f.name == "memory_bytes").unwrap().unit, Unit::Bytes);
+        assert_eq!(world.tcp(world.place.responder, 5002).source.ip(), world.place.initiator, "{filter}");
+        world.undo(Role::Gateway, &mut journal);
+    }
+    let none = variant(r#"{"kind": "allow-list"}"#);
+    let world = World::routed(Family::Ipv4);
+    assert!(none.hop().facts(&world.place, &mut Journal::new()).unwrap().is_empty());
+}
