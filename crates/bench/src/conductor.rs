@@ -16,6 +16,7 @@ use crate::SHORT;
 use crate::analysis::analyse;
 use crate::error::Error;
 use crate::filtering;
+use crate::links;
 use crate::progress::{Event, Progress};
 use crate::proof;
 use crate::rehearsal;
@@ -116,6 +117,7 @@ fn establish(
         proof.extend(rehearsal.proof);
         let facts = filtering::facts(site, &variant.variant)?;
         Ok(Established { proof, facts, notes: rehearsal.notes })
+        proof.extend(links::mechanisms(site));
     });
     if !hosts.is_lab {
         let removed = proof::remove(site);
@@ -157,7 +159,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
     let variant = |v: &VariantRun| VariantInfo {
         name: v.name.clone(),
         kind: v.variant.hop().kind().to_owned(),
-        description: v.variant.hop().describe(),
+        description: described(v),
         baseline: v.baseline,
         twin_of: v.twin_of.clone(),
         proof: Vec::new(),
@@ -186,6 +188,12 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
         results: None,
         notes: scenario.notes.clone(),
     }
+}
+
+/// What a variant is, and its link if that is not a plain one.
+fn described(variant: &VariantRun) -> String {
+    let (hop, link) = (variant.variant.hop().describe(), variant.link.describe());
+    if link.is_empty() { hop } else { format!("{hop}; link: {link}") }
 }
 
 /// Wall-clock time in UTC, RFC 3339, to the second. Durations come from the monotonic clock.

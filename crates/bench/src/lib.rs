@@ -7,6 +7,7 @@ pub mod analysis;
 pub mod conductor;
 mod error;
 mod filtering;
+mod links;
 mod packets_end;
 mod packets_gateway;
 mod packets_rig;

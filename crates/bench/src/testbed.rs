@@ -10,6 +10,7 @@ use weir_gateway::{Place, Role};
 use weir_lab::{Lab, SiteSpec};
 
 use crate::error::Error;
+use crate::links::Emulated;
 use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Scenario, Testbed, VariantRun};
 use crate::settings::Settings;
 
@@ -39,6 +40,8 @@ pub(crate) struct Site {
     pub(crate) gateway: Option<Member>,
     /// At least one.
     pub(crate) responders: Vec<Member>,
+    /// The lab's link, where it is not a plain one.
+    pub(crate) link: Option<Emulated>,
 }
 
 impl Site {
@@ -109,6 +112,7 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
             initiators: member(Role::Initiator)?.into_iter().collect(),
             gateway: member(Role::Gateway)?,
             responders: member(Role::Responder)?.into_iter().collect(),
+            link: Emulated::start(site, &variant.link)?,
         };
         started.extend(site.members().map(|m| m.agent.pid()));
         sites.push(site);
@@ -129,7 +133,7 @@ fn site_spec(variant: &VariantRun, testbed: &LabTestbed) -> SiteSpec {
     let place = place(&weir_lab::Addresses::of(topology, testbed.options.family), testbed, 0);
     let seen = hop.expectation(&place).seen_source;
     let return_route = seen.is_none() || seen == Some(place.initiator);
-    SiteSpec { name: variant.name.clone(), topology, return_route, wan: false }
+    SiteSpec { name: variant.name.clone(), topology, return_route, wan: !variant.link.is_plain() }
 }
 
 fn place(a: &weir_lab::Addresses, testbed: &LabTestbed, number: usize) -> Place {
@@ -194,7 +198,7 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
             )));
         }
         let (initiators, gateway, responders) = (initiators.clone(), gateway.clone(), responders.clone());
-        sites.push(Site { place, initiators, gateway, responders });
+        sites.push(Site { place, initiators, gateway, responders, link: None });
     }
     let names: Vec<String> = initiators
         .iter()

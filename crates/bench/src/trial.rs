@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
 use weir_gateway::{Place, Variant};
-use weir_load::{Part, Setting, Stop, Workload};
+use weir_load::{Part, Setting, Workload};
 use weir_packets::workload::Packets;
 use weir_packets::{Delay, procedure};
 use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
 
 use crate::SHORT;
 use crate::error::Error;
+use crate::links;
 use crate::packets_rig::{self, Path};
 use crate::proof::any;
 use crate::sampling::Sampling;
@@ -124,6 +125,7 @@ pub(crate) fn make(
         true => Err(remote::Error::Interrupted),
         false => site.members().try_for_each(|member| member.agent.check()),
     };
+    links::begin(site, cookie)?;
     let outcome = match &entry.workload {
         Load::Sockets(workload) => sockets((site, variant, workload), entry, cookie, rules, &watch, trial),
         Load::Packets(packets) => {
@@ -131,6 +133,7 @@ pub(crate) fn make(
             frames(path, entry, cookie, trial)
         }
     };
+    links::judge(site, trial)?;
     if let Err(error) = outcome {
         stop_all(site);
         match error {
@@ -247,13 +250,8 @@ fn start<'a>(
     cookie: u64,
     port: u16,
 ) -> Result<Running<'a>, Error> {
-    let setting = |member: &Member| Setting {
-        warmup,
-        duration,
-        cpus: member.cpus.clone(),
-        cookie,
-        stop: Stop::default(),
-    };
+    let setting =
+        |member: &Member| Setting { cpus: member.cpus.clone(), ..Setting::new(warmup, duration, cookie) };
     let limit = warmup + duration + workload.engine().patience() + SLACK;
     let mut running = Running { workload, sessions: Vec::new(), drives: Vec::new(), limit };
     let pairs = || site.initiators.iter().zip(site.responders.iter().cycle()).zip(0u16..);

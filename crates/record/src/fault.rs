@@ -29,6 +29,10 @@ pub enum FaultCode {
     External,
     /// The variant was no longer in effect at the end of the trial.
     VariantLost,
+    /// The lab's link held packets longer than it was asked to.
+    LinkLate,
+    /// The lab's link dropped packets that it could not hold in time.
+    LinkOverflow,
     /// The user stopped the run during the trial.
     Interrupted,
 }

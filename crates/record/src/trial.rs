@@ -8,6 +8,7 @@ use weir_stats::Histogram;
 
 use crate::diagnosed::Diagnosed;
 use crate::fault::Fault;
+use crate::link::LinkPassed;
 use crate::path::PathFinding;
 use crate::profile::Profile;
 use crate::sample::HostSample;
@@ -53,6 +54,9 @@ pub struct Trial {
     /// What the workload found out about the path: kinds of packets that it does not carry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<PathFinding>,
+    /// What the lab's link did, where it was asked to be worse than it is: `egress`, `ingress`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub link: BTreeMap<String, LinkPassed>,
     /// What the tester did wrong.
     pub faults: Vec<Fault>,
 }

@@ -253,6 +253,8 @@ pub fn fault(code: FaultCode) -> &'static str {
         FaultCode::AgentLost => "agent or host went away",
         FaultCode::External => "external program failed",
         FaultCode::VariantLost => "variant no longer in effect",
+        FaultCode::LinkLate => "lab's link late",
+        FaultCode::LinkOverflow => "lab's link overflowed",
         FaultCode::Interrupted => "stopped by the user",
     }
 }

@@ -1,12 +1,13 @@
 //! What the values of a scenario must be, and what must fit together.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use toml_edit::Table;
 use weir_cost::CostBlock;
 use weir_gateway::Topology;
-use weir_lab::Family;
+use weir_lab::{Family, Link};
 use weir_packets::Delay;
 
 use super::error::{ScenarioError, nearest};
@@ -34,6 +35,34 @@ pub(super) fn name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("name = \"{name}\": expected 1 to {LONGEST_NAME} of A-Z, a-z, 0-9, - and _"))
+}
+
+/// Dimensions of a variant: names as those of variants, and values that fit into a table.
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
+    for (key, value) in labels {
+        name(key).map_err(|_| {
+            format!("labels: \"{key}\": expected 1 to {LONGEST_NAME} of A-Z, a-z, 0-9, - and _")
+        })?;
+        let length = value.chars().count();
+        if !(1..=LONGEST_NAME).contains(&length) || value.chars().any(char::is_control) {
+            return Err(format!(
+                "labels.{key} = {value:?}: expected 1 to {LONGEST_NAME} characters, none of them a control character"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A link, which only the lab can make.
+pub(super) fn link(link: &Link, testbed: &Testbed) -> Result<(), String> {
+    match testbed {
+        Testbed::Lab(lab) => {
+            link.validate(lab.options.family, lab.options.mtu).map_err(|error| format!("link: {error}"))
+        }
+        Testbed::Hosts(_) => {
+            Err("link: weir makes links in the lab only; the hosts of this testbed have their own".to_owned())
+        }
+    }
 }
 
 /// Warm-up of a trial.

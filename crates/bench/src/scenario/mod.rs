@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_cost::CostBlock;
-use weir_lab::{Family, LabOptions};
+use weir_lab::{Family, LabOptions, Link};
 use weir_packets::Delay;
 use weir_record::WorkloadPair;
 use weir_record::run::Point;
@@ -72,6 +72,14 @@ pub enum Testbed {
 }
 
 impl Testbed {
+    /// The lab's links; hosts that are there have their own.
+    pub fn link(&self) -> Option<&Link> {
+        match self {
+            Testbed::Lab(lab) => Some(&lab.link),
+            Testbed::Hosts(_) => None,
+        }
+    }
+
     /// How single frames are timed: the lab's hosts have one clock.
     pub fn delay(&self) -> Delay {
         match self {
@@ -86,6 +94,8 @@ impl Testbed {
 pub struct LabTestbed {
     /// What they are like.
     pub options: LabOptions,
+    /// The responder's link, of variants that say nothing else.
+    pub link: Link,
     /// Sysctls that are global to this machine, to be set for the run and put back.
     pub host_sysctls: BTreeMap<String, String>,
     /// Ports on which the responder answers.
@@ -208,6 +218,8 @@ pub struct VariantEntry {
     pub variant: weir_gateway::Variant,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
+    /// The responder's link in the lab: its own, or the testbed's.
+    pub link: Link,
     /// Sysctls that are global to the gateway's machine, to be set for this variant's trials.
     pub host_sysctls: BTreeMap<String, String>,
     /// Where it comes from a sweep: which of its points it is.
@@ -265,6 +277,8 @@ pub struct VariantRun {
     pub twin_of: Option<String>,
     /// Dimensions for grouping.
     pub labels: BTreeMap<String, String>,
+    /// The responder's link in the lab.
+    pub link: Link,
     /// Sysctls that are global to the gateway's machine, to be set for this variant's trials.
     pub host_sysctls: BTreeMap<String, String>,
     /// Where it comes from a sweep: which of its points it is. The twin is none.
@@ -285,6 +299,7 @@ impl Scenario {
                 baseline: entry.name == self.plan.baseline,
                 twin_of: None,
                 labels: entry.labels.clone(),
+                link: entry.link.clone(),
                 host_sysctls: entry.host_sysctls.clone(),
                 point: entry.point.clone(),
             };

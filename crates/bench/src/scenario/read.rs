@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use toml_edit::{Document, Item, Table, Value};
 use weir_cost::CostBlock;
 use weir_gateway::Variant;
+use weir_lab::Link;
 use weir_load::Workload;
 use weir_packets::Delay;
 use weir_record::WorkloadPair;
@@ -62,6 +63,7 @@ struct RawVariantHead {
     name: Option<String>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    link: Option<Link>,
     #[serde(default)]
     host_sysctls: BTreeMap<String, String>,
 }
@@ -188,7 +190,7 @@ impl Scenario {
         let head: RawHead = section.read(&head, &SECTIONS, &|h: &RawHead| check::scenario_name(&h.name))?;
 
         let testbed = testbed::read(source, &table(source, root, "testbed")?)?;
-        let variants = variants(source, &tables(source, root, "variant")?)?;
+        let variants = variants(source, &tables(source, root, "variant")?, &testbed)?;
         let plan = plan(source, &table(source, root, "plan")?, None, &variants)?;
         let workloads = workloads(source, &tables(source, root, "workload")?, &plan, &testbed)?;
         let presets = presets(source, &table(source, root, "preset")?, &plan, &variants, &workloads)?;
@@ -253,22 +255,28 @@ fn plan(source: Source<'_>, table: &Table, base: Option<&Plan>, variants: &[Vari
     Ok(plan)
 }
 
-fn variants(source: Source<'_>, tables: &[Table]) -> Result<Vec<VariantEntry>> {
+fn variants(source: Source<'_>, tables: &[Table], testbed: &Testbed) -> Result<Vec<VariantEntry>> {
+    const HEAD: [&str; 4] = ["name", "labels", "link", "host-sysctls"];
     let mut entries: Vec<VariantEntry> = Vec::new();
     for Written { table, point } in sweep::expand(source, "[[variant]]", tables)? {
         let section = Section { source, table: &table, heading: "[[variant]]" };
-        let (head, rest) = split(&table, &["name", "labels", "host-sysctls"]);
-        let valid = |raw: &RawVariantHead| raw.name.as_deref().map_or(Ok(()), check::name);
+        let (head, rest) = split(&table, &HEAD);
+        let valid = |raw: &RawVariantHead| {
+            raw.name.as_deref().map_or(Ok(()), check::name)?;
+            check::labels(&raw.labels)?;
+            raw.link.as_ref().map_or(Ok(()), |link| check::link(link, testbed))
+        };
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
         let valid = |variant: &Variant| variant.hop().validate();
         let variant: Variant =
-            section.read(&rest, &["name", "labels", "host-sysctls", "kind", SWEEP], &valid)?;
+            section.read(&rest, &[&HEAD[..], &["kind", SWEEP]].concat(), &valid)?;
         let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
         sweep::unique(&section, (&name, point.as_ref()), entries.iter().map(VariantEntry::named))?;
         entries.push(VariantEntry {
             name,
             variant,
             labels: head.labels,
+            link: head.link.or_else(|| testbed.link().cloned()).unwrap_or_default(),
             host_sysctls: head.host_sysctls,
             point,
         });

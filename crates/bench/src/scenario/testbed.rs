@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use toml_edit::{Item, Table};
-use weir_lab::{Family, LabOptions};
+use weir_lab::{Family, LabOptions, Link};
 use weir_sys::{ProcRoot, sched};
 
 use super::error::nearest;
-use super::problem::Source;
+use super::problem::{Source, as_table};
 use super::read::{Result, Section, split, tables};
 use super::{EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Ports, Testbed, check};
 
@@ -62,9 +62,13 @@ pub(super) fn read(source: Source<'_>, table: &Table) -> Result<Testbed> {
     let kind = table.get("kind").map_or(Some("lab"), Item::as_str);
     let (own, rest) = split(table, &["host-sysctls", "ports"]);
     let common: RawCommon = section.read(&own, &[], &|_| Ok(()))?;
-    let rest = split(&rest, &["kind"]).1;
+    let rest = split(&rest, &["kind", "link"]).1;
     match kind {
         Some("lab") => lab(&section, &rest, common),
+        Some("hosts") if table.contains_key("link") => {
+            let what = "link: weir makes links in the lab only; hosts have their own";
+            Err(section.error(Some("link"), what.to_owned(), None))
+        }
         Some("hosts") => hosts(&section, &rest, common),
         other => {
             let written = other.unwrap_or_default();
@@ -84,8 +88,20 @@ fn lab(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed
         Vec::new()
     };
     let valid = |options: &LabOptions| options.validate(&online).map_err(|error| error.to_string());
-    let options = section.read(rest, &["kind", "host-sysctls", "ports"], &valid)?;
-    Ok(Testbed::Lab(LabTestbed { options, host_sysctls: common.host_sysctls, ports: common.ports }))
+    let options = section.read(rest, &["kind", "link", "host-sysctls", "ports"], &valid)?;
+    let link = link(section, &options)?;
+    Ok(Testbed::Lab(LabTestbed { options, link, host_sysctls: common.host_sysctls, ports: common.ports }))
+}
+
+/// `[testbed.link]`.
+fn link(testbed: &Section<'_>, options: &LabOptions) -> Result<Link> {
+    let Some(item) = testbed.table.get("link") else { return Ok(Link::default()) };
+    let Some(table) = as_table(item) else {
+        return Err(testbed.error(Some("link"), "`link` must be a table".to_owned(), None));
+    };
+    let section = Section { source: testbed.source, table: &table, heading: "[testbed.link]" };
+    let valid = |link: &Link| link.validate(options.family, options.mtu).map_err(|error| error.to_string());
+    section.read(&table, &[], &valid)
 }
 
 fn hosts(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
