@@ -115,9 +115,9 @@ fn establish(
     let proved = proof::prove(site, &variant.name, &variant.variant).and_then(|mut proof| {
         let rehearsal = rehearsal::rehearse(site, variant, &order.scenario.workloads, &rules(order, hosts))?;
         proof.extend(rehearsal.proof);
+        proof.extend(links::mechanisms(site));
         let facts = filtering::facts(site, &variant.variant)?;
         Ok(Established { proof, facts, notes: rehearsal.notes })
-        proof.extend(links::mechanisms(site));
     });
     if !hosts.is_lab {
         let removed = proof::remove(site);
