@@ -11,7 +11,9 @@ use crate::prober::{Outcome, Probe, Prober, Way};
 /// Payload of the datagrams that are split, bytes: iperf3's default of UDP.
 pub const PAYLOAD: u32 = 8192;
 /// Datagrams in a row; where they do not agree, as many again, twice.
-const ROW: u32 = 5;
+pub const ROW: u32 = 5;
+/// The same towards a closed port, whose host refuses six times at once and then once a second (icmp_ratelimit).
+pub const SHORT_ROW: u32 = 2;
 /// Most rows.
 const ROWS: u32 = 3;
 /// How long fragments are waited for after a later small control.
@@ -109,7 +111,7 @@ pub fn pieces(payload: u32, mtu: u32, ipv6: bool) -> u32 {
 }
 
 /// Sends datagrams that are split, and says what becomes of them. `receiver` tells what the receiving host has seen so far, where
-/// anybody can; `mtu` is what the sender splits them to, bytes.
+/// anybody can; `mtu` is what the sender splits them to, bytes; `row` how many go at once.
 ///
 /// # Errors
 /// The own host cannot send.
@@ -118,13 +120,15 @@ pub fn try_out<P: Prober>(
     way: Way,
     mtu: u32,
     ipv6: bool,
+    row: u32,
     mut receiver: impl FnMut(&mut P) -> io::Result<Option<Tally>>,
 ) -> io::Result<Fragments> {
     let mut seen = Fragments { pieces: pieces(PAYLOAD, mtu, ipv6), ..Fragments::unknown(way) };
     let size = PAYLOAD + crate::net::overhead(ipv6);
     let split = Probe { size, splits: true, way, hops: None };
     let control = Probe::whole(way, prober.least());
-    let row: Vec<Probe> = (0..ROW).flat_map(|_| [split, control]).collect();
+    let short = row < ROW;
+    let row: Vec<Probe> = (0..row).flat_map(|_| [split, control]).collect();
     let before = receiver(prober)?;
     for _ in 0..ROWS {
         for (nth, outcome) in prober.exchange(&row, GRACE)?.into_iter().enumerate() {
@@ -138,7 +142,7 @@ pub fn try_out<P: Prober>(
             }
         }
         let agree = seen.whole == seen.sent || (seen.whole == 0 && seen.controls_lost == 0);
-        if agree || prober.is_over() {
+        if agree || short || prober.is_over() {
             break;
         }
     }

@@ -7,7 +7,7 @@
 //! | 16..20 | number of the probe |
 //! | 20 | kind |
 //! | 21 | 1: what is asked for may be split |
-//! | 22..24 | 0 |
+//! | 22..24 | length of the fragments that are asked for (IPv6), bytes; 0: as the far end knows |
 //! | 24..28 | payload asked for, or the length of the payload that came, bytes |
 //!
 //! The rest of a probe is zeros up to the length that is tried; of a [`Kind::Told`] it is a [`Tally`].
@@ -64,6 +64,7 @@ pub(crate) struct Message {
     pub number: u32,
     pub kind: Kind,
     pub splits: bool,
+    pub fragment: u16,
     pub size: u32,
 }
 
@@ -76,6 +77,7 @@ impl Message {
         out[16..20].copy_from_slice(&self.number.to_be_bytes());
         out[20] = KINDS.iter().find(|(k, _)| *k == self.kind).map_or(0, |(_, n)| *n);
         out[21] = self.splits.into();
+        out[22..24].copy_from_slice(&self.fragment.to_be_bytes());
         out[24..28].copy_from_slice(&self.size.to_be_bytes());
         out
     }
@@ -85,11 +87,12 @@ impl Message {
         let (head, _) = bytes.split_first_chunk::<HEADER>()?;
         let number = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let kind = KINDS.iter().find(|(_, n)| *n == head[20]).map(|(k, _)| *k)?;
-        if head[..8] != MAGIC || head[21] > 1 || head[22..24] != [0; 2] {
+        if head[..8] != MAGIC || head[21] > 1 {
             return None;
         }
         let session = u64::from(number(8)) << 32 | u64::from(number(12));
-        Some(Message { session, number: number(16), kind, splits: head[21] == 1, size: number(24) })
+        let fragment = u16::from_be_bytes([head[22], head[23]]);
+        Some(Message { session, number: number(16), kind, splits: head[21] == 1, fragment, size: number(24) })
     }
 }
 
@@ -173,12 +176,13 @@ mod tests {
             number: 0x1112_1314,
             kind: Kind::Fetch,
             splits: true,
+            fragment: 1280,
             size: 8192,
         };
         let bytes = message.write(40);
         let wire = [
             b'w', b'e', b'i', b'r', b'M', b'T', b'U', b'1', 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
-            2, 1, 0, 0, 0, 0, 0x20, 0,
+            2, 1, 5, 0, 0, 0, 0x20, 0,
         ];
         assert_eq!((&bytes[..HEADER], bytes.len()), (&wire[..], 40));
         assert_eq!(Message::read(&bytes), Some(message));
@@ -209,8 +213,8 @@ mod tests {
         }
 
         #[test]
-        fn every_message_survives_the_wire(session: u64, number: u32, kind in 0..KINDS.len(), splits: bool, size: u32) {
-            let message = Message { session, number, kind: KINDS[kind].0, splits, size };
+        fn every_message_survives_the_wire(session: u64, number: u32, kind in 0..KINDS.len(), splits: bool, fragment: u16, size: u32) {
+            let message = Message { session, number, kind: KINDS[kind].0, splits, fragment, size };
             prop_assert_eq!(Message::read(&message.write(100)), Some(message));
         }
     }

@@ -75,6 +75,8 @@ pub struct SocketProber {
     round_trip: Option<Duration>,
     /// Length up to which a question for a datagram is itself sent whole, bytes.
     egress_whole: u32,
+    /// Length of the fragments that the far end is asked for, bytes.
+    back_length: u16,
     deadline: Instant,
     stop: Stop,
     buffer: Vec<u8>,
@@ -128,6 +130,7 @@ impl SocketProber {
             next: 0,
             round_trip: None,
             egress_whole: u32::MAX,
+            back_length: 0,
             deadline,
             stop: stop.clone(),
             buffer: vec![0; 1 << 17],
@@ -151,6 +154,11 @@ impl SocketProber {
     /// Below 1280 bytes.
     pub fn set_fragment_length(&self, bytes: u32) -> io::Result<()> {
         if self.ipv6 { dont_fragment::set_fragment_length(self.socket(), bytes) } else { Ok(()) }
+    }
+
+    /// Fragments that the far end is asked for are no longer than this, likewise.
+    pub fn set_back_length(&mut self, bytes: u32) {
+        self.back_length = u16::try_from(bytes).unwrap_or(0);
     }
 
     /// The path MTU that this host's kernel reckons with towards the target, bytes.
@@ -209,7 +217,7 @@ impl SocketProber {
     }
 
     fn message(&self, kind: Kind, number: u32, splits: bool, size: u32) -> Message {
-        Message { session: self.session, number, kind, splits, size }
+        Message { session: self.session, number, kind, splits, fragment: self.back_length, size }
     }
 
     fn patience(&self) -> Duration {
@@ -335,12 +343,13 @@ impl SocketProber {
             }
         };
         self.prepare(splitting, probe.hops)?;
+        let sent = Instant::now();
         let outcome = match self.send(&bytes)? {
             Sent::Away => None,
             Sent::TooLong => Some(Outcome::TooBigHere { mtu: self.own_limit() }),
             Sent::Nowhere => Some(Outcome::Refused { from: None, refusal: Refusal::Prohibited }),
         };
-        Ok(Pending { number, probe, sent: Instant::now(), outcome })
+        Ok(Pending { number, probe, sent, outcome })
     }
 
     /// Takes in what has come.

@@ -34,6 +34,8 @@ pub struct Answer {
     pub bytes: Vec<u8>,
     /// Whether the kernel may split it.
     pub splitting: Splitting,
+    /// Length of the fragments, bytes, where it may and the address is of IPv6; 0: as the kernel knows the path.
+    pub fragment: u32,
 }
 
 impl Responder {
@@ -78,7 +80,9 @@ impl Responder {
             Kind::Tell => return None,
             _ => (back(Kind::Came, u32::try_from(length).unwrap_or(u32::MAX), HEADER), Splitting::Usual),
         };
-        Some(Answer { bytes, splitting })
+        // RFC 8200 section 5: every link carries 1280 bytes.
+        let fragment = if message.fragment >= 1280 { message.fragment.into() } else { 0 };
+        Some(Answer { bytes, splitting, fragment })
     }
 
     /// Answers over the socket that the datagram came to, which must not be used by others at the same time: its option of
@@ -98,7 +102,14 @@ impl Responder {
         if answer.splitting != Splitting::Usual {
             dont_fragment::set(socket, ipv6, answer.splitting)?;
         }
+        let fragment = if ipv6 { answer.fragment } else { 0 };
+        if fragment > 0 {
+            dont_fragment::set_fragment_length(socket, fragment)?;
+        }
         let mut sent = socket.send_to(&answer.bytes, from);
+        if fragment > 0 {
+            dont_fragment::set_fragment_length(socket, 0)?;
+        }
         if answer.splitting != Splitting::Usual {
             dont_fragment::set(socket, ipv6, Splitting::Usual)?;
         }
@@ -181,7 +192,7 @@ mod tests {
     }
 
     fn ask(kind: Kind, size: u32, length: usize) -> Vec<u8> {
-        Message { session: 7, number: 3, kind, splits: true, size }.write(length)
+        Message { session: 7, number: 3, kind, splits: true, fragment: 0, size }.write(length)
     }
 
     #[test]

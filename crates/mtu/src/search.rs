@@ -233,7 +233,7 @@ impl<P: Prober> Search<'_, P> {
             Try { way: self.way, size, probes: 0, outcome: Outcome::Silent, controls: 0, controls_lost: 0 };
         let found = loop {
             let first = record.probes == 0;
-            let grace = if first && !self.told && self.claim.is_none() { FIRST_GRACE } else { GRACE };
+            let grace = if first && self.tries.is_empty() { FIRST_GRACE } else { GRACE };
             let pairs = if first { &[probe, control][..] } else { &[probe, control, probe, control] };
             for (nth, outcome) in self.prober.exchange(pairs, grace)?.into_iter().enumerate() {
                 if nth % 2 == 0 {

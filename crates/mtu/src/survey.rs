@@ -182,6 +182,7 @@ impl Surveyor {
         if survey.egress.bytes.is_some() {
             self.fragments(&mut prober, &mut survey).map_err(failed)?;
             self.ingress(&mut prober, &mut survey).map_err(failed)?;
+            self.fragments_back(&mut prober, &mut survey).map_err(failed)?;
         }
         survey.segments = self.segments(method);
         if survey.egress.limit == Limit::Silence {
@@ -255,7 +256,7 @@ impl Surveyor {
     /// A few small packets.
     fn knock(&self, prober: &mut SocketProber) -> Result<Option<Outcome>, Error> {
         let control = Probe::whole(Way::Egress, prober.least());
-        let outcomes = prober.exchange(&[control; 3], GRACE);
+        let outcomes = prober.exchange(&[control; 2], GRACE);
         let outcomes = outcomes.map_err(|source| Error::Send { target: self.target.address, source })?;
         let arrived = outcomes.iter().find(|o| **o == Outcome::Arrived);
         Ok(arrived.or(outcomes.iter().find(|o| o.is_heard())).copied())
@@ -272,45 +273,54 @@ impl Surveyor {
         } else {
             prober.kernels_path_mtu()?.min(self.link)
         };
+        let row = if survey.method == Method::ClosedPort { fragments::SHORT_ROW } else { fragments::ROW };
         // Whoever is none of ours tells nothing.
-        let seen = fragments::try_out(prober, Way::Egress, mtu, ipv6, SocketProber::tally)?;
+        let seen = fragments::try_out(prober, Way::Egress, mtu, ipv6, row, SocketProber::tally)?;
         survey.egress_fragments = seen;
-        if survey.method == Method::Echo {
-            self.echo_fragments(survey, mtu, ipv6)?;
-        }
-        if survey.method != Method::FarEnd {
-            return Ok(());
-        }
-        if self.target.session.is_none() && !seen.fate.is_good() {
+        if survey.method == Method::Echo { self.echo_fragments(survey, mtu) } else { Ok(()) }
+    }
+
+    /// From a far end of ours to here.
+    fn fragments_back(&mut self, prober: &mut SocketProber, survey: &mut Survey) -> io::Result<()> {
+        let Some(whole) = survey.ingress.as_ref().and_then(|i| i.bytes) else { return Ok(()) };
+        if self.target.session.is_none() && !survey.egress_fragments.fate.is_good() {
             self.unknown.push(
                 "whether fragments come back was not tried: the far end sends no more than it gets, and fragments do not get there"
                     .into(),
             );
             return Ok(());
         }
+        let ipv6 = survey.is_ipv6();
+        let mtu = if ipv6 { whole.max(1280) } else { self.link };
+        if ipv6 {
+            prober.set_back_length(mtu);
+        }
         let mut witness = Witness::open();
         let (session, from) = (self.session, survey.target);
         let back = |_: &mut SocketProber| witness.tally(session, from).map(Some);
-        survey.ingress_fragments = fragments::try_out(prober, Way::Ingress, mtu, ipv6, back)?;
+        survey.ingress_fragments = fragments::try_out(prober, Way::Ingress, mtu, ipv6, fragments::ROW, back)?;
         Ok(())
     }
 
     /// An answered ping of several fragments proves both directions, and one that is not, neither: then a closed port, whose
     /// refusals are short, proves egress by itself.
-    fn echo_fragments(&self, survey: &mut Survey, mtu: u32, ipv6: bool) -> io::Result<()> {
+    fn echo_fragments(&self, survey: &mut Survey, mtu: u32) -> io::Result<()> {
         if survey.egress_fragments.fate.is_good() {
             survey.ingress_fragments = Fragments { way: Way::Ingress, ..survey.egress_fragments };
             return Ok(());
         }
-        let both = survey.egress_fragments;
+        let (both, ipv6) = (survey.egress_fragments, survey.is_ipv6());
         let Ok(mut closed) = self.udp(Far::ClosedPort) else { return Ok(()) };
-        if ipv6 {
-            closed.set_fragment_length(mtu)?;
-        }
-        let egress = fragments::try_out(&mut closed, Way::Egress, mtu, ipv6, |_| Ok(None))?;
+        closed.set_fragment_length(mtu)?;
+        let row = fragments::SHORT_ROW;
+        let egress = fragments::try_out(&mut closed, Way::Egress, mtu, ipv6, row, |_| Ok(None))?;
         if egress.fate.is_good() {
             survey.egress_fragments = egress;
-            survey.ingress_fragments = Fragments { way: Way::Ingress, ..both };
+            // The target's kernel splits its answers for its own link: where that is too long for the way back and no router
+            // of IPv6 says so, they are lost for their length.
+            if !(ipv6 && survey.egress.limit == Limit::Silence) {
+                survey.ingress_fragments = Fragments { way: Way::Ingress, ..both };
+            }
         }
         Ok(())
     }

@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn packets_are_read_as_the_standards_say() {
         let message =
-            Message { session: SESSION, number: 1, kind: Kind::Probe, splits: true, size: 0 }.write(40);
+            Message { session: SESSION, number: 1, kind: Kind::Probe, splits: true, fragment: 0, size: 0 }
+                .write(40);
         let mut datagram = vec![0; 8];
         datagram.extend(&message);
         datagram[4..6].copy_from_slice(&8200u16.to_be_bytes());

@@ -37,7 +37,8 @@ pub fn set(socket: impl AsFd, ipv6: bool, splitting: Splitting) -> io::Result<()
     }
 }
 
-/// Split what is longer than this into fragments of at most that length, 1280 or more bytes (IPV6_MTU). Only IPv6 has it.
+/// Split what is longer than this into fragments of at most that length, 1280 or more bytes (IPV6_MTU); 0: as the path's MTU
+/// is known. Only IPv6 has it.
 pub fn set_fragment_length(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set_int(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU, bytes.cast_signed())
 }

@@ -38,7 +38,8 @@ pub fn of(stream: impl AsFd) -> io::Result<SegmentSize> {
         u32::from_ne_bytes([a, b, c, d])
     };
     let options = if info[5] & TIMESTAMPS != 0 { TIMESTAMP_BYTES } else { 0 };
-    Ok(SegmentSize { sends: at(16) + options, announced: at(84), path_mtu: at(60) })
+    // tcp_rcv_synsent_state_process and tcp_create_openreq_child take the timestamps off what was announced, too.
+    Ok(SegmentSize { sends: at(16) + options, announced: at(84) + options, path_mtu: at(60) })
 }
 
 /// Make a listening socket keep the SYN of each connection, for [`announced_to`].
