@@ -1,0 +1,318 @@
+//! The server: many clients at once on one port, which iperf3 itself refuses.
+//!
+//! Whoever owns the port hands over what begins like iperf3. A connection belongs to the session whose cookie it brings; one with
+//! a new cookie begins a session. UDP greetings carry no cookie: they belong to the session of their address that is opening its
+//! streams, and sessions of one address do that one after the other.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_sys::Stop;
+
+use super::datagram::answer;
+use super::error::Error;
+use super::parameters::{MAX_STREAMS, Protocol, Way};
+use super::session::Session;
+use super::streams::plain;
+use super::wire::{COOKIE_BYTES, Cookie, State};
+use crate::{Limits, Port};
+
+/// Stack of a session's thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// How long sessions may take to say goodbye when the server ends.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Connections or greetings of a session that wait for it, at most: more than it can have streams.
+const WAITING: usize = 2 * MAX_STREAMS as usize + 8;
+
+/// One session that is over, for a log.
+#[derive(Debug)]
+pub struct Ended {
+    /// The client's control connection.
+    pub client: SocketAddr,
+    /// What was asked for, if it came to that.
+    pub test: Option<Asked>,
+    /// Payload bytes that came, without the omitted time.
+    pub received_bytes: u64,
+    /// Payload bytes that were sent, likewise.
+    pub sent_bytes: u64,
+    /// Datagrams that did not come, of how many (UDP, client to server).
+    pub lost: Option<(u64, u64)>,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Why it did not come to its end.
+    pub error: Option<Error>,
+}
+
+/// What a client asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Who sends.
+    pub way: Way,
+    /// Streams in each direction.
+    pub streams: u32,
+    /// Printable, at most 80 characters.
+    pub title: Option<String>,
+}
+
+/// One line for people; nothing in it that a terminal would obey.
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "iperf3 {}", self.client)?;
+        if let Some(test) = &self.test {
+            let protocol = if test.protocol == Protocol::Udp { "udp" } else { "tcp" };
+            let way = match test.way {
+                Way::Egress => "",
+                Way::Ingress => " reverse",
+                Way::Both => " both ways",
+            };
+            write!(f, ": {protocol}{way}, {} streams, {:.1} s", test.streams, self.seconds)?;
+            write!(f, ", received {} bytes, sent {} bytes", self.received_bytes, self.sent_bytes)?;
+            if let Some((lost, of)) = self.lost {
+                write!(f, ", lost {lost} of {of} datagrams")?;
+            }
+            if let Some(title) = &test.title {
+                write!(f, ", \"{title}\"")?;
+            }
+        }
+        match &self.error {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who is told of sessions that are over.
+type Log = Box<dyn Fn(&Ended) + Send + Sync>;
+
+/// The server's part that speaks with iperf3 clients. Dropping it ends all sessions.
+pub struct Host {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}
+
+/// What all sessions share.
+pub(super) struct Shared {
+    pub(super) limits: Arc<Limits>,
+    pub(super) port: Arc<Port>,
+    pub(super) stop: Stop,
+    pub(super) json_output: bool,
+    log: Option<Log>,
+    sessions: Mutex<HashMap<Cookie, Arc<Entry>>>,
+    /// A session has gone, or has opened its streams.
+    changed: Condvar,
+}
+
+/// What the server knows of a session from outside.
+#[derive(Debug)]
+pub(super) struct Entry {
+    client: IpAddr,
+    /// It waits for streams, TCP or UDP.
+    pub(super) opening_tcp: AtomicBool,
+    opening_udp: AtomicBool,
+    connections: SyncSender<TcpStream>,
+    greetings: SyncSender<(SocketAddr, [u8; 4])>,
+}
+
+/// A session's ends of what [`Entry`] takes in.
+#[derive(Debug)]
+pub(super) struct Inlets {
+    pub(super) connections: Receiver<TcpStream>,
+    /// Who greeted, and the answer that he is to get.
+    pub(super) greetings: Receiver<(SocketAddr, [u8; 4])>,
+}
+
+impl Host {
+    /// Serve over that port, within these limits, in which other clients of the server are counted too.
+    pub fn new(limits: Arc<Limits>, port: Arc<Port>) -> Host {
+        let shared = Shared {
+            limits,
+            port,
+            stop: Stop::default(),
+            json_output: false,
+            log: None,
+            sessions: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Host { shared: Arc::new(shared) }
+    }
+
+    /// Give clients that ask for the server's output JSON instead of text, as `iperf3 -s -J` does. Before the first connection.
+    #[must_use]
+    pub fn json_output(mut self, json: bool) -> Host {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.json_output = json;
+        }
+        self
+    }
+
+    /// Tell `log` of each session that is over, from its own thread. Before the first connection.
+    #[must_use]
+    pub fn log(mut self, log: impl Fn(&Ended) + Send + Sync + 'static) -> Host {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.log = Some(Box::new(log));
+        }
+        self
+    }
+
+    /// Sessions at the moment.
+    pub fn sessions(&self) -> usize {
+        self.shared.sessions().len()
+    }
+
+    /// Take over a connection whose first bytes are a cookie ([`Cookie::read`]), which were only peeked at. Returns at once.
+    pub fn connection(&self, mut stream: TcpStream, from: SocketAddr) {
+        let mut bytes = [0; COOKIE_BYTES];
+        let came = stream.set_nonblocking(true).and_then(|()| stream.read_exact(&mut bytes));
+        // Whoever sent less is no client of iperf3's, or has gone: closing is the answer.
+        let (Ok(()), Some(cookie)) = (came, Cookie::read(&bytes)) else { return };
+        let known = self.shared.sessions().get(&cookie).cloned();
+        match known {
+            Some(entry) if entry.opening_tcp.load(Relaxed) => {
+                // A full queue is one of a client that opens more than it said.
+                let _ = entry.connections.try_send(stream);
+            }
+            Some(_) => deny(&mut stream),
+            None => self.begin(cookie, stream, from),
+        }
+    }
+
+    /// An iperf3 greeting ([`super::is_greeting`]) came to the server's UDP socket; anything else is ignored. Returns at once. Nothing is sent to an address that
+    /// has not got a session here, and nothing longer than the greeting before its test runs.
+    pub fn datagram(&self, first: &[u8], from: SocketAddr) {
+        let Some(answer) = answer(first) else { return };
+        let client = from.ip().to_canonical();
+        let opening = |e: &&Arc<Entry>| e.client == client && e.opening_udp.load(Relaxed);
+        let entry = self.shared.sessions().values().find(opening).cloned();
+        if let Some(entry) = entry {
+            // A full queue is one of a client that greets more often than it said.
+            let _ = entry.greetings.try_send((from, answer));
+        }
+    }
+
+    /// End all sessions, and wait for them, 2 s at most.
+    pub fn close(&self) {
+        self.shared.stop.raise();
+        let until = Instant::now() + GOODBYE;
+        let mut sessions = self.shared.sessions();
+        while !sessions.is_empty() && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            sessions = self.shared.wait(sessions, left);
+        }
+    }
+
+    fn begin(&self, cookie: Cookie, mut stream: TcpStream, from: SocketAddr) {
+        let shared = &self.shared;
+        if shared.stop.raised() {
+            return deny(&mut stream);
+        }
+        let Ok(admission) = shared.limits.admit(from.ip()) else { return deny(&mut stream) };
+        let (connections, taken) = sync_channel(WAITING);
+        let (greetings, heard) = sync_channel(WAITING);
+        let entry = Arc::new(Entry {
+            client: from.ip().to_canonical(),
+            opening_tcp: AtomicBool::new(false),
+            opening_udp: AtomicBool::new(false),
+            connections,
+            greetings,
+        });
+        shared.sessions().insert(cookie, entry.clone());
+        let inlets = Inlets { connections: taken, greetings: heard };
+        let (own, from) = (shared.clone(), plain(from));
+        let session = move || {
+            let _admission = admission;
+            let ended = Session::run(&own, &entry, inlets, stream, from);
+            own.leave(&cookie);
+            if let Some(log) = &own.log {
+                log(&ended);
+            }
+        };
+        let started =
+            std::thread::Builder::new().name("iperf3".into()).stack_size(STACK_BYTES).spawn(session);
+        if started.is_err() {
+            // The stream went with the closure: its client sees it closed.
+            shared.leave(&cookie);
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Busy, as iperf3 says it. A client that does not take one byte is not waited for.
+fn deny(stream: &mut TcpStream) {
+    let _ = stream.write(&[State::AccessDenied.byte()]);
+}
+
+impl Shared {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Cookie, Arc<Entry>>> {
+        // Nothing that holds the lock can panic half-way.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(
+        &self,
+        sessions: MutexGuard<'a, HashMap<Cookie, Arc<Entry>>>,
+        left: Duration,
+    ) -> MutexGuard<'a, HashMap<Cookie, Arc<Entry>>> {
+        self.changed.wait_timeout(sessions, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn leave(&self, cookie: &Cookie) {
+        self.sessions().remove(cookie);
+        self.changed.notify_all();
+    }
+
+    /// Wait for the turn of a session to open UDP streams: one at a time from each address. The turn ends with what is returned.
+    ///
+    /// # Errors
+    /// The turn did not come in time, or the server ends.
+    pub(super) fn udp_turn(&self, entry: &Arc<Entry>, patience: Duration) -> Result<UdpTurn<'_>, Error> {
+        let until = Instant::now() + patience;
+        let mut sessions = self.sessions();
+        while sessions.values().any(|e| e.client == entry.client && e.opening_udp.load(Relaxed)) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Silent("waiting for another test of this client to open its streams"));
+            }
+            if self.stop.raised() {
+                return Err(Error::Stopped);
+            }
+            sessions = self.wait(sessions, left.min(Duration::from_millis(100)));
+        }
+        entry.opening_udp.store(true, Relaxed);
+        Ok(UdpTurn { shared: self, entry: entry.clone() })
+    }
+}
+
+/// A session's turn to open UDP streams.
+pub(super) struct UdpTurn<'a> {
+    shared: &'a Shared,
+    entry: Arc<Entry>,
+}
+
+impl Drop for UdpTurn<'_> {
+    fn drop(&mut self) {
+        // Under the lock, so that nobody who waits misses it.
+        let _sessions = self.shared.sessions();
+        self.entry.opening_udp.store(false, Relaxed);
+        self.shared.changed.notify_all();
+    }
+}

@@ -1,0 +1,42 @@
+//! iperf3's protocol: a client for stock servers, and a server for stock clients.
+//!
+//! One control connection carries states of one byte and a few frames of JSON; data goes over connections of its own to the
+//! same port, which say by the test's cookie whose they are, or over UDP after a greeting. The client opens everything. There
+//! is no specification: this follows what iperf 3.12 and 3.21 do on the wire. Bit rates and losses are computed as iperf3 computes
+//! them, except that copies of a datagram are told apart from late ones.
+
+pub mod client;
+mod course;
+mod datagram;
+mod error;
+mod host;
+mod ledger;
+mod options;
+mod output;
+mod pace;
+mod parameters;
+mod report;
+mod results;
+mod session;
+mod streams;
+mod tcp;
+mod text;
+mod udp;
+mod wire;
+
+pub use datagram::is_greeting;
+pub use error::Error;
+pub use host::{Asked, Ended, Host};
+pub use ledger::{Interval, StreamInterval};
+pub use options::{End, Options, UDP_RATE_BPS};
+pub use parameters::{Protocol, Way};
+pub use report::{Datagrams, Receiver, Report, Sender, StreamReport, Total};
+pub use results::{Cpu, ServerOutput};
+pub use text::{Lines, Row};
+pub use wire::{COOKIE_BYTES, Cookie};
+
+/// iperf3's own port (PORT of iperf.h).
+pub const PORT: u16 = 5201;
+
+/// The version that the other end is told: the one whose protocol this is.
+const SPOKEN_VERSION: &str = "3.12";

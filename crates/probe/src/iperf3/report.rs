@@ -1,0 +1,329 @@
+//! What a client's test came to: both ends' figures of each stream.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::ledger::{Interval, StreamTotal};
+use super::parameters::{Protocol, Way};
+use super::results::{Cpu, Results, ServerOutput, StreamResult};
+use super::streams::Stream;
+use super::text::{Lines, Row};
+
+/// Version of [`Report`] as JSON: it grows with every change that a reader would notice.
+pub(super) const SCHEMA_VERSION: u32 = 1;
+
+/// What the sending end counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Sender {
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Length of what it counted, seconds.
+    pub seconds: f64,
+    /// Payload bits per second.
+    pub bps: f64,
+    /// Segments sent again; `None` for UDP, and where the sending end does not know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmits: Option<u64>,
+    /// Datagrams (UDP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Datagrams in the omitted time (UDP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub omitted_packets: Option<u64>,
+}
+
+/// What the receiving end counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Receiver {
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Length of what it counted, seconds.
+    pub seconds: f64,
+    /// Payload bits per second.
+    pub bps: f64,
+    /// UDP.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<Datagrams>,
+}
+
+/// What the receiving end of a UDP stream says of its datagrams.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Datagrams {
+    /// Datagrams up to the greatest number that came, without those of the omitted time.
+    pub packets: u64,
+    /// Of these, did not come.
+    pub lost: u64,
+    /// Lost of all up to the greatest number that came; 1 if nothing came of what was sent.
+    pub loss_ratio: f64,
+    /// The estimator of RFC 1889, seconds.
+    pub jitter_s: f64,
+    /// Datagrams in the omitted time.
+    pub omitted_packets: u64,
+    /// Of these, did not come.
+    pub omitted_lost: u64,
+    /// Came after a greater number; only where this end receives, iperf3 does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_order: Option<u64>,
+    /// Came again; likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicates: Option<u64>,
+    /// Of the lost ones, dropped by the receiving socket's own full buffer; likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped_by_receiver: Option<u64>,
+}
+
+/// One stream as both ends saw it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StreamReport {
+    /// iperf3's number of it: 1, 3, 4, ...
+    pub id: i64,
+    /// Egress if the client sends, ingress if the server does.
+    pub way: Way,
+    /// This end's address.
+    pub local: SocketAddr,
+    /// The far end's.
+    pub peer: SocketAddr,
+    /// The sending end's figures.
+    pub sender: Sender,
+    /// The receiving end's.
+    pub receiver: Receiver,
+    /// Least, mean and greatest smoothed RTT of once a second, us, as this end's kernel sees it (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_us: Option<(u32, f64, u32)>,
+    /// Greatest congestion window of once a second, bytes (TCP, where this end sends).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cwnd_bytes: Option<u64>,
+}
+
+/// All streams of one direction.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Total {
+    /// What the senders counted.
+    pub sender: Sender,
+    /// What the receivers counted.
+    pub receiver: Receiver,
+}
+
+/// What a client's test came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Version of this document: 1. It grows with every change that a reader would notice.
+    pub schema_version: u32,
+    /// `iperf3`.
+    pub kind: &'static str,
+    /// The server.
+    pub target: SocketAddr,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// Who sent.
+    pub way: Way,
+    /// Bytes of a write, or of a datagram's payload.
+    pub length: u32,
+    /// Bit rate asked for of each stream; `None` for as fast as it goes.
+    pub target_bps: Option<u64>,
+    /// Length of what counted at this end, seconds.
+    pub seconds: f64,
+    /// Omitted before that, seconds.
+    pub omitted_s: u32,
+    /// Client to server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Total>,
+    /// Server to client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<Total>,
+    /// Each stream.
+    pub streams: Vec<StreamReport>,
+    /// Second by second, as this end counted.
+    pub intervals: Vec<Interval>,
+    /// CPU use of this end's threads.
+    pub cpu: Cpu,
+    /// What the server says of its own.
+    pub server_cpu: Cpu,
+    /// Congestion control here (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
+    /// Congestion control at the server (TCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_congestion: Option<String>,
+    /// The server's own output, if it was asked for and the server gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_output: Option<ServerOutput>,
+    /// What a reader should know besides.
+    pub notes: Vec<String>,
+}
+
+fn bps(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
+}
+
+/// A stream out of what the two ends say of it.
+pub(super) fn stream_report(
+    protocol: Protocol,
+    stream: &Stream,
+    own: &StreamTotal,
+    own_seconds: f64,
+    far: &StreamResult,
+) -> StreamReport {
+    let far_seconds = far.seconds.filter(|s| *s > 0.0).unwrap_or(own_seconds);
+    let udp = protocol == Protocol::Udp;
+    let sender_of = |bytes, seconds, retransmits: Option<u64>, packets: u64, omitted: u64| Sender {
+        bytes,
+        seconds,
+        bps: bps(bytes, seconds),
+        retransmits: retransmits.filter(|_| !udp),
+        packets: udp.then(|| packets.saturating_sub(omitted)),
+        omitted_packets: udp.then_some(omitted),
+    };
+    let own_sender =
+        || sender_of(own.bytes, own_seconds, own.retransmits, own.counts.packets, own.omitted.packets);
+    let far_sender = || sender_of(far.bytes, far_seconds, far.retransmits, far.packets, far.omitted_packets);
+    let datagrams_of = |sent: Option<u64>, packets: u64, lost: u64, omitted: (u64, u64), jitter_s| {
+        let (packets, lost) = (packets.saturating_sub(omitted.0), lost.saturating_sub(omitted.1));
+        let loss_ratio = match (packets, sent) {
+            (0, Some(sent)) if sent > 0 => 1.0,
+            (0, _) => 0.0,
+            _ => lost as f64 / packets as f64,
+        };
+        Datagrams {
+            packets,
+            lost,
+            loss_ratio,
+            jitter_s,
+            omitted_packets: omitted.0,
+            omitted_lost: omitted.1,
+            ..Datagrams::default()
+        }
+    };
+    let (sender, receiver) = if own.sends {
+        let sender = own_sender();
+        let datagrams = udp.then(|| {
+            let omitted = (far.omitted_packets, far.omitted_errors);
+            datagrams_of(sender.packets, far.packets, far.errors, omitted, far.jitter_s)
+        });
+        let bps = bps(far.bytes, far_seconds);
+        (sender, Receiver { bytes: far.bytes, seconds: far_seconds, bps, datagrams })
+    } else {
+        let sender = far_sender();
+        let (counts, omitted) = (own.counts, own.omitted);
+        let datagrams = udp.then(|| Datagrams {
+            out_of_order: Some(counts.out_of_order - omitted.out_of_order),
+            duplicates: Some(counts.duplicates - omitted.duplicates),
+            dropped_by_receiver: Some(counts.dropped_here - omitted.dropped_here),
+            ..datagrams_of(
+                sender.packets,
+                counts.packets,
+                counts.lost,
+                (omitted.packets, omitted.lost),
+                counts.jitter_s,
+            )
+        });
+        let bps = bps(own.bytes, own_seconds);
+        (sender, Receiver { bytes: own.bytes, seconds: own_seconds, bps, datagrams })
+    };
+    StreamReport {
+        id: own.id,
+        way: if own.sends { Way::Egress } else { Way::Ingress },
+        local: stream.local,
+        peer: stream.peer,
+        sender,
+        receiver,
+        rtt_us: own.rtt_us,
+        max_cwnd_bytes: own.max_cwnd_bytes,
+    }
+}
+
+/// The streams of one direction together; `None` if there are none.
+pub(super) fn total(streams: &[StreamReport], way: Way) -> Option<Total> {
+    let mut own = streams.iter().filter(|s| s.way == way);
+    let first = own.next()?;
+    let mut all = Total { sender: first.sender.clone(), receiver: first.receiver.clone() };
+    let mut n = 1.0;
+    for s in own {
+        n += 1.0;
+        let (a, b) = (&mut all.sender, &s.sender);
+        a.bytes += b.bytes;
+        a.seconds = a.seconds.max(b.seconds);
+        a.retransmits = a.retransmits.zip(b.retransmits).map(|(x, y)| x + y);
+        a.packets = a.packets.zip(b.packets).map(|(x, y)| x + y);
+        a.omitted_packets = a.omitted_packets.zip(b.omitted_packets).map(|(x, y)| x + y);
+        let (a, b) = (&mut all.receiver, &s.receiver);
+        a.bytes += b.bytes;
+        a.seconds = a.seconds.max(b.seconds);
+        if let (Some(a), Some(b)) = (&mut a.datagrams, &b.datagrams) {
+            add_datagrams(a, b);
+        }
+    }
+    all.sender.bps = bps(all.sender.bytes, all.sender.seconds);
+    all.receiver.bps = bps(all.receiver.bytes, all.receiver.seconds);
+    if let Some(d) = &mut all.receiver.datagrams {
+        d.jitter_s /= n;
+        d.loss_ratio = match d.packets {
+            0 if all.sender.packets.unwrap_or(0) > 0 => 1.0,
+            0 => 0.0,
+            packets => d.lost as f64 / packets as f64,
+        };
+    }
+    Some(all)
+}
+
+fn add_datagrams(a: &mut Datagrams, b: &Datagrams) {
+    a.packets += b.packets;
+    a.lost += b.lost;
+    a.jitter_s += b.jitter_s;
+    a.omitted_packets += b.omitted_packets;
+    a.omitted_lost += b.omitted_lost;
+    let add = |x: Option<u64>, y: Option<u64>| x.zip(y).map(|(x, y)| x + y);
+    a.out_of_order = add(a.out_of_order, b.out_of_order);
+    a.duplicates = add(a.duplicates, b.duplicates);
+    a.dropped_by_receiver = add(a.dropped_by_receiver, b.dropped_by_receiver);
+}
+
+/// Each of our streams with what the other end says of it; those of theirs that we do not know are an error, as in iperf3.
+pub(super) fn pair<'a>(totals: &[StreamTotal], far: &'a Results) -> Result<Vec<&'a StreamResult>, String> {
+    if let Some(unknown) = far.streams.iter().find(|s| totals.iter().all(|t| t.id != s.id)) {
+        return Err(format!("results of a stream {} that does not exist", unknown.id));
+    }
+    let own = |t: &StreamTotal| {
+        let result = far.streams.iter().find(|s| s.id == t.id);
+        result.ok_or_else(|| format!("no results of stream {}", t.id))
+    };
+    totals.iter().map(own).collect()
+}
+
+impl Report {
+    /// How its lines begin.
+    pub fn lines(&self, title: Option<String>) -> Lines {
+        Lines { protocol: self.protocol, both: self.way == Way::Both, client: true, title }
+    }
+
+    /// The summary's lines: sender and receiver of each stream.
+    pub fn rows(&self) -> Vec<Row> {
+        self.streams.iter().flat_map(StreamReport::rows).collect()
+    }
+}
+
+impl StreamReport {
+    fn rows(&self) -> [Row; 2] {
+        let sends = self.way == Way::Egress;
+        let (s, r) = (&self.sender, &self.receiver);
+        let sender = Row {
+            id: Some(self.id),
+            sends,
+            sender: true,
+            seconds: s.seconds,
+            bytes: s.bytes,
+            retransmits: s.retransmits,
+            datagrams: s.packets.map(|packets| (0.0, 0, packets)),
+        };
+        let receiver = Row {
+            sender: false,
+            seconds: r.seconds,
+            bytes: r.bytes,
+            retransmits: None,
+            datagrams: r.datagrams.as_ref().map(|d| (d.jitter_s, d.lost, d.packets)),
+            ..sender.clone()
+        };
+        [sender, receiver]
+    }
+}

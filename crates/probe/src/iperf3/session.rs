@@ -1,0 +1,447 @@
+//! One session of the server.
+
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use weir_load::sockets::TcpOptions;
+use weir_sys::sched::{CpuUse, thread_cpu_use};
+
+use super::course::Course;
+use super::error::Error;
+use super::host::{Asked, Ended, Entry, Inlets, Shared};
+use super::ledger::{Ledger, cpu_percent};
+use super::output;
+use super::parameters::{
+    NO_BUFFERS, NOT_UNDERSTOOD, Parameters, Protocol, Refusal, TOO_FAST, TOO_LONG, TOO_MANY_STREAMS,
+};
+use super::results::Results;
+use super::streams::{Socket, Stream, Threads, plain};
+use super::udp;
+use super::wire::{Control, State, Woken};
+use crate::limits::Reserved;
+
+/// Bytes of a client's parameters (MAX_PARAMS_JSON_STRING of newer versions).
+const PARAMETERS_LIMIT: usize = 8192;
+
+/// Bytes of a client's results: 256 streams are about 40 KiB.
+const RESULTS_LIMIT: usize = 256 << 10;
+
+/// A client that has not ended its test so long after it should have is told to go, as iperf3 does.
+const GRACE: Duration = Duration::from_secs(40);
+
+/// A test in which not a byte moves for this long is over (the default of --rcv-timeout).
+const STANDSTILL: Duration = Duration::from_secs(120);
+
+/// A client that has vanished is noticed after this time without an answer: first probe, then every so often, so many times.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
+
+/// IESETCONGESTION.
+const NO_CONGESTION: i32 = 134;
+
+/// How long another test of the same address may take to open its UDP streams, and a client to take long results.
+const TURN: Duration = Duration::from_secs(30);
+
+/// How long is waited for a stream before the control connection is looked at again.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// Time between intervals.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// After the end of a test of so many bytes, what is on its way is over when nothing came for this long ...
+const QUIET: Duration = Duration::from_millis(25);
+
+/// ... but if bytes are still missing, only after this long,
+const MISSING: Duration = Duration::from_secs(1);
+
+/// and in any case after this one.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How far above the limit of its rate a client may be on average, and from when on that is looked at.
+const TOO_MUCH: (f64, Duration) = (1.1, Duration::from_secs(2));
+
+/// A session while it lasts.
+pub(super) struct Session<'a> {
+    shared: &'a Shared,
+    entry: &'a Arc<Entry>,
+    inlets: Inlets,
+    control: Control,
+    client: SocketAddr,
+    patience: Duration,
+}
+
+/// What goes into the log besides.
+#[derive(Default)]
+struct Tally {
+    asked: Option<Asked>,
+    received_bytes: u64,
+    sent_bytes: u64,
+    lost: Option<(u64, u64)>,
+}
+
+impl<'a> Session<'a> {
+    /// From the cookie, which was read, to the end.
+    pub(super) fn run(
+        shared: &'a Shared,
+        entry: &'a Arc<Entry>,
+        inlets: Inlets,
+        stream: TcpStream,
+        client: SocketAddr,
+    ) -> Ended {
+        let begun = Instant::now();
+        let mut tally = Tally::default();
+        let result = Control::new(stream, shared.stop.clone()).and_then(|control| {
+            keep_alive(control.stream()).map_err(Error::io("prepare the control connection"))?;
+            let patience = shared.limits.patience;
+            let mut session = Session { shared, entry, inlets, control, client, patience };
+            let result = session.serve(&mut tally);
+            if let Err(error) = &result {
+                session.give_up(error);
+            }
+            result
+        });
+        Ended {
+            client,
+            test: tally.asked,
+            received_bytes: tally.received_bytes,
+            sent_bytes: tally.sent_bytes,
+            lost: tally.lost,
+            seconds: begun.elapsed().as_secs_f64(),
+            error: result.err(),
+        }
+    }
+
+    /// Tell the client why, if it can still hear it.
+    fn give_up(&mut self, error: &Error) {
+        let soon = Duration::from_millis(200);
+        match error {
+            Error::Refused { code, .. } => {
+                let mut bytes = vec![State::ServerError.byte()];
+                bytes.extend_from_slice(&code.to_be_bytes());
+                // errno: none.
+                bytes.extend_from_slice(&[0; 4]);
+                let _ = self.control.write(&bytes, soon, "tell the client why");
+            }
+            Error::Closed(_) | Error::ClientTerminated => {}
+            _ => {
+                let _ = self.control.write_state(State::ServerTerminate, soon);
+            }
+        }
+    }
+
+    fn serve(&mut self, tally: &mut Tally) -> Result<(), Error> {
+        self.control.write_state(State::ParamExchange, self.patience)?;
+        let asked = self.control.read_json(PARAMETERS_LIMIT, self.patience, "waiting for the parameters");
+        let asked = match asked {
+            Err(Error::Protocol(words)) => Err(Refusal::new(NOT_UNDERSTOOD, words)),
+            other => Ok(other?),
+        };
+        let (parameters, _reserved) = asked.and_then(|asked| self.take(&asked)).map_err(refused)?;
+        tally.asked = Some(Asked {
+            protocol: parameters.protocol,
+            way: parameters.way,
+            streams: parameters.streams,
+            title: parameters.title.clone(),
+        });
+        let parameters = Arc::new(parameters);
+        let streams = self.streams(&parameters)?;
+        self.control.write(
+            &[State::TestStart.byte(), State::TestRunning.byte()],
+            self.patience,
+            "start the test",
+        )?;
+        self.test(&parameters, streams, tally)
+    }
+
+    /// What is asked for, if the server's limits allow it, and the memory that it takes.
+    fn take(&self, asked: &serde_json::Value) -> Result<(Parameters, Reserved), Refusal> {
+        let mut p = Parameters::parse(asked)?;
+        let limits = &self.shared.limits;
+        if p.streams > limits.streams {
+            let words = format!("{} streams; the server takes {}", p.streams, limits.streams);
+            return Err(Refusal::new(TOO_MANY_STREAMS, words));
+        }
+        if Duration::from_secs(u64::from(p.time_s) + u64::from(p.omit_s)) > limits.duration {
+            let most = limits.duration.as_secs();
+            return Err(Refusal::new(
+                TOO_LONG,
+                format!("{} s; the server takes {most}", p.time_s + p.omit_s),
+            ));
+        }
+        if let Some(most) = limits.rate_bps {
+            let streams = f64::from(p.streams);
+            let asked = p.rate_bps.max(p.fq_rate_bps) as f64 * streams;
+            if asked > most {
+                return Err(Refusal::new(TOO_FAST, format!("{asked} bit/s; the server takes {most}")));
+            }
+            if p.rate_bps == 0 {
+                p.rate_bps = ((most / streams) as u64).max(1);
+            }
+        }
+        let reserved = limits.reserve(memory(&p)).map_err(|e| Refusal::new(NO_BUFFERS, e.to_string()))?;
+        Ok((p, reserved))
+    }
+
+    /// Wait for all streams: those that the client sends on come first.
+    fn streams(&mut self, p: &Parameters) -> Result<Vec<Stream>, Error> {
+        let (shared, entry) = (self.shared, self.entry);
+        let udp = p.protocol == Protocol::Udp;
+        let _turn = if udp { Some(shared.udp_turn(entry, TURN)?) } else { None };
+        entry.opening_tcp.store(!udp, Relaxed);
+        self.control.write_state(State::CreateStreams, self.patience)?;
+        let mut streams: Vec<Stream> = Vec::new();
+        let mut until = Instant::now() + self.patience;
+        while streams.len() < p.all_streams() {
+            let socket = if udp { self.greeted(p, &streams)? } else { self.connected(p)? };
+            if let Some(socket) = socket {
+                let sends = !p.egress() || streams.len() >= p.streams as usize;
+                streams.push(Stream::new(streams.len(), sends, socket, p)?);
+                until = Instant::now() + self.patience;
+            } else if Instant::now() >= until {
+                return Err(Error::Silent("waiting for the streams"));
+            }
+            if self.control.wait(None, Instant::now())? == Woken::Word {
+                return Err(self.heard("while the streams were opened")?);
+            }
+        }
+        entry.opening_tcp.store(false, Relaxed);
+        Ok(streams)
+    }
+
+    /// What the client says where it should say nothing yet.
+    fn heard(&mut self, what: &'static str) -> Result<Error, Error> {
+        Ok(match self.control.read_state(self.patience, what)? {
+            State::ClientTerminate => Error::ClientTerminated,
+            other => Error::Protocol(format!("{what}: state {other:?}")),
+        })
+    }
+
+    /// The next TCP stream, if there is one within a moment.
+    fn connected(&self, p: &Parameters) -> Result<Option<Socket>, Error> {
+        let stream = match self.inlets.connections.recv_timeout(MOMENT) {
+            Ok(stream) => stream,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            // The sender's end is in `entry`, which is ours too.
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
+        };
+        // The largest segment was agreed on in the handshake, out of what the client had set.
+        let window_bytes = Some(p.window).filter(|w| *w > 0);
+        let options = TcpOptions { window_bytes, nodelay: p.nodelay, ..TcpOptions::default() };
+        options.apply(&stream).map_err(Error::io("set a stream's options"))?;
+        if let Some(name) = &p.congestion {
+            match sockopt::set_tcp_congestion(&stream, name) {
+                Ok(()) => {}
+                // iperf3 goes on with its own, and says in the results which.
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(e) => return Err(Error::Refused { code: NO_CONGESTION, words: format!("{name}: {e}") }),
+            }
+        }
+        Ok(Some(Socket::Tcp(stream)))
+    }
+
+    /// The next UDP stream, answered, if there is one within a moment.
+    fn greeted(&self, p: &Parameters, streams: &[Stream]) -> Result<Option<Socket>, Error> {
+        let (from, answer) = match self.inlets.greetings.recv_timeout(MOMENT) {
+            Ok(heard) => heard,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
+        };
+        // A greeting of an earlier turn's, or one that was repeated before its socket was there.
+        if from.ip().to_canonical() != self.client.ip() || streams.iter().any(|s| s.peer == plain(from)) {
+            return Ok(None);
+        }
+        let own = self.control.stream().local_addr().map_err(Error::io("look up the own address"))?.ip();
+        let open = || -> std::io::Result<UdpSocket> {
+            let socket = self.shared.port.connected_udp_from(own, from)?;
+            udp::prepare(p, &socket)?;
+            socket.send(&answer)?;
+            Ok(socket)
+        };
+        open().map(|s| Some(Socket::Udp(s))).map_err(Error::io("open a UDP stream"))
+    }
+
+    /// From the start to the end of the session.
+    fn test(&mut self, p: &Arc<Parameters>, streams: Vec<Stream>, tally: &mut Tally) -> Result<(), Error> {
+        // A number of bytes is exact where nothing gets lost; otherwise the client says when it has enough.
+        let goal = p.goal_bytes().filter(|_| p.protocol == Protocol::Tcp && p.omit_s == 0);
+        let course = Arc::new(Course::new(goal, p.omit_s > 0)?);
+        let begun = Instant::now();
+        let own = thread_cpu_use();
+        let ends = output::Ends { client: self.client, streams: output::addresses(&streams) };
+        let congestion = streams.first().and_then(Stream::congestion);
+        let mut ledger = Ledger::begin(streams.clone(), p.omit_s > 0, begun);
+        let threads = Threads::start(&streams, p, &course)?;
+        // From here on only the threads and the book have the sockets: they close with them.
+        drop(streams);
+        let result = self.measure(p, &course, &mut ledger, begun);
+        if result.is_ok() && goal.is_some() && p.egress() {
+            drain(&course, &ledger, &self.control)?;
+        }
+        let over = Instant::now();
+        let mut used = threads.join();
+        ledger.close(over);
+        tally.enter(&ledger, p);
+        result?;
+        let now = thread_cpu_use();
+        used += CpuUse { user: now.user - own.user, system: now.system - own.system };
+        let cpu = cpu_percent(used, over - begun);
+        self.control.write_state(State::ExchangeResults, self.patience)?;
+        let far = self.control.read_json(RESULTS_LIMIT, self.patience, "waiting for the client's results")?;
+        Results::parse(&far).map_err(Error::Protocol)?;
+        let output =
+            p.get_server_output.then(|| output::output(p, &ends, &ledger, cpu, self.shared.json_output));
+        let has_retransmits = p.protocol == Protocol::Tcp && p.ingress();
+        let results = Results { cpu, has_retransmits, congestion, output, streams: ledger.results() };
+        self.control.write_json(&results.to_json(), TURN, "send the results")?;
+        self.control.write_state(State::DisplayResults, self.patience)?;
+        // The client has all it wants: whether it says so does not matter.
+        let _ = self.control.read_state(self.patience, "waiting for the end");
+        Ok(())
+    }
+
+    /// Until the client says that it is over.
+    fn measure(
+        &mut self,
+        p: &Parameters,
+        course: &Course,
+        ledger: &mut Ledger,
+        begun: Instant,
+    ) -> Result<(), Error> {
+        let omit = Duration::from_secs(p.omit_s.into());
+        let mut omitting = !omit.is_zero();
+        let length =
+            if p.time_s > 0 { Duration::from_secs(p.time_s.into()) } else { self.shared.limits.duration };
+        let mut end = begun + omit + length + GRACE;
+        let mut failed = None;
+        let mut tick = begun + SECOND;
+        let mut moved = (0, begun);
+        loop {
+            let mut next = tick.min(end);
+            if omitting {
+                next = next.min(begun + omit);
+            }
+            match self.control.wait(Some(course.bell()), next)? {
+                Woken::Word => {
+                    let what = "while the test ran";
+                    return match self.control.read_state(self.patience, what)? {
+                        State::TestEnd => Ok(()),
+                        State::ClientTerminate => Err(Error::ClientTerminated),
+                        other => Err(Error::Protocol(format!("{what}: state {other:?}"))),
+                    };
+                }
+                Woken::Bell => {
+                    course.hear();
+                    // The client may say in a moment that the test is over: then all is well.
+                    if let Some(error) = course.failure() {
+                        failed.get_or_insert(error);
+                        end = end.min(Instant::now() + SECOND);
+                    }
+                }
+                Woken::Time => {}
+            }
+            let now = Instant::now();
+            if now >= end {
+                return Err(failed.unwrap_or(Error::Silent("waiting for the test's end")));
+            }
+            if omitting && now >= begun + omit {
+                omitting = false;
+                ledger.omit(now);
+                course.omitted();
+                tick = now + SECOND;
+            } else if now >= tick {
+                ledger.tick(now);
+                tick += SECOND;
+                self.watch(ledger, now, begun, &mut moved)?;
+            }
+        }
+    }
+
+    /// Nobody may be faster than allowed, or stay without doing anything.
+    fn watch(
+        &self,
+        ledger: &Ledger,
+        now: Instant,
+        begun: Instant,
+        moved: &mut (u64, Instant),
+    ) -> Result<(), Error> {
+        let received = ledger.moved_bytes(false);
+        let all = received + ledger.moved_bytes(true);
+        if all != moved.0 {
+            *moved = (all, now);
+        } else if now - moved.1 >= STANDSTILL {
+            return Err(Error::Silent("waiting for data"));
+        }
+        let passed = now - begun;
+        if let Some(most) = self.shared.limits.rate_bps.filter(|_| passed >= TOO_MUCH.1) {
+            let bps = received as f64 * 8.0 / passed.as_secs_f64();
+            if bps > most * TOO_MUCH.0 {
+                let words = format!("{bps:.0} bit/s come; the server takes {most}");
+                return Err(Error::Refused { code: TOO_FAST, words });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    fn enter(&mut self, ledger: &Ledger, p: &Parameters) {
+        self.received_bytes = ledger.counted_bytes(false);
+        self.sent_bytes = ledger.counted_bytes(true);
+        if p.protocol == Protocol::Udp && p.egress() {
+            let own = ledger.totals().into_iter().filter(|t| !t.sends);
+            let counts = own.map(|t| {
+                let packets = t.counts.packets.saturating_sub(t.omitted.packets);
+                (t.counts.lost.saturating_sub(t.omitted.lost), packets)
+            });
+            self.lost = counts.reduce(|a, b| (a.0 + b.0, a.1 + b.1));
+        }
+    }
+}
+
+/// Wait for the rest of so many bytes: the word that it is over may have overtaken them.
+fn drain(course: &Course, ledger: &Ledger, control: &Control) -> Result<(), Error> {
+    let begun = Instant::now();
+    let mut last = (ledger.moved_bytes(false), begun);
+    loop {
+        // The bell is rung for what is looked at here anyway, and a client that hangs up is noticed by the next step.
+        std::thread::sleep(Duration::from_millis(2));
+        let now = Instant::now();
+        let bytes = ledger.moved_bytes(false);
+        if bytes != last.0 {
+            last = (bytes, now);
+        }
+        let quiet = if course.reached() { QUIET } else { MISSING };
+        if now - last.1 >= quiet || now - begun >= DRAIN {
+            return Ok(());
+        }
+        if control.stopped() {
+            return Err(Error::Stopped);
+        }
+    }
+}
+
+/// Bytes that a test's buffers take, those that the kernel tunes by itself left out.
+fn memory(p: &Parameters) -> u64 {
+    let each = match p.protocol {
+        // Each with a read or write buffer of its own besides; the kernel doubles what is asked for (socket(7)).
+        Protocol::Tcp => (64 << 10) + 4 * u64::from(p.window),
+        Protocol::Udp => (320 << 10) + 2 * u64::from(udp::receive_buffer(p)),
+    };
+    u64::from(p.length) + each * p.all_streams() as u64
+}
+
+fn refused(refusal: Refusal) -> Error {
+    Error::Refused { code: refusal.code, words: refusal.words }
+}
+
+fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    let (idle, interval, count) = KEEPALIVE;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, idle)?;
+    sockopt::set_tcp_keepintvl(stream, interval)?;
+    sockopt::set_tcp_keepcnt(stream, count)?;
+    Ok(())
+}
