@@ -17,6 +17,7 @@ pub mod knock;
 mod latency;
 mod listener;
 mod mmsg;
+pub mod mtu;
 pub mod observer;
 mod pace;
 pub mod part;
@@ -69,6 +70,8 @@ pub enum Workload {
     TcpCrr(tcp_crr::TcpCrr),
     /// HTTP/1.1 requests.
     Http(http::Http),
+    /// Path MTU and fragments.
+    Mtu(mtu::Mtu),
     /// Another program, for comparison.
     External(external::External),
 }
@@ -84,6 +87,7 @@ impl Workload {
             Workload::TcpConnect(w) => w,
             Workload::TcpCrr(w) => w,
             Workload::Http(w) => w,
+            Workload::Mtu(w) => w,
             Workload::External(w) => w,
         }
     }

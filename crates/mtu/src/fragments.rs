@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 pub use crate::message::Tally;
 use crate::prober::{Outcome, Probe, Prober, Way};
 
-/// Payload of the datagrams that are split, bytes: iperf3's default of UDP.
+/// Payload of the datagrams that are split, bytes: iperf3's default of UDP was that for long.
 pub const PAYLOAD: u32 = 8192;
+/// Largest payload of UDP over IPv4, bytes.
+const LARGEST: u32 = 65_507;
 /// Datagrams in a row; where they do not agree, as many again, twice.
 pub const ROW: u32 = 5;
 /// The same towards a closed port, whose host refuses six times at once and then once a second (icmp_ratelimit).
@@ -110,6 +112,11 @@ pub fn pieces(payload: u32, mtu: u32, ipv6: bool) -> u32 {
     datagram.div_ceil(each)
 }
 
+/// Payload that is split on a link with that MTU: [`PAYLOAD`], or on jumbo frames more; `None` where nothing is (loopback).
+pub fn payload(mtu: u32, ipv6: bool) -> Option<u32> {
+    [PAYLOAD, (2 * mtu).min(LARGEST)].into_iter().find(|p| pieces(*p, mtu, ipv6) > 1)
+}
+
 /// Sends datagrams that are split, and says what becomes of them. `receiver` tells what the receiving host has seen so far, where
 /// anybody can; `mtu` is what the sender splits them to, bytes; `row` how many go at once.
 ///
@@ -123,8 +130,10 @@ pub fn try_out<P: Prober>(
     row: u32,
     mut receiver: impl FnMut(&mut P) -> io::Result<Option<Tally>>,
 ) -> io::Result<Fragments> {
-    let mut seen = Fragments { pieces: pieces(PAYLOAD, mtu, ipv6), ..Fragments::unknown(way) };
-    let size = PAYLOAD + crate::net::overhead(ipv6);
+    let mut seen = Fragments::unknown(way);
+    let Some(payload) = payload(mtu, ipv6) else { return Ok(seen) };
+    (seen.payload_bytes, seen.pieces) = (payload, pieces(payload, mtu, ipv6));
+    let size = payload + crate::net::overhead(ipv6);
     let split = Probe { size, splits: true, way, hops: None };
     let control = Probe::whole(way, prober.least());
     let short = row < ROW;
@@ -205,6 +214,12 @@ mod tests {
         // 1400 - 20 = 1380, of which 1376 is a multiple of 8.
         assert_eq!(pieces(8192, 1400, false), 6);
         assert_eq!(pieces(1372 + 1376, 1400, false), 3);
+    }
+
+    #[test]
+    fn what_is_sent_is_split() {
+        assert_eq!((payload(1500, false), payload(9000, false)), (Some(8192), Some(18_000)));
+        assert_eq!((payload(40_000, true), payload(65_536, false)), (Some(65_507), None));
     }
 
     fn seen(whole: u32, controls_lost: u32) -> Fragments {

@@ -16,7 +16,7 @@ use crate::witness::Witness;
 /// Largest payload of a UDP datagram of IPv4.
 const LARGEST: usize = 65_507;
 /// How long a TCP connection may take for its few bytes.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(800);
 /// Bytes of the answer over TCP: [`MAGIC`], the MSS that the SYN had when it came (0: unknown), and what this end sends.
 pub(crate) const SEGMENTS: usize = 16;
 
@@ -160,7 +160,7 @@ fn route_mtu(to: SocketAddr) -> io::Result<u32> {
 }
 
 /// Serves a TCP connection that begins with [`MAGIC`], which is still to be read: tells the prober with which MSS its SYN came
-/// ([`segment_size::keep_syn`] on the listener) and closes. Takes two seconds at most.
+/// ([`segment_size::keep_syn`] on the listener) and closes. Takes less than two seconds.
 ///
 /// # Errors
 /// The connection broke, or began with something else.
@@ -169,7 +169,10 @@ pub fn connection(mut stream: TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut magic = [0; MAGIC.len()];
-    stream.read_exact(&mut magic)?;
+    // They come in one segment.
+    if stream.read(&mut magic)? < magic.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     if magic != MAGIC {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a prober of path MTUs"));
     }

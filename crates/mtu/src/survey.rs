@@ -21,6 +21,8 @@ use crate::witness::Witness;
 const ICMP_PAUSE: Duration = Duration::from_millis(1100);
 /// Longest wait for a TCP connection and its few bytes.
 const TCP_PATIENCE: Duration = Duration::from_secs(2);
+/// The longest packets of IPv4, whose length has 16 bits, and of IPv6, whose length is that of what follows the header.
+const LARGEST: (u32, u32) = (65_535, 65_575);
 const GRACE: Duration = Duration::from_millis(25);
 
 /// Whereto, and what is known of the far end.
@@ -131,7 +133,7 @@ impl Survey {
 pub fn survey(target: &Target, stop: &Stop) -> Result<Survey, Error> {
     let begun = Instant::now();
     let ip = target.address.ip();
-    let link = link_mtu(ip).map_err(Error::NoRoute)?;
+    let link = link_mtu(ip).map_err(Error::NoRoute)?.min(if ip.is_ipv4() { LARGEST.0 } else { LARGEST.1 });
     let surveyor = Surveyor {
         target: target.clone(),
         session: target.session.unwrap_or_else(|| RandomState::new().hash_one(begun)),
@@ -420,6 +422,9 @@ impl Surveyor {
                 "refusals of a closed port prove one direction only: nothing is known of the way back. \
                  `weir serve` on the target tells",
             ),
+        }
+        if survey.egress.bytes.is_some() && survey.egress_fragments.sent == 0 {
+            note("fragments were not tried: no datagram is longer than this link's MTU");
         }
         if survey.egress_fragments.fate == fragments::Fate::NotWhole {
             note(
