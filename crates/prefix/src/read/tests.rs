@@ -116,14 +116,132 @@ fn what_is_no_country_is_refused() {
     }
 }
 
+#[test]
+fn a_file_of_nothing_but_entries_takes_no_more_than_its_share() {
+    let text = "::\n".repeat(5);
+    let mut list = List::default();
+    let error = read_at_most(4, &mut list, "f", text.as_bytes(), &Selection::default()).unwrap_err();
+    assert_eq!(error.to_string(), "f:5: it has more than 4 entries: the rest was not read");
+    assert!(list.is_empty());
+    assert!(read_at_most(5, &mut list, "f", text.as_bytes(), &Selection::default()).is_ok());
+}
+
+#[test]
+fn of_many_wrong_lines_some_are_told_and_all_are_counted() {
+    let text = "x\n".repeat(MOST_ERRORS + 7);
+    let (_, out) = read_leniently(&mut List::default(), "f", text.as_bytes(), &Selection::default());
+    assert_eq!((out.errors.len(), out.more), (MOST_ERRORS, 7));
+    assert_eq!(out.errors[MOST_ERRORS - 1].line, Some(MOST_ERRORS as u32));
+}
+
+#[test]
+fn a_wrong_line_of_any_length_is_quoted_in_part() {
+    let text = "x".repeat(1 << 20);
+    let error = read(&mut List::default(), "f", text.as_bytes(), &Selection::default()).unwrap_err();
+    assert!(error.what.len() < 200, "{}", error.what.len());
+}
+
+#[test]
+fn what_a_registry_s_file_says_of_itself() {
+    let told = head(REGISTRY.as_bytes()).unwrap();
+    assert_eq!((&*told.registry, &*told.serial, &*told.end), ("apnic", "20250904", "20250903"));
+    // ARIN's extended files are of version 2.3.
+    assert_eq!(head(b"\xef\xbb\xbf2.3|arin|1|2|3|4|5\r\n").unwrap().registry, "arin");
+    for none in
+        ["", "192.0.2.0/24\n", "apnic|JP|ipv4|1.0.16.0|4096|20110412|allocated\n", "2|apnic\n", "\u{7f}|"]
+    {
+        assert_eq!(head(none.as_bytes()), None, "{none}");
+    }
+    assert_eq!(head(b"2|a\x1b[31m|1|2|3|4").unwrap().registry, "a[31m");
+}
+
+/// A registry's file to which something happened: bytes replaced, cut out or put in, and the end cut off.
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let change = (0..REGISTRY.len(), 0usize..12, prop::collection::vec(any::<u8>(), 0..12));
+    let likely = prop::sample::select(&b"0123456789|.:/-*#;\n\rabf"[..]);
+    let small = (0..REGISTRY.len(), 0usize..3, prop::collection::vec(likely, 0..4));
+    let changes = prop::collection::vec(prop_oneof![change, small], 0..4);
+    (changes, 0..=REGISTRY.len()).prop_map(|(changes, end)| {
+        let mut bytes = REGISTRY.as_bytes().to_vec();
+        for (at, out, new) in changes {
+            let at = at.min(bytes.len());
+            let to = (at + out).min(bytes.len());
+            bytes.splice(at..to, new);
+        }
+        bytes.truncate(bytes.len().min(REGISTRY.len() / 2 + end));
+        bytes
+    })
+}
+
+/// Lines of plain lists, right ones and nearly right ones.
+fn nearly_plain() -> impl Strategy<Value = Vec<u8>> {
+    let address = prop_oneof![
+        any::<u32>().prop_map(|a| std::net::Ipv4Addr::from(a).to_string()),
+        any::<u128>().prop_map(|a| std::net::Ipv6Addr::from(a).to_string()),
+        "[0-9a-f.:]{0,20}",
+    ];
+    let line = (address.clone(), prop_oneof!["", "/[0-9]{0,3}", "/0", " ?- ?"], address, "[ #;]{0,2}\r?\n");
+    prop::collection::vec(line, 0..6).prop_map(|lines| {
+        let text = |(a, sign, b, end): (String, String, String, String)| {
+            if sign.contains('-') { format!("{a}{sign}{b}{end}") } else { format!("{a}{sign}{end}") }
+        };
+        lines.into_iter().map(text).collect::<String>().into_bytes()
+    })
+}
+
+/// What holds for every file.
+fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let selection = Selection::default();
+    let (mut strict, mut lenient) = (List::default(), List::default());
+    let read = read(&mut strict, "f", bytes, &selection);
+    let (format, out) = read_leniently(&mut lenient, "f", bytes, &selection);
+    let lines = bytes.split(|b| *b == b'\n').count();
+    for list in [&strict, &lenient] {
+        prop_assert!(list.v4.len() + list.v6.len() <= lines, "at most one entry a line");
+        prop_assert!(list.v4.iter().all(|e| e.first <= e.last && e.origin.line as usize <= lines));
+        prop_assert!(list.v6.iter().all(|e| e.first <= e.last && e.origin.line as usize <= lines));
+    }
+    match read {
+        // What is read strictly is read leniently, and nothing is left out.
+        Ok(told) => {
+            prop_assert_eq!((told, &out.errors), (format, &Vec::new()));
+            prop_assert_eq!(strict, lenient);
+        }
+        // It stops at the first of the lines that are left out, and adds nothing.
+        Err(error) => {
+            prop_assert_eq!(Some(&error), out.errors.first());
+            prop_assert!(strict.files.is_empty() && strict.is_empty());
+            if let Some(line) = error.line {
+                prop_assert!(line >= 1 && line as usize <= lines);
+            }
+        }
+    }
+    // What a file says of itself is safe to print.
+    let words = head(bytes).map(|h| h.registry + &h.serial + &h.end).unwrap_or_default();
+    prop_assert!(!words.contains(char::is_control));
+    Ok(())
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
     #[test]
-    fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let mut list = List::default();
-        let _ = read(&mut list, "f", &bytes, &Selection::default());
-        read_leniently(&mut list, "g", &bytes, &Selection::default());
+    fn damaged_files_of_registries_are_read_or_refused(bytes in damaged()) {
+        sound(&bytes)?;
     }
 
+    #[test]
+    fn nearly_plain_lists_are_read_or_refused(bytes in nearly_plain()) {
+        sound(&bytes)?;
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        sound(&bytes)?;
+    }
+}
+
+proptest! {
     #[test]
     fn no_line_of_a_registry_makes_it_panic(fields in prop::collection::vec("[a-zA-Z0-9.:*]{0,12}", 0..9)) {
         let mut list = List::default();
