@@ -6,12 +6,14 @@
 mod estimate;
 mod measured;
 mod pairs;
+mod patterns;
 
 use std::collections::BTreeMap;
 
 use weir_record::results::{Cell, Estimate, FaultCount, NoiseFloor, Results, WorkloadComparison};
 use weir_record::{Better, FaultCode, MetricDef, Run, Scale, VariantInfo, WorkloadInfo, WorkloadPair};
 use weir_stats::compare::holm_adjusted;
+use weir_stats::signed_rank::LEAST_ROUNDS;
 use weir_stats::{Margins, Verdict, verdict};
 
 use estimate::{Depth, estimate};
@@ -39,7 +41,8 @@ pub fn analyse(run: &Run) -> Results {
         for def in &workload.metrics {
             let floor = floor(run, &measured, workload, def);
             let cells = cells(run, &measured, workload, def, floor.floor, depth);
-            if def.headline && def.scale == Scale::Ratio {
+            // What is measured in a few rounds only never becomes more precise.
+            if def.headline && def.scale == Scale::Ratio && workload.rounds.is_none() {
                 cells.iter().for_each(|cell| widest.look(cell, run));
             }
             results.cells.extend(cells);
@@ -50,6 +53,8 @@ pub fn analyse(run: &Run) -> Results {
     for pair in &run.compare {
         results.workload_comparisons.extend(workload_comparisons(run, &measured, pair, &results.floors));
     }
+    results.patterns =
+        run.patterns.as_ref().and_then(|plan| patterns::conclude(run, &measured, plan, &results.floors));
     results
 }
 
@@ -63,7 +68,7 @@ pub(crate) fn estimate_of(
     estimate(measured, def, subject, Depth::of(run))
 }
 
-/// Rounds in which every variant met every workload, whatever became of the trials.
+/// Rounds in which every variant met every workload that takes part in them, whatever became of the trials.
 fn complete_rounds(run: &Run) -> u32 {
     let mut rounds: BTreeMap<u32, Vec<(&str, &str)>> = BTreeMap::new();
     for trial in &run.trials {
@@ -73,8 +78,9 @@ fn complete_rounds(run: &Run) -> u32 {
             made.push(cell);
         }
     }
-    let all = run.variants.len() * run.workloads.len();
-    rounds.values().filter(|made| all > 0 && made.len() >= all).count() as u32
+    let all = |round: u32| run.variants.len() * run.workloads.iter().filter(|w| w.is_in_round(round)).count();
+    let complete = |round: u32, made: usize| all(round) > 0 && made >= all(round);
+    rounds.iter().filter(|(round, made)| complete(**round, made.len())).count() as u32
 }
 
 /// How often each fault was seen, by workload and variant in the run's order.
@@ -140,6 +146,7 @@ fn cells(
     depth: Depth,
 ) -> Vec<Cell> {
     let baseline = run.baseline();
+    let judged = workload.rounds.is_none_or(|rounds| rounds as usize >= LEAST_ROUNDS);
     let subject = |variant| Subject { workload: &workload.name, variant };
     let mut effects: Vec<Option<Effect>> = run
         .variants
@@ -161,7 +168,8 @@ fn cells(
             estimate: estimate(measured, def, subject, depth),
             void: measured.void(subject),
             comparison: effect.as_ref().map(|e| e.comparison),
-            verdict: effect.as_ref().and_then(|e| words(e, def, &margins(run, floor))),
+            // Of a workload that has but a few rounds more rounds are no remedy, and a verdict was never meant.
+            verdict: effect.as_ref().filter(|_| judged).and_then(|e| words(e, def, &margins(run, floor))),
             per_round: effect.map(|e| e.per_round()).unwrap_or_default(),
         }
     };

@@ -153,6 +153,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
             kind: w.workload.kind().to_owned(),
             description: w.describe(),
             metrics,
+            rounds: w.rounds,
             point: w.point.clone(),
         }
     };
@@ -182,6 +183,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
         variants: variants.iter().map(variant).collect(),
         workloads: scenario.workloads.iter().map(workload).collect(),
         compare: scenario.compare.clone(),
+        patterns: scenario.patterns.clone(),
         testbed: String::new(),
         hosts: Vec::new(),
         trials: Vec::new(),
@@ -288,7 +290,7 @@ impl Conductor<'_> {
                 target_half_width: plan.target_half_width,
                 elapsed_s,
                 budget_s: plan.budget_s,
-                mean_round_s: elapsed_s / f64::from(rounds),
+                mean_round_s: self.order.scenario.next_round_s(rounds, elapsed_s),
             };
             progress.tell(Event::Round { run: &self.run, rounds, remaining_s: stop::remaining_s(&state) });
             match stop::decide(&state) {
@@ -301,16 +303,18 @@ impl Conductor<'_> {
         Ok(Status::RoundsDone)
     }
 
-    /// Every variant x workload once, in random order.
+    /// Every variant x workload of this round once, in random order.
     fn round(
         &mut self,
         round: u32,
         random: &mut ChaCha8Rng,
         progress: &mut dyn Progress,
     ) -> Result<(), Error> {
-        let workloads = self.order.scenario.workloads.len();
+        let workloads = self.order.scenario.workloads.iter().enumerate();
+        let takes_part: Vec<usize> =
+            workloads.filter(|(_, w)| w.is_in_round(round)).map(|(w, _)| w).collect();
         let mut cells: Vec<(usize, usize)> =
-            (0..self.variants.len()).flat_map(|v| (0..workloads).map(move |w| (v, w))).collect();
+            (0..self.variants.len()).flat_map(|v| takes_part.iter().map(move |w| (v, *w))).collect();
         cells.shuffle(random);
         let of = cells.len();
         for (position, (v, w)) in cells.into_iter().enumerate() {

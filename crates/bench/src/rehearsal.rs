@@ -176,6 +176,7 @@ mod tests {
             warmup: Duration::ZERO,
             duration: Duration::from_secs(1),
             under: None,
+            rounds: None,
             point: None,
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use weir_stats::{Comparison, Verdict};
 
 use crate::fault::FaultCode;
+use crate::patterns::Patterns;
 
 /// A value with its interval over the valid trials of one cell. Units are the metric's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -103,6 +104,9 @@ pub struct Results {
     /// By the run's pairs of workloads, metric, variant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workload_comparisons: Vec<WorkloadComparison>,
+    /// Jumps between repeats and effects of dimensions, where the run asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<Patterns>,
     /// Faults by kind, variant and workload.
     pub faults: Vec<FaultCount>,
     /// Widest half-width of a headline comparison (relative), and where: `workload/metric/variant`.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::HostFacts;
 use crate::fact::VariantFact;
 use crate::metric::MetricDef;
+use crate::patterns::PatternPlan;
 use crate::results::Results;
 use crate::trial::Trial;
 
@@ -96,6 +97,9 @@ pub struct WorkloadInfo {
     pub description: String,
     /// Its metrics, headline ones first.
     pub metrics: Vec<MetricDef>,
+    /// Rounds that it takes part in, the first ones; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
     /// Where it is one point of a curve: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
@@ -108,6 +112,13 @@ pub struct WorkloadPair {
     pub workload: String,
     /// The one that it is compared with.
     pub with: String,
+}
+
+impl WorkloadInfo {
+    /// Whether it takes part in a round, counted from 0.
+    pub fn is_in_round(&self, round: u32) -> bool {
+        self.rounds.is_none_or(|rounds| round < rounds)
+    }
 }
 
 /// One execution of a scenario.
@@ -142,6 +153,9 @@ pub struct Run {
     /// Workloads to be compared with each other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compare: Vec<WorkloadPair>,
+    /// Variants as ways to connect: which workloads ask whether they jump between repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<PatternPlan>,
     /// The testbed in words: `lab` with offloads, MTU and CPU placement, or the hosts.
     pub testbed: String,
     /// Hosts.

@@ -14,6 +14,7 @@
 //! | [`mod@verdict`] | what may be said about it in words |
 //! | [`loss`] | interval of a loss ratio |
 //! | [`stop`] | are there enough rounds |
+//! | [`repeats`] | does a path jump from one trial to the next, more than the noise inside them explains |
 //! | [`mlrsearch`] | which load does a system carry, from noisy trials |
 //! | [`search`] | the same by plain bisection |
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod loss;
 pub mod mlrsearch;
 pub mod order;
 pub mod quantiles;
+pub mod repeats;
 pub mod resample;
 pub mod search;
 pub mod signed_rank;

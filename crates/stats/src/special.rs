@@ -1,4 +1,4 @@
-//! Distribution functions that the standard library lacks: normal, Student's t, incomplete beta.
+//! Distribution functions that the standard library lacks: normal, Student's t, chi-square, F, incomplete beta.
 
 use std::f64::consts::PI;
 
@@ -60,6 +60,42 @@ pub(crate) fn normal_quantile(p: f64) -> f64 {
 pub(crate) fn student_upper(tail: f64, df: f64) -> f64 {
     let x = beta_quantile(2.0 * tail, 0.5 * df, 0.5);
     (df * (1.0 / x - 1.0)).sqrt()
+}
+
+/// P(F > f) for the F distribution with `d1` and `d2` degrees of freedom (Abramowitz and Stegun 26.6.2).
+pub(crate) fn f_upper_tail(f: f64, d1: f64, d2: f64) -> f64 {
+    beta_cdf(d2 / (d2 + d1 * f), 0.5 * d2, 0.5 * d1)
+}
+
+/// Upper quantile of the F distribution: the f with P(F > f) = `tail`, for a tail in 0..1.
+pub(crate) fn f_upper(tail: f64, d1: f64, d2: f64) -> f64 {
+    let x = beta_quantile(tail, 0.5 * d2, 0.5 * d1);
+    d2 * (1.0 / x - 1.0) / d1
+}
+
+/// Upper quantile of the chi-square distribution: the x with P(X > x) = `tail`, for a tail in 0..1.
+pub(crate) fn chi_square_upper(tail: f64, df: f64) -> f64 {
+    // Far beyond any quantile: ten standard deviations, and a constant for few degrees of freedom.
+    let most = df + 14.2 * df.sqrt() + 100.0;
+    bisect(0.0, most, |x| chi_square_cdf(x, df) < 1.0 - tail)
+}
+
+/// Distribution function of chi-square, by the series of the incomplete gamma function (Abramowitz and Stegun 6.5.29 and
+/// 26.4.19): all terms are positive, so nothing cancels.
+fn chi_square_cdf(x: f64, df: f64) -> f64 {
+    let (a, z) = (0.5 * df, 0.5 * x);
+    if z <= 0.0 {
+        return 0.0;
+    }
+    let mut term = (a * z.ln() - z - ln_gamma(a + 1.0)).exp();
+    let (mut sum, mut next) = (term, a);
+    // Terms grow up to z, and shrink from there on.
+    while term > sum * 1e-17 || next < z {
+        next += 1.0;
+        term *= z / next;
+        sum += term;
+    }
+    sum.min(1.0)
 }
 
 /// Logarithm of the gamma function for x > 0 (Lanczos' approximation with g = 7 and nine terms;
@@ -225,6 +261,43 @@ mod tests {
             (0.0001, 30.0, 4.233985957272021),
         ] {
             near(student_upper(tail, df), t, 1e-10);
+        }
+    }
+
+    #[test]
+    fn chi_square_and_f_as_scipy() {
+        // scipy.stats.chi2.isf(tail, df)
+        for (tail, df, x) in [
+            (0.025, 3.0, 9.348403604496147),
+            (0.975, 3.0, 0.21579528262389797),
+            (0.025, 9.0, 19.022767798641638),
+            (0.975, 9.0, 2.7003894999803584),
+            (0.975, 1.0, 0.0009820691171752583),
+            (0.05, 40.0, 55.75847927888704),
+            (0.975, 999.0, 913.3009983021134),
+            (0.025, 999.0, 1088.4870677259353),
+        ] {
+            near(chi_square_upper(tail, df), x, 1e-9);
+        }
+        // scipy.stats.f.sf(f, d1, d2)
+        for (f, d1, d2, p) in [
+            (3.2, 3.0, 12.0, 0.062277550565349664),
+            (0.7, 9.0, 40.0, 0.7049159135824136),
+            (12.5, 9.0, 70.0, 1.4394708316448269e-11),
+            (1.0, 1.0, 1.0, 0.5),
+            (2.5, 3.0, 1e6, 0.05755907827077789),
+        ] {
+            near(f_upper_tail(f, d1, d2), p, 1e-8);
+        }
+        // scipy.stats.f.isf(tail, d1, d2)
+        for (tail, d1, d2, f) in [
+            (0.025, 3.0, 12.0, 4.474184809637748),
+            (0.975, 3.0, 12.0, 0.0697517768221775),
+            (0.025, 9.0, 70.0, 2.3017290085990636),
+            (0.975, 9.0, 70.0, 0.2912893120464424),
+            (0.05, 11.0, 11.0, 2.8179304699530854),
+        ] {
+            near(f_upper(tail, d1, d2), f, 1e-9);
         }
     }
 

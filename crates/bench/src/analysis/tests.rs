@@ -77,6 +77,7 @@ fn run(world: World) -> Run {
         kind: "tcp-stream".into(),
         description: String::new(),
         metrics: metrics(),
+        rounds: None,
         point: None,
     };
     Run {
@@ -102,6 +103,7 @@ fn run(world: World) -> Run {
         variants: VARIANTS.iter().map(variant).collect(),
         workloads: vec![workload("one"), workload("two")],
         compare: Vec::new(),
+        patterns: None,
         testbed: String::new(),
         hosts: Vec::new(),
         trials,

@@ -31,6 +31,7 @@ fn run(rounds: u32, factor: f64) -> Run {
         kind: "tcp-stream".into(),
         description: String::new(),
         metrics: metrics.clone(),
+        rounds: None,
         point: None,
     };
     let mut trials = Vec::new();
@@ -75,6 +76,7 @@ fn run(rounds: u32, factor: f64) -> Run {
         variants: vec![variant("direct"), variant("nft")],
         workloads: vec![workload("one"), workload("two")],
         compare: Vec::new(),
+        patterns: None,
         testbed: String::new(),
         hosts: Vec::new(),
         trials,

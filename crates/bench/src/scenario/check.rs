@@ -75,6 +75,16 @@ pub(super) fn duration(length: Duration) -> Result<(), String> {
     within("duration", length, Duration::from_millis(100), Duration::from_secs(3600))
 }
 
+/// Rounds that a workload takes part in.
+pub(super) fn rounds(rounds: Option<u32>) -> Result<(), String> {
+    match rounds {
+        Some(rounds) if !(1..=1000).contains(&rounds) => {
+            Err(format!("rounds = {rounds}: valid is 1 to 1000"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn within(key: &str, length: Duration, least: Duration, most: Duration) -> Result<(), String> {
     if (least..=most).contains(&length) {
         return Ok(());

@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
 use weir_record::run::Point;
 
 use super::error::{ScenarioError, nearest};
-use super::{Scenario, VariantEntry, WorkloadEntry, find, sweep, twin_name};
+use super::{Scenario, VariantEntry, WorkloadEntry, find, patterns, sweep, twin_name};
 use crate::require::Requirement;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
@@ -26,7 +26,8 @@ impl Scenario {
         Scenario::load(&text, &origin)
     }
 
-    /// Applies a preset: its plan over the scenario's, its variants and workloads only. The presets are gone then.
+    /// Applies a preset: its plan over the scenario's, its variants and workloads only, then what it sets. The presets are
+    /// gone then.
     ///
     /// # Errors
     /// When there is no preset of that name.
@@ -54,7 +55,14 @@ impl Scenario {
         if let Some(packets) = packets.as_ref().and_then(Item::as_table_like) {
             change_packets(&mut document, packets);
         }
-        self.reload(&document, &origin, notes)
+        // All or nothing: a change that does not fit leaves the scenario as it was.
+        let mut changed = self.clone();
+        changed.reload(&document, &origin, notes)?;
+        for assignment in &preset.set {
+            changed.set(assignment).map_err(|e| ScenarioError { origin: origin.clone(), ..e })?;
+        }
+        *self = changed;
+        Ok(())
     }
 
     /// Keeps the variants and workloads named, each by its own name or that of its sweep; an empty list keeps all. The baseline stays in any case, since
@@ -173,6 +181,7 @@ impl Scenario {
         retain(document, "compare", |index| {
             kept(workloads, &pairs[index].workload) && kept(workloads, &pairs[index].with)
         });
+        patterns::keep(document, self.patterns.as_ref(), &|name| kept(workloads, name));
         document.remove("preset");
         if let Some(priced) = document.get_mut("cost").and_then(|c| c.get_mut("variants"))
             && let Some(priced) = priced.as_table_like_mut()

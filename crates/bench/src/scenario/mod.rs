@@ -9,6 +9,7 @@ mod check;
 mod edit;
 mod error;
 pub(crate) mod load;
+mod patterns;
 mod ports;
 mod problem;
 mod read;
@@ -24,8 +25,8 @@ use std::time::Duration;
 use weir_cost::CostBlock;
 use weir_lab::{Family, LabOptions, Link};
 use weir_packets::Delay;
-use weir_record::WorkloadPair;
 use weir_record::run::Point;
+use weir_record::{PatternPlan, WorkloadPair};
 
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
@@ -52,6 +53,8 @@ pub struct Scenario {
     pub workloads: Vec<WorkloadEntry>,
     /// The `[[compare]]` entries: workloads to be held against each other inside each variant.
     pub compare: Vec<WorkloadPair>,
+    /// `[patterns]`: which workloads ask whether a variant jumps between repeats.
+    pub patterns: Option<PatternPlan>,
     /// Prices, where the scenario asks for them.
     pub cost: Option<CostBlock>,
     /// Bounds to be met, as written: see [`crate::require`].
@@ -207,6 +210,8 @@ pub struct Preset {
     pub workloads: Option<Vec<String>>,
     /// The plan with the preset's changes.
     pub plan: Option<Plan>,
+    /// Further changes, as `--set` takes them, in this order.
+    pub set: Vec<String>,
 }
 
 /// One `[[variant]]`.
@@ -243,6 +248,8 @@ pub struct WorkloadEntry {
     pub warmup: Duration,
     /// The measuring window: its own, or the plan's.
     pub duration: Duration,
+    /// Rounds that it takes part in, the first ones; absent: all.
+    pub rounds: Option<u32>,
     /// What loads the path at the same time, if anything. It starts first, ends last, and is not compared.
     pub under: Option<weir_load::Workload>,
     /// Where it comes from a sweep: which of its points it is.
@@ -252,6 +259,11 @@ pub struct WorkloadEntry {
 impl WorkloadEntry {
     fn named(&self) -> (&str, Option<&Point>) {
         (&self.name, self.point.as_ref())
+    }
+
+    /// Whether it takes part in a round, counted from 0.
+    pub fn is_in_round(&self, round: u32) -> bool {
+        self.rounds.is_none_or(|rounds| round < rounds)
     }
 
     /// What it does, in one line for people.
@@ -316,32 +328,39 @@ impl Scenario {
         runs
     }
 
-    /// Trials in each round.
+    /// Trials in the first round; later ones are without the workloads that have had their `rounds`.
     pub fn trials_per_round(&self) -> usize {
         self.workloads.len() * (self.variants.len() + usize::from(self.plan.twin))
     }
 
-    /// Seconds that a round will probably take: for the time told before the start, and until a round has been timed.
-    pub fn seconds_per_round(&self) -> f64 {
+    /// Seconds that so many rounds will probably take.
+    fn seconds_of_rounds(&self, rounds: u32) -> f64 {
         let around = match self.testbed {
             Testbed::Lab(_) => 0.0,
             Testbed::Hosts(_) => OVERHEAD_HOSTS_S,
         };
         let trial = |w: &WorkloadEntry| {
             let under = w.under.as_ref().map_or(0.0, load::overhead_s);
-            around + w.workload.expected_seconds(w.warmup, w.duration) + under
+            let one = around + w.workload.expected_seconds(w.warmup, w.duration) + under;
+            one * f64::from(w.rounds.unwrap_or(rounds).min(rounds))
         };
         let traffic: f64 = self.workloads.iter().map(trial).sum();
         traffic * (self.variants.len() + usize::from(self.plan.twin)) as f64
     }
 
+    /// Seconds that a further round will probably take, given how long those made took: they may have had workloads that the
+    /// next one is without.
+    pub(crate) fn next_round_s(&self, made: u32, elapsed_s: f64) -> f64 {
+        let (planned, next) = (self.seconds_of_rounds(made), self.seconds_of_rounds(made + 1));
+        elapsed_s * (next - planned) / planned
+    }
+
     /// Least and greatest seconds that the rounds will probably take: the least number of rounds, and all of them or
     /// what the budget allows.
     pub fn expected_seconds(&self) -> (f64, f64) {
-        let round = self.seconds_per_round();
-        let least = round * f64::from(self.plan.min_rounds);
-        let most = (round * f64::from(self.plan.max_rounds)).min(self.plan.budget.as_secs_f64());
-        (least.min(most), most.max(round))
+        let least = self.seconds_of_rounds(self.plan.min_rounds);
+        let most = self.seconds_of_rounds(self.plan.max_rounds).min(self.plan.budget.as_secs_f64());
+        (least.min(most), most.max(self.seconds_of_rounds(1)))
     }
 
     /// The scenario's whole text as it is in effect now. Loading it gives the same scenario.

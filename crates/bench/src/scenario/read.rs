@@ -17,12 +17,16 @@ use super::error::{ScenarioError, nearest};
 use super::problem::{Source, as_table};
 use super::span::Span;
 use super::sweep::{SWEEP, Written};
-use super::{Load, Plan, Preset, Scenario, Testbed, VariantEntry, WorkloadEntry, check, sweep, testbed};
+use super::{
+    Load, Plan, Preset, Scenario, Testbed, VariantEntry, WorkloadEntry, check, patterns, sweep, testbed,
+};
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
-const SECTIONS: [&str; 10] =
-    ["name", "title", "testbed", "plan", "preset", "variant", "workload", "compare", "cost", "require"];
+const SECTIONS: [&str; 11] = [
+    "name", "title", "testbed", "plan", "preset", "variant", "workload", "compare", "patterns", "cost",
+    "require",
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -55,6 +59,7 @@ struct RawPlan {
 struct RawPreset {
     variants: Option<Vec<String>>,
     workloads: Option<Vec<String>>,
+    set: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +79,7 @@ struct RawWorkloadHead {
     name: String,
     warmup: Option<Span>,
     duration: Option<Span>,
+    rounds: Option<u32>,
     under: Option<Workload>,
 }
 
@@ -195,6 +201,7 @@ impl Scenario {
         let workloads = workloads(source, &tables(source, root, "workload")?, &plan, &testbed)?;
         let presets = presets(source, &table(source, root, "preset")?, &plan, &variants, &workloads)?;
         let compare = pairs(source, &tables(source, root, "compare")?, &workloads, testbed.delay())?;
+        let patterns = patterns::read(source, root, &workloads)?;
         let cost = cost(source, root, &variants)?;
         let scenario = Scenario {
             name: head.name,
@@ -205,6 +212,7 @@ impl Scenario {
             variants,
             workloads,
             compare,
+            patterns,
             cost,
             require: head.require,
             notes: Vec::new(),
@@ -212,6 +220,7 @@ impl Scenario {
             origin: origin.to_owned(),
         };
         check::together(&scenario, source, root)?;
+        changes_of_presets(&scenario, source, root)?;
         Ok(scenario)
     }
 }
@@ -293,7 +302,7 @@ fn workloads(
     plan: &Plan,
     testbed: &Testbed,
 ) -> Result<Vec<WorkloadEntry>> {
-    const HEAD: [&str; 4] = ["name", "warmup", "duration", "under"];
+    const HEAD: [&str; 5] = ["name", "warmup", "duration", "rounds", "under"];
     let mut entries: Vec<WorkloadEntry> = Vec::new();
     for Written { table, point } in sweep::expand(source, "[[workload]]", tables)? {
         let section = Section { source, table: &table, heading: "[[workload]]" };
@@ -302,6 +311,7 @@ fn workloads(
             check::name(&raw.name)?;
             check::warmup(raw.warmup.map_or(plan.warmup, |s| s.0))?;
             check::duration(raw.duration.map_or(plan.duration, |s| s.0))?;
+            check::rounds(raw.rounds)?;
             raw.under
                 .as_ref()
                 .map_or(Ok(()), |load| load.engine().validate().map_err(|e| format!("under: {e}")))
@@ -320,6 +330,7 @@ fn workloads(
             workload,
             warmup: head.warmup.map_or(plan.warmup, |s| s.0),
             duration: head.duration.map_or(plan.duration, |s| s.0),
+            rounds: head.rounds,
             under: head.under,
             point,
         });
@@ -355,6 +366,7 @@ fn presets(
         let raw = RawPreset {
             variants: raw.variants.map(|c| sweep::chosen(variants.iter().map(VariantEntry::named), &c)),
             workloads: raw.workloads.map(|c| sweep::chosen(workloads.iter().map(WorkloadEntry::named), &c)),
+            set: raw.set,
         };
         let plan = match changes.get("plan") {
             Some(item) => {
@@ -374,9 +386,25 @@ fn presets(
             let kept = |w: &&WorkloadEntry| raw.workloads.as_ref().is_none_or(|kept| kept.contains(&w.name));
             changes_of_packets(&section, item, workloads.iter().filter(kept))?;
         }
-        presets.insert(name.to_owned(), Preset { variants: raw.variants, workloads: raw.workloads, plan });
+        let RawPreset { variants, workloads, set } = raw;
+        presets.insert(name.to_owned(), Preset { variants, workloads, plan, set });
     }
     Ok(presets)
+}
+
+/// What a preset sets must be there and valid once the preset is applied: known now, and not when somebody asks for it.
+fn changes_of_presets(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<()> {
+    for (name, preset) in &scenario.presets {
+        if preset.set.is_empty() {
+            continue;
+        }
+        scenario.clone().apply_preset(name).map_err(|error| {
+            let table = root.get("preset").and_then(|presets| as_table(presets.get(name)?));
+            let at = table.as_ref().and_then(|table| table.get("set")?.span());
+            source.error(at, format!("[preset.{name}]: {}", error.what), error.nearest)
+        })?;
+    }
+    Ok(())
 }
 
 /// A preset's changes of its workloads of single frames must be valid for each of them.

@@ -66,7 +66,7 @@ fn the_small_one_says_what_it_says() {
         ]
     );
     // 0.3 + 1 s, and what opening and closing takes: 0.05 s, with a load of datagrams 0.4 s, iperf3 0.75 s; x 4 variants.
-    assert!((scenario.seconds_per_round() - 4.0 * (1.35 + 1.7 + 2.05)).abs() < 1e-9);
+    assert!((scenario.seconds_of_rounds(1) - 4.0 * (1.35 + 1.7 + 2.05)).abs() < 1e-9);
     assert_eq!(scenario.trials_per_round(), 12);
     assert_eq!(scenario.expected_seconds(), (120.0, 120.0), "six rounds take the whole budget");
     let mut scenario = scenario;
@@ -261,7 +261,7 @@ fn hosts_are_read() {
     assert_eq!(hosts.gateway.as_ref().unwrap().outside_interface, "eth1");
     assert_eq!(hosts.host_sysctls["net.core.rmem_max"], "1");
     // Applying and removing takes its time on hosts: (0.3 + 1 + 1.5 + 0.05) s x 3 variants.
-    assert!((scenario.seconds_per_round() - 8.55).abs() < 1e-9);
+    assert!((scenario.seconds_of_rounds(1) - 8.55).abs() < 1e-9);
 }
 
 #[test]
