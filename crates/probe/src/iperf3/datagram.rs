@@ -165,7 +165,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn header(number: u64) -> Header {
-        Header { sent_us: number * 1000, number }
+        Header { sent_us: number.wrapping_mul(1000), number }
     }
 
     #[test]

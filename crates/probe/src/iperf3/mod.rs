@@ -10,6 +10,8 @@ mod course;
 mod datagram;
 mod error;
 mod host;
+#[cfg(test)]
+mod host_tests;
 mod ledger;
 mod options;
 mod output;

@@ -281,7 +281,7 @@ mod tests {
         let lines = Lines { title: Some("name".into()), ..lines(Protocol::Tcp, false) };
         let text = lines.summary(&[row(true, 1_250_000_000), row(false, 1_249_000_000)]);
         assert!(text.lines().all(|l| l.starts_with("name:  ")), "{text}");
-        assert!(text.contains("1.16 GBytes  1000 Mbits/sec     3             sender"), "{text}");
+        assert!(text.contains("1.16 GBytes  1.00 Gbits/sec     3             sender"), "{text}");
         assert!(text.contains("999 Mbits/sec"), "{text}");
     }
 }

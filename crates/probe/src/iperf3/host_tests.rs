@@ -1,0 +1,415 @@
+//! Both ends of ours against each other, and clients that do not behave.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use weir_sys::Stop;
+
+use super::client::{self, Watch};
+use super::{COOKIE_BYTES, Cookie, End, Error, Host, Interval, Lines, Options, Protocol, Report, ServerOutput, Way};
+use crate::{Limits, Port};
+
+/// A server that hands everything over, until it is dropped.
+struct Server {
+    host: Arc<Host>,
+    address: SocketAddr,
+    limits: Arc<Limits>,
+    ended: Mutex<Receiver<String>>,
+    stop: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn new(limits: Limits, json: bool) -> Server {
+        let limits = Arc::new(limits);
+        let port = Arc::new(Port::open("127.0.0.1:0".parse().unwrap()).unwrap());
+        let (tell, ended) = channel();
+        let tell = Mutex::new(tell);
+        let host = Host::new(limits.clone(), port.clone())
+            .json_output(json)
+            .log(move |e| drop(tell.lock().unwrap().send(e.to_string())));
+        let (host, stop) = (Arc::new(host), Arc::new(AtomicBool::new(false)));
+        let address = port.address();
+        let (own, ends) = (host.clone(), stop.clone());
+        let acceptor = std::thread::spawn(move || accept(&port, &own, &ends));
+        Server { host, address, limits, ended: Mutex::new(ended), stop, acceptor: Some(acceptor) }
+    }
+
+    /// The next line of the log.
+    fn ended(&self) -> String {
+        self.ended.lock().unwrap().recv_timeout(Duration::from_secs(20)).expect("no session ended")
+    }
+
+    /// Wait until nobody is in any more.
+    fn empties(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.host.sessions() > 0 || self.limits.admitted() > 0 {
+            assert!(Instant::now() < until, "{} sessions are left", self.host.sessions());
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.acceptor.take().unwrap().join().unwrap();
+    }
+}
+
+fn accept(port: &Port, host: &Host, stop: &AtomicBool) {
+    let mut waiting: Vec<(TcpStream, SocketAddr)> = Vec::new();
+    while !stop.load(Relaxed) {
+        if let Ok((stream, from)) = port.listener().accept() {
+            stream.set_nonblocking(true).unwrap();
+            waiting.push((stream, from));
+        }
+        let mut bytes = [0; COOKIE_BYTES];
+        let ready = |(s, _): &mut (TcpStream, SocketAddr)| s.peek(&mut bytes).is_ok_and(|n| n == COOKIE_BYTES);
+        for (stream, from) in waiting.extract_if(.., ready) {
+            host.connection(stream, from);
+        }
+        let mut first = [0; 8];
+        if let Ok((n, from)) = port.udp().recv_from(&mut first) {
+            host.datagram(&first[..n], from);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    streams: usize,
+    intervals: Vec<Interval>,
+}
+
+impl Watch for Seen {
+    fn begun(&mut self, _: &Lines, streams: &[(i64, SocketAddr, SocketAddr)]) {
+        self.streams = streams.len();
+    }
+    fn interval(&mut self, _: &Lines, interval: &Interval) {
+        self.intervals.push(interval.clone());
+    }
+}
+
+fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    limits
+}
+
+fn short() -> Options {
+    Options { end: End::Time(Duration::from_millis(300)), ..Options::default() }
+}
+
+fn run(server: &Server, options: &Options) -> Result<Report, Error> {
+    client::run(options, server.address, &Stop::default(), &mut Seen::default())
+}
+
+#[test]
+fn a_number_of_bytes_is_the_same_number_at_both_ends() {
+    let server = Server::new(Limits::default(), false);
+    for way in [Way::Egress, Way::Ingress, Way::Both] {
+        for streams in [1, 3] {
+            let options = Options { way, streams, end: End::Bytes(7_654_321), ..Options::default() };
+            let report = run(&server, &options).unwrap();
+            // With both ways, whichever direction is there first ends it.
+            let totals: Vec<_> = [&report.egress, &report.ingress].into_iter().flatten().collect();
+            assert!(totals.iter().any(|t| t.sender.bytes == 7_654_321), "{way:?} {streams}: {totals:?}");
+            if way != Way::Both {
+                assert_eq!(totals[0].receiver.bytes, 7_654_321, "{way:?} {streams}");
+            }
+            assert_eq!(report.streams.len(), if way == Way::Both { 2 } else { 1 } * streams as usize);
+            assert!(report.congestion.is_some() && report.server_congestion.is_some());
+        }
+    }
+    server.empties();
+}
+
+#[test]
+fn datagrams_are_counted_by_both_ends_with_the_omitted_ones_apart() {
+    let server = Server::new(Limits::default(), false);
+    for way in [Way::Egress, Way::Ingress, Way::Both] {
+        let options = Options {
+            protocol: Protocol::Udp,
+            way,
+            streams: 2,
+            omit_s: 1,
+            length: Some(500),
+            rate_bps: Some(2_000_000),
+            counters_64bit: way == Way::Egress,
+            ..short()
+        };
+        let report = run(&server, &options).unwrap();
+        for total in [&report.egress, &report.ingress].into_iter().flatten() {
+            let datagrams = total.receiver.datagrams.as_ref().unwrap();
+            assert_eq!((datagrams.lost, datagrams.loss_ratio), (0, 0.0), "{way:?}");
+            // 2 streams of 500 datagrams a second; each end's omitted time ends by its own clock.
+            assert!((200..=500).contains(&datagrams.packets), "{way:?} {datagrams:?}");
+            assert!((700..=1300).contains(&datagrams.omitted_packets), "{way:?} {datagrams:?}");
+            let sent = total.sender.packets.unwrap() + total.sender.omitted_packets.unwrap();
+            let came = datagrams.packets + datagrams.omitted_packets;
+            if way == Way::Egress {
+                assert_eq!(sent, came);
+            }
+        }
+    }
+    server.empties();
+}
+
+#[test]
+fn intervals_and_the_servers_output_say_the_same() {
+    for json in [false, true] {
+        let server = Server::new(Limits::default(), json);
+        let options = Options {
+            protocol: Protocol::Udp,
+            get_server_output: true,
+            title: Some("a\u{7}b".into()),
+            end: End::Time(Duration::from_millis(1200)),
+            ..short()
+        };
+        let mut seen = Seen::default();
+        let report = client::run(&options, server.address, &Stop::default(), &mut seen).unwrap();
+        assert_eq!((seen.streams, seen.intervals.len()), (1, 2));
+        assert_eq!(seen.intervals, report.intervals);
+        let sum: u64 = seen.intervals.iter().map(|i| i.streams[0].bytes).sum();
+        let total = report.egress.as_ref().unwrap();
+        assert_eq!((sum, total.receiver.bytes), (total.sender.bytes, total.sender.bytes));
+        let packets = total.receiver.datagrams.as_ref().unwrap().packets;
+        match report.server_output.unwrap() {
+            ServerOutput::Text(text) => {
+                assert!(text.contains(&format!("0/{packets} (0%)")) && text.contains("receiver"), "{text}");
+                assert!(text.contains("a\u{fffd}b:  "), "{text}");
+            }
+            ServerOutput::Json(value) => {
+                assert!(json);
+                assert_eq!(value["end"]["sum_received"]["bytes"], sum);
+                assert_eq!(value["end"]["streams"][0]["udp"]["packets"], packets);
+                assert_eq!(value["start"]["test_start"]["protocol"], "UDP");
+            }
+        }
+        assert!(server.ended().contains("udp, 1 streams"));
+    }
+}
+
+#[test]
+fn many_clients_of_one_address_run_at_once_each_with_its_own_streams() {
+    let server = Server::new(Limits::default(), false);
+    let reports: Vec<_> = std::thread::scope(|scope| {
+        let start = |n: u32| {
+            let protocol = if n.is_multiple_of(2) { Protocol::Udp } else { Protocol::Tcp };
+            let rate_bps = Some(u64::from(n + 1) * 400_000);
+            let options =
+                Options { protocol, streams: 1 + n % 3, rate_bps, length: Some(200), ..short() };
+            let server = &server;
+            scope.spawn(move || (options.clone(), run(server, &options)))
+        };
+        let clients: Vec<_> = (0..8).map(start).collect();
+        clients.into_iter().map(|c| c.join().unwrap()).collect()
+    });
+    for (options, report) in reports {
+        let report = report.unwrap();
+        assert_eq!(report.streams.len(), options.streams as usize);
+        let total = report.egress.unwrap();
+        assert!(total.receiver.bytes <= total.sender.bytes && total.receiver.bytes > 0);
+        if options.protocol == Protocol::Udp {
+            // Nobody else's datagrams, and all of the own.
+            assert_eq!(total.receiver.datagrams.unwrap().packets, total.sender.packets.unwrap());
+            assert_eq!(total.receiver.bytes, total.sender.bytes);
+        }
+    }
+    server.empties();
+}
+
+#[test]
+fn what_the_limits_do_not_allow_is_refused_with_iperf3s_number() {
+    let limits = limits(|l| {
+        l.streams = 2;
+        l.duration = Duration::from_secs(5);
+        l.rate_bps = Some(10e6);
+        l.memory_bytes = 8 << 20;
+    });
+    let server = Server::new(limits, false);
+    let cases = [
+        (Options { streams: 3, ..short() }, 6),
+        (Options { end: End::Time(Duration::from_secs(6)), ..short() }, 5),
+        (Options { omit_s: 5, ..short() }, 5),
+        (Options { rate_bps: Some(6_000_000), streams: 2, ..short() }, 27),
+        (Options { window: Some(8 << 20), ..short() }, 124),
+    ];
+    for (options, code) in cases {
+        match run(&server, &options) {
+            Err(Error::Server { code: found, errno: 0 }) => assert_eq!(found, code, "{options:?}"),
+            other => panic!("{options:?}: {other:?}"),
+        }
+        assert!(server.ended().contains("refused"));
+    }
+    // A server that sends is held to its limit where the client does not name one.
+    let report = run(&server, &Options { way: Way::Ingress, streams: 2, ..short() }).unwrap();
+    let bps = report.ingress.unwrap().receiver.bps;
+    assert!(bps < 13e6, "{bps}");
+    server.empties();
+}
+
+#[test]
+fn one_place_is_given_to_one_and_given_back() {
+    let server = Server::new(limits(|l| l.sessions = 1), false);
+    let first = begin(&server, &Cookie::random().unwrap());
+    assert!(matches!(run(&server, &short()), Err(Error::Denied)));
+    drop(first);
+    assert!(server.ended().contains("closed the connection"));
+    server.empties();
+    run(&server, &short()).unwrap();
+}
+
+/// A raw client that has been let in.
+fn begin(server: &Server, cookie: &Cookie) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(cookie.bytes()).unwrap();
+    assert_eq!(byte(&mut stream), 9);
+    stream
+}
+
+fn byte(stream: &mut TcpStream) -> u8 {
+    let mut byte = [0];
+    stream.read_exact(&mut byte).unwrap();
+    byte[0]
+}
+
+fn say(stream: &mut TcpStream, value: &Value) {
+    let text = value.to_string();
+    stream.write_all(&(text.len() as u32).to_be_bytes()).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+}
+
+/// -2 and iperf3's number.
+fn server_error(stream: &mut TcpStream) -> i32 {
+    assert_eq!(byte(stream), 0xfe);
+    let mut numbers = [0; 8];
+    stream.read_exact(&mut numbers).unwrap();
+    assert_eq!(numbers[4..], [0; 4]);
+    i32::from_be_bytes([numbers[0], numbers[1], numbers[2], numbers[3]])
+}
+
+#[test]
+fn clients_that_do_not_behave_are_told_or_dropped_and_nobody_else_notices() {
+    let server = Server::new(limits(|l| l.patience = Duration::from_millis(300)), false);
+    let cookie = || Cookie::random().unwrap();
+    // Too long a frame, no JSON, no object, a user and a password: iperf3's numbers for them.
+    for (bytes, code) in [
+        (u32::MAX.to_be_bytes().to_vec(), 114),
+        (8193u32.to_be_bytes().to_vec(), 114),
+        ([&4u32.to_be_bytes()[..], b"{\"a}"].concat(), 114),
+        ([&2u32.to_be_bytes()[..], b"[]"].concat(), 114),
+        ([&31u32.to_be_bytes()[..], br#"{"tcp":true,"authtoken":"aaaa"}"#].concat(), 142),
+    ] {
+        let mut stream = begin(&server, &cookie());
+        stream.write_all(&bytes).unwrap();
+        assert_eq!(server_error(&mut stream), code);
+    }
+    // Half a frame, and then nothing: SERVER_TERMINATE in time.
+    let mut stream = begin(&server, &cookie());
+    stream.write_all(&[0, 0, 0, 99, b'{']).unwrap();
+    assert_eq!(byte(&mut stream), 11);
+    // Streams that never come, and one that comes too often.
+    let mut stream = begin(&server, &cookie());
+    say(&mut stream, &json!({"tcp": true, "parallel": 2}));
+    assert_eq!((byte(&mut stream), byte(&mut stream)), (10, 11));
+    // The same cookie again while no stream is expected: denied.
+    let known = cookie();
+    let _first = begin(&server, &known);
+    let mut second = TcpStream::connect(server.address).unwrap();
+    second.write_all(known.bytes()).unwrap();
+    assert_eq!(byte(&mut second), 0xff);
+    // A state that is none, in the middle of the parameters' turn of another.
+    run(&server, &short()).unwrap();
+    server.empties();
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_frees_everything() {
+    let server = Server::new(Limits::default(), false);
+    for udp in [false, true] {
+        let cookie = Cookie::random().unwrap();
+        let mut control = begin(&server, &cookie);
+        say(&mut control, &json!({(if udp { "udp" } else { "tcp" }): true, "reverse": true, "time": 60, "len": 1000}));
+        assert_eq!(byte(&mut control), 10);
+        let greeted = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut data = None;
+        if udp {
+            greeted.connect(server.address).unwrap();
+            greeted.send(b"9876").unwrap();
+            let mut answer = [0; 4];
+            assert_eq!((greeted.recv(&mut answer).unwrap(), &answer), (4, b"6789"));
+        } else {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.write_all(cookie.bytes()).unwrap();
+            data = Some(stream);
+        }
+        assert_eq!((byte(&mut control), byte(&mut control)), (1, 2));
+        drop((control, data, greeted));
+        let line = server.ended();
+        assert!(line.contains("closed"), "{line}");
+        server.empties();
+    }
+}
+
+#[test]
+fn greetings_of_strangers_are_not_answered() {
+    let server = Server::new(Limits::default(), false);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.connect(server.address).unwrap();
+    stranger.send(b"9876").unwrap();
+    // A session of the same address that opens no UDP streams, and one that does, but after the greeting.
+    let mut control = begin(&server, &Cookie::random().unwrap());
+    say(&mut control, &json!({"tcp": true, "time": 5}));
+    assert_eq!(byte(&mut control), 10);
+    stranger.send(b"9876").unwrap();
+    run(&server, &Options { protocol: Protocol::Udp, ..short() }).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let mut answer = [0; 64];
+    assert!(stranger.recv(&mut answer).is_err());
+}
+
+#[test]
+fn a_server_that_ends_tells_its_clients_at_once() {
+    let server = Server::new(Limits::default(), false);
+    let options = Options { way: Way::Both, end: End::Time(Duration::from_secs(600)), ..Options::default() };
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| run(&server, &options));
+        let until = Instant::now() + Duration::from_secs(10);
+        while server.host.sessions() == 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        server.host.close();
+        assert_eq!(server.host.sessions(), 0);
+        let error = client.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::ServerTerminated | Error::Closed(_)), "{error}");
+    });
+}
+
+#[test]
+fn a_client_that_is_stopped_says_so() {
+    let server = Server::new(Limits::default(), false);
+    let stop = Stop::default();
+    let options = Options { end: End::Time(Duration::from_secs(600)), ..Options::default() };
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| client::run(&options, server.address, &stop, &mut Seen::default()));
+        let until = Instant::now() + Duration::from_secs(10);
+        while server.host.sessions() == 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        stop.raise();
+        assert!(matches!(client.join().unwrap(), Err(Error::Stopped)));
+    });
+    let line = server.ended();
+    assert!(line.contains("client ended the test") || line.contains("closed the connection"), "{line}");
+    server.empties();
+}
