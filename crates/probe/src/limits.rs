@@ -26,12 +26,16 @@ pub struct Limits {
     pub patience: Duration,
     /// How long a client may stay without asking for anything.
     pub idle: Duration,
-    /// Who is in.
-    guests: Mutex<Guests>,
+    /// Who is in: nobody at first.
+    pub guests: Guests,
 }
 
+/// Counts who is in; its default is nobody.
 #[derive(Debug, Default)]
-struct Guests {
+pub struct Guests(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
     all: u32,
     by_client: HashMap<IpAddr, u32>,
     memory_bytes: u64,
@@ -48,7 +52,7 @@ impl Default for Limits {
             memory_bytes: 256 << 20,
             patience: Duration::from_secs(5),
             idle: Duration::from_secs(300),
-            guests: Mutex::default(),
+            guests: Guests::default(),
         }
     }
 }
@@ -128,9 +132,9 @@ impl Limits {
         self.guests().all
     }
 
-    fn guests(&self) -> MutexGuard<'_, Guests> {
+    fn guests(&self) -> MutexGuard<'_, Counts> {
         // Nothing that holds the lock can panic half-way.
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guests.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

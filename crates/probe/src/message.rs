@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use weir_load::{FlowFigures, Part, Workload};
 
 /// The first bytes of a control connection.
-pub const OPENING: [u8; 8] = *b"weirCTL1";
+pub(crate) const OPENING: [u8; 8] = *b"weirCTL1";
 
 /// Version of the messages; both ends must have the same.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// What a client says.
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,6 +18,7 @@ use super::opening::{self, Opening};
 use super::session;
 use super::shared::Shared;
 use crate::frame;
+use crate::iperf3::Host;
 use crate::limits::counted_as;
 use crate::message::Tell;
 
@@ -58,6 +59,7 @@ struct Waiting {
 /// See the module.
 pub(super) struct Front {
     shared: Arc<Shared>,
+    host: Option<Host>,
     mtu: weir_mtu::Responder,
     epoll: rustix::fd::OwnedFd,
     waiting: HashMap<u64, Waiting>,
@@ -80,7 +82,7 @@ pub(super) fn raise_descriptor_limit() {
 }
 
 impl Front {
-    pub(super) fn new(shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(shared: Arc<Shared>, host: Option<Host>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // For probers of the path's MTU; a kernel without it leaves them without an answer, and everything else as it is.
         let _ = weir_sys::segment_size::keep_syn(shared.port.listener());
@@ -88,6 +90,7 @@ impl Front {
         epoll::add(&epoll, shared.port.udp(), EventData::new_u64(UDP), EventFlags::IN)?;
         Ok(Front {
             shared,
+            host,
             mtu: weir_mtu::Responder::open(),
             epoll,
             waiting: HashMap::new(),
@@ -240,7 +243,12 @@ impl Front {
                 });
             }
             Opening::Mtu => self.answer_mtu(connection, client),
-            Opening::Iperf3 | Opening::Stranger | Opening::More => {}
+            Opening::Iperf3 => {
+                if let Some(host) = &self.host {
+                    host.connection(connection, peer);
+                }
+            }
+            Opening::Stranger | Opening::More => {}
         }
     }
 
@@ -289,6 +297,8 @@ impl Front {
         } else if bytes.starts_with(&weir_mtu::MAGIC) {
             // An answer that cannot be sent is a probe that is lost.
             let _ = self.mtu.reply(self.shared.port.udp(), bytes, length, from);
+        } else if let Some(host) = &self.host {
+            host.datagram(bytes, from);
         }
     }
 

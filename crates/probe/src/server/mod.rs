@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use weir_load::Stop;
 
+use crate::iperf3::{Ended, Host, Protocol, Way};
 use crate::key::Key;
 use crate::{Limits, Port};
 use front::Front;
@@ -33,7 +34,7 @@ pub struct Config {
     /// Answer stock iperf3 clients, which have no key.
     pub iperf3: bool,
     /// Called with what each client did; from several threads, and it should not take long.
-    pub log: Box<dyn Fn(&Note) + Send + Sync>,
+    pub log: Arc<dyn Fn(&Note) + Send + Sync>,
 }
 
 /// One line of the server's log.
@@ -57,6 +58,31 @@ pub struct Note {
     pub end: String,
 }
 
+impl Note {
+    fn of_iperf3(ended: &Ended) -> Note {
+        let words = |asked: &crate::iperf3::Asked| {
+            let protocol = if asked.protocol == Protocol::Udp { "UDP" } else { "TCP" };
+            let title = asked.title.as_deref().map(|t| format!(", {t:?}")).unwrap_or_default();
+            let lost = ended.lost.map(|(n, of)| format!(", lost {n} of {of} datagrams")).unwrap_or_default();
+            let way = match asked.way {
+                Way::Egress => "from the client",
+                Way::Ingress => "to the client",
+                Way::Both => "both ways",
+            };
+            format!("{protocol} {way}, {} streams{title}{lost}", asked.streams)
+        };
+        Note {
+            peer: ended.client,
+            program: Some("iperf3".to_owned()),
+            workload: ended.test.as_ref().map(words),
+            seconds: ended.seconds,
+            received_bytes: ended.received_bytes,
+            sent_bytes: ended.sent_bytes,
+            end: ended.error.as_ref().map_or_else(|| "done".to_owned(), ToString::to_string),
+        }
+    }
+}
+
 /// A server that listens.
 pub struct Server {
     shared: Arc<Shared>,
@@ -71,8 +97,12 @@ impl Server {
     pub fn open(address: SocketAddr, limits: Limits, config: Config) -> io::Result<Server> {
         front::raise_descriptor_limit();
         let (limits, port) = (Arc::new(limits), Arc::new(Port::open(address)?));
+        let log = config.log.clone();
+        let host = config
+            .iperf3
+            .then(|| Host::new(limits.clone(), port.clone()).log(move |ended| log(&Note::of_iperf3(ended))));
         let shared = Arc::new(Shared::new(config, limits, port)?);
-        let front = Front::new(shared.clone())?;
+        let front = Front::new(shared.clone(), host)?;
         Ok(Server { shared, front })
     }
 
