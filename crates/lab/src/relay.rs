@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weir_sys::clock::{Clocks, now_ns};
+use weir_sys::clock::{Clocks, now_ns, sleep_until};
 use weir_sys::nfqueue::{Packet, Queue};
 use weir_sys::{Error as SysError, sched};
 
@@ -23,8 +23,10 @@ const HELD_AT_MOST_NS: u64 = 100_000_000;
 const PARKED_AT_MOST_NS: u64 = 20_000_000;
 /// How often the thread looks whether it shall end, when nothing else happens.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long before a packet is due the thread stops sleeping, ns: what a wake-up takes on a virtual machine.
-const SPIN_NS: u64 = 70_000;
+const LOOK_NS: u64 = 20_000_000;
+/// How long before a packet is due the thread stops sleeping, ns: a wake-up takes some 50 us on an idle virtual machine.
+const SPIN_AT_MOST_NS: u64 = 80_000;
+const SPIN_AT_LEAST_NS: u64 = 3_000;
 /// Spinning may take a fifth of each such span, ns.
 const SPAN_NS: u64 = 100_000_000;
 const SPIN_SHARE: u64 = 5;
@@ -85,12 +87,12 @@ pub(crate) struct Relay {
     common: Arc<Common>,
     passed: Arc<Mutex<Passed>>,
     order: Order,
-    spun: Spun,
+    spins: Spins,
 }
 
 impl Relay {
     pub(crate) fn new(queue: Queue, way: Way, common: Arc<Common>, passed: Arc<Mutex<Passed>>) -> Self {
-        Relay { queue, common, passed, order: Order::new(way), spun: Spun::default() }
+        Relay { queue, common, passed, order: Order::new(way), spins: Spins::default() }
     }
 
     /// Relays until it is stopped; then everything that waits goes on.
@@ -101,8 +103,8 @@ impl Relay {
         let _ = sched::go_first();
         loop {
             let ending = self.common.stop.load(Ordering::Relaxed);
+            let wait = if ending { Duration::ZERO } else { self.sleep() };
             let clocks = Clocks::read();
-            let wait = if ending { Duration::ZERO } else { self.wait(clocks.monotonic_ns) };
             let (order, common) = (&mut self.order, &self.common);
             self.queue.receive(Some(wait), |packet| order.arrive(&packet, &clocks, common))?;
             if !ending {
@@ -115,25 +117,31 @@ impl Relay {
         }
     }
 
-    /// How long nothing needs to be done.
-    fn wait(&mut self, now: u64) -> Duration {
+    /// Sleeps as long as neither a packet that waits nor one that comes meanwhile can be due, without being woken by those
+    /// that come: the kernel notes when they did. How long to wait for packets then.
+    fn sleep(&mut self) -> Duration {
         let Some(next) = self.order.next_due() else { return LOOK };
-        let ahead = next.saturating_sub(now);
-        let spin = if self.spun.may(now) { SPIN_NS } else { 0 };
-        Duration::from_nanos(ahead.saturating_sub(spin)).min(LOOK)
+        let now = now_ns();
+        let early = if self.spins.may(now) { self.spins.early_ns() } else { 0 };
+        let wake = next.saturating_sub(early).min(now + LOOK_NS);
+        if self.order.least_delay_ns <= SPIN_AT_MOST_NS {
+            // Whoever comes may be due at once.
+            return Duration::from_nanos(wake.saturating_sub(now));
+        }
+        let wake = wake.min(now + self.order.least_delay_ns - early);
+        if wake > now {
+            let woken = sleep_until(wake, 0);
+            self.spins.woken_late(woken - wake);
+        }
+        Duration::ZERO
     }
 
     /// Waits for the next packet without sleeping, if it is due soon.
     fn spin(&mut self) {
         let Some(next) = self.order.next_due() else { return };
         let start = now_ns();
-        if next > start && next - start <= SPIN_NS && self.spun.may(start) {
-            let mut now = start;
-            while now < next {
-                std::hint::spin_loop();
-                now = now_ns();
-            }
-            self.spun.add(now - start);
+        if next > start && next - start <= self.spins.early_ns() && self.spins.may(start) {
+            self.spins.add(sleep_until(next, SPIN_AT_MOST_NS) - start);
         }
     }
 
@@ -152,23 +160,33 @@ impl Relay {
     }
 }
 
-/// Time spent spinning.
+/// How long before its time a thread must stop sleeping, and what it spent on that.
 #[derive(Debug, Default)]
-struct Spun {
+struct Spins {
     since_ns: u64,
-    ns: u64,
+    spent_ns: u64,
+    /// How late sleeps end, a mean that forgets; a core that idles deeply wakes late, a busy one at once.
+    late_ns: u64,
 }
 
-impl Spun {
+impl Spins {
     fn may(&mut self, now: u64) -> bool {
         if now.saturating_sub(self.since_ns) > SPAN_NS {
-            *self = Spun { since_ns: now, ns: 0 };
+            (self.since_ns, self.spent_ns) = (now, 0);
         }
-        self.ns < SPAN_NS / SPIN_SHARE
+        self.spent_ns < SPAN_NS / SPIN_SHARE
     }
 
     fn add(&mut self, ns: u64) {
-        self.ns += ns;
+        self.spent_ns += ns;
+    }
+
+    fn woken_late(&mut self, ns: u64) {
+        self.late_ns = (7 * self.late_ns + ns.min(SPIN_AT_MOST_NS)) / 8;
+    }
+
+    fn early_ns(&self) -> u64 {
+        (self.late_ns * 3 / 2 + SPIN_AT_LEAST_NS).min(SPIN_AT_MOST_NS)
     }
 }
 
@@ -187,6 +205,8 @@ pub(crate) struct Order {
     swapped: u64,
     /// Packets go on in the order of their numbers.
     in_order: bool,
+    /// The least that any packet waits.
+    least_delay_ns: u64,
     /// Packets that took each gateway since the counters were read.
     taken: Vec<u64>,
 }
@@ -203,6 +223,7 @@ struct Held {
 impl Order {
     pub(crate) fn new(way: Way) -> Self {
         let gateways = way.delays.len().max(1);
+        let least = way.delays.iter().min().copied().unwrap_or(way.delay);
         Order {
             lines: vec![VecDeque::new(); gateways],
             parked: HashMap::new(),
@@ -212,6 +233,7 @@ impl Order {
             swapped: 0,
             in_order: gateways == 1 && way.reorder.is_none() && !way.first_fragments_last,
             taken: vec![0; gateways],
+            least_delay_ns: nanoseconds(least.saturating_sub(way.jitter)),
             way,
         }
     }
