@@ -1,6 +1,7 @@
 //! Commands and options: help, man page and completions come from here.
 
 pub(crate) mod allow;
+pub(crate) mod mtu;
 pub(crate) mod tune;
 
 mod doctor;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Cost(CostArgs),
     /// Country and prefix lists: build, check, compare
     Allow(allow::AllowArgs),
+    /// How large a packet the path carries, and what becomes of fragments
+    Mtu(mtu::MtuArgs),
     /// The connection-tracking table: who fills it, how full it is, SNAT ports, memory
     Conntrack(ConntrackArgs),
     /// Watch this host under its own load: what loses or delays packets, and what to do

@@ -7,6 +7,7 @@ pub(crate) mod conntrack;
 pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod lab;
+pub(crate) mod mtu;
 pub(crate) mod report;
 pub(crate) mod scenario;
 pub(crate) mod selftest;
