@@ -17,6 +17,7 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("http-engines", include_str!("../../../../scenarios/http-engines.toml")),
         ("docker-nat", include_str!("../../../../scenarios/docker-nat.toml")),
         ("country-filter", include_str!("../../../../scenarios/country-filter.toml")),
+        ("gateway-patterns", include_str!("../../../../scenarios/gateway-patterns.toml")),
     ]
 }
 
