@@ -7,6 +7,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use weir_lists::Registry;
 
+pub(crate) mod apply;
+
+pub(crate) use apply::{ApplyArgs, JsonArgs, RestoreArgs, StatusArgs};
+
 #[derive(Debug, Args)]
 pub(crate) struct AllowArgs {
     #[command(subcommand)]
@@ -46,6 +50,30 @@ pub(crate) enum AllowCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Load lists on this host, on trial: taken back unless it is confirmed
+    Apply(ApplyArgs),
+    /// Keep what was applied, also over a reboot
+    Confirm(JsonArgs),
+    /// Take back what was applied last, confirmed or not
+    Rollback(JsonArgs),
+    /// What is loaded, and what it has counted
+    Status(StatusArgs),
+    /// Take everything that apply loaded away, whatever there is of it
+    Remove(JsonArgs),
+    /// Load what was confirmed, after a reboot
+    Restore(RestoreArgs),
+    /// Load the policy in a folder
+    #[command(hide = true)]
+    Load {
+        /// The folder
+        policy: PathBuf,
+    },
+    /// Take what is loaded out of the kernel
+    #[command(hide = true)]
+    Unload,
+    /// Print what is in the kernel
+    #[command(hide = true)]
+    State,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +132,9 @@ pub(crate) struct UpdateArgs {
     /// Verify servers by the certificate authorities in this PEM file, and by no other (for a mirror of your own)
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
+    /// Leave out single lines that cannot be read, and tell them, instead of refusing the file
+    #[arg(long)]
+    pub(crate) skip_bad_lines: bool,
     /// Take a list that is older, or by over 20 % smaller, all the same
     #[arg(long)]
     pub(crate) force: bool,

@@ -164,7 +164,7 @@ pub(crate) struct ProveArgs {
 }
 
 /// `120`, `90s`, `2m`, `1h`, at most a day.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 's')) => (&text[..at], 1),
         Some((at, 'm')) => (&text[..at], 60),

@@ -1,6 +1,10 @@
 //! `weir allow`: country and prefix lists.
 
+mod apply;
 mod cached;
+mod policy;
+mod remove;
+mod status;
 mod update;
 
 use std::fmt::Write as _;
@@ -29,6 +33,15 @@ pub(crate) fn run(args: &AllowArgs) -> Outcome {
         AllowCommand::Diff { old, new, countries, cache, json } => {
             diff(old, new.as_deref(), countries, cache.as_deref(), *json)
         }
+        AllowCommand::Apply(args) => apply::run(args),
+        AllowCommand::Confirm(args) => apply::confirm(args.json),
+        AllowCommand::Rollback(args) => apply::rollback(args.json),
+        AllowCommand::Status(args) => status::run(args),
+        AllowCommand::Remove(args) => remove::run(args.json),
+        AllowCommand::Restore(args) => remove::restore(args.unit),
+        AllowCommand::Load { policy } => apply::load_now(policy),
+        AllowCommand::Unload => weir_allow::unload().map_err(Failure::from),
+        AllowCommand::State => print(&weir_allow::state()?),
     }
 }
 

@@ -18,7 +18,8 @@ pub(super) fn run(args: &UpdateArgs) -> Outcome {
     let countries = Selection::of(args.countries.iter().map(String::as_str)).map_err(Failure::usage)?;
     let sources = sources(args)?;
     let cache = folder(args.cache.as_deref())?;
-    let rules = Rules { force: args.force, max_age: args.max_age, countries };
+    let rules =
+        Rules { force: args.force, max_age: args.max_age, countries, skip_bad_lines: args.skip_bad_lines };
     let mut tell = |report: &Report| tell(report, args.json);
     let reports = if args.offline {
         let reports = offline(&cache, &sources, &rules, now_s());

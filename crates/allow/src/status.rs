@@ -1,0 +1,163 @@
+//! What is in effect, and what it has counted.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::policy::{Action, Backend, Policy};
+use crate::store::{Loaded, Store};
+use crate::{Error, bpf, ipset, load, nft};
+
+/// What one rule has counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// `class N`, `established`, `link`.
+    pub label: String,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A source of packets that were refused or logged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Denied {
+    /// Its address.
+    pub source: IpAddr,
+    /// Its packets, as far as they were counted.
+    pub packets: u64,
+    /// Number of its class, where that is known; 0: in no list.
+    pub class: Option<usize>,
+}
+
+/// A class, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClassCount {
+    /// Its name; `rest` for whoever is in no list.
+    pub name: String,
+    /// What is done.
+    #[serde(serialize_with = "in_words")]
+    pub action: Action,
+    /// Where the list came from; text from outside.
+    pub origin: Vec<String>,
+    /// Its ranges, IPv4 and IPv6; `None` of the rest.
+    pub ranges: Option<usize>,
+    /// Its IPv4 addresses, likewise.
+    pub ipv4_addresses: Option<f64>,
+    /// Its IPv6 addresses in networks of /64, likewise.
+    pub ipv6_networks: Option<f64>,
+    /// Packets from there.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+fn in_words<S: serde::Serializer>(action: &Action, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(action)
+}
+
+/// What is in effect.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// By what.
+    pub backend: Backend,
+    /// The policy's name.
+    pub id: String,
+    /// The policy; `None` if it is not on disk any more.
+    pub policy: Option<Policy>,
+    /// Classes in their order, and the rest at the end; without the policy, by their numbers.
+    pub classes: Vec<ClassCount>,
+    /// Packets of connections that were there already, and passed first.
+    pub established_packets: u64,
+    /// Packets that the link itself needs.
+    pub link_packets: u64,
+    /// Sources of what was refused or logged, those with most packets first; `None` where the back end does not remember them.
+    pub denied: Option<Vec<Denied>>,
+    /// Memory of the tables as the kernel counts it, bytes; `None` where it does not tell.
+    pub memory_bytes: Option<u64>,
+    /// When it was loaded, if that was written down.
+    pub loaded: Option<Loaded>,
+}
+
+/// What is in effect; `None` if nothing of ours is.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn status(store: &Store) -> Result<Option<Status>, Error> {
+    let Some((backend, id)) = load::loaded_id()? else { return Ok(None) };
+    let policy = store.find(&id)?;
+    let (counted, denied, memory_bytes) = match backend {
+        Backend::Bpf => bpf_numbers()?,
+        Backend::Nft => (nft::counted()?, Some(nft::denied()?), None),
+        Backend::Ipset => (ipset::counted()?, None, ipset::memory_bytes()?),
+    };
+    let sum = |label: &str| {
+        let of = counted.iter().filter(|c| c.label == label);
+        of.fold((0, 0), |(packets, bytes), c| (packets + c.packets, bytes + c.bytes))
+    };
+    let mut classes = Vec::new();
+    if let Some(policy) = &policy {
+        for (n, class) in (1..).zip(&policy.classes) {
+            let ((packets, bytes), (v4, v6)) = (sum(&format!("class {n}")), class.size());
+            classes.push(ClassCount {
+                name: class.name.clone(),
+                action: class.action,
+                origin: class.origin.clone(),
+                ranges: Some(class.v4.as_slice().len() + class.v6.as_slice().len()),
+                ipv4_addresses: Some(v4),
+                ipv6_networks: Some(v6),
+                packets,
+                bytes,
+            });
+        }
+        let (packets, bytes) = sum("class 0");
+        let (ranges, ipv4_addresses, ipv6_networks) = (None, None, None);
+        let (name, action, origin) = ("rest".to_owned(), policy.rest, Vec::new());
+        let rest = ClassCount { name, action, origin, ranges, ipv4_addresses, ipv6_networks, packets, bytes };
+        classes.push(rest);
+    }
+    let denied = denied.map(|mut denied| {
+        denied.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.source.cmp(&b.source)));
+        denied
+    });
+    Ok(Some(Status {
+        backend,
+        id,
+        policy,
+        classes,
+        established_packets: sum("established").0,
+        link_packets: sum("link").0,
+        denied,
+        memory_bytes,
+        loaded: store.loaded(),
+    }))
+}
+
+/// The filter's classes have one for the link before ours.
+type Numbers = (Vec<Counted>, Option<Vec<Denied>>, Option<u64>);
+
+fn bpf_numbers() -> Result<Numbers, Error> {
+    let Some((status, memory)) = bpf::status()? else { return Ok((Vec::new(), Some(Vec::new()), None)) };
+    let mut counted = Vec::new();
+    for (_, class, _, count) in &status.classes {
+        let label = match class {
+            0 => "class 0".to_owned(),
+            1 => "link".to_owned(),
+            n => format!("class {}", n - 1),
+        };
+        counted.push(Counted { label, packets: count.packets, bytes: count.bytes });
+    }
+    for (_, reason, count) in &status.reasons {
+        let label = match reason {
+            weir_filter::Reason::Established => "established",
+            weir_filter::Reason::LinkLocal => "link",
+            _ => continue,
+        };
+        counted.push(Counted { label: label.to_owned(), packets: count.packets, bytes: count.bytes });
+    }
+    let of = |class: u32| Some((class as usize).saturating_sub(1));
+    let denied = status.denied.iter();
+    let denied =
+        denied.map(|d| Denied { source: d.source, packets: d.packets, class: of(d.class) }).collect();
+    Ok((counted, Some(denied), Some(memory)))
+}

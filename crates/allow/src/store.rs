@@ -1,0 +1,251 @@
+//! Policies on disk: to be put back, and to be loaded again after a reboot.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_prefix::{List, Selection, export, read};
+
+use crate::Error;
+use crate::error::at;
+use crate::policy::{Action, Backend, Class, Hook, Policy, Port, Xdp};
+
+/// Where state is unless WEIR_STATE_DIR says otherwise.
+const STATE: &str = "/var/lib/weir";
+/// The file with everything but the lists.
+const HEADER: &str = "policy.json";
+/// Names the policy that is loaded after a reboot.
+const BOOT: &str = "boot";
+/// Says when and how fast the last one was loaded.
+const LOADED: &str = "loaded.json";
+
+/// A folder with policies, each in a folder of its own.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// The last loading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// Seconds since 1970.
+    pub unix_s: u64,
+    /// How long it took, with reading and checking, ms.
+    pub took_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    backend: Backend,
+    interfaces: Vec<String>,
+    hook: Hook,
+    xdp: Option<Xdp>,
+    ports: Vec<Port>,
+    established_first: bool,
+    rest: Action,
+    classes: Vec<ClassHeader>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ClassHeader {
+    name: String,
+    action: Action,
+    origin: Vec<String>,
+}
+
+impl Store {
+    /// The usual one: the folder `allow` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
+    pub fn usual() -> Self {
+        let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
+        Store { folder: PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("allow") }
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file that names the policy that is loaded after a reboot.
+    pub fn boot_file(&self) -> PathBuf {
+        self.folder.join(BOOT)
+    }
+
+    /// Makes it where it is missing, for this user alone.
+    ///
+    /// # Errors
+    /// If it cannot be made, or others may write to it.
+    pub fn prepare(&self) -> Result<(), Error> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(at(&self.folder))?;
+        let meta = fs::symlink_metadata(&self.folder).map_err(at(&self.folder))?;
+        if !meta.is_dir() || meta.mode() & 0o022 != 0 {
+            return Err(Error::Unfit(format!(
+                "{} is not fit for policies: others may write to it",
+                self.folder.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Writes a policy down and says where. One with the same content is written only once.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn keep(&self, policy: &Policy) -> Result<PathBuf, Error> {
+        self.prepare()?;
+        let path = self.folder.join(policy.id());
+        if path.is_dir() {
+            return Ok(path);
+        }
+        let beside = self.folder.join(format!("{}.new", policy.id()));
+        if beside.exists() {
+            fs::remove_dir_all(&beside).map_err(at(&beside))?;
+        }
+        DirBuilder::new().mode(0o700).create(&beside).map_err(at(&beside))?;
+        write(&beside.join(HEADER), &policy.header().to_string())?;
+        for (n, class) in (1..).zip(&policy.classes) {
+            write(&beside.join(format!("{n}.list")), &export::ranges(&class.v4, &class.v6))?;
+        }
+        fs::rename(&beside, &path).map_err(at(&path))?;
+        sync(&self.folder)?;
+        Ok(path)
+    }
+
+    /// A policy by its name; `None` if it is not kept.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn find(&self, id: &str) -> Result<Option<Policy>, Error> {
+        let path = self.folder.join(id);
+        if path.is_dir() { Store::read(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// The policy in that folder.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub fn read(path: &Path) -> Result<Policy, Error> {
+        let damaged = |why: String| Error::Unfit(format!("{}: {why}", path.display()));
+        let file = path.join(HEADER);
+        let text = fs::read_to_string(&file).map_err(at(&file))?;
+        let header: Header = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        let mut classes = Vec::new();
+        for (n, class) in (1..).zip(header.classes) {
+            let file = path.join(format!("{n}.list"));
+            let bytes = fs::read(&file).map_err(at(&file))?;
+            let mut list = List::default();
+            read::read(&mut list, &file.display().to_string(), &bytes, &Selection::default())
+                .map_err(|e| damaged(e.to_string()))?;
+            let ClassHeader { name, action, origin } = class;
+            classes.push(Class { name, action, origin, v4: list.ranges_v4(), v6: list.ranges_v6() });
+        }
+        let policy = Policy {
+            backend: header.backend,
+            interfaces: header.interfaces,
+            hook: header.hook,
+            xdp: header.xdp,
+            ports: header.ports,
+            established_first: header.established_first,
+            classes,
+            rest: header.rest,
+        };
+        policy.check().map_err(&damaged)?;
+        let named = path.file_name().is_some_and(|name| name.to_string_lossy() == policy.id());
+        if named { Ok(policy) } else { Err(damaged("it is not what it was when it was written".into())) }
+    }
+
+    /// The policy that is loaded after a reboot, if one is.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn boot(&self) -> Result<Option<String>, Error> {
+        match fs::read_to_string(self.boot_file()) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            text => Ok(Some(text.map_err(at(&self.boot_file()))?.trim().to_owned())),
+        }
+    }
+
+    /// Removes all policies but these.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn forget_but(&self, keep: &[&str]) -> Result<(), Error> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(at(&self.folder))?,
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.path().is_dir() && !keep.contains(&name.as_str()) {
+                fs::remove_dir_all(entry.path()).map_err(at(&entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn clear(&self) -> Result<(), Error> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(at(&self.folder)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes a loading.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn note(&self, loaded: Loaded) -> Result<(), Error> {
+        self.prepare()?;
+        let text = serde_json::to_string(&loaded).unwrap_or_default();
+        write(&self.folder.join(LOADED), &text)
+    }
+
+    /// The last loading, if it is known.
+    pub fn loaded(&self) -> Option<Loaded> {
+        serde_json::from_str(&fs::read_to_string(self.folder.join(LOADED)).ok()?).ok()
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let mut file = File::create(path).map_err(at(path))?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(at(path))
+}
+
+fn sync(folder: &Path) -> Result<(), Error> {
+    File::open(folder).and_then(|d| d.sync_all()).map_err(at(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_comes_back_as_it_was_and_a_damaged_one_is_refused() {
+        let folder = std::env::temp_dir().join(format!("weir-allow-store-{}", std::process::id()));
+        let store = Store { folder: folder.clone() };
+        let policy = crate::verify::tests::policy();
+        let path = store.keep(&policy).unwrap();
+        assert_eq!(store.keep(&policy).unwrap(), path);
+        assert_eq!(Store::read(&path).unwrap(), policy);
+        assert_eq!(store.find(&policy.id()).unwrap(), Some(policy.clone()));
+        assert_eq!((store.find("other").unwrap(), store.boot().unwrap()), (None, None));
+        // A list that lost a line is another list.
+        let list = fs::read_to_string(path.join("1.list")).unwrap();
+        fs::write(path.join("1.list"), list.lines().skip(1).map(|l| format!("{l}\n")).collect::<String>())
+            .unwrap();
+        assert!(Store::read(&path).unwrap_err().to_string().contains("not what it was"));
+        store.forget_but(&[]).unwrap();
+        assert_eq!(store.find(&policy.id()).unwrap(), None);
+        let loaded = Loaded { unix_s: 5, took_ms: 7 };
+        store.note(loaded).unwrap();
+        assert_eq!(store.loaded(), Some(loaded));
+        store.clear().unwrap();
+        store.clear().unwrap();
+        assert!(!folder.exists());
+    }
+}

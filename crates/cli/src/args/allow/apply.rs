@@ -1,0 +1,147 @@
+//! Arguments of what `weir allow` does to this host.
+
+use clap::{Args, ValueEnum};
+use weir_allow::{Action, Port};
+
+use super::ListArgs;
+use crate::args::tune::seconds;
+
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Load lists on this host, on trial: taken back unless it is confirmed.\n\nWho is in FILE (or in --country) may come in by \
+                  the interfaces that are named; everybody else is thrown away. --class adds lists with actions of their own, which \
+                  come first, in their order. What is loaded already is replaced in one step: every packet meets the old lists or \
+                  the new ones.\n\nNever shut out: link-local addresses, ARP, neighbour discovery, DHCP, loopback. Refused unless \
+                  --force: an empty list, one that lost over 20 % of what is loaded, and one that would shut out where you come from.",
+    after_help = "Exit codes: 0 done; 1 it failed, and nothing is changed; 2 wrong usage; 3 a guard refused; 4 something is missing here."
+)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+    /// Packets that come in by this interface; may be repeated
+    #[arg(long = "interface", short = 'i', value_name = "NAME", required = true)]
+    pub(crate) interfaces: Vec<String>,
+    /// What looks addresses up
+    #[arg(long, value_enum, default_value_t = Backend::Bpf)]
+    pub(crate) backend: Backend,
+    /// Packets for this host, those that it forwards, or both; bpf sees both
+    #[arg(long, value_enum, default_value_t = Hook::Both)]
+    pub(crate) hook: Hook,
+    /// Only packets to this service, e.g. tcp/22; may be repeated, or with commas. Not with bpf
+    #[arg(long = "port", value_name = "PROTOCOL/PORT", value_delimiter = ',')]
+    pub(crate) ports: Vec<Port>,
+    /// Packets of connections that are there already pass first, so that answers come in from anywhere
+    #[arg(long)]
+    pub(crate) established_first: bool,
+    /// With bpf, at XDP instead of tc: in the driver, or generic on any interface
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "native")]
+    pub(crate) xdp: Option<Xdp>,
+    /// Another list with its own action (allow, drop, log, mark=N), before FILE; in the place of the file, @CC is a country of
+    /// the cache. May be repeated
+    #[arg(long = "class", value_name = "NAME=FILE:ACTION")]
+    pub(crate) classes: Vec<ClassArg>,
+    /// What is done with who is in FILE
+    #[arg(long, default_value = "allow", value_name = "ACTION")]
+    pub(crate) action: Action,
+    /// What is done with everybody else
+    #[arg(long = "default", default_value = "drop", value_name = "ACTION")]
+    pub(crate) rest: Action,
+    /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = seconds)]
+    pub(crate) confirm_within: u64,
+    /// Load it although a guard refuses: it shrank, or would shut you out
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// Weir's own filter: the same cost for any number of prefixes (Linux 6.6)
+    Bpf,
+    /// Interval sets of nftables
+    Nft,
+    /// Sets of ipset, asked by iptables
+    Ipset,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Hook {
+    /// For this host
+    Input,
+    /// Forwarded
+    Forward,
+    /// Both
+    Both,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Xdp {
+    /// In the driver
+    Native,
+    /// In the stack
+    Generic,
+}
+
+/// `NAME=FILE:ACTION`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClassArg {
+    pub(crate) name: String,
+    pub(crate) file: String,
+    pub(crate) action: Action,
+}
+
+impl std::str::FromStr for ClassArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once('=').ok_or("expected NAME=FILE:ACTION")?;
+        // The name of a file may hold a colon, an action does not.
+        let (file, action) = rest.rsplit_once(':').ok_or("expected NAME=FILE:ACTION")?;
+        if file.is_empty() {
+            return Err("expected NAME=FILE:ACTION".into());
+        }
+        Ok(ClassArg { name: name.into(), file: file.into(), action: action.parse()? })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JsonArgs {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Most sources of refused packets that are shown
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(crate) top: usize,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// Load nothing; print a systemd unit that does it at boot
+    #[arg(long)]
+    pub(crate) unit: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_read_from_both_ends() {
+        let of = |text: &str| text.parse::<ClassArg>().map(|c| (c.name, c.file, c.action));
+        assert_eq!(of("bad=/tmp/a=b:c.txt:drop"), Ok(("bad".into(), "/tmp/a=b:c.txt".into(), Action::Drop)));
+        assert_eq!(of("jp=@JP:mark=7"), Ok(("jp".into(), "@JP".into(), Action::Mark(7))));
+        for wrong in ["", "bad", "bad=file", "bad=:drop", "bad=file:refuse"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! `weir allow apply`, `confirm`, `rollback`: lists on trial.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+use weir_allow::{Action, Hook, Policy, Store, lockout};
+use weir_guard::{Change, ChangeSet, Keeper, Namespace, NewSet, Phase, Program, Sentinel, When};
+use weir_sys::ProcRoot;
+use weir_sys::privilege::Privilege;
+
+use super::{SHRINKAGE, policy};
+use crate::args::allow::ApplyArgs;
+use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
+use crate::output::{print, print_json, printable};
+
+/// Whose change sets these are.
+pub(super) const BY: &str = "allow";
+/// Version of the JSON.
+pub(super) const SCHEMA: u32 = 1;
+/// This very program, whatever its file is called by now.
+const SELF: &str = "/proc/self/exe";
+/// Longest time for a loading, s: nft takes a minute for a million prefixes on a busy machine.
+const LIMIT_S: u64 = 300;
+
+impl From<weir_allow::Error> for Failure {
+    fn from(error: weir_allow::Error) -> Self {
+        let code = match &error {
+            e if e.is_usage() => USAGE,
+            e if e.is_missing() => MISSING,
+            _ => FAILED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+pub(super) fn needs_root(what: &str) -> Outcome {
+    let own = Privilege::current(&ProcRoot::default()).map_err(Failure::failed)?;
+    if own.euid == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(MISSING, format!("weir allow {what} needs root: sudo weir allow {what} ...")))
+}
+
+pub(super) fn run(args: &ApplyArgs) -> Outcome {
+    needs_root("apply")?;
+    let keeper = Keeper::new(BY);
+    keeper.make_way()?;
+    let policy = policy::read(args)?;
+    weir_allow::requirements(&policy)?;
+    let store = Store::usual();
+    let loaded = weir_allow::loaded_id()?;
+    let old = loaded.as_ref().map(|(_, id)| store.find(id)).transpose()?.flatten();
+    if !args.force {
+        refuse(&policy, old.as_ref())?;
+    }
+    warn(&policy);
+    let id = policy.id();
+    if loaded.as_ref().is_some_and(|(backend, loaded)| *backend == policy.backend && *loaded == id)
+        && !weir_allow::state()?.contains(" gone ")
+    {
+        eprintln!("this is loaded already: there is nothing to do");
+        return if args.json {
+            print_json(&json!({ "schema": SCHEMA, "id": id, "set": null }))
+        } else {
+            Ok(())
+        };
+    }
+    let path = store.keep(&policy)?;
+    // What is loaded and cannot be put back from disk is what another version or another folder of state left.
+    let undo = match (&loaded, &old) {
+        (Some((_, before)), Some(_)) => own(&["allow", "load", &text(&store.folder().join(before))]),
+        (None, _) => own(&["allow", "unload"]),
+        (Some((backend, before)), None) => {
+            return Err(Failure::failed(format!(
+                "policy {before} is loaded by {} and is not in {}: it could not be put back (weir allow remove takes it away)",
+                backend.name(),
+                store.folder().display()
+            )));
+        }
+    };
+    let boot = store.boot()?;
+    let keep: Vec<&str> = [Some(id.as_str()), loaded.as_ref().map(|(_, id)| id.as_str()), boot.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
+    store.forget_but(&keep)?;
+    let new = NewSet {
+        title: title(&policy),
+        namespace: Some(Namespace::own()?),
+        changes: vec![
+            (
+                When::Apply,
+                Change::Commands {
+                    name: "address lists".into(),
+                    apply: own(&["allow", "load", &text(&path)]),
+                    undo,
+                    read: own(&["allow", "state"]),
+                    limit_s: LIMIT_S,
+                    outlives_reboot: false,
+                },
+            ),
+            (When::Confirm, Change::TextFile { path: store.boot_file(), text: Some(format!("{id}\n")) }),
+        ],
+        timeout_s: args.confirm_within,
+        watches: Vec::new(),
+    };
+    let set = keeper.apply(new, &Sentinel { args: vec!["guard".into()] }).map_err(in_words)?;
+    if args.json {
+        print_json(&json!({
+            "schema": SCHEMA, "id": id, "policy": shown(&policy), "set": set_json(&set),
+            "took_ms": store.loaded().map(|l| l.took_ms),
+        }))?;
+    } else {
+        print(&page(&policy))?;
+        let took = store.loaded().map_or(String::new(), |l| format!(" in {} ms", l.took_ms));
+        print(&format!(
+            "loaded{took}, and asked about addresses in and beside the lists\nundo: weir allow rollback\n"
+        ))?;
+    }
+    eprintln!("taken back in {} s, unless: weir allow confirm", args.confirm_within);
+    Ok(())
+}
+
+/// This program with other arguments.
+fn own(args: &[&str]) -> Program {
+    Program::new(std::iter::once(SELF).chain(args.iter().copied()))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A failure of the part of this program that loads, in its own words.
+fn in_words(error: weir_guard::Error) -> Failure {
+    match error {
+        weir_guard::Error::Apply { why, undone, .. } => {
+            let why = why.trim_start_matches("weir: ").replace(SELF, "weir");
+            Failure::failed(format!("{why}; {undone}"))
+        }
+        other => Failure::from(other),
+    }
+}
+
+/// What must not be loaded unless it is meant.
+fn refuse(policy: &Policy, old: Option<&Policy>) -> Outcome {
+    let mut why = old.map(|old| policy.shrunk(old, SHRINKAGE)).unwrap_or_default();
+    let peers = lockout::administrators(&ProcRoot::default(), |name| std::env::var(name).ok());
+    let out = lockout::shut_out(policy, &peers);
+    why.extend(out.into_iter().map(|who| format!("it would shut out {who}")));
+    if policy.rest == Action::Drop && policy.classes.iter().all(|class| class.action == Action::Drop) {
+        why.push("nobody could come in".into());
+    }
+    if why.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        NOT_MET,
+        format!("{}; nothing was changed (--force loads it all the same)", why.join("; ")),
+    ))
+}
+
+fn warn(policy: &Policy) {
+    for warning in lockout::warnings(policy, &ProcRoot::default()) {
+        eprintln!("warning: {}", printable(&warning));
+    }
+    let lists = |v6: bool| {
+        policy
+            .classes
+            .iter()
+            .any(|c| c.action != Action::Drop && if v6 { !c.v6.is_empty() } else { !c.v4.is_empty() })
+    };
+    for (v6, name) in [(false, "IPv4"), (true, "IPv6")] {
+        if policy.rest == Action::Drop && !lists(v6) {
+            eprintln!("warning: no list has an {name} address: all of {name} is thrown away there");
+        }
+    }
+}
+
+fn title(policy: &Policy) -> String {
+    let names: Vec<&str> = policy.classes.iter().map(|c| c.name.as_str()).collect();
+    format!("lists {} on {} by {}", names.join(", "), policy.interfaces.join(", "), policy.backend.name())
+}
+
+/// Without the addresses.
+pub(super) fn shown(policy: &Policy) -> serde_json::Value {
+    json!({
+        "backend": policy.backend, "interfaces": policy.interfaces, "hook": policy.hook, "xdp": policy.xdp, "ports": policy.ports,
+        "established_first": policy.established_first, "default": policy.rest.to_string(),
+        "classes": policy.classes.iter().map(|c| json!({
+            "name": c.name, "action": c.action.to_string(), "origin": c.origin, "ipv4_addresses": c.size().0,
+            "ipv6_networks": c.size().1, "ranges": c.v4.as_slice().len() + c.v6.as_slice().len(),
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// Where, and by what.
+pub(super) fn place(policy: &Policy) -> String {
+    let mut words = format!("{}: what comes in by {}", policy.backend.name(), policy.interfaces.join(", "));
+    match policy.hook {
+        Hook::Input => words.push_str(" for this host"),
+        Hook::Forward => words.push_str(" and is forwarded"),
+        Hook::Both => {}
+    }
+    if !policy.ports.is_empty() {
+        let port = |p: &weir_allow::Port| format!("{}/{}", if p.tcp { "tcp" } else { "udp" }, p.number);
+        let _ = write!(words, " to {}", policy.ports.iter().map(port).collect::<Vec<_>>().join(", "));
+    }
+    if let Some(xdp) = policy.xdp {
+        let _ = write!(
+            words,
+            ", at XDP ({})",
+            if xdp == weir_allow::Xdp::Native { "in the driver" } else { "generic" }
+        );
+    }
+    if policy.established_first {
+        words.push_str("; established connections first");
+    }
+    words
+}
+
+fn page(policy: &Policy) -> String {
+    let mut page = format!("{}\n", place(policy));
+    for class in &policy.classes {
+        let (v4, v6) = class.size();
+        let ranges = class.v4.as_slice().len() + class.v6.as_slice().len();
+        let _ = writeln!(
+            page,
+            "  {:<16} {:<8} {v4:.0} IPv4 addresses, {v6:.0} IPv6 networks of /64, in {ranges} ranges",
+            class.name,
+            class.action.to_string()
+        );
+    }
+    let _ = writeln!(page, "  {:<16} {:<8}", "everybody else", policy.rest.to_string());
+    page
+}
+
+/// How far a change set has come.
+pub(super) fn set_json(set: &ChangeSet) -> serde_json::Value {
+    json!({
+        "id": set.begin.id, "title": set.begin.title, "applied_unix_s": set.begin.unix_s, "timeout_s": set.begin.timeout_s,
+        "progress": set.phase, "confirmed_unix_s": set.confirmed_unix_s,
+        "steps": set.begin.steps.iter().zip(&set.states)
+            .map(|(step, state)| json!({ "target": step.change.target(), "when": step.when, "progress": state }))
+            .collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn confirm(json: bool) -> Outcome {
+    needs_root("confirm")?;
+    let confirmed = Keeper::new(BY).confirm()?;
+    if json {
+        let mut value = set_json(&confirmed.set);
+        value["already"] = json!(confirmed.already);
+        value["problems"] = json!(confirmed.problems);
+        print_json(&json!({ "schema": SCHEMA, "set": value }))?;
+    } else {
+        let before = if confirmed.already { " (it was confirmed before)" } else { "" };
+        print(&format!("{} stay{before}\n", printable(&confirmed.set.begin.title)))?;
+        print(
+            "after a reboot: weir allow restore (weir allow restore --unit prints a systemd unit for it)\n",
+        )?;
+    }
+    for problem in &confirmed.problems {
+        eprintln!("weir: {}", printable(problem));
+    }
+    if confirmed.problems.is_empty() { Ok(()) } else { Err(Failure::Silent(FAILED)) }
+}
+
+pub(super) fn rollback(json: bool) -> Outcome {
+    needs_root("rollback")?;
+    let set = Keeper::new(BY).rollback()?;
+    if json {
+        print_json(&json!({ "schema": SCHEMA, "set": set_json(&set) }))?;
+    } else {
+        let mut page = String::new();
+        for (step, state) in set.begin.steps.iter().zip(&set.states) {
+            let words = match state {
+                weir_guard::StepState::Reverted { outcome } => outcome.words(),
+                weir_guard::StepState::Stuck { why, .. } => format!("could not be put back: {why}"),
+                _ => "was not taken back".into(),
+            };
+            let _ = writeln!(page, "{}: {}", step.change.target(), printable(&words));
+        }
+        print(&page)?;
+    }
+    if matches!(set.phase, Phase::Reverted { .. }) {
+        return Ok(());
+    }
+    Err(Failure::failed(
+        "something could not be put back; weir allow rollback tries again, weir allow remove takes all away",
+    ))
+}
+
+/// `weir allow load`: what the guard calls to make and to take back.
+pub(super) fn load_now(folder: &Path) -> Outcome {
+    let policy = Store::read(folder)?;
+    Ok(weir_allow::load(&policy, &Store::usual())?)
+}

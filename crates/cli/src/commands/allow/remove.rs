@@ -1,0 +1,109 @@
+//! `weir allow remove` and `weir allow restore`.
+
+use serde_json::json;
+use weir_allow::{Backend, Policy, Store};
+use weir_guard::Keeper;
+
+use super::apply::{BY, SCHEMA, needs_root};
+use crate::exit::{Failure, Outcome};
+use crate::output::{print, print_json, printable};
+
+/// Takes everything away. A journal that cannot be read must not keep a host shut.
+pub(super) fn run(json: bool) -> Outcome {
+    needs_root("remove")?;
+    let keeper = Keeper::new(BY);
+    match keeper.status() {
+        // Taken back first, so that its guard process ends and finds nothing to do.
+        Ok(Some(status)) if status.set.is_in_flight() => {
+            if let Err(e) = keeper.rollback() {
+                eprintln!(
+                    "warning: what waited to be confirmed could not be taken back: {}",
+                    printable(&e.to_string())
+                );
+            }
+        }
+        Ok(_) => {}
+        Err(e) => eprintln!("warning: {}", printable(&e.to_string())),
+    }
+    let before = weir_allow::state()?;
+    let unloaded = weir_allow::unload();
+    Store::usual().clear()?;
+    unloaded?;
+    let left = weir_allow::state()?;
+    if !left.is_empty() {
+        return Err(Failure::failed(format!("something is still there: {left}")));
+    }
+    let removed: Vec<&str> = before.lines().collect();
+    if json {
+        return print_json(&json!({ "schema": SCHEMA, "removed": removed }));
+    }
+    if removed.is_empty() {
+        return print("nothing was loaded\n");
+    }
+    print(&format!("removed; everybody may come in again as far as weir is concerned\n"))
+}
+
+/// Loads what was confirmed.
+pub(super) fn restore(unit: bool) -> Outcome {
+    let store = Store::usual();
+    let boot = store.boot()?;
+    let policy = boot.as_deref().map(|id| store.find(id)).transpose()?.flatten();
+    if unit {
+        return print(&unit_text(policy.as_ref()));
+    }
+    needs_root("restore")?;
+    let Some(policy) = policy else {
+        return print("nothing was confirmed: there is nothing to load\n");
+    };
+    weir_allow::load(&policy, &store)?;
+    print(&format!("{}\n", super::apply::place(&policy)))
+}
+
+/// Rules by name may be there before the interface is; a program is attached to the interface itself.
+fn unit_text(policy: Option<&Policy>) -> String {
+    let program =
+        std::env::current_exe().map_or_else(|_| "/usr/local/bin/weir".into(), |p| p.display().to_string());
+    let order = match policy {
+        Some(policy) if policy.backend != Backend::Bpf => {
+            "Before=network-pre.target\nWants=network-pre.target\n".to_owned()
+        }
+        Some(policy) => {
+            let device = |name: &String| format!("sys-subsystem-net-devices-{}.device", escaped(name));
+            let devices: Vec<String> = policy.interfaces.iter().map(device).collect();
+            let devices = devices.join(" ");
+            format!("Requires={devices}\nAfter={devices}\nBefore=network.target\n")
+        }
+        None => "After=network.target\n".to_owned(),
+    };
+    format!(
+        "# Save as /etc/systemd/system/weir-allow.service, then: systemctl enable weir-allow\n\
+         [Unit]\nDescription=Address lists of weir allow\nDefaultDependencies=no\nAfter=local-fs.target\n{order}\n\
+         [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={program} allow restore\n\n\
+         [Install]\nWantedBy=multi-user.target\n"
+    )
+}
+
+/// As systemd.unit(5) writes names of devices: all but letters, digits, `_`, `.` and `:` in hexadecimal.
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"_.:".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_as_systemd_escape_does() {
+        // systemd-escape eth-0.5
+        assert_eq!(escaped("eth-0.5"), "eth\\x2d0.5");
+        assert_eq!(escaped("enp1s0"), "enp1s0");
+    }
+}
