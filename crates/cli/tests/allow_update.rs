@@ -204,6 +204,12 @@ fn a_damaged_file_is_refused_even_by_force() {
     scene.refused(&["--force"], 3, "apnic:1: expected a prefix");
     scene.publish(&new.replace("198.18.3.0|256", "198.18.3.0|0"));
     scene.refused(&["--force"], 3, "apnic:8: that many addresses do not follow");
+    // One line of eleven may be left out, which is told, and the file is kept as it was published.
+    let outcome = scene.update(&["--skip-bad-lines"]).expect(0);
+    assert!(outcome.stderr.contains("left out: https://"), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains(" 10 records, 2304 IPv4 addresses"), "{}", outcome.stdout);
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&["--skip-bad-lines", "--force"]).expect(0);
     scene.publish("2|apnic|20251121|0|19830613|20251120|+1000\n");
     scene.refused(&["--force"], 3, "there is no address in it");
     scene.publish("198.18.0.0/16\n");

@@ -63,20 +63,51 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Reads a list to its end.
+    /// Reads a list to its end, and for each of these countries what it has.
     ///
     /// # Errors
     /// The first line that cannot be read, or that it was cut off.
     pub fn of(name: &str, bytes: &[u8], countries: &Selection) -> Result<Self, ReadError> {
-        let holds = |selection: &Selection| {
+        let read = |selection: &Selection| {
             let mut list = List::default();
-            read::read(&mut list, name, bytes, selection).map(|_| Size::of(&list))
+            read::read(&mut list, name, bytes, selection).map(|_| list)
         };
-        let size = holds(&Selection::default())?;
+        Survey::by(bytes, countries, read)
+    }
+
+    /// As [`Survey::of`], but leaves out single lines that cannot be read, and returns them.
+    ///
+    /// # Errors
+    /// It was cut off, or more lines are wrong than anybody would look at.
+    pub fn leniently(
+        name: &str,
+        bytes: &[u8],
+        countries: &Selection,
+    ) -> Result<(Self, Vec<ReadError>), ReadError> {
+        let mut list = List::default();
+        let (_, out) = read::read_leniently(&mut list, name, bytes, &Selection::default());
+        let whole = |error: &&ReadError| error.line.is_none() || out.more > 0;
+        if let Some(error) = out.errors.iter().find(whole) {
+            return Err(error.clone());
+        }
+        let read = |selection: &Selection| {
+            let mut list = List::default();
+            read::read_leniently(&mut list, name, bytes, selection);
+            Ok(list)
+        };
+        Survey::by(bytes, countries, read).map(|survey| (survey, out.errors))
+    }
+
+    fn by(
+        bytes: &[u8],
+        countries: &Selection,
+        read: impl Fn(&Selection) -> Result<List, ReadError>,
+    ) -> Result<Self, ReadError> {
+        let size = Size::of(&read(&Selection::default())?);
         let mut parts = BTreeMap::new();
         for country in &countries.countries {
             let only = Selection { countries: [country.clone()].into() };
-            parts.insert(country.clone(), holds(&only)?);
+            parts.insert(country.clone(), Size::of(&read(&only)?));
         }
         let Head { registry, serial, end } = read::head(bytes).unwrap_or_default();
         Ok(Survey {
@@ -164,6 +195,20 @@ mod tests {
         let worse = with(size(0, 0, 0)).worse_than(&with(size(3, 3, 3))).unwrap();
         assert_eq!(worse, "JP has 100 % fewer records (0, was 3)");
         assert_eq!(with(size(3, 3, 3)).worse_than(&with(size(3, 3, 3))), None);
+    }
+
+    #[test]
+    fn single_lines_may_be_left_out_and_an_end_may_not() {
+        let no = Selection::default();
+        let one = "192.0.2.0/24\nnonsense\n198.51.100.0/24\n";
+        let (survey, wrong) = Survey::leniently("f", one.as_bytes(), &no).unwrap();
+        assert_eq!((survey.size.records, wrong.len(), wrong[0].line), (2, 1, Some(2)));
+        assert!(Survey::of("f", one.as_bytes(), &no).is_err());
+        let many = "nonsense\n".repeat(read::MOST_ERRORS + 1);
+        assert!(Survey::leniently("f", many.as_bytes(), &no).is_err());
+        let cut =
+            "2|apnic|1|2|1|20251120|0\napnic|*|ipv4|*|2|summary\napnic|JP|ipv4|192.0.2.0|256|1|allocated\n";
+        assert!(Survey::leniently("f", cut.as_bytes(), &no).unwrap_err().what.contains("cut off"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_prefix::Selection;
+use weir_prefix::{ReadError, Selection};
 
 use crate::cache::{About, Cache, Checksum, Fresh, Stored, Writer};
 use crate::checksum;
@@ -66,6 +66,8 @@ pub struct Rules {
     pub max_age: Option<Duration>,
     /// Countries that a new list must not lose.
     pub countries: Selection,
+    /// Leave out single lines that cannot be read, and tell them, instead of refusing the file.
+    pub skip_bad_lines: bool,
 }
 
 /// What became of a list.
@@ -171,6 +173,9 @@ pub fn offline(cache: &Cache, sources: &[Source], rules: &Rules, now_s: u64) -> 
     sources.iter().map(each).collect()
 }
 
+/// Most wrong lines of one file that are told.
+const MOST_TOLD: usize = 5;
+
 /// What went wrong, and in which way.
 type Wrong = (Cause, String);
 
@@ -206,8 +211,9 @@ impl<'a> Item<'a> {
             Item { source, path: cache.path(&source.name), old: None, replaced: None, notes: Vec::new() };
         match cache.stored(&source.name) {
             Ok(None) => {}
-            Ok(Some(stored)) => match examine(source, &source.name, &stored.bytes, &rules.countries) {
-                Ok(survey) => item.old = Some(item.old(stored, survey, now_s)),
+            Ok(Some(stored)) => match examine(source, &source.name, &stored.bytes, rules) {
+                // What is wrong in it was told when it came.
+                Ok((survey, _)) => item.old = Some(Item::old(stored, survey, now_s)),
                 Err(reason) => item.notes.push(format!("the file in the cache is of no use: {reason}")),
             },
             Err(e) => item.notes.push(format!("the file in the cache cannot be read: {e}")),
@@ -215,7 +221,7 @@ impl<'a> Item<'a> {
         item
     }
 
-    fn old(&self, stored: Stored, survey: Survey, now_s: u64) -> Old {
+    fn old(stored: Stored, survey: Survey, now_s: u64) -> Old {
         Old { age_s: stored.age_s(now_s), fetched_s: stored.fetched_s, about: stored.about, survey }
     }
 
@@ -268,7 +274,12 @@ impl<'a> Item<'a> {
     ) -> Result<Outcome, Wrong> {
         let Download { bytes, etag, last_modified } = download;
         let url = &self.source.url;
-        let survey = examine(self.source, url, &bytes, &rules.countries).map_err(refused)?;
+        let (survey, wrong) = examine(self.source, url, &bytes, rules).map_err(refused)?;
+        let told = wrong.iter().take(MOST_TOLD).map(|error| format!("left out: {error}"));
+        self.notes.extend(told);
+        if wrong.len() > MOST_TOLD {
+            self.notes.push(format!("left out: {} more lines", wrong.len() - MOST_TOLD));
+        }
         // Who keeps a list of his own publishes no checksum.
         let checksum = if survey.registry.is_some() { Some(self.compare(client, &bytes)?) } else { None };
         if let Some(reason) = self.old.as_ref().and_then(|old| survey.worse_than(&old.survey)) {
@@ -342,9 +353,22 @@ fn beside(url: &str) -> String {
     format!("{}.md5{}", &url[..at], &url[at..])
 }
 
-/// Reads a list to its end, and makes sure that it is the one that was meant.
-fn examine(source: &Source, name: &str, bytes: &[u8], countries: &Selection) -> Result<Survey, String> {
-    let survey = Survey::of(name, bytes, countries).map_err(|e| e.to_string())?;
+/// Reads a list to its end, and makes sure that it is the one that was meant. With it come the lines that were left out.
+fn examine(
+    source: &Source,
+    name: &str,
+    bytes: &[u8],
+    rules: &Rules,
+) -> Result<(Survey, Vec<ReadError>), String> {
+    let read = if rules.skip_bad_lines {
+        Survey::leniently(name, bytes, &rules.countries)
+    } else {
+        Survey::of(name, bytes, &rules.countries).map(|survey| (survey, Vec::new()))
+    };
+    let (survey, wrong) = read.map_err(|e| {
+        let hint = if e.line.is_some() && !rules.skip_bad_lines { " (see --skip-bad-lines)" } else { "" };
+        format!("{e}{hint}")
+    })?;
     if let Some(expected) = source.registry
         && survey.registry.as_deref() != Some(expected.name())
     {
@@ -354,7 +378,7 @@ fn examine(source: &Source, name: &str, bytes: &[u8], countries: &Selection) -> 
     if survey.size.records == 0 {
         return Err(format!("{name}: there is no address in it"));
     }
-    Ok(survey)
+    Ok((survey, wrong))
 }
 
 #[cfg(test)]
@@ -388,7 +412,7 @@ mod tests {
     #[test]
     fn another_registry_s_file_and_an_empty_one_are_told() {
         let source = Source::published(Registry::Apnic);
-        let no = Selection::default();
+        let no = Rules::default();
         let arin =
             "2|arin|20251120|1|19830613|20251119|+1000\narin|US|ipv4|192.0.2.0|256|20110412|allocated\n";
         assert_eq!(

@@ -1,7 +1,7 @@
 //! How long does it take to read the five registries' files, merge what they hold, and aggregate it into prefixes?
 //!
-//! `cargo run --release -p weir-prefix --example registries [ROUNDS [FOLDER]]` makes five files of real size and shape (about
-//! 400,000 records, with a fixed seed), or takes all files of FOLDER, and reads them in turn with a plain Python program that
+//! `cargo run --release -p weir-prefix --example registries [ROUNDS [FOLDER]]` makes five files of real size and shape (770,000
+//! records, with a fixed seed), or takes all files of FOLDER, and reads them in turn with a plain Python program that
 //! does the same work. Both must come to the same numbers. Wall time is told beside CPU time, since a busy machine adds to the
 //! one and hardly to the other.
 
@@ -15,13 +15,14 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use weir_prefix::{List, Selection, read};
 
-/// Name, length of the organisation's handle at the end of each line, and records of each type: AS numbers, IPv4, IPv6.
+/// Name, length of the organisation's handle at the end of each line, and records of each type (AS numbers, IPv4, IPv6), as the
+/// registries' own summaries gave them in September 2026, for AFRINIC and APNIC about.
 const REGISTRIES: [(&str, usize, [u32; 3]); 5] = [
-    ("afrinic", 8, [2_000, 5_000, 1_500]),
-    ("apnic", 8, [13_000, 48_000, 15_000]),
-    ("arin", 32, [30_000, 66_000, 24_000]),
-    ("lacnic", 6, [12_000, 18_000, 22_000]),
-    ("ripencc", 36, [39_000, 62_000, 43_000]),
+    ("afrinic", 8, [4_350, 6_000, 9_434]),
+    ("apnic", 8, [15_000, 55_000, 120_432]),
+    ("arin", 32, [32_988, 80_850, 89_213]),
+    ("lacnic", 6, [16_515, 20_804, 59_982]),
+    ("ripencc", 36, [48_682, 100_877, 111_234]),
 ];
 
 /// The same work without care for speed: what somebody would write in an evening.
@@ -89,9 +90,10 @@ fn made_up(name: &str, handle: usize, records: [u32; 3], part: u32, draw: &mut D
     let mut line = |kind: &str, start: &str, value: u64, draw: &mut Draw| {
         let country = countries[draw.below(countries.len() as u64) as usize];
         let date = 19_900_101 + draw.below(35) * 10_000;
-        let status = match draw.below(20) {
+        let status = match draw.below(10) {
             0 => "available",
-            1..=4 => "assigned",
+            1..=2 => "reserved",
+            3..=4 => "assigned",
             _ => "allocated",
         };
         let id = draw.below(u64::MAX);
