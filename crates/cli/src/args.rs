@@ -2,6 +2,7 @@
 
 pub(crate) mod allow;
 pub(crate) mod mtu;
+pub(crate) mod probe;
 pub(crate) mod tune;
 
 mod doctor;
@@ -46,6 +47,10 @@ pub(crate) enum Command {
     Cost(CostArgs),
     /// Country and prefix lists: build, check, compare
     Allow(allow::AllowArgs),
+    /// Measure towards a host that runs `weir serve`, an iperf3 server, any TCP port, or an HTTP server
+    Probe(Box<probe::ProbeArgs>),
+    /// Answer `weir probe` and stock iperf3 clients
+    Serve(probe::ServeArgs),
     /// How large a packet the path carries, and what becomes of fragments
     Mtu(mtu::MtuArgs),
     /// The connection-tracking table: who fills it, how full it is, SNAT ports, memory

@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args, color),
         Command::Cost(args) => commands::cost::run(&args),
         Command::Allow(args) => commands::allow::run(&args),
+        Command::Probe(args) => commands::probe::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Mtu(args) => commands::mtu::run(&args),
         Command::Conntrack(args) => commands::conntrack::run(&args, color),
         Command::Doctor(args) => commands::doctor::run(&args, color),

@@ -23,6 +23,20 @@ pub(crate) enum Mode {
     Http,
 }
 
+/// As it is written on the command line.
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Tcp => "tcp",
+            Mode::Udp => "udp",
+            Mode::Latency => "latency",
+            Mode::Connect => "connect",
+            Mode::Cps => "cps",
+            Mode::Http => "http",
+        })
+    }
+}
+
 /// `weir probe`.
 #[derive(Debug, Args)]
 #[command(

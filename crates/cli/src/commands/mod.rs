@@ -6,11 +6,14 @@ pub(crate) mod compare;
 pub(crate) mod conntrack;
 pub(crate) mod cost;
 pub(crate) mod doctor;
+pub(crate) mod iperf3;
 pub(crate) mod lab;
 pub(crate) mod mtu;
+pub(crate) mod probe;
 pub(crate) mod report;
 pub(crate) mod scenario;
 pub(crate) mod selftest;
+pub(crate) mod serve;
 pub(crate) mod tune;
 
 use std::io;

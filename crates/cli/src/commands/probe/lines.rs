@@ -1,0 +1,399 @@
+//! One line per second while it runs, in the columns that a person knows from iperf3, and for round trips from Ethr.
+
+use std::time::Duration;
+
+use weir_load::{Direction, FlowFigures, Workload};
+use weir_probe::client::{Glance, Span};
+use weir_stats::Histogram;
+
+use crate::args::probe::Mode;
+use crate::output::print;
+
+/// Time between two lines.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Round trips in a window, as Ethr has them.
+const WINDOW: usize = 1000;
+
+/// See the module.
+pub(super) struct Lines {
+    kind: Kind,
+    ways: Vec<Direction>,
+    udp: bool,
+    warmup: Duration,
+    end: Duration,
+    shown: bool,
+    header: bool,
+    /// When the first byte, or operation, was seen.
+    begun: Option<Duration>,
+    last: Duration,
+    before: [Sums; 2],
+    /// Times of the window that is being filled, and of the last full one.
+    filling: Vec<u64>,
+    full: Vec<u64>,
+    latest: Option<Glance>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Stream,
+    RoundTrips,
+    Operations,
+}
+
+/// What all streams of a direction came to so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    bytes: u64,
+    retransmits: u64,
+    packets: u64,
+    lost: u64,
+    ok: u64,
+    failed: u64,
+}
+
+impl Sums {
+    fn since(self, before: Sums) -> Sums {
+        Sums {
+            bytes: self.bytes.saturating_sub(before.bytes),
+            retransmits: self.retransmits.saturating_sub(before.retransmits),
+            packets: self.packets.saturating_sub(before.packets),
+            lost: self.lost.saturating_sub(before.lost),
+            ok: self.ok.saturating_sub(before.ok),
+            failed: self.failed.saturating_sub(before.failed),
+        }
+    }
+}
+
+impl Lines {
+    pub(super) fn new(mode: Mode, workload: &Workload, span: Span, shown: bool) -> Self {
+        let (direction, kind) = match workload {
+            Workload::TcpStream(w) => (w.direction, Kind::Stream),
+            Workload::UdpStream(w) => (w.direction, Kind::Stream),
+            _ if mode == Mode::Latency => (Direction::Egress, Kind::RoundTrips),
+            _ => (Direction::Egress, Kind::Operations),
+        };
+        let ways = match direction {
+            Direction::Both => vec![Direction::Egress, Direction::Ingress],
+            one => vec![one],
+        };
+        Lines {
+            kind,
+            ways,
+            udp: matches!(workload, Workload::UdpStream(_)),
+            warmup: span.warmup,
+            end: span.warmup + span.duration,
+            shown,
+            header: false,
+            begun: None,
+            last: Duration::ZERO,
+            before: [Sums::default(); 2],
+            filling: Vec::new(),
+            full: Vec::new(),
+            latest: None,
+        }
+    }
+
+    /// What there is to see now.
+    pub(super) fn glance(&mut self, mut glance: Glance) {
+        self.keep_times(std::mem::take(&mut glance.times));
+        if self.begun.is_none() {
+            let any = glance.near.iter().chain(&glance.far).any(|f| f.bytes + f.ok > 0);
+            if !any {
+                return;
+            }
+            self.begun = Some(glance.elapsed);
+            self.last = glance.elapsed;
+        }
+        // What comes after the window, while both ends drain, belongs to no line.
+        let over = self.begun.is_some_and(|begun| glance.elapsed >= begun + self.end);
+        let due = glance.elapsed >= self.last + EVERY;
+        let first_over = over && self.last < self.begun.unwrap_or_default() + self.end;
+        if (due && !over) || (first_over && glance.elapsed >= self.last + EVERY / 2) {
+            self.line(&glance);
+        }
+        self.latest = Some(glance);
+    }
+
+    /// The measurement is over: what came since the last line has one, if it is more than a moment.
+    pub(super) fn finish(&mut self) {
+        let Some(glance) = self.latest.take() else { return };
+        let over = self.begun.is_some_and(|begun| self.last >= begun + self.end);
+        if !over && glance.elapsed >= self.last + EVERY / 2 {
+            self.line(&glance);
+        }
+    }
+
+    fn keep_times(&mut self, times: Vec<u64>) {
+        for time in times {
+            self.filling.push(time);
+            if self.kind == Kind::RoundTrips && self.filling.len() == WINDOW {
+                self.full = std::mem::take(&mut self.filling);
+            }
+        }
+    }
+
+    fn line(&mut self, glance: &Glance) {
+        let begun = self.begun.unwrap_or_default();
+        let seconds = (glance.elapsed - self.last).as_secs_f64();
+        let from = self.last.saturating_sub(begun).as_secs_f64();
+        let to = glance.elapsed.saturating_sub(begun);
+        let omitted =
+            if to <= self.warmup + EVERY / 2 && !self.warmup.is_zero() { "  (omitted)" } else { "" };
+        let interval = format!("{from:7.2}-{:<7.2} s", to.as_secs_f64());
+        if !self.header {
+            self.header = true;
+            self.put(&self.heading());
+        }
+        match self.kind {
+            Kind::Stream => {
+                for way in self.ways.clone() {
+                    let text = self.stream(glance, way, seconds);
+                    self.put(&format!("{}{interval}{text}{omitted}", self.tag(way)));
+                }
+            }
+            Kind::RoundTrips => {
+                let values = if self.full.is_empty() { &self.filling } else { &self.full };
+                let text = format!("{interval} {}{omitted}", window(values));
+                self.put(&text);
+                if self.full.is_empty() {
+                    self.filling.clear();
+                }
+                self.full.clear();
+            }
+            Kind::Operations => {
+                let now = sums(&glance.near, Direction::Egress, None);
+                let new = now.since(self.before[0]);
+                self.before[0] = now;
+                let text = operations(new, &self.filling, seconds);
+                self.filling.clear();
+                self.put(&format!("{interval} {text}{omitted}"));
+            }
+        }
+        self.last = glance.elapsed;
+    }
+
+    fn tag(&self, way: Direction) -> &'static str {
+        match (self.ways.len(), way) {
+            (1, _) => "",
+            (_, Direction::Egress) => "[TX] ",
+            _ => "[RX] ",
+        }
+    }
+
+    fn heading(&self) -> String {
+        let tag = if self.ways.len() > 1 { "     " } else { "" };
+        match self.kind {
+            Kind::Stream if self.udp => {
+                format!(
+                    "{tag}{:17}  {:>13}  {:>15}  {:>10}  Lost/Total Datagrams",
+                    "Interval", "Transfer", "Bitrate", "Jitter"
+                )
+            }
+            Kind::Stream => {
+                format!(
+                    "{tag}{:17}  {:>13}  {:>15}  {:>6}  {:>9}",
+                    "Interval", "Transfer", "Bitrate", "Retr", "RTT"
+                )
+            }
+            Kind::RoundTrips => format!(
+                "{:17} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                "Interval", "n", "Avg", "Min", "50%", "90%", "95%", "99%", "99.9%", "99.99%", "Max"
+            ),
+            Kind::Operations => format!(
+                "{:17} {:>9} {:>7} {:>11} {:>9} {:>9} {:>9} {:>9}",
+                "Interval", "Done", "Failed", "Per second", "Avg", "50%", "99%", "Max"
+            ),
+        }
+    }
+
+    /// The line of one direction: bytes as the sender counts them where it is this end, as the receiver does else.
+    fn stream(&mut self, glance: &Glance, way: Direction, seconds: f64) -> String {
+        let slot = usize::from(way == Direction::Ingress);
+        let near = sums(&glance.near, way, None);
+        let far_sends = way == Direction::Ingress;
+        // What only one end knows: retransmits the sender, loss the receiver.
+        let (sender, receiver) =
+            if far_sends { (&glance.far, &glance.near) } else { (&glance.near, &glance.far) };
+        let lost = sums(receiver, way, Some(false));
+        let mut now = near;
+        now.retransmits = sums(sender, way, Some(true)).retransmits;
+        (now.packets, now.lost) = (lost.packets, lost.lost);
+        let new = now.since(self.before[slot]);
+        self.before[slot] = now;
+        let volume =
+            format!("  {:>13}  {:>15}", transfer(new.bytes), bitrate(new.bytes as f64 * 8.0 / seconds));
+        if self.udp {
+            let jitter = mean(receiver.iter().filter(|f| f.way == way).map(|f| f.jitter_ns));
+            let total = new.packets + new.lost;
+            let share = if total > 0 { new.lost as f64 * 100.0 / total as f64 } else { 0.0 };
+            return format!(
+                "{volume}  {:>10}  {}/{total} ({share}%)",
+                time(jitter),
+                new.lost,
+                share = Short(share)
+            );
+        }
+        let rtt = mean(sender.iter().filter(|f| f.way == way && f.rtt_ns > 0).map(|f| f.rtt_ns));
+        format!("{volume}  {:>6}  {:>9}", new.retransmits, time(rtt))
+    }
+
+    fn put(&self, line: &str) {
+        if self.shown {
+            // Standard output that is closed is told at the end.
+            let _ = print(&format!("{line}\n"));
+        }
+    }
+}
+
+fn sums(flows: &[FlowFigures], way: Direction, sends: Option<bool>) -> Sums {
+    let mut all = Sums::default();
+    for f in flows.iter().filter(|f| f.way == way && sends.is_none_or(|s| f.sends == s)) {
+        all.bytes += f.bytes;
+        all.retransmits += f.retransmits;
+        all.packets += f.packets;
+        all.lost += f.lost;
+        all.ok += f.ok;
+        all.failed += f.failed;
+    }
+    all
+}
+
+fn mean(values: impl Iterator<Item = u64>) -> f64 {
+    let (n, sum) = values.fold((0u64, 0u64), |(n, sum), v| (n + 1, sum + v));
+    if n == 0 { f64::NAN } else { sum as f64 / n as f64 }
+}
+
+/// Of a window's round trips, in Ethr's order: Avg Min 50% 90% 95% 99% 99.9% 99.99% Max.
+fn window(values: &[u64]) -> String {
+    if values.is_empty() {
+        return format!("{:>6}  no answer", 0);
+    }
+    let mut all = Histogram::new();
+    values.iter().for_each(|&v| all.record(v));
+    let mut text = format!("{:>6} {:>9} {:>9}", values.len(), time(all.mean()), time(all.min() as f64));
+    for q in [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999] {
+        text += &format!(" {:>9}", time(all.quantile(q).map_or(f64::NAN, |v| v as f64)));
+    }
+    text + &format!(" {:>9}", time(all.max() as f64))
+}
+
+fn operations(new: Sums, times: &[u64], seconds: f64) -> String {
+    let mut all = Histogram::new();
+    times.iter().for_each(|&v| all.record(v));
+    let of = |q| time(all.quantile(q).map_or(f64::NAN, |v| v as f64));
+    let (avg, max) = if all.is_empty() { (f64::NAN, f64::NAN) } else { (all.mean(), all.max() as f64) };
+    format!(
+        "{:>9} {:>7} {:>11.1} {:>9} {:>9} {:>9} {:>9}",
+        new.ok,
+        new.failed,
+        new.ok as f64 / seconds,
+        time(avg),
+        of(0.5),
+        of(0.99),
+        time(max)
+    )
+}
+
+/// Bytes in powers of 1024, as iperf3 has them: `1.10 GBytes`.
+pub(super) fn transfer(bytes: u64) -> String {
+    scaled(bytes as f64, 1024.0, &["Bytes", "KBytes", "MBytes", "GBytes", "TBytes"])
+}
+
+/// Bits per second in powers of 1000, as iperf3 has them: `9.42 Gbits/sec`.
+pub(super) fn bitrate(bps: f64) -> String {
+    scaled(bps, 1000.0, &["bits/sec", "Kbits/sec", "Mbits/sec", "Gbits/sec", "Tbits/sec"])
+}
+
+fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while value >= base * 0.9995 && unit + 1 < units.len() {
+        value /= base;
+        unit += 1;
+    }
+    // Three digits.
+    let decimals = if value >= 99.95 || unit == 0 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$} {}", units[unit])
+}
+
+/// A time of ns in a unit in which it has three digits: `41.2us`, as Ethr writes it; `-` if there is none.
+pub(super) fn time(ns: f64) -> String {
+    if !ns.is_finite() {
+        return "-".to_owned();
+    }
+    let (mut value, mut unit) = (ns, 0);
+    const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let decimals = if value >= 99.95 || unit == 0 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$}{}", UNITS[unit])
+}
+
+/// A percentage in two digits that count, as iperf3 writes it.
+struct Short(f64);
+
+impl std::fmt::Display for Short {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let decimals = if self.0 == 0.0 || self.0 >= 10.0 {
+            0
+        } else {
+            (1 - self.0.log10().floor() as i32).clamp(0, 6) as usize
+        };
+        write!(f, "{:.decimals$}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_the_unit_that_fits() {
+        for (bytes, text) in
+            [(0, "0 Bytes"), (1023, "1023 Bytes"), (1024, "1.00 KBytes"), (1_181_116_006, "1.10 GBytes")]
+        {
+            assert_eq!(transfer(bytes), text);
+        }
+        for (bps, text) in [
+            (9.42e9, "9.42 Gbits/sec"),
+            (94.25e6, "94.2 Mbits/sec"),
+            (942e3, "942 Kbits/sec"),
+            (999_999.0, "1.00 Mbits/sec"),
+        ] {
+            assert_eq!(bitrate(bps), text);
+        }
+        for (ns, text) in
+            [(999.0, "999ns"), (41_234.0, "41.2us"), (999_900.0, "1.00ms"), (2.5e9, "2.50s"), (f64::NAN, "-")]
+        {
+            assert_eq!(time(ns), text);
+        }
+        for (share, text) in [(0.0, "0"), (0.0123, "0.012"), (4.3, "4.3"), (12.3, "12"), (100.0, "100")] {
+            assert_eq!(Short(share).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_window_has_ethr_s_columns() {
+        let values: Vec<u64> = (1..=1000).map(|i| i * 1000).collect();
+        let columns: Vec<String> = window(&values).split_whitespace().map(str::to_owned).collect();
+        // Quantiles of a histogram that is exact to 0.1 % (nearest rank of 1..=1000 us).
+        assert_eq!(
+            columns,
+            ["1000", "500us", "1.00us", "500us", "900us", "950us", "990us", "999us", "1.00ms", "1.00ms"]
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! `weir probe`.
+
+mod document;
+mod lines;
+mod summary;
+mod target;
+mod workload;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weir_load::{Stop, Workload};
+use weir_probe::client::{self, Measured, Span, Visit};
+use weir_probe::{Key, key};
+
+use crate::args::probe::{Mode, ProbeArgs};
+use crate::exit::{Failure, MISSING, Outcome};
+use crate::output::{print, printable};
+use document::Document;
+use lines::Lines;
+use target::Target;
+
+/// How long to measure when it is not said.
+const USUAL: Duration = Duration::from_secs(10);
+
+/// Environment variable with the key itself.
+const KEY_VARIABLE: &str = "WEIR_KEY";
+
+pub(crate) fn run(args: &ProbeArgs) -> Outcome {
+    let target = Target::read(args)?;
+    if args.iperf3 {
+        return super::iperf3::run(args, &target.addresses);
+    }
+    let mode = args.mode.unwrap_or(if target.url.is_some() { Mode::Http } else { Mode::Tcp });
+    if (mode == Mode::Http) != target.url.is_some() {
+        let expected =
+            if mode == Mode::Http { "a URL such as http://192.0.2.1/" } else { "a host, not a URL" };
+        return Err(Failure::usage(format!("{}: {mode} measures towards {expected}", args.target)));
+    }
+    let workload = workload::of(args, mode, &target)?;
+    workload.engine().validate().map_err(Failure::usage)?;
+    let stop = super::stop_on_signals()?;
+    let probe = Probe { args, mode, workload, stop };
+    probe.run(&target)
+}
+
+/// The key of `--key-file`, or of the environment.
+pub(crate) fn key_of(file: Option<&std::path::Path>) -> Result<Option<Key>, Failure> {
+    let key = match (file, std::env::var_os(KEY_VARIABLE)) {
+        (Some(path), _) => Key::read(path),
+        (None, Some(text)) => Key::new(text.as_encoded_bytes()),
+        (None, None) => return Ok(None),
+    };
+    key.map(Some).map_err(|e| match e {
+        key::Error::Unreadable(..) => Failure::new(MISSING, e),
+        e => Failure::usage(e),
+    })
+}
+
+/// One of the measurements of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The one of `--time`.
+    Long,
+    /// One of `--repeat`, from 1.
+    Repeat(u32),
+}
+
+struct Probe<'a> {
+    args: &'a ProbeArgs,
+    mode: Mode,
+    workload: Workload,
+    stop: Stop,
+}
+
+/// Where the measurements go.
+enum Far {
+    /// To a server of ours.
+    Served(Visit),
+    /// To whoever listens there.
+    Anyone,
+}
+
+impl Probe<'_> {
+    fn run(&self, target: &Target) -> Outcome {
+        let (address, mut far) = self.reach(target)?;
+        let mut document = Document::new(self.args, self.mode, &self.workload, address, far.program());
+        self.say(&format!(
+            "{} ({address}){}: {}",
+            self.args.target,
+            far.program().map(|p| format!(", {p}")).unwrap_or_default(),
+            self.workload.engine().describe()
+        ))?;
+        for (turn, span) in self.turns() {
+            if self.stop.raised() {
+                break;
+            }
+            let measured = self.measure(&mut far, address, turn, span)?;
+            self.tell(&measured, turn, span)?;
+            document.add(&measured, turn, span);
+            if self.args.plan.watch {
+                if self.args.json {
+                    document.print_line()?;
+                }
+                document.forget();
+            }
+        }
+        self.close(&document)
+    }
+
+    /// The measurements of the plan, one after the other; with --watch without end.
+    fn turns(&self) -> Box<dyn Iterator<Item = (Turn, Span)>> {
+        let plan = &self.args.plan;
+        let warmup = plan.omit.unwrap_or(Duration::ZERO);
+        let long = (Turn::Long, Span { warmup, duration: plan.time.unwrap_or(USUAL) });
+        if plan.watch {
+            return Box::new(std::iter::repeat(long));
+        }
+        // With --repeat alone there is no long one.
+        let long = (plan.repeat.is_none() || plan.time.is_some()).then_some(long);
+        let repeats = plan.repeat.into_iter().flat_map(move |repeat| {
+            (1..=repeat.times).map(move |n| (Turn::Repeat(n), Span { warmup, duration: repeat.each }))
+        });
+        Box::new(long.into_iter().chain(repeats))
+    }
+
+    /// The first of the target's addresses that answers.
+    fn reach(&self, target: &Target) -> Result<(SocketAddr, Far), Failure> {
+        if matches!(self.mode, Mode::Connect | Mode::Http) {
+            let first = target.addresses.first().copied();
+            return first.map(|a| (a, Far::Anyone)).ok_or_else(|| Failure::failed("no address"));
+        }
+        let key = key_of(self.args.key_file.as_deref())?;
+        let mut failure = None;
+        for &address in &target.addresses {
+            match Visit::begin(address, key.as_ref(), &self.stop) {
+                Ok(visit) => return Ok((address, Far::Served(visit))),
+                Err(e @ client::Error::Connect(..)) => {
+                    failure.get_or_insert(e);
+                }
+                Err(e) => return Err(Failure::failed(e)),
+            }
+        }
+        let hint = "; is `weir serve` running there? (connect, http and --iperf3 need none)";
+        let said = failure.map_or_else(|| "no address".to_owned(), |e| format!("{e}{hint}"));
+        Err(Failure::failed(said))
+    }
+
+    fn measure(
+        &self,
+        far: &mut Far,
+        address: SocketAddr,
+        turn: Turn,
+        span: Span,
+    ) -> Result<Measured, Failure> {
+        if let Turn::Repeat(n) = turn {
+            let of = self.args.plan.repeat.map_or(0, |r| r.times);
+            self.say(&format!("repeat {n} of {of}, {:.1} s", span.duration.as_secs_f64()))?;
+        }
+        let shown = !self.args.quiet && !self.args.json;
+        let mut lines = Lines::new(self.mode, &self.workload, span, shown);
+        let mut watch = |glance| lines.glance(glance);
+        let measured = match far {
+            Far::Served(visit) => visit.measure(&self.workload, span, &self.stop, &mut watch),
+            Far::Anyone => client::alone(&self.workload, address, span, &self.stop, &mut watch),
+        };
+        lines.finish();
+        measured.map_err(Failure::failed)
+    }
+
+    /// What one measurement came to.
+    fn tell(&self, measured: &Measured, turn: Turn, span: Span) -> Outcome {
+        for note in &measured.notes {
+            eprintln!("weir: note: {}", printable(note));
+        }
+        for fault in &measured.trial.faults {
+            let weight = if fault.void { "not to be relied on" } else { "note" };
+            eprintln!("weir: {weight}: {}: {}", fault.host, printable(&fault.detail));
+        }
+        if self.args.json {
+            return Ok(());
+        }
+        for line in summary::of(self.mode, measured, turn, span) {
+            self.say(&line)?;
+        }
+        for finding in &measured.trial.path {
+            self.say(&finding.summary)?;
+            for advice in &finding.advice {
+                self.say(&format!("  {advice}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self, document: &Document) -> Outcome {
+        if self.args.json && !self.args.plan.watch {
+            document.print()?;
+        }
+        if !self.args.json {
+            for line in document.repeats_in_words() {
+                self.say(&line)?;
+            }
+        }
+        if self.args.plan.watch {
+            return Ok(());
+        }
+        if self.stop.raised() {
+            return Err(Failure::failed("interrupted"));
+        }
+        if document.measured_nothing() {
+            return Err(Failure::failed("nothing was measured: see the lines above"));
+        }
+        Ok(())
+    }
+
+    fn say(&self, line: &str) -> Outcome {
+        if self.args.json { Ok(()) } else { print(&format!("{}\n", printable(line))) }
+    }
+}
+
+impl Far {
+    /// Name and version of the server.
+    fn program(&self) -> Option<&str> {
+        match self {
+            Far::Served(visit) => Some(visit.program()),
+            Far::Anyone => None,
+        }
+    }
+}
