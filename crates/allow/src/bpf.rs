@@ -116,7 +116,8 @@ fn detach(link: &Path) -> Result<(), Error> {
 /// A folder for tables whose name begins with that of the policy.
 fn new_folder(id: &str) -> Result<PathBuf, Error> {
     for n in 0..100 {
-        let path = folder().join(format!("{id}.{n}"));
+        // No dot: the file system keeps such names for itself (bpf_lookup, kernel/bpf/inode.c).
+        let path = folder().join(format!("{id}-{n}"));
         match fs::create_dir(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| path.clone()).map_err(at(&path)),
@@ -189,7 +190,7 @@ fn clear_tables(keep: impl Fn(&Tables) -> bool) -> Result<(), Error> {
 
 /// The policy that a folder of tables belongs to.
 fn policy_of(tables: &str) -> &str {
-    tables.split('.').next().unwrap_or(tables)
+    tables.split('-').next().unwrap_or(tables)
 }
 
 /// What is loaded, in words that do not change by themselves; empty if nothing is.

@@ -214,7 +214,8 @@ pub(crate) fn state() -> Result<String, Error> {
             let _ = writeln!(text, "{} {rule}", family.program(""));
         }
     }
-    Ok(text)
+    // Which generation it is says nothing; if both are there, each set is named twice.
+    Ok(GENERATIONS.iter().fold(text, |text, generation| text.replace(generation, "weir-")))
 }
 
 /// The policy that is loaded, if one is.

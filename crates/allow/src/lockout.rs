@@ -81,7 +81,10 @@ pub fn shut_out(policy: &Policy, peers: &[Peer]) -> Vec<String> {
     let mut words = Vec::new();
     for peer in peers {
         let verdict = policy.verdict(peer.address);
-        if verdict.action == Action::Drop && is_judged(policy, peer) && comes_in_by(&own, peer.address) {
+        if verdict.action == Action::Drop
+            && is_judged(policy, peer)
+            && comes_in_by(&own, peer.address).unwrap_or(true)
+        {
             words.push(format!(
                 "{} ({}), by {}",
                 peer.address,
@@ -112,19 +115,22 @@ fn interfaces(policy: &Policy) -> BTreeSet<u32> {
     policy.interfaces.iter().filter_map(|name| Some(netlink.interface(name).ok()?.index)).collect()
 }
 
-fn comes_in_by(own: &BTreeSet<u32>, address: IpAddr) -> bool {
+/// Whether the way to an address leads out by one of these interfaces, by which it is taken to come in as well; `None` where
+/// there is no way to it.
+fn comes_in_by(own: &BTreeSet<u32>, address: IpAddr) -> Option<bool> {
     if address.is_loopback() {
-        return false;
+        return Some(false);
     }
-    let way = Rtnetlink::open().and_then(|mut netlink| netlink.way_to(address, None));
-    way.map_or(true, |way| own.contains(&way.interface))
+    let way = Rtnetlink::open().and_then(|mut netlink| netlink.way_to(address, None)).ok()?;
+    Some(own.contains(&way.interface))
 }
 
 /// What the host leans on, of which a policy would throw away what it sends: default gateways and name servers, in words.
 pub fn warnings(policy: &Policy, root: &ProcRoot) -> Vec<String> {
     let own = interfaces(policy);
-    let refused =
-        |address: IpAddr| policy.verdict(address).action == Action::Drop && comes_in_by(&own, address);
+    let refused = |address: IpAddr| {
+        policy.verdict(address).action == Action::Drop && comes_in_by(&own, address) == Some(true)
+    };
     let mut words = BTreeSet::new();
     if let Ok(mut netlink) = Rtnetlink::open() {
         let mut gateways = BTreeSet::new();
