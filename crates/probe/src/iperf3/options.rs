@@ -22,6 +22,13 @@ pub enum End {
 /// Bit rate of a UDP stream if none is asked for, as in iperf3 (UDP_RATE).
 pub const UDP_RATE_BPS: u64 = 1 << 20;
 
+/// Writes a second at least of a TCP stream with a rate: writes of the usual length come in lumps at low rates, and of a write
+/// that is not whole yet newer servers count nothing.
+const WRITES_PER_S: u64 = 100;
+
+/// Least length of such a write, bytes: a segment of the usual MTU.
+const LEAST_WRITE: u64 = 1448;
+
 /// One test of the client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
@@ -35,7 +42,8 @@ pub struct Options {
     pub end: End,
     /// Seconds before that, which do not count, 0..=600. Whole ones: the server runs its own timer.
     pub omit_s: u32,
-    /// Bytes of a write, 1..=1048576, or of a datagram's payload, 16..=65507; `None`: 128 KiB, or what fits the path's MTU.
+    /// Bytes of a write, 1..=1048576, or of a datagram's payload, 16..=65507; `None`: 128 KiB, less at low rates, or for
+    /// UDP what fits the path's MTU.
     pub length: Option<u32>,
     /// Bit rate of each stream, bits per second; 0 for as fast as it goes; `None`: that for TCP, 1 Mbit/s for UDP.
     pub rate_bps: Option<u64>,
@@ -97,6 +105,18 @@ impl Options {
         }
     }
 
+    /// Bytes of a write or datagram, if none is said; 0: it follows from the path.
+    fn usual_length(&self) -> u32 {
+        let blocks = matches!(self.end, End::Blocks(_));
+        match (self.protocol, self.rate_bps) {
+            (Protocol::Udp, _) => 0,
+            (Protocol::Tcp, Some(rate)) if rate > 0 && self.burst.is_none() && !blocks => {
+                (rate / 8 / WRITES_PER_S).clamp(LEAST_WRITE, TCP_LENGTH.into()) as u32
+            }
+            (Protocol::Tcp, _) => TCP_LENGTH,
+        }
+    }
+
     /// What the server is told; `length` is 0 where it follows from the path.
     pub(super) fn parameters(&self) -> Result<Parameters, Error> {
         let within = |name: &str, value: u64, least: u64, most: u64| {
@@ -147,7 +167,7 @@ impl Options {
             omit_s: self.omit_s,
             bytes,
             blocks,
-            length: self.length.unwrap_or(if udp { 0 } else { TCP_LENGTH }),
+            length: self.length.unwrap_or_else(|| self.usual_length()),
             rate_bps: self.rate_bps.unwrap_or(if udp { UDP_RATE_BPS } else { 0 }),
             burst: self.burst.unwrap_or(0),
             window: self.window.unwrap_or(0),
@@ -175,6 +195,15 @@ mod tests {
         assert_eq!((p.time_s, p.length, p.rate_bps, p.streams), (10, 131_072, 0, 1));
         let udp = Options { protocol: Protocol::Udp, ..Options::default() }.parameters().unwrap();
         assert_eq!((udp.rate_bps, udp.length), (1_048_576, 0));
+        let length = |rate_bps, burst, end| {
+            let options = Options { rate_bps: Some(rate_bps), burst, end, ..Options::default() };
+            options.parameters().unwrap().length
+        };
+        let time = Options::default().end;
+        assert_eq!([length(0, None, time), length(8_000_000, Some(5), time)], [131_072; 2]);
+        assert_eq!(length(8_000_000, None, End::Blocks(9)), 131_072);
+        assert_eq!([length(8_000_000, None, time), length(8_000, None, time)], [10_000, 1448]);
+        assert_eq!(length(u64::MAX, None, time), 131_072);
         let short = Options { end: End::Time(Duration::from_millis(500)), ..Options::default() };
         assert_eq!(short.parameters().unwrap().time_s, 1);
     }

