@@ -2,129 +2,17 @@
 
 #[path = "allow_update/https.rs"]
 mod https;
+#[path = "allow_update/scene.rs"]
+mod scene;
 
 use std::fs;
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use https::{Authority, Certificate, Reply, Server};
-use weir_testkit::{Outcome, PATIENCE, World, until};
-
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-
-/// The name of the published file, which is that in the cache.
-const APNIC: &str = "delegated-apnic-extended-latest";
-
-/// A registry's file in small: `blocks` of 256 IPv4 addresses each, the first of them in JP, the others in CN, and one IPv6
-/// network.
-fn list_of(registry: &str, serial: u32, blocks: u32) -> String {
-    let mut text = format!(
-        "2|{registry}|{serial}|{}|19830613|20251120|+1000\n{registry}|*|asn|*|0|summary\n\
-         {registry}|*|ipv4|*|{blocks}|summary\n{registry}|*|ipv6|*|1|summary\n",
-        blocks + 1
-    );
-    for n in 0..blocks {
-        let country = if n == 0 { "JP" } else { "CN" };
-        text += &format!("{registry}|{country}|ipv4|198.18.{n}.0|256|20110412|allocated|A\n");
-    }
-    text + &format!("{registry}|JP|ipv6|2001:2::|48|19990813|allocated|A\n")
-}
-
-fn apnic(serial: u32, blocks: u32) -> String {
-    list_of("apnic", serial, blocks)
-}
-
-/// By the program of the coreutils, which had no part in what is tested.
-fn md5(bytes: &[u8]) -> String {
-    let mut child = Command::new("md5sum")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("md5sum (coreutils)");
-    child.stdin.take().unwrap().write_all(bytes).unwrap();
-    let output = child.wait_with_output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// A publisher and somebody who downloads from it.
-struct Scene {
-    world: World,
-    server: Server,
-}
-
-impl Scene {
-    fn new() -> Self {
-        Scene::with(Certificate::Right)
-    }
-
-    fn with(certificate: Certificate) -> Self {
-        let world = World::plain(WEIR);
-        let authority = Authority::new();
-        world.write("ca.pem", &authority.pem);
-        Scene { world, server: Server::start(&authority, certificate) }
-    }
-
-    /// Publishes a file with its checksum, as APNIC does.
-    fn publish(&self, text: &str) {
-        self.server.set("/apnic", Reply::File(text.into()));
-        self.server.set("/apnic.md5", Reply::File(md5(text.as_bytes()).into_bytes()));
-    }
-
-    /// Has this answer where the file should be.
-    fn answer(&self, reply: Reply) {
-        self.server.set("/apnic", reply);
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.world.weir(&["allow"]);
-        command.args(args);
-        // A proxy of whoever runs the tests is none of theirs.
-        for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
-            command.env_remove(name).env_remove(name.to_ascii_uppercase());
-        }
-        command
-    }
-
-    fn updating(&self, more: &[&str]) -> Command {
-        let from = self.server.url("/{registry}");
-        let mut args =
-            vec!["update", "--registry", "apnic", "--from", &from, "--ca", "ca.pem", "--cache", "cache"];
-        args.extend(more);
-        self.command(&args)
-    }
-
-    fn update(&self, more: &[&str]) -> Outcome {
-        self.world.run(self.updating(more))
-    }
-
-    /// Runs an update that must fail with this code and these words, and leave everything as it was.
-    #[track_caller]
-    fn refused(&self, more: &[&str], code: i32, words: &str) {
-        let before = self.cached();
-        let outcome = self.update(more).expect(code);
-        assert!(outcome.stderr.contains(words), "expected `{words}` in: {}", outcome.stderr);
-        assert_eq!(outcome.complaints().len(), 1, "{}", outcome.stderr);
-        assert_eq!(self.cached(), before, "the cache was changed");
-    }
-
-    fn file(&self) -> PathBuf {
-        self.world.work().join("cache").join(APNIC)
-    }
-
-    /// Every file of the cache with its content.
-    fn cached(&self) -> Vec<(String, Vec<u8>)> {
-        let Ok(entries) = fs::read_dir(self.world.work().join("cache")) else { return Vec::new() };
-        let entries = entries.flatten().filter(|e| e.file_name() != ".lock");
-        let read =
-            |e: fs::DirEntry| (e.file_name().to_string_lossy().into_owned(), fs::read(e.path()).unwrap());
-        let mut all: Vec<_> = entries.map(read).collect();
-        all.sort();
-        all
-    }
-}
+use scene::{APNIC, Scene, WEIR, apnic, list_of, md5};
+use weir_testkit::{PATIENCE, World, until};
 
 #[test]
 fn a_list_is_downloaded_once_and_used_by_country() {
@@ -171,7 +59,8 @@ fn a_newer_list_takes_the_place_of_the_old_one_and_a_worse_one_does_not() {
     scene.update(&[]).expect(0);
     // 8 of 10 blocks is not yet over 20 % fewer, nor are 9 of 11 records.
     scene.publish(&apnic(20_251_121, 8));
-    scene.update(&[]).expect(0);
+    let outcome = scene.update(&[]).expect(0);
+    assert!(outcome.stdout.contains(", was serial 20251120 with 11 records"), "{}", outcome.stdout);
     assert_eq!(fs::read_to_string(scene.file()).unwrap(), apnic(20_251_121, 8));
 
     scene.publish(&apnic(20_251_120, 8));
@@ -488,6 +377,47 @@ fn one_update_at_a_time_and_a_killed_one_leaves_nothing() {
     scene.publish(&new);
     scene.update(&[]).expect(0);
     assert_eq!(fs::read_to_string(scene.file()).unwrap(), new);
+}
+
+#[test]
+fn what_a_crash_leaves_is_not_taken_for_something_else() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    // Between the two renames: the file is new, what is known is of the old one. And before: half a file beside.
+    fs::write(scene.file(), apnic(20_251_121, 10)).unwrap();
+    fs::write(scene.file().with_extension("new"), "half a fi").unwrap();
+    let before = scene.server.requests().len();
+    scene.publish(&apnic(20_251_121, 10));
+    let outcome = scene.update(&[]).expect(0);
+    let request = &scene.server.requests()[before];
+    assert!(
+        !request.headers.contains_key("if-none-match"),
+        "the old ETag is not that of the new file: {request:?}"
+    );
+    assert!(outcome.stdout.contains("serial 20251121"), "{}", outcome.stdout);
+    let names: Vec<String> = scene.cached().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [APNIC.to_owned(), format!("{APNIC}.json")]);
+    // From here on it is known again.
+    scene.update(&[]).expect(0);
+    assert!(scene.server.requests().last().unwrap().headers.contains_key("if-none-match"));
+}
+
+#[test]
+fn the_same_file_under_another_etag_is_not_modified() {
+    let scene = Scene::new();
+    scene.publish(&apnic(20_251_120, 10));
+    scene.update(&[]).expect(0);
+    let body = apnic(20_251_120, 10);
+    let text = format!("HTTP/1.1 200 OK\r\nETag: \"other\"\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    scene.answer(Reply::raw(move |out| out.write_all(text.as_bytes())));
+    let outcome = scene.update(&[]).expect(0);
+    assert!(outcome.stdout.contains("not modified"), "{}", outcome.stdout);
+    scene.update(&[]).expect(0);
+    assert_eq!(
+        scene.server.requests().iter().rev().find(|r| r.path == "/apnic").unwrap().headers["if-none-match"],
+        "\"other\""
+    );
 }
 
 #[test]

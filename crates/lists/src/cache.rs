@@ -52,6 +52,13 @@ pub struct About {
     md5: String,
 }
 
+impl About {
+    /// Whether it is about a file with this content.
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
+        self.md5 == checksum::of(bytes)
+    }
+}
+
 /// A file of the cache.
 #[derive(Debug, Clone)]
 pub struct Stored {
@@ -155,7 +162,7 @@ impl Cache {
         let mut text = String::new();
         File::open(self.about_path(name)).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
         let about: About = serde_json::from_str(&text).ok()?;
-        (about.version == VERSION && about.md5 == checksum::of(bytes)).then_some(about)
+        (about.version == VERSION && about.is_of(bytes)).then_some(about)
     }
 
     /// The right to write, for one process at a time. The kernel takes it back with the process, however that ends.

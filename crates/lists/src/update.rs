@@ -288,11 +288,13 @@ impl<'a> Item<'a> {
             }
             self.notes.push(format!("taken by force: {reason}"));
         }
+        // A registry with several servers has one file and several ETags.
+        let same = self.known().is_some_and(|about| about.is_of(&bytes));
         let fresh = Fresh { url, etag, last_modified, checksum, now_s };
         let about = writer.replace(&self.source.name, &bytes, fresh).map_err(failed)?;
-        self.replaced = self.old.take().map(|old| old.survey);
+        self.replaced = self.old.take().map(|old| old.survey).filter(|_| !same);
         self.old = Some(Old { fetched_s: now_s, age_s: 0, survey, about: Some(about) });
-        Ok(Outcome::Fetched)
+        Ok(if same { Outcome::NotModified } else { Outcome::Fetched })
     }
 
     /// Compares with the checksum that is published beside the file.

@@ -136,6 +136,10 @@ fn tell(report: &Report, json: bool) {
             line += &format!(", current {} ago", age(held.age_s));
         }
     }
+    if let Some(old) = &report.replaced {
+        let serial = old.serial.as_ref().map_or(String::new(), |serial| format!(" serial {serial} with"));
+        line += &format!(", was{serial} {} records", old.size.records);
+    }
     if report.registry.is_none() {
         line += &format!(", in {}", report.path.display());
     }
