@@ -1,0 +1,414 @@
+//! Clients that mean harm, or die: they cost the server little, and the others nothing.
+
+mod ends;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ends::{PATIENCE, Running, span, workload};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use serde_json::{Value, json};
+use weir_load::Stop;
+use weir_probe::client::{Error, Visit};
+use weir_probe::{Key, Limits, frame};
+
+/// Short, so that the test need not wait for long.
+fn impatient() -> Limits {
+    Limits { patience: Duration::from_millis(300), idle: Duration::from_millis(600), ..Limits::default() }
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// True if the server closes, in whatever way, without having said more than a refusal.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    let mut said = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(n) => said.extend_from_slice(&buffer[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return true,
+            Err(_) => return false,
+        }
+        assert!(said.len() < 10_000, "{} bytes", said.len());
+    }
+}
+
+fn frame_of(value: &Value) -> Vec<u8> {
+    frame::encode(value, 1 << 20).unwrap()
+}
+
+fn hello() -> Vec<u8> {
+    let hello = json!({"ask": "hello", "version": 1, "nonce": "00".repeat(32), "program": "\u{1b}[31mtest"});
+    [&b"weirCTL1"[..], &frame_of(&hello)].concat()
+}
+
+/// A client that has said hello and was welcomed.
+fn welcomed(server: &Running) -> TcpStream {
+    let mut stream = connect(server.address);
+    stream.write_all(&hello()).unwrap();
+    for word in ["challenge", "welcome"] {
+        let said: Value = frame::read(&stream, 1 << 20).unwrap();
+        assert_eq!(said["tell"], word, "{said}");
+    }
+    stream
+}
+
+fn works(server: &Running) {
+    let m = server.visit().measure(&workload(json!({"kind": "tcp-rr"})), span(100), &Stop::default(), &mut |_| {});
+    assert!(m.unwrap().trial.value("answered") > 10.0);
+}
+
+#[test]
+fn strangers_garbage_and_malformed_frames_close_that_connection_only() {
+    let server = Running::start(impatient());
+    let with_hello = |rest: &[u8]| [&hello()[..], rest].concat();
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("a web browser", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("zeros", vec![0; 1000]),
+        ("a trial that is not open", [&b"weirTCP1"[..], &[7; 100]].concat()),
+        ("a latency trial that is not open", [&b"weir-lt1"[..], &[7; 100]].concat()),
+        ("half an opening", b"weirC".to_vec()),
+        ("half a cookie of iperf3", b"abcdefgh".to_vec()),
+        ("an opening and no more", b"weirCTL1".to_vec()),
+        ("half a length", b"weirCTL1\0\0".to_vec()),
+        ("a huge length", b"weirCTL1\xff\xff\xff\xff{}".to_vec()),
+        ("a length just above the bound", [&b"weirCTL1"[..], &(65_537u32).to_be_bytes(), &[b' '; 70_000]].concat()),
+        ("half a frame", b"weirCTL1\0\0\x01\0{\"ask\":".to_vec()),
+        ("no JSON", b"weirCTL1\0\0\0\x04\xff\xfe\xfd\xfc".to_vec()),
+        ("deep JSON", [&b"weirCTL1"[..], &(60_000u32).to_be_bytes(), &[b'['; 60_000]].concat()),
+        ("another message", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "finish"}))].concat()),
+        ("an unknown message", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "launch"}))].concat()),
+        ("another version", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "hello", "version": 99, "nonce": "", "program": ""}))].concat()),
+        ("no nonce", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "hello", "version": 1, "nonce": "zz", "program": ""}))].concat()),
+        ("hello and garbage", with_hello(&[0xff; 64])),
+        ("hello twice", with_hello(&hello()[8..])),
+        ("a program to start", with_hello(&frame_of(&json!({"ask": "open", "workload": {"kind": "external", "program": "sh"}, "warmup_ms": 0, "duration_ms": 1})))),
+    ];
+    for (what, bytes) in cases {
+        let mut stream = connect(server.address);
+        // The server may have closed before all of it was written.
+        let _ = stream.write_all(&bytes);
+        if what != "a program to start" {
+            assert!(is_closed(&stream), "{what}");
+        }
+        works(&server);
+    }
+    // Nothing that a client calls itself reaches the log as it is; the log's reader cleans it.
+    assert!(server.note("a frame of").peer.ip().is_loopback());
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_refused_and_the_conversation_goes_on() {
+    let server = Running::start(Limits { streams: 4, ..Limits::default() });
+    let mut stream = welcomed(&server);
+    for work in [json!({"kind": "http"}), json!({"kind": "tcp-stream", "streams": 5, "congestion": ""}), json!({"kind": "tcp-rr", "window": 1})] {
+        let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 100});
+        stream.write_all(&frame_of(&open)).unwrap();
+        let said: Value = frame::read(&stream, 1 << 20).unwrap();
+        assert_eq!(said["tell"], "refused", "{work}: {said}");
+    }
+    let open = json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": u64::MAX});
+    stream.write_all(&frame_of(&open)).unwrap();
+    let said: Value = frame::read(&stream, 1 << 20).unwrap();
+    assert!(said["reason"].as_str().unwrap().contains("allows up to"), "{said}");
+    let open = json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 100});
+    stream.write_all(&frame_of(&open)).unwrap();
+    let said: Value = frame::read(&stream, 1 << 20).unwrap();
+    assert_eq!(said["tell"], "opened", "{said}");
+    // And then it dies.
+    drop(stream);
+    server.note("closed the connection");
+    works(&server);
+}
+
+#[test]
+fn the_slow_and_the_silent_run_out_of_time() {
+    let server = Running::start(impatient());
+    let silent = connect(server.address);
+    let mut half = connect(server.address);
+    half.write_all(b"weirTCP1").unwrap();
+    let idle = welcomed(&server);
+    // A byte now and then does not help.
+    let mut slow = connect(server.address);
+    slow.write_all(b"weirCTL1").unwrap();
+    let begun = Instant::now();
+    let frame = &hello()[8..];
+    let mut cut = false;
+    for byte in frame {
+        std::thread::sleep(Duration::from_millis(20));
+        if slow.write_all(&[*byte]).is_err() {
+            cut = true;
+            break;
+        }
+    }
+    assert!(cut || is_closed(&slow));
+    assert!(begun.elapsed() < Duration::from_millis(20) * frame.len() as u32 + PATIENCE);
+    for (what, stream) in [("silent", &silent), ("half", &half), ("idle", &idle)] {
+        assert!(is_closed(stream), "{what}");
+    }
+    works(&server);
+}
+
+#[test]
+fn a_client_has_the_key_or_stays_outside() {
+    let key = || Key::new(b"0123456789abcdef0123").unwrap();
+    let server = Running::on("127.0.0.1:0", Limits::default(), Some(key()));
+    let visit = |key: Option<&Key>| Visit::begin(server.address, key, &Stop::default());
+    assert!(matches!(visit(None), Err(Error::KeyWanted(_))));
+    let wrong = Key::new(b"0123456789abcdef0124").unwrap();
+    let error = visit(Some(&wrong)).unwrap_err();
+    assert!(matches!(&error, Error::Refused(why) if why.contains("key")), "{error}");
+    let m = visit(Some(&key())).unwrap().measure(&workload(json!({"kind": "tcp-rr"})), span(100), &Stop::default(), &mut |_| {});
+    assert!(m.unwrap().trial.value("answered") > 10.0);
+    server.note("the key is not");
+    // Whoever leaves the proof out, or asks first, gets nowhere.
+    for next in [json!({"ask": "finish"}), json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 1})] {
+        let mut stream = connect(server.address);
+        stream.write_all(&hello()).unwrap();
+        let challenge: Value = frame::read(&stream, 1 << 20).unwrap();
+        assert_eq!(challenge["keyed"], true);
+        stream.write_all(&frame_of(&next)).unwrap();
+        let said: Value = frame::read(&stream, 1 << 20).unwrap();
+        assert_eq!(said["tell"], "refused", "{said}");
+        assert!(is_closed(&stream));
+    }
+    // iperf3 has no key.
+    let mut iperf3 = connect(server.address);
+    iperf3.write_all(b"abcdefghijklmnopqrstuvwxyz234567abcd\0").unwrap();
+    assert!(is_closed(&iperf3));
+}
+
+#[test]
+fn a_server_without_the_key_is_not_believed() {
+    let server = Running::start(Limits::default());
+    let key = Key::new(b"0123456789abcdef0123").unwrap();
+    let error = Visit::begin(server.address, Some(&key), &Stop::default()).unwrap_err();
+    assert!(matches!(error, Error::KeyUnproved(_)), "{error}");
+    // One that says that it wants a key, and then lets anyone in.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let impostor = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+        let _: Value = frame::read(&stream, 1 << 20).unwrap();
+        let challenge = json!({"tell": "challenge", "version": 1, "nonce": "11".repeat(32), "keyed": true});
+        stream.write_all(&frame_of(&challenge)).unwrap();
+        let _: Value = frame::read(&stream, 1 << 20).unwrap();
+        let welcome = json!({"tell": "welcome", "proof": "00".repeat(32), "program": "weir"});
+        stream.write_all(&frame_of(&welcome)).unwrap();
+        let _ = stream.read(&mut [0]);
+    });
+    let error = Visit::begin(address, Some(&key), &Stop::default()).unwrap_err();
+    assert!(matches!(error, Error::KeyUnproved(_)), "{error}");
+    impostor.join().unwrap();
+}
+
+#[test]
+fn places_are_limited_and_come_back() {
+    let server = Running::start(Limits { sessions_per_client: 2, ..Limits::default() });
+    let (one, two) = (server.visit(), server.visit());
+    let error = Visit::begin(server.address, None, &Stop::default()).unwrap_err();
+    assert!(matches!(&error, Error::Refused(why) if why.contains("2 from one address")), "{error}");
+    drop(one);
+    let deadline = Instant::now() + PATIENCE;
+    while Visit::begin(server.address, None, &Stop::default()).is_err() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(two);
+}
+
+#[test]
+fn too_many_streams_of_one_trial_are_closed() {
+    let server = Running::start(Limits::default());
+    let mut stream = welcomed(&server);
+    let open = json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 5000});
+    stream.write_all(&frame_of(&open)).unwrap();
+    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
+    let cookie = opened["cookie"].as_u64().unwrap();
+    let dial = || {
+        let mut stream = connect(server.address);
+        stream.write_all(&[&b"weir-lt1"[..], &cookie.to_be_bytes()].concat()).unwrap();
+        stream
+    };
+    let mut first = dial();
+    first.read_exact(&mut [0; 16]).unwrap();
+    assert!(is_closed(&dial()), "one was asked for");
+    first.write_all(&[1]).unwrap();
+    first.read_exact(&mut [0]).unwrap();
+}
+
+/// Send as often as it takes, and count what comes back, in bytes.
+fn answered(to: SocketAddr, datagram: &[u8]) -> (usize, usize) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let (mut sent, mut came) = (0, 0);
+    for _ in 0..4 {
+        sent += socket.send_to(datagram, to).unwrap();
+        let mut buffer = [0; 65_536];
+        while let Ok((n, _)) = socket.recv_from(&mut buffer) {
+            came += n;
+        }
+    }
+    (sent, came)
+}
+
+#[test]
+fn an_unproven_address_gets_no_more_than_was_sent_in_its_name() {
+    let server = Running::start(Limits::default());
+    // A trial whose answers are five hundred times its requests.
+    let mut stream = welcomed(&server);
+    let work = json!({"kind": "udp-rr", "request-bytes": 16, "response-bytes": 8000});
+    let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 20_000});
+    stream.write_all(&frame_of(&open)).unwrap();
+    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
+    let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
+    let knock = |cookie: &[u8], token: &[u8]| [&b"weirKNK1"[..], cookie, token].concat();
+    // What does not know an open trial's cookie gets nothing at all.
+    for stranger in [knock(&[9; 8], &[0; 16]), knock(&cookie, &[0; 16])[..31].to_vec(), vec![0; 1000], cookie.to_vec(), Vec::new(), b"6789".to_vec()] {
+        assert_eq!(answered(server.address, &stranger).1, 0, "{stranger:?}");
+    }
+    // The workload's own greeting, without the knock.
+    assert_eq!(answered(server.address, &[&cookie[..], &[0; 8]].concat()).1, 0);
+    // With it, a challenge of the same size, and with a wrong answer to that, nothing.
+    let (sent, came) = answered(server.address, &knock(&cookie, &[0; 16]));
+    assert!(came > 0 && came <= sent, "{came} of {sent}");
+    assert_eq!(answered(server.address, &knock(&cookie, &[5; 16])).1, 0);
+    // A challenge that another port of the same host was sent is of no use.
+    let one = UdpSocket::bind("127.0.0.1:0").unwrap();
+    one.set_read_timeout(Some(PATIENCE)).unwrap();
+    one.send_to(&knock(&cookie, &[0; 16]), server.address).unwrap();
+    let mut challenge = [0; 64];
+    assert_eq!(one.recv(&mut challenge).unwrap(), 32);
+    assert_eq!(answered(server.address, &knock(&cookie, &challenge[16..32])).1, 0);
+    // Its own is.
+    one.send_to(&knock(&cookie, &challenge[16..32]), server.address).unwrap();
+    assert_eq!(one.recv(&mut challenge).unwrap(), 32);
+    one.send_to(&[&cookie[..], &[0; 8]].concat(), server.address).unwrap();
+    let mut answer = [0; 9000];
+    assert_eq!(one.recv(&mut answer).unwrap(), 8000);
+}
+
+#[test]
+fn datagrams_of_any_kind_get_no_more_back_than_they_have() {
+    let server = Running::start(Limits::default());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let mut runner = TestRunner::new(Cases::with_cases(200));
+    let starts = prop_oneof![Just(&b""[..]), Just(&b"weirKNK1"[..]), Just(&b"weirMTU1"[..]), Just(&b"weirUDP1"[..]), Just(&b"9876"[..])];
+    let any = (starts, proptest::collection::vec(any::<u8>(), 0..200));
+    runner
+        .run(&any, |(start, rest)| {
+            let datagram = [start, &rest].concat();
+            socket.send_to(&datagram, server.address).unwrap();
+            let mut buffer = [0; 65_536];
+            let mut came = 0;
+            while let Ok(n) = socket.recv(&mut buffer) {
+                came += n;
+            }
+            prop_assert!(came <= datagram.len(), "{} for {}", came, datagram.len());
+            Ok(())
+        })
+        .unwrap();
+    works(&server);
+}
+
+#[test]
+fn a_server_that_dies_is_told_and_not_a_low_rate() {
+    let mut server = Running::start(Limits::default());
+    for kind in ["tcp-stream", "udp-stream", "tcp-rr"] {
+        let mut visit = server.visit();
+        let work = workload(match kind {
+            "tcp-stream" => json!({"kind": kind, "congestion": ""}),
+            "udp-stream" => json!({"kind": kind, "rate-pps": 100.0}),
+            _ => json!({"kind": kind}),
+        });
+        let seen = AtomicBool::new(false);
+        let begun = Instant::now();
+        let error = std::thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                visit.measure(&work, span(60_000), &Stop::default(), &mut |g| {
+                    if g.near.iter().any(|f| f.bytes + f.ok > 0) {
+                        seen.store(true, Ordering::Relaxed);
+                    }
+                })
+            });
+            while !seen.load(Ordering::Relaxed) {
+                assert!(begun.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            server.end();
+            client.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(error, Error::Gone(_) | Error::Refused(_)), "{kind}: {error}");
+        assert!(begun.elapsed() < PATIENCE, "{kind}");
+        server = Running::start(Limits::default());
+    }
+}
+
+#[test]
+fn a_stopped_measurement_has_what_was_seen_until_then() {
+    let server = Running::start(Limits::default());
+    let stop = Stop::default();
+    let m = server
+        .visit()
+        .measure(&workload(json!({"kind": "tcp-rr"})), span(60_000), &stop, &mut |g| {
+            if g.near.iter().any(|f| f.ok > 100) {
+                stop.raise();
+            }
+        })
+        .unwrap();
+    assert!(m.trial.value("answered") > 100.0);
+}
+
+/// Everything that may be done to a server without a key, by several at once, until told to stop.
+fn flood(address: SocketAddr, over: &AtomicBool) {
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut held = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        for _ in 0..20 {
+            let _ = udp.send_to(b"weirKNK1aaaaaaaabbbbbbbbbbbbbbbb", address);
+        }
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            let _ = stream.write_all(b"weirCTL1\0\0\xff\xff");
+            held.push(stream);
+        }
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            let _ = stream.write_all(&[0xaa; 2000]);
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        if held.len() > 50 {
+            held.clear();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_flood_leaves_another_client_s_counts_whole() {
+    let server = Running::start(Limits { sessions_per_client: 64, patience: Duration::from_secs(1), ..Limits::default() });
+    let mut visit = server.visit();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| flood(server.address, &over));
+        }
+        let work = json!({"kind": "udp-stream", "rate-pps": 500.0, "payload-bytes": 100, "receive-buffer-bytes": 1_048_576});
+        let udp = visit.measure(&workload(work), span(700), &Stop::default(), &mut |_| {});
+        let rr = visit.measure(&workload(json!({"kind": "tcp-rr"})), span(700), &Stop::default(), &mut |_| {});
+        over.store(true, Ordering::Relaxed);
+        let (udp, rr) = (udp.unwrap().trial, rr.unwrap().trial);
+        assert_eq!(udp.value("lost"), 0.0, "{udp:?}");
+        assert!(udp.value("sent") > 100.0, "{udp:?}");
+        assert!(rr.value("answered") > 100.0 && rr.value("unanswered") == 0.0, "{rr:?}");
+        assert!(!rr.faults.iter().any(|f| f.void), "{:?}", rr.faults);
+    });
+}
