@@ -2,7 +2,7 @@
 
 use weir_record::results::Cell;
 use weir_record::run::Point;
-use weir_record::{MetricDef, Run};
+use weir_record::{MetricDef, Run, VariantFact};
 use weir_stats::{Comparison, Verdict};
 
 use crate::escape::csv as field;
@@ -46,7 +46,8 @@ pub fn csv_trials(run: &Run) -> String {
 /// One row per workload, metric and variant: value and comparison with their intervals; empty where there is
 /// none. Then one row per workload, metric and variant that is compared with another workload on the same variant:
 /// `with_workload` names that one (it is empty where the comparison is with the baseline), and the effect and the
-/// verdict are against it.
+/// verdict are against it. Then one row for each thing that a variant takes besides traffic (memory, time to load), without a
+/// workload.
 pub fn csv_summary(run: &Run) -> String {
     let mut out = String::from(
         "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,\
@@ -76,7 +77,21 @@ pub fn csv_summary(run: &Run) -> String {
         };
         push_row(&mut out, row.def, cell, &against, &swept(run, &cell.workload, &cell.variant));
     }
+    for variant in &run.variants {
+        for fact in variant.facts.iter().filter(|fact| fact.value.is_some()) {
+            push_fact(&mut out, run, &variant.name, fact);
+        }
+    }
     out
+}
+
+/// What a variant takes besides traffic.
+fn push_fact(out: &mut String, run: &Run, variant: &str, fact: &VariantFact) {
+    let value = fact.value.map(|v| v.to_string()).unwrap_or_default();
+    let (name, unit, variant_field) = (field(&fact.name), name_of(&fact.unit), field(variant));
+    let empty = ",".repeat(12);
+    let swept = swept(run, "", variant);
+    out.push_str(&format!(",{name},{unit},{variant_field},,{},0,{value}{empty},,{swept}\n", fact.n));
 }
 
 /// What a cell is compared with, and what came out.

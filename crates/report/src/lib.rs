@@ -20,6 +20,7 @@ mod pairs;
 
 mod profile;
 mod sentences;
+mod takes;
 mod terminal;
 pub mod units;
 mod view;

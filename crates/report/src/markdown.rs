@@ -7,7 +7,7 @@ use crate::escape::{line, markdown as text};
 use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{diagnosed, gateway, profile, words};
+use crate::{diagnosed, gateway, profile, takes, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -36,6 +36,7 @@ pub fn markdown(run: &Run) -> String {
     push_gateway(&mut out, run, results);
     push_time_spent(&mut out, run, results);
     push_diagnoses(&mut out, run);
+    push_takes(&mut out, run);
     out.push_str(&format!("{}; {}.\n\n", view::extent(run, results), text(&words::status(&run.status))));
     push_faults(&mut out, results);
     for host in &run.hosts {
@@ -174,6 +175,20 @@ fn push_diagnoses(out: &mut String, run: &Run) {
         let row = [said.place(), said.often(), said.sentence()].map(|cell| text(&cell));
         out.push_str(&format!("| {} |\n", row.join(" | ")));
     }
+    out.push('\n');
+}
+
+fn push_takes(out: &mut String, run: &Run) {
+    let Some(takes) = takes::takes(run) else { return };
+    let heads: Vec<String> = takes.heads.iter().map(|head| text(head)).collect();
+    out.push_str(&format!("{}:\n\n", takes::TITLE));
+    out.push_str(&format!("| variant | {} |\n|---{}|\n", heads.join(" | "), "|---:".repeat(heads.len())));
+    for (variant, cells) in &takes.rows {
+        let cells: Vec<String> = cells.iter().map(|cell| text(cell)).collect();
+        out.push_str(&format!("| {} | {} |\n", text(&variant.name), cells.join(" | ")));
+    }
+    out.push('\n');
+    takes.notes.iter().for_each(|note| out.push_str(&format!("- {}\n", text(note))));
     out.push('\n');
 }
 

@@ -10,7 +10,7 @@ use crate::pairs::{self, PairRow};
 use crate::sentences::sentences;
 use crate::units::duration;
 use crate::view::{self, Row};
-use crate::{diagnosed, faults, gateway, profile, words};
+use crate::{diagnosed, faults, gateway, profile, takes, words};
 
 pub use crate::columns::Terminal;
 
@@ -58,6 +58,7 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     if diagnosed::any(run) {
         push_diagnoses(&mut out, run, to);
     }
+    push_takes(&mut out, run, to);
     out.push('\n');
     out.push_str(&foot(run, results, seconds, to));
     out
@@ -177,6 +178,20 @@ fn push_diagnoses(out: &mut String, run: &Run, to: Terminal) {
             out.push_str(&format!("     {}\n", line(command)));
         }
     }
+}
+
+/// What the variants take besides traffic. How it was measured takes more room than a terminal has.
+fn push_takes(out: &mut String, run: &Run, to: Terminal) {
+    let Some(takes) = takes::takes(run) else { return };
+    let title = Text { text: takes::TITLE.to_owned(), bold: true, ..Text::default() };
+    out.push_str(&format!("\n{}\n", to.paint(&title)));
+    let head = std::iter::once(Text::default()).chain(takes.heads.iter().cloned().map(Text::from));
+    let row = |(variant, cells): &(&weir_record::VariantInfo, Vec<String>)| -> Vec<Text> {
+        std::iter::once(line(&variant.name)).chain(cells.iter().cloned()).map(Text::from).collect()
+    };
+    let rows: Vec<Vec<Text>> = std::iter::once(head.collect()).chain(takes.rows.iter().map(row)).collect();
+    out.push_str(&layout(&rows, &vec![WIDEST_NAME; takes.heads.len()], 1, to));
+    out.push_str(&paragraph("How each was measured: weir report --html or --markdown.", 1, to));
 }
 
 /// [`layout`] of some lines with the column widths of all.

@@ -13,6 +13,8 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("nat-rfc", include_str!("../../../../scenarios/nat-rfc.toml")),
         ("nat-curves", include_str!("../../../../scenarios/nat-curves.toml")),
         ("rule-curves", include_str!("../../../../scenarios/rule-curves.toml")),
+        ("filter-curves", include_str!("../../../../scenarios/filter-curves.toml")),
+        ("country-filter-input", include_str!("../../../../scenarios/country-filter-input.toml")),
         ("packet-engines", include_str!("../../../../scenarios/packet-engines.toml")),
         ("http-engines", include_str!("../../../../scenarios/http-engines.toml")),
         ("docker-nat", include_str!("../../../../scenarios/docker-nat.toml")),

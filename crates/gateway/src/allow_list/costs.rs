@@ -19,14 +19,21 @@ const ENOUGH: Duration = Duration::from_secs(2);
 /// But not more often.
 const MOST_TIMES: usize = 7;
 
+/// Elements of nft that are loaded to see how the kernel's memory grows: some ten megabytes.
+const ENOUGH_ELEMENTS: usize = 100_000;
+/// The same of rules, which are larger, and slower to load.
+const ENOUGH_RULES: usize = 20_000;
+/// But not more lists than this, however short they are.
+const MOST_COPIES: usize = 50;
+
 /// A list in the kernel that nothing asks.
 trait Idle {
     /// Puts the list into the kernel.
     fn load(&mut self, class: &Class) -> Result<(), Error>;
     /// Replaces it, in one step.
     fn replace(&mut self, class: &Class) -> Result<(), Error>;
-    /// Bytes that it takes, where the kernel tells them of this list.
-    fn memory(&self) -> Result<Option<u64>, Error>;
+    /// Bytes that it takes once it is loaded; `None` where that cannot be told. What is loaded may be loaded anew for it.
+    fn memory(&mut self, class: &Class) -> Result<Option<f64>, Error>;
     /// Takes it out of the kernel.
     fn remove(&mut self) -> Result<(), Error>;
 }
@@ -59,23 +66,17 @@ pub(super) fn measure(
 struct Measured {
     load_ns: Vec<f64>,
     update_ns: Vec<f64>,
-    /// Told by the kernel of the list itself.
-    told_bytes: Vec<f64>,
-    /// By how much the kernel's memory grew while it was loaded.
-    grown_bytes: Vec<f64>,
+    memory_bytes: Vec<f64>,
 }
 
 fn repeat(copy: &mut dyn Idle, class: &Class, other: &Class) -> Result<Measured, Error> {
     let mut measured = Measured::default();
     let begun = Instant::now();
     while measured.load_ns.is_empty() || begun.elapsed() < ENOUGH && measured.load_ns.len() < MOST_TIMES {
-        let before = kernel_bytes();
         measured.load_ns.push(timed(|| copy.load(class))?);
-        let grown = before.zip(kernel_bytes()).map(|(before, after)| after - before);
-        measured.grown_bytes.extend(grown);
-        measured.told_bytes.extend(copy.memory()?.map(|bytes| bytes as f64));
         measured.update_ns.push(timed(|| copy.replace(other))?);
         measured.update_ns.push(timed(|| copy.replace(class))?);
+        measured.memory_bytes.extend(copy.memory(class)?);
         copy.remove()?;
     }
     Ok(measured)
@@ -133,17 +134,16 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
             "tables are made of the new list, other maps filled and put into the place of those in use",
         ),
     };
-    let (bytes, told) = match filter {
-        Lookup::NftSet | Lookup::NftLinear => (
-            &measured.grown_bytes,
-            "growth of the whole machine's kernel memory while it was loaded (SUnreclaim and VmallocUsed of /proc/meminfo), since \
-             nft does not tell it: what others took or gave back meanwhile is in it, up to about 1 MiB",
-        ),
-        Lookup::IpsetIptables => (&measured.told_bytes, "as `ipset list` tells it, `Size in memory`"),
-        Lookup::Bpf | Lookup::None => (
-            &measured.told_bytes,
-            "as the kernel tells it of each map, `memlock`; while it is updated, tables of both lists are there",
-        ),
+    let told = match filter {
+        Lookup::NftSet | Lookup::NftLinear => {
+            "growth of the whole machine's kernel memory while it was loaded (SUnreclaim and VmallocUsed of /proc/meminfo), since nft \
+             does not tell it; a short list is loaded many times over and the growth divided. What others take or give back \
+             meanwhile is in it"
+        }
+        Lookup::IpsetIptables => "as `ipset list` tells it, `Size in memory`",
+        Lookup::Bpf | Lookup::None => {
+            "as the kernel tells it of each map, `memlock`; while it is updated, tables of both lists are there"
+        }
     };
     vec![
         fact(
@@ -161,7 +161,7 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
             &measured.update_ns,
             &format!("another list, different in one prefix of a hundred: {update}"),
         ),
-        fact("memory_bytes", "memory", Unit::Bytes, bytes, told),
+        fact("memory_bytes", "memory", Unit::Bytes, &measured.memory_bytes, told),
     ]
 }
 
@@ -180,24 +180,24 @@ impl NftIdle {
         Ok(NftIdle { family, table, place: place.clone(), linear })
     }
 
-    /// The set or chain, made if it is not there, emptied and filled.
-    fn script(&self, class: &Class) -> Result<String, Error> {
+    /// The set or chain of that name, made if it is not there, emptied and filled.
+    fn script(&self, class: &Class, name: &str) -> Result<String, Error> {
         let (family, table) = (self.family, &self.table);
         let mut text = format!("add table {family} {table}\n");
         // Writing to a String cannot fail.
         if self.linear {
-            let _ = writeln!(text, "add chain {family} {table} {SET}\nflush chain {family} {table} {SET}");
-            let _ = writeln!(text, "table {family} {table} {{\n\tchain {SET} {{");
+            let _ = writeln!(text, "add chain {family} {table} {name}\nflush chain {family} {table} {name}");
+            let _ = writeln!(text, "table {family} {table} {{\n\tchain {name} {{");
             for rule in rules::linear(class, &self.place)? {
                 let _ = writeln!(text, "\t\t{rule}");
             }
             text.push_str("\t}\n}\n");
         } else {
             let kind = if self.place.family == Family::Ipv4 { "ipv4_addr" } else { "ipv6_addr" };
-            let _ = writeln!(text, "add set {family} {table} {SET} {{ type {kind}; flags interval; }}");
-            let _ = writeln!(text, "flush set {family} {table} {SET}");
+            let _ = writeln!(text, "add set {family} {table} {name} {{ type {kind}; flags interval; }}");
+            let _ = writeln!(text, "flush set {family} {table} {name}");
             let elements = rules::elements(class, self.place.family).join(", ");
-            let _ = writeln!(text, "add element {family} {table} {SET} {{ {elements} }}");
+            let _ = writeln!(text, "add element {family} {table} {name} {{ {elements} }}");
         }
         Ok(text)
     }
@@ -205,20 +205,35 @@ impl NftIdle {
 
 impl Idle for NftIdle {
     fn load(&mut self, class: &Class) -> Result<(), Error> {
-        command::run_long(nft::PROGRAM, &["-f", "-"], &self.script(class)?).map(drop)
+        command::run_long(nft::PROGRAM, &["-f", "-"], &self.script(class, SET)?).map(drop)
     }
 
     fn replace(&mut self, class: &Class) -> Result<(), Error> {
         self.load(class)
     }
 
-    fn memory(&self) -> Result<Option<u64>, Error> {
-        Ok(None)
+    /// The kernel's memory moves by a megabyte or more without us.
+    fn memory(&mut self, class: &Class) -> Result<Option<f64>, Error> {
+        self.remove()?;
+        let one = class.v4.as_slice().len() + class.v6.as_slice().len();
+        let enough = if self.linear { ENOUGH_RULES } else { ENOUGH_ELEMENTS };
+        let copies = (enough / one.max(1)).clamp(1, MOST_COPIES);
+        let mut text = String::new();
+        for copy in 0..copies {
+            text.push_str(&self.script(class, &format!("{SET}{copy}"))?);
+        }
+        let before = kernel_bytes();
+        command::run_long(nft::PROGRAM, &["-f", "-"], &text)?;
+        let grown = before.zip(kernel_bytes()).map(|(before, after)| (after - before) / copies as f64);
+        // What came out as nothing or less was lost in what others did.
+        Ok(grown.filter(|bytes| *bytes > 0.0))
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        let change = Change::NftTable { family: self.family.into(), table: self.table.clone() };
-        change.undo()
+        // Whether it is there or not: asking first would list every rule of it.
+        let (family, table) = (self.family, &self.table);
+        let script = format!("add table {family} {table}\ndelete table {family} {table}\n");
+        command::run_long(nft::PROGRAM, &["-f", "-"], &script).map(drop)
     }
 }
 
@@ -246,7 +261,7 @@ impl Idle for IpsetIdle {
         self.load(class)
     }
 
-    fn memory(&self) -> Result<Option<u64>, Error> {
+    fn memory(&mut self, _: &Class) -> Result<Option<f64>, Error> {
         let set = format!("{}{}", self.name, if self.ipv4 { "4" } else { "6" });
         let head = command::run_long("ipset", &["list", "-t", &set], "")?;
         Ok(head.lines().find_map(|line| line.strip_prefix("Size in memory:")?.trim().parse().ok()))
@@ -278,8 +293,9 @@ impl Idle for BpfIdle {
         self.filter.as_mut().map_or(Ok(()), |filter| filter.swap(&tables, &ACTIONS)).map_err(refused)
     }
 
-    fn memory(&self) -> Result<Option<u64>, Error> {
-        self.filter.as_ref().map(Filter::memory_bytes).transpose().map_err(refused)
+    fn memory(&mut self, _: &Class) -> Result<Option<f64>, Error> {
+        let bytes = self.filter.as_ref().map(Filter::memory_bytes).transpose().map_err(refused)?;
+        Ok(bytes.map(|bytes| bytes as f64))
     }
 
     fn remove(&mut self) -> Result<(), Error> {

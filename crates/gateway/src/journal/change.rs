@@ -139,7 +139,7 @@ impl Change {
     }
 
     /// Takes it back if it is there.
-    pub(crate) fn undo(&self) -> Result<(), Error> {
+    pub(super) fn undo(&self) -> Result<(), Error> {
         match self {
             Change::Sysctl { name, old, new } => {
                 // An interface that is gone took its settings along. Another value than ours is somebody else's.

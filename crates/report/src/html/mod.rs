@@ -16,10 +16,11 @@ use crate::sentences::sentences;
 use crate::{pairs, view, words};
 
 /// Sections in the order of the page: anchor, heading.
-const SECTIONS: [(&str, &str); 12] = [
+const SECTIONS: [(&str, &str); 13] = [
     ("results", "Results"),
     ("found", "What the doctor found"),
     ("curves", "Curves"),
+    ("takes", "What the variants take besides traffic"),
     ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
@@ -55,6 +56,7 @@ pub fn html(run: &Run) -> String {
         let only_sweeps = !sweeps.is_empty() && view::workloads(run).next().is_none();
         let profiled = crate::profile::any(run);
         let diagnosed = crate::diagnosed::any(run);
+        let taken = crate::takes::takes(run);
         contents(&mut out, |anchor| match anchor {
             "results" => !only_sweeps,
             "curves" => !sweeps.is_empty(),
@@ -62,6 +64,7 @@ pub fn html(run: &Run) -> String {
             "effects" => !alone,
             "spent" => profiled,
             "found" => diagnosed,
+            "takes" => taken.is_some(),
             _ => true,
         });
         if !only_sweeps {
@@ -72,6 +75,9 @@ pub fn html(run: &Run) -> String {
         }
         if !sweeps.is_empty() {
             section(&mut out, "curves", |out| curves::section(out, &sweeps));
+        }
+        if let Some(taken) = &taken {
+            section(&mut out, "takes", |out| tables::takes(out, taken));
         }
         if !pairs.is_empty() {
             section(&mut out, "pairs", |out| against::section(out, run, &pairs));

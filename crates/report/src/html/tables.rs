@@ -189,6 +189,31 @@ pub(super) fn split_interval(text: &str) -> (&str, Option<&str>) {
         .map_or((text, None), |at| (text[..at].trim_end(), Some(text[at..].trim_start())))
 }
 
+/// What variants take besides traffic, and how that was measured.
+pub(super) fn takes(out: &mut Markup, takes: &crate::takes::Takes<'_>) {
+    out.leaf("p", &[("class", "note")], "Measured when the variant was set up, with no traffic on it.");
+    out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
+    out.leaf("th", &[("scope", "col")], "variant");
+    takes.heads.iter().for_each(|head| {
+        out.leaf("th", &[("scope", "col")], head);
+    });
+    out.close().close().open("tbody", &[]);
+    for (variant, cells) in &takes.rows {
+        out.open("tr", &[]);
+        out.leaf("th", &[("scope", "row")], &line(&variant.name));
+        cells.iter().for_each(|cell| {
+            out.leaf("td", &[], cell);
+        });
+        out.close();
+    }
+    out.close().close().close();
+    out.open("ul", &[]);
+    takes.notes.iter().for_each(|note| {
+        out.leaf("li", &[], note);
+    });
+    out.close();
+}
+
 /// What the tester itself did wrong, and which trials are left out because of it.
 pub(super) fn diagnoses(out: &mut Markup, run: &Run) {
     let said = crate::diagnosed::said(run);
