@@ -240,9 +240,10 @@ impl Test<'_> {
         };
         self.measure(control, &course, &mut ledger, begun, &mut tell)?;
         threads.end_sending();
-        tell(ledger.close(Instant::now()));
+        ledger.sent(Instant::now());
         let congestion = streams.first().and_then(Stream::congestion);
         self.settle(control, &streams)?;
+        tell(ledger.close(Instant::now()));
         control.write_state(State::TestEnd, PATIENCE)?;
         // Receivers go on: a server that is in the middle of a write hears nothing before that is done.
         expect(control, State::ExchangeResults, "waiting for the end")?;
@@ -353,7 +354,7 @@ impl Test<'_> {
         let totals = ran.ledger.totals();
         let seconds = ran.ledger.seconds();
         let paired = pair(&totals, &far).map_err(Error::Protocol)?;
-        let of = |((own, far), stream)| stream_report(p.protocol, stream, own, seconds, far);
+        let of = |((own, far), stream)| stream_report(p.protocol, stream, own, far);
         let streams: Vec<_> = totals.iter().zip(paired).zip(&ran.streams).map(of).collect();
         let mut report = Report {
             schema_version: SCHEMA_VERSION,

@@ -61,6 +61,8 @@ pub(super) struct StreamTotal {
     pub(super) max_cwnd_bytes: Option<u64>,
     /// Least, mean of the samples, greatest, us (TCP).
     pub(super) rtt_us: Option<(u32, f64, u32)>,
+    /// Length of what counts, seconds.
+    pub(super) seconds: f64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -77,6 +79,8 @@ struct Entry {
     rtt_max_us: u32,
     rtt_sum_us: f64,
     rtt_samples: u32,
+    /// Length of what counts, once it is over.
+    length: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -175,6 +179,13 @@ impl Ledger {
         interval
     }
 
+    /// The senders have ended; the receivers may go on.
+    pub(super) fn sent(&mut self, now: Instant) {
+        for entry in self.entries.iter_mut().filter(|e| e.sends) {
+            entry.length.get_or_insert(now.saturating_duration_since(self.from));
+        }
+    }
+
     /// The test is over: the last interval, if it is worth one. Counts do not change any more.
     pub(super) fn close(&mut self, now: Instant) -> Option<Interval> {
         if self.length.is_some() {
@@ -183,7 +194,11 @@ impl Ledger {
         let short = now.saturating_duration_since(self.last) < Duration::from_millis(100);
         let before = self.counted_all();
         let interval = self.turn(now);
-        self.length = Some(now.saturating_duration_since(self.from));
+        let length = now.saturating_duration_since(self.from);
+        self.length = Some(length);
+        for entry in &mut self.entries {
+            entry.length.get_or_insert(length);
+        }
         self.streams.clear();
         // As iperf3: a short rest in which nothing came is no interval.
         if short && !self.intervals.is_empty() && self.counted_all() == before {
@@ -197,7 +212,7 @@ impl Ledger {
         self.entries.iter().map(|e| e.last.bytes).sum()
     }
 
-    /// Length of what counts, seconds.
+    /// Length of what counts to the very end, seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.length.unwrap_or_default().as_secs_f64()
     }
@@ -215,6 +230,7 @@ impl Ledger {
             rtt_us: e
                 .rtt_min_us
                 .map(|min| (min, e.rtt_sum_us / f64::from(e.rtt_samples.max(1)), e.rtt_max_us)),
+            seconds: e.length.unwrap_or_default().as_secs_f64(),
         };
         self.entries.iter().map(total).collect()
     }
@@ -230,7 +246,7 @@ impl Ledger {
             omitted_errors: t.omitted.lost,
             packets: t.counts.packets,
             omitted_packets: t.omitted.packets,
-            seconds: Some(self.seconds()),
+            seconds: Some(t.seconds),
         };
         self.totals().into_iter().map(result).collect()
     }
@@ -316,6 +332,8 @@ mod tests {
         assert_eq!(ledger.tick(at(2000)).streams[0].lost, 1);
         // A late one takes a loss back.
         stream.counters.set(counts(1800, 20, 2));
+        // Nothing is sent here: this changes nothing.
+        ledger.sent(at(2100));
         let last = ledger.close(at(2500)).unwrap();
         assert_eq!((last.start_s, last.end_s, last.streams[0].lost), (1.0, 1.5, -1));
         assert_eq!(ledger.seconds(), 1.5);

@@ -53,11 +53,11 @@ fn text(p: &Parameters, ends: &Ends, ledger: &Ledger) -> String {
     for interval in ledger.intervals() {
         out += &lines.interval(interval);
     }
-    let rows: Vec<Row> = ledger.totals().iter().map(|t| row(p, t, ledger.seconds())).collect();
+    let rows: Vec<Row> = ledger.totals().iter().map(|t| row(p, t)).collect();
     out + &lines.summary(&rows)
 }
 
-fn row(p: &Parameters, t: &StreamTotal, seconds: f64) -> Row {
+fn row(p: &Parameters, t: &StreamTotal) -> Row {
     let udp = p.protocol == Protocol::Udp;
     let packets = t.counts.packets.saturating_sub(t.omitted.packets);
     let lost = t.counts.lost.saturating_sub(t.omitted.lost);
@@ -65,7 +65,7 @@ fn row(p: &Parameters, t: &StreamTotal, seconds: f64) -> Row {
         id: Some(t.id),
         sends: t.sends,
         sender: t.sends,
-        seconds,
+        seconds: t.seconds,
         bytes: t.bytes,
         retransmits: t.retransmits,
         datagrams: udp.then_some((t.counts.jitter_s, lost, packets)),
@@ -175,7 +175,7 @@ fn losses(map: &mut Map<String, Value>, jitter_s: f64, lost: i64, packets: u64) 
 
 fn json_end(p: &Parameters, ledger: &Ledger, cpu: Cpu) -> Value {
     let udp = p.protocol == Protocol::Udp;
-    let rows: Vec<Row> = ledger.totals().iter().map(|t| row(p, t, ledger.seconds())).collect();
+    let rows: Vec<Row> = ledger.totals().iter().map(|t| row(p, t)).collect();
     let figures = |r: &Row| {
         let mut map = span(0.0, r.seconds, r.bytes, r.sender);
         if let Some(n) = r.retransmits {

@@ -162,9 +162,9 @@ pub(super) fn stream_report(
     protocol: Protocol,
     stream: &Stream,
     own: &StreamTotal,
-    own_seconds: f64,
     far: &StreamResult,
 ) -> StreamReport {
+    let own_seconds = own.seconds;
     let far_seconds = far.seconds.filter(|s| *s > 0.0).unwrap_or(own_seconds);
     let udp = protocol == Protocol::Udp;
     let sender_of = |bytes, seconds, retransmits: Option<u64>, packets: u64, omitted: u64| Sender {
