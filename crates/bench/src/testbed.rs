@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use weir_agent::remote::Remote;
 use weir_agent::transport::{Options, Transport};
-use weir_gateway::{Place, Role};
+use weir_gateway::path::Path;
+use weir_gateway::{Place, Role, Variant};
 use weir_lab::{Lab, SiteSpec};
 
 use crate::error::Error;
@@ -197,7 +198,8 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
                 initiators.len()
             )));
         }
-        let (initiators, gateway, responders) = (initiators.clone(), gateway.clone(), responders.clone());
+        let (initiators, gateway) = (initiators.clone(), gateway.clone());
+        let responders = reached(&responders, &variant.variant);
         sites.push(Site { place, initiators, gateway, responders, link: None });
     }
     let names: Vec<String> = initiators
@@ -215,6 +217,14 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         settings,
         _lab: None,
     })
+}
+
+/// Who answers: of a path with a target of its own the responder with that address, or else the first, which has it beside
+/// the one by which it is known.
+fn reached(responders: &[Member], variant: &Variant) -> Vec<Member> {
+    let Variant::Path(Path { target: Some(target) }) = variant else { return responders.to_vec() };
+    let has_it = |member: &&Member| member.address == *target;
+    responders.iter().find(has_it).or(responders.first()).cloned().into_iter().collect()
 }
 
 /// What the scenario's format allows but these hosts cannot do.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toml_edit::Table;
 use weir_cost::CostBlock;
-use weir_gateway::Topology;
+use weir_gateway::{Topology, Variant};
 use weir_lab::{Family, Link};
 use weir_packets::Delay;
 
@@ -62,6 +62,18 @@ pub(super) fn link(link: &Link, testbed: &Testbed) -> Result<(), String> {
         Testbed::Hosts(_) => {
             Err("link: weir makes links in the lab only; the hosts of this testbed have their own".to_owned())
         }
+    }
+}
+
+/// Where a path leads, which the lab knows by itself.
+pub(super) fn target(variant: &Variant, testbed: &Testbed) -> Result<(), String> {
+    let Variant::Path(path) = variant else { return Ok(()) };
+    match (path.target, testbed) {
+        (None, _) => Ok(()),
+        (Some(target), Testbed::Hosts(hosts)) => family("target", target, hosts.family),
+        (Some(target), Testbed::Lab(_)) => Err(format!(
+            "target = \"{target}\": the lab's responder has one address; give the variant a `link` of its own"
+        )),
     }
 }
 

@@ -276,7 +276,8 @@ fn variants(source: Source<'_>, tables: &[Table], testbed: &Testbed) -> Result<V
             raw.link.as_ref().map_or(Ok(()), |link| check::link(link, testbed))
         };
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
-        let valid = |variant: &Variant| variant.hop().validate();
+        let valid =
+            |variant: &Variant| variant.hop().validate().and_then(|()| check::target(variant, testbed));
         let variant: Variant =
             section.read(&rest, &[&HEAD[..], &["kind", SWEEP]].concat(), &valid)?;
         let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
