@@ -24,6 +24,10 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 const SPACING: Duration = Duration::from_micros(500);
 /// Longest sleep between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
+/// Refusals that a host sends at once, and the time after which it sends one more, by Linux's default (icmp_ratelimit, and
+/// XRLIM_BURST_FACTOR in net/ipv4/icmp.c). Whoever asks for more hears nothing, and would call it loss.
+const REFUSALS: f64 = 6.0;
+const REFUSAL_TIME: Duration = Duration::from_millis(1050);
 /// Bytes of IP and UDP, or IP and ICMP echo.
 const OVERHEAD: [u32; 2] = [28, 48];
 
@@ -80,6 +84,8 @@ pub struct SocketProber {
     deadline: Instant,
     stop: Stop,
     buffer: Vec<u8>,
+    /// Refusals that a closed port has left for us, and when that was reckoned.
+    refusals: (f64, Instant),
     now: (Splitting, Option<u8>),
 }
 
@@ -134,6 +140,8 @@ impl SocketProber {
             deadline,
             stop: stop.clone(),
             buffer: vec![0; 1 << 17],
+            // Whoever knocked to find the port closed has used up two.
+            refusals: (REFUSALS - 2.0, Instant::now()),
             now: (Splitting::Usual, None),
         }
     }
@@ -326,6 +334,24 @@ impl SocketProber {
         }
     }
 
+    /// Waits until a closed port may answer again.
+    fn await_refusal(&mut self, pending: &mut [Pending]) -> io::Result<()> {
+        while self.far == Far::ClosedPort && !self.is_over() {
+            let (left, at) = self.refusals;
+            let now = Instant::now();
+            let left = (left + (now - at).as_secs_f64() / REFUSAL_TIME.as_secs_f64()).min(REFUSALS);
+            self.refusals = (left, now);
+            // Of those under way it is not known yet whether they are answered.
+            let open = pending.iter().filter(|p| p.outcome.is_none() && p.probe.size == self.least()).count();
+            if left >= 1.0 + open as f64 {
+                break;
+            }
+            self.wait(now + LOOK)?;
+            self.take(pending)?;
+        }
+        Ok(())
+    }
+
     fn launch(&mut self, probe: Probe) -> io::Result<Pending> {
         let number = self.number();
         let payload = probe.size.saturating_sub(overhead(self.ipv6)) as usize;
@@ -383,6 +409,8 @@ impl SocketProber {
                 let outcome = self.meaning(&notice, p.probe.way);
                 if let (None, Some(outcome)) = (p.outcome, outcome) {
                     if outcome == Outcome::Arrived {
+                        // Only refusals prove an arrival here.
+                        self.refusals.0 -= 1.0;
                         let took = p.sent.elapsed();
                         self.round_trip = Some(self.round_trip.map_or(took, |r| r.min(took)));
                     }
@@ -451,6 +479,7 @@ impl Prober for SocketProber {
             if nth > 0 {
                 std::thread::sleep(SPACING);
             }
+            self.await_refusal(&mut pending)?;
             let launched = self.launch(*probe)?;
             pending.push(launched);
             self.take(&mut pending)?;

@@ -194,7 +194,8 @@ impl<P: Prober> Search<'_, P> {
 
     fn result(self, most: u32, open: bool) -> PathMtu {
         let heard = self.tries.iter().any(|t| t.controls > t.controls_lost || t.outcome == Outcome::Arrived);
-        let bytes = heard.then_some(self.passes);
+        // That the control passes is no news, unless it is all there is.
+        let bytes = (heard && !(open && self.passes == self.least)).then_some(self.passes);
         let too_long = (self.fails <= most).then_some(self.fails);
         let limit = match too_long {
             _ if open || !heard => Limit::Open,

@@ -16,6 +16,9 @@ pub(super) const TIME_SHIFT: u32 = 4;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"weirUDP1");
 
+/// Begins a control, as [`MAGIC`] with what no data begins with.
+const CONTROL: u64 = u64::from_be_bytes(*b"weirUDPc");
+
 /// Which flow of which trial a datagram belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
@@ -116,6 +119,19 @@ pub(super) fn read_greeting(datagram: &[u8]) -> Option<(Word, Flow)> {
     [Word::Hello, Word::Ready, Word::Go].into_iter().find(|&w| greeting(w, flow) == *bytes).map(|w| (w, flow))
 }
 
+/// A datagram of that length, at least [`GREETING_BYTES`], that is no data of its flow: see [`super::controls`].
+pub(super) fn control(flow: Flow, length: usize) -> Vec<u8> {
+    let mut out = greeting(Word::Hello, flow).to_vec();
+    out[..8].copy_from_slice(&CONTROL.to_be_bytes());
+    out.resize(length.max(GREETING_BYTES), 0);
+    out
+}
+
+/// True of the beginning of a flow's control.
+pub(super) fn is_control(head: &[u8], flow: Flow) -> bool {
+    head.get(..GREETING_BYTES) == Some(control(flow, GREETING_BYTES).as_slice())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +159,19 @@ mod tests {
         assert_eq!(read_greeting(&other), None);
         assert_eq!(read_greeting(&[0; GREETING_BYTES]), None);
         assert_eq!(read_greeting(b"short"), None);
+    }
+
+    #[test]
+    fn controls_are_those_of_their_flow_and_nothing_else() {
+        let flow = Flow { cookie: 7, stream: 3, egress: true };
+        for length in [0, GREETING_BYTES, 1472] {
+            let bytes = control(flow, length);
+            assert_eq!(bytes.len(), length.max(GREETING_BYTES));
+            assert!(is_control(&bytes, flow) && !is_control(&bytes, Flow { cookie: 8, ..flow }));
+            assert_eq!(read_greeting(&bytes), None);
+            assert_ne!(Header::read(&bytes).unwrap().mark, flow.mark());
+        }
+        assert!(!is_control(&greeting(Word::Hello, flow), flow) && !is_control(b"weirUDPc", flow));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! Every datagram carries a number and the time of its sending. Loss, reordering and duplicates are told apart by the
 //! numbers; what the tester loses itself (in its sender's queue or its receiver's buffer) is a fault and not loss. No
-//! datagram leaves before the responder has answered, and the initiator opens every path, so it works behind a NAT.
+//! datagram leaves before the responder has answered, and the initiator opens every path, so it works behind a NAT. Where no
+//! datagram arrives for its length, that is said (`controls.rs`).
 
+mod controls;
 mod datagram;
 mod ends;
 mod meter;

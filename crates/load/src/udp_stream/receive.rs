@@ -1,5 +1,6 @@
 //! The receiving end of one stream.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -8,7 +9,9 @@ use std::time::Duration;
 use weir_sys::clock::{Clocks, NS_PER_S, now_ns};
 
 use super::UdpStream;
-use super::datagram::{Flow, GREETING_BYTES, HEADER_BYTES, Header, Word, greeting, read_greeting};
+use super::datagram::{
+    Flow, GREETING_BYTES, HEADER_BYTES, Header, Word, greeting, is_control, read_greeting,
+};
 use super::meter::{Counts, Meter};
 use crate::Error;
 use crate::mmsg::ReceiveBatch;
@@ -41,6 +44,8 @@ pub(super) struct Received {
     pub counts: Counts,
     /// Datagrams of other flows, or none of ours.
     pub strangers: u64,
+    /// Controls that came, by their payload in bytes.
+    pub controls: BTreeMap<u32, u32>,
     /// Receive buffer that was wanted and the one that was given, bytes.
     pub buffer: (u32, u32),
     pub cpu_s: f64,
@@ -73,6 +78,7 @@ pub(super) fn receive(
     let mut meter = Meter::new(window);
     let mut cpu = CpuMeter::default();
     let mut strangers = 0;
+    let mut controls = BTreeMap::new();
     let mark = flow.mark();
     let give_up = now_ns() + window.span_ns() + NS_PER_S;
     loop {
@@ -99,6 +105,9 @@ pub(super) fn receive(
                         }
                         _ if read_greeting(d.head) == Some((Word::Hello, flow)) => {
                             reply(socket, Word::Ready, flow)
+                        }
+                        _ if is_control(d.head, flow) => {
+                            *controls.entry(d.length as u32).or_default() += 1;
                         }
                         _ => strangers += 1,
                     }
@@ -132,6 +141,7 @@ pub(super) fn receive(
             return Ok(Received {
                 counts: meter.finish(),
                 strangers,
+                controls,
                 buffer,
                 cpu_s: cpu.seconds(),
                 cut_short,

@@ -9,6 +9,7 @@ use weir_stats::Histogram;
 use weir_sys::SendBatch;
 use weir_sys::clock::now_ns;
 
+use super::controls::Controls;
 use super::datagram::{Flow, Header, header_time};
 use super::receive::LOOK;
 use super::{Batch, UdpStream};
@@ -21,6 +22,9 @@ use crate::window::{CpuMeter, Phase, Tally, Window, nanos};
 /// The sender goes on for this long after its window, so that the receiver's window, which began later by the path's
 /// delay, ends while datagrams still come.
 const MARGIN: Duration = Duration::from_millis(300);
+
+/// Refusals for length after which they are a mistake of the own host: routers answer once a second to each source.
+const MOST_TOO_BIG: u64 = 100_000;
 
 /// Pause after ENOBUFS: the queue below is full, and asking again at once only burns the CPU that empties it.
 const FULL: Duration = Duration::from_micros(50);
@@ -47,6 +51,10 @@ pub(super) struct Sent {
     pub cut_short: bool,
     /// The other end refused (ICMP port unreachable) before its window can have been over.
     pub refused: bool,
+    /// Times that a router, by ICMP, or the own link said that datagrams are too long. Each was offered again.
+    pub too_big: u64,
+    /// What was sent beside the data.
+    pub controls: Controls,
 }
 
 struct Sender<'a> {
@@ -74,6 +82,9 @@ pub(super) fn send(
     let payload = work.payload(address);
     let size = work.batch_size(payload);
     prepare(work, socket, payload, address.is_ipv4())?;
+    let error = Error::io("send controls");
+    let mut controls = Controls::new(socket, payload, address.is_ipv6()).map_err(&error)?;
+    controls.send(socket, flow, address.is_ipv6()).map_err(&error)?;
     let pps = work.stream_pps(payload);
     window.begin(now_ns());
     let start = now_ns();
@@ -95,6 +106,8 @@ pub(super) fn send(
             cpu_s: 0.0,
             cut_short: false,
             refused: false,
+            too_big: 0,
+            controls,
         },
     };
     let until = window.end_ns().unwrap_or(start) + nanos(MARGIN);
@@ -108,7 +121,11 @@ pub(super) fn send(
         Some(schedule) => sender.paced(schedule, until, window, ending)?,
         None => sender.unlimited(until, window, ending)?,
     }
-    Ok(sender.sent)
+    let mut sent = sender.sent;
+    if !sent.refused && !ending.stop.raised() {
+        sent.controls.send(socket, flow, address.is_ipv6()).map_err(&error)?;
+    }
+    Ok(sent)
 }
 
 fn prepare(work: &UdpStream, socket: &UdpSocket, payload: usize, ipv4: bool) -> Result<(), Error> {
@@ -211,6 +228,12 @@ impl Sender<'_> {
             Some(libc::ECONNREFUSED) => {
                 self.sent.refused = true;
                 Ok(false)
+            }
+            // ICMP's too-big of an earlier one: from now on the kernel splits them to fit. What it will not send at all is refused
+            // every time.
+            Some(libc::EMSGSIZE) if self.sent.too_big < MOST_TOO_BIG => {
+                self.sent.too_big += 1;
+                Ok(true)
             }
             Some(libc::EINTR) => Ok(true),
             _ if timed_out(error) => {

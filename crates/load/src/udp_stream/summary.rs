@@ -3,6 +3,7 @@
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 use weir_stats::Histogram;
 
+use super::controls;
 use super::receive::Received;
 use super::send::Sent;
 use super::{Batch, UdpStream};
@@ -65,6 +66,7 @@ fn sender_part(part: &mut Part, way: Direction, window: &Window, sent: &[Sent]) 
     let mut datagrams = Tally::new(window);
     sent.iter().for_each(|s| datagrams.merge(&s.datagrams));
     part.set(&format!("{way}_offered"), datagrams.total() as f64);
+    sent.iter().for_each(|s| s.controls.tell(part, &way.to_string()));
     part.set(&format!("{way}_sent_pps"), datagrams.total() as f64 / window.seconds());
     part.set(&format!("{way}_queue_full"), sent.iter().map(|s| s.queue_full + s.blocked).sum::<u64>() as f64);
     if sent.iter().any(|s| s.wanted.is_some()) {
@@ -132,6 +134,7 @@ fn receiver_part(part: &mut Part, way: Direction, window: &Window, received: &[R
     set("goodput_bps", bytes.total() as f64 * 8.0 / window.seconds());
     // iperf3 averages over its streams too.
     set("jitter_ns", received.iter().map(|r| r.counts.jitter_ns).sum::<f64>() / received.len() as f64);
+    received.iter().for_each(|r| controls::tell_received(&r.controls, part, &way.to_string()));
     part.histograms.insert(format!("{way}_pdv"), pdv);
     part.series.push(window.rate_series(&format!("{way}_delivered_pps"), &datagrams.steps, 1.0));
     part.series.push(window.rate_series(&format!("{way}_goodput_bps"), &bytes.steps, 8.0));
@@ -257,6 +260,10 @@ pub(super) fn combine(work: &UdpStream, initiators: &[Part], responders: &[Part]
             }
         }
         trial.faults.extend(missing_streams(&parts, *way, wanted, "have a receiver"));
+        let came = sum(&parts, &format!("{way}_received")) + sum(&parts, &format!("{way}_delivered"));
+        if sent > 0.0 && came == 0.0 {
+            trial.path.extend(controls::finding(&parts, &way.to_string()));
+        }
     }
     trial.set("sent", all_sent);
     trial.set("lost", all_lost);
