@@ -17,6 +17,7 @@ mod html;
 mod markdown;
 mod markup;
 mod pairs;
+mod path;
 
 mod profile;
 mod sentences;

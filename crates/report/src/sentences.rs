@@ -7,6 +7,7 @@ use weir_stats::Comparison;
 use crate::curves;
 use crate::escape::line;
 use crate::pairs;
+use crate::path;
 use crate::view::{Row, compared, everyone, rows, too_few};
 use crate::words::{Tone, Words, plural};
 
@@ -63,10 +64,22 @@ fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged>
     out
 }
 
-/// The main result in words: first the sentence for the whole run, then for each variant and each pair of workloads
+/// The result in words. What the path does not carry at all comes before what is slower on it, at the front of the first
+/// sentence.
+pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
+    let mut all = judged(run, results);
+    let mut lead = path::sentences(run);
+    if let (Some(first), false) = (all.first_mut(), lead.is_empty()) {
+        lead.push(std::mem::take(first));
+        *first = lead.join(" ");
+    }
+    all
+}
+
+/// The main result of comparisons: first the sentence for the whole run, then for each variant and each pair of workloads
 /// how many metrics are worse, better, equal, open. Pairs of workloads lead: a scenario that names some asks about
 /// them.
-pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
+fn judged(run: &Run, results: &Results) -> Vec<String> {
     if let Some((made, needed)) = too_few(run, results) {
         return vec![format!(
             "Too few rounds for verdicts: {made} made, {needed} needed. The values are what was measured; that they \
