@@ -20,6 +20,7 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("docker-nat", include_str!("../../../../scenarios/docker-nat.toml")),
         ("country-filter", include_str!("../../../../scenarios/country-filter.toml")),
         ("gateway-patterns", include_str!("../../../../scenarios/gateway-patterns.toml")),
+        ("udp-fragments", include_str!("../../../../scenarios/udp-fragments.toml")),
     ]
 }
 
