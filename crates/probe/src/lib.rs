@@ -8,6 +8,8 @@
 pub mod iperf3;
 pub mod client;
 pub mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod key;
 pub mod limits;
 mod message;

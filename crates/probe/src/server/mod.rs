@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use weir_load::Stop;
+use weir_load::{Stop, Workload};
 
 use crate::iperf3::{Ended, Host, Protocol, Way};
 use crate::key::Key;
@@ -56,6 +56,16 @@ pub struct Note {
     pub sent_bytes: u64,
     /// `done`, or what went wrong, in words.
     pub end: String,
+}
+
+/// For the fuzzer: whether a connection that begins so belongs to anyone.
+pub(crate) fn is_known_opening(bytes: &[u8]) -> bool {
+    !matches!(opening::read(bytes), opening::Opening::Stranger | opening::Opening::More)
+}
+
+/// For the fuzzer: whether a client that asks for this would get it.
+pub(crate) fn would_do(limits: &Limits, workload: Workload, warmup: Duration, duration: Duration) -> bool {
+    bounds::fit(limits, workload, warmup, duration).is_ok()
 }
 
 impl Note {
