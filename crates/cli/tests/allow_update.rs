@@ -398,9 +398,11 @@ fn what_a_crash_leaves_is_not_taken_for_something_else() {
     assert!(outcome.stdout.contains("serial 20251121"), "{}", outcome.stdout);
     let names: Vec<String> = scene.cached().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, [APNIC.to_owned(), format!("{APNIC}.json")]);
-    // From here on it is known again.
+    // From here on it is known again; and what was left goes away also where nothing new comes.
+    fs::write(scene.file().with_extension("new"), "half a fi").unwrap();
     scene.update(&[]).expect(0);
     assert!(scene.server.requests().last().unwrap().headers.contains_key("if-none-match"));
+    assert_eq!(scene.cached().len(), 2);
 }
 
 #[test]

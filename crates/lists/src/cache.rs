@@ -217,15 +217,21 @@ impl Writer<'_> {
         self.sync()
     }
 
-    /// Writes a file under another name. What an earlier process left under it, killed in the middle, goes first.
-    fn beside(&self, path: &Path, bytes: &[u8]) -> Result<Beside, Error> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".new");
-        let file = Beside { written: name.into(), path: path.to_owned(), placed: false };
-        match fs::remove_file(&file.written) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(at(&file.written)(e)),
-            _ => {}
+    /// Clears away what an earlier process left, killed in the middle.
+    pub(crate) fn clear(&self, name: &str) -> Result<(), Error> {
+        for path in [self.cache.path(name), self.cache.about_path(name)] {
+            let written = new_name(&path);
+            match fs::remove_file(&written) {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(at(&written)(e)),
+                _ => {}
+            }
         }
+        Ok(())
+    }
+
+    /// Writes a file under another name.
+    fn beside(&self, path: &Path, bytes: &[u8]) -> Result<Beside, Error> {
+        let file = Beside { written: new_name(path), path: path.to_owned(), placed: false };
         // `create_new` follows no link that somebody may have put there.
         let mut options = OpenOptions::new();
         let written = options.write(true).create_new(true).mode(0o644).open(&file.written);
@@ -239,6 +245,13 @@ impl Writer<'_> {
         let folder = &self.cache.folder;
         File::open(folder).and_then(|f| f.sync_all()).map_err(at(folder))
     }
+}
+
+/// The name of a file until it takes its place.
+fn new_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 fn json(about: &About) -> Vec<u8> {
@@ -265,7 +278,7 @@ impl Beside {
 impl Drop for Beside {
     fn drop(&mut self) {
         if !self.placed {
-            // The next update removes it, if this fails.
+            // The next update clears it away, if this fails.
             let _ = fs::remove_file(&self.written);
         }
     }

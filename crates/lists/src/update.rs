@@ -237,6 +237,7 @@ impl<'a> Item<'a> {
         rules: &Rules,
         now_s: u64,
     ) -> Result<Outcome, Wrong> {
+        writer.clear(&self.source.name).map_err(failed)?;
         // A time in the future is a clock that was set back: it says nothing of how long ago that was.
         let asked = self.known().map(|a| a.checked_s).filter(|t| *t <= now_s);
         if let (Some(asked), Some(most)) = (asked, rules.max_age)

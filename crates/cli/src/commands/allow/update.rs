@@ -140,7 +140,7 @@ fn tell(report: &Report, json: bool) {
         let serial = old.serial.as_ref().map_or(String::new(), |serial| format!(" serial {serial} with"));
         line += &format!(", was{serial} {} records", old.size.records);
     }
-    if report.registry.is_none() {
+    if report.registry.is_none() && report.held.is_some() {
         line += &format!(", in {}", report.path.display());
     }
     // Whoever closes standard output early is told the exit code all the same.
