@@ -1,4 +1,4 @@
-//! Bytes that no honest peer sends, for every parser of this crate's own protocol: to be run for seconds by a test, and for as long as
+//! Bytes that no honest peer sends, for every parser of this crate, of weir's own protocol and of iperf3's: to be run for seconds by a test, and for as long as
 //! one likes by the example `fuzz`.
 
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::frame::{self, MOST_FROM_CLIENT, MOST_FROM_SERVER};
 use crate::message::{Ask, OPENING, Tell};
-use crate::{Limits, server};
+use crate::{Limits, iperf3, server};
 
 /// What a run came to.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +64,7 @@ pub fn run(length: Duration, seed: u64) -> Outcome {
 fn parse(input: &[u8], limits: &Limits) -> bool {
     let mut sense = server::is_known_opening(input);
     sense |= weir_load::knock::read(input).is_some();
+    sense |= iperf3::makes_sense(input);
     let after = input.strip_prefix(&OPENING).unwrap_or(input);
     match frame::read::<Ask>(after, MOST_FROM_CLIENT) {
         Ok(Ask::Open { workload, warmup_ms, duration_ms }) => {
@@ -91,6 +92,13 @@ fn seeds() -> Vec<Vec<u8>> {
         json!({"tell": "seen", "part": {"values": {"x": 1.0}, "histograms": {}, "series": [], "faults": [], "cpu_s": 0.0},
             "flows": []}),
         json!({"tell": "refused", "reason": "no"}),
+        json!({"tcp": true, "omit": 0, "time": 10, "num": 0, "blockcount": 0, "parallel": 2, "len": 131072, "reverse": true,
+            "pacing_timer": 1000, "client_version": "3.12"}),
+        json!({"udp": true, "omit": 1, "time": 0, "num": 1000000, "blockcount": 0, "parallel": 1, "len": 1460,
+            "bandwidth": 1048576, "udp_counters_64bit": 1, "title": "t", "client_version": "3.12"}),
+        json!({"cpu_util_total": 1.5, "cpu_util_user": 0.5, "cpu_util_system": 1.0, "sender_has_retransmits": 1, "streams":
+            [{"id": 1, "bytes": 1000, "retransmits": 0, "jitter": 0.001, "errors": 2, "packets": 10, "start_time": 0,
+            "end_time": 1.0}]}),
     ];
     let mut all: Vec<Vec<u8>> = asks.iter().filter_map(|a| frame::encode(a, MOST_FROM_CLIENT).ok()).collect();
     let with_opening: Vec<Vec<u8>> = all.iter().map(|f| [&OPENING[..], f].concat()).collect();

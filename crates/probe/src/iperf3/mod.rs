@@ -42,3 +42,18 @@ pub const PORT: u16 = 5201;
 
 /// The version that the other end is told: the one whose protocol this is.
 const SPOKEN_VERSION: &str = "3.12";
+
+/// Gives bytes to everything here that reads what a peer sent, as a whole frame and as a datagram. True if they were a message.
+pub(crate) fn makes_sense(input: &[u8]) -> bool {
+    for wide in [false, true] {
+        if let Some(header) = datagram::Header::read(input, wide) {
+            // Whatever numbers it has, counting them must not fail.
+            datagram::Meter::new().arrive(header, 1);
+        }
+    }
+    let message = input.get(4..).and_then(|frame| wire::parse_json(frame).ok());
+    let known = message.is_some_and(|message| {
+        parameters::Parameters::parse(&message).is_ok() | results::Results::parse(&message).is_ok()
+    });
+    known | Cookie::read(input).is_some() | is_greeting(input)
+}
