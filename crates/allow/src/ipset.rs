@@ -17,7 +17,7 @@ use crate::{Error, verify};
 pub(crate) const PROGRAMS: [&str; 3] = ["ipset", "iptables-restore", "ip6tables-restore"];
 const CHAIN: &str = "weir-allow";
 /// The two generations of sets.
-const GENERATIONS: [&str; 2] = ["weir-a", "weir-b"];
+const GENERATIONS: [&str; 2] = ["weir0-", "weir1-"];
 /// How long the kernel may take to let go of sets whose rules are gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -312,7 +312,7 @@ mod tests {
         let of = |line| count(line).map(|c| (c.label, c.packets, c.bytes));
         assert_eq!(
             of(
-                r#"[3:180] -A weir-allow -m set --match-set weir-a1-4 src -m comment --comment "weir:class 1" -j RETURN"#
+                r#"[3:180] -A weir-allow -m set --match-set weir0-1-4 src -m comment --comment "weir:class 1" -j RETURN"#
             ),
             Some(("class 1".into(), 3, 180))
         );
@@ -338,7 +338,7 @@ mod tests {
         assert!(lines.contains(&"-D INPUT -i old0 -j weir-allow"), "{text}");
         assert!(lines.contains(&"-I FORWARD 1 -i eth0 -j weir-allow"), "{text}");
         let class =
-            "-A weir-allow -m set --match-set weir-b1-4 src -m comment --comment \"weir:class 1\" -j RETURN";
+            "-A weir-allow -m set --match-set weir1-1-4 src -m comment --comment \"weir:class 1\" -j RETURN";
         assert!(lines.contains(&class), "{text}");
         assert_eq!(lines.last(), Some(&"COMMIT"));
     }

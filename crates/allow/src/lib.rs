@@ -7,8 +7,8 @@
 //!
 //! | back end | what it leaves in the kernel | how it is replaced |
 //! |---|---|---|
-//! | nft | table `inet weir_allow` | one transaction that removes the table and makes it anew |
-//! | ipset | sets `weir-a*` or `weir-b*`, chain `weir-allow` | new sets beside the old ones, then the whole chain in one commit |
+//! | nft | table `inet weir_allow` | new sets beside the old ones, then all rules in one transaction |
+//! | ipset | sets `weir0-*` or `weir1-*`, chain `weir-allow` | new sets beside the old ones, then the whole chain in one commit |
 //! | bpf | programs and tables below `/sys/fs/bpf/weir/allow` | new programs take the place of the old ones (BPF_LINK_UPDATE) |
 #![forbid(unsafe_code)]
 

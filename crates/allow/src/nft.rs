@@ -16,6 +16,8 @@ use crate::{Error, verify};
 pub(crate) const PROGRAM: &str = "nft";
 /// The table, of family inet.
 const TABLE: &str = "weir_allow";
+/// An empty chain says by its name which generation of sets is asked, and which policy that is: `id_GENERATION_POLICY`.
+const MARK: &str = "id_";
 /// The chain in which it is decided.
 const JUDGE: &str = "judge";
 /// Sources that are remembered.
@@ -23,42 +25,78 @@ const MOST_DENIED: u32 = 4096;
 /// Before the chains of most others, so that they see only who may come in; behind connection tracking (-200).
 const PRIORITY: &str = "filter - 5";
 
-/// The script that replaces everything in one transaction. The table is made anew, with new sets: elements that are added to a
-/// tree in use make look-ups in it miss others for a moment (fixed in Linux 7.0 by commit 7e43e0a1141d).
-pub(crate) fn script(policy: &Policy, id: &str) -> String {
-    let mut text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n");
+/// The two generations of sets: one is asked by the rules, the other one is being filled.
+const GENERATIONS: [&str; 2] = ["a", "b"];
+/// Chains that are hooked in.
+const HOOKS: [&str; 2] = ["input", "forward"];
+/// Sets of sources that are remembered.
+const DENIED: [(&str, &str); 2] = [("denied4", "ipv4_addr"), ("denied6", "ipv6_addr")];
+
+fn set_name(generation: &str, class: usize, family: &str) -> String {
+    format!("{generation}{class}_{family}")
+}
+
+/// Sets of this generation.
+fn is_of(set: &str, generation: &str) -> bool {
+    set.strip_prefix(generation).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// What fills the sets of a generation that no rule asks. In a transaction of its own: a set that is made and asked by rules in
+/// one lets some look-ups fail at the moment when both come into effect (seen on Linux 6.18: 4 packets of 4733 in 50 times).
+fn sets_script(policy: &Policy, generation: &str, left: &[String]) -> String {
+    let mut text = format!("add table inet {TABLE}\n");
+    for name in left {
+        let _ = writeln!(text, "delete set inet {TABLE} {name}");
+    }
+    let _ = writeln!(text, "table inet {TABLE} {{");
     for (n, class) in (1..).zip(&policy.classes) {
-        set(&mut text, &format!("c{n}_4"), "ipv4_addr", &class.v4);
-        set(&mut text, &format!("c{n}_6"), "ipv6_addr", &class.v6);
+        set(&mut text, &set_name(generation, n, "4"), "ipv4_addr", &class.v4);
+        set(&mut text, &set_name(generation, n, "6"), "ipv6_addr", &class.v6);
     }
-    for (family, kind) in [("4", "ipv4_addr"), ("6", "ipv6_addr")] {
+    for (name, kind) in DENIED {
         let _ = writeln!(
             text,
-            "  set denied{family} {{ type {kind}; size {MOST_DENIED}; flags dynamic,timeout; timeout 1h; }}"
+            "  set {name} {{ type {kind}; size {MOST_DENIED}; flags dynamic,timeout; timeout 1h; }}"
         );
-    }
-    let _ = writeln!(text, "  chain id_{id} {{ }}");
-    let _ = writeln!(text, "  chain {JUDGE} {{");
-    for rule in rules(policy) {
-        let _ = writeln!(text, "    {rule}");
-    }
-    text.push_str("  }\n");
-    let hooks: &[&str] = match policy.hook {
-        Hook::Input => &["input"],
-        Hook::Forward => &["forward"],
-        Hook::Both => &["input", "forward"],
-    };
-    for hook in hooks {
-        let _ = writeln!(
-            text,
-            "  chain {hook} {{\n    type filter hook {hook} priority {PRIORITY}; policy accept;"
-        );
-        for from in entrances(policy) {
-            let _ = writeln!(text, "    {from} jump {JUDGE}");
-        }
-        text.push_str("  }\n");
     }
     text.push_str("}\n");
+    text
+}
+
+/// What replaces all rules in one transaction, so that they ask the sets of that generation.
+fn rules_script(policy: &Policy, id: &str, generation: &str, before: &Tables) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| {
+        let _ = writeln!(text, "{words}");
+    };
+    line(format!("add chain inet {TABLE} {JUDGE}"));
+    line(format!("flush chain inet {TABLE} {JUDGE}"));
+    for (name, _) in DENIED {
+        line(format!("flush set inet {TABLE} {name}"));
+    }
+    for rule in rules(policy, generation) {
+        line(format!("add rule inet {TABLE} {JUDGE} {rule}"));
+    }
+    let is_there = |name: &str| before.chains.iter().any(|c| c.name == name);
+    for hook in HOOKS {
+        if policy.hook == Hook::Both || (policy.hook == Hook::Input) == (hook == "input") {
+            line(format!(
+                "add chain inet {TABLE} {hook} {{ type filter hook {hook} priority {PRIORITY}; policy accept; }}"
+            ));
+            line(format!("flush chain inet {TABLE} {hook}"));
+            for from in entrances(policy) {
+                line(format!("add rule inet {TABLE} {hook} {from} jump {JUDGE}"));
+            }
+        } else if is_there(hook) {
+            line(format!("flush chain inet {TABLE} {hook}"));
+            line(format!("delete chain inet {TABLE} {hook}"));
+        }
+    }
+    let own = format!("{MARK}{generation}_{id}");
+    for chain in before.chains.iter().filter(|c| c.name.starts_with(MARK) && c.name != own) {
+        line(format!("delete chain inet {TABLE} {}", chain.name));
+    }
+    line(format!("add chain inet {TABLE} {own}"));
     text
 }
 
@@ -94,7 +132,7 @@ fn entrances(policy: &Policy) -> Vec<String> {
     [of(true), of(false)].into_iter().flatten().collect()
 }
 
-fn rules(policy: &Policy) -> Vec<String> {
+fn rules(policy: &Policy, generation: &str) -> Vec<String> {
     let mut rules = Vec::new();
     if policy.established_first {
         rules.push("ct state established,related counter accept comment \"established\"".to_owned());
@@ -114,7 +152,7 @@ fn rules(policy: &Policy) -> Vec<String> {
     for (n, class) in (1..).zip(&policy.classes) {
         for (family, ip, empty) in [("4", "ip", class.v4.is_empty()), ("6", "ip6", class.v6.is_empty())] {
             if !empty {
-                let matching = format!("{ip} saddr @c{n}_{family} ");
+                let matching = format!("{ip} saddr @{} ", set_name(generation, n, family));
                 decide(&mut rules, &matching, &[(ip, family)], class.action, n, &class.name);
             }
         }
@@ -149,12 +187,32 @@ fn decide(
 }
 
 pub(crate) fn load(policy: &Policy, id: &str) -> Result<(), Error> {
-    command::run(PROGRAM, &["-f", "-"], &script(policy, id))?;
-    check(policy)
+    let before = read()?.unwrap_or_default();
+    let used = mark(&before).map(|(generation, _)| generation);
+    let next = GENERATIONS.into_iter().find(|g| Some(*g) != used).unwrap_or(GENERATIONS[0]);
+    let left: Vec<String> =
+        before.sets.iter().map(|s| s.name.clone()).filter(|name| is_of(name, next)).collect();
+    run(&sets_script(policy, next, &left))?;
+    check(policy, next)?;
+    run(&rules_script(policy, id, next, &before))?;
+    let old: Vec<String> = before.sets.iter().map(|s| s.name.clone()).filter(|n| is_old(n, next)).collect();
+    if old.is_empty() {
+        return Ok(());
+    }
+    run(&old.iter().map(|name| format!("delete set inet {TABLE} {name}\n")).collect::<String>())
+}
+
+/// Neither of the generation in use nor of sources.
+fn is_old(set: &str, generation: &str) -> bool {
+    !is_of(set, generation) && DENIED.iter().all(|(name, _)| *name != set)
+}
+
+fn run(script: &str) -> Result<(), Error> {
+    command::run(PROGRAM, &["-f", "-"], script).map(drop)
 }
 
 /// Asks the sets of the kernel about addresses in and beside the lists.
-fn check(policy: &Policy) -> Result<(), Error> {
+fn check(policy: &Policy, generation: &str) -> Result<(), Error> {
     let mut asker = Asker::open()?;
     for (n, class) in (1..).zip(&policy.classes) {
         for address in verify::samples(policy, verify::MANY) {
@@ -165,7 +223,7 @@ fn check(policy: &Policy) -> Result<(), Error> {
             if empty {
                 continue;
             }
-            let set = format!("c{n}_{family}");
+            let set = set_name(generation, n, family);
             let found = asker.find(Family::Inet, TABLE, &set, &key)?.is_some();
             verify::same(&format!("the nft set {set}"), address, class.has(address), found)?;
         }
@@ -187,29 +245,27 @@ fn read() -> Result<Option<Tables>, Error> {
 pub(crate) fn state() -> Result<String, Error> {
     let Some(tables) = read()? else { return Ok(String::new()) };
     let chains = tables.chains.iter().filter(|c| c.base.is_some()).count();
-    let id = id(&tables).unwrap_or_default();
+    let id = mark(&tables).map_or("", |(_, id)| id);
     Ok(format!("nft {id}: {chains} hooks, {} rules, {} sets\n", tables.rules.len(), tables.sets.len()))
 }
 
-fn id(tables: &Tables) -> Option<String> {
-    tables.chains.iter().find_map(|c| c.name.strip_prefix("id_")).map(str::to_owned)
+/// Which generation of sets is asked, and by which policy.
+fn mark(tables: &Tables) -> Option<(&str, &str)> {
+    tables.chains.iter().find_map(|c| c.name.strip_prefix(MARK)?.split_once('_'))
 }
 
 /// The policy that is loaded, if one is.
 pub(crate) fn loaded_id() -> Result<Option<String>, Error> {
-    Ok(read()?.as_ref().and_then(id))
+    Ok(read()?.as_ref().and_then(mark).map(|(_, id)| id.to_owned()))
 }
 
 /// Takes everything of ours away.
 pub(crate) fn unload() -> Result<(), Error> {
-    if nftables::read(&ProcRoot::default())?.is_none() {
+    if read()?.is_none() {
         return Ok(());
     }
-    // Where there is no program, the table was not made by it here; where there is no table, making one first is no harm.
-    if read()?.is_some() {
-        command::run(PROGRAM, &["-f", "-"], &format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"))?;
-    }
-    Ok(())
+    // Making it first is no harm, and deleting it no error then if somebody else was faster.
+    run(&format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"))
 }
 
 /// What the rules have counted.
