@@ -1,0 +1,390 @@
+//! weir and stock iperf3 against each other: every option, both ways round, and both ends' counts.
+//!
+//! Another iperf3 than the installed one is tried besides where WEIR_TEST_IPERF3 names it.
+
+mod iperf3_cases;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use iperf3_cases::{CASES, Case, Counted, check, number, of_iperf3, of_weir, tcp, udp, under_way};
+use serde_json::Value;
+use weir_testkit::{Background, Outcome, PATIENCE, World, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Tests that run at the same time: they are slow by their seconds, not by their rates.
+const AT_ONCE: usize = 6;
+
+/// Stock iperf3: the installed one, and the one that is named.
+fn stock() -> Vec<PathBuf> {
+    if World::lacks(&[("iperf3", "iperf3")]) {
+        return Vec::new();
+    }
+    let named = std::env::var_os("WEIR_TEST_IPERF3").map(PathBuf::from);
+    [PathBuf::from("iperf3")].into_iter().chain(named).collect()
+}
+
+/// A port that nobody has just now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// `weir serve` for this machine, and its port.
+fn serve(world: &World, name: &str) -> (Background, u16) {
+    let mut server = world.start(
+        name,
+        world.weir(&["serve", "--bind", "127.0.0.1", "--port", "0", "--json", "--max-per-client", "100"]),
+    );
+    server.wait_for("serving this machine");
+    let said = server.said();
+    let address = said.split_whitespace().find_map(|w| w.trim_end_matches(',').strip_prefix("127.0.0.1:"));
+    let port = address.and_then(|p| p.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+    (server, port)
+}
+
+/// How often something is tried that a busy machine can spoil: a stock receiver that does not get to run for a fifth of a
+/// second loses what its buffer does not hold, and one that is behind when the end comes does not count the rest.
+const TRIES: usize = 4;
+
+/// Try it again if it fails. What is wrong in weir is so each time.
+#[track_caller]
+fn patiently(run: impl Fn()) {
+    for _ in 1..TRIES {
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&run)).is_ok() {
+            return;
+        }
+    }
+    run();
+}
+
+/// Run each case, several at a time; what goes wrong is told of all.
+fn each(cases: &[Case], run: impl Fn(usize, &Case) + Sync) {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((nth, case)) = {
+                    let nth = next.fetch_add(1, Ordering::Relaxed);
+                    cases.get(nth).map(|c| (nth, c))
+                } {
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        patiently(|| run(nth, case));
+                    }));
+                    if result.is_err() {
+                        failed.lock().unwrap().push(format!("udp {}: {}", case.udp, case.options));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), cases.len());
+}
+
+fn json(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", outcome.stdout, outcome.stderr))
+}
+
+#[test]
+fn weir_measures_towards_stock_servers() {
+    let stock = stock();
+    let world = World::plain(WEIR);
+    for (which, iperf3) in stock.iter().enumerate() {
+        each(CASES, |nth, case| {
+            let (server, report) = towards_stock(&world, iperf3, &format!("{which}-{nth}"), case);
+            let ours = of_weir(&report);
+            check(case, &ours, under_way(case));
+            // The server's own report has the same figures as it told.
+            let theirs = &server["end"];
+            let (received, sent) =
+                (number(&theirs["sum_received"]["bytes"]), number(&theirs["sum_sent"]["bytes"]));
+            let reverse = case.options.contains("-R");
+            if reverse {
+                assert_eq!(ours[0].sent, sent, "{}", case.options);
+            } else {
+                assert_eq!(ours[0].received, received, "{}", case.options);
+            }
+            if case.options.contains("--bidir") {
+                assert_eq!(
+                    ours[1].sent,
+                    number(&theirs["sum_sent_bidir_reverse"]["bytes"]),
+                    "{}",
+                    case.options
+                );
+            }
+            if case.options.contains("--get-server-output") {
+                assert!(report["server_output"]["json"]["end"].is_object(), "{}", case.options);
+            }
+            if !case.udp && case.options.contains("-C reno") {
+                assert_eq!(report[if reverse { "server_congestion" } else { "congestion" }], "reno");
+            }
+        });
+    }
+}
+
+/// One test of weir towards a stock server of its own, and both reports.
+fn towards_stock(world: &World, iperf3: &PathBuf, name: &str, case: &Case) -> (Value, Value) {
+    let port = free_port();
+    let mut command = world.command(iperf3);
+    command.args(["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port.to_string()]);
+    let server = world.start(&format!("server-{name}"), command);
+    let target = format!("127.0.0.1:{port}");
+    let mut args = vec!["probe", "--iperf3", &target, if case.udp { "udp" } else { "tcp" }, "--json"];
+    args.extend(case.options.split_whitespace());
+    let report = until("a server that listens", PATIENCE, || {
+        let outcome = world.run(world.weir(&args));
+        // The server is not there yet.
+        let again = outcome.code == 1 && outcome.stderr.contains("nothing listens there");
+        (!again).then(|| json(&outcome.expect(0)))
+    });
+    let server = json(&server.end_within(PATIENCE).expect(0));
+    assert!(server.get("error").is_none(), "{}: {}", case.options, server["error"]);
+    (server, report)
+}
+
+#[test]
+fn stock_clients_measure_towards_weir() {
+    let stock = stock();
+    let world = World::plain(WEIR);
+    let (server, port) = serve(&world, "serve");
+    let runs = AtomicUsize::new(0);
+    for iperf3 in &stock {
+        each(CASES, |_, case| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            let report = towards_weir(&world, iperf3, port, case);
+            check(case, &of_iperf3(&report), under_way(case));
+            if case.options.contains("--get-server-output") {
+                let text = report["server_output_text"].as_str().unwrap_or_default();
+                assert!(text.contains("Accepted connection from 127.0.0.1"), "{report:#}");
+                let side = if case.options.contains("-R") { "sender" } else { "receiver" };
+                assert!(text.lines().last().unwrap_or_default().ends_with(side), "{text}");
+            }
+        });
+    }
+    // One line for each of them, and none of a failure.
+    let runs = runs.load(Ordering::Relaxed);
+    until("a note of each", PATIENCE, || (notes(&server).len() == runs).then_some(()));
+    let notes = notes(&server);
+    assert!(notes.iter().all(|n| n["end"] == "done" && n["program"] == "iperf3"), "{notes:#?}");
+}
+
+/// The server's log.
+fn notes(server: &Background) -> Vec<Value> {
+    server.printed().lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// One test of a stock client: its `-J`, which tells of no error.
+fn towards_weir(world: &World, iperf3: &PathBuf, port: u16, case: &Case) -> Value {
+    let outcome = world.run(stock_client(world, iperf3, port, case));
+    let report = json(&outcome);
+    assert!(report.get("error").is_none() && outcome.code == 0, "{}: {report:#}", case.options);
+    report
+}
+
+fn stock_client(world: &World, iperf3: &PathBuf, port: u16, case: &Case) -> Command {
+    let mut command = world.command(iperf3);
+    command.args(["-J", "-c", "127.0.0.1", "-p", &port.to_string()]);
+    if case.udp {
+        command.arg("-u");
+    }
+    command.args(case.options.split_whitespace());
+    command
+}
+
+#[test]
+fn as_fast_as_it_goes_both_ends_count_the_same() {
+    let world = World::plain(WEIR);
+    let (_server, port) = serve(&world, "serve");
+    for (nth, iperf3) in stock().iter().enumerate() {
+        for options in ["-t 1", "-t 1 -R", "-t 1 -P 2 --bidir"] {
+            let case = tcp(options);
+            // What the kernels hold between the ends: tcp_wmem and tcp_rmem allow 4 and 6 MiB for a stream.
+            let between = 2.0 * f64::from(10 << 20);
+            check(&case, &of_iperf3(&towards_weir(&world, iperf3, port, &case)), between);
+            let (_, report) = towards_stock(&world, iperf3, &format!("fast-{nth}-{}", options.len()), &case);
+            check(&case, &of_weir(&report), between);
+        }
+    }
+}
+
+#[test]
+fn several_stock_clients_run_at_once_on_one_server() {
+    let stock = stock();
+    let Some(iperf3) = stock.first() else { return };
+    let world = World::plain(WEIR);
+    let (server, port) = serve(&world, "serve");
+    let cases: Vec<Case> =
+        ["-t 2 -b 1M -l 200", "-t 2 -b 2M -l 300 -P 2", "-t 2 -b 3M -l 400 -R", "-t 2 -b 1M -l 500 --bidir"]
+            .iter()
+            .flat_map(|options| [tcp(options), udp(options)])
+            .collect();
+    let runs = AtomicUsize::new(0);
+    patiently(|| {
+        runs.fetch_add(cases.len(), Ordering::Relaxed);
+        let start =
+            |(nth, case)| world.start(&format!("client-{nth}"), stock_client(&world, iperf3, port, case));
+        let clients: Vec<_> = cases.iter().enumerate().map(start).collect();
+        let reports: Vec<Value> =
+            clients.into_iter().map(|c| json(&c.end_within(PATIENCE).expect(0))).collect();
+        for (case, report) in cases.iter().zip(&reports) {
+            check(case, &of_iperf3(report), under_way(case));
+        }
+        // They did run at once: the last began before the first ended.
+        let began = |r: &Value| number(&r["start"]["timestamp"]["timesecs"]);
+        let (first, last) =
+            reports.iter().map(began).fold((f64::MAX, 0.0f64), |(a, b), t| (t.min(a), t.max(b)));
+        assert!(last - first < 2.0, "{first} to {last}");
+    });
+    let runs = runs.load(Ordering::Relaxed);
+    until("a note of each", PATIENCE, || (notes(&server).len() == runs).then_some(()));
+}
+
+#[test]
+fn what_goes_wrong_is_told_in_words() {
+    let stock = stock();
+    let Some(iperf3) = stock.first() else { return };
+    let world = World::plain(WEIR);
+    // Nobody there.
+    let outcome =
+        world.run(world.weir(&["probe", "--iperf3", &format!("127.0.0.1:{}", free_port())])).expect(1);
+    assert!(
+        outcome.stderr.contains("nothing listens there") && outcome.stderr.contains("iperf3 -s"),
+        "{}",
+        outcome.stderr
+    );
+    // Somebody else there.
+    let (server, port) = serve(&world, "serve");
+    let target = format!("127.0.0.1:{port}");
+    for (args, words) in [
+        (&["--parallel", "129"][..], "--parallel 129"),
+        (&["udp", "--zerocopy"], "--zerocopy is for TCP only"),
+        (&["latency"], "tcp and udp only"),
+        (&["--omit", "500ms"], "whole seconds"),
+        (&["--rate", "5"], "--rate means nothing"),
+        (&["-C", "nonesuch"], "nonesuch"),
+    ] {
+        let outcome = world.run(world.weir(&[&["probe", "--iperf3", &target][..], args].concat()));
+        assert!(outcome.code > 0 && outcome.stderr.contains(words), "{args:?}: {}", outcome.stderr);
+    }
+    drop(server);
+    // A stock server that is busy with another client.
+    let port = free_port();
+    let mut command = world.command(iperf3);
+    command.args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
+    let _server = world.start("busy", command);
+    let target = format!("127.0.0.1:{port}");
+    let probe = |seconds: &str| world.weir(&["probe", "--iperf3", &target, "-b", "1M", "-t", seconds]);
+    until("a server that listens", PATIENCE, || {
+        let outcome = world.run(probe("100ms"));
+        (outcome.code == 0).then_some(())
+    });
+    let first = world.start("first", probe("30"));
+    until("the first test", PATIENCE, || first.printed().contains("connected to").then_some(()));
+    let outcome = world.run(probe("1")).expect(1);
+    assert!(outcome.stderr.contains("busy with another one"), "{}", outcome.stderr);
+    // Ctrl-C ends the first, and the server is free again.
+    first.signal("INT");
+    let ended = first.end_within(Duration::from_secs(10)).expect(1);
+    assert!(ended.stderr.contains("interrupted"), "{}", ended.stderr);
+    until("a server that is free again", PATIENCE, || (world.run(probe("100ms")).code == 0).then_some(()));
+}
+
+#[test]
+fn a_stock_client_with_a_user_and_a_server_with_limits_are_told_so() {
+    let stock = stock();
+    let Some(iperf3) = stock.first() else { return };
+    let world = World::plain(WEIR);
+    let mut server = world.start(
+        "serve",
+        world.weir(&[
+            "serve",
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--max-time",
+            "5s",
+            "--max-streams",
+            "2",
+            "--max-rate",
+            "10M",
+        ]),
+    );
+    server.wait_for("serving this machine");
+    let said = server.said();
+    let port: u16 = said
+        .split("127.0.0.1:")
+        .nth(1)
+        .and_then(|r| r.split(',').next())
+        .and_then(|p| p.parse().ok())
+        .unwrap();
+    for (options, words) in
+        [("-t 6", "test duration"), ("-t 1 -P 3", "parallel streams"), ("-t 1 -b 20M", "bandwidth")]
+    {
+        let report = json(&world.run(stock_client(&world, iperf3, port, &tcp(options))));
+        let error = report["error"].as_str().unwrap_or_default().to_owned();
+        assert!(error.contains(words), "{options}: {error}");
+    }
+    until("notes of the three", PATIENCE, || {
+        (server.printed().lines().filter(|l| l.contains("refused")).count() == 3).then_some(())
+    });
+}
+
+/// One datagram of a hundred is dropped on its way, or one segment.
+const LOSSY: &str = "nft 'table inet lossy { chain c { type filter hook input priority 0; \
+                     udp length 1008 numgen inc mod 100 == 7 drop; \
+                     tcp dport 5201 meta length > 1000 numgen inc mod 100 == 7 drop; }; }'";
+
+#[test]
+fn root_a_lossy_path_is_seen_alike_by_both_ends() {
+    if World::lacks(&[("nft", "nftables")]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    world.sh(&format!("{LOSSY} && ip link set lo mtu 1500"));
+    let lossy = |c: &Counted| {
+        println!("{c:?}");
+        let (lost, of) = c.lost.unwrap();
+        assert!((lost / of - 0.01).abs() <= 0.002, "{c:?}");
+        // What was lost and what came is what was sent, up to the last that came.
+        assert!((c.received / 1000.0 + lost - of).abs() < 0.5, "{c:?}");
+        assert!((c.sent / 1000.0 - of).abs() <= 0.005 * of + 15.0, "{c:?}");
+    };
+    for (nth, iperf3) in stock().iter().enumerate() {
+        let (_server, port) = serve(&world, &format!("serve-{nth}"));
+        for options in ["-t 1 -b 20M -l 1000", "-t 1 -b 20M -l 1000 -R"] {
+            let case = udp(options);
+            patiently(|| {
+                of_iperf3(&towards_weir(&world, iperf3, port, &case)).iter().for_each(lossy);
+            });
+            patiently(|| {
+                let (server, report) =
+                    towards_stock(&world, iperf3, &format!("{nth}{}", options.len()), &case);
+                of_weir(&report).iter().for_each(lossy);
+                if !options.contains("-R") {
+                    let theirs = &server["end"]["sum"]["lost_packets"];
+                    assert_eq!(&report["egress"]["receiver"]["lost"], theirs);
+                }
+            });
+        }
+    }
+    // Segments that are lost are sent again, and counted by whoever sends them.
+    let Some(iperf3) = stock().into_iter().next() else { return };
+    let mut command = world.command(&iperf3);
+    command.args(["-s", "-1", "-J", "-B", "127.0.0.1", "-p", "5201"]);
+    let server = world.start("tcp", command);
+    let report = until("a server that listens", PATIENCE, || {
+        let outcome = world.run(world.weir(&["probe", "--iperf3", "127.0.0.1", "-n", "4M", "--json"]));
+        (outcome.code == 0).then(|| json(&outcome))
+    });
+    let counted = of_weir(&report)[0];
+    assert_eq!(counted.sent, counted.received);
+    assert!(number(&report["egress"]["sender"]["retransmits"]) > 0.0, "{report:#}");
+    server.end_within(PATIENCE).expect(0);
+}
