@@ -28,6 +28,9 @@ const CONNECT: Duration = Duration::from_secs(15);
 /// For the head of an answer, once the request is sent.
 const ANSWER: Duration = Duration::from_secs(30);
 
+/// For the next bytes of a file that has begun to come.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// What one file may cost at most.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -96,6 +99,7 @@ impl Client {
             .timeout_global(Some(limits.time))
             .timeout_connect(Some(CONNECT.min(limits.time)))
             .timeout_recv_response(Some(ANSWER.min(limits.time)))
+            .timeout_per_read(Some(SILENCE.min(limits.time)))
             .build();
         Ok(Client { agent: Agent::new_with_config(config), limits })
     }
@@ -144,25 +148,22 @@ impl Client {
             ureq::Error::Timeout(Timeout::Global) => {
                 format!("it was not there within {} s (--timeout)", self.limits.time.as_secs_f64())
             }
-            ureq::Error::Timeout(what) => format!("too slow: time ran out at `{what}`"),
+            ureq::Error::Timeout(what) => format!("it is too slow: time ran out at `{what}`"),
             ureq::Error::StatusCode(status) => format!("status {status}"),
             ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 "the connection ended before the file did".to_owned()
             }
             ureq::Error::Rustls(e) => format!("TLS: {e}"),
-            other => match tls_error(&other) {
+            ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                // An error of the handshake comes wrapped as one of the connection.
                 Some(e) => format!("TLS: {e}"),
-                None => other.to_string(),
+                None => e.to_string(),
             },
+            ureq::Error::HostNotFound => "the name of its host is not known here".to_owned(),
+            other => other.to_string(),
         };
         Error::answer(url, reason)
     }
-}
-
-/// What rustls said, where it comes wrapped as an error of the connection.
-fn tls_error(error: &ureq::Error) -> Option<String> {
-    let ureq::Error::Io(error) = error else { return None };
-    error.get_ref()?.downcast_ref::<rustls::Error>().map(ToString::to_string)
 }
 
 /// Refuses what should not even be read.
