@@ -155,6 +155,47 @@ fn what_a_registry_s_file_says_of_itself() {
     assert_eq!(head(b"2|a\x1b[31m|1|2|3|4").unwrap().registry, "a[31m");
 }
 
+/// What each registry does in its own way: versions, the order of summaries, records of nobody with a field less or with ZZ,
+/// dates that are not known.
+const WAYS: [(&str, &str); 4] = [
+    (
+        "2|ripencc|1790632799|3|19700101|20260928|+0200\nripencc|*|ipv4|*|2|summary\nripencc|*|asn|*|1|summary\n\
+         ripencc|*|ipv6|*|0|summary\nripencc|BG|ipv4|198.18.0.0|2304|20050913|allocated|162f9494-4727-4143-89e3-1a5a64454c0d\n\
+         ripencc||ipv4|198.19.0.64|448||reserved\nripencc||asn|64496|1||available\n",
+        "198.18.0.0-198.18.8.255",
+    ),
+    (
+        "2.3|arin|1790600421096|3|19700101|20260928|-0400\narin|*|asn|*|1|summary\narin|*|ipv4|*|1|summary\n\
+         arin|*|ipv6|*|1|summary\narin|US|asn|64496|1|00000000|assigned|d98c567cda2db06e693f2b574eafe848\n\
+         arin||ipv4|198.18.1.0|768||reserved|\narin|US|ipv6|2001:2::|48|20140611|allocated|e0082a77a634f2cc5817ffb7de12b38e\n",
+        "2001:2::-2001:2:0:ffff:ffff:ffff:ffff:ffff",
+    ),
+    (
+        "2.3|lacnic|20260927|2|19870101|20260925|-0300\nlacnic|*|ipv4|*|1|summary\nlacnic|*|ipv6|*|1|summary\n\
+         lacnic|*|asn|*|0|summary\nlacnic|BR|ipv4|198.18.60.0|1024|20190211|assigned|258500\n\
+         lacnic||ipv6|2001:2:0:20::|59||available\n",
+        "198.18.60.0-198.18.63.255",
+    ),
+    (
+        "2|afrinic|20260924|2|00000000|20260924|00000\nafrinic|*|asn|*|0|summary\nafrinic|*|ipv4|*|2|summary\n\
+         afrinic|*|ipv6|*|0|summary\nafrinic|ZA|ipv4|198.18.4.0|256|20110412|assigned|F36B5A0B\n\
+         afrinic|ZZ|ipv4|198.18.5.0|256||reserved|\n",
+        "198.18.4.0-198.18.4.255",
+    ),
+];
+
+#[test]
+fn every_registry_s_way_of_writing() {
+    for (text, only) in WAYS {
+        let found = entries(text, &Selection::default()).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].split(' ').next(), Some(only));
+        assert!(
+            head(text.as_bytes()).is_some_and(|h| text.contains(&format!("|{}|{}|", h.registry, h.serial)))
+        );
+    }
+}
+
 /// A registry's file to which something happened: bytes replaced, cut out or put in, and the end cut off.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let change = (0..REGISTRY.len(), 0usize..12, prop::collection::vec(any::<u8>(), 0..12));
