@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_sys::dont_fragment::{self, Splitting};
 use weir_sys::segment_size;
@@ -17,6 +17,9 @@ use crate::witness::Witness;
 const LARGEST: usize = 65_507;
 /// How long a TCP connection may take for its few bytes.
 const PATIENCE: Duration = Duration::from_millis(800);
+/// Tallies a second that strangers get, all together: each reads files of the kernel, which takes some 50 us. A prober asks for
+/// a dozen.
+const TALLIES: u32 = 400;
 /// Bytes of the answer over TCP: [`MAGIC`], the MSS that the SYN had when it came (0: unknown), and what this end sends.
 pub(crate) const SEGMENTS: usize = 16;
 
@@ -25,6 +28,8 @@ pub(crate) const SEGMENTS: usize = 16;
 pub struct Responder {
     session: Option<u64>,
     witness: Mutex<Witness>,
+    /// The second that is under way, and tallies in it.
+    told: Mutex<(Instant, u32)>,
 }
 
 /// What to send back.
@@ -42,7 +47,11 @@ impl Responder {
     /// For anybody: no answer is longer than what asked for it. Where the privilege for it is there (CAP_NET_RAW), it sees the
     /// single fragments that come to the namespace of the calling thread.
     pub fn open() -> Self {
-        Responder { session: None, witness: Mutex::new(Witness::open()) }
+        Responder {
+            session: None,
+            witness: Mutex::new(Witness::open()),
+            told: Mutex::new((Instant::now(), 0)),
+        }
     }
 
     /// For one session, whose number both ends have from elsewhere: only it is answered, and with as much as it asks for.
@@ -67,7 +76,7 @@ impl Responder {
                 let splitting = if message.splits { Splitting::Allowed } else { Splitting::Never };
                 (back(Kind::Fetched, message.size, wanted), splitting)
             }
-            Kind::Tell if length >= TOLD => {
+            Kind::Tell if length >= TOLD && self.may_tell() => {
                 let mut bytes = back(Kind::Told, 0, TOLD);
                 if let Some((_, tally)) = bytes.split_first_chunk_mut::<HEADER>()
                     && let Ok(tally) = tally.try_into()
@@ -76,7 +85,7 @@ impl Responder {
                 }
                 (bytes, Splitting::Usual)
             }
-            // Too short to be answered.
+            // Too short to be answered, or one too many.
             Kind::Tell => return None,
             _ => (back(Kind::Came, u32::try_from(length).unwrap_or(u32::MAX), HEADER), Splitting::Usual),
         };
@@ -130,6 +139,19 @@ impl Responder {
             Err(e) if unreachable(&e) => Ok(true),
             Err(e) => Err(e),
         }
+    }
+
+    /// Whether one more tally may be told in this second.
+    fn may_tell(&self) -> bool {
+        if self.session.is_some() {
+            return true;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.0.elapsed() >= Duration::from_secs(1) {
+            *told = (Instant::now(), 0);
+        }
+        told.1 += 1;
+        told.1 <= TALLIES
     }
 
     fn tally(&self, session: u64, from: SocketAddr) -> Tally {
@@ -219,6 +241,17 @@ mod tests {
         assert_eq!(Responder::open().answer(&ask, 64, from()), None);
         assert_eq!(Responder::of_session(8).answer(&ask, 64, from()), None);
         assert_eq!(Responder::of_session(7).answer(&ask, 64, from()).unwrap().bytes.len(), 8192);
+    }
+
+    #[test]
+    fn a_flood_of_questions_is_not_answered_for_ever() {
+        let responder = Responder::open();
+        let question = ask(Kind::Tell, 0, TOLD);
+        let begun = Instant::now();
+        let told = (0..3 * TALLIES).filter(|_| responder.answer(&question, TOLD, from()).is_some()).count();
+        // As many as there were seconds, begun ones included.
+        let seconds = begun.elapsed().as_secs() as usize + 1;
+        assert!((TALLIES as usize..=TALLIES as usize * seconds).contains(&told), "{told} in {seconds}");
     }
 
     proptest! {

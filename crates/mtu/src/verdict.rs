@@ -87,10 +87,12 @@ fn way_words(way: Way) -> &'static str {
 impl Words<'_> {
     fn clean(&self, path: Option<u32>) -> String {
         let Some(path) = path else {
-            return "Nothing is known of the path's MTU: too much is lost at any length, or the time was up.".to_owned();
+            return "Nothing is known of the path's MTU: too much is lost at any length, or the time was up."
+                .to_owned();
         };
         let fragments = match (self.survey.egress_fragments.fate, self.survey.ingress_fragments.fate) {
             (a, b) if a.is_good() && b.is_good() => "fragments arrive both ways",
+            (Fate::Lossy, _) | (_, Fate::Lossy) => "of datagrams in fragments some arrive and others do not",
             (a, _) if a.is_good() => "fragments arrive, of the way back nothing is known",
             _ => "what becomes of fragments is not known",
         };
