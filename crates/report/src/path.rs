@@ -38,7 +38,7 @@ fn sentence(summary: &str, on: &[&str], all: &[&str]) -> String {
         return format!("{text}.");
     }
     let names: Vec<String> = on.iter().map(|name| line(name)).collect();
-    format!("{text} (on {}).", names.join(", "))
+    format!("{text}, on {}.", names.join(", "))
 }
 
 /// What most trials of a variant found, in the words that were used most often.

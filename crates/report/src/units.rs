@@ -9,6 +9,8 @@ const DIGITS_WITHOUT_INTERVAL: i32 = 3;
 /// figures are no better than 0.1 %, so more would pretend.
 const MOST_DIGITS: i32 = 4;
 
+const KIB: f64 = 1024.0;
+
 /// A unit as it is written, and the factor by which a stored value is divided.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Display {
@@ -18,7 +20,6 @@ pub(crate) struct Display {
 
 /// The ladder of written units of a stored one, ascending.
 fn ladder(unit: Unit) -> &'static [(&'static str, f64)] {
-    const KIB: f64 = 1024.0;
     match unit {
         Unit::Bps => &[("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)],
         Unit::Pps => &[("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6)],
@@ -39,12 +40,17 @@ fn ladder(unit: Unit) -> &'static [(&'static str, f64)] {
     }
 }
 
-/// The written unit in which `value` has one to three digits before the point. Counts stay plain up to 9999.
+/// The written unit in which `value` has one to three digits before the point. Counts stay plain up to 9999, and so do bytes,
+/// since lengths of packets are known by them.
 pub(crate) fn display_for(unit: Unit, value: f64) -> Display {
-    let keep = if unit == Unit::Count { 10.0 } else { 1.0 };
     let steps = ladder(unit);
     // 999.6 would be written as 1000; the next unit is the better one from 999.5 on.
-    let fits = |(_, d): &&(&str, f64)| value.abs() >= d * if *d > 1.0 { keep * 0.9995 } else { 1.0 };
+    let keep = |divisor: f64| match unit {
+        Unit::Count => 10.0,
+        Unit::Bytes if divisor == KIB => 10.0,
+        _ => 1.0,
+    };
+    let fits = |(_, d): &&(&str, f64)| value.abs() >= d * if *d > 1.0 { keep(*d) * 0.9995 } else { 1.0 };
     let (symbol, divisor) = steps.iter().rev().find(fits).copied().unwrap_or(steps[0]);
     Display { symbol, divisor }
 }
@@ -218,6 +224,9 @@ mod tests {
         assert_eq!(quantity(Unit::Ns, 999.4, None), "999 ns");
         assert_eq!(quantity(Unit::Ns, 999.6, None), "1.000 µs");
         assert_eq!(quantity(Unit::Bytes, 1024.0 * 1024.0 * 3.5, None), "3.50 MiB");
+        assert_eq!(quantity(Unit::Bytes, 1472.0, None), "1472 B");
+        assert_eq!(quantity(Unit::Bytes, 1472.0, Some((1472.0, 1472.0))), "1472 B [1472, 1472]");
+        assert_eq!(quantity(Unit::Bytes, 65_536.0, None), "64.0 KiB");
         assert_eq!(display_for_all(Unit::Bps, [1e6, 5e9, 9e9]).symbol, "Gbit/s");
     }
 

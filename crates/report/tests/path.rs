@@ -36,7 +36,7 @@ fn outputs(run: &Run) -> [String; 3] {
 fn what_the_path_drops_begins_the_report() {
     let run = run("udp-64", "mtu", 1.0, DROPPED);
     let last = &run.variants.last().unwrap().name;
-    let sentence = format!("F{} (on {last}). Against ", &DROPPED[1..]);
+    let sentence = format!("F{}, on {last}. Against ", &DROPPED[1..]);
     for out in outputs(&run) {
         assert!(out.contains(&sentence), "no `{sentence}` in\n{out}");
     }
@@ -62,7 +62,7 @@ fn the_workload_of_paths_is_believed_before_a_stream() {
     run.trials.iter_mut().filter(|t| t.variant == "direct").for_each(|t| t.workload = "tcp-rr".into());
     let last = run.variants.last().unwrap().name.clone();
     for out in outputs(&run) {
-        assert!(out.contains(&format!("(on {last}). Datagrams vanish (on direct). Against ")), "{out}");
+        assert!(out.contains(&format!(", on {last}. Datagrams vanish, on direct. Against ")), "{out}");
     }
 }
 
@@ -71,5 +71,5 @@ fn words_from_outside_are_made_harmless() {
     let run = run("udp-64", "mtu", 1.0, "gone\u{1b}[31m <b>");
     let [text, page, _] = outputs(&run);
     assert!(!text.contains('\u{1b}') && !page.contains('\u{1b}'));
-    assert!(page.contains("[31m &lt;b&gt;") && !page.contains("[31m <b>"), "the summary is escaped");
+    assert!(page.contains("Gone &lt;b&gt;") && !page.contains("Gone <b>"), "the summary is escaped");
 }
