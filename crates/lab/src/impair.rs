@@ -253,7 +253,9 @@ impl Rule {
         let mut command = Command::new(path);
         let queue = self.queue.to_string();
         command.args(["-w", "-t", "mangle", action, "FORWARD", "-i", self.interface]);
-        command.args(["-j", "NFQUEUE", "--queue-num", &queue]);
+        // Bypass: should this process be killed, connections that then end can still say so to each other, which lets their
+        // namespaces go at once.
+        command.args(["-j", "NFQUEUE", "--queue-num", &queue, "--queue-bypass"]);
         wan.enter_on_spawn(&mut command);
         let output = run_captured(command, Duration::from_secs(10))?;
         if output.status.success() { Ok(()) } else { Err(SysError::other(what(), output.message())) }

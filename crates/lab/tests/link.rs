@@ -11,7 +11,7 @@ use weir_lab::{Family, Lab, LabOptions, Link, Role, Site, SiteSpec, Topology};
 use weir_sys::fragment_tap::FragmentTap;
 use weir_sys::privilege;
 use weir_sys::process::which;
-use weir_sys::{ProcRoot, sysctl};
+use weir_sys::{ProcRoot, SendBatch, sysctl};
 
 const LONG: Duration = Duration::from_secs(20);
 /// A machine that is busy with other things disturbs a measurement of time now and then, but not each time.
@@ -470,5 +470,46 @@ fn root_fragments_that_a_tunnel_makes_are_dropped_too() {
         assert_eq!(fragments(&tap, Family::Ipv4), arrive, "{kind}");
         let [egress, _] = link.crossed().unwrap();
         assert_eq!(egress.fragments_dropped, 2 - arrive.len() as u64);
+    }
+}
+
+/// Packets a second that pass while as many are sent as the machine can, and how late half of them were, ns.
+fn saturated(site: &Site, link: &str) -> (f64, u64) {
+    let mut emulation = start(site, link);
+    let (near, far) = ends(site, 5000);
+    near.set_nonblocking(true).unwrap();
+    emulation.begin(0).unwrap();
+    let begun = Instant::now();
+    let mut batch = SendBatch::new(vec![0; 64 * 64], 64);
+    while begun.elapsed() < Duration::from_millis(600) {
+        // What finds no room is not sent. What nobody receives at the far end is dropped there, behind the relay.
+        let _ = batch.send(&near, 0, 64);
+    }
+    let sent = begun.elapsed();
+    let [egress, _] = emulation.crossed().unwrap();
+    drop(far);
+    assert_eq!(egress.passed.overflows, 0, "{link}: the relay had no room");
+    (egress.passed.packets as f64 / sent.as_secs_f64(), egress.passed.lateness.quantile(0.5).unwrap())
+}
+
+#[test]
+fn root_a_hundred_thousand_packets_a_second_are_held() {
+    if cannot_run() {
+        return;
+    }
+    let _turn = turn();
+    let lab = lab("full", Family::Ipv4);
+    let site = lab.site("s").unwrap();
+    for link in
+        [r#"{"egress": {"delay": "2ms"}}"#, r#"{"egress": {"delays": ["1.8ms", "3ms"], "jitter": "50us"}}"#]
+    {
+        let mut found = Vec::new();
+        let right = (0..ATTEMPTS).any(|_| {
+            let (rate, late) = saturated(site, link);
+            found.push((rate, late));
+            rate >= 100_000.0
+        });
+        println!("{link}: packets a second, and half of them later than ns: {found:?}");
+        assert!(right, "{link}: {found:?}");
     }
 }

@@ -5,14 +5,16 @@
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_lab::emulate::Emulation;
 use weir_lab::registry::{self, Cleaned};
-use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
+use weir_lab::{Lab, LabOptions, Link, Role, SiteSpec, Topology};
 use weir_sys::netlink::{Rtnetlink, VethEnd};
 use weir_sys::process::{self, Identity};
 use weir_sys::{NetNs, ProcRoot, privilege, sysctl};
@@ -84,8 +86,12 @@ fn directory() -> PathBuf {
 /// Builds a lab, proves that it carries traffic, starts a process that shall die with it and one that survives, says so, and
 /// takes everything down at the end of input.
 fn hold_a_lab() {
-    let spec = SiteSpec { name: "s".into(), topology: Topology::Routed, return_route: true, wan: false };
+    let spec = SiteSpec { name: "s".into(), topology: Topology::Routed, return_route: true, wan: true };
     let mut lab = Lab::build("held", &LabOptions::default(), &[spec]).unwrap();
+    let link: Link =
+        serde_json::from_str(r#"{"delay": "1ms", "loss-every": 1000, "rate": "1gbit"}"#).unwrap();
+    let mut held = Emulation::start(&lab.sites()[0], &link).unwrap();
+    held.begin(0).unwrap();
     let host = |role| lab.sites()[0].host(role).unwrap().clone();
     let gateway = host(Role::Gateway);
     gateway.run(|| sysctl::set(&ProcRoot::new("/"), "net.ipv4.ip_forward", "1").unwrap()).unwrap();
@@ -96,6 +102,11 @@ fn hold_a_lab() {
     let mut seen = [0; 7];
     listener.accept().unwrap().0.read_exact(&mut seen).unwrap();
     assert_eq!(&seen, b"through");
+    let [egress, ingress] = held.crossed().unwrap();
+    // At least SYN and what was said, and the answers of TCP.
+    assert!(egress.passed.packets >= 2 && ingress.passed.packets >= 1, "{egress:?} {ingress:?}");
+    // Whoever is killed cannot wait until the ends have agreed that it is over, which takes the link's two milliseconds.
+    drop((client, listener));
 
     let mut command = Command::new("sleep");
     command.arg("1000");
@@ -107,10 +118,11 @@ fn hold_a_lab() {
     let survives = command.spawn().unwrap();
     lab.registry().add_process(dies.pid()).unwrap();
     lab.registry().add_process(survives.id()).unwrap();
-    println!("ready {} {}", dies.pid(), survives.id());
+    let wan = lab.sites()[0].wan().unwrap().as_fd().as_raw_fd();
+    println!("ready {} {} {wan}", dies.pid(), survives.id());
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     stop(survives);
-    drop(dies);
+    drop((dies, held));
     drop(lab);
 }
 
@@ -119,8 +131,8 @@ fn stop(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// A process with a lab: itself, and the pids that it said.
-fn start(program: &Path, mode: &str, user: Option<u32>) -> (Child, Vec<u32>) {
+/// A process with a lab: itself, the pids that it said, and its descriptor of the wan.
+fn start(program: &Path, mode: &str, user: Option<u32>) -> (Child, Vec<u32>, i32) {
     let mut command = Command::new(program);
     command.arg(mode).stdin(Stdio::piped()).stdout(Stdio::piped());
     if let Some(user) = user {
@@ -130,7 +142,9 @@ fn start(program: &Path, mode: &str, user: Option<u32>) -> (Child, Vec<u32>) {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let pids = line.strip_prefix("ready ").unwrap_or_else(|| panic!("the helper said `{line}`"));
-    (child, pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect())
+    let mut numbers: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    let wan = numbers.pop().unwrap();
+    (child, numbers, wan.cast_signed())
 }
 
 /// A link from a namespace of ours into one of another process: it goes when that namespace does.
@@ -175,7 +189,7 @@ fn own_program() -> PathBuf {
 
 fn listed_entered_gone() {
     assert_eq!(registry::list().unwrap(), []);
-    let (mut holder, pids) = start(&own_program(), "hold-a-lab", None);
+    let (mut holder, pids, wan) = start(&own_program(), "hold-a-lab", None);
     let entry = registry::list().unwrap().remove(0);
     assert_eq!((entry.run.as_str(), entry.conductor.pid), ("held", holder.id()));
     assert!(entry.is_running().unwrap());
@@ -188,8 +202,8 @@ fn listed_entered_gone() {
     assert!(error.contains("no host t/gateway; it has s/initiator, s/gateway, s/responder"), "{error}");
 
     assert_eq!(registry::clean(false).unwrap(), [Cleaned::InUse(entry.clone())]);
-    let watches: Vec<Watch> =
-        entry.hosts.iter().map(|host| Watch::on(entry.conductor.pid, host.fd)).collect();
+    let all = entry.hosts.iter().map(|host| host.fd).chain([wan]);
+    let watches: Vec<Watch> = all.map(|fd| Watch::on(entry.conductor.pid, fd)).collect();
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
     watches.iter().for_each(Watch::wait_until_gone);
@@ -198,7 +212,7 @@ fn listed_entered_gone() {
 }
 
 fn kill_9() {
-    let (holder, pids) = start(&own_program(), "hold-a-lab", None);
+    let (holder, pids, wan) = start(&own_program(), "hold-a-lab", None);
     let entry = registry::list().unwrap().remove(0);
     let watch = |role| {
         let host = entry.hosts.iter().find(|host| host.role == role).unwrap();
@@ -206,11 +220,13 @@ fn kill_9() {
     };
     let (initiator, gateway, responder) =
         (watch(Role::Initiator), watch(Role::Gateway), watch(Role::Responder));
+    let wan = Watch::on(entry.conductor.pid, wan);
     let identity = |pid| Identity::of(pid).unwrap();
     let (dies, survives) = (identity(pids[0]).unwrap(), identity(pids[1]).unwrap());
     stop(holder);
     initiator.wait_until_gone();
     responder.wait_until_gone();
+    wan.wait_until_gone();
     let deadline = Instant::now() + LONG;
     while dies.is_running().unwrap() {
         assert!(Instant::now() < deadline, "the child of a killed process still runs");
@@ -255,7 +271,7 @@ fn normal_user() {
     std::fs::copy(own_program(), &program).unwrap();
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(directory(), Some(NOBODY), Some(NOBODY)).unwrap();
-    let (mut holder, pids) = start(&program, "hold-a-lab-as-user", Some(NOBODY));
+    let (mut holder, pids, _) = start(&program, "hold-a-lab-as-user", Some(NOBODY));
     let status = std::fs::read_to_string(format!("/proc/{}/status", holder.id())).unwrap();
     assert!(status.lines().any(|l| l.starts_with("Uid:\t65534\t65534")), "it is a normal user outside");
 
