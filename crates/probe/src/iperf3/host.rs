@@ -124,14 +124,15 @@ pub(super) struct Entry {
     /// It waits for streams, TCP or UDP.
     pub(super) opening_tcp: AtomicBool,
     opening_udp: AtomicBool,
-    connections: SyncSender<TcpStream>,
+    connections: SyncSender<(u64, TcpStream)>,
     greetings: SyncSender<(SocketAddr, [u8; 4])>,
 }
 
 /// A session's ends of what [`Entry`] takes in.
 #[derive(Debug)]
 pub(super) struct Inlets {
-    pub(super) connections: Receiver<TcpStream>,
+    /// Connections with their place in the order of acceptance.
+    pub(super) connections: Receiver<(u64, TcpStream)>,
     /// Who greeted, and the answer that he is to get.
     pub(super) greetings: Receiver<(SocketAddr, [u8; 4])>,
 }
@@ -175,7 +176,10 @@ impl Host {
     }
 
     /// Take over a connection whose first bytes are a cookie ([`Cookie::read`]), which were only peeked at. Returns at once.
-    pub fn connection(&self, mut stream: TcpStream, from: SocketAddr) {
+    ///
+    /// `order` grows in the order in which connections were accepted: a test's streams are told apart by nothing else, and the
+    /// first bytes of one may come after those of the next.
+    pub fn connection(&self, mut stream: TcpStream, from: SocketAddr, order: u64) {
         let mut bytes = [0; COOKIE_BYTES];
         let came = stream.set_nonblocking(true).and_then(|()| stream.read_exact(&mut bytes));
         // Whoever sent less is no client of iperf3's, or has gone: closing is the answer.
@@ -184,7 +188,7 @@ impl Host {
         match known {
             Some(entry) if entry.opening_tcp.load(Relaxed) => {
                 // A full queue is one of a client that opens more than it said.
-                let _ = entry.connections.try_send(stream);
+                let _ = entry.connections.try_send((order, stream));
             }
             Some(_) => deny(&mut stream),
             None => self.begin(cookie, stream, from),

@@ -66,17 +66,19 @@ impl Drop for Server {
 }
 
 fn accept(port: &Port, host: &Host, stop: &AtomicBool) {
-    let mut waiting: Vec<(TcpStream, SocketAddr)> = Vec::new();
+    let mut waiting: Vec<(TcpStream, SocketAddr, u64)> = Vec::new();
+    let mut order = 0;
     while !stop.load(Relaxed) {
         if let Ok((stream, from)) = port.listener().accept() {
             stream.set_nonblocking(true).unwrap();
-            waiting.push((stream, from));
+            order += 1;
+            waiting.push((stream, from, order));
         }
         let mut bytes = [0; COOKIE_BYTES];
         let ready =
-            |(s, _): &mut (TcpStream, SocketAddr)| s.peek(&mut bytes).is_ok_and(|n| n == COOKIE_BYTES);
-        for (stream, from) in waiting.extract_if(.., ready) {
-            host.connection(stream, from);
+            |(s, ..): &mut (TcpStream, SocketAddr, u64)| s.peek(&mut bytes).is_ok_and(|n| n == COOKIE_BYTES);
+        for (stream, from, order) in waiting.extract_if(.., ready) {
+            host.connection(stream, from, order);
         }
         let mut first = [0; 8];
         if let Ok((n, from)) = port.udp().recv_from(&mut first) {
@@ -336,6 +338,28 @@ fn clients_that_do_not_behave_are_told_or_dropped_and_nobody_else_notices() {
     // A state that is none, in the middle of the parameters' turn of another.
     run(&server, &short()).unwrap();
     server.empties();
+}
+
+#[test]
+fn streams_are_told_apart_by_who_connected_first_and_not_by_whose_bytes_came_first() {
+    let server = Server::new(Limits::default(), false);
+    let cookie = Cookie::random().unwrap();
+    let mut control = begin(&server, &cookie);
+    say(&mut control, &json!({"tcp": true, "bidirectional": true, "time": 5, "bandwidth": 1_000_000}));
+    assert_eq!(byte(&mut control), 10);
+    let connect = || TcpStream::connect(server.address).unwrap();
+    let (mut first, mut second) = (connect(), connect());
+    second.write_all(cookie.bytes()).unwrap();
+    // By then the server has looked at the second one: it has answered somebody who came later.
+    let other = begin(&server, &Cookie::random().unwrap());
+    first.write_all(cookie.bytes()).unwrap();
+    assert_eq!((byte(&mut control), byte(&mut control)), (1, 2));
+    // The client sends on the first, and the server on the second.
+    second.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(second.read(&mut [0; 1000]).unwrap() > 0);
+    first.set_nonblocking(true).unwrap();
+    assert!(first.read(&mut [0; 1000]).is_err());
+    drop((control, other));
 }
 
 #[test]

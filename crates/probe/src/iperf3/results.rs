@@ -96,7 +96,7 @@ impl Results {
             Some(ServerOutput::Json(value)) => drop(set("server_output_json", value.clone())),
             None => {}
         }
-        set("streams", self.streams.iter().map(StreamResult::to_json).collect());
+        set("streams", self.streams.iter().map(|s| s.to_json()).collect());
         Value::Object(map)
     }
 }
@@ -124,7 +124,7 @@ impl StreamResult {
         })
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(self) -> Value {
         json!({
             "id": self.id,
             "bytes": self.bytes,

@@ -192,13 +192,12 @@ impl<'a> Session<'a> {
         let _turn = if udp { Some(shared.udp_turn(entry, TURN)?) } else { None };
         entry.opening_tcp.store(!udp, Relaxed);
         self.control.write_state(State::CreateStreams, self.patience)?;
-        let mut streams: Vec<Stream> = Vec::new();
+        let mut sockets: Vec<(u64, Socket)> = Vec::new();
         let mut until = Instant::now() + self.patience;
-        while streams.len() < p.all_streams() {
-            let socket = if udp { self.greeted(p, &streams)? } else { self.connected(p)? };
+        while sockets.len() < p.all_streams() {
+            let socket = if udp { self.greeted(p, &sockets)? } else { self.connected(p)? };
             if let Some(socket) = socket {
-                let sends = !p.egress() || streams.len() >= p.streams as usize;
-                streams.push(Stream::new(streams.len(), sends, socket, p)?);
+                sockets.push(socket);
                 until = Instant::now() + self.patience;
             } else if Instant::now() >= until {
                 return Err(Error::Silent("waiting for the streams"));
@@ -208,7 +207,12 @@ impl<'a> Session<'a> {
             }
         }
         entry.opening_tcp.store(false, Relaxed);
-        Ok(streams)
+        sockets.sort_by_key(|(order, _)| *order);
+        let stream = |(nth, (_, socket))| {
+            let sends = !p.egress() || nth >= p.streams as usize;
+            Stream::new(nth, sends, socket, p)
+        };
+        sockets.into_iter().enumerate().map(stream).collect()
     }
 
     /// What the client says where it should say nothing yet.
@@ -219,9 +223,9 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The next TCP stream, if there is one within a moment.
-    fn connected(&self, p: &Parameters) -> Result<Option<Socket>, Error> {
-        let stream = match self.inlets.connections.recv_timeout(MOMENT) {
+    /// The next TCP stream and its place among them, if there is one within a moment.
+    fn connected(&self, p: &Parameters) -> Result<Option<(u64, Socket)>, Error> {
+        let (order, stream) = match self.inlets.connections.recv_timeout(MOMENT) {
             Ok(stream) => stream,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             // The sender's end is in `entry`, which is ours too.
@@ -239,18 +243,19 @@ impl<'a> Session<'a> {
                 Err(e) => return Err(Error::Refused { code: NO_CONGESTION, words: format!("{name}: {e}") }),
             }
         }
-        Ok(Some(Socket::Tcp(stream)))
+        Ok(Some((order, Socket::Tcp(stream))))
     }
 
-    /// The next UDP stream, answered, if there is one within a moment.
-    fn greeted(&self, p: &Parameters, streams: &[Stream]) -> Result<Option<Socket>, Error> {
+    /// The next UDP stream, answered, if there is one within a moment. A client greets on the next one only after the answer.
+    fn greeted(&self, p: &Parameters, sockets: &[(u64, Socket)]) -> Result<Option<(u64, Socket)>, Error> {
         let (from, answer) = match self.inlets.greetings.recv_timeout(MOMENT) {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
         };
         // A greeting of an earlier turn's, or one that was repeated before its socket was there.
-        if from.ip().to_canonical() != self.client.ip() || streams.iter().any(|s| s.peer == plain(from)) {
+        let known = sockets.iter().any(|(_, s)| s.peer().is_some_and(|peer| plain(peer) == plain(from)));
+        if known || from.ip().to_canonical() != self.client.ip() {
             return Ok(None);
         }
         let own = self.control.stream().local_addr().map_err(Error::io("look up the own address"))?.ip();
@@ -260,7 +265,8 @@ impl<'a> Session<'a> {
             socket.send(&answer)?;
             Ok(socket)
         };
-        open().map(|s| Some(Socket::Udp(s))).map_err(Error::io("open a UDP stream"))
+        let order = sockets.len() as u64;
+        open().map(|s| Some((order, Socket::Udp(s)))).map_err(Error::io("open a UDP stream"))
     }
 
     /// From the start to the end of the session.

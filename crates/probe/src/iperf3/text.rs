@@ -153,7 +153,7 @@ fn losses(jitter_s: f64, lost: i64, packets: u64) -> String {
     let percent = if packets > 0 { 100.0 * lost as f64 / packets as f64 } else { 0.0 };
     // Two digits that mean something, as C's %.2g.
     let percent = match percent.abs() {
-        p if p == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         p if p >= 9.95 => format!("{percent:.0}"),
         p if p >= 0.995 => format!("{percent:.1}"),
         p if p >= 0.0995 => format!("{percent:.2}"),

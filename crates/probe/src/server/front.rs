@@ -54,6 +54,8 @@ struct Waiting {
     connection: TcpStream,
     peer: SocketAddr,
     client: IpAddr,
+    /// Number in the order of acceptance: iperf3's streams are told apart by nothing else.
+    order: u64,
 }
 
 /// See the module.
@@ -67,6 +69,7 @@ pub(super) struct Front {
     /// The oldest first; those that have gone on are left in it until their time is over.
     deadlines: VecDeque<(Instant, u64)>,
     next: u64,
+    accepted: u64,
     accepts_again: Option<Instant>,
     datagram: Vec<u8>,
 }
@@ -97,6 +100,7 @@ impl Front {
             waiting_of: HashMap::new(),
             deadlines: VecDeque::new(),
             next: 0,
+            accepted: 0,
             accepts_again: None,
             datagram: vec![0; DATAGRAM],
         })
@@ -165,7 +169,8 @@ impl Front {
     /// A new connection: most have their first bytes with them.
     fn arrived(&mut self, connection: TcpStream) {
         let Ok(peer) = connection.peer_addr() else { return };
-        let waiting = Waiting { connection, peer, client: counted_as(peer.ip()) };
+        self.accepted += 1;
+        let waiting = Waiting { connection, peer, client: counted_as(peer.ip()), order: self.accepted };
         match what_is(&waiting.connection) {
             Some(Opening::More) => self.wait_for(waiting),
             Some(opening) => self.pass_on(opening, waiting),
@@ -227,7 +232,7 @@ impl Front {
     }
 
     fn pass_on(&mut self, opening: Opening, waiting: Waiting) {
-        let Waiting { connection, peer, client } = waiting;
+        let Waiting { connection, peer, client, order } = waiting;
         match opening {
             Opening::Control => self.start_session(connection, peer, client),
             Opening::Data(cookie) => {
@@ -245,7 +250,7 @@ impl Front {
             Opening::Mtu => self.answer_mtu(connection, client),
             Opening::Iperf3 => {
                 if let Some(host) = &self.host {
-                    host.connection(connection, peer);
+                    host.connection(connection, peer, order);
                 }
             }
             Opening::Stranger | Opening::More => {}
@@ -315,7 +320,7 @@ impl Front {
                 let _ = socket.send(&knock::challenge(knock.cookie, token));
             }
             Some(token) if shared.is_challenge(token, from, knock.cookie) => {
-                shared.admit_to(knock.cookie, |trial| {
+                shared.admit_flow(knock.cookie, from, |trial| {
                     // If it is lost, he greets all the same after a moment.
                     let _ = socket.send(&knock::entered(knock.cookie));
                     trial.usher.udp(socket)
