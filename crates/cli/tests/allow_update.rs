@@ -53,6 +53,40 @@ fn a_list_is_downloaded_once_and_used_by_country() {
 }
 
 #[test]
+fn five_registries_make_up_a_country() {
+    let scene = Scene::new();
+    for (n, registry) in ["afrinic", "apnic", "arin", "lacnic", "ripencc"].into_iter().enumerate() {
+        // Each gave the country another network.
+        let text = list_of(registry, 20_251_120, 1).replace("198.18.0.0", &format!("198.18.{}.0", 2 * n));
+        scene.server.set(&format!("/{registry}.md5"), Reply::File(md5(text.as_bytes()).into_bytes()));
+        scene.server.set(&format!("/{registry}"), Reply::File(text.into()));
+    }
+    let run = |args: &[&str]| scene.world.run(scene.command(&[args, &["--cache", "cache"]].concat()));
+    let from = scene.server.url("/{registry}");
+    let outcome = run(&["update", "--from", &from, "--ca", "ca.pem", "--country", "JP"]).expect(0);
+    assert_eq!(outcome.stdout.lines().filter(|l| l.contains("fetched")).count(), 5, "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("JP: 10 records, 1280 IPv4 addresses"), "{}", outcome.stdout);
+    let built = run(&["build", "--country", "JP", "-4", "--format", "cidr"]).expect(0);
+    let networks = (0..5).map(|n| format!("198.18.{}.0/24\n", 2 * n)).collect::<String>();
+    assert_eq!(built.stdout, networks);
+    scene.world.write("old", "198.18.0.0/24\n198.18.1.0/24\n2001:2::/48\n");
+    let diff = run(&["diff", "old", "--country", "JP"]).expect(0);
+    let expected = "-198.18.1.0/24\n+198.18.2.0/24\n+198.18.4.0/24\n+198.18.6.0/24\n+198.18.8.0/24\n";
+    assert_eq!(diff.stdout, expected);
+    // One of them cannot be had; the others are brought up to date all the same.
+    scene.server.set("/arin", Reply::Head("503 Service Unavailable", String::new()));
+    let outcome = run(&["update", "--from", &from, "--ca", "ca.pem"]).expect(1);
+    assert_eq!(
+        outcome.stdout.lines().filter(|l| l.contains("not modified")).count(),
+        4,
+        "{}",
+        outcome.stdout
+    );
+    assert!(outcome.stdout.contains("arin     kept "), "{}", outcome.stdout);
+    assert!(outcome.stderr.contains("weir: 1 of 5 lists could not be updated"), "{}", outcome.stderr);
+}
+
+#[test]
 fn a_newer_list_takes_the_place_of_the_old_one_and_a_worse_one_does_not() {
     let scene = Scene::new();
     scene.publish(&apnic(20_251_120, 10));
