@@ -17,8 +17,10 @@ pub struct Limits {
     pub streams: u32,
     /// Longest measurement, warm-up included.
     pub duration: Duration,
-    /// Highest bit rate of one client in each direction, payload bits per second; `None` for as fast as it goes.
+    /// Highest bit rate of one measurement in each direction, payload bits per second; `None` for as fast as it goes.
     pub rate_bps: Option<f64>,
+    /// The same over all measurements together, by what each may need; with it, each has [`Limits::rate_bps`] of it, or all.
+    pub total_rate_bps: Option<f64>,
     /// Bytes of sockets' buffers over all clients.
     pub memory_bytes: u64,
     /// How long a client may take for the next step of a conversation that is its turn: the opening bytes, the rest of a frame,
@@ -39,6 +41,7 @@ struct Counts {
     all: u32,
     by_client: HashMap<IpAddr, u32>,
     memory_bytes: u64,
+    rate_bps: f64,
 }
 
 impl Default for Limits {
@@ -49,6 +52,7 @@ impl Default for Limits {
             streams: 128,
             duration: Duration::from_secs(3600),
             rate_bps: None,
+            total_rate_bps: None,
             memory_bytes: 256 << 20,
             patience: Duration::from_secs(5),
             idle: Duration::from_secs(300),
@@ -66,6 +70,8 @@ pub enum Refused {
     ClientFull(u32),
     /// The memory that is asked for is not left.
     Memory(u64),
+    /// The bit rate that is asked for is not left, in each direction.
+    Rate(u64),
 }
 
 impl fmt::Display for Refused {
@@ -78,6 +84,9 @@ impl fmt::Display for Refused {
             Refused::Memory(n) => {
                 write!(f, "the server's buffers are in use: it gives {n} bytes to all clients together")
             }
+            Refused::Rate(n) => {
+                write!(f, "the server's bit rate is in use: it gives {n} bit/s to all clients together")
+            }
         }
     }
 }
@@ -89,11 +98,12 @@ pub struct Admission {
     client: IpAddr,
 }
 
-/// Memory that a client was given. Dropping it gives it back.
+/// Memory, or a bit rate, that a client was given. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Reserved {
     limits: Arc<Limits>,
     bytes: u64,
+    rate_bps: f64,
 }
 
 impl Limits {
@@ -124,7 +134,27 @@ impl Limits {
         let mut guests = self.guests();
         let sum = guests.memory_bytes.checked_add(bytes).filter(|sum| *sum <= self.memory_bytes);
         guests.memory_bytes = sum.ok_or(Refused::Memory(self.memory_bytes))?;
-        Ok(Reserved { limits: self.clone(), bytes })
+        Ok(Reserved { limits: self.clone(), bytes, rate_bps: 0.0 })
+    }
+
+    /// Set aside a bit rate of [`Limits::total_rate_bps`], if there is such a limit.
+    ///
+    /// # Errors
+    /// It is not left.
+    pub fn reserve_rate(self: &Arc<Self>, bps: f64) -> Result<Reserved, Refused> {
+        let mut guests = self.guests();
+        if let Some(most) = self.total_rate_bps
+            && guests.rate_bps + bps > most
+        {
+            return Err(Refused::Rate(most as u64));
+        }
+        guests.rate_bps += bps;
+        Ok(Reserved { limits: self.clone(), bytes: 0, rate_bps: bps })
+    }
+
+    /// What one measurement may have in each direction: the limit of one, or else all there is.
+    pub fn most_bps(&self) -> Option<f64> {
+        self.rate_bps.or(self.total_rate_bps)
     }
 
     /// Clients that are in now.
@@ -153,7 +183,9 @@ impl Drop for Admission {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.limits.guests().memory_bytes -= self.bytes;
+        let mut guests = self.limits.guests();
+        guests.memory_bytes -= self.bytes;
+        guests.rate_bps -= self.rate_bps;
     }
 }
 
@@ -200,6 +232,19 @@ mod tests {
         let _two = admit("2001:db8:0:1:ffff::2").unwrap();
         assert_eq!(admit("2001:db8:0:1::3").unwrap_err(), Refused::ClientFull(2));
         assert!(admit("2001:db8:0:2::1").is_ok());
+    }
+
+    #[test]
+    fn bit_rates_are_bounded_over_all() {
+        let limits = Arc::new(Limits { total_rate_bps: Some(1e9), ..Limits::default() });
+        let most = limits.reserve_rate(8e8).unwrap();
+        assert_eq!(limits.reserve_rate(3e8).unwrap_err(), Refused::Rate(1_000_000_000));
+        drop(most);
+        let _all = limits.reserve_rate(1e9).unwrap();
+        assert!(limits.reserve_rate(1.0).is_err());
+        assert_eq!((limits.most_bps(), Limits::default().most_bps()), (Some(1e9), None));
+        let unlimited = Arc::new(Limits::default());
+        assert!(unlimited.reserve_rate(1e18).is_ok());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The one port of a server: TCP and UDP under the same number.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
@@ -82,19 +82,24 @@ impl Port {
         let family = if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        bind(&socket, &SocketAddr::new(in_family_of(self.address, own), self.address.port()))?;
+        bind(&socket, &self.reached_from(own, self.address.port(), peer))?;
         let socket = UdpSocket::from(socket);
-        socket.connect(SocketAddr::new(in_family_of(self.address, peer.ip()), peer.port()))?;
+        socket.connect(self.reached_from(peer.ip(), peer.port(), peer))?;
         Ok(socket)
     }
-}
 
-/// An IPv4 address as a socket of IPv6 writes it (RFC 4291 section 2.5.5.2), where that is what the port is.
-fn in_family_of(port: SocketAddr, address: IpAddr) -> IpAddr {
-    match (port, address) {
-        (SocketAddr::V6(_), IpAddr::V4(v4)) => v4.to_ipv6_mapped().into(),
-        (SocketAddr::V4(_), v6) => v6.to_canonical(),
-        _ => address,
+    /// An address as this port's socket writes it: IPv4 on a socket of IPv6 (RFC 4291 section 2.5.5.2), and a link-local one with
+    /// the link that the peer is on (RFC 4007 section 11).
+    fn reached_from(&self, ip: IpAddr, number: u16, peer: SocketAddr) -> SocketAddr {
+        let link = |v6: Ipv6Addr| match peer {
+            SocketAddr::V6(peer) if v6.is_unicast_link_local() => peer.scope_id(),
+            _ => 0,
+        };
+        match (self.address, ip) {
+            (SocketAddr::V6(_), IpAddr::V4(v4)) => SocketAddr::new(v4.to_ipv6_mapped().into(), number),
+            (SocketAddr::V6(_), IpAddr::V6(v6)) => SocketAddrV6::new(v6, number, 0, link(v6)).into(),
+            (SocketAddr::V4(_), ip) => SocketAddr::new(ip.to_canonical(), number),
+        }
     }
 }
 

@@ -223,9 +223,12 @@ pub(crate) struct ServeArgs {
     /// Longest measurement: 10m, 1h
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = time)]
     pub(crate) max_time: Duration,
-    /// Highest bit rate of one client, in each direction: 100M, 10G; without it as fast as it goes
+    /// Highest bit rate of one measurement, in each direction: 100M, 10G; without it as fast as it goes
     #[arg(long, value_name = "RATE", value_parser = bits)]
     pub(crate) max_rate: Option<f64>,
+    /// The same over all clients' measurements together: one for which not enough is left is refused
+    #[arg(long, value_name = "RATE", value_parser = bits)]
+    pub(crate) max_total_rate: Option<f64>,
     /// Memory for sockets' buffers over all clients: 256M
     #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = bytes_u64)]
     pub(crate) max_memory: u64,

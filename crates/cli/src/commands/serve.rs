@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ServeArgs) -> Outcome {
         streams: args.max_streams,
         duration: args.max_time,
         rate_bps: args.max_rate,
+        total_rate_bps: args.max_total_rate,
         memory_bytes: args.max_memory,
         ..Limits::default()
     };

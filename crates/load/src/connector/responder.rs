@@ -32,6 +32,9 @@ const DEFER_S: i32 = 5;
 
 const EVENTS: usize = 256;
 
+/// Connections at a time of those that are handed over: whoever shares a port does not give one client all descriptors.
+const MOST_HANDED: usize = 4096;
+
 /// Token of the listening socket; a connection's has a slot of at most 2^31.
 const LISTENER: u64 = u64::MAX;
 
@@ -219,8 +222,11 @@ impl<'a> Server<'a> {
     fn accept_all(&mut self) -> Result<bool, Error> {
         loop {
             match self.door.accept(SocketFlags::NONBLOCK) {
-                // One that is gone already cannot be prepared.
-                Ok(fd) if self.door.listener().is_none() && prepare(&fd, self.exchange).is_err() => {}
+                // One too many is closed, and one that is gone already cannot be prepared.
+                Ok(fd)
+                    if self.door.listener().is_none()
+                        && (self.connections.len() >= MOST_HANDED
+                            || prepare(&fd, self.exchange).is_err()) => {}
                 Ok(fd) => {
                     self.accepted += 1;
                     self.take(Connection { fd, received: 0, sent: 0 })?;

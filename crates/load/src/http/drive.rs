@@ -74,7 +74,7 @@ fn job(work: &Http, setting: &Setting, target: SocketAddr) -> Result<Job, Error>
     let tls = if work.tls {
         // weir's own server makes a certificate for the trial, which nobody else knows.
         let insecure = work.insecure || work.server != Server::None;
-        let name = work.host.as_deref().filter(|host| host.parse::<IpAddr>().is_err());
+        let name = work.host.as_deref().map(without_port).filter(|host| host.parse::<IpAddr>().is_err());
         Some(Tls::new(name, target.ip(), insecure, work.ca.as_deref().map(Path::new))?)
     } else {
         None
@@ -89,6 +89,18 @@ fn job(work: &Http, setting: &Setting, target: SocketAddr) -> Result<Job, Error>
         tls,
         budget: work.requests.map(AtomicU64::new),
     })
+}
+
+/// The name in `name:port`, and the address in `[address]:port`.
+fn without_port(authority: &str) -> &str {
+    if let Some((address, _)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    match authority.split_once(':') {
+        // More than one colon: an address of IPv6 without brackets.
+        Some((name, port)) if !port.contains(':') => name,
+        _ => authority,
+    }
 }
 
 /// The request, the same every time (RFC 9112 section 3).
@@ -147,4 +159,23 @@ fn part(mut tally: Tally, work: &Http, setting: &Setting, job: &Job, span: &Span
         part.faults.push(Fault::void(FaultCode::Interrupted, "initiator", "stopped before its end"));
     }
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_s_name_has_no_port() {
+        for (authority, name) in [
+            ("example.net", "example.net"),
+            ("example.net:8443", "example.net"),
+            ("192.0.2.1:443", "192.0.2.1"),
+            ("[2001:db8::1]:443", "2001:db8::1"),
+            ("[::1]", "::1"),
+            ("2001:db8::1", "2001:db8::1"),
+        ] {
+            assert_eq!(without_port(authority), name);
+        }
+    }
 }

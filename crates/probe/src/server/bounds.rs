@@ -23,6 +23,8 @@ pub(super) struct Fit {
     pub(super) notes: Vec<String>,
     /// Memory to set aside, bytes.
     pub(super) bytes: u64,
+    /// Bit rate to set aside in the direction that has more of it, where there is a limit.
+    pub(super) rate_bps: f64,
     /// Data connections, or flows, that may come; `None` where they come and go all the time.
     pub(super) connections: Option<u32>,
 }
@@ -51,8 +53,10 @@ pub(super) fn fit(
     };
     let ways = |d: Direction| if d == Direction::Both { 2 } else { 1 };
     let mut notes = Vec::new();
+    let mut rate_bps = 0.0;
     let (bytes, connections) = match &workload {
         Workload::TcpStream(w) => {
+            rate_bps = limits.most_bps().unwrap_or(0.0);
             congestion(&w.congestion)?;
             let all = streams(w.streams)? * ways(w.direction);
             // The kernel doubles what is asked for, in both directions.
@@ -61,7 +65,7 @@ pub(super) fn fit(
         }
         Workload::UdpStream(w) => {
             let all = streams(w.streams)? * ways(w.direction);
-            rate(limits, w)?;
+            rate_bps = rate(limits, w)?;
             let most = (limits.memory_bytes / UDP_SHARE).max(UDP_LEAST);
             let buffer = u64::from(w.receive_buffer_bytes).min(most);
             (all * PER_STREAM + 2 * buffer, Some(all))
@@ -87,7 +91,7 @@ pub(super) fn fit(
         other => other,
     };
     let connections = connections.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-    Ok(Fit { workload, notes, bytes, connections })
+    Ok(Fit { workload, notes, bytes, rate_bps, connections })
 }
 
 fn smaller_buffer(limits: &Limits, mut w: UdpStream, notes: &mut Vec<String>) -> UdpStream {
@@ -102,14 +106,14 @@ fn smaller_buffer(limits: &Limits, mut w: UdpStream, notes: &mut Vec<String>) ->
     w
 }
 
-/// A rate that the server may have to send, or to take.
-fn rate(limits: &Limits, w: &UdpStream) -> Result<(), String> {
-    let Some(most) = limits.rate_bps else { return Ok(()) };
+/// A rate that the server may have to send, or to take, payload bits per second; 0 without a limit.
+fn rate(limits: &Limits, w: &UdpStream) -> Result<f64, String> {
+    let Some(most) = limits.most_bps() else { return Ok(0.0) };
     // The least a datagram of unset size can be is what fills an MTU over IPv6.
     let payload = f64::from(w.payload_bytes.unwrap_or(1472));
     let asked = w.rate_bps.or_else(|| w.rate_pps.map(|pps| pps * payload * 8.0));
     match asked {
-        Some(bps) if bps <= most => Ok(()),
+        Some(bps) if bps <= most => Ok(bps),
         Some(bps) => Err(format!("{bps} bit/s: the server allows {most} bit/s")),
         None => Err(format!("as fast as possible: the server allows {most} bit/s; set a rate")),
     }

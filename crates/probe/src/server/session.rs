@@ -1,5 +1,6 @@
 //! One client, from its opening bytes to its end.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -143,9 +144,13 @@ impl Session<'_> {
     ) -> Result<(), Cut> {
         let patience = self.shared.limits.patience;
         let begun = Instant::now();
-        let fit = fit(&self.shared.limits, workload, warmup, duration)
-            .and_then(|fit| Ok((self.shared.limits.reserve(fit.bytes).map_err(|e| e.to_string())?, fit)));
-        let (_memory, fit) = match fit {
+        let limits = &self.shared.limits;
+        let fit = fit(limits, workload, warmup, duration).and_then(|fit| {
+            let memory = limits.reserve(fit.bytes).map_err(|e| e.to_string())?;
+            let rate = limits.reserve_rate(fit.rate_bps).map_err(|e| e.to_string())?;
+            Ok((fit, memory, rate))
+        });
+        let (fit, _memory, _rate) = match fit {
             Ok(fits) => fits,
             Err(reason) => {
                 self.shared.note(&self.note(begun, None, &[], &reason));
@@ -183,12 +188,12 @@ impl Session<'_> {
         let setting = Setting { observer: observer.clone(), ..Setting::new(warmup, duration, cookie) };
         let (usher, inlet) = inlet(self.shared.port.address().port()).map_err(Error::Io)?;
         let responder = fit.workload.engine().serve(&setting, inlet).map_err(|e| refused(e.to_string()))?;
-        let pacing = self.shared.limits.rate_bps.map(|bps| {
+        let pacing = self.shared.limits.most_bps().map(|bps| {
             let each = bps / 8.0 / f64::from(fit.connections.unwrap_or(1).max(1));
             // The option is signed here, and at 17 Gbit/s a limit is none.
             each.min(f64::from(i32::MAX)) as u32
         });
-        let trial = Trial { usher, own, left: fit.connections, pacing };
+        let trial = Trial { usher, own, left: fit.connections, peers: HashSet::new(), pacing };
         let open = self.shared.open_trial(cookie, trial);
         let opened = Tell::Opened { cookie, workload: Box::new(fit.workload), notes: fit.notes };
         line.say(&opened, patience)?;
@@ -203,7 +208,7 @@ impl Session<'_> {
     fn await_finish(&self, line: &Line<'_>, longest: Duration, observer: &Observer) -> Result<(), Cut> {
         let patience = self.shared.limits.patience;
         let begun = Instant::now();
-        let mut rate = RateWatch::new(self.shared.limits.rate_bps, begun);
+        let mut rate = RateWatch::new(self.shared.limits.most_bps(), begun);
         loop {
             if line.await_word(TICK).map_err(Error::Io)? {
                 return match line.hear(patience)? {

@@ -1,6 +1,6 @@
 //! What the server's threads share: the trials that are open, and the clients that are in.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +22,8 @@ pub(super) struct Trial {
     pub(super) own: IpAddr,
     /// Connections, or flows, that may still come.
     pub(super) left: Option<u32>,
+    /// Whose flows have come: a proof that was sent twice is not another one.
+    pub(super) peers: HashSet<SocketAddr>,
     /// Bytes per second that each may be sent.
     pub(super) pacing: Option<u32>,
 }
@@ -87,6 +89,17 @@ impl Shared {
             *left = left.checked_sub(1)?;
         }
         Some(hand_over(trial))
+    }
+
+    /// The same for the flow of an address, which comes once.
+    pub(super) fn admit_flow<T>(
+        &self,
+        cookie: u64,
+        peer: SocketAddr,
+        hand_over: impl FnOnce(&Trial) -> T,
+    ) -> Option<T> {
+        let new = lock(&self.trials).get_mut(&cookie)?.peers.insert(peer);
+        if new { self.admit_to(cookie, hand_over) } else { None }
     }
 
     /// The address of this host that the client of that trial talks to, if it is open.

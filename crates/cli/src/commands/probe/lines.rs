@@ -140,7 +140,7 @@ impl Lines {
         let to = glance.elapsed.saturating_sub(begun);
         let omitted =
             if to <= self.warmup + EVERY / 2 && !self.warmup.is_zero() { "  (omitted)" } else { "" };
-        let interval = format!("{from:7.2}-{:<7.2} s", to.as_secs_f64());
+        let interval = format!("{from:>7.2}-{:<7.2} sec", to.as_secs_f64());
         if !self.header {
             self.header = true;
             self.put(&self.heading());
@@ -186,22 +186,22 @@ impl Lines {
         match self.kind {
             Kind::Stream if self.udp => {
                 format!(
-                    "{tag}{:17}  {:>13}  {:>15}  {:>10}  Lost/Total Datagrams",
+                    "{tag}{:19}  {:>13}  {:>15}  {:>10}  Lost/Total Datagrams",
                     "Interval", "Transfer", "Bitrate", "Jitter"
                 )
             }
             Kind::Stream => {
                 format!(
-                    "{tag}{:17}  {:>13}  {:>15}  {:>6}  {:>9}",
+                    "{tag}{:19}  {:>13}  {:>15}  {:>6}  {:>9}",
                     "Interval", "Transfer", "Bitrate", "Retr", "RTT"
                 )
             }
             Kind::RoundTrips => format!(
-                "{:17} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                "{:19} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
                 "Interval", "n", "Avg", "Min", "50%", "90%", "95%", "99%", "99.9%", "99.99%", "Max"
             ),
             Kind::Operations => format!(
-                "{:17} {:>9} {:>7} {:>11} {:>9} {:>9} {:>9} {:>9}",
+                "{:19} {:>9} {:>7} {:>11} {:>9} {:>9} {:>9} {:>9}",
                 "Interval", "Done", "Failed", "Per second", "Avg", "50%", "99%", "Max"
             ),
         }
