@@ -203,7 +203,7 @@ impl Writer<'_> {
         };
         // Both are whole on the disk before the first one is seen: a disk that is full keeps the old pair.
         let file = self.beside(&self.cache.path(name), bytes)?;
-        let known = self.beside(&self.cache.about_path(name), &json(&about))?;
+        let known = self.beside(&self.cache.about_path(name), &json(&about)?)?;
         file.take_place()?;
         known.take_place()?;
         self.sync()?;
@@ -213,7 +213,7 @@ impl Writer<'_> {
     /// Notes that the publisher had nothing newer.
     pub(crate) fn checked(&self, name: &str, about: &About, now_s: u64) -> Result<(), Error> {
         let about = About { checked_s: now_s, ..about.clone() };
-        self.beside(&self.cache.about_path(name), &json(&about))?.take_place()?;
+        self.beside(&self.cache.about_path(name), &json(&about)?)?.take_place()?;
         self.sync()
     }
 
@@ -254,10 +254,11 @@ fn new_name(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn json(about: &About) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
+fn json(about: &About) -> Result<Vec<u8>, Error> {
+    let mut text = serde_json::to_vec_pretty(about)
+        .map_err(|e| Error::Cache { path: about.url.clone(), reason: e.to_string() })?;
     text.push(b'\n');
-    text
+    Ok(text)
 }
 
 /// A whole file under another name. Dropped before it takes its place, it goes away.
