@@ -17,27 +17,38 @@ const VOID_NS: u64 = 10_000_000;
 
 /// A link in effect.
 #[derive(Debug)]
-pub(crate) struct Emulated(Mutex<Emulation>);
+pub(crate) struct Emulated {
+    emulation: Mutex<Emulation>,
+    frames: bool,
+}
 
 impl Emulated {
-    /// Puts a link into effect at a site of the lab; `None` for a plain one.
-    pub(crate) fn start(site: &weir_lab::Site, link: &Link) -> Result<Option<Self>, Error> {
+    /// Puts a link into effect at a site of the lab; `None` for a plain one. With `frames` it takes in what the tester sends by
+    /// XDP.
+    pub(crate) fn start(site: &weir_lab::Site, link: &Link, frames: bool) -> Result<Option<Self>, Error> {
         if link.is_plain() {
             return Ok(None);
         }
         let emulation = Emulation::start(site, link).map_err(Error::Lab)?;
-        Ok(Some(Emulated(Mutex::new(emulation))))
+        if frames {
+            let failed = |source| weir_lab::Error::Build { site: site.name().to_owned(), source };
+            site.take_frames_in_wan().map_err(failed).map_err(Error::Lab)?;
+        }
+        Ok(Some(Emulated { emulation: Mutex::new(emulation), frames }))
     }
 
     fn emulation(&self) -> MutexGuard<'_, Emulation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.emulation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// By what the link of a site is made, one line each.
 pub(crate) fn mechanisms(site: &Site) -> Vec<String> {
-    let link = site.link.as_ref();
-    let lines = link.map(|link| link.emulation().mechanisms().to_vec()).unwrap_or_default();
+    let Some(link) = &site.link else { return Vec::new() };
+    let mut lines = link.emulation().mechanisms().to_vec();
+    if link.frames {
+        lines.push("both ways: GRO is on at the wan, which takes in frames sent by XDP only so".to_owned());
+    }
     lines.into_iter().map(|line| format!("link, {line}")).collect()
 }
 

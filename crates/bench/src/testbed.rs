@@ -12,7 +12,7 @@ use weir_lab::{Lab, SiteSpec};
 
 use crate::error::Error;
 use crate::links::Emulated;
-use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Scenario, Testbed, VariantRun};
+use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Load, Scenario, Testbed, VariantRun};
 use crate::settings::Settings;
 
 /// One host of a site.
@@ -75,13 +75,16 @@ impl Hosts {
     /// Builds the lab or reaches the hosts.
     pub(crate) fn open(scenario: &Scenario, run: &str, variants: &[VariantRun]) -> Result<Self, Error> {
         match &scenario.testbed {
-            Testbed::Lab(lab) => open_lab(lab, run, variants),
+            Testbed::Lab(lab) => {
+                let frames = scenario.workloads.iter().any(|w| matches!(w.workload, Load::Packets(_)));
+                open_lab(lab, run, variants, frames)
+            }
             Testbed::Hosts(hosts) => open_hosts(hosts, variants),
         }
     }
 }
 
-fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<Hosts, Error> {
+fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun], frames: bool) -> Result<Hosts, Error> {
     let settings = Settings::hold(
         &testbed.host_sysctls,
         variants,
@@ -113,7 +116,7 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun]) -> Result<
             initiators: member(Role::Initiator)?.into_iter().collect(),
             gateway: member(Role::Gateway)?,
             responders: member(Role::Responder)?.into_iter().collect(),
-            link: Emulated::start(site, &variant.link)?,
+            link: Emulated::start(site, &variant.link, frames)?,
         };
         started.extend(site.members().map(|m| m.agent.pid()));
         sites.push(site);

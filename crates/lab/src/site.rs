@@ -174,6 +174,18 @@ impl Site {
         Ok(())
     }
 
+    /// Lets frames that were sent by XDP reach the wan: veth takes them in only where GRO or an XDP program is on
+    /// (veth_xdp_xmit of drivers/net/veth.c).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn take_frames_in_wan(&self) -> Result<()> {
+        let Some(wan) = &self.wan else { return Ok(()) };
+        let ethtool = wan.run(Ethtool::open)??;
+        let gro = BTreeMap::from([("gro".to_owned(), true)]);
+        [NEAR, FAR].iter().try_for_each(|interface| ethtool.set(interface, &gro))
+    }
+
     /// Gives every host its addresses, routes and neighbours.
     fn address(&self) -> Result<()> {
         let a = &self.addresses;
