@@ -14,7 +14,7 @@ use super::error::Error;
 use super::ledger::{Interval, Ledger, cpu_percent};
 use super::options::Options;
 use super::parameters::{Parameters, Protocol, UDP_LENGTH, UDP_LENGTHS, Way};
-use super::report::{Report, SCHEMA_VERSION, pair, stream_report, total};
+use super::report::{Report, SCHEMA_VERSION, Total, pair, stream_report, total};
 use super::results::{Cpu, Results, ServerOutput};
 use super::streams::{Socket, Stream, Threads, plain};
 use super::text::Lines;
@@ -72,7 +72,14 @@ pub fn run(
             path.mss.map_or(UDP_LENGTH, |m| m.clamp(*UDP_LENGTHS.start(), *UDP_LENGTHS.end()));
     }
     control.write_json(&parameters.to_json(), PATIENCE, "send the parameters")?;
-    expect(&mut control, State::CreateStreams, "waiting for the parameters to be taken")?;
+    expect(&mut control, State::CreateStreams, "waiting for the parameters to be taken").map_err(|e| match e {
+        // What a stock server does that misses a user.
+        Error::Closed(_) => Error::Closed(
+            "it did not take the parameters: it does not like one of the options, or wants a user and a password, which weir does \
+             not send",
+        ),
+        other => other,
+    })?;
     let test = Test { parameters: Arc::new(parameters), options, target, path, stop };
     let result =
         test.streams(&mut control, &cookie).and_then(|streams| test.run(&mut control, streams, watch));
@@ -391,6 +398,13 @@ impl Test<'_> {
             if datagrams.packets == 0 && sent > 0 {
                 report.notes.push(format!("none of {sent} datagrams arrived ({way})"));
             }
+            if let Some((asked, sent)) = short_of_rate(&self.parameters, total) {
+                report.notes.push(format!(
+                    "{:.2} of {:.2} Mbits/sec that were asked for were sent ({way}): the sending end could not do more",
+                    sent / 1e6,
+                    asked / 1e6
+                ));
+            }
             // IP and UDP headers; RFC 791, RFC 8200, RFC 768.
             let headers = if ipv4 { 28 } else { 48 };
             if let Some(mtu) = self.path.mtu.filter(|mtu| report.length + headers > *mtu) {
@@ -417,6 +431,14 @@ impl Test<'_> {
         let p = &self.parameters;
         Lines { protocol: p.protocol, both: p.way == Way::Both, client: true, title: p.title.clone() }
     }
+}
+
+/// Bit rates of datagrams asked for and sent, where the sender fell short of them by more than 2 % in a second or more.
+fn short_of_rate(p: &Parameters, total: &Total) -> Option<(f64, f64)> {
+    let asked = p.rate_bps as f64 * f64::from(p.streams);
+    let judged = p.goal_bytes().is_none() && total.sender.seconds >= 1.0;
+    (judged && total.sender.bps < 0.98 * asked - 8.0 * f64::from(p.length))
+        .then_some((asked, total.sender.bps))
 }
 
 impl ServerOutput {

@@ -6,6 +6,8 @@
 //! them, except that copies of a datagram are told apart from late ones.
 
 pub mod client;
+#[cfg(test)]
+mod client_tests;
 mod course;
 mod datagram;
 mod error;
