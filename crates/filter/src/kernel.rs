@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use weir_bpf::{Attached, Direction as Hook, XdpMode, attach_tcx, attach_xdp, test_run};
+use weir_bpf::{Attached, Direction as Hook, TestRun, XdpMode, attach_tcx, attach_xdp, test_run};
 
 use crate::compile::Compiled;
 use crate::shared::{WEIR_ACTIONS, WEIR_CLASSES, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
@@ -263,9 +263,16 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses.
     pub fn drops(&self, source: IpAddr) -> weir_bpf::Result<bool> {
-        let program = self.kernel.program(At::Tc(Direction::Ingress).program())?;
-        let frame = crate::probe::frame_from(source);
-        Ok(test_run(program, &frame, 0, 1)?.verdict == crate::probe::SHOT)
+        let run = self.run(Direction::Ingress, &crate::probe::frame_from(source), 1)?;
+        Ok(run.verdict == crate::probe::SHOT)
+    }
+
+    /// Runs the program at tc `repeat` times on a packet that begins with its Ethernet header; nothing is sent.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn run(&self, direction: Direction, packet: &[u8], repeat: u32) -> weir_bpf::Result<TestRun> {
+        test_run(self.kernel.program(At::Tc(direction).program())?, packet, 0, repeat)
     }
 
     /// Begins counting anew.

@@ -162,7 +162,7 @@ impl Loaded {
             // Writing into a map of maps returns when every program that was running then has ended
             // (maybe_wait_bpf_programs, kernel/bpf/syscall.c): afterwards nobody reads the old tables.
             self.map(OUTER[0])?.put(next, &inner[0])?;
-            OUTER.iter().try_for_each(|outer| self.map(outer)?.take_out(before))?;
+            side_by_side(OUTER, |outer| self.map(outer)?.take_out(before))?;
         }
         Ok(())
     }
@@ -190,15 +190,8 @@ impl Loaded {
             }
         };
         let inner = [level1, mixed, buckets, boundaries];
-        // Each of them waits until all running programs have ended; side by side they wait once.
-        let put = |(outer, inner): (&str, &Map)| self.map(outer)?.put(generation, inner);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                OUTER.into_iter().zip(&inner).map(|pair| scope.spawn(move || put(pair))).collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })?;
+        let pairs: Vec<(&str, &Map)> = OUTER.into_iter().zip(&inner).collect();
+        side_by_side(pairs, |(outer, inner)| self.map(outer)?.put(generation, inner))?;
         Ok(inner)
     }
 
@@ -217,6 +210,22 @@ impl Loaded {
         }
         Ok(bytes)
     }
+}
+
+/// Writes into several maps of maps. Each writing waits until all programs that are running have ended; side by side they wait
+/// once.
+fn side_by_side<T: Send>(
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(T) -> weir_bpf::Result<()> + Sync,
+) -> weir_bpf::Result<()> {
+    let write = &write;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || write(item))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(written) => written,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
 }
 
 /// The compiled tables have just as many words.
