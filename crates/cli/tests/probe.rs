@@ -304,9 +304,22 @@ fn root_every_mode_from_behind_a_nat() {
         let outcome = world.run(within("in", &[&["probe", "198.18.1.2", "--json"], args].concat())).expect(0);
         serde_json::from_str(&outcome.stdout).unwrap()
     });
+    // By the address of its link alone, without the gateway.
+    let link =
+        world.sh("ip -n out -6 -o addr show dev e0 scope link | awk '{ sub(\"/.*\", \"\", $4); print $4 }'");
+    let near = format!("[{}%o0]", link.trim());
+    for mode in ["latency", "udp"] {
+        let mut command = world.weir(&["probe", &near, mode, "--time", "300ms", "--json"]);
+        command.env_remove("WEIR_KEY");
+        world.run(command).expect(0);
+    }
     // The server saw the gateway only.
     let log = server.printed();
-    assert!(log.lines().count() >= SERVED.len() && log.lines().all(|l| l.contains("198.18.1.1")), "{log}");
+    assert!(
+        log.lines().count() >= SERVED.len()
+            && log.lines().filter(|l| !l.contains("fe80:")).all(|l| l.contains("198.18.1.1")),
+        "{log}"
+    );
     server.signal("INT");
     server.end_within(Duration::from_secs(10)).expect(0);
 }

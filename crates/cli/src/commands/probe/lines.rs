@@ -388,12 +388,15 @@ mod tests {
 
     #[test]
     fn a_window_has_ethr_s_columns() {
-        let values: Vec<u64> = (1..=1000).map(|i| i * 1000).collect();
+        let values: Vec<u64> = (1..=1000).map(|i| i * 2000).collect();
         let columns: Vec<String> = window(&values).split_whitespace().map(str::to_owned).collect();
-        // Quantiles of a histogram that is exact to 0.1 % (nearest rank of 1..=1000 us).
+        // Quantiles of a histogram that is exact to 0.1 % (nearest rank of 2, 4, ... 2000 us).
         assert_eq!(
             columns,
-            ["1000", "500us", "1.00us", "500us", "900us", "950us", "990us", "999us", "1.00ms", "1.00ms"]
+            [
+                "1000", "1.00ms", "2.00us", "1.00ms", "1.80ms", "1.90ms", "1.98ms", "2.00ms", "2.00ms",
+                "2.00ms"
+            ]
         );
     }
 }

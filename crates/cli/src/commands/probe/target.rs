@@ -1,6 +1,6 @@
 //! Where to: a host, an address with or without a port, or a URL.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::args::probe::{Mode, ProbeArgs};
 use crate::exit::Failure;
@@ -84,7 +84,10 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
             None => return Err(wrong()),
         };
         (host, number)
-    } else if text.parse::<IpAddr>().is_ok() {
+    } else if text.matches(':').count() > 1 {
+        // IPv6 without brackets has no port; a link may follow it, as in fe80::1%eth0.
+        let address = text.split('%').next().unwrap_or(text);
+        address.parse::<Ipv6Addr>().map_err(|_| wrong())?;
         (text, None)
     } else if let Some((host, number)) = text.split_once(':') {
         (host, Some(port(number)?))
@@ -129,12 +132,15 @@ mod tests {
             ("2001:db8::1", "2001:db8::1", None),
             ("[2001:db8::1]:80", "2001:db8::1", Some(80)),
             ("[::1]", "::1", None),
+            ("fe80::1%eth0", "fe80::1%eth0", None),
+            ("[fe80::1%eth0]:80", "fe80::1%eth0", Some(80)),
         ] {
             assert_eq!(host_and_port(text), Ok((host.to_owned(), port)), "{text}");
         }
-        for bad in
-            ["", ":80", "a:0", "a:65536", "a:b", "[::1", "[::1]80", "a b", "a/b", "u@h", "[::1]:", "\x1b[m"]
-        {
+        for bad in [
+            "", ":80", "a:0", "a:65536", "a:b", "[::1", "[::1]80", "a b", "a/b", "u@h", "[::1]:", "1:2:3",
+            "\x1b[m",
+        ] {
             assert!(host_and_port(bad).is_err(), "{bad}");
         }
     }
