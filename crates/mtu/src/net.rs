@@ -156,10 +156,11 @@ impl SocketProber {
         self.egress_whole = bytes;
     }
 
-    /// Fragments that this socket sends are no longer than this (IPv6; IPv4's routers split again what does not fit).
+    /// Fragments that this socket sends are no longer than this (IPv6; IPv4's routers split again what does not fit); 0: as the
+    /// path is known.
     ///
     /// # Errors
-    /// Below 1280 bytes.
+    /// Above 0 and below 1280 bytes.
     pub fn set_fragment_length(&self, bytes: u32) -> io::Result<()> {
         if self.ipv6 { dont_fragment::set_fragment_length(self.socket(), bytes) } else { Ok(()) }
     }
@@ -175,6 +176,11 @@ impl SocketProber {
     /// The kernel has no route any more.
     pub fn kernels_path_mtu(&self) -> io::Result<u32> {
         dont_fragment::known_path_mtu(self.socket(), self.ipv6)
+    }
+
+    /// A closed port was asked more often than its host answers at once: the next refusals come one by one.
+    pub fn expect_few_refusals(&mut self) {
+        self.refusals = (0.0, Instant::now());
     }
 
     /// What the far end saw; `None` if it does not answer in time, or is none of ours.
@@ -503,6 +509,11 @@ impl Prober for SocketProber {
                 break;
             }
             self.wait(until)?;
+        }
+        let least = self.least();
+        if self.far == Far::ClosedPort && pending.iter().any(|p| p.outcome.is_none() && p.probe.size == least)
+        {
+            self.expect_few_refusals();
         }
         let outcome = |p: Pending| p.outcome.unwrap_or(Outcome::Silent);
         Ok(pending.into_iter().map(outcome).collect())

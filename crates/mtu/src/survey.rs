@@ -229,11 +229,28 @@ impl Surveyor {
                 "pings were not tried ({e}): they need root, or a group in the sysctl net.ipv4.ping_group_range"
             )),
         }
+        let answered_all = heard.is_some();
+        if heard.is_none() && !trusted {
+            // Somebody else may have used up what the host refuses at once.
+            self.pause(Instant::now() + ICMP_PAUSE, &prober);
+            heard = self.knock(&mut prober)?;
+        }
         match heard {
             Some(Outcome::Refused { refusal: Refusal::ClosedPort, .. }) => {
-                Ok((self.udp(Far::ClosedPort)?, Method::ClosedPort))
+                let mut closed = self.udp(Far::ClosedPort)?;
+                if !answered_all {
+                    closed.expect_few_refusals();
+                }
+                Ok((closed, Method::ClosedPort))
             }
             heard => Err(self.nobody(heard)),
+        }
+    }
+
+    /// Until then, or until everything ends.
+    fn pause(&self, until: Instant, prober: &SocketProber) {
+        while Instant::now() < until && !prober.is_over() {
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
@@ -278,6 +295,8 @@ impl Surveyor {
         let row = if survey.method == Method::ClosedPort { fragments::SHORT_ROW } else { fragments::ROW };
         // Whoever is none of ours tells nothing.
         let seen = fragments::try_out(prober, Way::Egress, mtu, ipv6, row, SocketProber::tally)?;
+        // It would also bound what is to go whole.
+        prober.set_fragment_length(0)?;
         survey.egress_fragments = seen;
         if survey.method == Method::Echo { self.echo_fragments(survey, mtu) } else { Ok(()) }
     }
@@ -356,9 +375,7 @@ impl Surveyor {
             return Ok(());
         }
         let last_long = if survey.hops.is_empty() { last_long } else { Instant::now() };
-        while Instant::now() < last_long + ICMP_PAUSE && !prober.is_over() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.pause(last_long + ICMP_PAUSE, prober);
         let again = |prober: &mut SocketProber, found: &mut PathMtu| -> io::Result<()> {
             let (Limit::Silence, Some(size)) = (found.limit, found.too_long) else { return Ok(()) };
             if let Some(claim) = told_after_all(prober, found.way, size.max(self.link))? {

@@ -297,14 +297,16 @@ fn root_the_hop_before_a_black_hole_is_named() {
     if cannot_run() {
         return;
     }
-    let path = Path::new("hops", Family::Ipv4, r#"{"mtu": 1400, "icmp": "drop"}"#).served(Some(SESSION));
-    let survey = path.survey(Some(SESSION)).unwrap();
-    assert_eq!(survey.egress.limit, Limit::Silence);
-    // The wan is the first hop: it gets the long packet and does not send it on.
-    assert_eq!(survey.hops.len(), 2, "{survey:#?}");
-    let Some(Place::Between { after: 1, address: Some(_), before: 2 }) = survey.black_hole else {
-        panic!("{survey:#?}");
-    };
+    for family in BOTH {
+        let path = Path::new("hops", family, r#"{"mtu": 1400, "icmp": "drop"}"#).served(Some(SESSION));
+        let survey = path.survey(Some(SESSION)).unwrap();
+        assert_eq!(survey.egress.limit, Limit::Silence);
+        // The wan is the first hop: it gets the long packet and does not send it on.
+        assert_eq!(survey.hops.len(), 2, "{survey:#?}");
+        let Some(Place::Between { after: 1, address: Some(_), before: 2 }) = survey.black_hole else {
+            panic!("{survey:#?}");
+        };
+    }
 }
 
 #[test]
