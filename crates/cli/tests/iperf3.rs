@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use iperf3_cases::{CASES, Case, Counted, check, number, of_iperf3, of_weir, tcp, udp, under_way};
+use iperf3_cases::{CASES, Case, Counted, Known, check, number, of_iperf3, of_weir, tcp, udp, under_way};
 use serde_json::Value;
 use weir_testkit::{Background, Outcome, PATIENCE, World, until};
 
@@ -295,6 +295,18 @@ fn what_goes_wrong_is_told_in_words() {
     until("a server that is free again", PATIENCE, || (world.run(probe("100ms")).code == 0).then_some(()));
 }
 
+/// A public key that stock clients encrypt a user and a password with; nobody has its other half.
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAnngFKTVNSxK3OGh0A90Y
+TFJpFL84L0UaCCR24OqBXuvyb2fgDLeb2gQh22jouqGKJZgd15mpRjKbgL+1WYVT
+vfYQwDLx54loYjrU702Emd08XkcH50ydsaz2RnFKN/OLyGI8VcofrDFiDN99ObXw
+PVe1G8BSEGZCHiqUuYbfUIybsS23PC7dD3FMYE+0pIqLGl42UZMiNdhqelA9y7Nk
+JwFDw0TgZG1d76Ik9np0zc5K/Pa1ty9YIIdPZuWpyruFDBtP2ttzk1NVLmUJB+za
+NS7/J/pf2tAmfrssBY2ZBFT7EtRkIyoUBgxSdZfudw1wjo3oYzPZ9InzqOFtErjS
+yQIDAQAB
+-----END PUBLIC KEY-----
+";
+
 #[test]
 fn a_stock_client_with_a_user_and_a_server_with_limits_are_told_so() {
     let stock = stock();
@@ -331,9 +343,17 @@ fn a_stock_client_with_a_user_and_a_server_with_limits_are_told_so() {
         let error = report["error"].as_str().unwrap_or_default().to_owned();
         assert!(error.contains(words), "{options}: {error}");
     }
-    until("notes of the three", PATIENCE, || {
-        (server.printed().lines().filter(|l| l.contains("refused")).count() == 3).then_some(())
+    let key = world.write("public.pem", PUBLIC_KEY);
+    let user = format!("-t 1 --username someone --rsa-public-key-path {}", key.display());
+    let case = Case { udp: false, options: user.leak(), known: Known::Alike };
+    let mut command = stock_client(&world, iperf3, port, &case);
+    command.env("IPERF3_PASSWORD", "secret");
+    let report = json(&world.run(command));
+    assert_eq!(report["error"], "test authorization failed");
+    until("notes of the four", PATIENCE, || {
+        (server.printed().lines().filter(|l| l.contains("refused")).count() == 4).then_some(())
     });
+    assert!(server.printed().contains("a user and a password") && !server.printed().contains("someone"));
 }
 
 /// One datagram of a hundred is dropped on its way, or one segment.
