@@ -1,6 +1,7 @@
 //! From a scenario to a run: rounds of trials in random order, until there are enough.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
@@ -22,7 +23,7 @@ use crate::proof;
 use crate::rehearsal;
 use crate::scenario::{Scenario, VariantRun, WorkloadEntry, load};
 use crate::store::{RECORD, Store};
-use crate::testbed::{Hosts, Site};
+use crate::testbed::{Hosts, Member, Site};
 use crate::trial::{self, Rules};
 
 /// What the user asked for besides the scenario.
@@ -253,8 +254,15 @@ fn package(program: &str) -> &str {
 /// Describes each host once; in the lab all sites are alike but for their rules, so the first gateway stands for all.
 fn facts(hosts: &Hosts) -> Result<Vec<HostFacts>, Error> {
     let site = hosts.sites.iter().find(|s| s.gateway.is_some()).or(hosts.sites.first());
+    let mut members: Vec<&Member> = site.into_iter().flat_map(Site::members).collect();
+    // On real hosts a path may lead to a responder of its own.
+    for member in hosts.sites.iter().filter(|_| !hosts.is_lab).flat_map(Site::members) {
+        if !members.iter().any(|known| Arc::ptr_eq(&known.agent, &member.agent)) {
+            members.push(member);
+        }
+    }
     let mut all = Vec::new();
-    for member in site.into_iter().flat_map(Site::members) {
+    for member in members {
         let task = Task::Facts {
             role: member.role,
             transport: member.agent.transport().to_owned(),

@@ -56,7 +56,7 @@ pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<St
     };
     let before = counter(site, variant)?;
     let port = *site.place.ports.start();
-    let bind = SocketAddr::new(any(site.place.responder), port);
+    let bind = SocketAddr::new(site.listen, port);
     responder.agent.call(Task::OpenEcho { bind }, SHORT)?;
     let expected = variant.hop().expectation(&site.place);
     let target = SocketAddr::new(expected.target, port);

@@ -1,17 +1,20 @@
 //! The hosts of a run: the lab's, or real ones; one agent on each.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use weir_agent::Task;
 use weir_agent::remote::Remote;
 use weir_agent::transport::{Options, Transport};
 use weir_gateway::path::Path;
 use weir_gateway::{Place, Role, Variant};
 use weir_lab::{Lab, SiteSpec};
 
+use crate::SHORT;
 use crate::error::Error;
 use crate::links::Emulated;
+use crate::proof::any;
 use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Load, Scenario, Testbed, VariantRun};
 use crate::settings::Settings;
 
@@ -41,6 +44,9 @@ pub(crate) struct Site {
     pub(crate) gateway: Option<Member>,
     /// At least one.
     pub(crate) responders: Vec<Member>,
+    /// Where responders listen: any address, because behind some translations a host does not have the one that it is reached
+    /// at; but one of several that it has by itself, since answers over UDP would come from another.
+    pub(crate) listen: IpAddr,
     /// The lab's link, where it is not a plain one.
     pub(crate) link: Option<Emulated>,
 }
@@ -116,6 +122,7 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun], frames: bo
             initiators: member(Role::Initiator)?.into_iter().collect(),
             gateway: member(Role::Gateway)?,
             responders: member(Role::Responder)?.into_iter().collect(),
+            listen: any(site.addresses().responder),
             link: Emulated::start(site, &variant.link, frames)?,
         };
         started.extend(site.members().map(|m| m.agent.pid()));
@@ -203,7 +210,8 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         }
         let (initiators, gateway) = (initiators.clone(), gateway.clone());
         let responders = reached(&responders, &variant.variant);
-        sites.push(Site { place, initiators, gateway, responders, link: None });
+        let listen = listen(&place, &responders, &variant.variant)?;
+        sites.push(Site { place, initiators, gateway, responders, listen, link: None });
     }
     let names: Vec<String> = initiators
         .iter()
@@ -228,6 +236,24 @@ fn reached(responders: &[Member], variant: &Variant) -> Vec<Member> {
     let Variant::Path(Path { target: Some(target) }) = variant else { return responders.to_vec() };
     let has_it = |member: &&Member| member.address == *target;
     responders.iter().find(has_it).or(responders.first()).cloned().into_iter().collect()
+}
+
+/// Where the responder of a variant listens. Whether it has a path's own target is found by listening there.
+fn listen(place: &Place, responders: &[Member], variant: &Variant) -> Result<IpAddr, Error> {
+    let any = any(place.responder);
+    let (Variant::Path(Path { target: Some(target) }), Some(responder)) = (variant, responders.first())
+    else {
+        return Ok(any);
+    };
+    let bind = SocketAddr::new(*target, *place.ports.start());
+    match responder.agent.call(Task::OpenEcho { bind }, SHORT) {
+        Ok(_) => {
+            responder.agent.call(Task::CloseEcho, SHORT)?;
+            Ok(*target)
+        }
+        Err(weir_agent::Error::Task { .. }) => Ok(any),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the scenario's format allows but these hosts cannot do.

@@ -16,7 +16,6 @@ use crate::SHORT;
 use crate::error::Error;
 use crate::links;
 use crate::packets_rig::{self, Path};
-use crate::proof::any;
 use crate::sampling::Sampling;
 use crate::scenario::{Load, WorkloadEntry};
 use crate::testbed::{Member, Site};
@@ -257,7 +256,7 @@ fn start<'a>(
     let pairs = || site.initiators.iter().zip(site.responders.iter().cycle()).zip(0u16..);
     for ((_, responder), number) in pairs() {
         let session = cookie.wrapping_add(u64::from(number));
-        let bind = SocketAddr::new(any(site.place.responder), port + number);
+        let bind = SocketAddr::new(site.listen, port + number);
         let (workload, setting) = (workload.clone(), setting(responder));
         responder.agent.call(Task::Open { session, workload, setting, bind }, SHORT)?;
         running.sessions.push((responder, session));
