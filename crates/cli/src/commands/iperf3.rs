@@ -1,7 +1,7 @@
 //! `weir probe --iperf3`: a test towards a stock iperf3 server.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use weir_load::Stop;
@@ -15,17 +15,32 @@ use crate::output::{print, print_json, printable};
 /// How long to measure when it is not said.
 const USUAL: Duration = Duration::from_secs(10);
 
+/// How long a stock server may take to put a test away before it takes the next one of ours ...
+const PUTTING_AWAY: Duration = Duration::from_secs(3);
+
+/// ... which is asked for so often.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Run the test, or each of the plan, towards the first of these addresses that answers.
 pub(crate) fn run(args: &ProbeArgs, addresses: &[SocketAddr]) -> Outcome {
     check(args)?;
     let stop = super::stop_on_signals()?;
     let mut reports = Vec::new();
-    for end in ends(args) {
+    for (nth, end) in ends(args).enumerate() {
         if stop.raised() {
             break;
         }
         let options = options(args, end)?;
-        let report = match one(args, &options, addresses, &stop) {
+        let again = Instant::now() + if nth > 0 { PUTTING_AWAY } else { Duration::ZERO };
+        let tried = loop {
+            match one(args, &options, addresses, &stop) {
+                Err(Error::Denied | Error::Closed(_) | Error::Connect { .. }) if Instant::now() < again => {
+                    std::thread::sleep(PAUSE);
+                }
+                other => break other,
+            }
+        };
+        let report = match tried {
             Ok(report) => report,
             // Ctrl-C is how a watch ends.
             Err(Error::Stopped) if args.plan.watch => break,
@@ -90,7 +105,9 @@ fn options(args: &ProbeArgs, end: End) -> Result<Options, Failure> {
     let (traffic, iperf) = (&args.traffic, &args.iperf);
     let omit = args.plan.omit.unwrap_or(Duration::ZERO);
     if omit.subsec_nanos() > 0 {
-        return Err(Failure::usage("--omit: with --iperf3 whole seconds, since the server runs its own timer"));
+        return Err(Failure::usage(
+            "--omit: with --iperf3 whole seconds, since the server runs its own timer",
+        ));
     }
     let way = match (traffic.reverse, traffic.bidir) {
         (_, true) => Way::Both,
@@ -125,12 +142,7 @@ fn options(args: &ProbeArgs, end: End) -> Result<Options, Failure> {
     })
 }
 
-fn one(
-    args: &ProbeArgs,
-    options: &Options,
-    addresses: &[SocketAddr],
-    stop: &Stop,
-) -> Result<Report, Error> {
+fn one(args: &ProbeArgs, options: &Options, addresses: &[SocketAddr], stop: &Stop) -> Result<Report, Error> {
     let mut failed = None;
     for &address in addresses {
         let mut live = Live { args, target: address };
