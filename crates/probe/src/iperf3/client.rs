@@ -40,6 +40,9 @@ const ACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// Bytes of a server's results, its own output among them, at most.
 const RESULTS_LIMIT: usize = 16 << 20;
 
+/// Intervals that a report has, times streams: a day's of eleven streams.
+const KEPT: usize = 1_000_000;
+
 /// Who is told how the test goes.
 pub trait Watch {
     /// The streams are open: number, own address, far end's address, of each.
@@ -151,6 +154,8 @@ struct Ran {
     congestion: Option<String>,
     begun: Instant,
     used: CpuUse,
+    /// How long what was on its way was waited for, while the server went on counting its seconds.
+    waited: Duration,
 }
 
 impl Test<'_> {
@@ -238,7 +243,7 @@ impl Test<'_> {
         let course = Arc::new(Course::new(p.goal_bytes(), p.omit_s > 0)?);
         let begun = Instant::now();
         let own = thread_cpu_use();
-        let mut ledger = Ledger::begin(streams.clone(), p.omit_s > 0, begun);
+        let mut ledger = Ledger::begin(streams.clone(), p.omit_s > 0, KEPT, begun);
         let mut threads = Threads::start(&streams, p, &course)?;
         let mut tell = |interval: Option<Interval>| {
             if let Some(interval) = interval {
@@ -247,17 +252,19 @@ impl Test<'_> {
         };
         self.measure(control, &course, &mut ledger, begun, &mut tell)?;
         threads.end_sending();
-        ledger.sent(Instant::now());
+        let sent = Instant::now();
+        ledger.sent(sent);
         let congestion = streams.first().and_then(Stream::congestion);
         self.settle(control, &streams)?;
         tell(ledger.close(Instant::now()));
+        let waited = sent.elapsed();
         control.write_state(State::TestEnd, PATIENCE)?;
         // Receivers go on: a server that is in the middle of a write hears nothing before that is done.
         expect(control, State::ExchangeResults, "waiting for the end")?;
         let mut used = threads.join();
         let now = thread_cpu_use();
         used += CpuUse { user: now.user - own.user, system: now.system - own.system };
-        self.conclude(control, Ran { streams, ledger, congestion, begun, used })
+        self.conclude(control, Ran { streams, ledger, congestion, begun, used, waited })
     }
 
     /// Until the time is over or the goal is reached.
@@ -361,7 +368,7 @@ impl Test<'_> {
         let totals = ran.ledger.totals();
         let seconds = ran.ledger.seconds();
         let paired = pair(&totals, &far).map_err(Error::Protocol)?;
-        let of = |((own, far), stream)| stream_report(p.protocol, stream, own, far);
+        let of = |((own, far), stream)| stream_report(p.protocol, stream, own, far, ran.waited);
         let streams: Vec<_> = totals.iter().zip(paired).zip(&ran.streams).map(of).collect();
         let mut report = Report {
             schema_version: SCHEMA_VERSION,

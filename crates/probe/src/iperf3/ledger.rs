@@ -90,9 +90,6 @@ struct Retransmits {
     now: u32,
 }
 
-/// Intervals that are kept, times streams: what a long test of many streams does not fill the memory with.
-const KEPT: usize = 100_000;
-
 /// The book of one test at one end.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -104,12 +101,15 @@ pub(super) struct Ledger {
     last: Instant,
     omitting: bool,
     intervals: Vec<Interval>,
+    /// Intervals that may be kept, times streams.
+    keep: usize,
+    left_out: u64,
     length: Option<Duration>,
 }
 
 impl Ledger {
-    /// The test begins.
-    pub(super) fn begin(streams: Vec<Stream>, omits: bool, now: Instant) -> Ledger {
+    /// The test begins. Of its intervals, times streams, at most `keep` are kept.
+    pub(super) fn begin(streams: Vec<Stream>, omits: bool, keep: usize, now: Instant) -> Ledger {
         let entry = |s: &Stream| {
             let retransmits = s.info().filter(|_| s.sends).map(|i| Retransmits {
                 from: i.total_retrans,
@@ -126,6 +126,8 @@ impl Ledger {
             last: now,
             omitting: omits,
             intervals: Vec::new(),
+            keep,
+            left_out: 0,
             length: None,
         }
     }
@@ -150,10 +152,21 @@ impl Ledger {
     /// An interval is over.
     pub(super) fn tick(&mut self, now: Instant) -> Interval {
         let interval = self.turn(now);
-        if (self.intervals.len() + 1) * self.entries.len() <= KEPT {
-            self.intervals.push(interval.clone());
-        }
+        self.keep(&interval);
         interval
+    }
+
+    fn keep(&mut self, interval: &Interval) {
+        if (self.intervals.len() + 1) * self.entries.len() <= self.keep {
+            self.intervals.push(interval.clone());
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Intervals that were not kept, after those that were.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     fn turn(&mut self, now: Instant) -> Interval {
@@ -201,10 +214,11 @@ impl Ledger {
         }
         self.streams.clear();
         // As iperf3: a short rest in which nothing came is no interval.
-        if short && !self.intervals.is_empty() && self.counted_all() == before {
+        let only = self.intervals.is_empty() && self.left_out == 0;
+        if short && !only && self.counted_all() == before {
             return None;
         }
-        self.intervals.push(interval.clone());
+        self.keep(&interval);
         Some(interval)
     }
 
@@ -324,7 +338,7 @@ mod tests {
         let stream = stream();
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
-        let mut ledger = Ledger::begin(vec![stream.clone()], true, begun);
+        let mut ledger = Ledger::begin(vec![stream.clone()], true, 10, begun);
         stream.counters.set(counts(1000, 12, 2));
         let omitted = ledger.omit(at(1000));
         assert!(omitted.omitted && omitted.streams[0].bytes == 1000 && omitted.end_s == 1.0);
@@ -347,12 +361,26 @@ mod tests {
     fn a_short_rest_without_bytes_is_no_interval() {
         let stream = stream();
         let begun = Instant::now();
-        let mut ledger = Ledger::begin(vec![stream.clone()], false, begun);
+        let mut ledger = Ledger::begin(vec![stream.clone()], false, 10, begun);
         stream.counters.set(counts(5, 1, 0));
         ledger.tick(begun + Duration::from_secs(1));
         assert!(ledger.close(begun + Duration::from_millis(1050)).is_none());
         assert_eq!(ledger.intervals().len(), 1);
         assert_eq!(ledger.seconds(), 1.05);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_long_test_is_bounded() {
+        let stream = stream();
+        let begun = Instant::now();
+        let mut ledger = Ledger::begin(vec![stream.clone(), stream.clone()], false, 7, begun);
+        for n in 1..=5 {
+            stream.counters.set(counts(n, n, 0));
+            assert_eq!(ledger.tick(begun + Duration::from_secs(n)).streams[1].bytes, 1);
+        }
+        assert_eq!((ledger.intervals().len(), ledger.left_out()), (3, 2));
+        assert!(ledger.close(begun + Duration::from_secs(6)).is_some());
+        assert_eq!((ledger.intervals().len(), ledger.left_out(), ledger.totals()[0].bytes), (3, 3, 5));
     }
 
     #[test]

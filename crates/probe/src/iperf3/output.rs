@@ -53,6 +53,9 @@ fn text(p: &Parameters, ends: &Ends, ledger: &Ledger) -> String {
     for interval in ledger.intervals() {
         out += &lines.interval(interval);
     }
+    if ledger.left_out() > 0 {
+        let _ = writeln!(out, "({} further intervals are left out)", ledger.left_out());
+    }
     let rows: Vec<Row> = ledger.totals().iter().map(|t| row(p, t)).collect();
     out + &lines.summary(&rows)
 }

@@ -1,6 +1,7 @@
 //! What a client's test came to: both ends' figures of each stream.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -38,7 +39,7 @@ pub struct Sender {
 pub struct Receiver {
     /// Payload bytes.
     pub bytes: u64,
-    /// Length of what it counted, seconds.
+    /// Length of what it counted, seconds, without the time that the client waited for what was on its way.
     pub seconds: f64,
     /// Payload bits per second.
     pub bps: f64,
@@ -163,9 +164,13 @@ pub(super) fn stream_report(
     stream: &Stream,
     own: &StreamTotal,
     far: &StreamResult,
+    waited: Duration,
 ) -> StreamReport {
     let own_seconds = own.seconds;
-    let far_seconds = far.seconds.filter(|s| *s > 0.0).unwrap_or(own_seconds);
+    // A server that receives goes on counting seconds while what is on its way is waited for.
+    let waited = if own.sends { waited.as_secs_f64() } else { 0.0 };
+    let far_seconds =
+        far.seconds.filter(|s| *s > 0.0).map_or(own_seconds, |s| (s - waited).max(own_seconds.min(s)));
     let udp = protocol == Protocol::Udp;
     let sender_of = |bytes, seconds, retransmits: Option<u64>, packets: u64, omitted: u64| Sender {
         bytes,
@@ -325,5 +330,82 @@ impl StreamReport {
             ..sender.clone()
         };
         [sender, receiver]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iperf3::course::Counts;
+    use crate::iperf3::parameters::Parameters;
+    use crate::iperf3::streams::Socket;
+    use std::net::UdpSocket;
+
+    fn udp(sends: bool) -> Stream {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect("127.0.0.1:9").unwrap();
+        Stream::new(0, sends, Socket::Udp(socket), &Parameters::default()).unwrap()
+    }
+
+    fn total_of(packets: u64, omitted: u64) -> StreamTotal {
+        let counts = |packets| Counts { packets, ..Counts::default() };
+        StreamTotal {
+            id: 1,
+            sends: true,
+            bytes: (packets - omitted) * 100,
+            counts: counts(packets),
+            omitted: counts(omitted),
+            seconds: 1.0,
+            ..StreamTotal::default()
+        }
+    }
+
+    fn report(own: &StreamTotal, far: &StreamResult) -> StreamReport {
+        stream_report(Protocol::Udp, &udp(own.sends), own, far, Duration::from_millis(40))
+    }
+
+    #[test]
+    fn packets_and_losses_leave_the_omitted_ones_out() {
+        let far = StreamResult {
+            id: 1,
+            packets: 148,
+            errors: 10,
+            omitted_packets: 50,
+            omitted_errors: 4,
+            bytes: 9200,
+            seconds: Some(1.04),
+            ..StreamResult::default()
+        };
+        let report = report(&total_of(150, 50), &far);
+        assert_eq!((report.sender.packets, report.sender.omitted_packets), (Some(100), Some(50)));
+        let datagrams = report.receiver.datagrams.as_ref().unwrap();
+        assert_eq!((datagrams.packets, datagrams.lost, datagrams.omitted_lost), (98, 6, 4));
+        assert_eq!(datagrams.loss_ratio, 6.0 / 98.0);
+        // The server counted for the 40 ms, too, that were only waited.
+        assert!((report.receiver.seconds - 1.0).abs() < 1e-9, "{}", report.receiver.seconds);
+        assert!((report.receiver.bps - 73_600.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn nothing_of_what_was_sent_is_all_lost_and_nothing_of_nothing_is_not() {
+        let nothing = StreamResult { id: 1, ..StreamResult::default() };
+        let ratio = |own| report(&own, &nothing).receiver.datagrams.unwrap().loss_ratio;
+        assert_eq!([ratio(total_of(100, 0)), ratio(total_of(0, 0))], [1.0, 0.0]);
+        let streams = [report(&total_of(100, 0), &nothing), report(&total_of(50, 0), &nothing)];
+        let all = total(&streams, Way::Egress).unwrap();
+        assert_eq!((all.sender.packets, all.receiver.datagrams.unwrap().loss_ratio), (Some(150), 1.0));
+        assert_eq!(total(&streams, Way::Ingress), None);
+    }
+
+    #[test]
+    fn streams_that_nobody_knows_or_nobody_tells_of_are_errors() {
+        let results = |ids: &[i64]| Results {
+            streams: ids.iter().map(|&id| StreamResult { id, ..StreamResult::default() }).collect(),
+            ..Results::default()
+        };
+        let own = [total_of(1, 0)];
+        assert!(pair(&own, &results(&[1])).is_ok());
+        assert!(pair(&own, &results(&[1, 3])).unwrap_err().contains("stream 3"));
+        assert!(pair(&own, &results(&[])).unwrap_err().contains("no results of stream 1"));
     }
 }

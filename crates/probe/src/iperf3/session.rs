@@ -30,6 +30,9 @@ const PARAMETERS_LIMIT: usize = 8192;
 /// Bytes of a client's results: 256 streams are about 40 KiB.
 const RESULTS_LIMIT: usize = 256 << 10;
 
+/// Intervals in the output that a client asks for, times streams: five hours' of one, two minutes' of 128; 2 MB of text.
+const KEPT: usize = 20_000;
+
 /// A client that has not ended its test so long after it should have is told to go, as iperf3 does.
 const GRACE: Duration = Duration::from_secs(40);
 
@@ -278,7 +281,8 @@ impl<'a> Session<'a> {
         let own = thread_cpu_use();
         let ends = output::Ends { client: self.client, streams: output::addresses(&streams) };
         let congestion = streams.first().and_then(Stream::congestion);
-        let mut ledger = Ledger::begin(streams.clone(), p.omit_s > 0, begun);
+        let keep = if p.get_server_output { KEPT } else { 0 };
+        let mut ledger = Ledger::begin(streams.clone(), p.omit_s > 0, keep, begun);
         let threads = Threads::start(&streams, p, &course)?;
         // From here on only the threads and the book have the sockets: they close with them.
         drop(streams);

@@ -80,6 +80,9 @@ impl Lines {
     /// One interval: a line for each stream, and their sums where there are several in one direction.
     pub fn interval(&self, interval: &Interval) -> String {
         let mut out = String::new();
+        if interval.streams.len() > 1 && interval.start_s > 0.0 {
+            self.line(&mut out, SEPARATOR);
+        }
         for sends in [true, false] {
             let streams: Vec<_> = interval.streams.iter().filter(|s| s.sends == sends).collect();
             for stream in &streams {
@@ -88,9 +91,6 @@ impl Lines {
             if streams.len() > 1 {
                 self.line(&mut out, &self.interval_line(interval, None, &sum(&streams)));
             }
-        }
-        if interval.streams.len() > 1 {
-            self.line(&mut out, SEPARATOR);
         }
         out
     }
