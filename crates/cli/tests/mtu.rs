@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_sys::process::which;
 use weir_testkit::{Outcome, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -164,6 +165,11 @@ print(size + 28)
             .sh(&format!("ip -n router link set out0 mtu {tunnel}; ip -n target link set eth0 mtu {tunnel}"));
         world.sh("ip -n client route flush cache");
         let told = world.sh("ip netns exec client python3 pmtu.py 198.19.0.2");
+        if which("tracepath").is_some() {
+            world.sh("ip -n client route flush cache");
+            let told = world.sh("ip netns exec client tracepath -n 198.19.0.2");
+            assert!(told.contains(&format!("Resume: pmtu {tunnel} ")), "{told}");
+        }
         let found = json(&world, &["198.19.0.2"])["verdict"]["path_mtu_bytes"].to_string();
         assert_eq!((found.as_str(), told.trim()), (tunnel.to_string().as_str(), tunnel.to_string().as_str()));
     }

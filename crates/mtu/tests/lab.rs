@@ -65,8 +65,13 @@ impl Path {
     }
 
     /// With a far end that knows the session, or answers anybody.
-    fn served(mut self, session: Option<u64>) -> Path {
-        self.far = Some(FarEnd::start(self.host(Role::Responder), self.address(), session));
+    fn served(self, session: Option<u64>) -> Path {
+        self.served_by(session, || {})
+    }
+
+    /// The same in a thread that does this first.
+    fn served_by(mut self, session: Option<u64>, first: fn()) -> Path {
+        self.far = Some(FarEnd::start(self.host(Role::Responder), self.address(), session, first));
         self
     }
 
@@ -82,7 +87,7 @@ struct FarEnd {
 }
 
 impl FarEnd {
-    fn start(host: &NetNs, address: SocketAddr, session: Option<u64>) -> Self {
+    fn start(host: &NetNs, address: SocketAddr, session: Option<u64>, first: fn()) -> Self {
         let stop = Stop::default();
         let (socket, listener) =
             host.run(|| (UdpSocket::bind(address).unwrap(), TcpListener::bind(address).unwrap())).unwrap();
@@ -93,6 +98,7 @@ impl FarEnd {
         let udp = std::thread::spawn(move || {
             namespace
                 .run(|| {
+                    first();
                     let responder = session.map_or_else(Responder::open, Responder::of_session);
                     let mut buffer = vec![0; 1 << 16];
                     while !over.raised() {
@@ -269,6 +275,33 @@ fn root_a_server_for_anybody_shows_the_same() {
     assert_eq!(survey.egress_fragments.fate, Fate::FirstOnly, "{survey:#?}");
     assert_eq!(survey.ingress_fragments.fate, Fate::Unknown);
     assert_eq!(causes(&survey), [PathCause::HeaderlessFragmentsDropped]);
+}
+
+#[test]
+fn root_a_server_without_privilege_has_its_host_s_counter() {
+    if cannot_run() {
+        return;
+    }
+    // Of the far end's thread alone.
+    let blind = || {
+        let mut sets = rustix::thread::capabilities(None).unwrap();
+        sets.effective.remove(rustix::thread::CapabilitySet::NET_RAW);
+        rustix::thread::set_capabilities(None, sets).unwrap();
+        assert!(weir_mtu::witness::Witness::open().blind().is_some());
+    };
+    for family in BOTH {
+        for (link, cause, fate) in [
+            ("{}", None, Fate::Whole),
+            (r#"{"fragments": "drop-rest"}"#, Some(PathCause::HeaderlessFragmentsDropped), Fate::FirstOnly),
+            (r#"{"fragments": "drop-all"}"#, Some(PathCause::FragmentsDropped), Fate::Gone),
+        ] {
+            let path = Path::new("blind", family, link).served_by(None, blind);
+            let survey = path.survey(None).unwrap();
+            assert_eq!(survey.egress_fragments.fate, fate, "{link} {survey:#?}");
+            assert_eq!(survey.egress_fragments.first, None, "it saw no single fragment");
+            assert_eq!(causes(&survey), cause.into_iter().collect::<Vec<_>>(), "{link} {survey:#?}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! A [`Prober`] of sockets: UDP to a far end of ours or to a port on which nobody listens, or ICMP echo.
 
+mod notices;
+mod refusals;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,11 +13,12 @@ use rustix::time::Timespec;
 use weir_sys::Stop;
 use weir_sys::dont_fragment::{self, Splitting};
 use weir_sys::echo::EchoSocket;
-use weir_sys::icmp_errors::{self, Notice, Reason};
+use weir_sys::icmp_errors;
 use weir_sys::netlink::Rtnetlink;
 
 use crate::message::{HEADER, Kind, Message, TOLD, Tally};
 use crate::prober::{Outcome, Probe, Prober, Refusal, Way};
+use refusals::Refusals;
 
 /// Longest wait for an answer while no round trip is known.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -24,10 +28,6 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 const SPACING: Duration = Duration::from_micros(500);
 /// Longest sleep between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
-/// Refusals that a host sends at once, and the time after which it sends one more, by Linux's default (icmp_ratelimit, and
-/// XRLIM_BURST_FACTOR in net/ipv4/icmp.c). Whoever asks for more hears nothing, and would call it loss.
-const REFUSALS: f64 = 6.0;
-const REFUSAL_TIME: Duration = Duration::from_millis(1050);
 /// Bytes of IP and UDP, or IP and ICMP echo.
 const OVERHEAD: [u32; 2] = [28, 48];
 
@@ -84,8 +84,7 @@ pub struct SocketProber {
     deadline: Instant,
     stop: Stop,
     buffer: Vec<u8>,
-    /// Refusals that a closed port has left for us, and when that was reckoned.
-    refusals: (f64, Instant),
+    refusals: Refusals,
     now: (Splitting, Option<u8>),
 }
 
@@ -141,7 +140,7 @@ impl SocketProber {
             stop: stop.clone(),
             buffer: vec![0; 1 << 17],
             // Whoever knocked to find the port closed has used up two.
-            refusals: (REFUSALS - 2.0, Instant::now()),
+            refusals: Refusals::all_but(2),
             now: (Splitting::Usual, None),
         }
     }
@@ -180,7 +179,7 @@ impl SocketProber {
 
     /// A closed port was asked more often than its host answers at once: the next refusals come one by one.
     pub fn expect_few_refusals(&mut self) {
-        self.refusals = (0.0, Instant::now());
+        self.refusals = Refusals::none();
     }
 
     /// What the far end saw; `None` if it does not answer in time, or is none of ours.
@@ -343,16 +342,12 @@ impl SocketProber {
     /// Waits until a closed port may answer again.
     fn await_refusal(&mut self, pending: &mut [Pending]) -> io::Result<()> {
         while self.far == Far::ClosedPort && !self.is_over() {
-            let (left, at) = self.refusals;
-            let now = Instant::now();
-            let left = (left + (now - at).as_secs_f64() / REFUSAL_TIME.as_secs_f64()).min(REFUSALS);
-            self.refusals = (left, now);
             // Of those under way it is not known yet whether they are answered.
             let open = pending.iter().filter(|p| p.outcome.is_none() && p.probe.size == self.least()).count();
-            if left >= 1.0 + open as f64 {
+            if self.refusals.left() > open {
                 break;
             }
-            self.wait(now + LOOK)?;
+            self.wait(Instant::now() + LOOK)?;
             self.take(pending)?;
         }
         Ok(())
@@ -411,12 +406,12 @@ impl SocketProber {
         while let Some(notice) = icmp_errors::read(self.socket(), &mut quote)? {
             let header = if matches!(self.link, Link::Echo(_)) { weir_sys::echo::HEADER } else { 0 };
             let quoted = quote.get(header..notice.quoted.min(quote.len())).unwrap_or_default();
-            if let Some(p) = about(pending, &notice, Message::read(quoted), self.session) {
-                let outcome = self.meaning(&notice, p.probe.way);
+            if let Some(p) = notices::about(pending, &notice, Message::read(quoted), self.session) {
+                let outcome = notices::meaning(&notice, p.probe.way, self.far);
                 if let (None, Some(outcome)) = (p.outcome, outcome) {
                     if outcome == Outcome::Arrived {
                         // Only refusals prove an arrival here.
-                        self.refusals.0 -= 1.0;
+                        self.refusals.take();
                         let took = p.sent.elapsed();
                         self.round_trip = Some(self.round_trip.map_or(took, |r| r.min(took)));
                     }
@@ -425,42 +420,6 @@ impl SocketProber {
             }
         }
         Ok(())
-    }
-
-    fn meaning(&self, notice: &Notice, way: Way) -> Option<Outcome> {
-        let from = notice.from;
-        Some(match notice.reason {
-            // Of the question, where the answer was the probe.
-            Reason::TooBig(_) | Reason::TooBigHere(_) if way == Way::Ingress => return None,
-            Reason::TooBig(mtu) => Outcome::TooBig { mtu, from },
-            Reason::TooBigHere(mtu) => Outcome::TooBigHere { mtu },
-            Reason::HopsUsedUp => Outcome::HopsUsedUp { from: from? },
-            Reason::PortClosed if self.far == Far::ClosedPort => Outcome::Arrived,
-            // Hours later than anybody waits.
-            Reason::ReassemblyTimeout => return None,
-            Reason::Prohibited => Outcome::Refused { from, refusal: Refusal::Prohibited },
-            Reason::PortClosed => Outcome::Refused { from, refusal: Refusal::ClosedPort },
-            Reason::Unreachable(_) | Reason::Other(..) => {
-                Outcome::Refused { from, refusal: Refusal::Unreachable }
-            }
-        })
-    }
-}
-
-/// Which probe a notice is about: the one that it quotes, or where it quotes too little, one for which it makes sense.
-fn about<'a>(
-    pending: &'a mut [Pending],
-    notice: &Notice,
-    quoted: Option<Message>,
-    session: u64,
-) -> Option<&'a mut Pending> {
-    if let Some(message) = quoted {
-        return pending.iter_mut().find(|p| message.session == session && p.number == message.number);
-    }
-    let open = pending.iter_mut().filter(|p| p.outcome.is_none());
-    match notice.reason {
-        Reason::TooBig(_) | Reason::TooBigHere(_) => open.max_by_key(|p| p.probe.size),
-        _ => open.min_by_key(|p| p.number),
     }
 }
 
