@@ -117,8 +117,8 @@ impl Options {
         }
     }
 
-    /// What the server is told; `length` is 0 where it follows from the path.
-    pub(super) fn parameters(&self) -> Result<Parameters, Error> {
+    /// What is out of range, or does not go together.
+    fn check(&self) -> Result<(), Error> {
         let within = |name: &str, value: u64, least: u64, most: u64| {
             let fits = (least..=most).contains(&value);
             fits.then_some(()).ok_or_else(|| {
@@ -147,17 +147,22 @@ impl Options {
         if self.counters_64bit && !udp {
             return Err(Error::Option("--udp-counters-64bit is for UDP only".into()));
         }
+        match self.end {
+            End::Time(time) => within("--time", seconds(time), 1, MAX_TIME_S.into()),
+            End::Bytes(n) => within("--bytes", n, 1, 1 << 53),
+            End::Blocks(n) => within("--blockcount", n, 1, 1 << 53),
+        }
+    }
+
+    /// What the server is told; `length` is 0 where it follows from the path.
+    pub(super) fn parameters(&self) -> Result<Parameters, Error> {
+        self.check()?;
+        let udp = self.protocol == Protocol::Udp;
         let (time_s, bytes, blocks) = match self.end {
-            // A fraction is ours: the server's timer is only its last resort.
-            End::Time(time) => (time.as_millis().div_ceil(1000) as u64, 0, 0),
+            End::Time(time) => (seconds(time), 0, 0),
             End::Bytes(n) => (0, n, 0),
             End::Blocks(n) => (0, 0, n),
         };
-        match self.end {
-            End::Time(_) => within("--time", time_s, 1, MAX_TIME_S.into())?,
-            End::Bytes(n) => within("--bytes", n, 1, 1 << 53)?,
-            End::Blocks(n) => within("--blockcount", n, 1, 1 << 53)?,
-        }
         Ok(Parameters {
             protocol: self.protocol,
             way: self.way,
@@ -183,6 +188,11 @@ impl Options {
             ..Parameters::default()
         })
     }
+}
+
+/// Whole seconds, rounded up: a fraction is ours, the server's timer is only its last resort.
+fn seconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

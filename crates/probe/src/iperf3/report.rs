@@ -158,7 +158,38 @@ fn bps(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
 }
 
-/// A stream out of what the two ends say of it.
+/// A sender's figures; `packets` with those of the omitted time, and none but of UDP.
+fn sender_of(bytes: u64, seconds: f64, retransmits: Option<u64>, packets: Option<(u64, u64)>) -> Sender {
+    Sender {
+        bytes,
+        seconds,
+        bps: bps(bytes, seconds),
+        retransmits: retransmits.filter(|_| packets.is_none()),
+        packets: packets.map(|(all, omitted)| all.saturating_sub(omitted)),
+        omitted_packets: packets.map(|(_, omitted)| omitted),
+    }
+}
+
+/// A receiver's datagrams out of pairs of all and the omitted ones.
+fn datagrams_of(sent: Option<u64>, packets: (u64, u64), lost: (u64, u64), jitter_s: f64) -> Datagrams {
+    let counted = |(all, omitted): (u64, u64)| all.saturating_sub(omitted);
+    let loss_ratio = match (counted(packets), sent) {
+        (0, Some(sent)) if sent > 0 => 1.0,
+        (0, _) => 0.0,
+        (of, _) => counted(lost) as f64 / of as f64,
+    };
+    Datagrams {
+        packets: counted(packets),
+        lost: counted(lost),
+        loss_ratio,
+        jitter_s,
+        omitted_packets: packets.1,
+        omitted_lost: lost.1,
+        ..Datagrams::default()
+    }
+}
+
+/// A stream out of what the two ends say of it. `waited`: how long the end was not told after the last byte was sent.
 pub(super) fn stream_report(
     protocol: Protocol,
     stream: &Stream,
@@ -166,65 +197,28 @@ pub(super) fn stream_report(
     far: &StreamResult,
     waited: Duration,
 ) -> StreamReport {
-    let own_seconds = own.seconds;
     // A server that receives goes on counting seconds while what is on its way is waited for.
     let waited = if own.sends { waited.as_secs_f64() } else { 0.0 };
     let far_seconds =
-        far.seconds.filter(|s| *s > 0.0).map_or(own_seconds, |s| (s - waited).max(own_seconds.min(s)));
+        far.seconds.filter(|s| *s > 0.0).map_or(own.seconds, |s| (s - waited).max(own.seconds.min(s)));
     let udp = protocol == Protocol::Udp;
-    let sender_of = |bytes, seconds, retransmits: Option<u64>, packets: u64, omitted: u64| Sender {
-        bytes,
-        seconds,
-        bps: bps(bytes, seconds),
-        retransmits: retransmits.filter(|_| !udp),
-        packets: udp.then(|| packets.saturating_sub(omitted)),
-        omitted_packets: udp.then_some(omitted),
-    };
-    let own_sender =
-        || sender_of(own.bytes, own_seconds, own.retransmits, own.counts.packets, own.omitted.packets);
-    let far_sender = || sender_of(far.bytes, far_seconds, far.retransmits, far.packets, far.omitted_packets);
-    let datagrams_of = |sent: Option<u64>, packets: u64, lost: u64, omitted: (u64, u64), jitter_s| {
-        let (packets, lost) = (packets.saturating_sub(omitted.0), lost.saturating_sub(omitted.1));
-        let loss_ratio = match (packets, sent) {
-            (0, Some(sent)) if sent > 0 => 1.0,
-            (0, _) => 0.0,
-            _ => lost as f64 / packets as f64,
-        };
-        Datagrams {
-            packets,
-            lost,
-            loss_ratio,
-            jitter_s,
-            omitted_packets: omitted.0,
-            omitted_lost: omitted.1,
-            ..Datagrams::default()
-        }
-    };
-    let (sender, receiver) = if own.sends {
-        let sender = own_sender();
-        let datagrams = udp.then(|| {
-            let omitted = (far.omitted_packets, far.omitted_errors);
-            datagrams_of(sender.packets, far.packets, far.errors, omitted, far.jitter_s)
-        });
-        let bps = bps(far.bytes, far_seconds);
-        (sender, Receiver { bytes: far.bytes, seconds: far_seconds, bps, datagrams })
+    let (counts, omitted) = (own.counts, own.omitted);
+    let own_packets = udp.then_some((counts.packets, omitted.packets));
+    let far_packets = udp.then_some((far.packets, far.omitted_packets));
+    let (sender, bytes, seconds, datagrams) = if own.sends {
+        let sender = sender_of(own.bytes, own.seconds, own.retransmits, own_packets);
+        let lost = (far.errors, far.omitted_errors);
+        let datagrams = far_packets.map(|p| datagrams_of(sender.packets, p, lost, far.jitter_s));
+        (sender, far.bytes, far_seconds, datagrams)
     } else {
-        let sender = far_sender();
-        let (counts, omitted) = (own.counts, own.omitted);
-        let datagrams = udp.then(|| Datagrams {
+        let sender = sender_of(far.bytes, far_seconds, far.retransmits, far_packets);
+        let datagrams = own_packets.map(|p| Datagrams {
             out_of_order: Some(counts.out_of_order - omitted.out_of_order),
             duplicates: Some(counts.duplicates - omitted.duplicates),
             dropped_by_receiver: Some(counts.dropped_here - omitted.dropped_here),
-            ..datagrams_of(
-                sender.packets,
-                counts.packets,
-                counts.lost,
-                (omitted.packets, omitted.lost),
-                counts.jitter_s,
-            )
+            ..datagrams_of(sender.packets, p, (counts.lost, omitted.lost), counts.jitter_s)
         });
-        let bps = bps(own.bytes, own_seconds);
-        (sender, Receiver { bytes: own.bytes, seconds: own_seconds, bps, datagrams })
+        (sender, own.bytes, own.seconds, datagrams)
     };
     StreamReport {
         id: own.id,
@@ -232,7 +226,7 @@ pub(super) fn stream_report(
         local: stream.local,
         peer: stream.peer,
         sender,
-        receiver,
+        receiver: Receiver { bytes, seconds, bps: bps(bytes, seconds), datagrams },
         rtt_us: own.rtt_us,
         max_cwnd_bytes: own.max_cwnd_bytes,
     }
