@@ -223,6 +223,18 @@ mod tests {
         assert_eq!(counts(book(&[(7, 0, ours), (8, 0, ours)])), (2, 0, 0));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_packet_is_too_strange(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..160)) {
+            if let Some((source, fragment, session)) = read(&bytes) {
+                proptest::prop_assert!(session.is_none() || fragment.offset == 0);
+                let mut book = Book::default();
+                book.add(source, fragment, session);
+                proptest::prop_assert_eq!(book.datagrams.len(), 1);
+            }
+        }
+    }
+
     #[test]
     fn a_flood_of_fragments_takes_no_more_memory() {
         let mut book = Book::default();

@@ -124,7 +124,7 @@ fn extended(data: &[u8]) -> Option<(Reason, Option<IpAddr>)> {
         (libc::SO_EE_ORIGIN_ICMP, 3, code) | (libc::SO_EE_ORIGIN_ICMP6, 1, code) => Reason::Unreachable(code),
         (_, kind, code) => Reason::Other(kind, code),
     };
-    let from = (origin != libc::SO_EE_ORIGIN_LOCAL).then(|| offender(&data[EXTENDED..])).flatten();
+    let from = data.get(EXTENDED..).filter(|_| origin != libc::SO_EE_ORIGIN_LOCAL).and_then(offender);
     Some((reason, from))
 }
 
@@ -181,6 +181,15 @@ mod tests {
             assert_eq!(quote, b"is anybody there");
         }
     }
+
+    proptest::proptest! {
+            #[test]
+            fn no_control_data_is_too_strange(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120)) {
+    proptest::prop_assert!(notice(&bytes).is_none() || bytes.len() >= HEADER + 12);
+                // What a message of the right kind would hold.
+                proptest::prop_assert_eq!(extended(&bytes).is_some(), bytes.len() >= 12);
+            }
+        }
 
     #[test]
     fn half_a_control_message_is_no_notice() {

@@ -120,6 +120,15 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120)) {
+            // Whatever comes out, it comes out: no loop without an end, no byte beyond the last.
+            let mss = syn_mss(&bytes);
+            proptest::prop_assert!(mss.is_none() || bytes.len() >= 44);
+        }
+    }
+
     #[test]
     fn options_of_any_kind_are_walked_over() {
         let syn = |options: &[u8]| {
