@@ -187,6 +187,9 @@ pub(crate) struct Format {
     /// The results, one per line
     #[arg(long)]
     pub(crate) csv_summary: bool,
+    /// Ways to connect and what their labels do, one per line (scenarios with [patterns])
+    #[arg(long)]
+    pub(crate) csv_patterns: bool,
     /// The record with its results, as JSON
     #[arg(long)]
     pub(crate) json: bool,

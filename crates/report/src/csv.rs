@@ -94,6 +94,55 @@ fn push_fact(out: &mut String, run: &Run, variant: &str, fact: &VariantFact) {
     out.push_str(&format!(",{name},{unit},{variant_field},,{},0,{value}{empty},,{swept}\n", fact.n));
 }
 
+/// Ways to connect, one row each, then what each dimension does: the columns of the other kind are empty. Times are
+/// nanoseconds. Nothing but the head where the run did not ask about patterns.
+///
+/// `kind` is `pattern` or `dimension`. Of a pattern: labels as `key=value` separated by a blank, the average of the long trial,
+/// repeats, void ones, mean, least and greatest of their averages, standard deviation between repeats with its interval,
+/// that which noise inside a repeat explains, p-value after Holm's correction, verdict. Of a dimension: its two values,
+/// difference and ratio with their intervals, rounds, p-value, verdict, dimensions that were matched and averaged.
+pub fn csv_patterns(run: &Run) -> String {
+    let mut out = String::from(
+        "kind,variant,labels,once_ns,repeats,void,mean_ns,min_ns,max_ns,between_ns,between_low_ns,between_high_ns,within_ns,\
+         dimension,level,against,difference_ns,difference_low_ns,difference_high_ns,ratio,ratio_low,ratio_high,rounds,\
+         matched,averaged,confounded,p_holm,verdict\n",
+    );
+    let Some(results) = &run.results else { return out };
+    let Some(view) = crate::patterns::view(run, results) else { return out };
+    let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+    for row in &view.rows {
+        let p = row.pattern;
+        let (low, high) = (p.range_ns.map(|r| r.0), p.range_ns.map(|r| r.1));
+        let split = p.components;
+        let variant = run.variants.iter().find(|v| v.name == p.variant);
+        let labels: Vec<String> =
+            variant.iter().flat_map(|v| &v.labels).map(|(key, value)| format!("{key}={value}")).collect();
+        let mut fields = vec!["pattern".to_owned(), field(&p.variant), field(&labels.join(" "))];
+        fields.extend([number(p.once_ns), p.repeats.to_string(), p.void.to_string(), number(p.mean_ns)]);
+        fields.extend([number(low), number(high), number(split.map(|s| s.between))]);
+        fields.extend([number(split.map(|s| s.interval.0)), number(split.map(|s| s.interval.1))]);
+        fields.push(number(split.map(|s| s.within)));
+        fields.extend(std::iter::repeat_n(String::new(), 13));
+        fields.extend([number(p.p_holm), field(&row.words.text)]);
+        out.push_str(&(fields.join(",") + "\n"));
+    }
+    for d in &view.found.dimensions {
+        let mut fields = vec!["dimension".to_owned()];
+        fields.extend(std::iter::repeat_n(String::new(), 12));
+        fields.extend([field(&d.dimension), field(&d.level), field(&d.against)]);
+        for c in [&d.difference, &d.ratio] {
+            let (low, high) = (c.interval.map(|i| i.0), c.interval.map(|i| i.1));
+            fields.extend([c.estimate.to_string(), number(low), number(high)]);
+        }
+        fields.push(d.difference.n.to_string());
+        fields.extend([field(&d.matched.join(" ")), field(&d.averaged.join(" "))]);
+        fields.push(u8::from(d.confounded).to_string());
+        fields.extend([d.ratio.p_holm.to_string(), field(&view.effect_words(d).text)]);
+        out.push_str(&(fields.join(",") + "\n"));
+    }
+    out
+}
+
 /// What a cell is compared with, and what came out.
 struct Against<'a> {
     baseline: &'a str,

@@ -18,6 +18,7 @@ mod markdown;
 mod markup;
 mod pairs;
 mod path;
+mod patterns;
 
 mod profile;
 mod sentences;
@@ -28,7 +29,7 @@ mod view;
 pub mod words;
 
 pub use compare::{RunComparison, compare_runs, comparison_markdown, comparison_terminal};
-pub use csv::{csv_summary, csv_trials};
+pub use csv::{csv_patterns, csv_summary, csv_trials};
 pub use html::html;
 pub use markdown::markdown;
 pub use terminal::{Terminal, terminal};

@@ -5,6 +5,7 @@ use weir_record::{HostFacts, Run};
 use crate::curves::{self, Curve};
 use crate::escape::{line, markdown as text};
 use crate::pairs::{self, PairRow};
+use crate::patterns::{self, View};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
 use crate::{diagnosed, gateway, profile, takes, words};
@@ -23,6 +24,9 @@ pub fn markdown(run: &Run) -> String {
     }
     if sentences.len() > 1 {
         out.push('\n');
+    }
+    if let Some(view) = patterns::view(run, results) {
+        push_patterns(&mut out, &view);
     }
     let rows = view::rows(run, results, true);
     if !rows.is_empty() {
@@ -58,6 +62,51 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("{}\n", text(&line)));
     }
     out
+}
+
+/// The table of ways to connect, and what each dimension does.
+fn push_patterns(out: &mut String, view: &View<'_>) {
+    let once = view.found.once.is_some();
+    let unit = view.shown.symbol;
+    let first = if once { format!(" average {}, {unit} |", text(&view.once_head())) } else { String::new() };
+    out.push_str(&format!(
+        "| way to connect | labels |{first} {}, {unit} | between repeats | inside a repeat | n |\n",
+        text(&view.range_head())
+    ));
+    out.push_str(&format!("|---|---|{}---:|---|---:|---:|\n", if once { "---:|" } else { "" }));
+    for row in &view.rows {
+        let first = if once { format!(" {} |", text(&row.once)) } else { String::new() };
+        let levels = row.levels.as_ref().map(|l| format!("; {l}")).unwrap_or_default();
+        let void = if row.pattern.void > 0 { format!(" ({} void)", row.pattern.void) } else { String::new() };
+        out.push_str(&format!(
+            "| {} | {} |{first} {} | {} | {} | {}{void} |\n",
+            text(&row.name),
+            text(&row.labels),
+            text(&row.range),
+            text(&format!("{} {}{levels}", row.words.tone.symbol(), row.words.text)),
+            text(row.within.as_deref().unwrap_or("–")),
+            row.pattern.repeats
+        ));
+    }
+    out.push_str(&format!("\n{}\n\n", text(&view.floor())));
+    if view.found.dimensions.is_empty() {
+        return;
+    }
+    out.push_str("| dimension | values | difference | as a share | made comparable by | rounds |\n");
+    out.push_str("|---|---|---|---:|---|---:|\n");
+    for found in &view.found.dimensions {
+        let words = view.effect_words(found);
+        out.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {} |\n",
+            text(&found.dimension),
+            text(&patterns::sides(found)),
+            text(&format!("{} {}", words.tone.symbol(), words.text)),
+            text(&view.effect_share(found)),
+            text(&patterns::matching(found)),
+            found.difference.n
+        ));
+    }
+    out.push('\n');
 }
 
 fn push_row(out: &mut String, row: &Row<'_>) {

@@ -6,10 +6,10 @@ use weir_stats::Comparison;
 
 use crate::curves;
 use crate::escape::line;
-use crate::pairs;
 use crate::path;
 use crate::view::{Row, compared, everyone, rows, too_few};
 use crate::words::{Tone, Words, plural};
+use crate::{pairs, patterns};
 
 /// A metric that was judged.
 struct Judged {
@@ -66,7 +66,16 @@ fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged>
 
 /// The result in words. What the path does not carry at all comes before what is slower on it, at the front of the first
 /// sentence.
+///
+/// Before all of it stands what was found of ways to connect: a run that asks about them is about them.
 pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
+    let others = other_sentences(run, results);
+    let Some(view) = patterns::view(run, results) else { return others };
+    let (lead, details) = view.sentences();
+    std::iter::once(lead).chain(details).chain(others).collect()
+}
+
+fn other_sentences(run: &Run, results: &Results) -> Vec<String> {
     let mut all = judged(run, results);
     let mut lead = path::sentences(run);
     if let (Some(first), false) = (all.first_mut(), lead.is_empty()) {

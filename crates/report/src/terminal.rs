@@ -7,6 +7,7 @@ use crate::columns::{Text, layout, paragraph, wrap};
 use crate::curves::{self, Curve, Spot};
 use crate::escape::line;
 use crate::pairs::{self, PairRow};
+use crate::patterns::{self, View};
 use crate::sentences::sentences;
 use crate::units::duration;
 use crate::view::{self, Row};
@@ -36,6 +37,9 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     };
     let seconds = run.trials.iter().map(|t| t.start_s + t.took_s).fold(0.0, f64::max);
     out.push_str(&paragraph(&format!("scenario {}, {}", line(&run.scenario), line(&run.testbed)), 0, to));
+    if let Some(view) = patterns::view(run, results) {
+        push_patterns(&mut out, &view, to);
+    }
     let blocks = blocks(run, results, to.width() >= 100);
     // All blocks share the widths of their columns.
     let all: Vec<Vec<Text>> = blocks.iter().flat_map(|b| b.lines.clone()).collect();
@@ -62,6 +66,54 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     out.push('\n');
     out.push_str(&foot(run, results, seconds, to));
     out
+}
+
+/// The table of ways to connect, and what each dimension does.
+fn push_patterns(out: &mut String, view: &View<'_>, to: Terminal) {
+    let bold = |text: String| Text { text, bold: true, ..Text::default() };
+    out.push_str(&format!(
+        "\n{}\n",
+        to.paint(&bold(format!("ways to connect: average round trip, {}", view.shown.symbol)))
+    ));
+    let once = view.found.once.is_some();
+    let mut head = vec![Text::default()];
+    head.extend(once.then(|| bold(view.once_head())));
+    head.extend([bold(view.range_head()), bold("between repeats".to_owned())]);
+    let mut lines = vec![head];
+    for row in &view.rows {
+        let mut cells: Vec<Text> = vec![row.name.clone().into()];
+        cells.extend(once.then(|| Text::from(row.once.clone())));
+        let said = format!("{} {}", row.words.tone.symbol(), row.words.text);
+        let levels = row.levels.as_ref().map(|l| format!("; {l}")).unwrap_or_default();
+        let void = if row.pattern.void > 0 { format!(" ({} void)", row.pattern.void) } else { String::new() };
+        cells.push(row.range.clone().into());
+        cells.push(Text {
+            text: format!("{said}{levels}{void}"),
+            tone: Some(row.words.tone),
+            ..Text::default()
+        });
+        lines.push(cells);
+    }
+    let limits: &[usize] = if once { &[18, 11, 24] } else { &[18, 24] };
+    out.push_str(&layout(&lines, limits, 1, to));
+    out.push_str(&paragraph(&view.floor(), 1, to));
+    if view.found.dimensions.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{}\n", to.paint(&bold("by dimension, within rounds".to_owned()))));
+    let mut lines: Vec<Vec<Text>> = Vec::new();
+    let mut last = "";
+    for found in &view.found.dimensions {
+        let name = if last == found.dimension { String::new() } else { line(&found.dimension) };
+        last = &found.dimension;
+        let words = view.effect_words(found);
+        let marked =
+            if found.confounded { format!("; {}", patterns::matching(found)) } else { String::new() };
+        let text = format!("{} {}{marked}", words.tone.symbol(), words.text);
+        let said = Text { text, tone: Some(words.tone), ..Text::default() };
+        lines.push(vec![bold(name), patterns::sides(found).into(), said]);
+    }
+    out.push_str(&layout(&lines, &[12, 26], 1, to));
 }
 
 /// Widest name of a column of a curve.

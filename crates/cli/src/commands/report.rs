@@ -22,6 +22,8 @@ pub(crate) fn run(args: &ReportArgs, color: Color) -> Outcome {
         weir_report::csv_trials(&run)
     } else if format.csv_summary {
         weir_report::csv_summary(&run)
+    } else if format.csv_patterns {
+        weir_report::csv_patterns(&run)
     } else if format.json {
         serde_json::to_string_pretty(&run).map_err(Failure::failed)? + "\n"
     } else {

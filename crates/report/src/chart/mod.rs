@@ -2,7 +2,9 @@
 //! variants are told apart by marker and dash as well as by colour.
 
 pub(crate) mod axis;
+pub(crate) mod boxes;
 pub(crate) mod curve;
+pub(crate) mod ecdf;
 pub(crate) mod flame;
 pub(crate) mod forest;
 pub(crate) mod latency;

@@ -4,6 +4,7 @@ mod against;
 mod background;
 mod curves;
 mod figures;
+mod patterns;
 mod profile;
 mod tables;
 
@@ -16,7 +17,8 @@ use crate::sentences::sentences;
 use crate::{pairs, view, words};
 
 /// Sections in the order of the page: anchor, heading.
-const SECTIONS: [(&str, &str); 13] = [
+const SECTIONS: [(&str, &str); 14] = [
+    ("patterns", "Ways to connect"),
     ("results", "Results"),
     ("found", "What the doctor found"),
     ("curves", "Curves"),
@@ -57,7 +59,9 @@ pub fn html(run: &Run) -> String {
         let profiled = crate::profile::any(run);
         let diagnosed = crate::diagnosed::any(run);
         let taken = crate::takes::takes(run);
+        let ways = crate::patterns::view(run, results);
         contents(&mut out, |anchor| match anchor {
+            "patterns" => ways.is_some(),
             "results" => !only_sweeps,
             "curves" => !sweeps.is_empty(),
             "pairs" => !pairs.is_empty(),
@@ -67,6 +71,9 @@ pub fn html(run: &Run) -> String {
             "takes" => taken.is_some(),
             _ => true,
         });
+        if let Some(view) = &ways {
+            section(&mut out, "patterns", |out| patterns::section(out, view));
+        }
         if !only_sweeps {
             section(&mut out, "results", |out| tables::results(out, run, results));
         }
