@@ -214,6 +214,21 @@ pub(crate) fn loaded_id() -> Result<Option<String>, Error> {
     Ok(found.links.iter().find_map(|(_, _, tables)| tables.as_deref().map(|t| policy_of(t).to_owned())))
 }
 
+/// Interfaces that tables of ours are attached to.
+pub(crate) fn attached() -> Result<usize, Error> {
+    Ok(find()?.links.iter().filter(|(_, interface, tables)| *interface != 0 && tables.is_some()).count())
+}
+
+/// Removes what has no effect: attachments to interfaces that are gone, and tables that nothing uses.
+pub(crate) fn tidy() -> Result<(), Error> {
+    for (name, interface, _) in find()?.links {
+        if interface == 0 {
+            detach(&folder().join(LINKS).join(name))?;
+        }
+    }
+    clear_tables(|tables| tables.in_use)
+}
+
 /// Takes everything of ours away, of whatever version, whatever there is of it.
 pub(crate) fn unload() -> Result<(), Error> {
     if !Path::new(BPF_FILE_SYSTEM).is_dir() || !is_bpf_file_system(Path::new(BPF_FILE_SYSTEM))? {

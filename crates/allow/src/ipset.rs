@@ -230,6 +230,18 @@ pub(crate) fn loaded_id() -> Result<Option<String>, Error> {
     }))
 }
 
+/// Removes what has no effect: sets that no rule asks.
+pub(crate) fn tidy() -> Result<(), Error> {
+    if sets()?.is_empty() {
+        return Ok(());
+    }
+    let mut used = String::new();
+    for family in Family::all() {
+        used.push_str(&chain(family, CHAIN)?.unwrap_or_default().join("\n"));
+    }
+    destroy(|name| !used.contains(&format!("--match-set {name} ")))
+}
+
 /// Takes everything of ours away, whatever there is of it.
 pub(crate) fn unload() -> Result<(), Error> {
     // The chain asks at least one set: where there is none, there is no chain.

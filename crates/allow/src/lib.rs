@@ -26,7 +26,7 @@ mod tracking;
 mod verify;
 
 pub use error::Error;
-pub use load::{load, loaded_id, requirements, state, unload};
+pub use load::{is_whole, load, loaded_id, requirements, state, tidy, unload};
 pub use policy::{Action, Backend, Class, Hook, LINK_V4, Policy, Port, Verdict, Xdp};
 pub use status::{ClassCount, Counted, Denied, Status, status};
 pub use store::{Loaded, Store};

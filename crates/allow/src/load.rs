@@ -8,21 +8,20 @@ use crate::policy::{Backend, Policy};
 use crate::store::{Loaded, Store};
 use crate::{Error, bpf, command, ipset, nft, tracking};
 
-/// Puts a policy into effect, in the place of the one that is: no packet meets neither. It was asked about addresses in and
+/// Puts a policy ([`Policy::id`]) into effect, in the place of the one that is: no packet meets neither. It was asked about addresses in and
 /// beside the lists before this returns. What another back end had loaded goes afterwards.
 ///
 /// # Errors
 /// If something is missing here, or the kernel refuses. What was loaded before stays, unless the kernel was found not to do what it
 /// should: then both may be there in part, and whoever called puts the old policy back.
-pub fn load(policy: &Policy, store: &Store) -> Result<(), Error> {
+pub fn load(policy: &Policy, id: &str, store: &Store) -> Result<(), Error> {
     let begun = Instant::now();
     policy.check().map_err(Error::Unfit)?;
     requirements(policy)?;
-    let id = policy.id();
     match policy.backend {
-        Backend::Bpf => bpf::load(policy, &id)?,
-        Backend::Nft => nft::load(policy, &id)?,
-        Backend::Ipset => ipset::load(policy, &id)?,
+        Backend::Bpf => bpf::load(policy, id)?,
+        Backend::Nft => nft::load(policy, id)?,
+        Backend::Ipset => ipset::load(policy, id)?,
     }
     let took_ms = begun.elapsed().as_millis() as u64;
     for other in Backend::ALL.into_iter().filter(|other| *other != policy.backend) {
@@ -39,6 +38,16 @@ pub fn load(policy: &Policy, store: &Store) -> Result<(), Error> {
 /// The first refusal; everything that can be taken away was, all the same.
 pub fn unload() -> Result<(), Error> {
     Backend::ALL.into_iter().map(unload_one).fold(Ok(()), Result::and)
+}
+
+/// Removes what is in the kernel of ours and has no effect: what a killed process or an interface that is gone left.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn tidy() -> Result<(), Error> {
+    bpf::tidy()?;
+    nft::tidy()?;
+    ipset::tidy()
 }
 
 fn unload_one(backend: Backend) -> Result<(), Error> {
@@ -73,6 +82,16 @@ pub fn loaded_id() -> Result<Option<(Backend, String)>, Error> {
         }
     }
     Ok(None)
+}
+
+/// Whether a policy that is loaded is so on all of its interfaces.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn is_whole(policy: &Policy) -> Result<bool, Error> {
+    // Rules name an interface; a program is attached to it.
+    let attached = if policy.backend == Backend::Bpf { bpf::attached()? } else { policy.interfaces.len() };
+    Ok(attached == policy.interfaces.len())
 }
 
 /// Whether everything is here that a policy needs; changes nothing.

@@ -259,6 +259,22 @@ pub(crate) fn loaded_id() -> Result<Option<String>, Error> {
     Ok(read()?.as_ref().and_then(mark).map(|(_, id)| id.to_owned()))
 }
 
+/// Removes what has no effect: sets that no rule asks.
+pub(crate) fn tidy() -> Result<(), Error> {
+    let Some(tables) = read()? else { return Ok(()) };
+    let hooked = tables.chains.iter().any(|c| c.base.is_some());
+    match mark(&tables) {
+        // What a killed process filled before any rule asked it.
+        None if !hooked => unload(),
+        None => Ok(()),
+        Some((used, _)) => {
+            let left = tables.sets.iter().map(|s| s.name.as_str()).filter(|name| is_old(name, used));
+            let script: String = left.map(|name| format!("delete set inet {TABLE} {name}\n")).collect();
+            if script.is_empty() { Ok(()) } else { run(&script) }
+        }
+    }
+}
+
 /// Takes everything of ours away.
 pub(crate) fn unload() -> Result<(), Error> {
     if read()?.is_none() {

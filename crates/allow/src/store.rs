@@ -94,11 +94,12 @@ impl Store {
     /// If the disk refuses.
     pub fn keep(&self, policy: &Policy) -> Result<PathBuf, Error> {
         self.prepare()?;
-        let path = self.folder.join(policy.id());
+        let id = policy.id();
+        let path = self.folder.join(&id);
         if path.is_dir() {
             return Ok(path);
         }
-        let beside = self.folder.join(format!("{}.new", policy.id()));
+        let beside = self.folder.join(format!("{id}.new"));
         if beside.exists() {
             fs::remove_dir_all(&beside).map_err(at(&beside))?;
         }

@@ -1,9 +1,9 @@
-//! `weir allow apply` on a host of its own, with packets from listed and unlisted addresses: who comes in, who does not, and that
-//! nothing in between happens while lists are replaced.
+//! `weir allow apply` on a host of its own, with packets from listed and unlisted addresses: who comes in, who does not, and what
+//! becomes of it when nobody confirms, when it is killed, and when it is removed.
 
 mod allow_world;
 
-use allow_world::{BACKENDS, Flood, Gate, LISTED, UNLISTED, names};
+use allow_world::{BACKENDS, Gate, LISTED, UNLISTED, names};
 use serde_json::Value;
 use weir_testkit::{PATIENCE, World, until};
 
@@ -65,51 +65,6 @@ fn root_who_is_listed_comes_in_and_nobody_else_and_it_is_counted() {
     }
 }
 
-/// Replaces one list by another again and again under traffic: no packet from a listed address is lost, none from an unlisted
-/// one comes through.
-fn swap_under_traffic(backend: &str) {
-    let Some(gate) = Gate::new(WEIR) else { return };
-    gate.list("first", 1000);
-    gate.list("second", 1500);
-    gate.apply("first", backend, &[]).expect(0);
-    gate.run(&["confirm"]).expect(0);
-    gate.apply("second", backend, &[]).expect(0);
-    gate.run(&["confirm"]).expect(0);
-    let folder = gate.state().join("allow");
-    let policies: Vec<String> =
-        names(&folder).into_iter().filter(|name| folder.join(name).is_dir()).collect();
-    assert_eq!(policies.len(), 2, "{policies:?}");
-    let flood = Flood::begin(&gate, &ALL, u32::MAX);
-    for n in 0..50 {
-        // What apply and its undo call.
-        let path = folder.join(&policies[n % 2]);
-        gate.run(&["load", path.to_str().unwrap()]).expect(0);
-    }
-    let outcome = flood.end(true);
-    // Enough that some packet met every swap.
-    assert!(outcome[0].0 > 1000, "{outcome:?}");
-    for (source, (sent, received)) in ALL.iter().zip(&outcome) {
-        let expected = if LISTED.contains(source) { *sent } else { 0 };
-        assert_eq!(*received, expected, "{backend}, {source}: of {sent}");
-    }
-    gate.run(&["remove"]).expect(0);
-}
-
-#[test]
-fn root_fifty_swaps_of_bpf_lose_nothing_and_let_nobody_through() {
-    swap_under_traffic("bpf");
-}
-
-#[test]
-fn root_fifty_swaps_of_nft_lose_nothing_and_let_nobody_through() {
-    swap_under_traffic("nft");
-}
-
-#[test]
-fn root_fifty_swaps_of_ipset_lose_nothing_and_let_nobody_through() {
-    swap_under_traffic("ipset");
-}
-
 #[test]
 fn root_without_a_confirmation_what_was_loaded_before_comes_back() {
     let Some(gate) = Gate::new(WEIR) else { return };
@@ -134,6 +89,51 @@ fn root_without_a_confirmation_what_was_loaded_before_comes_back() {
         assert_eq!(send(&gate), only_listed(), "{backend}, {next}");
         gate.run(&["remove"]).expect(0);
     }
+}
+
+#[test]
+fn root_where_the_lists_of_before_cannot_come_back_nobody_is_shut_out() {
+    let Some(gate) = Gate::new(WEIR) else { return };
+    gate.list("list", 10);
+    gate.world.write("nobody", "203.0.113.9\n");
+    gate.world.sh("ip link add in2 type veth peer name in3");
+    gate.apply("list", "bpf", &["-i", "in2"]).expect(0);
+    gate.run(&["confirm"]).expect(0);
+    gate.apply("nobody", "bpf", &["--confirm-within", "3s", "--force"]).expect(0);
+    // The lists of before were on this one, too.
+    gate.world.sh("ip link del in2");
+    until("the kernel without lists", PATIENCE, || gate.kernel().is_empty().then_some(()));
+    gate.world.wait_until_idle();
+    assert_eq!(send(&gate), everybody());
+    let rollback = gate.run(&["rollback"]).expect(1);
+    assert!(rollback.stdout.contains("left alone"), "{rollback:?}");
+    // Removing settles it, and the next policy may come.
+    gate.run(&["remove"]).expect(0);
+    gate.apply("list", "bpf", &[]).expect(0);
+    assert_eq!(send(&gate), only_listed());
+    gate.run(&["rollback"]).expect(0);
+}
+
+#[test]
+fn root_an_interface_that_was_made_again_is_filtered_after_the_next_apply() {
+    let Some(gate) = Gate::new(WEIR) else { return };
+    gate.list("list", 10);
+    let again = "ip link del in2; ip link add in2 type veth peer name in3";
+    gate.world.sh("ip link add in2 type veth peer name in3");
+    let apply = || gate.run(&["apply", "list", "-i", "in2", "--confirm-within", "1h"]);
+    apply().expect(0);
+    gate.run(&["confirm"]).expect(0);
+    gate.world.sh(again);
+    assert!(gate.kernel().contains(" gone "), "{}", gate.kernel());
+    let outcome = apply().expect(0);
+    assert!(outcome.stdout.contains("loaded in"), "{outcome:?}");
+    let kernel = gate.kernel();
+    assert!(
+        kernel.contains("bpf tc-") && kernel.lines().count() == 1 && !kernel.contains("gone"),
+        "{kernel}"
+    );
+    gate.run(&["rollback"]).expect(0);
+    assert_eq!(gate.kernel(), "");
 }
 
 #[test]

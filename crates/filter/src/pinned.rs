@@ -13,7 +13,7 @@ pub enum OpenError {
     Bpf(#[from] weir_bpf::Error),
     /// Another version of weir has loaded it.
     #[error(
-        "the filter was loaded by another version of weir (its tables have format {found}, this version's have format {own})"
+        "the filter was loaded by another version of weir (its tables have format {found}, this version's have format {own}): apply the lists again, or remove them"
     )]
     Version {
         /// The format of its tables.

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, StepState, VERSION, When};
 use crate::namespace::Namespace;
 use crate::process::Sentinel;
-use crate::revert::{revert, unix_s};
+use crate::revert::{Outcome, revert, unix_s};
 use crate::status::StepNow;
 use crate::store::{Folder, Store, boot_id};
 use crate::trial::Trial;
@@ -340,6 +340,37 @@ impl Keeper {
         let (lock, mut store) = self.open()?.ok_or_else(|| Error::NoSet(self.by.clone()))?;
         if !matches!(store.set.phase, Phase::Reverted { .. }) {
             revert(&mut store, &self.root, "asked for")?;
+        }
+        drop(lock);
+        dismiss(store.set.guard)?;
+        Ok(store.set)
+    }
+
+    /// Ends the last set with things as they are, for whoever has put them in order by other means: nothing is changed, and each change
+    /// that was not taken back yet is written down as left alone.
+    ///
+    /// # Errors
+    /// If there is no set, or its journal cannot be written.
+    pub fn abandon(&self, why: &str) -> Result<ChangeSet, Error> {
+        let lock = self.folder.lock(PATIENCE)?.ok_or(Error::Busy)?;
+        let Some(mut store) = Store::open(&self.folder.journal(&self.by), true)? else {
+            return Err(Error::NoSet(self.by.clone()));
+        };
+        if store.set.is_in_flight() {
+            if !matches!(store.set.phase, Phase::Reverting { .. }) {
+                store.append(Entry::Reverting { why: why.to_owned(), unix_s: unix_s() })?;
+            }
+            let namespace = self.namespace(&store.set)?;
+            let host = Host { root: &self.root, namespace: namespace.as_ref() };
+            for n in 0..store.set.begin.steps.len() {
+                if matches!(store.set.states[n], StepState::Reverted { .. }) {
+                    continue;
+                }
+                // What cannot be read is told as absent: it is not touched in any case.
+                let found = store.set.begin.steps[n].change.read(&host).unwrap_or_default();
+                store.append(Entry::Reverted { step: n, outcome: Outcome::LeftToOthers { found } })?;
+            }
+            store.append(Entry::Ended { unix_s: unix_s() })?;
         }
         drop(lock);
         dismiss(store.set.guard)?;

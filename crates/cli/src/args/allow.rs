@@ -67,6 +67,9 @@ pub(crate) enum AllowCommand {
     Load {
         /// The folder
         policy: PathBuf,
+        /// Where that fails, take away what is loaded
+        #[arg(long)]
+        or_unload: bool,
     },
     /// Take what is loaded out of the kernel
     #[command(hide = true)]

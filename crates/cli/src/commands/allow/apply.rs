@@ -49,7 +49,13 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let policy = policy::read(args)?;
     weir_allow::requirements(&policy)?;
     let store = Store::usual();
+    weir_allow::tidy()?;
     let loaded = weir_allow::loaded_id()?;
+    if loaded.is_none() && !weir_allow::state()?.is_empty() {
+        return Err(Failure::failed(
+            "something of weir's is loaded that belongs to no policy: weir allow remove takes it away; nothing was changed",
+        ));
+    }
     let old = loaded.as_ref().map(|(_, id)| store.find(id)).transpose()?.flatten();
     if !args.force {
         refuse(&policy, old.as_ref())?;
@@ -57,7 +63,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     warn(&policy);
     let id = policy.id();
     if loaded.as_ref().is_some_and(|(backend, loaded)| *backend == policy.backend && *loaded == id)
-        && !weir_allow::state()?.contains(" gone ")
+        && weir_allow::is_whole(&policy)?
     {
         eprintln!("this is loaded already: there is nothing to do");
         return if args.json {
@@ -69,7 +75,10 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     let path = store.keep(&policy)?;
     // What is loaded and cannot be put back from disk is what another version or another folder of state left.
     let undo = match (&loaded, &old) {
-        (Some((_, before)), Some(_)) => own(&["allow", "load", &text(&store.folder().join(before))]),
+        // If it cannot be loaded any more, because its interface is gone, nobody must be shut out by the one on trial.
+        (Some((_, before)), Some(_)) => {
+            own(&["allow", "load", "--or-unload", &text(&store.folder().join(before))])
+        }
         (None, _) => own(&["allow", "unload"]),
         (Some((backend, before)), None) => {
             return Err(Failure::failed(format!(
@@ -284,7 +293,15 @@ pub(super) fn rollback(json: bool) -> Outcome {
         }
         print(&page)?;
     }
+    let others = set.states.iter().any(|state| {
+        matches!(state, weir_guard::StepState::Reverted { outcome: weir_guard::Outcome::LeftToOthers { .. } })
+    });
     if matches!(set.phase, Phase::Reverted { .. }) {
+        if others {
+            return Err(Failure::failed(
+                "something else is loaded than apply left, and was left alone: see weir allow status",
+            ));
+        }
         return Ok(());
     }
     Err(Failure::failed(
@@ -293,7 +310,11 @@ pub(super) fn rollback(json: bool) -> Outcome {
 }
 
 /// `weir allow load`: what the guard calls to make and to take back.
-pub(super) fn load_now(folder: &Path) -> Outcome {
-    let policy = Store::read(folder)?;
-    Ok(weir_allow::load(&policy, &Store::usual())?)
+pub(super) fn load_now(folder: &Path, or_unload: bool) -> Outcome {
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let loaded = Store::read(folder).and_then(|policy| weir_allow::load(&policy, &name, &Store::usual()));
+    if loaded.is_err() && or_unload {
+        weir_allow::unload()?;
+    }
+    Ok(loaded?)
 }

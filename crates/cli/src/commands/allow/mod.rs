@@ -39,7 +39,7 @@ pub(crate) fn run(args: &AllowArgs) -> Outcome {
         AllowCommand::Status(args) => status::run(args),
         AllowCommand::Remove(args) => remove::run(args.json),
         AllowCommand::Restore(args) => remove::restore(args.unit),
-        AllowCommand::Load { policy } => apply::load_now(policy),
+        AllowCommand::Load { policy, or_unload } => apply::load_now(policy, *or_unload),
         AllowCommand::Unload => weir_allow::unload().map_err(Failure::from),
         AllowCommand::State => print(&weir_allow::state()?),
     }

@@ -29,6 +29,10 @@ pub(super) fn run(json: bool) -> Outcome {
     let unloaded = weir_allow::unload();
     Store::usual().clear()?;
     unloaded?;
+    // What could not be put back before is settled: there is nothing left to put back.
+    if keeper.status().is_ok_and(|status| status.is_some_and(|status| status.set.is_in_flight())) {
+        keeper.abandon("weir allow remove")?;
+    }
     let left = weir_allow::state()?;
     if !left.is_empty() {
         return Err(Failure::failed(format!("something is still there: {left}")));
@@ -55,7 +59,8 @@ pub(super) fn restore(unit: bool) -> Outcome {
     let Some(policy) = policy else {
         return print("nothing was confirmed: there is nothing to load\n");
     };
-    weir_allow::load(&policy, &store)?;
+    weir_allow::tidy()?;
+    weir_allow::load(&policy, &policy.id(), &store)?;
     print(&format!("{}\n", super::apply::place(&policy)))
 }
 
