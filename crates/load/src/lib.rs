@@ -25,6 +25,7 @@ pub mod rr;
 mod series;
 pub mod setting;
 mod socket;
+mod source;
 mod streams;
 pub mod tcp_connect;
 pub mod tcp_crr;
@@ -38,6 +39,7 @@ pub mod sockets {
     pub use crate::socket::{
         TcpInfo, TcpOptions, connect_tcp, get_int, precise_sleeps, set_int, set_receive_buffer, tcp_info,
     };
+    pub use crate::source::send_from;
 }
 
 use std::net::SocketAddr;

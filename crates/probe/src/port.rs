@@ -88,6 +88,17 @@ impl Port {
         Ok(socket)
     }
 
+    /// Send a datagram to a peer from that address of this host, over the socket that all share: so no socket of its own stands in the
+    /// way of what the peer sends next.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2).
+    pub fn answer(&self, own: IpAddr, peer: SocketAddr, datagram: &[u8]) -> io::Result<()> {
+        let to = self.reached_from(peer.ip(), peer.port(), peer);
+        let from = self.reached_from(own, 0, peer).ip();
+        weir_load::sockets::send_from(&self.udp, datagram, to, from).map(drop)
+    }
+
     /// An address as this port's socket writes it: IPv4 on a socket of IPv6 (RFC 4291 section 2.5.5.2), and a link-local one with
     /// the link that the peer is on (RFC 4007 section 11).
     fn reached_from(&self, ip: IpAddr, number: u16, peer: SocketAddr) -> SocketAddr {

@@ -62,7 +62,12 @@ fn welcomed(server: &Running) -> TcpStream {
 }
 
 fn works(server: &Running) {
-    let m = server.visit().measure(&workload(json!({"kind": "tcp-rr"})), span(100), &Stop::default(), &mut |_| {});
+    let m = server.visit().measure(
+        &workload(json!({"kind": "tcp-rr"})),
+        span(100),
+        &Stop::default(),
+        &mut |_| {},
+    );
     assert!(m.unwrap().trial.value("answered") > 10.0);
 }
 
@@ -80,17 +85,39 @@ fn strangers_garbage_and_malformed_frames_close_that_connection_only() {
         ("an opening and no more", b"weirCTL1".to_vec()),
         ("half a length", b"weirCTL1\0\0".to_vec()),
         ("a huge length", b"weirCTL1\xff\xff\xff\xff{}".to_vec()),
-        ("a length just above the bound", [&b"weirCTL1"[..], &(65_537u32).to_be_bytes(), &[b' '; 70_000]].concat()),
+        (
+            "a length just above the bound",
+            [&b"weirCTL1"[..], &(65_537u32).to_be_bytes(), &[b' '; 70_000]].concat(),
+        ),
         ("half a frame", b"weirCTL1\0\0\x01\0{\"ask\":".to_vec()),
         ("no JSON", b"weirCTL1\0\0\0\x04\xff\xfe\xfd\xfc".to_vec()),
         ("deep JSON", [&b"weirCTL1"[..], &(60_000u32).to_be_bytes(), &[b'['; 60_000]].concat()),
         ("another message", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "finish"}))].concat()),
         ("an unknown message", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "launch"}))].concat()),
-        ("another version", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "hello", "version": 99, "nonce": "", "program": ""}))].concat()),
-        ("no nonce", [&b"weirCTL1"[..], &frame_of(&json!({"ask": "hello", "version": 1, "nonce": "zz", "program": ""}))].concat()),
+        (
+            "another version",
+            [
+                &b"weirCTL1"[..],
+                &frame_of(&json!({"ask": "hello", "version": 99, "nonce": "", "program": ""})),
+            ]
+            .concat(),
+        ),
+        (
+            "no nonce",
+            [
+                &b"weirCTL1"[..],
+                &frame_of(&json!({"ask": "hello", "version": 1, "nonce": "zz", "program": ""})),
+            ]
+            .concat(),
+        ),
         ("hello and garbage", with_hello(&[0xff; 64])),
         ("hello twice", with_hello(&hello()[8..])),
-        ("a program to start", with_hello(&frame_of(&json!({"ask": "open", "workload": {"kind": "external", "program": "sh"}, "warmup_ms": 0, "duration_ms": 1})))),
+        (
+            "a program to start",
+            with_hello(&frame_of(
+                &json!({"ask": "open", "workload": {"kind": "external", "program": "sh"}, "warmup_ms": 0, "duration_ms": 1}),
+            )),
+        ),
     ];
     for (what, bytes) in cases {
         let mut stream = connect(server.address);
@@ -109,13 +136,18 @@ fn strangers_garbage_and_malformed_frames_close_that_connection_only() {
 fn what_cannot_be_asked_for_is_refused_and_the_conversation_goes_on() {
     let server = Running::start(Limits { streams: 4, ..Limits::default() });
     let mut stream = welcomed(&server);
-    for work in [json!({"kind": "http"}), json!({"kind": "tcp-stream", "streams": 5, "congestion": ""}), json!({"kind": "tcp-rr", "window": 1})] {
+    for work in [
+        json!({"kind": "http"}),
+        json!({"kind": "tcp-stream", "streams": 5, "congestion": ""}),
+        json!({"kind": "tcp-rr", "window": 1}),
+    ] {
         let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 100});
         stream.write_all(&frame_of(&open)).unwrap();
         let said: Value = frame::read(&stream, 1 << 20).unwrap();
         assert_eq!(said["tell"], "refused", "{work}: {said}");
     }
-    let open = json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": u64::MAX});
+    let open =
+        json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": u64::MAX});
     stream.write_all(&frame_of(&open)).unwrap();
     let said: Value = frame::read(&stream, 1 << 20).unwrap();
     assert!(said["reason"].as_str().unwrap().contains("allows up to"), "{said}");
@@ -166,11 +198,19 @@ fn a_client_has_the_key_or_stays_outside() {
     let wrong = Key::new(b"0123456789abcdef0124").unwrap();
     let error = visit(Some(&wrong)).unwrap_err();
     assert!(matches!(&error, Error::Refused(why) if why.contains("key")), "{error}");
-    let m = visit(Some(&key())).unwrap().measure(&workload(json!({"kind": "tcp-rr"})), span(100), &Stop::default(), &mut |_| {});
+    let m = visit(Some(&key())).unwrap().measure(
+        &workload(json!({"kind": "tcp-rr"})),
+        span(100),
+        &Stop::default(),
+        &mut |_| {},
+    );
     assert!(m.unwrap().trial.value("answered") > 10.0);
     server.note("the key is not");
     // Whoever leaves the proof out, or asks first, gets nowhere.
-    for next in [json!({"ask": "finish"}), json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 1})] {
+    for next in [
+        json!({"ask": "finish"}),
+        json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 1}),
+    ] {
         let mut stream = connect(server.address);
         stream.write_all(&hello()).unwrap();
         let challenge: Value = frame::read(&stream, 1 << 20).unwrap();
@@ -246,6 +286,52 @@ fn too_many_streams_of_one_trial_are_closed() {
     first.read_exact(&mut [0]).unwrap();
 }
 
+#[test]
+fn a_bit_rate_that_is_not_left_is_refused() {
+    let server = Running::start(Limits { total_rate_bps: Some(1e6), ..Limits::default() });
+    let mut stream = welcomed(&server);
+    let open = |bps: f64| {
+        let work = json!({"kind": "udp-stream", "rate-bps": bps});
+        frame_of(&json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 5000}))
+    };
+    stream.write_all(&open(8e5)).unwrap();
+    let said: Value = frame::read(&stream, 1 << 20).unwrap();
+    assert_eq!(said["tell"], "opened", "{said}");
+    let mut other = welcomed(&server);
+    for (bps, tell) in [(3e5, "refused"), (1e5, "opened")] {
+        other.write_all(&open(bps)).unwrap();
+        let said: Value = frame::read(&other, 1 << 20).unwrap();
+        assert_eq!(said["tell"], tell, "{bps}: {said}");
+    }
+}
+
+#[test]
+fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
+    let server = Running::start(Limits::default());
+    let mut stream = welcomed(&server);
+    let work = json!({"kind": "udp-rr", "connections": 2});
+    let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 20_000});
+    stream.write_all(&frame_of(&open)).unwrap();
+    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
+    let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
+    let knock = |token: &[u8]| [&b"weirKNK1"[..], &cookie, token].concat();
+    for _ in 0..2 {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(server.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.send(&knock(&[0; 16])).unwrap();
+        let mut bytes = [0; 64];
+        assert_eq!(socket.recv(&mut bytes).unwrap(), 32);
+        let proof = knock(&bytes[16..32]);
+        for _ in 0..10 {
+            socket.send(&proof).unwrap();
+        }
+        assert_eq!(socket.recv(&mut bytes).unwrap(), 32, "it is in");
+        socket.send(&[&cookie[..], &[0; 8]].concat()).unwrap();
+        assert_eq!(socket.recv(&mut bytes).unwrap(), 16, "and answered");
+    }
+}
+
 /// Send as often as it takes, and count what comes back, in bytes.
 fn answered(to: SocketAddr, datagram: &[u8]) -> (usize, usize) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -273,7 +359,14 @@ fn an_unproven_address_gets_no_more_than_was_sent_in_its_name() {
     let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
     let knock = |cookie: &[u8], token: &[u8]| [&b"weirKNK1"[..], cookie, token].concat();
     // What does not know an open trial's cookie gets nothing at all.
-    for stranger in [knock(&[9; 8], &[0; 16]), knock(&cookie, &[0; 16])[..31].to_vec(), vec![0; 1000], cookie.to_vec(), Vec::new(), b"6789".to_vec()] {
+    for stranger in [
+        knock(&[9; 8], &[0; 16]),
+        knock(&cookie, &[0; 16])[..31].to_vec(),
+        vec![0; 1000],
+        cookie.to_vec(),
+        Vec::new(),
+        b"6789".to_vec(),
+    ] {
         assert_eq!(answered(server.address, &stranger).1, 0, "{stranger:?}");
     }
     // The workload's own greeting, without the knock.
@@ -303,7 +396,13 @@ fn datagrams_of_any_kind_get_no_more_back_than_they_have() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     let mut runner = TestRunner::new(Cases::with_cases(200));
-    let starts = prop_oneof![Just(&b""[..]), Just(&b"weirKNK1"[..]), Just(&b"weirMTU1"[..]), Just(&b"weirUDP1"[..]), Just(&b"9876"[..])];
+    let starts = prop_oneof![
+        Just(&b""[..]),
+        Just(&b"weirKNK1"[..]),
+        Just(&b"weirMTU1"[..]),
+        Just(&b"weirUDP1"[..]),
+        Just(&b"9876"[..])
+    ];
     let any = (starts, proptest::collection::vec(any::<u8>(), 0..200));
     runner
         .run(&any, |(start, rest)| {
@@ -394,7 +493,11 @@ fn flood(address: SocketAddr, over: &AtomicBool) {
 
 #[test]
 fn a_flood_leaves_another_client_s_counts_whole() {
-    let server = Running::start(Limits { sessions_per_client: 64, patience: Duration::from_secs(1), ..Limits::default() });
+    let server = Running::start(Limits {
+        sessions_per_client: 64,
+        patience: Duration::from_secs(1),
+        ..Limits::default()
+    });
     let mut visit = server.visit();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -403,7 +506,8 @@ fn a_flood_leaves_another_client_s_counts_whole() {
         }
         let work = json!({"kind": "udp-stream", "rate-pps": 500.0, "payload-bytes": 100, "receive-buffer-bytes": 1_048_576});
         let udp = visit.measure(&workload(work), span(700), &Stop::default(), &mut |_| {});
-        let rr = visit.measure(&workload(json!({"kind": "tcp-rr"})), span(700), &Stop::default(), &mut |_| {});
+        let rr =
+            visit.measure(&workload(json!({"kind": "tcp-rr"})), span(700), &Stop::default(), &mut |_| {});
         over.store(true, Ordering::Relaxed);
         let (udp, rr) = (udp.unwrap().trial, rr.unwrap().trial);
         assert_eq!(udp.value("lost"), 0.0, "{udp:?}");

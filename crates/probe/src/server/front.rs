@@ -311,15 +311,16 @@ impl Front {
     /// Nobody who does not know an open trial gets anything.
     fn knocked(&self, knock: knock::Knock, from: SocketAddr) {
         let shared = &self.shared;
-        let Some(own) = shared.own_address(knock.cookie) else { return };
-        let Ok(socket) = shared.port.connected_udp_from(own, from) else { return };
+        // A second socket for the same peer would take what is meant for the first, even in the moment that it is there.
+        let Some(own) = shared.own_address_for(knock.cookie, from) else { return };
         match knock.token {
             None => {
                 let token = shared.challenge(from, knock.cookie);
-                // The socket is closed again at once: until he has proved himself, nothing is kept for him.
-                let _ = socket.send(&knock::challenge(knock.cookie, token));
+                // Until he has proved himself, nothing is kept for him. If it is lost, he knocks again.
+                let _ = shared.port.answer(own, from, &knock::challenge(knock.cookie, token));
             }
             Some(token) if shared.is_challenge(token, from, knock.cookie) => {
+                let Ok(socket) = shared.port.connected_udp_from(own, from) else { return };
                 shared.admit_flow(knock.cookie, from, |trial| {
                     // If it is lost, he greets all the same after a moment.
                     let _ = socket.send(&knock::entered(knock.cookie));

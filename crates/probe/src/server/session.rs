@@ -228,7 +228,7 @@ impl Session<'_> {
     fn note(&self, begun: Instant, workload: Option<String>, flows: &[FlowFigures], end: &str) -> Note {
         let bytes = |sends| flows.iter().filter(|f| f.sends == sends).map(|f| f.bytes).sum();
         Note {
-            peer: self.peer,
+            peer: SocketAddr::new(self.peer.ip().to_canonical(), self.peer.port()),
             program: self.program.clone(),
             workload,
             seconds: begun.elapsed().as_secs_f64(),

@@ -102,9 +102,9 @@ impl Shared {
         if new { self.admit_to(cookie, hand_over) } else { None }
     }
 
-    /// The address of this host that the client of that trial talks to, if it is open.
-    pub(super) fn own_address(&self, cookie: u64) -> Option<IpAddr> {
-        lock(&self.trials).get(&cookie).map(|trial| trial.own)
+    /// The address of this host that the client of that trial talks to, if it is open and no flow of that peer has come yet.
+    pub(super) fn own_address_for(&self, cookie: u64, peer: SocketAddr) -> Option<IpAddr> {
+        lock(&self.trials).get(&cookie).filter(|trial| !trial.peers.contains(&peer)).map(|trial| trial.own)
     }
 
     /// Make a client's connection known; `None` if the server is closing.
