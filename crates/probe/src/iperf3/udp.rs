@@ -37,8 +37,14 @@ const NAP: Duration = Duration::from_micros(200);
 /// A far end that goes on sending after the end is listened to for no longer than this.
 const DRAIN_NS: u64 = 200_000_000;
 
-/// Receive buffer of all streams of a test together, bytes.
-pub(super) const RECEIVE_BUFFERS: u32 = 4 << 20;
+/// Receive buffer of all streams of a test in one direction together, bytes, at most.
+const RECEIVE_BUFFERS: u32 = 16 << 20;
+
+/// A receive buffer holds what comes in one so manieth of a second.
+const STALLS_PER_S: u64 = 4;
+
+/// Memory of a datagram in a receive buffer besides its payload, bytes: headers, and what the kernel keeps of each.
+const OVERHEAD: u64 = 1024;
 
 /// Least receive buffer of a stream, bytes: the kernel's own default.
 const LEAST_BUFFER: u32 = 212_992;
@@ -47,9 +53,21 @@ const LEAST_BUFFER: u32 = 212_992;
 const RECEIVE_ERRORS: [(i32, i32); 2] =
     [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
 
-/// Receive buffer of one stream, bytes.
+/// Receive buffer of one stream, bytes as socket(7) counts them: what its rate brings in [`STALLS_PER_S`], so that a receiver
+/// that does not get to run for a while loses nothing.
 pub(super) fn receive_buffer(p: &Parameters) -> u32 {
-    if p.window > 0 { p.window } else { (RECEIVE_BUFFERS / p.streams.max(1)).max(LEAST_BUFFER) }
+    if p.window > 0 {
+        return p.window;
+    }
+    let most = (RECEIVE_BUFFERS / p.streams.max(1)).max(LEAST_BUFFER);
+    if p.rate_bps == 0 {
+        return most;
+    }
+    let length = u64::from(p.length.max(1));
+    let datagrams = p.rate_bps / 8 / length / STALLS_PER_S;
+    // The kernel doubles what it is asked for.
+    let bytes = datagrams.saturating_mul(length + OVERHEAD) / 2;
+    bytes.clamp(LEAST_BUFFER.into(), most.into()) as u32
 }
 
 /// Set what a stream's socket needs, before its greeting: what comes early is to find the right buffer.
@@ -232,6 +250,17 @@ mod tests {
             assert_eq!((got.packets, got.bytes, got.lost, got.out_of_order), (300, 30_000, 0, 0));
             assert!(got.jitter_s > 0.0 && got.jitter_s < 1.0, "{}", got.jitter_s);
         }
+    }
+
+    #[test]
+    fn receive_buffers_hold_a_quarter_of_a_second_within_bounds() {
+        let of = |rate_bps, streams, window| {
+            receive_buffer(&Parameters { rate_bps, streams, window, length: 1000, ..Parameters::default() })
+        };
+        // 100 Mbit/s: 3,125 datagrams in a quarter of a second, each of 2,024 bytes, of which the kernel doubles half.
+        assert_eq!(of(100_000_000, 1, 0), 3125 * 2024 / 2);
+        assert_eq!([of(1_000_000, 1, 0), of(u64::MAX, 1, 0), of(0, 1, 0)], [212_992, 16 << 20, 16 << 20]);
+        assert_eq!([of(0, 4, 0), of(0, 128, 0), of(0, 4, 5000)], [4 << 20, 212_992, 5000]);
     }
 
     #[test]
