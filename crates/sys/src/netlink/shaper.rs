@@ -121,4 +121,36 @@ mod tests {
             assert!(rate_bps > 1_000_000_000 || shown.contains("burst 16Kb"), "{shown}");
         }
     }
+    #[test]
+    fn root_netem_delays_or_is_known_to_be_missing() {
+        if test_needs_root() {
+            return;
+        }
+        let Some(tc) = which("tc") else {
+            println!("SKIP: tc is not installed");
+            return;
+        };
+        let namespace = NetNs::create().unwrap();
+        let mut net = Rtnetlink::open_in(&namespace).unwrap();
+        let end = |name| VethEnd { name, namespace: None, mtu: 1500, mac: None };
+        net.create_veth(end("a"), end("b")).unwrap();
+        let shown = |arguments: &[&str]| {
+            let mut command = std::process::Command::new(&tc);
+            command.args(arguments);
+            namespace.enter_on_spawn(&mut command);
+            run_captured(command, Duration::from_secs(10)).unwrap()
+        };
+        match net.delay_by_netem("a", Duration::from_micros(1500)) {
+            Ok(()) => {
+                let shown = shown(&["qdisc", "show", "dev", "a"]).stdout_text();
+                assert!(shown.contains("qdisc netem") && shown.contains("delay 1.5ms"), "{shown}");
+            }
+            Err(error) => {
+                // Whoever falls back must know that there is none, and tc must find the same.
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+                let theirs = shown(&["qdisc", "add", "dev", "a", "root", "netem", "delay", "1500us"]);
+                assert!(!theirs.status.success(), "{}", theirs.message());
+            }
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! A link is what it was asked to be, measured by what sees it from outside: plain sockets, the kernel's own counters at the
 //! ends, fragments as they arrive.
 
+mod fragments;
+
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use weir_lab::emulate::{Crossed, Emulation};
 use weir_lab::{Family, Lab, LabOptions, Link, Role, Site, SiteSpec, Topology};
-use weir_sys::fragment_tap::FragmentTap;
+use weir_sys::SendBatch;
 use weir_sys::privilege;
 use weir_sys::process::which;
 use weir_sys::sched::{process_cpu_time, thread_cpu_time};
-use weir_sys::{ProcRoot, SendBatch, sysctl};
 
 const LONG: Duration = Duration::from_secs(20);
 /// A machine that is busy with other things disturbs a measurement of time now and then, but not each time.
@@ -375,102 +376,6 @@ fn root_a_smaller_mtu_is_told_unless_it_shall_not_be() {
                 to.set_read_timeout(Some(LONG)).unwrap();
             }
         }
-    }
-}
-
-/// What arrives of a datagram's fragments, in the order of arrival: the number of each by its place, which a packet socket sees
-/// before anything puts them together.
-fn fragments(tap: &FragmentTap, family: Family) -> Vec<usize> {
-    let (mut places, mut buffer) = (Vec::new(), [0; 256]);
-    while let Some(length) = tap.read(&mut buffer).unwrap() {
-        let packet = &buffer[..length];
-        // RFC 791: offset in units of 8 bytes in the lower 13 bits of bytes 6 and 7; RFC 8200 section 4.5: in the upper 13 bits of
-        // bytes 2 and 3 of the fragment header, which follows 40 bytes of IPv6.
-        let offset = match family {
-            Family::Ipv4 => usize::from(u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff) * 8,
-            Family::Ipv6 => usize::from(u16::from_be_bytes([packet[42], packet[43]]) & 0xfff8),
-        };
-        places.push(offset.div_ceil(1480));
-    }
-    assert_eq!(tap.missed().unwrap(), 0);
-    places
-}
-
-/// Sends datagrams of 8,000 bytes, which are six fragments with an MTU of 1500, and says which fragments of each arrived, in
-/// their order, and whether it was put together.
-fn in_fragments(site: &Site, count: usize) -> Vec<(Vec<usize>, bool)> {
-    let family = site.addresses().family;
-    let (near, far) = ends(site, 5000);
-    let tap = site.host(Role::Responder).unwrap().run(|| FragmentTap::open().unwrap()).unwrap();
-    let mut buffer = vec![0; 65_536];
-    far.set_read_timeout(Some(Duration::from_millis(80))).unwrap();
-    (0..count)
-        .map(|n| {
-            near.send(&vec![n as u8; 8000]).unwrap();
-            let whole = far.recv(&mut buffer).is_ok_and(|length| length == 8000 && buffer[0] == n as u8);
-            // Datagrams that are not cut pass in any case.
-            near.send(b"small").unwrap();
-            assert_eq!(far.recv(&mut buffer).unwrap(), 5);
-            (fragments(&tap, family), whole)
-        })
-        .collect()
-}
-
-#[test]
-fn root_fragments_fare_as_named_as_they_arrive() {
-    if cannot_run() {
-        return;
-    }
-    let _turn = turn();
-    for family in [Family::Ipv4, Family::Ipv6] {
-        for (kind, arrive, whole, dropped) in [
-            (r#"{"delay": "1ms"}"#, vec![0, 1, 2, 3, 4, 5], true, 0),
-            (r#"{"egress": {"fragments": "drop-rest"}}"#, vec![0], false, 5),
-            (r#"{"egress": {"fragments": "drop-all"}}"#, vec![], false, 6),
-            (r#"{"egress": {"fragments": "reorder"}}"#, vec![1, 2, 3, 4, 5, 0], true, 0),
-        ] {
-            let lab = lab("fragments", family);
-            let site = lab.site("s").unwrap();
-            let mut link = start(site, kind);
-            link.begin(0).unwrap();
-            for (places, put_together) in in_fragments(site, 10) {
-                assert_eq!((places, put_together), (arrive.clone(), whole), "{family:?} {kind}");
-            }
-            let [egress, ingress] = link.crossed().unwrap();
-            assert_eq!((egress.fragments_dropped, ingress.fragments_dropped), (10 * dropped, 0), "{kind}");
-            let reordered = if kind.contains("reorder") { 10 } else { 0 };
-            assert_eq!(egress.passed.reordered, reordered, "{kind}");
-        }
-    }
-}
-
-/// The wan cuts what is too large for its own MTU, and what it cuts is dropped as well.
-#[test]
-fn root_fragments_that_a_tunnel_makes_are_dropped_too() {
-    if cannot_run() {
-        return;
-    }
-    let _turn = turn();
-    for (kind, arrive) in
-        [(r#"{"mtu": 1400}"#, vec![0, 1]), (r#"{"mtu": 1400, "fragments": "drop-rest"}"#, vec![0])]
-    {
-        let lab = lab("cut", Family::Ipv4);
-        let site = lab.site("s").unwrap();
-        let mut link = start(site, kind);
-        link.begin(0).unwrap();
-        let (near, _far) = ends(site, 5000);
-        let tap = site.host(Role::Responder).unwrap().run(|| FragmentTap::open().unwrap()).unwrap();
-        // Without DF (ip(7), IP_MTU_DISCOVER: what the namespace says): a whole packet of 1,500 bytes.
-        let namespace = site.host(Role::Initiator).unwrap();
-        namespace.run(|| sysctl::set(&ProcRoot::new("/"), "net.ipv4.ip_no_pmtu_disc", "1").unwrap()).unwrap();
-        let near = {
-            drop(near);
-            bound(site, Role::Initiator, 5001)
-        };
-        near.send_to(&[0; 1472], (site.addresses().responder, 5000)).unwrap();
-        assert_eq!(fragments(&tap, Family::Ipv4), arrive, "{kind}");
-        let [egress, _] = link.crossed().unwrap();
-        assert_eq!(egress.fragments_dropped, 2 - arrive.len() as u64);
     }
 }
 
