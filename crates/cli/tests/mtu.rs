@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_sys::process::which;
-use weir_testkit::{Outcome, World};
+use weir_testkit::{Outcome, Record, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -238,6 +238,47 @@ fn root_weir_serve_shows_each_direction() {
     assert!(text.contains("arrived there as 1200: clamped on the path"), "{text}");
     server.signal("TERM");
     server.end_within(Duration::from_secs(10));
+}
+
+#[test]
+fn root_the_scenario_says_what_is_the_matter_on_each_path() {
+    if World::lacks(&[("nft", "nftables"), ("iptables", "iptables")]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    for family in ["ipv4", "ipv6"] {
+        let setting = format!("testbed.family={family}");
+        let mut args =
+            vec!["bench", "udp-fragments", "--workload", "path", "--rounds", "1..1", "--output", family];
+        args.extend(["--set", "plan.twin=false", "--set", "plan.max-steal=1.0", "--set", &setting]);
+        let outcome = world.run(world.weir(&args)).expect(0);
+        let record = Record::read(world.work().join(family));
+        for (variant, cause) in [
+            ("clean", None),
+            ("drop-rest", Some("headerless-fragments-dropped")),
+            ("drop-all", Some("fragments-dropped")),
+            ("icmp-dropped", Some("path-mtu-black-hole")),
+            ("tunnel", Some("smaller-mtu")),
+            ("reordered", Some("fragments-reordered")),
+        ] {
+            let trials = record.valid_trials();
+            let trial = trials.iter().find(|t| t["variant"] == variant).unwrap();
+            let found = trial["path"].as_array().map_or(&[][..], Vec::as_slice);
+            let causes: Vec<&str> = found.iter().map(|f| f["cause"].as_str().unwrap()).collect();
+            assert_eq!(causes, cause.into_iter().collect::<Vec<_>>(), "{family} {variant}: {trial:#}");
+        }
+        let safe = if family == "ipv4" { "1,472 bytes (-l 1472)" } else { "1,452 bytes (-l 1452)" };
+        let sentence = format!(
+            "Fragments of UDP datagrams that carry no UDP header are dropped on the path: send at most {safe}, on drop-rest."
+        );
+        let said = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&sentence), "{said}");
+        let page = std::fs::read_to_string(world.work().join(family).join("report.html")).unwrap();
+        assert!(
+            page.contains(&format!("<p class=\"lead\">{sentence}")),
+            "the page begins with something else"
+        );
+    }
 }
 
 #[test]
