@@ -84,10 +84,7 @@ impl Host {
             Task::Remove => self.remove(),
             Task::Counter { variant, place } => Ok(Answer::Counter(variant.hop().counter(&place)?)),
             Task::Refused { variant, place } => Ok(Answer::Counter(variant.hop().refused(&place)?)),
-            Task::VariantFacts { variant, place } => {
-                let mut journal = lock(&self.journal);
-                Ok(Answer::VariantFacts(variant.hop().facts(&place, &mut journal)?))
-            }
+            Task::VariantFacts { variant, place } => Ok(Answer::VariantFacts(variant.hop().facts(&place)?)),
             Task::OpenEcho { bind } => {
                 let echo = Echo::open(bind)
                     .map_err(|e| TaskError::failed(format!("cannot listen on {bind}: {e}")))?;

@@ -150,6 +150,32 @@ fn judge(source: IpAddr, counted: u64, heard: u64) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Scenario;
+
+    fn variants(more: &str) -> Vec<VariantRun> {
+        let text = format!(
+            "name = \"t\"\ntitle = \"T\"\n[plan]\ntwin = false\n[[variant]]\nname = \"f\"\nkind = \"allow-list\"\n{more}\n\
+             [[workload]]\nname = \"rr\"\nkind = \"tcp-rr\"\n"
+        );
+        Scenario::load(&text, "t.toml").unwrap().runs()
+    }
+
+    #[test]
+    fn between_real_hosts_a_filter_needs_a_source_to_refuse_and_a_gateway() {
+        let said = |more: &str| fits_real_hosts(&variants(more)).map_err(|e| e.to_string());
+        assert!(said("filter = \"none\"").is_ok());
+        assert!(said("filter = \"bpf\"").unwrap_err().contains("denied-source"));
+        assert!(said("filter = \"bpf\"\ndenied-source = \"192.0.2.9\"").is_ok());
+        let input = said("filter = \"nft-set\"\nhook = \"input\"\ndenied-source = \"192.0.2.9\"");
+        assert!(input.unwrap_err().contains("only in a lab"));
+    }
+
+    #[test]
+    fn single_frames_do_not_meet_the_filter_of_a_server() {
+        assert!(sees_frames(&variants("filter = \"bpf\"")[0]).is_ok());
+        let error = sees_frames(&variants("filter = \"bpf\"\nhook = \"input\"")[0]).unwrap_err();
+        assert!(error.to_string().contains("before any filter"), "{error}");
+    }
 
     #[test]
     fn only_a_filter_that_refuses_all_and_lets_nothing_arrive_is_proved() {

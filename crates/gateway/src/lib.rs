@@ -168,10 +168,9 @@ pub trait Hop {
         Ok(None)
     }
 
-    /// What it takes to have it, measured on the host that counts while it is in effect there: memory, time to load. What is made
-    /// for that goes through the journal too, and is gone at the end.
-    fn facts(&self, place: &Place, journal: &mut Journal) -> Result<Vec<VariantFact>, Error> {
-        let _ = (place, journal);
+    /// What it takes to have it, measured on the host that counts: memory, time to load. Nothing of the host is changed by it.
+    fn facts(&self, place: &Place) -> Result<Vec<VariantFact>, Error> {
+        let _ = place;
         Ok(Vec::new())
     }
 }

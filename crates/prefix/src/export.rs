@@ -66,11 +66,11 @@ fn ipset_set<A: Address>(text: &mut String, set: &str, family: &str, ranges: &Ra
     let count = prefixes.len() + if everything { 2 } else { 0 };
     // The least that the kernel takes is 64; more elements than buckets make it grow while it loads.
     let hash = count.next_power_of_two().max(64);
-    let most = count.max(65_536);
-    let options = format!("hash:net family {family} hashsize {hash} maxelem {most}");
-    // If it is there with other bounds, creating it again would fail; swapping takes any bounds of the same type.
-    let _ = writeln!(text, "create {set} hash:net family {family} -exist");
-    let _ = writeln!(text, "create {set}- {options}");
+    // A set that is there is the same one only with the same bound (mtype_same_set, net/netfilter/ipset/ip_set_hash_gen.h), and
+    // swapping brings the bound of the other one along. So it is always the same, the greatest; it takes no memory.
+    let options = format!("hash:net family {family} maxelem {}", u32::MAX);
+    let _ = writeln!(text, "create {set} {options} -exist");
+    let _ = writeln!(text, "create {set}- {options} hashsize {hash}");
     if everything {
         let half = A::BITS - 1;
         let _ = writeln!(text, "add {set}- {}/1", A::FIRST.text());
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "create jp4 hash:net family inet -exist",
-                "create jp4- hash:net family inet hashsize 64 maxelem 65536",
+                "create jp4 hash:net family inet maxelem 4294967295 -exist",
+                "create jp4- hash:net family inet maxelem 4294967295 hashsize 64",
                 "add jp4- 0.0.0.7",
                 "add jp4- 10.0.0.0/29",
                 "add jp4- 10.0.0.8/31",

@@ -1,5 +1,6 @@
 //! What a list takes besides traffic: how long it takes to load and to replace, and how much memory it keeps. Measured on a copy
-//! that nothing asks, so that what is in effect stays as it is.
+//! in a network namespace of its own, so that what is in effect stays as it is and nothing can be left behind; and because nft reads
+//! every set of its namespace before it adds to one, which with a million elements elsewhere takes it minutes.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -7,12 +8,12 @@ use std::time::{Duration, Instant};
 use weir_filter::{Class, Compiled, Filter};
 use weir_prefix::export;
 use weir_record::{Unit, VariantFact};
+use weir_sys::NetNs;
 
 use super::held::{refused, remove_ipset};
 use super::rules::{self, ACTIONS, SET};
 use super::{AllowList, Lookup, list};
-use crate::journal::Change;
-use crate::{Error, Family, Journal, Place, command, nft};
+use crate::{Error, Family, Place, command, nft};
 
 /// Measured again as long as it has not taken longer than this in all, for small lists are loaded in milliseconds.
 const ENOUGH: Duration = Duration::from_secs(2);
@@ -27,7 +28,7 @@ const ENOUGH_RULES: usize = 20_000;
 const MOST_COPIES: usize = 50;
 
 /// A list in the kernel that nothing asks.
-trait Idle {
+trait Idle: Send {
     /// Puts the list into the kernel.
     fn load(&mut self, class: &Class) -> Result<(), Error>;
     /// Replaces it, in one step.
@@ -39,25 +40,16 @@ trait Idle {
 }
 
 /// Measures it all. Nothing where nothing is looked up.
-pub(super) fn measure(
-    variant: &AllowList,
-    place: &Place,
-    journal: &mut Journal,
-) -> Result<Vec<VariantFact>, Error> {
+pub(super) fn measure(variant: &AllowList, place: &Place) -> Result<Vec<VariantFact>, Error> {
     let mut copy: Box<dyn Idle> = match variant.filter {
         Lookup::None => return Ok(Vec::new()),
-        Lookup::NftSet | Lookup::NftLinear => {
-            Box::new(NftIdle::new(place, variant.filter == Lookup::NftLinear, journal)?)
-        }
-        Lookup::IpsetIptables => Box::new(IpsetIdle::new(place, journal)?),
+        Lookup::NftSet | Lookup::NftLinear => Box::new(NftIdle::new(place, variant.filter)),
+        Lookup::IpsetIptables => Box::new(IpsetIdle { ipv4: place.family == Family::Ipv4 }),
         Lookup::Bpf => Box::new(BpfIdle { variant: variant.clone(), filter: None }),
     };
     let class = variant.list(place)?;
     let other = list::one_percent_less(&class, place);
-    let measured = repeat(copy.as_mut(), &class, &other);
-    let dropped = copy.remove();
-    let measured = measured?;
-    dropped?;
+    let measured = NetNs::create()?.run(|| repeat(copy.as_mut(), &class, &other))??;
     Ok(facts(variant.filter, &class, place, &measured))
 }
 
@@ -75,7 +67,9 @@ fn repeat(copy: &mut dyn Idle, class: &Class, other: &Class) -> Result<Measured,
     while measured.load_ns.is_empty() || begun.elapsed() < ENOUGH && measured.load_ns.len() < MOST_TIMES {
         measured.load_ns.push(timed(|| copy.load(class))?);
         measured.update_ns.push(timed(|| copy.replace(other))?);
-        measured.update_ns.push(timed(|| copy.replace(class))?);
+        if begun.elapsed() < ENOUGH {
+            measured.update_ns.push(timed(|| copy.replace(class))?);
+        }
         measured.memory_bytes.extend(copy.memory(class)?);
         copy.remove()?;
     }
@@ -140,7 +134,10 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
              does not tell it; a short list is loaded many times over and the growth divided. What others take or give back \
              meanwhile is in it"
         }
-        Lookup::IpsetIptables => "as `ipset list` tells it, `Size in memory`",
+        Lookup::IpsetIptables => {
+            "as `ipset list` tells it, `Size in memory`, with the table of its buckets, which is left out there: a pointer for each of \
+             `hashsize`"
+        }
         Lookup::Bpf | Lookup::None => {
             "as the kernel tells it of each map, `memlock`; while it is updated, tables of both lists are there"
         }
@@ -171,13 +168,27 @@ struct NftIdle {
     table: String,
     place: Place,
     linear: bool,
+    /// By how much the kernel's memory grew when it was last loaded.
+    grown: Option<f64>,
 }
 
 impl NftIdle {
-    fn new(place: &Place, linear: bool, journal: &mut Journal) -> Result<Self, Error> {
-        let (family, table) = (nft::family(place), format!("{}_copy", nft::name(place)));
-        journal.record(Change::NftTable { family: family.into(), table: table.clone() })?;
-        Ok(NftIdle { family, table, place: place.clone(), linear })
+    fn new(place: &Place, filter: Lookup) -> Self {
+        NftIdle {
+            family: nft::family(place),
+            table: nft::name(place),
+            place: place.clone(),
+            linear: filter == Lookup::NftLinear,
+            grown: None,
+        }
+    }
+
+    /// Hands a script to nft and sees by how much the kernel's memory grows.
+    fn run(&mut self, script: &str) -> Result<(), Error> {
+        let before = kernel_bytes();
+        command::run_long(nft::PROGRAM, &["-f", "-"], script)?;
+        self.grown = before.zip(kernel_bytes()).map(|(before, after)| after - before);
+        Ok(())
     }
 
     /// The set or chain of that name, made if it is not there, emptied and filled.
@@ -205,33 +216,33 @@ impl NftIdle {
 
 impl Idle for NftIdle {
     fn load(&mut self, class: &Class) -> Result<(), Error> {
-        command::run_long(nft::PROGRAM, &["-f", "-"], &self.script(class, SET)?).map(drop)
+        self.run(&self.script(class, SET)?)
     }
 
     fn replace(&mut self, class: &Class) -> Result<(), Error> {
-        self.load(class)
+        let grown = self.grown;
+        let outcome = self.load(class);
+        self.grown = grown;
+        outcome
     }
 
-    /// The kernel's memory moves by a megabyte or more without us.
+    /// The kernel's memory moves by a megabyte or more without us, so a short list is loaded many times over.
     fn memory(&mut self, class: &Class) -> Result<Option<f64>, Error> {
-        self.remove()?;
         let one = class.v4.as_slice().len() + class.v6.as_slice().len();
         let enough = if self.linear { ENOUGH_RULES } else { ENOUGH_ELEMENTS };
         let copies = (enough / one.max(1)).clamp(1, MOST_COPIES);
-        let mut text = String::new();
-        for copy in 0..copies {
-            text.push_str(&self.script(class, &format!("{SET}{copy}"))?);
+        if copies > 1 {
+            self.remove()?;
+            let scripts = (0..copies).map(|copy| self.script(class, &format!("{SET}{copy}")));
+            self.run(&scripts.collect::<Result<String, Error>>()?)?;
         }
-        let before = kernel_bytes();
-        command::run_long(nft::PROGRAM, &["-f", "-"], &text)?;
-        let grown = before.zip(kernel_bytes()).map(|(before, after)| (after - before) / copies as f64);
-        // What came out as nothing or less was lost in what others did.
-        Ok(grown.filter(|bytes| *bytes > 0.0))
+        // What comes out as nothing or less was lost in what others did.
+        Ok(self.grown.map(|bytes| bytes / copies as f64).filter(|bytes| *bytes > 0.0))
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        // Whether it is there or not: asking first would list every rule of it.
         let (family, table) = (self.family, &self.table);
+        // Whether it is there or not.
         let script = format!("add table {family} {table}\ndelete table {family} {table}\n");
         command::run_long(nft::PROGRAM, &["-f", "-"], &script).map(drop)
     }
@@ -239,21 +250,12 @@ impl Idle for NftIdle {
 
 /// Two sets of ipset that no rule asks.
 struct IpsetIdle {
-    name: String,
     ipv4: bool,
-}
-
-impl IpsetIdle {
-    fn new(place: &Place, journal: &mut Journal) -> Result<Self, Error> {
-        let name = format!("{}copy_", rules::set_name(place));
-        rules::record_ipset(&name, journal)?;
-        Ok(IpsetIdle { name, ipv4: place.family == Family::Ipv4 })
-    }
 }
 
 impl Idle for IpsetIdle {
     fn load(&mut self, class: &Class) -> Result<(), Error> {
-        let text = export::ipset(&self.name, &class.v4, &class.v6);
+        let text = export::ipset(SET, &class.v4, &class.v6);
         command::run_long("ipset", &["restore"], &text).map(drop)
     }
 
@@ -262,13 +264,18 @@ impl Idle for IpsetIdle {
     }
 
     fn memory(&mut self, _: &Class) -> Result<Option<f64>, Error> {
-        let set = format!("{}{}", self.name, if self.ipv4 { "4" } else { "6" });
+        let set = format!("{SET}{}", if self.ipv4 { "4" } else { "6" });
         let head = command::run_long("ipset", &["list", "-t", &set], "")?;
-        Ok(head.lines().find_map(|line| line.strip_prefix("Size in memory:")?.trim().parse().ok()))
+        let told =
+            head.lines().find_map(|line| line.strip_prefix("Size in memory:")?.trim().parse::<f64>().ok());
+        let mut words = head.split_whitespace().skip_while(|word| *word != "hashsize");
+        let buckets = words.nth(1).and_then(|number| number.parse::<f64>().ok());
+        // mtype_head (net/netfilter/ipset/ip_set_hash_gen.h) counts the buckets in use, not the table of pointers to all.
+        Ok(told.zip(buckets).map(|(told, buckets)| told + buckets * size_of::<usize>() as f64))
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        ["4", "6"].iter().try_for_each(|end| remove_ipset(&format!("{}{end}", self.name)))
+        ["4", "6"].iter().try_for_each(|end| remove_ipset(&format!("{SET}{end}")))
     }
 }
 

@@ -131,7 +131,7 @@ impl AllowList {
 }
 
 /// Writes both sets of that name down, which must not be there.
-pub(super) fn record_ipset(name: &str, journal: &mut Journal) -> Result<(), Error> {
+fn record_ipset(name: &str, journal: &mut Journal) -> Result<(), Error> {
     for end in ["4", "6"] {
         if command::succeeds("ipset", &["list", "-n", &format!("{name}{end}")])? {
             return Err(Error::Unsupported(format!("a set {name}{end} of ipset exists already")));
@@ -169,6 +169,6 @@ pub(super) fn linear(class: &Class, place: &Place) -> Result<Vec<String>, Error>
 }
 
 /// The beginning of the names of the sets of ipset.
-pub(super) fn set_name(place: &Place) -> String {
+fn set_name(place: &Place) -> String {
     format!("weir_{}_", place.tag)
 }
