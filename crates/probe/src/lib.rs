@@ -5,11 +5,11 @@
 //! which port.
 #![forbid(unsafe_code)]
 
-pub mod iperf3;
 pub mod client;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod iperf3;
 pub mod key;
 pub mod limits;
 mod message;

@@ -21,9 +21,9 @@ pub mod trial;
 
 pub use diagnosed::{Diagnosed, DiagnosedFinding};
 pub use environment::{HostFacts, InterfaceFacts};
+pub use fact::VariantFact;
 pub use fault::{Fault, FaultCode};
 pub use hosts::{Family, Role, Topology};
-pub use fact::VariantFact;
 pub use link::LinkPassed;
 pub use metric::{Better, MetricDef, Scale, Source, Unit};
 pub use path::{PathCause, PathFinding};

@@ -67,6 +67,7 @@ pub struct Scenario {
 
 /// Hosts of the run.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a run has one, and it is never moved about")]
 pub enum Testbed {
     /// Hosts that weir builds on this machine.
     Lab(LabTestbed),

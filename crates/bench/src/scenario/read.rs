@@ -278,8 +278,7 @@ fn variants(source: Source<'_>, tables: &[Table], testbed: &Testbed) -> Result<V
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
         let valid =
             |variant: &Variant| variant.hop().validate().and_then(|()| check::target(variant, testbed));
-        let variant: Variant =
-            section.read(&rest, &[&HEAD[..], &["kind", SWEEP]].concat(), &valid)?;
+        let variant: Variant = section.read(&rest, &[&HEAD[..], &["kind", SWEEP]].concat(), &valid)?;
         let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
         sweep::unique(&section, (&name, point.as_ref()), entries.iter().map(VariantEntry::named))?;
         entries.push(VariantEntry {

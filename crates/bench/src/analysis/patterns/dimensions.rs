@@ -165,6 +165,9 @@ fn strata<'a>(level: &[&'a VariantInfo], against: &[&'a VariantInfo], keys: &[&s
     strata.into_values().filter(|s| !s.of_level.is_empty() && !s.of_against.is_empty()).collect()
 }
 
+/// Values of the level and of what it is held against, round by round.
+type Pairs = Vec<(f64, f64)>;
+
 /// Both ways to say how much.
 #[derive(Clone, Copy)]
 struct Pair {
@@ -173,12 +176,8 @@ struct Pair {
 }
 
 /// The contrasts of one dimension, corrected for their number.
-fn judged(
-    run: &Run,
-    contrasts: Vec<(Contrast<'_>, Vec<(f64, f64)>)>,
-    floor: Option<f64>,
-) -> Vec<DimensionEffect> {
-    let mut found: Vec<(Contrast<'_>, Vec<(f64, f64)>, Pair)> = contrasts
+fn judged(run: &Run, contrasts: Vec<(Contrast<'_>, Pairs)>, floor: Option<f64>) -> Vec<DimensionEffect> {
+    let mut found: Vec<(Contrast<'_>, Pairs, Pair)> = contrasts
         .into_iter()
         .filter_map(|(contrast, pairs)| {
             let pair = Pair { difference: compare_difference(&pairs)?, ratio: compare_ratio(&pairs)? };
