@@ -475,3 +475,21 @@ fn a_trial_goes_back_and_forth_and_ends_as_it_began() {
     drop(trial);
     assert_eq!(machine.values(), ["1000", "9 9", "7"].map(String::from));
 }
+
+#[test]
+fn an_abandoned_set_ends_with_things_as_they_are() {
+    let machine = Machine::new();
+    let keeper = machine.keeper();
+    assert!(matches!(keeper.abandon("a test"), Err(Error::NoSet(_) | Error::File { .. })));
+    applied(&machine);
+    let set = keeper.abandon("a test").unwrap();
+    assert_eq!(machine.values(), ["2000", "3 4", "8"]);
+    assert!(matches!(&set.phase, Phase::Reverted { why, .. } if why == "a test"), "{:?}", set.phase);
+    let found = |value: &str| Outcome::LeftToOthers { found: Some(value.into()) };
+    assert_eq!(outcomes(&set)[..3], [found("2000"), found("3 4"), found("8")]);
+    // It is settled: rolling back does nothing, and the next one may come.
+    assert_eq!(keeper.rollback().unwrap(), set);
+    keeper.make_way().unwrap();
+    assert_eq!(keeper.abandon("again").unwrap(), set);
+    assert_eq!(machine.values(), ["2000", "3 4", "8"]);
+}

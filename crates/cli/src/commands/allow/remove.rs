@@ -44,7 +44,7 @@ pub(super) fn run(json: bool) -> Outcome {
     if removed.is_empty() {
         return print("nothing was loaded\n");
     }
-    print(&format!("removed; everybody may come in again as far as weir is concerned\n"))
+    print("removed; everybody may come in again as far as weir is concerned\n")
 }
 
 /// Loads what was confirmed.
