@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// What the hop costs a month, managed against self-run
     Cost(CostArgs),
-    /// Country and prefix lists: build, check, compare
+    /// Country and prefix lists: download, build, check, compare, and put into effect on this host
     Allow(allow::AllowArgs),
     /// Measure towards a host that runs `weir serve`, an iperf3 server, any TCP port, or an HTTP server
     Probe(Box<probe::ProbeArgs>),

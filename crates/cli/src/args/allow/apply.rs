@@ -8,12 +8,12 @@ use crate::args::tune::seconds;
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Load lists on this host, on trial: taken back unless it is confirmed.\n\nWho is in FILE (or in --country) may come in by \
-                  the interfaces that are named; everybody else is thrown away. --class adds lists with actions of their own, which \
-                  come first, in their order. What is loaded already is replaced in one step: every packet meets the old lists or \
-                  the new ones.\n\nNever shut out: link-local addresses, ARP, neighbour discovery, DHCP, loopback. Refused unless \
-                  --force: an empty list, one that lost over 20 % of what is loaded, and one that would shut out where you come from.",
-    after_help = "Exit codes: 0 done; 1 it failed, and nothing is changed; 2 wrong usage; 3 a guard refused; 4 something is missing here."
+    after_help = "Who is in FILE (or in --country) may come in by the interfaces that are named; everybody else is thrown away. --class \
+                  adds lists with actions of their own, which come first, in their order. What is loaded already is replaced in \
+                  one step: every packet meets the old lists or the new ones.\n\nNever shut out: link-local addresses, ARP, \
+                  neighbour discovery, DHCP, loopback. Refused unless --force: a list that lost over 20 % of what is loaded, and one \
+                  that would shut out where you come from.\n\nExit codes: 0 done; 1 it failed, and nothing is changed; 2 wrong \
+                  usage; 3 a guard refused; 4 something is missing here."
 )]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
