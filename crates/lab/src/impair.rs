@@ -5,6 +5,7 @@
 //! carries some hundred thousand packets a second. A super-packet (GSO) counts as one. What the thread itself is late is
 //! measured and reported with every run.
 
+use std::io::{self, PipeWriter};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,6 +90,8 @@ pub struct Impairment {
     wan: NetNs,
     rules: Vec<Rule>,
     common: Arc<Common>,
+    /// Closed to wake the threads.
+    bell: Option<PipeWriter>,
     egress: Direction,
     ingress: Direction,
 }
@@ -125,10 +128,13 @@ impl Impairment {
         };
         let failed = |source| Error::Build { site: site.name().to_owned(), source };
         let program = if site.addresses().family == Family::Ipv4 { "iptables" } else { "ip6tables" };
+        let broken = |e| failed(SysError::new("make a pipe", e));
+        let (heard, bell) = io::pipe().map_err(broken)?;
         let mut impairment = Impairment {
             wan: wan.clone(),
             rules: Vec::new(),
             common: Arc::default(),
+            bell: Some(bell),
             egress: Direction::default(),
             ingress: Direction::default(),
         };
@@ -140,8 +146,9 @@ impl Impairment {
             let opened =
                 wan.run(|| Queue::open(queue, way.reads())).and_then(|queue| queue).map_err(failed)?;
             let direction = if queue == EGRESS { &mut impairment.egress } else { &mut impairment.ingress };
-            let relay =
-                Relay::new(opened, way, Arc::clone(&impairment.common), Arc::clone(&direction.passed));
+            let heard = heard.try_clone().map_err(broken)?;
+            let (common, passed) = (Arc::clone(&impairment.common), Arc::clone(&direction.passed));
+            let relay = Relay::new(opened, heard, way, common, passed);
             let thread = std::thread::Builder::new()
                 .name("impair".into())
                 .spawn(move || relay.run())
@@ -212,6 +219,7 @@ impl Impairment {
             result = result.and(rule.change(&self.wan, "-D"));
         }
         self.common.stop.store(true, Ordering::Relaxed);
+        drop(self.bell.take());
         result
     }
 }

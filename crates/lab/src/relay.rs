@@ -5,6 +5,8 @@
 //! bounded, so that under load it takes little from what is measured.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::PipeReader;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,8 +23,7 @@ use crate::link::Choose;
 const HELD_AT_MOST_NS: u64 = 100_000_000;
 /// Longest wait of a first fragment for the last one of its datagram, ns.
 const PARKED_AT_MOST_NS: u64 = 20_000_000;
-/// How often the thread looks whether it shall end, when nothing else happens.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the thread looks whether it shall end while packets wait, ns.
 const LOOK_NS: u64 = 20_000_000;
 /// How long before a packet is due the thread stops sleeping, ns: a wake-up takes some 50 us on an idle virtual machine.
 const SPIN_AT_MOST_NS: u64 = 80_000;
@@ -84,6 +85,8 @@ impl Common {
 /// The thread's state.
 pub(crate) struct Relay {
     queue: Queue,
+    /// Its other end is closed when the thread shall end.
+    bell: PipeReader,
     common: Arc<Common>,
     passed: Arc<Mutex<Passed>>,
     order: Order,
@@ -91,8 +94,14 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    pub(crate) fn new(queue: Queue, way: Way, common: Arc<Common>, passed: Arc<Mutex<Passed>>) -> Self {
-        Relay { queue, common, passed, order: Order::new(way), spins: Spins::default() }
+    pub(crate) fn new(
+        queue: Queue,
+        bell: PipeReader,
+        way: Way,
+        common: Arc<Common>,
+        passed: Arc<Mutex<Passed>>,
+    ) -> Self {
+        Relay { queue, bell, common, passed, order: Order::new(way), spins: Spins::default() }
     }
 
     /// Relays until it is stopped; then everything that waits goes on.
@@ -103,10 +112,10 @@ impl Relay {
         let _ = sched::go_first();
         loop {
             let ending = self.common.stop.load(Ordering::Relaxed);
-            let wait = if ending { Duration::ZERO } else { self.sleep() };
-            let clocks = Clocks::read();
+            let wait = if ending { Some(Duration::ZERO) } else { self.sleep() };
             let (order, common) = (&mut self.order, &self.common);
-            self.queue.receive(Some(wait), |packet| order.arrive(&packet, &clocks, common))?;
+            let bell = self.bell.as_fd();
+            self.queue.receive(wait, bell, |packet| order.arrive(&packet, common))?;
             if !ending {
                 self.spin();
             }
@@ -119,21 +128,22 @@ impl Relay {
 
     /// Sleeps as long as neither a packet that waits nor one that comes meanwhile can be due, without being woken by those
     /// that come: the kernel notes when they did. How long to wait for packets then.
-    fn sleep(&mut self) -> Duration {
-        let Some(next) = self.order.next_due() else { return LOOK };
+    fn sleep(&mut self) -> Option<Duration> {
+        // A relay through which nothing passes costs nothing.
+        let next = self.order.next_due()?;
         let now = now_ns();
         let early = if self.spins.may(now) { self.spins.early_ns() } else { 0 };
         let wake = next.saturating_sub(early).min(now + LOOK_NS);
         if self.order.least_delay_ns <= SPIN_AT_MOST_NS {
             // Whoever comes may be due at once.
-            return Duration::from_nanos(wake.saturating_sub(now));
+            return Some(Duration::from_nanos(wake.saturating_sub(now)));
         }
         let wake = wake.min(now + self.order.least_delay_ns - early);
         if wake > now {
             let woken = sleep_until(wake, 0);
             self.spins.woken_late(woken - wake);
         }
-        Duration::ZERO
+        Some(Duration::ZERO)
     }
 
     /// Waits for the next packet without sleeping, if it is due soon.
@@ -245,8 +255,10 @@ impl Order {
         heads.chain(parked).chain(self.held.as_ref().map(|h| h.until_ns)).min()
     }
 
-    fn arrive(&mut self, packet: &Packet<'_>, clocks: &Clocks, common: &Common) {
-        let now = now_ns();
+    fn arrive(&mut self, packet: &Packet<'_>, common: &Common) {
+        // Read for each packet: somebody may set the clock while nothing comes.
+        let clocks = Clocks::read();
+        let now = clocks.monotonic_ns;
         // The kernel rounds down: the end of that microsecond, so that no packet is early.
         let arrived = packet.arrived_real_ns.map_or(now, |real| clocks.monotonic(real + 1000).min(now));
         let head = Head::read(packet.headers);

@@ -77,11 +77,18 @@ impl Queue {
         Ok(Queue { socket, number, batch: Vec::new() })
     }
 
-    /// Waits for packets, at most until the timeout (`None`: for ever), and hands over each one that is there.
-    pub fn receive(&mut self, timeout: Option<Duration>, mut each: impl FnMut(Packet<'_>)) -> Result<()> {
+    /// Waits for packets, at most until the timeout (`None`: for ever) or until the other end of the bell's pipe is closed, and
+    /// hands over each one that is there.
+    pub fn receive(
+        &mut self,
+        timeout: Option<Duration>,
+        bell: BorrowedFd<'_>,
+        mut each: impl FnMut(Packet<'_>),
+    ) -> Result<()> {
         let what = || format!("receive from NFQUEUE {}", self.number);
         let wait = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], wait.as_ref()) {
+        let both = &mut [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&bell, PollFlags::empty())];
+        match poll(both, wait.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(()),
             Ok(_) => {}
             Err(e) => return Err(Error::new(what(), e)),
