@@ -30,7 +30,7 @@ pub struct Pattern {
     pub mean_ns: Option<f64>,
     /// Least and greatest of the repeats' averages.
     pub range_ns: Option<(f64, f64)>,
-    /// The variance between repeats apart from that within them; absent with too few repeats or windows.
+    /// Of the repeats' medians, which stalls do not move: the variance between repeats apart from that within them; absent with too few repeats or windows.
     pub components: Option<Components>,
     /// p-value of "it does not jump", and the same after Holm's correction over the patterns.
     pub p: Option<f64>,
@@ -63,7 +63,7 @@ pub struct DimensionEffect {
     pub averaged: Vec<String>,
     /// True where nothing matched: what is seen may be the effect of the averaged dimensions.
     pub confounded: bool,
-    /// Difference of the averages, nanoseconds.
+    /// Difference of the medians, nanoseconds.
     pub difference: Comparison,
     /// The same as a ratio, which is what is judged.
     pub ratio: Comparison,
@@ -78,6 +78,8 @@ pub struct DimensionEffect {
 pub struct Patterns {
     /// The metric whose averages these are.
     pub metric: String,
+    /// The metric that is judged: jumps by the medians of its windows, dimensions by itself.
+    pub judged: String,
     /// The workload whose trials are the repeats.
     pub repeats: String,
     /// The workload of the first column.

@@ -38,7 +38,7 @@ pub(crate) struct Row<'a> {
     pub(crate) words: Words,
     /// `±0.40 ms [0.27, 0.70]`, where it was found out.
     pub(crate) between: Option<String>,
-    /// What noise inside a repeat does to an average: `±0.004 ms`.
+    /// What noise inside a repeat does to its median: `±0.004 ms`.
     pub(crate) within: Option<String>,
     /// `3 repeats near 2.29 ms, 7 near 2.89 ms`.
     pub(crate) levels: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Row<'a> {
 pub(crate) fn view<'a>(run: &'a Run, results: &'a Results) -> Option<View<'a>> {
     let found = results.patterns.as_ref()?;
     let repeats = run.workloads.iter().find(|w| w.name == found.repeats)?;
-    let def = repeats.metrics.iter().find(|m| m.name == found.metric)?;
+    let def = repeats.metrics.iter().find(|m| m.name == found.judged)?;
     let shown = display_for_all(Unit::Ns, found.patterns.iter().filter_map(|p| p.mean_ns));
     let greatest = found.patterns.iter().filter_map(|p| p.mean_ns).fold(0.0, f64::max);
     // Three digits, as people compare averages: 2.79 ms.
@@ -166,12 +166,12 @@ impl<'a> View<'a> {
         let margin = percent(self.found.margin);
         match self.found.twin_spread_ns {
             Some(ns) => format!(
-                "A jump is more than noise inside the repeats explains, more than ±{margin} of the average, and more than \
+                "A jump is of the median round trip, more than noise inside the repeats explains, more than ±{margin}, and more than \
                  the place itself does between trials (±{} by the baseline and its twin).",
                 quantity(Unit::Ns, ns, None)
             ),
             None => format!(
-                "A jump is more than noise inside the repeats explains, and more than ±{margin} of the average. What the place \
+                "A jump is of the median round trip, more than noise inside the repeats explains, and more than ±{margin}. What the place \
                  itself does between trials is not known{}.",
                 self.why_no_twin()
             ),
@@ -188,7 +188,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The most that noise inside a repeat does to an average of any pattern.
+    /// The most that noise inside a repeat does to the median of any pattern.
     fn most_within(&self) -> Option<String> {
         let within = self.found.patterns.iter().filter_map(|p| p.components).map(|c| c.within);
         within.reduce(f64::max).map(|ns| quantity(Unit::Ns, ns, None))

@@ -55,7 +55,7 @@ fn ways() -> Run {
                 .into(),
                 histograms: [("rtt".to_owned(), rtt)].into(),
                 series: vec![Series {
-                    name: "window_mean_ns".into(),
+                    name: "window_p50_ns".into(),
                     points: windows.iter().map(|w| (0.0, *w)).collect(),
                 }],
                 ..Trial::default()
@@ -110,6 +110,7 @@ fn ways() -> Run {
     run.results = Some(Results {
         patterns: Some(Patterns {
             metric: "rtt_mean_ns".into(),
+            judged: "rtt_p50_ns".into(),
             repeats: "repeats".into(),
             once: Some("long".into()),
             margin: 0.03,

@@ -51,7 +51,9 @@ pub struct Repeat {
 pub struct Components {
     /// Repeats.
     pub repeats: usize,
-    /// Batches into which each was divided.
+    /// Of these, repeats of at least two windows, which tell the noise inside.
+    pub inside: usize,
+    /// Batches into which each of those was divided.
     pub batches: usize,
     /// Correlation of neighbouring batches, 0..=0.9; negative ones count as 0.
     pub correlation: f64,
@@ -97,7 +99,7 @@ pub struct Level {
 }
 
 /// Splits the variance of the averages; `None` with fewer than [`LEAST_REPEATS`] repeats, fewer than [`LEAST_WINDOWS`]
-/// windows in one of them, or values that are not finite.
+/// windows in more than half of them, or values that are not finite.
 ///
 /// Every repeat counts the same, however many windows it had (unweighted means: Thomas and Hultquist, Annals of Statistics
 /// 6, 1978). The interval is that of Williams (Biometrika 49, 1962) and Tukey: it never covers less than it says by more
@@ -105,19 +107,22 @@ pub struct Level {
 pub fn components(repeats: &[Repeat]) -> Option<Components> {
     let averages: Vec<f64> = repeats.iter().map(|r| r.average).collect();
     let finite = repeats.iter().all(|r| r.average.is_finite() && r.windows.iter().all(|w| w.is_finite()));
-    let windows = repeats.iter().map(|r| r.windows.len()).min()?;
+    // A repeat that was too slow for two windows is a repeat all the same: what it shows of the noise is nothing.
+    let inside: Vec<&Repeat> = repeats.iter().filter(|r| r.windows.len() >= LEAST_WINDOWS).collect();
+    let windows = inside.iter().map(|r| r.windows.len()).min()?;
     let batches = windows / (windows / BATCHES).max(1);
-    if repeats.len() < LEAST_REPEATS || batches < LEAST_WINDOWS || !finite {
+    if repeats.len() < LEAST_REPEATS || 2 * inside.len() < repeats.len() || !finite {
         return None;
     }
-    let deviations: Vec<Vec<f64>> = repeats.iter().map(|r| deviations(&r.windows, batches)).collect();
+    let deviations: Vec<Vec<f64>> = inside.iter().map(|r| deviations(&r.windows, batches)).collect();
     let correlation = correlation(&deviations, batches);
     let squares: f64 = deviations.iter().flatten().map(|d| d * d).sum();
-    let per_batch = squares / (repeats.len() * (batches - 1)) as f64;
+    let per_batch = squares / (inside.len() * (batches - 1)) as f64;
     let noise = per_batch / batches as f64 * inflation(correlation, batches);
     let spread = sd(&averages)?;
     let mut split = Components {
         repeats: repeats.len(),
+        inside: inside.len(),
         batches,
         correlation,
         mean: mean(&averages)?,
@@ -193,7 +198,7 @@ impl Components {
     }
 
     fn within_df(&self) -> f64 {
-        (self.repeats * (self.batches - 1)) as f64
+        (self.inside * (self.batches - 1)) as f64
     }
 
     fn bounds(&self) -> (f64, f64) {

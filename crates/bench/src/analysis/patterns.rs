@@ -11,15 +11,22 @@ use weir_stats::repeats::{Components, Repeat, Repeatability, components, twin_sp
 use super::ALPHA;
 use super::measured::{Measured, Subject};
 
-/// The average of a trial: what repeats are compared by, as people do.
+/// The average of a trial, which the table's columns show, as people do.
 const METRIC: &str = "rtt_mean_ns";
+
+/// What is judged: the median. A path that is another one moves every round trip; one stall of 20 ms moves the average of a
+/// thousand by a per cent, and no path has changed.
+const JUDGED: &str = "rtt_p50_ns";
+
+/// The distribution behind it.
+const HISTOGRAM: &str = "rtt";
 
 /// p-value below which the baseline itself is taken to jump, so that its twin says nothing of the place. A real jump is far
 /// below it; at 5 % a restless place would often be mistaken for one, and nothing would be left to hold the others against.
 const BEYOND_DOUBT: f64 = 0.001;
 
-/// The averages of a trial's windows.
-const WINDOWS: &str = "window_mean_ns";
+/// The medians of a trial's windows.
+const WINDOWS: &str = "window_p50_ns";
 
 /// What the trials say of patterns; `None` where no repeat was made.
 pub(super) fn conclude(
@@ -41,7 +48,7 @@ pub(super) fn conclude(
     let differences = twin_differences(run, measured, &plan.repeats);
     let baseline = found.iter().find(|f| f.variant.baseline);
     let baseline_jumps = baseline.is_some_and(|f| f.p.is_some_and(|p| p < BEYOND_DOUBT));
-    let baseline_mean = baseline.and_then(|f| mean(&f.averages)).filter(|_| !baseline_jumps);
+    let baseline_mean = baseline.and_then(|f| mean(&f.centres)).filter(|_| !baseline_jumps);
     if let Some(baseline_mean) = baseline_mean {
         for f in &mut found {
             f.hold_against(&differences, baseline_mean);
@@ -59,11 +66,12 @@ pub(super) fn conclude(
     // Of a baseline that jumps the twin tells how it jumps, and nothing of the place.
     let floor = floors
         .iter()
-        .find(|f| f.workload == plan.repeats && f.metric == METRIC)
+        .find(|f| f.workload == plan.repeats && f.metric == JUDGED)
         .and_then(|f| f.floor)
         .filter(|_| !baseline_jumps);
     Some(Patterns {
         metric: METRIC.to_owned(),
+        judged: JUDGED.to_owned(),
         repeats: plan.repeats.clone(),
         once: plan.once.clone(),
         margin,
@@ -78,7 +86,24 @@ fn average(trial: &Trial) -> Option<f64> {
     trial.metrics.get(METRIC).copied().filter(|v| v.is_finite() && *v > 0.0)
 }
 
-/// The twin's averages less those of its original, by round.
+/// The median of a trial, if it has one.
+fn typical(trial: &Trial) -> Option<f64> {
+    trial.histograms.get(HISTOGRAM)?.quantile(0.5).map(|ns| ns as f64)
+}
+
+/// The medians of a trial's windows.
+fn windows(trial: &Trial) -> Vec<f64> {
+    let series = trial.series.iter().find(|s| s.name == WINDOWS);
+    series.map(|s| s.points.iter().map(|p| p.1).collect()).unwrap_or_default()
+}
+
+/// What a repeat is judged by: the mean of its windows' medians, so that its noise is seen in them; the median of a repeat that
+/// was too short for a window.
+fn centre(trial: &Trial) -> Option<f64> {
+    mean(&windows(trial)).or_else(|| typical(trial))
+}
+
+/// The twin's medians less those of its original, by round.
 fn twin_differences(run: &Run, measured: &Measured<'_>, workload: &str) -> Vec<f64> {
     let Some((twin, original)) = run.variants.iter().find_map(|v| Some((&v.name, v.twin_of.as_deref()?)))
     else {
@@ -89,7 +114,7 @@ fn twin_differences(run: &Run, measured: &Measured<'_>, workload: &str) -> Vec<f
         .into_iter()
         .filter_map(|(round, trial)| {
             let other = measured.trial(Subject { workload, variant: original }, round)?;
-            Some(average(trial)? - average(other)?)
+            Some(centre(trial)? - centre(other)?)
         })
         .collect()
 }
@@ -98,6 +123,7 @@ fn twin_differences(run: &Run, measured: &Measured<'_>, workload: &str) -> Vec<f
 struct Found<'a> {
     variant: &'a VariantInfo,
     averages: Vec<f64>,
+    centres: Vec<f64>,
     split: Option<Components>,
     /// p-value of "it does not jump".
     p: Option<f64>,
@@ -106,16 +132,14 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     fn of(variant: &'a VariantInfo, measured: &Measured<'_>, plan: &PatternPlan, margin: f64) -> Self {
         let subject = Subject { workload: &plan.repeats, variant: &variant.name };
-        let repeat = |trial: &Trial| {
-            let series = trial.series.iter().find(|s| s.name == WINDOWS);
-            let windows = series.map(|s| s.points.iter().map(|p| p.1).collect()).unwrap_or_default();
-            Some(Repeat { average: average(trial)?, windows })
-        };
-        let repeats: Vec<Repeat> =
-            measured.trials(subject).into_iter().filter_map(|(_, trial)| repeat(trial)).collect();
+        let trials = measured.trials(subject);
+        let repeat = |trial: &Trial| Some(Repeat { average: centre(trial)?, windows: windows(trial) });
+        let averages = trials.iter().filter_map(|(_, trial)| average(trial)).collect();
+        let repeats: Vec<Repeat> = trials.iter().filter_map(|(_, trial)| repeat(trial)).collect();
         let split = components(&repeats);
         let p = split.map(|s| s.p_above(margin * s.mean));
-        Found { variant, averages: repeats.into_iter().map(|r| r.average).collect(), split, p }
+        let centres = repeats.into_iter().map(|r| r.average).collect();
+        Found { variant, averages, centres, split, p }
     }
 
     /// What the place itself does between trials is no jump of the path: both tests must say that there is more. A longer path
@@ -148,7 +172,7 @@ impl<'a> Found<'a> {
             _ => Repeatability::TooFew,
         };
         let levels = match (self.split, verdict) {
-            (Some(split), Repeatability::Jumps) => split.levels(&self.averages, margin),
+            (Some(split), Repeatability::Jumps) => split.levels(&self.centres, margin),
             _ => Vec::new(),
         };
         let range = self.averages.iter().fold(None, |range: Option<(f64, f64)>, v| {

@@ -58,8 +58,8 @@ fn table(out: &mut Markup, view: &View<'_>) {
         head(out, &format!("average, {}", view.shown.symbol), &view.once_head());
     }
     head(out, &format!("averages, {}", view.shown.symbol), &view.range_head());
-    head(out, "between repeats", "standard deviation of averages, noise taken out");
-    head(out, "inside a repeat", "what noise does to an average");
+    head(out, "between repeats", "standard deviation, medians");
+    head(out, "inside a repeat", "noise alone");
     out.close().close().open("tbody", &[]);
     for row in &view.rows {
         out.open("tr", &[]);
@@ -94,7 +94,7 @@ fn dimensions(out: &mut Markup, view: &View<'_>) {
     out.leaf(
         "p",
         &[("class", "note")],
-        "One value of a label against another, within rounds: the difference of the averages of the repeats, from variants \
+        "One value of a label against another, within rounds: the difference of the medians of the repeats, from variants \
          that are the same in all other labels where there are such. Holm's correction is over the pairs of a dimension.",
     );
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);

@@ -47,8 +47,10 @@ fn the_analysis_of_variance_is_that_of_scipy() {
 fn little_is_said_of_few_repeats_and_few_windows() {
     let repeat = |n: usize| Repeat { average: 1.0, windows: vec![1.0; n] };
     assert_eq!(components(&[repeat(5), repeat(5), repeat(5)]), None);
-    assert_eq!(components(&[repeat(5), repeat(5), repeat(5), repeat(1)]), None);
+    assert_eq!(components(&[repeat(5), repeat(1), repeat(1), repeat(0)]), None);
     assert_eq!(components(&[]), None);
+    let slow = components(&[repeat(5), repeat(4), repeat(5), repeat(1)]).unwrap();
+    assert_eq!((slow.repeats, slow.inside, slow.batches), (4, 3, 4), "a slow one is a repeat all the same");
     let bad = Repeat { average: f64::NAN, ..repeat(5) };
     assert_eq!(components(&[repeat(5), repeat(5), repeat(5), bad]), None);
     // All the same: no jump, and steady.

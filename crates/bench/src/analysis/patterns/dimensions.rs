@@ -9,7 +9,7 @@ use weir_stats::{Comparison, verdict};
 
 use super::super::margins;
 use super::super::measured::{Measured, Subject};
-use super::average;
+use super::typical;
 
 /// All pairs of values of all dimensions, each dimension corrected by itself: it is one question.
 pub(super) fn effects(
@@ -22,7 +22,7 @@ pub(super) fn effects(
     let mut all = Vec::new();
     for dimension in dimensions(&variants) {
         let levels = levels(&variants, dimension);
-        let mut of_dimension: Vec<(Contrast<'_>, Vec<(f64, f64)>)> = Vec::new();
+        let mut of_dimension: Vec<(Contrast<'_>, Rounds)> = Vec::new();
         for (i, against) in levels.iter().enumerate() {
             for level in &levels[i + 1..] {
                 let contrast = Contrast::of(&variants, dimension, level, against);
@@ -107,10 +107,10 @@ impl<'a> Contrast<'a> {
 
     /// Both averages of every round in which all variants that take part have a valid trial: with one of them missing the
     /// others would stand for something else.
-    fn rounds(&self, run: &Run, measured: &Measured<'_>, workload: &str) -> Vec<(f64, f64)> {
+    fn rounds(&self, run: &Run, measured: &Measured<'_>, workload: &str) -> Rounds {
         let rounds = run.trials.iter().map(|t| t.round + 1).max().unwrap_or(0);
         let value =
-            |round: u32, variant: &str| average(measured.trial(Subject { workload, variant }, round)?);
+            |round: u32, variant: &str| typical(measured.trial(Subject { workload, variant }, round)?);
         let side = |round: u32, variants: &[&str]| -> Option<f64> {
             let values: Option<Vec<f64>> = variants.iter().map(|v| value(round, v)).collect();
             weir_stats::order::mean(&values?)
@@ -165,8 +165,8 @@ fn strata<'a>(level: &[&'a VariantInfo], against: &[&'a VariantInfo], keys: &[&s
     strata.into_values().filter(|s| !s.of_level.is_empty() && !s.of_against.is_empty()).collect()
 }
 
-/// Values of the level and of what it is held against, round by round.
-type Pairs = Vec<(f64, f64)>;
+/// Both values of every round.
+type Rounds = Vec<(f64, f64)>;
 
 /// Both ways to say how much.
 #[derive(Clone, Copy)]
@@ -176,8 +176,8 @@ struct Pair {
 }
 
 /// The contrasts of one dimension, corrected for their number.
-fn judged(run: &Run, contrasts: Vec<(Contrast<'_>, Pairs)>, floor: Option<f64>) -> Vec<DimensionEffect> {
-    let mut found: Vec<(Contrast<'_>, Pairs, Pair)> = contrasts
+fn judged(run: &Run, contrasts: Vec<(Contrast<'_>, Rounds)>, floor: Option<f64>) -> Vec<DimensionEffect> {
+    let mut found: Vec<(Contrast<'_>, Rounds, Pair)> = contrasts
         .into_iter()
         .filter_map(|(contrast, pairs)| {
             let pair = Pair { difference: compare_difference(&pairs)?, ratio: compare_ratio(&pairs)? };

@@ -62,12 +62,17 @@ impl Dice {
         let points: Vec<(f64, f64)> =
             (0..8).map(|i| (f64::from(i), met * (1.0 + self.normal(0.01)))).collect();
         let mean = points.iter().map(|p| p.1).sum::<f64>() / points.len() as f64;
+        let mut rtt = weir_stats::Histogram::new();
+        rtt.record_n(mean as u64, 800);
+        // What a stall does to the average is no jump.
+        let stall = if self.uniform() < 0.3 { 0.2e6 * self.uniform() } else { 0.0 };
         Trial {
             round,
             variant: name.into(),
             workload: workload.into(),
-            metrics: [("rtt_mean_ns".to_owned(), mean)].into(),
-            series: vec![Series { name: "window_mean_ns".into(), points }],
+            metrics: [("rtt_mean_ns".to_owned(), mean + stall)].into(),
+            histograms: [("rtt".to_owned(), rtt)].into(),
+            series: vec![Series { name: "window_p50_ns".into(), points }],
             ..Trial::default()
         }
     }
@@ -106,7 +111,10 @@ fn run(seed: u64, rounds: u32, baseline: &str, place: f64) -> Run {
         name: name.into(),
         kind: "tcp-rr".into(),
         description: String::new(),
-        metrics: vec![MetricDef::value("rtt_mean_ns", "RTT mean", Unit::Ns, Better::Lower, "")],
+        metrics: vec![
+            MetricDef::quantile("rtt_p50_ns", "RTT p50", "rtt", 0.5, ""),
+            MetricDef::value("rtt_mean_ns", "RTT mean", Unit::Ns, Better::Lower, "").detail(),
+        ],
         rounds,
         point: None,
     };
@@ -121,7 +129,8 @@ fn run(seed: u64, rounds: u32, baseline: &str, place: f64) -> Run {
         seed,
         started: String::new(),
         ended: None,
-        status: Status::RoundsDone,
+        // Without the bootstrap, which only `Final` needs.
+        status: Status::Running,
         plan: Plan {
             min_rounds: rounds,
             max_rounds: rounds,
@@ -155,7 +164,7 @@ fn effect<'a>(patterns: &'a Patterns, level: &str, against: &str) -> &'a Dimensi
 /// tells, as long as the baseline itself is not taken to jump.
 #[test]
 fn what_jumps_is_found_and_nothing_else() {
-    const RUNS: u64 = 300;
+    const RUNS: u64 = 60;
     for (place, baseline_holds) in [(0.0, 1.0), (0.02, 0.98), (0.04, 0.8)] {
         let (mut found, mut both_met, mut wrong, mut steady, mut held) = (0, 0, 0, 0, 0);
         for seed in 0..RUNS {
@@ -258,7 +267,7 @@ fn where_nothing_matches_that_is_said() {
 /// Each round holds the difference of the two zones, moved by what the round has in common: 95 % intervals cover it.
 #[test]
 fn the_interval_of_a_difference_covers() {
-    const RUNS: u64 = 400;
+    const RUNS: u64 = 150;
     let covered = (0..RUNS)
         .filter(|seed| {
             let patterns = patterns(&run(*seed, 8, "fast", 0.02));
@@ -269,21 +278,26 @@ fn the_interval_of_a_difference_covers() {
         / RUNS as f64;
     println!("{:.1} %", 100.0 * covered);
     // Exactly 96.1 % with eight rounds (signed ranks), less three standard errors.
-    assert!(covered > 0.961 - 0.029, "{covered}");
+    assert!(covered > 0.961 - 0.047, "{covered}");
 }
 
 #[test]
 fn a_workload_of_one_round_is_shown_and_not_judged() {
-    let mut run = run(3, 10, "fast", 0.0);
-    run.status = Status::Running;
+    let run = run(3, 10, "fast", 0.0);
     let results = analyse(&run);
     assert_eq!(results.complete_rounds, 10);
-    let of =
-        |workload: &str| results.cells.iter().filter(|c| c.workload == workload).cloned().collect::<Vec<_>>();
+    let of = |workload: &str| {
+        results
+            .cells
+            .iter()
+            .filter(|c| c.workload == workload && c.metric == "rtt_p50_ns")
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     assert!(of("once").iter().all(|c| c.verdict.is_none() && c.estimate.is_some_and(|e| e.n == 1)));
     assert!(of("repeats").iter().any(|c| c.verdict.is_some()));
     assert!(results.widest.is_some_and(|(_, place)| place.starts_with("repeats/")));
     let once: BTreeMap<String, Option<f64>> =
         results.patterns.unwrap().patterns.into_iter().map(|p| (p.variant, p.once_ns)).collect();
-    assert!((once["s1-zone1"].unwrap() - 2.0e6).abs() < 0.05e6);
+    assert!((once["s1-zone1"].unwrap() - 2.1e6).abs() < 0.15e6);
 }
