@@ -413,7 +413,7 @@ fn root_as_many_packets_as_can_be_sent_find_room_in_the_relay() {
     for link in
         [r#"{"egress": {"delay": "2ms"}}"#, r#"{"egress": {"delays": ["1.8ms", "3ms"], "jitter": "50us"}}"#]
     {
-        let (us, per_second) = saturated(&site, link);
+        let (us, per_second) = saturated(site, link);
         println!("{link}: {us:.1} us of CPU time a packet, {per_second:.0} packets a second");
         assert!(per_second > 1000.0, "{link}: {per_second} packets a second");
     }
