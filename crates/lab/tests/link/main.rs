@@ -379,16 +379,19 @@ fn root_a_smaller_mtu_is_told_unless_it_shall_not_be() {
     }
 }
 
-/// CPU time that holding a packet takes, us, and packets a second that passed, while as many are sent as the machine can.
-fn saturated(site: &Site, link: &str) -> (f64, f64) {
+/// CPU time that holding a packet takes, us, packets a second that passed, and what the relay had no room for, while as many are
+/// sent as the machine can.
+fn saturated(site: &Site, link: &str) -> (f64, f64, u64) {
     let mut emulation = start(site, link);
     let (near, far) = ends(site, 5000);
     near.set_nonblocking(true).unwrap();
     emulation.begin(0).unwrap();
     let mut batch = SendBatch::new(vec![0; 64 * 64], 64);
     let (begun, own, all) = (Instant::now(), thread_cpu_time(), process_cpu_time());
+    let mut offered = 0;
     while begun.elapsed() < Duration::from_millis(600) {
         // What finds no room is not sent. What nobody receives at the far end is dropped there, behind the relay.
+        offered += 64;
         let _ = batch.send(&near, 0, 64);
     }
     let sent = begun.elapsed();
@@ -396,14 +399,17 @@ fn saturated(site: &Site, link: &str) -> (f64, f64) {
     let held = (process_cpu_time() - all).saturating_sub(thread_cpu_time() - own);
     let [egress, _] = emulation.crossed().unwrap();
     drop(far);
-    assert_eq!(egress.passed.overflows, 0, "{link}: the relay had no room");
+    // No packet is both held and dropped, or either of them twice.
+    let overflows = egress.passed.overflows;
+    assert!(egress.passed.packets + overflows <= offered, "{link}: {egress:?} of {offered}");
     let packets = egress.passed.packets as f64;
-    (held.as_secs_f64() * 1e6 / packets, packets / sent.as_secs_f64())
+    (held.as_secs_f64() * 1e6 / packets, packets / sent.as_secs_f64(), overflows)
 }
 
-/// What holding a packet costs, and how many pass, is told: a core that is shared with others cannot be held to a number.
+/// What holding a packet costs, and how many pass, is told: a core that is shared with others cannot be held to a number. What is too
+/// much for it is dropped and counted, and the relay goes on.
 #[test]
-fn root_as_many_packets_as_can_be_sent_find_room_in_the_relay() {
+fn root_a_relay_that_is_sent_more_than_it_can_hold_counts_what_it_drops_and_goes_on() {
     if cannot_run() {
         return;
     }
@@ -413,8 +419,10 @@ fn root_as_many_packets_as_can_be_sent_find_room_in_the_relay() {
     for link in
         [r#"{"egress": {"delay": "2ms"}}"#, r#"{"egress": {"delays": ["1.8ms", "3ms"], "jitter": "50us"}}"#]
     {
-        let (us, per_second) = saturated(site, link);
-        println!("{link}: {us:.1} us of CPU time a packet, {per_second:.0} packets a second");
+        let (us, per_second, dropped) = saturated(site, link);
+        println!(
+            "{link}: {us:.1} us of CPU time a packet, {per_second:.0} packets a second, {dropped} dropped"
+        );
         assert!(per_second > 1000.0, "{link}: {per_second} packets a second");
     }
 }
