@@ -174,23 +174,13 @@ fn port(bytes: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::netns::NetNs;
+    use crate::nftables::tests::shell;
     use crate::privilege::test_needs_root;
-    use crate::process::{run_with_input, which};
-
-    fn shell(ns: &NetNs, script: &str) {
-        let mut command = Command::new("sh");
-        command.args(["-euc", script]);
-        ns.enter_on_spawn(&mut command);
-        let output = run_with_input(command, b"", Duration::from_secs(20)).unwrap();
-        assert!(output.status.success(), "{script}: {}", output.message());
-    }
+    use crate::process::which;
 
     fn ip(text: &str) -> Address {
         text.parse::<IpAddr>().unwrap().into()

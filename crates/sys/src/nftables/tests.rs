@@ -6,7 +6,7 @@ use crate::netns::NetNs;
 use crate::privilege::test_needs_root;
 use crate::process::{run_with_input, which};
 
-fn shell(ns: &NetNs, script: &str) {
+pub(super) fn shell(ns: &NetNs, script: &str) {
     let mut command = Command::new("sh");
     command.args(["-euc", script]);
     ns.enter_on_spawn(&mut command);

@@ -5,7 +5,7 @@ use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, Qdisc};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Place, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "qdisc-full",
@@ -206,24 +206,7 @@ fn longer(interface: &Interface, qdisc: &Qdisc) -> Option<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let flood = |rate| {
-        vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 600,
-                rate,
-                flows: 4,
-                dont_fragment: false,
-            },
-        ]
-    };
+    let flood = |rate| Traffic::udp_across(600, rate, 4);
     let run = |script: &str| vec![Step::Run(Place::Gateway, script.into())];
     vec![
         Recipe {
