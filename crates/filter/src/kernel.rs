@@ -67,6 +67,12 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl Count {
+    fn plus(self, other: &Count) -> Count {
+        Count { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
+    }
+}
+
 /// A source of packets that were refused or logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denied {
@@ -232,10 +238,18 @@ impl Filter {
             let direction = if class < classes { Direction::Ingress } else { Direction::Egress };
             status.classes.push((direction, (class % classes) as u32, ACTIONS[action], count));
         }
+        for direction in [Direction::Ingress, Direction::Egress] {
+            let of_it = status.classes.iter().filter(|c| c.0 == direction);
+            let looked_up = of_it.fold(Count::default(), |sum, c| sum.plus(&c.3));
+            if looked_up.packets > 0 {
+                status.reasons.push((direction, Reason::LookedUp, looked_up));
+            }
+        }
         for (at, count) in self.counts("reasons")? {
             let direction = if at < Reason::ALL.len() { Direction::Ingress } else { Direction::Egress };
             status.reasons.push((direction, Reason::ALL[at % Reason::ALL.len()], count));
         }
+        status.reasons.sort_by_key(|r| (r.0 == Direction::Egress, r.1));
         for (address, denied) in self.kernel.map("denied")?.all::<WeirAddress, WeirDenied>()? {
             let v6 = Ipv6Addr::from(address.bytes);
             let source = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
@@ -249,10 +263,7 @@ impl Filter {
     /// Entries of a map of counters that are not zero, summed over the cores.
     fn counts(&self, map: &str) -> weir_bpf::Result<Vec<(usize, Count)>> {
         let sums = self.kernel.map(map)?.all_by_cpu::<u32, WeirCount>()?.into_iter().map(|(at, by_cpu)| {
-            let add = |sum: Count, c: &WeirCount| Count {
-                packets: sum.packets + c.packets,
-                bytes: sum.bytes + c.bytes,
-            };
+            let add = |sum: Count, c: &WeirCount| sum.plus(&Count { packets: c.packets, bytes: c.bytes });
             (at as usize, by_cpu.iter().fold(Count::default(), add))
         });
         Ok(sums.filter(|(_, count)| count.packets > 0).collect())

@@ -31,7 +31,7 @@ struct {
 	__type(value, struct weir_count);
 } counts SEC(".maps");
 
-// By direction and reason.
+// Those that were not looked up, by direction and reason. The others are in `counts`: each packet is counted once.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2 * WEIR_REASONS);
@@ -89,9 +89,10 @@ static __always_inline struct weir_policy leave(struct looked *l, __u32 generati
 
 	if (l->reason == WEIR_LOOKED_UP && l->class_number >= WEIR_CLASSES)
 		l->reason = WEIR_NO_TABLE;
-	count(&reasons, out * WEIR_REASONS + l->reason, l->bytes);
-	if (l->reason != WEIR_LOOKED_UP)
+	if (l->reason != WEIR_LOOKED_UP) {
+		count(&reasons, out * WEIR_REASONS + l->reason, l->bytes);
 		return policy;
+	}
 	if (at < WEIR_GENERATIONS * WEIR_CLASSES)
 		policy = control.policies[at];
 	if (policy.action >= WEIR_ACTIONS)
@@ -164,8 +165,12 @@ static __always_inline __u32 current(void)
 	return *(volatile __u32 *)&control.generation;
 }
 
-// What is read of a packet: up to the type of an ICMPv6 message.
-#define HEADERS (ETH_HLEN + 40 + 8)
+// What is read of a packet: up to the ports of IPv4, up to the type of an ICMPv6 message. The smallest frame of Ethernet has
+// it all.
+static __always_inline __u32 headers(__u16 protocol)
+{
+	return ETH_HLEN + (protocol == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) + 1 : sizeof(struct iphdr) + 4);
+}
 
 static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 {
@@ -175,8 +180,10 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
 	// The headers of a packet from a card may not be in its linear part yet.
-	if (data + HEADERS > end) {
-		bpf_skb_pull_data(skb, skb->len < HEADERS ? skb->len : HEADERS);
+	if (data + headers(skb->protocol) > end) {
+		__u32 wanted = headers(skb->protocol);
+
+		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 	}

@@ -3,7 +3,7 @@
 #pragma once
 
 // Changes whenever something here does: a filter that was loaded by another version of weir is not written to.
-#define WEIR_FORMAT 1
+#define WEIR_FORMAT 2
 // Classes there may be, the default one (0: in no list) among them. The highest number stands for "look further".
 #define WEIR_CLASSES 255
 // Generations of tables: one is in use, the other one is being filled.
