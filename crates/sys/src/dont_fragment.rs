@@ -1,9 +1,9 @@
 //! Whether the kernel may split what a UDP or ICMP socket sends, and what it believes of the path (ip(7), IP_MTU_DISCOVER).
-#![allow(unsafe_code, reason = "socket options of Linux that no safe crate covers")]
 
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
+
+use crate::socket_option::{get_int, set_int};
 
 /// What becomes of a datagram that does not fit a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,27 +63,7 @@ pub fn reset_hops(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
 pub fn known_path_mtu(socket: impl AsFd, ipv6: bool) -> io::Result<u32> {
     let (level, name) =
         if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
-    let mut value = 0i32;
-    let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the pointer is to a live integer, and `length` is its size.
-    let status = unsafe {
-        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(value.unsigned_abs()) }
-}
-
-pub(crate) fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the kernel reads one integer from a live one.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    get_int(socket, level, name).map(i32::unsigned_abs)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::dont_fragment::set_int;
+use crate::socket_option::set_int;
 
 /// Bytes kept of each fragment: IPv6, fragment header, UDP, and the beginning of the payload.
 const KEPT: u32 = 128;

@@ -6,7 +6,7 @@ use std::mem::{size_of, size_of_val};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
-use crate::dont_fragment::set_int;
+use crate::socket_option::set_int;
 
 /// What an ICMP message, or this host, said of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,6 +34,7 @@ mod send_batch;
 pub mod slab;
 pub mod sock_diag;
 pub mod socket_count;
+mod socket_option;
 mod stop;
 pub mod sysctl;
 pub mod terminal;

@@ -1,10 +1,9 @@
 //! The segment sizes of TCP connections (MSS, RFC 9293 section 3.7.1): what the two sides announced, and what is used.
-#![allow(unsafe_code, reason = "TCP_INFO and TCP_SAVED_SYN, which no safe crate covers")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use crate::dont_fragment::set_int;
+use crate::socket_option::{get, set_int};
 
 /// TCP_SAVE_SYN and TCP_SAVED_SYN (include/uapi/linux/tcp.h), Linux 4.2.
 const SAVE_SYN: i32 = 27;
@@ -31,7 +30,7 @@ pub struct SegmentSize {
 /// Of a connection that stands.
 pub fn of(stream: impl AsFd) -> io::Result<SegmentSize> {
     let mut info = [0u8; 104];
-    get(stream, libc::TCP_INFO, &mut info)?;
+    get(stream, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
     // Offsets in struct tcp_info, which only ever grew at its end.
     let at = |offset: usize| {
         let [a, b, c, d] = [info[offset], info[offset + 1], info[offset + 2], info[offset + 3]];
@@ -52,7 +51,7 @@ pub fn keep_syn(listener: impl AsFd) -> io::Result<()> {
 pub fn announced_to(stream: impl AsFd) -> io::Result<Option<u16>> {
     // IPv6 with extension headers, and TCP with all options.
     let mut syn = [0u8; 256];
-    let n = get(stream, SAVED_SYN, &mut syn)?;
+    let n = get(stream, libc::IPPROTO_TCP, SAVED_SYN, &mut syn)?;
     Ok(syn_mss(&syn[..n]))
 }
 
@@ -77,21 +76,6 @@ fn syn_mss(packet: &[u8]) -> Option<u16> {
             [_] => return None,
         }
     }
-}
-
-fn get(stream: impl AsFd, name: i32, into: &mut [u8]) -> io::Result<usize> {
-    let mut length = into.len() as libc::socklen_t;
-    // SAFETY: pointer and length are those of a live slice that only we may write.
-    let status = unsafe {
-        libc::getsockopt(
-            stream.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            name,
-            into.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok((length as usize).min(into.len())) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::message::{Attributes, Message, Received, text, u32_ne};
 use crate::error::{Context, Result};
 
 /// Bytes of `struct tcmsg`: family and padding, interface, handle, parent, info.
-const TCMSG: usize = 20;
+pub(super) const TCMSG: usize = 20;
 /// TCA_DUMP_INVISIBLE: the queues that a class has by default, too.
 const DUMP_INVISIBLE: u16 = 10;
 /// TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_PKT64 within TCA_STATS2.
@@ -118,7 +118,8 @@ impl Rtnetlink {
     }
 }
 
-fn tcmsg(interface: u32, parent: u32) -> [u8; TCMSG] {
+/// `struct tcmsg` of an interface and a parent.
+pub(super) fn tcmsg(interface: u32, parent: u32) -> [u8; TCMSG] {
     let mut header = [0; TCMSG];
     header[4..8].copy_from_slice(&interface.to_ne_bytes());
     header[12..16].copy_from_slice(&parent.to_ne_bytes());
