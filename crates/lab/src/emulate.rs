@@ -23,7 +23,7 @@ use crate::{Error, Site};
 /// Table of the wan's rules.
 const TABLE: &str = "link";
 /// Shares of lost packets are written in this many parts.
-const PARTS: f64 = 1e7;
+const PARTS: u32 = 10_000_000;
 /// What may wait for its turn at a rate.
 const QUEUE: Duration = Duration::from_millis(50);
 /// What may leave at once at a rate: one timer tick of the slowest kernels, and at least two frames.
@@ -150,7 +150,7 @@ impl Emulation {
         for (way, (name, from, leaves)) in ways.iter().zip(WAYS) {
             for Dropped { what, matches, words } in drops(way, family) {
                 let _ = writeln!(counters, "\tcounter {name}_{what} {{ }}");
-                let rule = format!("{matches} counter name \"{name}_{what}\" drop");
+                let rule = format!("{matches}counter name \"{name}_{what}\" drop");
                 let _ = writeln!(dropped, "\t\tiifname \"{from}\" {rule}");
                 self.mechanisms.push(format!("{name}: {words} by nft"));
                 // What the wan itself cuts into fragments for a smaller MTU is there only behind its routing (IPv6 routers
@@ -236,7 +236,7 @@ impl Emulation {
 struct Dropped {
     /// Name of the counter, behind that of the direction.
     what: &'static str,
-    /// Which they are, as nft writes it.
+    /// Which they are, as nft writes it, with a space behind; empty if they are all.
     matches: String,
     /// The same for people.
     words: String,
@@ -257,20 +257,32 @@ fn drops(way: &LinkWay, family: Family) -> Vec<Dropped> {
     };
     let fragments = fragments.map(|(matches, which)| Dropped {
         what: FRAGMENTS,
-        matches: matches.to_owned(),
+        matches: format!("{matches} "),
         words: format!("fragments {which} are dropped"),
     });
-    let loss = way.loss.map(|loss| Dropped {
-        what: LOST,
-        matches: format!("numgen random mod {PARTS:.0} < {:.0}", loss * PARTS),
-        words: format!("{} % of packets are lost at random", loss * 100.0),
+    let loss = way.loss.map(|share| {
+        let (matches, words) = match lost_parts(share) {
+            // nft takes no comparison that always holds.
+            None => (String::new(), "all packets are lost".to_owned()),
+            Some(parts) => (
+                format!("numgen random mod {PARTS} < {parts} "),
+                format!("{} % of packets are lost at random", share * 100.0),
+            ),
+        };
+        Dropped { what: LOST, matches, words }
     });
     let every = way.loss_every.map(|every| Dropped {
         what: LOST,
-        matches: format!("numgen inc mod {every} == {}", every - 1),
+        matches: format!("numgen inc mod {every} == {} ", every - 1),
         words: format!("each {every}th packet is lost"),
     });
     [fragments, loss, every].into_iter().flatten().collect()
+}
+
+/// How many of [`PARTS`] a share of lost packets is, at least one and never all; `None` if it is all of them.
+fn lost_parts(share: f64) -> Option<u32> {
+    let parts = (share * f64::from(PARTS)).round() as u32;
+    (share < 1.0).then(|| parts.clamp(1, PARTS - 1))
 }
 
 /// What of a way has to be held.
@@ -344,6 +356,27 @@ mod tests {
         assert_eq!(relay_way(&way), Way { delay: Duration::from_millis(1), ..Way::default() });
         let rules = drops(&way, Family::Ipv4);
         assert_eq!(rules.len(), 2);
-        assert_eq!(rules[1].matches, "numgen random mod 10000000 < 5000000");
+        assert_eq!(rules[1].matches, "numgen random mod 10000000 < 5000000 ");
+    }
+
+    #[test]
+    fn a_loss_is_never_none_and_only_a_whole_one_is_all() {
+        // Shares in ten millionths, by hand; the least and the greatest that a link may have, and what rounding would make of others.
+        for (share, parts) in [
+            (1e-6, Some(10)),
+            (1e-9, Some(1)),
+            (0.25, Some(2_500_000)),
+            (0.999_999_9, Some(9_999_999)),
+            (0.999_999_999, Some(9_999_999)),
+            (1.0, None),
+        ] {
+            assert_eq!(lost_parts(share), parts, "{share}");
+        }
+        let all = LinkWay { loss: Some(1.0), ..LinkWay::default() };
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let rules = drops(&all, family);
+            assert_eq!(rules.len(), 1);
+            assert_eq!((rules[0].matches.as_str(), rules[0].words.as_str()), ("", "all packets are lost"));
+        }
     }
 }

@@ -21,63 +21,57 @@ const RATES: (Rate, Rate) = (Rate(8_000), Rate(100_000_000_000));
 /// Below one packet in a million a loss is not seen in any trial.
 const LEAST_LOSS: f64 = 1e-6;
 
-/// A link. Each key holds for both directions unless the table of a direction has its own. An empty one is a link as it is.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Link {
-    /// How long each packet waits, in each direction: a round trip becomes twice that longer. 0 to 10 s.
-    pub delay: Option<Wait>,
-    /// Each packet's delay is drawn from a uniform distribution of that much to either side; at most the delay. Packets
-    /// keep their order: none leaves before an earlier one of the same gateway.
-    pub jitter: Option<Wait>,
-    /// Several gateways side by side, each with a delay of its own, 2 to 16: a connection takes one of them, both ways.
-    pub delays: Vec<Wait>,
-    /// How a connection's gateway is chosen.
-    pub choose: Option<Choose>,
-    /// Share of packets that are lost, at random and independently of each other; from 0.000001 to 1.
-    pub loss: Option<f64>,
-    /// Every so many-th packet is lost, at least 2.
-    pub loss_every: Option<u32>,
-    /// Packets that are overtaken.
-    pub reorder: Option<Reorder>,
-    /// The most that passes, from 8 kbit to 100 gbit a second, in Ethernet frames. What comes faster waits for up to 50 ms.
-    pub rate: Option<Rate>,
-    /// Bytes of the largest packet that passes, as in a tunnel: from 68 (IPv6: 1280) to the lab's own MTU.
-    pub mtu: Option<u32>,
-    /// What happens to fragments.
-    pub fragments: Option<Fragments>,
-    /// What happens to messages that a packet is too big.
-    pub icmp: Option<Icmp>,
-    /// From initiator to responder only.
-    pub egress: Option<LinkWay>,
-    /// From responder to initiator only.
-    pub ingress: Option<LinkWay>,
+/// A struct with the keys that hold for both directions or for one, and keys of its own. They are listed once: serde cannot flatten
+/// a struct into another and still refuse keys that are none.
+macro_rules! with_keys_of_a_way {
+    ($(#[$about:meta])* pub struct $name:ident { $($(#[$own:meta])* pub $key:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        pub struct $name {
+            /// How long each packet waits, in each direction: a round trip becomes twice that longer. 0 to 10 s.
+            pub delay: Option<Wait>,
+            /// Each packet's delay is drawn from a uniform distribution of that much to either side; at most the delay.
+            /// Packets keep their order: none leaves before an earlier one of the same gateway.
+            pub jitter: Option<Wait>,
+            /// Several gateways side by side, each with a delay of its own, 2 to 16: a connection takes one of them, both
+            /// ways.
+            pub delays: Vec<Wait>,
+            /// How a connection's gateway is chosen.
+            pub choose: Option<Choose>,
+            /// Share of packets that are lost, at random and independently of each other; from 0.000001 to 1.
+            pub loss: Option<f64>,
+            /// Every so many-th packet is lost, at least 2.
+            pub loss_every: Option<u32>,
+            /// Packets that are overtaken.
+            pub reorder: Option<Reorder>,
+            /// The most that passes, from 8 kbit to 100 gbit a second, in Ethernet frames. What comes faster waits for up to
+            /// 50 ms.
+            pub rate: Option<Rate>,
+            /// Bytes of the largest packet that passes, as in a tunnel: from 68 (IPv6: 1280) to the lab's own MTU.
+            pub mtu: Option<u32>,
+            /// What happens to fragments.
+            pub fragments: Option<Fragments>,
+            $($(#[$own])* pub $key: $type,)*
+        }
+    };
 }
 
-/// One direction of a [`Link`]; the keys are explained there.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct LinkWay {
-    /// How long each packet waits.
-    pub delay: Option<Wait>,
-    /// To either side of the delay.
-    pub jitter: Option<Wait>,
-    /// Of several gateways side by side.
-    pub delays: Vec<Wait>,
-    /// How a connection's gateway is chosen.
-    pub choose: Option<Choose>,
-    /// Share of packets that are lost.
-    pub loss: Option<f64>,
-    /// Every so many-th packet is lost.
-    pub loss_every: Option<u32>,
-    /// Packets that are overtaken.
-    pub reorder: Option<Reorder>,
-    /// The most that passes.
-    pub rate: Option<Rate>,
-    /// Bytes of the largest packet that passes.
-    pub mtu: Option<u32>,
-    /// What happens to fragments.
-    pub fragments: Option<Fragments>,
+with_keys_of_a_way! {
+    /// A link. Each key holds for both directions unless the table of a direction has its own. An empty one is a link as it is.
+    pub struct Link {
+        /// What happens to messages that a packet is too big.
+        pub icmp: Option<Icmp>,
+        /// From initiator to responder only.
+        pub egress: Option<LinkWay>,
+        /// From responder to initiator only.
+        pub ingress: Option<LinkWay>,
+    }
+}
+
+with_keys_of_a_way! {
+    /// One direction of a [`Link`].
+    pub struct LinkWay {}
 }
 
 /// How a connection's gateway is chosen out of several.

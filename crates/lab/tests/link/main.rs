@@ -1,6 +1,7 @@
 //! A link is what it was asked to be, measured by what sees it from outside: plain sockets, the kernel's own counters at the
 //! ends, fragments as they arrive.
 
+mod bounds;
 mod fragments;
 
 use std::io::ErrorKind;
@@ -39,9 +40,13 @@ fn cannot_run() -> bool {
 }
 
 fn lab(test: &str, family: Family) -> Lab {
-    let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
     let options = LabOptions { family, ..LabOptions::default() };
-    Lab::build(&format!("test-link-{test}-{family:?}-{}", std::process::id()), &options, &[spec]).unwrap()
+    Lab::build(&format!("test-link-{test}-{family:?}-{}", std::process::id()), &options, &[spec()]).unwrap()
+}
+
+/// Two hosts with a wan in between.
+fn spec() -> SiteSpec {
+    SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true }
 }
 
 fn start(site: &Site, link: &str) -> Emulation {
