@@ -1,13 +1,14 @@
-//! Datagrams that vanish for their length: a stream says so, and why.
+//! Datagrams and segments that vanish for their length: a stream says so, and why.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_lab::emulate::Emulation;
 use weir_lab::{Family, Lab, LabOptions, Link, Role, SiteSpec, Topology};
+use weir_load::tcp_stream::TcpStream;
 use weir_load::udp_stream::UdpStream;
 use weir_load::{Direction, Engine, Part, Setting};
-use weir_record::PathCause;
+use weir_record::{FaultCode, PathCause};
 use weir_sys::privilege;
 use weir_sys::process::which;
 
@@ -24,8 +25,8 @@ fn cannot_run() -> bool {
     false
 }
 
-/// One short stream over a link.
-fn stream(name: &str, family: Family, link: &str, direction: Direction, payload_bytes: u16) -> Part {
+/// One short trial over a link.
+fn trial(name: &str, family: Family, link: &str, work: &(dyn Engine + Sync)) -> Part {
     let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
     let options = LabOptions { family, ..LabOptions::default() };
     let lab =
@@ -33,17 +34,22 @@ fn stream(name: &str, family: Family, link: &str, direction: Direction, payload_
     let site = lab.site("s").unwrap();
     let link: Link = serde_json::from_str(link).unwrap();
     let _emulation = (!link.is_plain()).then(|| Emulation::start(site, &link).unwrap());
+    let setting = Setting::new(Duration::from_millis(50), Duration::from_millis(250), 0x77);
+    let target = SocketAddr::new(site.addresses().responder, 5000);
+    let far = site.host(Role::Responder).unwrap().run(|| work.open(&setting, target).unwrap()).unwrap();
+    let near = site.host(Role::Initiator).unwrap().run(|| work.drive(&setting, target).unwrap()).unwrap();
+    work.combine(&[near], &[far.finish().unwrap()])
+}
+
+/// One short stream of datagrams over a link.
+fn stream(name: &str, family: Family, link: &str, direction: Direction, payload_bytes: u16) -> Part {
     let work = UdpStream {
         direction,
         payload_bytes: Some(payload_bytes),
         rate_pps: Some(200.0),
         ..UdpStream::default()
     };
-    let setting = Setting::new(Duration::from_millis(50), Duration::from_millis(250), 0x77);
-    let target = SocketAddr::new(site.addresses().responder, 5000);
-    let far = site.host(Role::Responder).unwrap().run(|| work.open(&setting, target).unwrap()).unwrap();
-    let near = site.host(Role::Initiator).unwrap().run(|| work.drive(&setting, target).unwrap()).unwrap();
-    work.combine(&[near], &[far.finish().unwrap()])
+    trial(name, family, link, &work)
 }
 
 #[test]
@@ -105,4 +111,76 @@ fn root_a_path_that_carries_nothing_is_not_blamed_on_length() {
     }
     let trial = stream("loss", Family::Ipv4, r#"{"loss": 0.3}"#, Direction::Egress, 1472);
     assert_eq!(trial.path, [], "{trial:?}");
+}
+
+#[test]
+fn root_tcp_over_a_path_that_swallows_full_segments_is_a_result_of_nothing_with_its_reason() {
+    if cannot_run() {
+        return;
+    }
+    const HOLE: &str = r#"{"mtu": 1400, "icmp": "drop"}"#;
+    for (family, streams, direction, link, holes) in [
+        (Family::Ipv4, 1, Direction::Egress, HOLE, vec!["egress"]),
+        (Family::Ipv4, 3, Direction::Ingress, HOLE, vec!["ingress"]),
+        (Family::Ipv6, 1, Direction::Both, HOLE, vec!["egress", "ingress"]),
+        (Family::Ipv4, 1, Direction::Both, r#"{"egress": {"mtu": 1400}, "icmp": "drop"}"#, vec!["egress"]),
+    ] {
+        let headers = if family == Family::Ipv4 { 40 } else { 60 };
+        let work = TcpStream { direction, streams, ..TcpStream::default() };
+        let trial = trial("segments", family, link, &work);
+        let about = format!("{family:?} {direction} {link}: {trial:?}");
+        assert_eq!(trial.path.len(), holes.len(), "{about}");
+        for (found, way) in trial.path.iter().zip(&holes) {
+            assert_eq!(found.cause, PathCause::PathMtuBlackHole);
+            let words = format!(
+                "path MTU black hole: TCP connects and then nothing moves {way}: packets of 1,420 bytes and more vanish, those of up to \
+                 1,400 arrive, and no ICMP too-big says so; clamp TCP's MSS to 1,{}",
+                400 - headers
+            );
+            assert_eq!(found.summary, words);
+        }
+        // The path's doing: the trial counts.
+        assert!(!trial.faults.iter().any(|fault| fault.void), "{about}");
+        if direction == Direction::Both {
+            assert_eq!(trial.value("egress_goodput_bps"), 0.0, "{about}");
+            assert_eq!(trial.value("ingress_goodput_bps") > 0.0, holes.len() == 1, "{about}");
+        } else {
+            assert_eq!(trial.values["goodput_bps"], 0.0, "{about}");
+        }
+    }
+}
+
+#[test]
+fn root_tcp_that_fits_or_is_told_so_moves_without_a_finding() {
+    if cannot_run() {
+        return;
+    }
+    let clamped = TcpStream { mss: Some(1360), ..TcpStream::default() };
+    let usual = TcpStream::default();
+    for (work, link) in [
+        (&usual, "{}"),
+        (&usual, r#"{"mtu": 1400}"#),
+        // The clamp that the finding asks for.
+        (&clamped, r#"{"mtu": 1400, "icmp": "drop"}"#),
+    ] {
+        let trial = trial("fits", Family::Ipv4, link, work);
+        assert_eq!(trial.path, [], "{link}");
+        assert!(trial.value("goodput_bps") > 1e6 && trial.faults.is_empty(), "{link}: {trial:?}");
+    }
+}
+
+/// Where no length is to blame, streams that get nothing through are a fault as before.
+#[test]
+fn tcp_streams_that_are_stuck_for_no_known_reason_make_the_trial_void() {
+    let work = TcpStream { streams: 2, ..TcpStream::default() };
+    let (mut near, mut far) = (Part::default(), Part::default());
+    near.set("egress_stuck", 2.0);
+    far.set("egress_stuck", 1.0);
+    far.set("egress_streams", 2.0);
+    far.set("egress_goodput_bps", 0.0);
+    let trial = work.combine(&[near], &[far]);
+    let [fault] = trial.faults.as_slice() else { panic!("{trial:?}") };
+    assert!(fault.void && fault.code == FaultCode::Timeout, "{fault:?}");
+    assert_eq!(fault.detail, "2 of 2 egress streams got nothing through");
+    assert_eq!(trial.path, []);
 }

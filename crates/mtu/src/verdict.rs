@@ -41,6 +41,15 @@ pub fn grouped(number: u32) -> String {
     out
 }
 
+/// How a router is told to hold TCP to segments of that many bytes.
+pub fn clamp(ipv6: bool, mss: u32) -> String {
+    let (family, program) = if ipv6 { ("ipv6", "ip6tables") } else { ("ipv4", "iptables") };
+    format!(
+        "on a router of the path, clamp TCP's MSS: `nft add rule inet filter forward meta nfproto {family} tcp flags syn tcp option \
+         maxseg size set {mss}`, or `{program} -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss {mss}`"
+    )
+}
+
 impl Verdict {
     /// Of a survey.
     pub fn of(survey: &Survey) -> Self {
@@ -111,15 +120,7 @@ impl Words<'_> {
     }
 
     fn clamp(&self) -> String {
-        let family = if self.survey.is_ipv6() { ("ip6", "ip6tables") } else { ("ip", "iptables") };
-        format!(
-            "on a router of the path, clamp TCP's MSS: `nft add rule inet filter forward meta nfproto {} tcp flags syn tcp option maxseg \
-             size set {}`, or `{} -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss {}`",
-            if family.0 == "ip" { "ipv4" } else { "ipv6" },
-            self.mss,
-            family.1,
-            self.mss
-        )
+        clamp(self.survey.is_ipv6(), self.mss)
     }
 
     fn fragments(&self) -> Option<PathFinding> {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SocketFlags;
 
+use super::controls;
 use super::handshake::{self, Hello};
 use super::receive::{Received, receive};
 use super::send::{LOOK, Sent, send};
@@ -47,7 +48,7 @@ pub(super) fn drive(work: &TcpStreamWork, setting: &Setting, target: SocketAddr)
             let source = |source| Error::Connect { address: target, source };
             let connection =
                 connect_tcp(target, &work.socket_options(), HANDSHAKE, &setting.stop).map_err(source)?;
-            let hello = Hello { cookie: setting.cookie, stream, egress };
+            let hello = Hello { cookie: setting.cookie, stream, egress, control: false };
             handshake::introduce(&connection, hello, HANDSHAKE, &setting.stop).map_err(source)?;
             connections.push((stream, egress, connection));
         }
@@ -55,10 +56,18 @@ pub(super) fn drive(work: &TcpStreamWork, setting: &Setting, target: SocketAddr)
     for (_, _, connection) in &connections {
         handshake::go(connection).map_err(Error::io("start a stream"))?;
     }
+    let longest = connections.first().and_then(|(_, _, connection)| controls::packet_bytes(work, connection));
     let outcomes = end.run_all("tcp", connections, |(stream, sends, connection)| {
         run_stream(work, connection, stream, sends, &end)
     });
-    summary::part(&end, outcomes)
+    let mut part = summary::part(&end, outcomes)?;
+    let stuck = |way: &&Direction| part.value(&format!("{way}_stuck")) == f64::from(work.streams);
+    for way in work.direction.ways().iter().filter(stuck).copied().collect::<Vec<_>>() {
+        if let Some(longest) = longest.filter(|_| !setting.stop.raised()) {
+            controls::send(setting, target, way, longest).tell(&mut part, way);
+        }
+    }
+    Ok(part)
 }
 
 /// Open the responder's end.
@@ -136,6 +145,11 @@ impl Server {
         let Ok(Some(hello)) = handshake::welcome(&connection, self.end.setting.cookie) else {
             return Ok(None);
         };
+        if hello.control {
+            // One that goes away in the middle is its initiator's to notice.
+            let _ = controls::serve(&connection, hello, &self.end.ending);
+            return Ok(None);
+        }
         pin(&self.end.setting, nth)?;
         if !self.something_comes(&connection)? || handshake::wait_for_go(&connection).is_err() {
             return Ok(None);

@@ -18,15 +18,20 @@ const GO: u8 = b'G';
 /// Bytes of [`Hello`] on the wire.
 const HELLO_BYTES: usize = 24;
 
+/// The most that either side says before its stream begins: the greeting and the go.
+pub(super) const GREETING_BYTES: u64 = HELLO_BYTES as u64 + 1;
+
 /// What the initiator says first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     /// [`crate::Setting::cookie`].
     pub cookie: u64,
-    /// Number of the stream, from 0, in its direction.
+    /// Number of the stream, from 0, in its direction; of a control, its bytes.
     pub stream: u32,
     /// True if the initiator is the one that sends the data.
     pub egress: bool,
+    /// It carries no stream, but one segment of a certain length ([`super::controls`]).
+    pub control: bool,
 }
 
 impl Hello {
@@ -35,7 +40,7 @@ impl Hello {
         out[..8].copy_from_slice(&MAGIC.to_be_bytes());
         out[8..16].copy_from_slice(&self.cookie.to_be_bytes());
         out[16..20].copy_from_slice(&self.stream.to_be_bytes());
-        out[20] = u8::from(self.egress);
+        out[20] = u8::from(self.egress) | u8::from(self.control) << 1;
         out
     }
 
@@ -45,7 +50,12 @@ impl Hello {
             w.copy_from_slice(&bytes[from..from + 8]);
             u64::from_be_bytes(w)
         };
-        let hello = Hello { cookie: word(8), stream: (word(16) >> 32) as u32, egress: bytes[20] == 1 };
+        let hello = Hello {
+            cookie: word(8),
+            stream: (word(16) >> 32) as u32,
+            egress: bytes[20] & 1 != 0,
+            control: bytes[20] & 2 != 0,
+        };
         (word(0) == MAGIC && hello.to_bytes() == *bytes).then_some(hello)
     }
 }
@@ -97,8 +107,11 @@ mod tests {
 
     #[test]
     fn hello_survives_the_wire_and_noise_does_not_pass() {
-        let hello = Hello { cookie: 0x0123_4567_89ab_cdef, stream: 127, egress: true };
-        assert_eq!(Hello::from_bytes(&hello.to_bytes()), Some(hello));
+        let hello = Hello { cookie: 0x0123_4567_89ab_cdef, stream: 127, egress: true, control: false };
+        for (egress, control) in [(true, false), (false, false), (true, true), (false, true)] {
+            let one = Hello { egress, control, ..hello };
+            assert_eq!(Hello::from_bytes(&one.to_bytes()), Some(one));
+        }
         for i in 0..HELLO_BYTES {
             let mut bytes = hello.to_bytes();
             bytes[i] ^= 0x80;

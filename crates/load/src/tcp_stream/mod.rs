@@ -4,6 +4,7 @@
 //! tcp(7)) and naps in between: in trials against other ways to send this moved the most and needed the least CPU. One
 //! thread per stream.
 
+mod controls;
 mod ends;
 mod handshake;
 mod pattern;

@@ -39,6 +39,8 @@ pub(super) struct Received {
     pub out_of_order: u32,
     pub cpu_s: f64,
     pub end: End,
+    /// Nothing came at all before it ended early.
+    pub stuck: bool,
 }
 
 /// Receive until the window is over. Then the caller closes, which is what ends the sender.
@@ -58,7 +60,7 @@ pub(super) fn receive(
     let mut cpu = CpuMeter::default();
     let mut info = InfoSamples::new(window);
     let mut bytes = Tally::new(window);
-    let (mut position, mut corrupt) = (0u64, 0u64);
+    let (mut position, mut corrupt, mut came) = (0u64, 0u64, false);
     let end = loop {
         let result = match &pattern {
             Some(_) => socket::receive(connection.as_fd(), &mut buffer, 0),
@@ -79,6 +81,7 @@ pub(super) fn receive(
             Ok(n) => {
                 bytes.add(phase, n as u64);
                 flow.bytes.add(n as u64);
+                came = true;
                 if let Some(pattern) = &pattern {
                     corrupt += pattern.differences(position, &buffer[..n]);
                     position += n as u64;
@@ -102,5 +105,6 @@ pub(super) fn receive(
     };
     // A connection that was reset has no TCP_INFO any more; then nothing is known of its order.
     let out_of_order = socket::tcp_info(connection).map_or(0, |i| i.rcv_ooopack);
-    Ok(Received { bytes, corrupt, info, out_of_order, cpu_s: cpu.seconds(), end })
+    let stuck = end != End::Complete && !came;
+    Ok(Received { bytes, corrupt, info, out_of_order, cpu_s: cpu.seconds(), end, stuck })
 }

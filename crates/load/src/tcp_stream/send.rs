@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_sys::clock::now_ns;
 
 use super::TcpStreamWork;
+use super::handshake::GREETING_BYTES;
 use super::pattern::Pattern;
 use crate::Error;
 use crate::observer::Flow;
@@ -120,6 +121,8 @@ pub(super) struct Sent {
     pub info: InfoSamples,
     pub cpu_s: f64,
     pub end: End,
+    /// Nothing of the stream was acknowledged before it ended early.
+    pub stuck: bool,
     /// With MSG_ZEROCOPY the kernel reads it until the connection is closed: reused earlier, its memory would go out in a
     /// retransmission.
     _buffer: Pattern,
@@ -174,7 +177,13 @@ pub(super) fn send(
     if end != End::Complete {
         info.look(Phase::After, connection, flow, |i| (i.rtt_us, i.min_rtt_us));
     }
-    Ok(Sent { info, cpu_s: cpu.seconds(), end, _buffer: pattern })
+    let stuck = end != End::Complete && nothing_acknowledged(connection);
+    Ok(Sent { info, cpu_s: cpu.seconds(), end, stuck, _buffer: pattern })
+}
+
+/// True if the greeting may have arrived, and nothing behind it. The kernel counts the SYN as a byte.
+fn nothing_acknowledged(connection: &TcpStream) -> bool {
+    socket::tcp_info(connection).is_ok_and(|info| info.bytes_acked <= 1 + GREETING_BYTES)
 }
 
 fn prepare(work: &TcpStreamWork, connection: &TcpStream) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use super::TcpStreamWork;
+use super::controls;
 use super::receive::Received;
 use super::send::{End, Sent};
 use crate::part::sum;
@@ -26,7 +27,10 @@ pub(super) fn part(end: &StreamEnd, outcomes: Outcomes<Sent, Received>) -> Resul
     }
     part.cpu_s = sent.iter().map(|s| s.cpu_s).chain(received.iter().map(|r| r.cpu_s)).sum();
     part.faults.extend(streams.faults(end.side));
-    let ends: Vec<End> = sent.iter().map(|s| s.end).chain(received.iter().map(|r| r.end)).collect();
+    let ends = sent.iter().map(|s| (s.end, s.stuck)).chain(received.iter().map(|r| (r.end, r.stuck)));
+    let stopped = end.setting.stop.raised();
+    // What got nothing through is told by `combine`, which knows whether the path is the reason.
+    let ends: Vec<End> = ends.filter(|(_, stuck)| stopped || !stuck).map(|(end, _)| end).collect();
     part.faults.extend(end_faults(&ends, &end.setting, host));
     Ok(part)
 }
@@ -74,6 +78,7 @@ fn sender_part(part: &mut Part, way: Direction, window: &Window, sent: &[Sent]) 
         merge(&mut rtt, &s.info.rtt);
         merge(&mut cwnd, &s.info.cwnd);
     }
+    part.set(&format!("{way}_stuck"), sent.iter().filter(|s| s.stuck).count() as f64);
     part.set(&format!("{way}_retransmits"), sent.iter().map(|s| s.info.retransmits()).sum::<u64>() as f64);
     if let Some(mean) = over_all(&rtt).value() {
         part.set(&format!("{way}_rtt_mean_ns"), mean);
@@ -93,6 +98,7 @@ fn receiver_part(part: &mut Part, way: Direction, window: &Window, received: &[R
         merge(&mut rtt, &r.info.rtt);
     }
     let per_stream = || received.iter().map(|r| r.bytes.total() as f64 * 8.0 / window.seconds());
+    part.set(&format!("{way}_stuck"), received.iter().filter(|r| r.stuck).count() as f64);
     part.set(&format!("{way}_streams"), received.len() as f64);
     part.set(&format!("{way}_bits"), bytes.total() as f64 * 8.0);
     part.set(&format!("{way}_goodput_bps"), bytes.total() as f64 * 8.0 / window.seconds());
@@ -193,6 +199,18 @@ pub(super) fn combine(work: &TcpStreamWork, initiators: &[Part], responders: &[P
     let mut trial = trial_of(&parts);
     for way in ways {
         trial.faults.extend(missing_streams(&parts, *way, wanted, "reached their receiver"));
+        // Seen by both ends, or by one of them.
+        let stuck = sum(initiators, &format!("{way}_stuck")).max(sum(responders, &format!("{way}_stuck")));
+        if stuck > 0.0 {
+            match controls::finding(initiators, *way) {
+                // The path's doing, and no fault of the tester: nothing is what it carries.
+                Some(finding) => trial.path.push(finding),
+                None => {
+                    let detail = format!("{stuck} of {wanted} {way} streams got nothing through");
+                    trial.faults.push(Fault::void(FaultCode::Timeout, "conductor", detail));
+                }
+            }
+        }
         if ways.len() > 1 {
             let name = format!("{way}_goodput_bps");
             trial.set(&name, sum(&parts, &name));

@@ -19,7 +19,7 @@ use crate::Part;
 
 /// Lengths of IP packets that are tried besides the link's own MTU: what every host takes (RFC 791 section 3.1), every link of
 /// IPv6 carries, and tunnels of all kinds.
-const LENGTHS: [u32; 9] = [576, 1280, 1340, 1360, 1380, 1400, 1420, 1450, 1480];
+pub(crate) const LENGTHS: [u32; 9] = [576, 1280, 1340, 1360, 1380, 1400, 1420, 1450, 1480];
 
 /// Controls of each length at the beginning, and as many at the end.
 const EACH: u32 = 3;

@@ -20,6 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
+pub(crate) use controls::LENGTHS;
+
 use crate::door::{Inlet, UdpDoor};
 use crate::streams::{check_count, count_words};
 use crate::{Direction, Engine, Error, Part, Responder, Setting};
