@@ -84,7 +84,7 @@ fn mistakes_in_a_scenario_are_named_with_line_and_remedy() {
 fn options_that_do_not_fit_the_scenario_are_refused() {
     let world = World::plain(WEIR);
     world.write("s.toml", scenario::tiny());
-    let cases: [(&[&str], &[&str]); 15] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["--preset", "quikc"], &["--preset quikc", "no presets"]),
         (&["--set", "plan.max-round=8"], &["--set plan.max-round=8", "max-rounds"]),
         (&["--set", "plan.max-rounds=many"], &["--set plan.max-rounds=many", "whole number"]),
@@ -92,9 +92,13 @@ fn options_that_do_not_fit_the_scenario_are_refused() {
         (&["--set", "variant.nft.random=true"], &["\"nft\"", "nft-masquerade"]),
         (&["--variant", "drect"], &["--variant drect", "\"direct\""]),
         (&["--workload", "r"], &["--workload r", "\"rr\""]),
-        (&["--rounds", "0"], &["min-rounds", "1 to 1000"]),
-        (&["--rounds", "9..2"], &["max-rounds"]),
-        (&["--budget", "soon"], &["budget", "soon"]),
+        (&["--rounds", "0"], &["--rounds 0: ", "min-rounds", "1 to 1000"]),
+        (&["--rounds", "9..2"], &["--rounds 9..2: ", "max-rounds"]),
+        (&["--budget", "soon"], &["--budget soon: ", "budget"]),
+        (
+            &["--set", "plan.max-rounds=4", "--set", "plan.min-rounds=5", "--set", "title=T"],
+            &["weir: --set plan.max-rounds=4 --set plan.min-rounds=5: ", "max-rounds = 4"],
+        ),
         (&["--require", "nft-masquerade.rr"], &["nft-masquerade.rr", ">="]),
         (&["--require", "nft.rr >= 1 ms"], &["\"nft\"", "\"nft-masquerade\""]),
         (&["--require", "direct.rr.rtt_p5_ns <= 1 ms"], &["rtt_p5_ns", "rtt_p50_ns"]),
@@ -107,6 +111,31 @@ fn options_that_do_not_fit_the_scenario_are_refused() {
     }
     let outcome = world.run(world.weir(&["bench", "nat-instance", "--preset", "quikc"]));
     assert_refused(&world, &["s.toml"], outcome, 2, &["\"quick\""]);
+}
+
+#[test]
+fn bounds_that_belong_together_may_be_set_in_either_order() {
+    let world = World::plain(WEIR);
+    let plan = |options: &[&str]| {
+        let args = [&["bench", "nat-instance", "--dry-run"], options].concat();
+        let text = world.run(world.weir(&args)).expect(0).stdout;
+        let of = |key: &str| {
+            let line =
+                text.lines().find(|l| l.starts_with(key)).unwrap_or_else(|| panic!("no {key}: {text}"));
+            // The comment of the line stays.
+            let value = line.split_once(" = ").unwrap().1;
+            value.split('#').next().unwrap().trim().to_owned()
+        };
+        (of("min-rounds"), of("max-rounds"))
+    };
+    let (least, most) = ("plan.min-rounds=2", "plan.max-rounds=3");
+    let expected = ("2".to_owned(), "3".to_owned());
+    assert_eq!(plan(&["--set", least, "--set", most]), expected);
+    assert_eq!(plan(&["--set", most, "--set", least]), expected);
+    assert_eq!(plan(&["--preset", "quick", "--set", most, "--set", least]), expected);
+    assert_eq!(plan(&["--rounds", "2..3"]), expected);
+    // More rounds than a preset has that nobody asked for.
+    assert_eq!(plan(&["--rounds", "9..12"]), ("9".to_owned(), "12".to_owned()));
 }
 
 #[test]

@@ -1,18 +1,19 @@
-//! Changes of a scenario from the command line: `--preset`, `--set`, `--variant`, `--workload`.
+//! Changes of a scenario from the command line: `--preset`, `--variant`, `--workload`; `--set` is in `assign`.
 //!
 //! They change the text and read it anew, so there is one way only in which a scenario comes to be, and the text that
 //! goes into the record is always the one that was run.
 
-use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 use weir_record::run::Point;
 
+use super::assign::Change;
 use super::error::{ScenarioError, nearest};
 use super::{Scenario, VariantEntry, WorkloadEntry, find, patterns, sweep, twin_name};
 use crate::require::Requirement;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-fn wrong(origin: &str, what: String, nearest: Option<&str>) -> ScenarioError {
+pub(super) fn wrong(origin: &str, what: String, nearest: Option<&str>) -> ScenarioError {
     ScenarioError { origin: origin.to_owned(), line: None, what, nearest: nearest.map(str::to_owned) }
 }
 
@@ -58,9 +59,14 @@ impl Scenario {
         // All or nothing: a change that does not fit leaves the scenario as it was.
         let mut changed = self.clone();
         changed.reload(&document, &origin, notes)?;
-        for assignment in &preset.set {
-            changed.set(assignment).map_err(|e| ScenarioError { origin: origin.clone(), ..e })?;
-        }
+        let settings: Vec<Change> = (preset.set.iter())
+            .map(|text| Change { option: format!("\"{text}\""), assignment: text.clone() })
+            .collect();
+        changed.set_all(&settings).map_err(|e| ScenarioError {
+            what: format!("{}: {}", e.origin, e.what),
+            origin,
+            ..e
+        })?;
         *self = changed;
         Ok(())
     }
@@ -95,74 +101,21 @@ impl Scenario {
         self.reload(&document, "--variant, --workload", notes)
     }
 
-    /// Sets one value: `plan.max-rounds=8`, `testbed.mtu=9000`, `variant.nft-masquerade.random=true`,
-    /// `workload.tcp-egress.duration=2s`. What does not read as a TOML value is a text.
-    ///
-    /// # Errors
-    /// When the assignment has no form, or the scenario is not valid with it. Then nothing is changed.
-    pub fn set(&mut self, assignment: &str) -> Result<()> {
-        let origin = format!("--set {assignment}");
-        let fail = |what: String| wrong(&origin, what, None);
-        let (path, value) = assignment
-            .split_once('=')
-            .ok_or_else(|| fail("expected KEY=VALUE, like plan.max-rounds=8".into()))?;
-        let keys = Key::parse(path.trim())
-            .map_err(|_| fail(format!("\"{path}\" is not a key, like plan.max-rounds or testbed.mtu")))?;
-        let value = value.trim();
-        let value = value.parse::<Value>().unwrap_or_else(|_| Value::from(value));
-        let mut document = self.document();
-        let (last, outer) = keys.split_last().ok_or_else(|| fail("the key is empty".into()))?;
-        let holder = self.holder(&mut document, outer, &origin)?;
-        put(holder, last.get(), Item::Value(value));
-        self.reload(&document, &origin, Vec::new())
-    }
-
-    /// The table that a key path leads to. Entries of `variant` and `workload` are found by their names.
-    fn holder<'d>(
-        &self,
-        document: &'d mut DocumentMut,
-        outer: &[Key],
-        origin: &str,
-    ) -> Result<&'d mut dyn TableLike> {
-        let fail = |what: String| wrong(origin, what, None);
-        let (mut here, mut rest): (&mut dyn TableLike, _) = (document.as_table_mut(), outer);
-        if let [list, name, deeper @ ..] = outer
-            && ["variant", "workload"].contains(&list.get())
-        {
-            let names = if list == "variant" {
-                sweep::headings(self.named_variants())
-            } else {
-                sweep::headings(self.named_workloads())
-            };
-            let Some(index) = names.iter().position(|n| *n == name.get()) else {
-                let what = format!("there is no {list} \"{}\"", name.get());
-                return Err(wrong(origin, what, nearest(name.get(), names)));
-            };
-            let item = here.get_mut(list.get()).ok_or_else(|| fail(format!("there is no {list}")))?;
-            here = nth(item, index).ok_or_else(|| fail(format!("{list} is not a list of tables")))?;
-            rest = deeper;
-        }
-        for key in rest {
-            here = subtable(here, key.get()).map_err(fail)?;
-        }
-        Ok(here)
-    }
-
     /// `--variant NAME` or `--workload NAME` of something that is not there.
     fn unknown(&self, list: &str, name: &str, known: Vec<&str>) -> ScenarioError {
         let what = format!("scenario \"{}\" has no {list} of that name", self.name);
         wrong(&format!("--{list} {name}"), what, nearest(name, known))
     }
 
-    fn named_variants(&self) -> impl Iterator<Item = (&str, Option<&Point>)> + Clone {
+    pub(super) fn named_variants(&self) -> impl Iterator<Item = (&str, Option<&Point>)> + Clone {
         self.variants.iter().map(VariantEntry::named)
     }
 
-    fn named_workloads(&self) -> impl Iterator<Item = (&str, Option<&Point>)> + Clone {
+    pub(super) fn named_workloads(&self) -> impl Iterator<Item = (&str, Option<&Point>)> + Clone {
         self.workloads.iter().map(WorkloadEntry::named)
     }
 
-    fn document(&self) -> DocumentMut {
+    pub(super) fn document(&self) -> DocumentMut {
         // The text was read by `load`, by the same parser.
         self.text.parse().unwrap_or_default()
     }
@@ -215,7 +168,7 @@ impl Scenario {
         notes
     }
 
-    fn reload(&mut self, document: &DocumentMut, origin: &str, notes: Vec<String>) -> Result<()> {
+    pub(super) fn reload(&mut self, document: &DocumentMut, origin: &str, notes: Vec<String>) -> Result<()> {
         let mut changed = Scenario::load(&document.to_string(), &self.origin).map_err(|error| {
             // The text was right before, so the change is to blame, and its lines are nobody's.
             ScenarioError { origin: origin.to_owned(), line: None, ..error }
@@ -228,7 +181,7 @@ impl Scenario {
 }
 
 /// Replaces or adds a value and keeps the comments around a replaced one.
-fn put(table: &mut dyn TableLike, key: &str, item: Item) {
+pub(super) fn put(table: &mut dyn TableLike, key: &str, item: Item) {
     let mut item = item;
     if let (Some(Item::Value(old)), Item::Value(new)) = (table.get(key), &mut item) {
         *new.decor_mut() = old.decor().clone();
@@ -248,7 +201,7 @@ fn change_packets(document: &mut DocumentMut, options: &dyn TableLike) {
 }
 
 /// The table under a key, made if it is not there.
-fn subtable<'t>(
+pub(super) fn subtable<'t>(
     table: &'t mut dyn TableLike,
     key: &str,
 ) -> std::result::Result<&'t mut dyn TableLike, String> {
@@ -257,7 +210,7 @@ fn subtable<'t>(
 }
 
 /// The entry of a list of tables, whichever way it was written.
-fn nth(item: &mut Item, index: usize) -> Option<&mut dyn TableLike> {
+pub(super) fn nth(item: &mut Item, index: usize) -> Option<&mut dyn TableLike> {
     match item {
         Item::ArrayOfTables(tables) => tables.get_mut(index).map(|t| t as &mut dyn TableLike),
         Item::Value(Value::Array(array)) => {

@@ -4,6 +4,7 @@
 //! message that names file, line and the nearest valid value. Presets, `--set`, `--variant` and `--workload` change the
 //! text itself, so [`Scenario::to_toml`] is what was run, comments included, and loading it again gives the same scenario.
 
+mod assign;
 mod built_in;
 mod check;
 mod edit;
@@ -28,6 +29,7 @@ use weir_packets::Delay;
 use weir_record::run::Point;
 use weir_record::{PatternPlan, WorkloadPair};
 
+pub use assign::Change;
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
 pub use load::Load;

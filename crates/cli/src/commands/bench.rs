@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir_bench::scenario::{Scenario, Testbed};
+use weir_bench::scenario::{Change, Scenario, Testbed};
 use weir_bench::{Order, conduct, require::Requirement};
 use weir_record::{Run, Status};
 use weir_report::Terminal;
@@ -73,25 +73,29 @@ fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
     if !args.variants.is_empty() || !args.workloads.is_empty() {
         scenario.select(&args.variants, &args.workloads).map_err(Failure::usage)?;
     }
-    if let Some(rounds) = &args.rounds {
-        let (least, most) = rounds.split_once("..").unwrap_or((rounds, rounds));
-        // At no time may the least be above the most: whichever goes down goes first.
-        let down = most.parse().is_ok_and(|n: u32| n < scenario.plan.min_rounds);
-        let (least, most) = (format!("plan.min-rounds={least}"), format!("plan.max-rounds={most}"));
-        for assignment in if down { [least, most] } else { [most, least] } {
-            scenario.set(&assignment).map_err(Failure::usage)?;
-        }
-    }
-    if let Some(budget) = &args.budget {
-        scenario.set(&format!("plan.budget=\"{budget}\"")).map_err(Failure::usage)?;
-    }
-    for assignment in &args.set {
-        scenario.set(assignment).map_err(Failure::usage)?;
-    }
+    scenario.set_all(&changes(args)).map_err(Failure::usage)?;
     for text in &args.require {
         Requirement::check(text, &scenario).map_err(Failure::usage)?;
     }
     Ok(scenario)
+}
+
+/// What --rounds, --budget and --set change, in this order.
+fn changes(args: &BenchArgs) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut change = |option: String, assignment: String| changes.push(Change { option, assignment });
+    if let Some(rounds) = &args.rounds {
+        let (least, most) = rounds.split_once("..").unwrap_or((rounds, rounds));
+        change(format!("--rounds {rounds}"), format!("plan.min-rounds={least}"));
+        change(format!("--rounds {rounds}"), format!("plan.max-rounds={most}"));
+    }
+    if let Some(budget) = &args.budget {
+        change(format!("--budget {budget}"), format!("plan.budget=\"{budget}\""));
+    }
+    for assignment in &args.set {
+        change(format!("--set {assignment}"), assignment.clone());
+    }
+    changes
 }
 
 /// A lab needs the right to make network namespaces: a normal user gets it in a user namespace, where the kernel allows.
