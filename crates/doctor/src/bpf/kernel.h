@@ -61,6 +61,14 @@ struct sk_buff {
 	unsigned char *data;
 } KERNEL;
 
+struct iphdr {
+	__u8 protocol;
+} KERNEL;
+
+struct ipv6hdr {
+	__u8 nexthdr;
+} KERNEL;
+
 // In `cb` of segments that TCP keeps until they are acknowledged.
 struct tcp_skb_cb {
 	__u16 tcp_gso_size;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // The same for kernels without type information: what the tracepoint's own event holds, and no more.
 #include <linux/bpf.h>
+#include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include "shared.h"
 #include "shared.check.h"

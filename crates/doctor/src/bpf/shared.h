@@ -9,8 +9,10 @@
 struct weir_watch {
 	// Arguments of the tracepoint: 2 before reasons (5.17), 3 with them, 4 with the receiving socket (6.11).
 	__u32 arguments;
-	// Samples kept of a group by each core, at least 1.
+	// Samples kept of a group by each core; 0: none.
 	__u32 samples;
+	// Places of `weir_front` that each core has; 0: none.
+	__u32 places;
 	// Without BTF: where in the tracepoint's event the reason, the place and the EtherType are; WEIR_NOWHERE of what it lacks.
 	__u32 reason_at;
 	__u32 location_at;
@@ -40,6 +42,21 @@ struct weir_group {
 struct weir_sum {
 	__u64 packets;
 	__u64 bytes;
+	// The packet, by its number from 1, at which there is something to do about samples.
+	__u64 next;
+	// The last packet of those for which it has been drawn already which of them is kept.
+	__u64 end;
+	// Where that one is kept; WEIR_NO_SLOT: none of them is.
+	__u32 slot;
+	__u32 pad;
+};
+
+#define WEIR_NO_SLOT 0xffffffff
+
+// A group that is found without hashing it.
+struct weir_front {
+	struct weir_group group;
+	struct weir_sum sum;
 };
 
 // Place of a sample: each core writes its own.

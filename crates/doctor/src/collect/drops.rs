@@ -21,7 +21,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use weir_bpf::{Attached, Btf, Loader, Object, ProgramFd, RunStatistics, count_run_time, possible_cpus};
 use weir_sys::ProcRoot;
@@ -38,19 +39,27 @@ static FLOWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
 /// Types of the running kernel.
 const TYPES: &str = "sys/kernel/btf/vmlinux";
 
-/// Groups that are told apart; 16 bytes of each by core. A port scan makes a handful.
+/// Groups that are told apart; 40 bytes of each by core. A port scan makes a handful.
 const GROUPS: u32 = 4096;
+/// Places of groups that are found without hashing; 64 bytes of each by core. Several times as many as there are groups with many
+/// drops, so that seldom two of those want the same.
+const PLACES: u32 = 256;
 /// Connections whose events are told apart, and groups of what is beyond them.
 const CONNECTIONS: u32 = 4096;
 const REST: u32 = 256;
 
-/// How long the kernel takes the time of each run. It looks at the clock twice for that, which on a virtual machine costs several
-/// times as much as the run itself: over a whole window it made a gateway that drops 120,000 packets a second 6 % slower.
+/// How long the kernel takes the time of each run at most, and how many runs are enough for a mean. It looks at the clock twice for
+/// that, which on a virtual machine costs several times as much as the run itself: over a whole window it made a gateway that
+/// drops 120,000 packets a second 6 % slower.
 const TIMED: Duration = Duration::from_millis(100);
+const ENOUGH_RUNS: u64 = 1000;
+/// Time between two looks at how many there were.
+const TIMED_STEP: Duration = Duration::from_millis(5);
 
 /// How large the tables in the kernel are.
 #[derive(Debug, Clone, Copy)]
 struct Room {
+    places: u32,
     groups: u32,
     samples: u32,
     samples_per_core: u32,
@@ -63,7 +72,7 @@ impl Room {
     fn of(cores: usize) -> Self {
         let samples_per_core = (32 / cores.max(1)).clamp(4, 16) as u32;
         let samples = (cores.saturating_mul(1024)).clamp(8192, 32_768) as u32;
-        Room { groups: GROUPS, samples, samples_per_core, connections: CONNECTIONS }
+        Room { places: PLACES, groups: GROUPS, samples, samples_per_core, connections: CONNECTIONS }
     }
 }
 
@@ -82,7 +91,7 @@ pub(super) struct Tracer {
 #[derive(Debug)]
 struct Running {
     object: Object,
-    programs: Vec<ProgramFd>,
+    programs: Arc<[ProgramFd]>,
     links: Vec<Attached>,
 }
 
@@ -90,14 +99,14 @@ impl Running {
     fn attach(object: Object, names: &[&str]) -> weir_bpf::Result<Self> {
         let programs = names.iter().map(|name| object.program(name)).collect::<Result<Vec<_>, _>>()?;
         let links = programs.iter().map(weir_bpf::attach_tracing).collect::<Result<Vec<_>, _>>()?;
-        Ok(Running { object, programs, links })
+        Ok(Running { object, programs: programs.into(), links })
     }
 
     /// As [`Self::attach`], of a program for the event of that number in tracefs.
     fn attach_event(object: Object, name: &str, event: u32) -> weir_bpf::Result<Self> {
         let program = object.program(name)?;
         let links = vec![weir_bpf::attach_tracepoint(&program, event)?];
-        Ok(Running { object, programs: vec![program], links })
+        Ok(Running { object, programs: [program].into(), links })
     }
 }
 
@@ -131,7 +140,8 @@ impl Tracer {
             Err(missing) => Err(without_types(&missing.to_string())),
         });
         let counting = (drops.is_some() || flows.is_some()).then(count_run_time).and_then(Result::ok);
-        let counted = counting.is_some_and(|counting| stop_later(counting).is_ok());
+        let programs = || [&drops, &flows].into_iter().flatten().map(|r| r.programs.clone()).collect();
+        let counted = counting.is_some_and(|counting| stop_later(counting, programs()).is_ok());
         Tracer { root, btf: btf.ok(), drops, flows, counted }
     }
 
@@ -165,20 +175,30 @@ impl Tracer {
     /// The runs of which the time was taken, all programs' together.
     fn timed(&self, evidence: &mut Evidence) -> RunStatistics {
         let running = [&self.drops, &self.flows];
-        let programs = running.into_iter().flatten().flat_map(|r| &r.programs);
-        let statistics: Vec<_> = programs.filter_map(|p| p.statistics().ok()).collect();
-        let sum = |of: fn(&RunStatistics) -> u64| statistics.iter().map(of).sum::<u64>();
+        let all = statistics(running.into_iter().flatten().flat_map(|r| r.programs.iter()));
         // A drop in an interrupt that came while another drop was being counted on the same core.
-        let missed = sum(|s| s.missed);
-        evidence.cost.events_lost += missed;
-        RunStatistics { time_ns: sum(|s| s.time_ns), runs: sum(|s| s.runs), missed }
+        evidence.cost.events_lost += all.missed;
+        all
     }
 }
 
-/// Lets the kernel stop counting run time after [`TIMED`].
-fn stop_later(counting: OwnedFd) -> std::io::Result<()> {
+/// Of all these programs together.
+fn statistics<'a>(programs: impl Iterator<Item = &'a ProgramFd>) -> RunStatistics {
+    programs.filter_map(|p| p.statistics().ok()).fold(RunStatistics::default(), |sum, s| RunStatistics {
+        time_ns: sum.time_ns + s.time_ns,
+        runs: sum.runs + s.runs,
+        missed: sum.missed + s.missed,
+    })
+}
+
+/// Lets the kernel stop counting run time after [`ENOUGH_RUNS`], or [`TIMED`].
+fn stop_later(counting: OwnedFd, programs: Vec<Arc<[ProgramFd]>>) -> std::io::Result<()> {
     let wait = move || {
-        std::thread::sleep(TIMED);
+        let began = Instant::now();
+        let runs = || statistics(programs.iter().flat_map(|p| p.iter())).runs;
+        while began.elapsed() < TIMED && runs() < ENOUGH_RUNS {
+            std::thread::sleep(TIMED_STEP);
+        }
         drop(counting);
     };
     std::thread::Builder::new().name("bpf-time".into()).spawn(wait).map(drop)
@@ -218,6 +238,7 @@ fn watch(arguments: usize, room: Room) -> WeirWatch {
     WeirWatch {
         arguments: arguments as u32,
         samples: room.samples_per_core,
+        places: room.places,
         reason_at: nowhere,
         location_at: nowhere,
         protocol_at: nowhere,

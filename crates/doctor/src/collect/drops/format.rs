@@ -73,9 +73,10 @@ pub(super) fn begin(root: &ProcRoot, room: Room, missing: &str) -> Result<(Runni
     watch.location_at = at("location", 8);
     watch.protocol_at = at("protocol", 2);
     watch.reason_at = at("reason", 4);
-    let running = load("plain", PLAIN, Some(&watch), &[("groups", room.groups)])
-        .and_then(|object| Running::attach_event(object, "dropped_plain", format.id))
-        .map_err(|e| e.to_string())?;
+    let running =
+        load("plain", PLAIN, Some(&watch), &[("front", room.places.max(1)), ("groups", room.groups)])
+            .and_then(|object| Running::attach_event(object, "dropped_plain", format.id))
+            .map_err(|e| e.to_string())?;
     let gap = format!("namespace, interface and packet of a drop are not known: {}", without_types(missing));
     Ok((running, Sight::Partly(gap)))
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use weir_bpf::{Btf, Object};
+use weir_bpf::{Btf, Object, Plain};
 use weir_sys::ProcRoot;
 use weir_sys::kallsyms::Symbols;
 
 use super::reasons::Reasons;
-use super::shared::{WeirGroup, WeirLost, WeirSample, WeirSampleKey, WeirSum};
+use super::shared::{WeirFront, WeirGroup, WeirLost, WeirSample, WeirSampleKey, WeirSum};
 use super::{DROPS, Room, Running, load, watch};
 use crate::evidence::{DropGroup, Evidence, Plane, Sample, Sight};
 
@@ -21,7 +21,8 @@ const NOWHERE: &str = "unknown";
 pub(super) fn begin(btf: &Btf, room: Room) -> Result<(Running, Sight), String> {
     let arguments =
         btf.tracepoint_arguments("kfree_skb").ok_or("this kernel has no tracepoint skb:kfree_skb")?;
-    let entries = [("groups", room.groups), ("samples", room.samples)];
+    // A table has one place at least, also one that is not used.
+    let entries = [("front", room.places.max(1)), ("groups", room.groups), ("samples", room.samples)];
     let running = load("drops", DROPS, Some(&watch(arguments, room)), &entries)
         .and_then(|object| Running::attach(object, &["dropped"]))
         .map_err(|e| e.to_string())?;
@@ -42,7 +43,8 @@ pub(super) fn read(
     root: &ProcRoot,
     evidence: &mut Evidence,
 ) -> Result<(), weir_bpf::Error> {
-    let sums = object.map("groups")?.all_by_cpu::<WeirGroup, WeirSum>()?;
+    let mut sums = object.map("groups")?.all_by_cpu::<WeirGroup, WeirSum>()?;
+    sums.extend(in_front(&object.map("front")?.all_by_cpu::<u32, WeirFront>()?));
     let samples = object.map("samples")?.all::<WeirSampleKey, WeirSample>()?;
     let lost = object.map("lost")?.all_by_cpu::<u32, WeirLost>()?;
     evidence.cost.events_lost += lost.iter().flat_map(|(_, by_cpu)| by_cpu).map(|l| l.packets).sum::<u64>();
@@ -57,6 +59,19 @@ pub(super) fn read(
     let place = |location: u64| place_of(symbols.as_ref().ok(), location);
     evidence.drops = merge(&sums, &samples, place, |number| reasons.name(number));
     Ok(())
+}
+
+/// What each core counted in its own places, where two cores may have different groups in the same.
+fn in_front(places: &[(u32, Vec<WeirFront>)]) -> Vec<(WeirGroup, Vec<WeirSum>)> {
+    let mut sums: HashMap<&[u8], (WeirGroup, Vec<WeirSum>)> = HashMap::new();
+    for (_, by_cpu) in places {
+        for (cpu, front) in by_cpu.iter().enumerate().filter(|(_, front)| front.sum.packets > 0) {
+            let none = || (front.group, vec![WeirSum::zeroed(); by_cpu.len()]);
+            let (_, cores) = sums.entry(front.group.bytes()).or_insert_with(none);
+            cores[cpu] = front.sum;
+        }
+    }
+    sums.into_values().collect()
 }
 
 fn partly(evidence: &mut Evidence, gap: &str) {
@@ -92,7 +107,7 @@ fn merge(
 ) -> Vec<DropGroup> {
     let mut by_core: HashMap<(&[u8], u32), Vec<Sample>> = HashMap::new();
     for (key, sample) in samples {
-        by_core.entry((weir_bpf::Plain::bytes(&key.group), key.cpu)).or_default().push(sample_of(sample));
+        by_core.entry((key.group.bytes(), key.cpu)).or_default().push(sample_of(sample));
     }
     let mut merged: BTreeMap<Named, (u64, u64, Vec<Share>)> = BTreeMap::new();
     for (group, by_cpu) in sums {
@@ -108,7 +123,7 @@ fn merge(
         for (cpu, sum) in by_cpu.iter().enumerate().filter(|(_, s)| s.packets > 0) {
             *packets += sum.packets;
             *bytes += sum.bytes;
-            let samples = by_core.remove(&(weir_bpf::Plain::bytes(group), cpu as u32)).unwrap_or_default();
+            let samples = by_core.remove(&(group.bytes(), cpu as u32)).unwrap_or_default();
             shares.push(Share { packets: sum.packets, samples });
         }
     }
@@ -151,8 +166,6 @@ fn sample_of(sample: &WeirSample) -> Sample {
 
 #[cfg(test)]
 mod tests {
-    use weir_bpf::Plain;
-
     use super::*;
 
     fn group(location: u64, reason: u32) -> WeirGroup {
@@ -160,7 +173,10 @@ mod tests {
     }
 
     fn sums(by_cpu: &[u64]) -> Vec<WeirSum> {
-        by_cpu.iter().map(|packets| WeirSum { packets: *packets, bytes: packets * 10 }).collect()
+        by_cpu
+            .iter()
+            .map(|packets| WeirSum { packets: *packets, bytes: packets * 10, ..WeirSum::zeroed() })
+            .collect()
     }
 
     /// Samples of a core, told apart by their mark.

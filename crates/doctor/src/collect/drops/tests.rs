@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use weir_sys::NetNs;
 use weir_sys::netlink::{Route, Rtnetlink};
 use weir_sys::privilege::test_needs_root;
+use weir_sys::sched::{allowed_cpus, pin_current_thread};
 
 use super::*;
 use crate::evidence::{DropGroup, FlowEvent, FlowEventKind};
@@ -103,7 +104,7 @@ fn root_what_finds_no_room_is_counted_as_lost() {
         return;
     }
     let world = world();
-    let room = Room { groups: 1, samples: 1, samples_per_core: 1, connections: 1 };
+    let room = Room { places: 0, groups: 1, samples: 1, samples_per_core: 1, connections: 1 };
     let evidence = watched(&Options::default(), room, || {
         world
             .run(|| {
@@ -130,6 +131,86 @@ fn root_what_finds_no_room_is_counted_as_lost() {
         assert_eq!(events.iter().map(|e| e.times).sum::<u64>(), 10, "{events:?}");
         assert!(events.iter().any(|e| e.tuple.is_none()) && events.len() <= 3, "{events:?}");
     }
+}
+
+/// Three kinds of drops, of which each core has a place in front for none, one or all, and room behind for the others.
+#[test]
+fn root_what_finds_its_place_taken_is_counted_behind() {
+    if test_needs_root() {
+        return;
+    }
+    let world = world();
+    let closed: SocketAddr = (Ipv4Addr::LOCALHOST, 4711).into();
+    let load = || {
+        // In turns, so that none has the place for itself.
+        for _ in 0..100 {
+            to_nobody(closed, 5, 1);
+            to_nobody((Ipv6Addr::LOCALHOST, 4711).into(), 3, 1);
+            for _ in 0..2 {
+                TcpStream::connect(closed).unwrap_err();
+            }
+        }
+    };
+    for places in [0, 1, 256] {
+        let room = Room { places, ..Room::of(possible_cpus()) };
+        let evidence = watched(&Options::default(), room, || world.run(load).unwrap());
+        if lacks_bpf(&evidence) {
+            return;
+        }
+        let drops = of(&evidence, &world);
+        let nobody = drops.iter().filter(|d| d.reason == "NO_SOCKET");
+        let packets: Vec<_> = nobody.map(|d| (d.location.as_str(), d.packets)).collect();
+        // The most first.
+        let expected = [("__udp4_lib_rcv", 500), ("__udp6_lib_rcv", 300), ("tcp_v4_rcv", 200)];
+        assert_eq!(packets, expected, "{places} places");
+    }
+}
+
+/// Every packet is as likely to be kept as any other. The positions of those kept, as a share of the window, have the mean and
+/// the variance of the uniform distribution: 1/2, and 1/12.
+#[test]
+fn root_samples_are_from_everywhere_in_the_window() {
+    if test_needs_root() {
+        return;
+    }
+    const PACKETS: u16 = 1500;
+    const WINDOWS: usize = 12;
+    let world = world();
+    let mut positions = Vec::new();
+    for _ in 0..WINDOWS {
+        let evidence = watched(&Options::default(), Room::of(possible_cpus()), || {
+            world
+                .run(|| {
+                    // One core has all of them.
+                    pin_current_thread(&allowed_cpus().unwrap()[..1]).unwrap();
+                    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+                    for number in 0..PACKETS {
+                        socket.send_to(&number.to_be_bytes(), (Ipv4Addr::LOCALHOST, 4711)).unwrap();
+                    }
+                })
+                .unwrap();
+        });
+        if lacks_bpf(&evidence) {
+            return;
+        }
+        let drops = of(&evidence, &world);
+        assert_eq!(drops.iter().map(|d| d.packets).collect::<Vec<_>>(), [u64::from(PACKETS)]);
+        assert_eq!(drops[0].samples.len(), Room::of(possible_cpus()).samples_per_core as usize);
+        for sample in &drops[0].samples {
+            // Behind the headers of IP and UDP.
+            let number = u16::from_be_bytes([sample.header[28], sample.header[29]]);
+            positions.push((f64::from(number) + 0.5) / f64::from(PACKETS));
+        }
+        // No packet is kept twice.
+        let distinct: BTreeSet<_> = drops[0].samples.iter().map(|s| &s.header).collect();
+        assert_eq!(distinct.len(), drops[0].samples.len());
+    }
+    let n = positions.len() as f64;
+    let mean = positions.iter().sum::<f64>() / n;
+    let square = positions.iter().map(|p| (p - 0.5).powi(2)).sum::<f64>() / n;
+    // Six standard deviations: sqrt(1/12/n), and of the squares sqrt((1/80 - 1/144)/n).
+    assert!((mean - 0.5).abs() < 6.0 * (1.0 / 12.0 / n).sqrt(), "mean {mean} of {n}");
+    assert!((square - 1.0 / 12.0).abs() < 6.0 * (1.0 / 180.0 / n).sqrt(), "variance {square} of {n}");
 }
 
 fn flows<'a>(evidence: &'a Evidence, namespace: &NetNs, kind: FlowEventKind) -> Vec<&'a FlowEvent> {
