@@ -12,6 +12,7 @@ mod live;
 mod map;
 mod object;
 mod pin;
+mod ring;
 mod statistics;
 
 pub use attach::{Attached, XdpMode, attach_tcx, attach_tracepoint, attach_tracing, attach_xdp};
@@ -21,6 +22,7 @@ pub use live::{LiveFrames, TestRun, test_run};
 pub use map::{Map, MapKind, Mapped, Plain, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
 pub use pin::{Attachment, BPF_FILE_SYSTEM, is_bpf_file_system, mount_bpf_file_system};
+pub use ring::Ring;
 pub use statistics::{RunStatistics, count_run_time};
 
 /// Why BPF refused.

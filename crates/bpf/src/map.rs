@@ -118,6 +118,23 @@ impl Map {
         Map { handle, name: name.to_owned() }
     }
 
+    pub(crate) fn handle(&self) -> &MapHandle {
+        &self.handle
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Another handle on the same map.
+    ///
+    /// # Errors
+    /// If there is no descriptor left.
+    pub fn try_clone(&self) -> Result<Map> {
+        let handle = MapHandle::try_from(&self.handle).map_err(|e| self.failed("hold", &e))?;
+        Ok(Map::new(handle, &self.name))
+    }
+
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()

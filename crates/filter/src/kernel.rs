@@ -1,10 +1,11 @@
 //! The tables in the kernel, and the programs that use them.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use weir_bpf::{Attached, Direction as Hook, TestRun, XdpMode, attach_tcx, attach_xdp, test_run};
 
 use crate::compile::Compiled;
+use crate::events::{Events, Follower, address_of};
 use crate::shared::{WEIR_ACTIONS, WEIR_CLASSES, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
 use crate::tables::{Loaded, Options};
 
@@ -95,6 +96,8 @@ pub struct Status {
     pub reasons: Vec<(Direction, Reason, Count)>,
     /// Sources of refused packets, those with most packets first.
     pub denied: Vec<Denied>,
+    /// What became of their events.
+    pub events: Events,
 }
 
 /// Where a filter is attached.
@@ -118,7 +121,7 @@ impl At {
 }
 
 /// Names of the actions, in the order of their numbers.
-const ACTIONS: [&str; WEIR_ACTIONS as usize] = ["allow", "drop", "log", "mark"];
+pub(crate) const ACTIONS: [&str; WEIR_ACTIONS as usize] = ["allow", "drop", "log", "mark"];
 
 /// The programs in the kernel, with their tables. Dropping it detaches what it attached.
 #[derive(Debug)]
@@ -133,7 +136,7 @@ impl Filter {
     /// none.
     ///
     /// # Errors
-    /// [`weir_bpf::Error::Missing`] without privilege, or where the kernel lacks something (it needs 5.17, TCX 6.6).
+    /// [`weir_bpf::Error::Missing`] without privilege, or where the kernel lacks something (it needs 5.18, TCX 6.6).
     pub fn load(tables: &Compiled, actions: &[Action], sample: u32) -> weir_bpf::Result<Self> {
         Filter::load_with(tables, actions, Options { sample, established_first: false })
     }
@@ -251,13 +254,22 @@ impl Filter {
         }
         status.reasons.sort_by_key(|r| (r.0 == Direction::Egress, r.1));
         for (address, denied) in self.kernel.map("denied")?.all::<WeirAddress, WeirDenied>()? {
-            let v6 = Ipv6Addr::from(address.bytes);
-            let source = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
+            let source = address_of(&address);
             let WeirDenied { packets, last_ns, class_number } = denied;
             status.denied.push(Denied { source, packets, last_ns, class: class_number as u32 });
         }
         status.denied.sort_by_key(|d| std::cmp::Reverse(d.packets));
+        status.events = Events::of(&self.kernel)?;
         Ok(status)
+    }
+
+    /// Has the programs tell of each packet that is refused or logged and sampled ([`Options::sample`]), and reads that. One
+    /// at a time: see [`weir_bpf::Ring`].
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn follow(&self) -> weir_bpf::Result<Follower> {
+        Follower::of(&self.kernel)
     }
 
     /// Entries of a map of counters that are not zero, summed over the cores.

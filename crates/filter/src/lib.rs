@@ -8,6 +8,9 @@
 mod compile;
 #[cfg(test)]
 mod established_tests;
+mod events;
+#[cfg(test)]
+mod events_tests;
 mod kernel;
 mod pinned;
 #[cfg(test)]
@@ -15,11 +18,14 @@ mod pinned_tests;
 mod probe;
 mod tables;
 #[cfg(test)]
+mod test_packets;
+#[cfg(test)]
 mod tests;
 
 pub use weir_bpf::Error as BpfError;
 
 pub use compile::{Class, Compiled, Width};
+pub use events::{Event, Events, Follower};
 pub use kernel::{Action, At, Count, Denied, Direction, Filter, Reason, Status};
 pub use pinned::OpenError;
 pub use tables::Options;

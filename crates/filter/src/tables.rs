@@ -27,10 +27,12 @@ static OBJECTS: [[&[u8]; 2]; 2] = [
 
 /// Maps of maps, one slot for each generation.
 const OUTER: [&str; 4] = ["level1", "mixed", "buckets", "boundaries"];
-/// Maps of what was counted.
-const COUNTERS: [&str; 3] = ["counts", "reasons", "denied"];
+/// Maps of what was counted and seen.
+const COUNTERS: [&str; 5] = ["counts", "reasons", "denied", "events", "event_counts"];
 /// The map of what changes while the programs run; libbpf calls it by its section.
 const CONTROL: (&str, &str) = ("control", ".data.control");
+/// Likewise the one that says whether somebody reads the events.
+const FOLLOW: (&str, &str) = ("follow", ".data.follow");
 
 /// How a filter is loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,7 +75,9 @@ impl Loaded {
         for map in OUTER.into_iter().chain(COUNTERS) {
             maps.insert(map, object.map(map)?);
         }
-        maps.insert(CONTROL.0, object.map(CONTROL.1)?);
+        for (name, section) in [CONTROL, FOLLOW] {
+            maps.insert(name, object.map(section)?);
+        }
         let control = maps[CONTROL.0].share::<WeirControl>()?;
         let mut now = control.get(0);
         now.format = WEIR_FORMAT as u32;
@@ -95,7 +99,7 @@ impl Loaded {
         let control = control_map.share::<WeirControl>()?;
         let width = if control.get(0).bits == Width::Few.bits() { Width::Few } else { Width::Many };
         let mut maps = BTreeMap::from([(CONTROL.0, control_map)]);
-        for map in OUTER.into_iter().chain(COUNTERS) {
+        for map in OUTER.into_iter().chain(COUNTERS).chain([FOLLOW.0]) {
             maps.insert(map, Map::open_pinned(&folder.join(map))?);
         }
         let mut programs = BTreeMap::new();

@@ -10,6 +10,7 @@ use weir_prefix::{Prefix, Ranges};
 use weir_sys::privilege::test_needs_root;
 
 use crate::probe::{SHOT, frame};
+use crate::test_packets::{ACK, ICMPV6, TCP, UDP, is_shot, packet, packet_with, socket};
 use crate::{Action, Class, Compiled, Count, Direction, Filter, Reason, Width};
 
 /// TC_ACT_UNSPEC (linux/pkt_cls.h), XDP_DROP and XDP_PASS (linux/bpf.h).
@@ -232,12 +233,11 @@ fn root_neighbour_discovery_and_answers_of_dhcp_pass_from_anywhere() {
         return;
     }
     let filter = Filter::load(&Compiled::of(&[]).unwrap(), &[Action::Drop], 0).unwrap();
-    let dropped =
-        |bytes: &[u8]| test_run(filter.program("allow_ingress"), bytes, 0, 1).unwrap().verdict == SHOT;
+    let dropped = |bytes: &[u8]| is_shot(&filter, bytes);
     // A neighbour solicitation from a global address (RFC 4861 section 4.3): next header, hop limit, type.
-    let mut solicitation = frame(v6(0x2001_0002 << 96 | 9), v6(0x2001_0002 << 96 | 1));
-    (solicitation[14 + 6], solicitation[14 + 7]) = (58, 255);
-    solicitation.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    let (them, us) = (socket("[2001:2::9]:0"), socket("[2001:2::1]:0"));
+    let mut solicitation = packet_with(ICMPV6, them, us, &[135, 0, 0, 0, 0, 0, 0, 0]);
+    solicitation[14 + 7] = 255;
     assert!(!dropped(&solicitation));
     let mut routed = solicitation.clone();
     routed[14 + 7] = 254;
@@ -246,14 +246,12 @@ fn root_neighbour_discovery_and_answers_of_dhcp_pass_from_anywhere() {
     echo[14 + 40] = 128;
     assert!(dropped(&echo));
     // DHCP (RFC 2131 section 4.1): from port 67 to 68.
-    let mut answer = frame(v4(0xc612_0909), v4(0xc612_0001));
-    answer.extend([0, 67, 0, 68, 0, 8, 0, 0]);
+    let answer = packet(UDP, socket("198.18.9.9:67"), socket("198.18.0.1:68"), 0);
     assert!(!dropped(&answer));
     let mut other = answer.clone();
     other[14 + 20 + 3] = 69;
     assert!(dropped(&other));
-    let mut tcp = answer.clone();
-    tcp[14 + 9] = 6;
+    let tcp = packet(TCP, socket("198.18.9.9:67"), socket("198.18.0.1:68"), ACK);
     assert!(dropped(&tcp));
     let packets = |reason| {
         let reasons = filter.status().unwrap().reasons;

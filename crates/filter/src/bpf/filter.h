@@ -11,17 +11,13 @@
 #include "shared.h"
 #include "shared.check.h"
 #include "classify.h"
-
-// Of linux/in6.h, which brings the C library's headers with it.
-#define NEXT_ICMPV6 58
+#include "refused.h"
 
 #if ESTABLISHED_FIRST
 #include "established.h"
 #endif
 
 char _license[] SEC("license") = "Dual MIT/GPL";
-
-struct weir_control control SEC(".data.control");
 
 // By direction (0 in, 1 out), class and action.
 struct {
@@ -39,16 +35,8 @@ struct {
 	__type(value, struct weir_count);
 } reasons SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, WEIR_DENIED_SOURCES);
-	__type(key, struct weir_address);
-	__type(value, struct weir_denied);
-} denied SEC(".maps");
-
 // What is known of a packet.
 struct looked {
-	struct weir_address address;
 	__u32 class_number;
 	__u32 reason;
 	__u32 bytes;
@@ -62,23 +50,6 @@ static __always_inline void count(void *map, __u32 at, __u32 bytes)
 		mine->packets++;
 		mine->bytes += bytes;
 	}
-}
-
-static __always_inline void remember(const struct looked *l)
-{
-	__u32 sample = *(volatile __u32 *)&control.sample;
-	struct weir_denied first = { .packets = 1, .class_number = l->class_number }, *old;
-
-	if (!sample || (sample > 1 && bpf_get_prandom_u32() % sample))
-		return;
-	old = bpf_map_lookup_elem(&denied, &l->address);
-	if (old) {
-		__sync_fetch_and_add(&old->packets, 1);
-		old->last_ns = bpf_ktime_get_ns();
-		return;
-	}
-	first.last_ns = bpf_ktime_get_ns();
-	bpf_map_update_elem(&denied, &l->address, &first, BPF_ANY);
 }
 
 // The single way out: what is done with the packet, with its counters set.
@@ -98,9 +69,12 @@ static __always_inline struct weir_policy leave(struct looked *l, __u32 generati
 	if (policy.action >= WEIR_ACTIONS)
 		policy.action = WEIR_ALLOW;
 	count(&counts, (out * WEIR_CLASSES + l->class_number) * WEIR_ACTIONS + policy.action, l->bytes);
-	if (policy.action == WEIR_DROP || policy.action == WEIR_LOG)
-		remember(l);
 	return policy;
+}
+
+static __always_inline bool is_told(struct weir_policy policy)
+{
+	return policy.action == WEIR_DROP || policy.action == WEIR_LOG;
 }
 
 // Neighbour discovery (RFC 4861, which demands the hop limit: no router lets it through), types 133 to 137.
@@ -134,8 +108,6 @@ static __always_inline void look(struct looked *l, __u32 generation, __u16 proto
 			return;
 		}
 		address = out ? ip->daddr : ip->saddr;
-		l->address.bytes[10] = l->address.bytes[11] = 0xff;
-		__builtin_memcpy(&l->address.bytes[12], &address, 4);
 		if (!address || (!out && is_dhcp_answer(ip, end)))
 			l->reason = WEIR_LINK_LOCAL;
 		else
@@ -149,7 +121,6 @@ static __always_inline void look(struct looked *l, __u32 generation, __u16 proto
 			return;
 		}
 		__builtin_memcpy(halves, out ? &ip->daddr : &ip->saddr, 16);
-		__builtin_memcpy(&l->address, halves, 16);
 		if ((!halves[0] && !halves[1]) || bpf_be64_to_cpu(halves[0]) >> 54 == 0xfe80 >> 6 ||
 		    is_neighbour_discovery(ip, end))
 			l->reason = WEIR_LINK_LOCAL;
@@ -195,6 +166,8 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 #endif
 		look(&l, generation, skb->protocol, data + ETH_HLEN, end, out);
 	policy = leave(&l, generation, out);
+	if (is_told(policy))
+		refused_at_tc(skb, l.class_number, policy.action, out);
 	if (policy.action == WEIR_MARK)
 		skb->mark = policy.mark;
 	// TCX_NEXT: whoever is attached behind us is asked too.
@@ -214,39 +187,26 @@ int allow_egress(struct __sk_buff *skb)
 }
 
 #if !ESTABLISHED_FIRST
-struct vlan {
-	__be16 tag;
-	__be16 protocol;
-};
-
 SEC("xdp")
 int allow_xdp(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct looked l = { .bytes = end - data, .reason = WEIR_LOOKED_UP };
 	__u32 generation = current();
-	struct ethhdr *eth = data;
-	void *net = eth + 1;
+	struct weir_policy policy;
 	__u16 protocol;
+	void *net;
 
-	if (net > end) {
+	if (data + sizeof(struct ethhdr) > end) {
 		l.reason = WEIR_TOO_SHORT;
 		leave(&l, generation, false);
 		return XDP_PASS;
 	}
-	protocol = eth->h_proto;
-	// Two tags at most (802.1ad); what is behind more is not IP to us.
-	for (int i = 0; i < 2; i++) {
-		struct vlan *tag = net;
-
-		if (protocol != bpf_htons(ETH_P_8021Q) && protocol != bpf_htons(ETH_P_8021AD))
-			break;
-		if ((void *)(tag + 1) > end)
-			break;
-		protocol = tag->protocol;
-		net = tag + 1;
-	}
+	net = behind_tags(data, end, &protocol);
 	look(&l, generation, protocol, net, end, false);
-	return leave(&l, generation, false).action == WEIR_DROP ? XDP_DROP : XDP_PASS;
+	policy = leave(&l, generation, false);
+	if (is_told(policy))
+		refused_at_xdp(ctx, l.class_number, policy.action);
+	return policy.action == WEIR_DROP ? XDP_DROP : XDP_PASS;
 }
 #endif

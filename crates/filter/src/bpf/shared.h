@@ -16,6 +16,18 @@
 #define WEIR_SEARCH_STEPS 23
 // Sources of refused packets that are remembered.
 #define WEIR_DENIED_SOURCES 4096
+// Bytes of the ring of events: a power of two, and of pages.
+#define WEIR_EVENTS_BYTES 262144
+// Events that a core writes within a window; further ones are counted as lost.
+#define WEIR_EVENTS_IN_WINDOW 125
+// Such a window, ns: an eighth of a second.
+#define WEIR_WINDOW_NS 125000000
+// Of weir_event's flags: its port is known.
+#define WEIR_HAS_PORT 1
+// It is a fragment, the first one or another.
+#define WEIR_FRAGMENT 2
+// It goes out.
+#define WEIR_OUT 4
 
 // What is done with the packets of a class.
 enum weir_action {
@@ -111,4 +123,45 @@ struct weir_denied {
 struct weir_address {
 	// Network order.
 	__u8 bytes[16];
+};
+
+// Whether somebody reads the events.
+struct weir_follow {
+	// Until when events are written, CLOCK_MONOTONIC, ns. The reader puts it off again and again: one that was killed is
+	// forgotten.
+	__u64 until_ns;
+};
+
+// What became of the events of a core.
+struct weir_events {
+	// The window it was last in: the time, in units of WEIR_WINDOW_NS.
+	__u64 window;
+	// Events that were written in that window.
+	__u64 in_window;
+	// Events that were written.
+	__u64 written;
+	// Events that were not, because a window or the ring was full.
+	__u64 lost;
+};
+
+// A packet that was refused or logged.
+struct weir_event {
+	// When, CLOCK_MONOTONIC, ns.
+	__u64 time_ns;
+	// Where it comes from.
+	struct weir_address source;
+	// Where it goes.
+	struct weir_address destination;
+	// Its class.
+	__u32 class_number;
+	// Its length from the Ethernet header on.
+	__u32 bytes;
+	// WEIR_HAS_PORT, WEIR_FRAGMENT, WEIR_OUT.
+	__u32 flags;
+	// Destination port of TCP and UDP, host order.
+	__u16 port;
+	// Protocol number; of IPv6 that of the first header that is no extension.
+	__u8 protocol;
+	// enum weir_action.
+	__u8 action;
 };
