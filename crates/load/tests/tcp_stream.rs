@@ -3,7 +3,7 @@
 
 mod ends;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,37 @@ fn strangers_are_not_counted() {
     assert!(began.elapsed() < Duration::from_secs(2));
     assert_eq!(part.value("egress_streams"), 1.0);
     assert!(w.engine().combine(&[initiator], &[part]).faults.is_empty());
+}
+
+/// Room that is kept for controls is no room for streams.
+#[test]
+fn no_more_streams_are_served_than_were_asked_for() {
+    let w = workload(json!({"kind": "tcp-stream"}));
+    let s = setting(0, 20_000);
+    let responder = w.engine().open(&s, "127.0.0.1:0".parse().unwrap()).unwrap();
+    // The greeting of stream 0, egress (`handshake`).
+    let greeting = [&b"weirTCP1"[..], &s.cookie.to_be_bytes(), &[0, 0, 0, 0, 1, 0, 0, 0]].concat();
+    let mut greeted: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut connection = TcpStream::connect(("127.0.0.1", responder.port())).unwrap();
+            connection.write_all(&greeting).unwrap();
+            connection.read_exact(&mut [0]).unwrap();
+            connection
+        })
+        .collect();
+    for connection in &greeted {
+        connection.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    }
+    // Which of them is closed is chance.
+    let mut closed = 0;
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while closed == 0 {
+        assert!(Instant::now() < deadline, "both are served");
+        closed = greeted.iter_mut().filter_map(|c| c.read(&mut [0]).ok()).count();
+    }
+    assert_eq!(closed, 1);
+    drop(greeted);
+    responder.finish().unwrap();
 }
 
 #[test]

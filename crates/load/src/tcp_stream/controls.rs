@@ -23,6 +23,8 @@ use crate::{Direction, Part, Setting};
 
 /// Ethernet's own, beside [`LENGTHS`] and that of the stream: behind a link of longer packets.
 const ETHERNET: u32 = 1500;
+/// Most controls in one direction: one of each length.
+pub(super) const MOST: u32 = LENGTHS.len() as u32 + 2;
 /// Time for one control. A segment is sent again after 200 ms and the round trip, then after twice as long each (RFC 6298
 /// section 5.5): three times within it.
 const PATIENCE: Duration = Duration::from_secs(2);

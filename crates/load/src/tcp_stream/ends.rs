@@ -1,6 +1,8 @@
 //! The two ends: who opens, who accepts, and what the streams' threads do.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketFlags;
@@ -93,7 +95,8 @@ pub(super) fn serve(
 ) -> Result<StreamResponder<Sent, Received>, Error> {
     let port = door.port().map_err(Error::io("look up the own port"))?;
     let end = StreamEnd::new(Side::Responder, setting);
-    let server = Server { work: work.clone(), end: end.clone() };
+    let streams = work.streams * work.direction.ways().len() as u32;
+    let server = Server { work: work.clone(), end: end.clone(), left: Arc::new(AtomicU32::new(streams)) };
     StreamResponder::start("tcp", port, end, summary::part, move || server.accept_all(&door))
 }
 
@@ -102,6 +105,8 @@ pub(super) fn serve(
 struct Server {
     work: TcpStreamWork,
     end: StreamEnd,
+    /// Streams that have not come yet: no more are served than were asked for, whoever else may connect for controls.
+    left: Arc<AtomicU32>,
 }
 
 impl Server {
@@ -148,6 +153,10 @@ impl Server {
         if hello.control {
             // One that goes away in the middle is its initiator's to notice.
             let _ = controls::serve(&connection, hello, &self.end.ending);
+            return Ok(None);
+        }
+        let one_less = |left: u32| left.checked_sub(1);
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
             return Ok(None);
         }
         pin(&self.end.setting, nth)?;

@@ -67,6 +67,11 @@ impl Default for TcpStream {
 }
 
 impl TcpStream {
+    /// Most connections that may follow its streams to find out why they got nothing through.
+    pub fn controls(&self) -> u32 {
+        controls::MOST * self.direction.ways().len() as u32
+    }
+
     fn socket_options(&self) -> TcpOptions {
         TcpOptions {
             congestion: self.congestion.clone(),

@@ -193,7 +193,8 @@ impl Session<'_> {
             // The option is signed here, and at 17 Gbit/s a limit is none.
             each.min(f64::from(i32::MAX)) as u32
         });
-        let trial = Trial { usher, own, left: fit.connections, peers: HashSet::new(), pacing };
+        let left = fit.connections.map(|n| n + controls(&fit.workload));
+        let trial = Trial { usher, own, left, peers: HashSet::new(), pacing };
         let open = self.shared.open_trial(cookie, trial);
         let opened = Tell::Opened { cookie, workload: Box::new(fit.workload), notes: fit.notes };
         line.say(&opened, patience)?;
@@ -237,6 +238,11 @@ impl Session<'_> {
             end: end.to_owned(),
         }
     }
+}
+
+/// Connections that may follow a workload's own; what they carry is of no account.
+fn controls(workload: &Workload) -> u32 {
+    if let Workload::TcpStream(work) = workload { work.controls() } else { 0 }
 }
 
 /// JSON has no infinities: a value that came of dividing by nothing is left out, as one that was not measured.
