@@ -41,6 +41,7 @@ impl Sending {
             while !raised.raised() {
                 // Refused by the rule: that is the point.
                 let _ = socket.send_to(b"x", ("127.0.0.1", port));
+                // The pace of the traffic: a thousand a second.
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

@@ -235,6 +235,7 @@ fn flooded(near: &UdpSocket, far: &UdpSocket) -> f64 {
                     // A full queue may be told or not.
                     let _ = near.send(&[0; PAYLOAD]);
                 }
+                // The pace of what is offered, which is above the rate: 20,000 datagrams a second, 160 Mbit/s.
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -341,11 +342,13 @@ fn root_connections_take_gateways_in_turn() {
     assert_eq!(egress.passed.gateways, [15, 15]);
 }
 
-/// Sends what is too large until the kernel says so, or for a while; what the kernel said.
+/// Sends what is too large until the kernel says so; what it said. Where nothing shall be said that takes the whole second: a
+/// message that is not sent cannot be waited for in another way.
 fn too_big(socket: &UdpSocket, bytes: usize) -> Option<i32> {
     let deadline = Instant::now() + Duration::from_secs(1);
     while Instant::now() < deadline {
         match socket.send(&vec![0; bytes]) {
+            // Between two looks for the router's word, of which Linux sends one a second at most to each host, behind a burst.
             Ok(_) => std::thread::sleep(Duration::from_millis(20)),
             Err(e) => return e.raw_os_error(),
         }

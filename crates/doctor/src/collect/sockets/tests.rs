@@ -48,6 +48,7 @@ fn until_acknowledged(ns: &NetNs, port: u16) {
     };
     while ns.run(waiting).unwrap() > 0 {
         assert!(Instant::now() < deadline, "nothing is acknowledged");
+        // Until the next look.
         std::thread::sleep(Duration::from_millis(5));
     }
 }
