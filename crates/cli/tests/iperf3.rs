@@ -3,6 +3,7 @@
 //! Another iperf3 than the installed one is tried besides where WEIR_TEST_IPERF3 names it.
 
 mod iperf3_cases;
+mod iperf3_nat;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -36,10 +37,12 @@ fn free_port() -> u16 {
 
 /// `weir serve` for this machine, and its port.
 fn serve(world: &World, name: &str) -> (Background, u16) {
-    let mut server = world.start(
-        name,
-        world.weir(&["serve", "--bind", "127.0.0.1", "--port", "0", "--json", "--max-per-client", "100"]),
-    );
+    serve_with(world, name, &["--json"])
+}
+
+fn serve_with(world: &World, name: &str, options: &[&str]) -> (Background, u16) {
+    let usual = ["serve", "--bind", "127.0.0.1", "--port", "0", "--max-per-client", "100"];
+    let mut server = world.start(name, world.weir(&[&usual, options].concat()));
     server.wait_for("serving this machine");
     let said = server.said();
     let address = said.split_whitespace().find_map(|w| w.trim_end_matches(',').strip_prefix("127.0.0.1:"));
@@ -160,10 +163,11 @@ fn stock_clients_measure_towards_weir() {
             let report = towards_weir(&world, iperf3, port, case);
             check(case, &of_iperf3(&report), under_way(case));
             if case.options.contains("--get-server-output") {
-                let text = report["server_output_text"].as_str().unwrap_or_default();
-                assert!(text.contains("Accepted connection from 127.0.0.1"), "{report:#}");
-                let side = if case.options.contains("-R") { "sender" } else { "receiver" };
-                assert!(text.lines().last().unwrap_or_default().ends_with(side), "{text}");
+                // As from `iperf3 -s -J`: the server says JSON, and so does its output.
+                let output = &report["server_output_json"];
+                assert_eq!(output["start"]["accepted_connection"]["host"], "127.0.0.1", "{report:#}");
+                let side = if case.options.contains("-R") { "sum_sent" } else { "sum_received" };
+                assert_eq!(output["end"][side]["bytes"], report["end"][side]["bytes"], "{output:#}");
             }
         });
     }
@@ -172,6 +176,22 @@ fn stock_clients_measure_towards_weir() {
     until("a note of each", PATIENCE, || (notes(&server).len() == runs).then_some(()));
     let notes = notes(&server);
     assert!(notes.iter().all(|n| n["end"] == "done" && n["program"] == "iperf3"), "{notes:#?}");
+}
+
+#[test]
+fn the_server_s_output_is_text_unless_it_says_json() {
+    let stock = stock();
+    let world = World::plain(WEIR);
+    let (_server, port) = serve_with(&world, "serve", &[]);
+    for iperf3 in &stock {
+        for options in ["-t 1 -b 5M --get-server-output", "-t 1 -b 5M -R --get-server-output"] {
+            let report = towards_weir(&world, iperf3, port, &tcp(options));
+            let text = report["server_output_text"].as_str().unwrap_or_default();
+            assert!(text.contains("Accepted connection from 127.0.0.1"), "{report:#}");
+            let side = if options.contains("-R") { "sender" } else { "receiver" };
+            assert!(text.lines().last().unwrap_or_default().ends_with(side), "{text}");
+        }
+    }
 }
 
 /// The server's log.

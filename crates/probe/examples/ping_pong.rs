@@ -47,7 +47,7 @@ fn echo() {
 }
 
 fn weir() {
-    let config = Config { key: None, iperf3: false, log: Arc::new(|_| {}) };
+    let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
     let server = Server::open("127.0.0.1:0".parse().expect("an address"), Limits::default(), config);
     let server = server.expect("a port");
     println!("{}", server.address());

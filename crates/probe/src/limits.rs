@@ -19,7 +19,8 @@ pub struct Limits {
     pub duration: Duration,
     /// Highest bit rate of one measurement in each direction, payload bits per second; `None` for as fast as it goes.
     pub rate_bps: Option<f64>,
-    /// The same over all measurements together, by what each may need; with it, each has [`Limits::rate_bps`] of it, or all.
+    /// The same over all measurements together, iperf3's too, by what each may need; with it, each has [`Limits::rate_bps`] of
+    /// it, or all; an iperf3 test that names no rate has what is left.
     pub total_rate_bps: Option<f64>,
     /// Bytes of sockets' buffers over all clients.
     pub memory_bytes: u64,
@@ -41,8 +42,12 @@ struct Counts {
     all: u32,
     by_client: HashMap<IpAddr, u32>,
     memory_bytes: u64,
-    rate_bps: f64,
+    /// Whole bits per second: what was added is taken away again to the last one.
+    rate_bps: u64,
 }
+
+/// What is left of the total rate is not worth a measurement below one so manieth of it.
+const LEAST_SHARE: u64 = 100;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -103,7 +108,14 @@ pub struct Admission {
 pub struct Reserved {
     limits: Arc<Limits>,
     bytes: u64,
-    rate_bps: f64,
+    rate_bps: u64,
+}
+
+impl Reserved {
+    /// The bit rate, payload bits per second in each direction.
+    pub fn rate_bps(&self) -> f64 {
+        self.rate_bps as f64
+    }
 }
 
 impl Limits {
@@ -134,7 +146,7 @@ impl Limits {
         let mut guests = self.guests();
         let sum = guests.memory_bytes.checked_add(bytes).filter(|sum| *sum <= self.memory_bytes);
         guests.memory_bytes = sum.ok_or(Refused::Memory(self.memory_bytes))?;
-        Ok(Reserved { limits: self.clone(), bytes, rate_bps: 0.0 })
+        Ok(Reserved { limits: self.clone(), bytes, rate_bps: 0 })
     }
 
     /// Set aside a bit rate of [`Limits::total_rate_bps`], if there is such a limit.
@@ -143,13 +155,34 @@ impl Limits {
     /// It is not left.
     pub fn reserve_rate(self: &Arc<Self>, bps: f64) -> Result<Reserved, Refused> {
         let mut guests = self.guests();
+        let rate_bps = bps.ceil() as u64;
+        let sum = guests.rate_bps.saturating_add(rate_bps);
         if let Some(most) = self.total_rate_bps
-            && guests.rate_bps + bps > most
+            && sum > most as u64
         {
             return Err(Refused::Rate(most as u64));
         }
-        guests.rate_bps += bps;
-        Ok(Reserved { limits: self.clone(), bytes: 0, rate_bps: bps })
+        guests.rate_bps = sum;
+        Ok(Reserved { limits: self.clone(), bytes: 0, rate_bps })
+    }
+
+    /// Set aside what one measurement may have of what is left; `None` where there is no limit.
+    ///
+    /// # Errors
+    /// Less than a hundredth of the total is left.
+    pub fn reserve_rate_left(self: &Arc<Self>) -> Result<Option<Reserved>, Refused> {
+        let Some(most) = self.most_bps() else { return Ok(None) };
+        let mut guests = self.guests();
+        let mut rate_bps = most as u64;
+        if let Some(total) = self.total_rate_bps {
+            let total = total as u64;
+            rate_bps = rate_bps.min(total.saturating_sub(guests.rate_bps));
+            if rate_bps < (total / LEAST_SHARE).max(1) {
+                return Err(Refused::Rate(total));
+            }
+        }
+        guests.rate_bps = guests.rate_bps.saturating_add(rate_bps);
+        Ok(Some(Reserved { limits: self.clone(), bytes: 0, rate_bps }))
     }
 
     /// What one measurement may have in each direction: the limit of one, or else all there is.
@@ -185,7 +218,7 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let mut guests = self.limits.guests();
         guests.memory_bytes -= self.bytes;
-        guests.rate_bps -= self.rate_bps;
+        guests.rate_bps = guests.rate_bps.saturating_sub(self.rate_bps);
     }
 }
 
@@ -244,7 +277,27 @@ mod tests {
         assert!(limits.reserve_rate(1.0).is_err());
         assert_eq!((limits.most_bps(), Limits::default().most_bps()), (Some(1e9), None));
         let unlimited = Arc::new(Limits::default());
-        assert!(unlimited.reserve_rate(1e18).is_ok());
+        assert!(unlimited.reserve_rate(1e18).is_ok() && unlimited.reserve_rate_left().unwrap().is_none());
+    }
+
+    #[test]
+    fn who_names_no_rate_has_what_is_left() {
+        let limits = Arc::new(Limits { total_rate_bps: Some(1e9), rate_bps: Some(7e8), ..Limits::default() });
+        let left = || limits.reserve_rate_left().map(|r| r.unwrap());
+        let (one, two) = (left().unwrap(), left().unwrap());
+        assert_eq!((one.rate_bps(), two.rate_bps()), (7e8, 3e8));
+        assert_eq!(left().unwrap_err(), Refused::Rate(1_000_000_000));
+        drop((one, two));
+        let _most = limits.reserve_rate(0.1 + 0.2 + 989_999_998.0).unwrap();
+        assert_eq!(left().unwrap().rate_bps(), 10_000_001.0, "rounded in favour of who was first");
+        let _more = limits.reserve_rate(2e6).unwrap();
+        assert!(left().is_err(), "less than a hundredth");
+        // Nothing is left over of fractions.
+        drop((_most, _more));
+        assert!(limits.reserve_rate(1e9).is_ok());
+        let each = Arc::new(Limits { rate_bps: Some(5e6), ..Limits::default() });
+        let all: Vec<_> = (0..3).map(|_| each.reserve_rate_left().unwrap().unwrap().rate_bps()).collect();
+        assert_eq!(all, [5e6; 3]);
     }
 
     #[test]

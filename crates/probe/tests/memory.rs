@@ -61,7 +61,7 @@ fn serve() {
         memory_bytes: 1 << 30,
         ..Limits::default()
     };
-    let config = Config { key: None, iperf3: true, log: Arc::new(|_| {}) };
+    let config = Config { key: None, iperf3: true, iperf3_json: false, log: Arc::new(|_| {}) };
     let server = Server::open("127.0.0.1:0".parse().unwrap(), limits, config).unwrap();
     println!("{}", server.address());
     let stop = Stop::default();

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs) -> Outcome {
     };
     let (json, quiet) = (args.json, args.quiet);
     let (keyed, iperf3) = (key.is_some(), key.is_none());
-    let config = Config { key, iperf3, log: Arc::new(move |note| log(note, json, quiet)) };
+    let config = Config { key, iperf3, iperf3_json: json, log: Arc::new(move |note| log(note, json, quiet)) };
     let stop = super::stop_on_signals()?;
     let server = open(SocketAddr::new(bind, args.port), args, limits, config)?;
     let who = match (keyed, bind.is_loopback()) {

@@ -1,13 +1,12 @@
 //! The server: many clients at once on one port, which iperf3 itself refuses.
 //!
 //! Whoever owns the port hands over what begins like iperf3. A connection belongs to the session whose cookie it brings; one with
-//! a new cookie begins a session. UDP greetings carry no cookie: they belong to the session of their address that is opening its
-//! streams, and sessions of one address do that one after the other.
+//! a new cookie begins a session. UDP greetings carry no cookie: see [`super::turns`].
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +19,7 @@ use super::error::Error;
 use super::parameters::{MAX_STREAMS, Protocol, Way};
 use super::session::Session;
 use super::streams::plain;
+use super::turns::Turns;
 use super::wire::{COOKIE_BYTES, Cookie, State};
 use crate::{Limits, Port};
 
@@ -29,7 +29,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// How long sessions may take to say goodbye when the server ends.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Connections or greetings of a session that wait for it, at most: more than it can have streams.
+/// Connections of a session that wait for it, at most: more than it can have streams.
 const WAITING: usize = 2 * MAX_STREAMS as usize + 8;
 
 /// One session that is over, for a log.
@@ -112,30 +112,22 @@ pub(super) struct Shared {
     pub(super) stop: Stop,
     pub(super) json_output: bool,
     log: Option<Log>,
+    pub(super) turns: Turns,
     sessions: Mutex<HashMap<Cookie, Arc<Entry>>>,
-    /// A session has gone, or has opened its streams.
+    /// A session has gone.
     changed: Condvar,
 }
 
 /// What the server knows of a session from outside.
 #[derive(Debug)]
 pub(super) struct Entry {
-    client: IpAddr,
-    /// It waits for streams, TCP or UDP.
+    /// It waits for TCP streams.
     pub(super) opening_tcp: AtomicBool,
-    opening_udp: AtomicBool,
     connections: SyncSender<(u64, TcpStream)>,
-    greetings: SyncSender<(SocketAddr, [u8; 4])>,
 }
 
-/// A session's ends of what [`Entry`] takes in.
-#[derive(Debug)]
-pub(super) struct Inlets {
-    /// Connections with their place in the order of acceptance.
-    pub(super) connections: Receiver<(u64, TcpStream)>,
-    /// Who greeted, and the answer that he is to get.
-    pub(super) greetings: Receiver<(SocketAddr, [u8; 4])>,
-}
+/// A session's TCP streams, with their place in the order of acceptance.
+pub(super) type Connections = Receiver<(u64, TcpStream)>;
 
 impl Host {
     /// Serve over that port, within these limits, in which other clients of the server are counted too.
@@ -146,6 +138,7 @@ impl Host {
             stop: Stop::default(),
             json_output: false,
             log: None,
+            turns: Turns::default(),
             sessions: Mutex::default(),
             changed: Condvar::new(),
         };
@@ -198,13 +191,8 @@ impl Host {
     /// An iperf3 greeting ([`super::is_greeting`]) came to the server's UDP socket; anything else is ignored. Returns at once. Nothing is sent to an address that
     /// has not got a session here, and nothing longer than the greeting before its test runs.
     pub fn datagram(&self, first: &[u8], from: SocketAddr) {
-        let Some(answer) = answer(first) else { return };
-        let client = from.ip().to_canonical();
-        let opening = |e: &&Arc<Entry>| e.client == client && e.opening_udp.load(Relaxed);
-        let entry = self.shared.sessions().values().find(opening).cloned();
-        if let Some(entry) = entry {
-            // A full queue is one of a client that greets more often than it said.
-            let _ = entry.greetings.try_send((from, answer));
+        if let Some(answer) = answer(first) {
+            self.shared.turns.greeted(from, answer);
         }
     }
 
@@ -226,20 +214,12 @@ impl Host {
         }
         let Ok(admission) = shared.limits.admit(from.ip()) else { return deny(&mut stream) };
         let (connections, taken) = sync_channel(WAITING);
-        let (greetings, heard) = sync_channel(WAITING);
-        let entry = Arc::new(Entry {
-            client: from.ip().to_canonical(),
-            opening_tcp: AtomicBool::new(false),
-            opening_udp: AtomicBool::new(false),
-            connections,
-            greetings,
-        });
+        let entry = Arc::new(Entry { opening_tcp: AtomicBool::new(false), connections });
         shared.sessions().insert(cookie, entry.clone());
-        let inlets = Inlets { connections: taken, greetings: heard };
         let (own, from) = (shared.clone(), plain(from));
         let session = move || {
             let _admission = admission;
-            let ended = Session::run(&own, &entry, inlets, stream, from);
+            let ended = Session::run(&own, &entry, taken, stream, from);
             own.leave(&cookie);
             if let Some(log) = &own.log {
                 log(&ended);
@@ -282,41 +262,5 @@ impl Shared {
     fn leave(&self, cookie: &Cookie) {
         self.sessions().remove(cookie);
         self.changed.notify_all();
-    }
-
-    /// Wait for the turn of a session to open UDP streams: one at a time from each address. The turn ends with what is returned.
-    ///
-    /// # Errors
-    /// The turn did not come in time, or the server ends.
-    pub(super) fn udp_turn(&self, entry: &Arc<Entry>, patience: Duration) -> Result<UdpTurn<'_>, Error> {
-        let until = Instant::now() + patience;
-        let mut sessions = self.sessions();
-        while sessions.values().any(|e| e.client == entry.client && e.opening_udp.load(Relaxed)) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::Silent("waiting for another test of this client to open its streams"));
-            }
-            if self.stop.raised() {
-                return Err(Error::Stopped);
-            }
-            sessions = self.wait(sessions, left.min(Duration::from_millis(100)));
-        }
-        entry.opening_udp.store(true, Relaxed);
-        Ok(UdpTurn { shared: self, entry: entry.clone() })
-    }
-}
-
-/// A session's turn to open UDP streams.
-pub(super) struct UdpTurn<'a> {
-    shared: &'a Shared,
-    entry: Arc<Entry>,
-}
-
-impl Drop for UdpTurn<'_> {
-    fn drop(&mut self) {
-        // Under the lock, so that nobody who waits misses it.
-        let _sessions = self.shared.sessions();
-        self.entry.opening_udp.store(false, Relaxed);
-        self.shared.changed.notify_all();
     }
 }

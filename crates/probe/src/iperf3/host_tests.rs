@@ -265,6 +265,38 @@ fn what_the_limits_do_not_allow_is_refused_with_iperf3s_number() {
 }
 
 #[test]
+fn all_tests_together_have_the_total_rate_whichever_way_they_go() {
+    let server = Server::new(limits(|l| l.total_rate_bps = Some(20e6)), false);
+    let hold = |bandwidth: u32| {
+        let mut control = begin(&server, &Cookie::random().unwrap());
+        say(&mut control, &json!({"tcp": true, "time": 60, "bandwidth": bandwidth}));
+        assert_eq!(byte(&mut control), 10);
+        control
+    };
+    let most = hold(12_000_000);
+    // What names no rate is held to the 8 Mbit/s that are left: 300 ms of them, and a write of each stream before.
+    for (protocol, way) in [(Protocol::Tcp, Way::Ingress), (Protocol::Udp, Way::Ingress)] {
+        let rate_bps = (protocol == Protocol::Udp).then_some(0);
+        let options = Options { protocol, way, rate_bps, streams: 2, length: Some(1000), ..short() };
+        let total = run(&server, &options).unwrap().ingress.unwrap();
+        let most = 8e6 / 8.0 * (total.sender.seconds + 0.1) + 2000.0;
+        assert!(total.receiver.bytes > 0 && (total.sender.bytes as f64) < most, "{total:?}");
+    }
+    // A client that sends what it was not given is stopped, as iperf3 does it.
+    let endless = Options { end: End::Time(Duration::from_secs(60)), ..Options::default() };
+    assert!(matches!(run(&server, &endless), Err(Error::Server { code: 27, .. })));
+    let asked = Options { way: Way::Both, rate_bps: Some(4_000_001), streams: 2, ..short() };
+    assert!(matches!(run(&server, &asked), Err(Error::Server { code: 27, .. })));
+    let rest = hold(8_000_000);
+    assert!(matches!(run(&server, &short()), Err(Error::Server { code: 27, .. })));
+    drop((most, rest));
+    server.empties();
+    // It comes back.
+    drop(hold(20_000_000));
+    server.empties();
+}
+
+#[test]
 fn one_place_is_given_to_one_and_given_back() {
     let server = Server::new(limits(|l| l.sessions = 1), false);
     let first = begin(&server, &Cookie::random().unwrap());

@@ -5,6 +5,7 @@
 //! is no specification: this follows what iperf 3.12 and 3.21 do on the wire. Bit rates and losses are computed as iperf3 computes
 //! them, except that copies of a datagram are told apart from late ones.
 
+mod bounds;
 pub mod client;
 #[cfg(test)]
 mod client_tests;
@@ -25,6 +26,7 @@ mod session;
 mod streams;
 mod tcp;
 mod text;
+mod turns;
 mod udp;
 mod wire;
 

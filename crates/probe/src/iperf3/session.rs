@@ -10,19 +10,18 @@ use rustix::net::sockopt;
 use weir_load::sockets::TcpOptions;
 use weir_sys::sched::{CpuUse, thread_cpu_use};
 
+use super::bounds::Taken;
 use super::course::Course;
 use super::error::Error;
-use super::host::{Asked, Ended, Entry, Inlets, Shared};
+use super::host::{Asked, Connections, Ended, Entry, Shared};
 use super::ledger::{Ledger, cpu_percent};
 use super::output;
-use super::parameters::{
-    NO_BUFFERS, NOT_UNDERSTOOD, Parameters, Protocol, Refusal, TOO_FAST, TOO_LONG, TOO_MANY_STREAMS,
-};
+use super::parameters::{NOT_UNDERSTOOD, Parameters, Protocol, Refusal};
 use super::results::Results;
-use super::streams::{Socket, Stream, Threads, plain};
+use super::streams::{Socket, Stream, Threads};
+use super::turns::{Claim, UdpTurn};
 use super::udp;
 use super::wire::{Control, State, Woken};
-use crate::limits::Reserved;
 
 /// Bytes of a client's parameters (MAX_PARAMS_JSON_STRING of newer versions).
 const PARAMETERS_LIMIT: usize = 8192;
@@ -45,7 +44,8 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration:
 /// IESETCONGESTION.
 const NO_CONGESTION: i32 = 134;
 
-/// How long another test of the same address may take to open its UDP streams, and a client to take long results.
+/// How long a test may take to open its UDP streams while another of the same address waits for its turn, and a client to take
+/// long results.
 const TURN: Duration = Duration::from_secs(30);
 
 /// How long is waited for a stream before the control connection is looked at again.
@@ -63,17 +63,16 @@ const MISSING: Duration = Duration::from_secs(1);
 /// and in any case after this one.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How far above the limit of its rate a client may be on average, and from when on that is looked at.
-const TOO_MUCH: (f64, Duration) = (1.1, Duration::from_secs(2));
-
 /// A session while it lasts.
 pub(super) struct Session<'a> {
     shared: &'a Shared,
     entry: &'a Arc<Entry>,
-    inlets: Inlets,
+    connections: Connections,
     control: Control,
     client: SocketAddr,
     patience: Duration,
+    /// UDP streams, which are nobody else's as long as it lasts.
+    claims: Vec<Claim<'a>>,
 }
 
 /// What goes into the log besides.
@@ -90,7 +89,7 @@ impl<'a> Session<'a> {
     pub(super) fn run(
         shared: &'a Shared,
         entry: &'a Arc<Entry>,
-        inlets: Inlets,
+        connections: Connections,
         stream: TcpStream,
         client: SocketAddr,
     ) -> Ended {
@@ -99,7 +98,8 @@ impl<'a> Session<'a> {
         let result = Control::new(stream, shared.stop.clone()).and_then(|control| {
             keep_alive(control.stream()).map_err(Error::io("prepare the control connection"))?;
             let patience = shared.limits.patience;
-            let mut session = Session { shared, entry, inlets, control, client, patience };
+            let mut session =
+                Session { shared, entry, connections, control, client, patience, claims: Vec::new() };
             let result = session.serve(&mut tally);
             if let Err(error) = &result {
                 session.give_up(error);
@@ -142,74 +142,58 @@ impl<'a> Session<'a> {
             Err(Error::Protocol(words)) => Err(Refusal::new(NOT_UNDERSTOOD, words)),
             other => Ok(other?),
         };
-        let (parameters, _reserved) = asked.and_then(|asked| self.take(&asked)).map_err(refused)?;
+        let taken = asked.and_then(|asked| Taken::new(&self.shared.limits, &asked)).map_err(refused)?;
+        let parameters = &taken.parameters;
         tally.asked = Some(Asked {
             protocol: parameters.protocol,
             way: parameters.way,
             streams: parameters.streams,
             title: parameters.title.clone(),
         });
-        let parameters = Arc::new(parameters);
-        let streams = self.streams(&parameters)?;
+        let streams = self.streams(parameters)?;
         self.control.write(
             &[State::TestStart.byte(), State::TestRunning.byte()],
             self.patience,
             "start the test",
         )?;
-        self.test(&parameters, streams, tally)
-    }
-
-    /// What is asked for, if the server's limits allow it, and the memory that it takes.
-    fn take(&self, asked: &serde_json::Value) -> Result<(Parameters, Reserved), Refusal> {
-        let mut p = Parameters::parse(asked)?;
-        let limits = &self.shared.limits;
-        if p.streams > limits.streams {
-            let words = format!("{} streams; the server takes {}", p.streams, limits.streams);
-            return Err(Refusal::new(TOO_MANY_STREAMS, words));
-        }
-        if Duration::from_secs(u64::from(p.time_s) + u64::from(p.omit_s)) > limits.duration {
-            let most = limits.duration.as_secs();
-            return Err(Refusal::new(
-                TOO_LONG,
-                format!("{} s; the server takes {most}", p.time_s + p.omit_s),
-            ));
-        }
-        if let Some(most) = limits.rate_bps {
-            let streams = f64::from(p.streams);
-            let asked = p.rate_bps.max(p.fq_rate_bps) as f64 * streams;
-            if asked > most {
-                return Err(Refusal::new(TOO_FAST, format!("{asked} bit/s; the server takes {most}")));
-            }
-            if p.rate_bps == 0 {
-                p.rate_bps = ((most / streams) as u64).max(1);
-            }
-        }
-        let reserved = limits.reserve(memory(&p)).map_err(|e| Refusal::new(NO_BUFFERS, e.to_string()))?;
-        Ok((p, reserved))
+        self.test(&taken, streams, tally)
     }
 
     /// Wait for all streams: those that the client sends on come first.
     fn streams(&mut self, p: &Parameters) -> Result<Vec<Stream>, Error> {
         let (shared, entry) = (self.shared, self.entry);
         let udp = p.protocol == Protocol::Udp;
-        let _turn = if udp { Some(shared.udp_turn(entry, TURN)?) } else { None };
+        // Two others may come before, each for as long as it may while somebody waits.
+        let longest = 2 * TURN + self.patience;
+        let mut turn =
+            if udp { Some(shared.turns.wait(self.client.ip(), longest, &shared.stop)?) } else { None };
+        let begun = Instant::now();
         entry.opening_tcp.store(!udp, Relaxed);
         self.control.write_state(State::CreateStreams, self.patience)?;
         let mut sockets: Vec<(u64, Socket)> = Vec::new();
         let mut until = Instant::now() + self.patience;
         while sockets.len() < p.all_streams() {
-            let socket = if udp { self.greeted(p, &sockets)? } else { self.connected(p)? };
+            let socket = match &mut turn {
+                Some(turn) => self.greeted(p, turn, sockets.len())?,
+                None => self.connected(p)?,
+            };
             if let Some(socket) = socket {
                 sockets.push(socket);
                 until = Instant::now() + self.patience;
             } else if Instant::now() >= until {
                 return Err(Error::Silent("waiting for the streams"));
             }
+            if begun.elapsed() >= TURN && turn.as_ref().is_some_and(UdpTurn::is_awaited) {
+                return Err(Error::Silent("waiting for the streams while another test of this client waits"));
+            }
             if self.control.wait(None, Instant::now())? == Woken::Word {
                 return Err(self.heard("while the streams were opened")?);
             }
         }
         entry.opening_tcp.store(false, Relaxed);
+        if let Some(turn) = turn {
+            turn.done();
+        }
         sockets.sort_by_key(|(order, _)| *order);
         let stream = |(nth, (_, socket))| {
             let sends = !p.egress() || nth >= p.streams as usize;
@@ -228,7 +212,7 @@ impl<'a> Session<'a> {
 
     /// The next TCP stream and its place among them, if there is one within a moment.
     fn connected(&self, p: &Parameters) -> Result<Option<(u64, Socket)>, Error> {
-        let (order, stream) = match self.inlets.connections.recv_timeout(MOMENT) {
+        let (order, stream) = match self.connections.recv_timeout(MOMENT) {
             Ok(stream) => stream,
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             // The sender's end is in `entry`, which is ours too.
@@ -250,30 +234,31 @@ impl<'a> Session<'a> {
     }
 
     /// The next UDP stream, answered, if there is one within a moment. A client greets on the next one only after the answer.
-    fn greeted(&self, p: &Parameters, sockets: &[(u64, Socket)]) -> Result<Option<(u64, Socket)>, Error> {
-        let (from, answer) = match self.inlets.greetings.recv_timeout(MOMENT) {
-            Ok(heard) => heard,
-            Err(RecvTimeoutError::Timeout) => return Ok(None),
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
-        };
-        // A greeting of an earlier turn's, or one that was repeated before its socket was there.
-        let known = sockets.iter().any(|(_, s)| s.peer().is_some_and(|peer| plain(peer) == plain(from)));
-        if known || from.ip().to_canonical() != self.client.ip() {
-            return Ok(None);
-        }
+    fn greeted(
+        &mut self,
+        p: &Parameters,
+        turn: &mut UdpTurn<'_>,
+        nth: usize,
+    ) -> Result<Option<(u64, Socket)>, Error> {
+        let Some((from, answer)) = turn.next(MOMENT)? else { return Ok(None) };
         let own = self.control.stream().local_addr().map_err(Error::io("look up the own address"))?.ip();
+        // A copy of a greeting, made by the path or by a client that asked twice, is of a stream that has its session: this one,
+        // or one before.
+        let Some(claim) = self.shared.turns.claim(own, from) else { return Ok(None) };
         let open = || -> std::io::Result<UdpSocket> {
             let socket = self.shared.port.connected_udp_from(own, from)?;
             udp::prepare(p, &socket)?;
             socket.send(&answer)?;
             Ok(socket)
         };
-        let order = sockets.len() as u64;
-        open().map(|s| Some((order, Socket::Udp(s)))).map_err(Error::io("open a UDP stream"))
+        let socket = open().map_err(Error::io("open a UDP stream"))?;
+        self.claims.push(claim);
+        Ok(Some((nth as u64, Socket::Udp(socket))))
     }
 
     /// From the start to the end of the session.
-    fn test(&mut self, p: &Arc<Parameters>, streams: Vec<Stream>, tally: &mut Tally) -> Result<(), Error> {
+    fn test(&mut self, taken: &Taken, streams: Vec<Stream>, tally: &mut Tally) -> Result<(), Error> {
+        let p = &taken.parameters;
         // A number of bytes is exact where nothing gets lost; otherwise the client says when it has enough.
         let goal = p.goal_bytes().filter(|_| p.protocol == Protocol::Tcp && p.omit_s == 0);
         let course = Arc::new(Course::new(goal, p.omit_s > 0)?);
@@ -286,7 +271,7 @@ impl<'a> Session<'a> {
         let threads = Threads::start(&streams, p, &course)?;
         // From here on only the threads and the book have the sockets: they close with them.
         drop(streams);
-        let result = self.measure(p, &course, &mut ledger, begun);
+        let result = self.measure(taken, &course, &mut ledger, begun);
         if result.is_ok() && goal.is_some() && p.egress() {
             drain(&course, &ledger, &self.control)?;
         }
@@ -315,11 +300,12 @@ impl<'a> Session<'a> {
     /// Until the client says that it is over.
     fn measure(
         &mut self,
-        p: &Parameters,
+        taken: &Taken,
         course: &Course,
         ledger: &mut Ledger,
         begun: Instant,
     ) -> Result<(), Error> {
+        let p = &taken.parameters;
         let omit = Duration::from_secs(p.omit_s.into());
         let mut omitting = !omit.is_zero();
         let length =
@@ -364,36 +350,22 @@ impl<'a> Session<'a> {
             } else if now >= tick {
                 ledger.tick(now);
                 tick += SECOND;
-                self.watch(ledger, now, begun, &mut moved)?;
+                watch(ledger, now, &mut moved)?;
+                taken.hold(ledger.moved_bytes(false), now - begun)?;
             }
         }
     }
+}
 
-    /// Nobody may be faster than allowed, or stay without doing anything.
-    fn watch(
-        &self,
-        ledger: &Ledger,
-        now: Instant,
-        begun: Instant,
-        moved: &mut (u64, Instant),
-    ) -> Result<(), Error> {
-        let received = ledger.moved_bytes(false);
-        let all = received + ledger.moved_bytes(true);
-        if all != moved.0 {
-            *moved = (all, now);
-        } else if now - moved.1 >= STANDSTILL {
-            return Err(Error::Silent("waiting for data"));
-        }
-        let passed = now - begun;
-        if let Some(most) = self.shared.limits.rate_bps.filter(|_| passed >= TOO_MUCH.1) {
-            let bps = received as f64 * 8.0 / passed.as_secs_f64();
-            if bps > most * TOO_MUCH.0 {
-                let words = format!("{bps:.0} bit/s come; the server takes {most}");
-                return Err(Error::Refused { code: TOO_FAST, words });
-            }
-        }
-        Ok(())
+/// Nobody may stay without doing anything.
+fn watch(ledger: &Ledger, now: Instant, moved: &mut (u64, Instant)) -> Result<(), Error> {
+    let all = ledger.moved_bytes(false) + ledger.moved_bytes(true);
+    if all != moved.0 {
+        *moved = (all, now);
+    } else if now - moved.1 >= STANDSTILL {
+        return Err(Error::Silent("waiting for data"));
     }
+    Ok(())
 }
 
 impl Tally {
@@ -431,16 +403,6 @@ fn drain(course: &Course, ledger: &Ledger, control: &Control) -> Result<(), Erro
             return Err(Error::Stopped);
         }
     }
-}
-
-/// Bytes that a test's buffers take, those that the kernel tunes by itself left out.
-fn memory(p: &Parameters) -> u64 {
-    let each = match p.protocol {
-        // Each with a read or write buffer of its own besides; the kernel doubles what is asked for (socket(7)).
-        Protocol::Tcp => (64 << 10) + 4 * u64::from(p.window),
-        Protocol::Udp => (320 << 10) + 2 * u64::from(udp::receive_buffer(p)),
-    };
-    u64::from(p.length) + each * p.all_streams() as u64
 }
 
 fn refused(refusal: Refusal) -> Error {

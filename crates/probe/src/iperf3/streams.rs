@@ -24,16 +24,6 @@ pub(super) enum Socket {
     Udp(UdpSocket),
 }
 
-impl Socket {
-    /// The far end's address, if there is still one.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
-        match self {
-            Socket::Tcp(s) => s.peer_addr().ok(),
-            Socket::Udp(s) => s.peer_addr().ok(),
-        }
-    }
-}
-
 /// One stream of a test at one end.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {

@@ -33,6 +33,8 @@ pub struct Config {
     pub key: Option<Key>,
     /// Answer stock iperf3 clients, which have no key.
     pub iperf3: bool,
+    /// iperf3 clients that ask for the server's output get it as JSON, and not as text.
+    pub iperf3_json: bool,
     /// Called with what each client did; from several threads, and it should not take long.
     pub log: Arc<dyn Fn(&Note) + Send + Sync>,
 }
@@ -108,9 +110,11 @@ impl Server {
         front::raise_descriptor_limit();
         let (limits, port) = (Arc::new(limits), Arc::new(Port::open(address)?));
         let log = config.log.clone();
-        let host = config
-            .iperf3
-            .then(|| Host::new(limits.clone(), port.clone()).log(move |ended| log(&Note::of_iperf3(ended))));
+        let host = config.iperf3.then(|| {
+            Host::new(limits.clone(), port.clone())
+                .json_output(config.iperf3_json)
+                .log(move |ended| log(&Note::of_iperf3(ended)))
+        });
         let shared = Arc::new(Shared::new(config, limits, port)?);
         let front = Front::new(shared.clone(), host)?;
         Ok(Server { shared, front })

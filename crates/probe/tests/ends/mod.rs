@@ -27,7 +27,7 @@ impl Running {
             let notes = notes.clone();
             Arc::new(move |note: &Note| notes.lock().unwrap().push(note.clone()))
         };
-        let config = Config { iperf3: key.is_none(), key, log };
+        let config = Config { iperf3: key.is_none(), iperf3_json: false, key, log };
         let server = Server::open(address.parse().unwrap(), limits, config).unwrap();
         let (address, stop) = (server.address(), Stop::default());
         let thread = {
