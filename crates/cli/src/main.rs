@@ -11,15 +11,13 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::args::{Cli, Command};
+use crate::args::Command;
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
     // A reader that has seen enough (`weir report | head`) is no error; std would panic on the next line printed.
     output::quiet_on_broken_pipe();
-    let cli = Cli::parse();
+    let cli = args::parse();
     let color = output::Color::of(cli.color);
     let outcome = match cli.command {
         Command::Bench(args) => commands::bench::run(&args, color),
@@ -37,7 +35,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => commands::lab::run(&args),
         Command::Schema => commands::schema(),
         Command::Completions { shell } => commands::completions(shell),
-        Command::Man => commands::man(),
+        Command::Man { folder } => commands::man(folder.as_deref()),
         Command::Agent => commands::agent(),
         Command::Guard { by, id } => commands::tune::guard(&by, &id),
     };

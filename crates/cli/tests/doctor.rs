@@ -94,7 +94,7 @@ fn wrong_usage_is_told_with_what_would_be_right() {
     let outcome = weir(&world, &["explain", "conntrack-ful"]).expect(2);
     assert!(outcome.stderr.contains("did you mean `conntrack-full`?"), "{}", outcome.stderr);
     let outcome = weir(&world, &["--for", "0"]).expect(2);
-    assert!(outcome.stderr.contains("0.1 to 86400 seconds"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("0.1 s to 24 hours"), "{}", outcome.stderr);
     let outcome = weir(&world, &["--hide", "dropz"]).expect(2);
     assert!(outcome.stderr.contains("dropz"), "{}", outcome.stderr);
     world.write("garbage.json", "{\"version\": 1}");

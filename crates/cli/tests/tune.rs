@@ -341,7 +341,7 @@ fn wrong_usage_is_2_and_says_what_is_right() {
         (&["apply", "--timeout", "0"], "1 second to 24 hours"),
         (&["apply", "--above", "1"], "--watch"),
         (&["apply", "--watch", "true"], "--above"),
-        (&["prove"], "--run"),
+        (&["prove"], "--command"),
         (&["prove", "--run", "true", "--counter", "drops"], "conntrack-drops"),
     ] {
         let outcome = world.run(world.weir(&[&["tune"], args].concat()));

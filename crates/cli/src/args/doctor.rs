@@ -1,26 +1,32 @@
 //! Options of `weir doctor`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::time::{DAY, between};
+
+/// Heading of the options about what was seen.
+const EVIDENCE: &str = "Evidence";
+
+/// Shorter than 0.1 s, and nothing that happens now and then is seen.
+fn window(text: &str) -> Result<Duration, String> {
+    between(Duration::from_millis(100), DAY)(text)
+}
+
 /// `weir doctor`.
 #[derive(Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    long_about = "Watch this host under its own load, and say what loses or delays packets, how much of the loss that explains, \
-                  what was seen, what it is not, and the commands that help.\n\nReads only: no rule, no setting, no kernel \
-                  module is changed. Without root it says what it cannot see, and does the rest."
-)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DoctorArgs {
     #[command(subcommand)]
     pub(crate) command: Option<DoctorCommand>,
-    /// Length of the window, seconds
-    #[arg(long = "for", default_value_t = 10.0, value_name = "SECONDS")]
-    pub(crate) window: f64,
-    /// Look again and again, every so many seconds, until Ctrl-C; with --json one line each
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) every: Option<f64>,
+    /// How long to watch: 10, 90s, 2m, 500ms
+    #[arg(long = "for", alias = "time", default_value = "10s", value_name = "TIME", value_parser = window)]
+    pub(crate) window: Duration,
+    /// Look again and again until Ctrl-C, so often: 60, 5m; with --json one line each
+    #[arg(long, alias = "watch", value_name = "TIME", value_parser = window)]
+    pub(crate) every: Option<Duration>,
     /// Only this network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net; may be repeated
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub(crate) netns: Vec<String>,
@@ -37,13 +43,13 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// Write the evidence to a file, too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = EVIDENCE)]
     pub(crate) save: Option<PathBuf>,
     /// Read the evidence from a file of --save instead of watching
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["every", "netns", "own", "load", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["every", "netns", "own", "load", "save"], help_heading = EVIDENCE)]
     pub(crate) read: Option<PathBuf>,
     /// Do not look at this plane, by its name in the JSON, e.g. `drops`; may be repeated
-    #[arg(long, value_name = "PLANE")]
+    #[arg(long, value_name = "PLANE", help_heading = EVIDENCE)]
     pub(crate) hide: Vec<String>,
 }
 
@@ -80,9 +86,10 @@ pub(crate) struct SelftestArgs {
     /// How often each is tried
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) repeat: u32,
-    /// Length of the window, seconds
-    #[arg(long, default_value_t = 3.0, value_name = "SECONDS")]
-    pub(crate) window: f64,
+    /// How long the doctor watches in each case: 3, 500ms
+    #[arg(long = "for", alias = "window", default_value = "3s", value_name = "TIME",
+          value_parser = between(Duration::from_millis(500), Duration::from_secs(60)))]
+    pub(crate) window: Duration,
     /// Also the cases that change settings of the whole machine, such as nf_conntrack_max; they are put back in every ending
     #[arg(long)]
     pub(crate) machine: bool,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::time::time;
+
 /// What `weir probe` measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
@@ -39,12 +41,6 @@ impl std::fmt::Display for Mode {
 
 /// `weir probe`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "One measurement towards a host that runs `weir serve`, a stock iperf3 server (--iperf3), any TCP port (connect) \
-                        or any HTTP server (a URL).\n\nEvery connection is opened from here, so it works from behind a NAT, and \
-                        without root. A line per second goes to standard output while it lasts, and a summary with what both ends \
-                        counted; with --json one document instead."
-)]
 pub(crate) struct ProbeArgs {
     /// Host name, address or URL; with a port as HOST:PORT or [ADDRESS]:PORT, or by --port
     pub(crate) target: String,
@@ -63,14 +59,6 @@ pub(crate) struct ProbeArgs {
     /// Only IPv6 addresses of the target's name
     #[arg(short = '6', long)]
     pub(crate) ipv6: bool,
-    #[command(flatten)]
-    pub(crate) plan: PlanArgs,
-    #[command(flatten)]
-    pub(crate) traffic: TrafficArgs,
-    #[command(flatten)]
-    pub(crate) iperf: Iperf3Args,
-    #[command(flatten)]
-    pub(crate) http: HttpArgs,
     /// File with the pre-shared key of the server, readable by its owner only; or the key itself in the variable WEIR_KEY
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
@@ -80,13 +68,22 @@ pub(crate) struct ProbeArgs {
     /// No line per second, only the summary
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) traffic: TrafficArgs,
+    #[command(flatten)]
+    pub(crate) iperf: Iperf3Args,
+    #[command(flatten)]
+    pub(crate) http: HttpArgs,
 }
 
 /// How long, and how often.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "How long")]
 pub(crate) struct PlanArgs {
     /// How long to measure: 10, 90s, 2m, 500ms; 10 s if not given
-    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    #[arg(short, long, alias = "for", value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Duration>,
     /// Traffic before that, which is not counted; TCP modes need about 1 s to come to speed
     #[arg(short = 'O', long, value_name = "TIME", value_parser = time_or_none)]
@@ -101,6 +98,7 @@ pub(crate) struct PlanArgs {
 
 /// What is sent.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Traffic")]
 pub(crate) struct TrafficArgs {
     /// tcp, udp: streams at once; latency, cps, http: connections at once
     #[arg(short = 'P', long, alias = "streams", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -190,13 +188,11 @@ pub(crate) struct HttpArgs {
     pub(crate) ca: Option<String>,
 }
 
+/// Heading of what `weir serve` allows at most.
+const LIMITS: &str = "Limits";
+
 /// `weir serve`.
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Answer `weir probe` and stock iperf3 clients, many at once, over one port (TCP and UDP). Needs no root.\n\nWho may \
-                        use it has to be said: holders of a key (--key-file), anyone (--open), or only this machine (--bind 127.0.0.1). \
-                        iperf3 clients have no key of weir's: they are answered with --open or on a loopback address only."
-)]
 pub(crate) struct ServeArgs {
     /// Address to listen on: all of this host's if not given
     #[arg(short, long, value_name = "ADDRESS")]
@@ -211,33 +207,33 @@ pub(crate) struct ServeArgs {
     /// Let anyone in who can reach the port
     #[arg(long)]
     pub(crate) open: bool,
-    /// Clients at once
-    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) max_sessions: u32,
-    /// Of these, from one address (IPv6: from one /64)
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) max_per_client: u32,
-    /// Streams or connections at once of one client
-    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) max_streams: u32,
-    /// Longest measurement: 10m, 1h
-    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = time)]
-    pub(crate) max_time: Duration,
-    /// Highest bit rate of one measurement, in each direction: 100M, 10G; without it as fast as it goes
-    #[arg(long, value_name = "RATE", value_parser = bits)]
-    pub(crate) max_rate: Option<f64>,
-    /// The same over all clients' measurements together: one for which not enough is left is refused
-    #[arg(long, value_name = "RATE", value_parser = bits)]
-    pub(crate) max_total_rate: Option<f64>,
-    /// Memory for sockets' buffers over all clients: 256M
-    #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = bytes_u64)]
-    pub(crate) max_memory: u64,
     /// One line per client as JSON
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
     /// No line per client
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Clients at once
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
+    pub(crate) max_sessions: u32,
+    /// Of these, from one address (IPv6: from one /64)
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
+    pub(crate) max_per_client: u32,
+    /// Streams or connections at once of one client
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LIMITS)]
+    pub(crate) max_streams: u32,
+    /// Longest measurement: 10m, 1h
+    #[arg(long, default_value = "1h", value_name = "TIME", value_parser = time, help_heading = LIMITS)]
+    pub(crate) max_time: Duration,
+    /// Highest bit rate of one measurement, in each direction: 100M, 10G; without it as fast as it goes
+    #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
+    pub(crate) max_rate: Option<f64>,
+    /// The same over all clients' measurements together: one for which not enough is left is refused
+    #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
+    pub(crate) max_total_rate: Option<f64>,
+    /// Memory for sockets' buffers over all clients: 256M
+    #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = bytes_u64, help_heading = LIMITS)]
+    pub(crate) max_memory: u64,
 }
 
 /// What `--repeat` says.
@@ -256,25 +252,6 @@ pub(crate) struct Bitrate {
     pub(crate) bps: f64,
     /// Writes in a burst (only with --iperf3).
     pub(crate) burst: Option<u32>,
-}
-
-/// `10`, `90s`, `2m`, `1h`, `500ms`, `1.5s`: above 0, at most a day.
-fn time(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let number_ends = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(number_ends);
-    let factor = match unit.trim() {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("not a time such as 10, 90s, 2m or 500ms".into()),
-    };
-    match number.parse::<f64>().map(|n| n * factor) {
-        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        Ok(_) => Err("1 ms to 24 hours".into()),
-        Err(_) => Err("not a time such as 10, 90s, 2m or 500ms".into()),
-    }
 }
 
 /// As [`time`], and 0.
@@ -362,13 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_repeats_are_read_as_people_write_them() {
-        for (text, ms) in [("10", 10_000), ("90s", 90_000), ("2m", 120_000), ("500ms", 500), ("1.5s", 1500)] {
-            assert_eq!(time(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for bad in ["", "0", "s", "-1", "25h", "1d", "1e3", "10 apples", "..", "nan"] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
+    fn repeats_are_read_as_people_write_them() {
         let four = Repeat { times: 4, each: Duration::from_secs(10) };
         for text in ["4x10s", "10s x 4", "4 x 10", "4X10s", "10s*4"] {
             assert_eq!(repeat(text), Ok(four), "{text}");

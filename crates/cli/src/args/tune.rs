@@ -3,12 +3,12 @@
 use clap::{Args, Subcommand, ValueEnum};
 use weir_doctor::tune::{Budget, Counter, Profile};
 
+/// Heading of the options about the time until somebody confirms.
+const TRIAL: &str = "The trial";
+/// Heading of the options about the measurement.
+const PROOF: &str = "The measurement";
+
 #[derive(Debug, Args)]
-#[command(
-    long_about = "Settings that this host should have: a plan with reasons, price and risk; applied on trial and taken back unless \
-                  confirmed; proved by measurement.\n\nplan changes nothing. apply needs root, and leaves a guard process behind that \
-                  takes everything back unless `weir tune confirm` comes in time, or earlier when things get worse."
-)]
 pub(crate) struct TuneArgs {
     #[command(subcommand)]
     pub(crate) command: TuneCommand,
@@ -32,6 +32,7 @@ pub(crate) enum TuneCommand {
 
 /// What to change.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "What to change")]
 pub(crate) struct WhatArgs {
     /// For this kind of host; may be repeated. Without it, --from and --set: nat-gateway
     #[arg(long = "profile", value_name = "PROFILE", value_parser = profile)]
@@ -52,7 +53,7 @@ pub(crate) struct WhatArgs {
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) rtt: u64,
     /// How long to watch what is lost, before nat-gateway or throughput say what is needed: seconds, or 1m; see also --from
-    #[arg(long = "for", default_value = "2", value_name = "TIME", value_parser = seconds)]
+    #[arg(long = "for", alias = "time", default_value = "2s", value_name = "TIME", value_parser = seconds)]
     pub(crate) window: u64,
     /// In another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
     #[arg(long, value_name = "NAME|PID|PATH")]
@@ -71,7 +72,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
     /// As JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -87,13 +88,14 @@ pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
     /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
-    #[arg(long, default_value = "120", value_name = "TIME", value_parser = seconds)]
+    #[arg(long = "confirm-within", visible_alias = "timeout", default_value = "120s", value_name = "TIME",
+          value_parser = seconds, help_heading = TRIAL)]
     pub(crate) timeout: u64,
     /// Do not watch the counters that show whether it does harm
-    #[arg(long)]
+    #[arg(long, help_heading = TRIAL)]
     pub(crate) no_watch: bool,
     /// Watch the number that this command prints, too; it is run every second
-    #[arg(long, value_name = "COMMAND", requires = "watch_limit")]
+    #[arg(long, value_name = "COMMAND", requires = "watch_limit", help_heading = TRIAL)]
     pub(crate) watch: Option<String>,
     /// Take it back when that number is above this three times in a row
     #[arg(
@@ -101,7 +103,8 @@ pub(crate) struct ApplyArgs {
         value_name = "NUMBER",
         group = "watch_limit",
         requires = "watch",
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        help_heading = TRIAL
     )]
     pub(crate) above: Option<f64>,
     /// Take it back when that number is below this three times in a row
@@ -110,11 +113,12 @@ pub(crate) struct ApplyArgs {
         value_name = "NUMBER",
         group = "watch_limit",
         requires = "watch",
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        help_heading = TRIAL
     )]
     pub(crate) below: Option<f64>,
     /// As JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
@@ -132,34 +136,36 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
     /// The load of one window, run by sh; what it prints or what a counter counts meanwhile is the result
-    #[arg(long = "run", value_name = "COMMAND")]
+    #[arg(long = "command", alias = "run", value_name = "COMMAND", help_heading = PROOF)]
     pub(crate) run: String,
     /// The result is the number that it prints after this text, e.g. 'Requests per second:'; otherwise the first number
-    #[arg(long, value_name = "TEXT", conflicts_with = "counter")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "counter", help_heading = PROOF)]
     pub(crate) number_after: Option<String>,
     /// The result is the growth per second of this counter, e.g. conntrack-drops
-    #[arg(long, value_name = "COUNTER")]
+    #[arg(long, value_name = "COUNTER", help_heading = PROOF)]
     pub(crate) counter: Option<Counter>,
     /// Which way is better; by default higher for what is printed, lower for a counter
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "WAY", help_heading = PROOF)]
     pub(crate) better: Option<Direction>,
     /// Rounds of two windows, one without and one with the change
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000),
+          help_heading = PROOF)]
     pub(crate) rounds: u16,
     /// Run by sh before each window, e.g. to empty a table
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", help_heading = PROOF)]
     pub(crate) between: Option<String>,
     /// Longest time for a window
-    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = seconds)]
+    #[arg(long = "timeout", alias = "limit", default_value = "10m", value_name = "TIME", value_parser = seconds,
+          help_heading = PROOF)]
     pub(crate) limit: u64,
     /// Seed of the order; by default a new one, which is printed
-    #[arg(long)]
+    #[arg(long, value_name = "N", help_heading = PROOF)]
     pub(crate) seed: Option<u64>,
     /// Exit with 3 unless it is shown to be better
-    #[arg(long)]
+    #[arg(long, help_heading = PROOF)]
     pub(crate) require_better: bool,
     /// As JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 

@@ -13,19 +13,14 @@ use crate::args::ConntrackArgs;
 use crate::exit::{Failure, MISSING, Outcome};
 use crate::output::{Color, print, print_json, width};
 
-/// Shortest time between two readings: a full table takes about that long.
-const SHORTEST_S: f64 = 0.1;
-/// Longest one, a day.
-const LONGEST_S: f64 = 86_400.0;
 /// How soon Ctrl-C is noticed.
 const NOTICE: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &ConntrackArgs, color: Color) -> Outcome {
     let question = question(args)?;
-    let every = args.watch.map(interval).transpose()?;
     let place = args.netns.as_deref().map_or("this namespace".to_owned(), |n| format!("namespace {n}"));
     let view = View { question, place, json: args.json, color };
-    let work = || match every {
+    let work = || match args.watch {
         None => view.once(),
         Some(every) => view.watch(every),
     };
@@ -167,14 +162,6 @@ impl Drop for Screen {
             let _ = io::stdout().flush();
         }
     }
-}
-
-/// Raised by Ctrl-C and its kin, which are how a live view ends.
-fn interval(seconds: f64) -> Result<Duration, Failure> {
-    if !(SHORTEST_S..=LONGEST_S).contains(&seconds) {
-        return Err(Failure::usage(format!("--watch={seconds}: {SHORTEST_S} to {LONGEST_S} seconds")));
-    }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 pub(super) fn namespace(name: &str) -> Result<NetNs, Failure> {

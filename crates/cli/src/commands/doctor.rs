@@ -16,15 +16,13 @@ use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, Stop};
 
 use crate::args::{DoctorArgs, DoctorCommand, FailOn};
-use crate::exit::{Failure, NOT_MET, Outcome, USAGE};
+use crate::exit::{Failure, NOT_MET, Outcome};
 use crate::output::{Color, print, print_json, width};
 
 /// How soon Ctrl-C and the end of a command are noticed.
 const NOTICE: Duration = Duration::from_millis(20);
 /// How long a command may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(2);
-/// Shortest and longest window, s.
-const WINDOW_S: std::ops::RangeInclusive<f64> = 0.1..=86_400.0;
 
 pub(crate) fn run(args: &DoctorArgs, color: Color) -> Outcome {
     match &args.command {
@@ -46,8 +44,6 @@ fn find(id: &str) -> Result<&'static causes::Cause, Failure> {
 
 /// The windows: one, or one after the other with `--every`.
 fn watch(args: &DoctorArgs, color: Color) -> Outcome {
-    let window = seconds("--for", args.window)?;
-    let every = args.every.map(|s| seconds("--every", s)).transpose()?;
     let stop = super::stop_on_signals()?;
     let mut worst = None;
     loop {
@@ -55,7 +51,7 @@ fn watch(args: &DoctorArgs, color: Color) -> Outcome {
         let diagnosis = match &args.read {
             Some(path) => diagnose(&stored(path)?),
             None => {
-                let evidence = look(args, window, &stop)?;
+                let evidence = look(args, args.window, &stop)?;
                 if let Some(path) = &args.save {
                     save(path, &evidence)?;
                 }
@@ -64,7 +60,7 @@ fn watch(args: &DoctorArgs, color: Color) -> Outcome {
         };
         worst = worst.max(diagnosis.worst());
         tell(args, &diagnosis, color)?;
-        let Some(every) = every else { break };
+        let Some(every) = args.every else { break };
         let next = began + every;
         while Instant::now() < next && !stop.raised() {
             std::thread::sleep(NOTICE);
@@ -80,14 +76,6 @@ fn watch(args: &DoctorArgs, color: Color) -> Outcome {
         FailOn::Critical => Severity::Critical,
     };
     if worst >= Some(bound) { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
-}
-
-fn seconds(option: &str, value: f64) -> Result<Duration, Failure> {
-    if !WINDOW_S.contains(&value) {
-        let (least, most) = (WINDOW_S.start(), WINDOW_S.end());
-        return Err(Failure::new(USAGE, format!("{option} {value}: valid are {least} to {most} seconds")));
-    }
-    Ok(Duration::from_secs_f64(value))
 }
 
 /// One window; with `--command`, as long as it runs, up to the length of the window.

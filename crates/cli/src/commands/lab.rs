@@ -22,6 +22,9 @@ fn list(json: bool) -> Outcome {
     if json {
         return print_json(&entries);
     }
+    if entries.is_empty() {
+        eprintln!("no lab is there");
+    }
     for entry in entries {
         let state = if entry.is_running()? { "running" } else { "left behind" };
         let hosts: Vec<String> =
@@ -69,10 +72,12 @@ fn exec(run: &str, host: &str, words: &[String]) -> Outcome {
     let entries = registry::list()?;
     let Some(entry) = entries.iter().find(|e| e.run == run) else {
         let known: Vec<&str> = entries.iter().map(|e| e.run.as_str()).collect();
-        return Err(Failure::usage(format!(
-            "there is no lab of run `{run}`; there are: {}",
-            known.join(", ")
-        )));
+        let known = if known.is_empty() {
+            "there is none at all".to_owned()
+        } else {
+            format!("there are: {}", known.join(", "))
+        };
+        return Err(Failure::usage(format!("there is no lab of run `{run}`; {known}")));
     };
     let parsed = host
         .rsplit_once('/')

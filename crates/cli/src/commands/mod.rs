@@ -16,15 +16,14 @@ pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod tune;
 
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
-use clap::CommandFactory;
 use weir_bench::scenario::{built_in, find};
 use weir_record::Run;
 use weir_sys::Stop;
 
-use crate::args::Cli;
+use crate::args;
 use crate::exit::{Failure, Outcome};
 use crate::output::{print, print_json};
 
@@ -48,21 +47,37 @@ pub(crate) fn schema() -> Outcome {
 /// `weir completions`.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "weir", &mut text);
+    clap_complete::generate(shell, &mut args::command(), "weir", &mut text);
     print(&String::from_utf8_lossy(&text))
 }
 
-/// `weir man`: the main page and one section per command.
-pub(crate) fn man() -> Outcome {
-    let mut text = Vec::new();
-    let mut command = Cli::command();
+/// `weir man`: the main page and a part for each command, or a file for each in a folder.
+pub(crate) fn man(folder: Option<&Path>) -> Outcome {
+    let mut pages = Vec::new();
+    let mut command = args::command();
     // Gives the commands their full names.
     command.build();
-    clap_mangen::Man::new(command.clone()).render(&mut text).map_err(Failure::failed)?;
-    for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
-        clap_mangen::Man::new(sub.clone()).render(&mut text).map_err(Failure::failed)?;
+    man_pages(&command, &mut pages)?;
+    let Some(folder) = folder else {
+        return print(&pages.into_iter().map(|(_, text)| text).collect::<String>());
+    };
+    let failed = |path: &Path, e: io::Error| Failure::failed(format!("cannot write {}: {e}", path.display()));
+    fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    for (name, text) in pages {
+        let path = folder.join(format!("{name}.1"));
+        fs::write(&path, text).map_err(|e| failed(&path, e))?;
     }
-    print(&String::from_utf8_lossy(&text))
+    Ok(())
+}
+
+/// Name and text of the page of a command, and of all below it that people see.
+fn man_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Outcome {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut text).map_err(Failure::failed)?;
+    pages.push((name, String::from_utf8_lossy(&text).into_owned()));
+    (command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help"))
+        .try_for_each(|sub| man_pages(sub, pages))
 }
 
 /// `weir agent`.

@@ -33,7 +33,7 @@ struct Document<'a> {
 pub(crate) fn run(args: &MtuArgs) -> Outcome {
     let stop = super::stop_on_signals()?;
     let address = address(args)?;
-    let target = Target { address, session: None, budget: Duration::from_secs(args.time) };
+    let target = Target { address, session: None, budget: args.time };
     let survey = survey(&target, &stop).map_err(|e| match e {
         Error::NoRoute(e) => Failure::new(FAILED, format!("{} is unreachable: {e}", address.ip())),
         other => Failure::new(FAILED, other),

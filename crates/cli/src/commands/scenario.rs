@@ -15,10 +15,16 @@ pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
             let (text, _) = find_scenario(scenario)?;
             print(&text)
         }
-        ScenarioCommand::Check { scenario } => {
+        ScenarioCommand::Check { scenario, json } => {
             let (text, origin) = find_scenario(scenario)?;
             let scenario = Scenario::load(&text, &origin).map_err(Failure::usage)?;
             let (least, most) = scenario.expected_seconds();
+            if *json {
+                return print_json(&json!({
+                    "origin": origin, "name": scenario.name, "trials_per_round": scenario.trials_per_round(),
+                    "seconds_least": least, "seconds_most": most,
+                }));
+            }
             print(&format!(
                 "{origin}: valid; {} trials a round, about {} to {}\n",
                 scenario.trials_per_round(),

@@ -1,7 +1,5 @@
 //! `weir doctor selftest`.
 
-use std::time::Duration;
-
 use weir_selftest::{Answer, Kind, Matrix, Options, Row, Trial, cases, run as try_case};
 
 use crate::args::SelftestArgs;
@@ -21,11 +19,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Outcome {
         return print(&cases.iter().map(|c| format!("{}\n", c.name)).collect::<String>());
     }
     let stop = super::stop_on_signals()?;
-    let options = Options {
-        window: Duration::from_secs_f64(args.window.clamp(0.5, 60.0)),
-        machine: args.machine,
-        stop: stop.clone(),
-    };
+    let options = Options { window: args.window, machine: args.machine, stop: stop.clone() };
     let mut matrix = Matrix::default();
     let repeat = args.repeat.max(1);
     // Repetitions outermost: what disturbs the machine for a while then hits different cases.
