@@ -5,8 +5,9 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
+FUZZ_SECONDS ?= 600
 
-.PHONY: help setup build bench bench-doctor test lint fmt docs
+.PHONY: help setup build bench bench-doctor test fuzz lint fmt docs
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +28,9 @@ bench-doctor: ## what the doctor itself costs: forwarding with and without it, a
 
 test: lint ## everything: lint, then all tests, as root in a private network and mount namespace
 	@scripts/test
+
+fuzz: ## malformed bytes for every parser of what others send, ten minutes; or make fuzz FUZZ_SECONDS=30
+	@scripts/fuzz $(FUZZ_SECONDS)
 
 lint: ## format, clippy with warnings as errors, licences, the scripts themselves
 	cargo fmt --all --check

@@ -9,13 +9,74 @@ use crate::frame::{self, MOST_FROM_CLIENT, MOST_FROM_SERVER};
 use crate::message::{Ask, OPENING, Tell};
 use crate::{Limits, iperf3, server};
 
-/// What a run came to.
-#[derive(Debug, Clone, Copy)]
-pub struct Outcome {
+/// An input that takes longer is a failure: it is a thousand times what the slowest takes that is none.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// By how much memory may grow. The longest frame that may be read is 16 MiB, of which some are in memory at a time.
+pub const MOST_GROWTH_BYTES: u64 = 256 << 20;
+
+/// Failures that are kept; the run ends with the last of them.
+const MOST_FAILURES: usize = 10;
+
+/// What inputs look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A length of four bytes, big-endian, and so many bytes; a connection's opening bytes may precede it.
+    Framed,
+    /// No lengths.
+    Text,
+}
+
+/// Reads bytes of a peer.
+pub type Parse = Box<dyn FnMut(&[u8]) -> bool>;
+
+/// Something that reads bytes of a peer.
+pub struct Target {
+    /// What it is called.
+    pub name: &'static str,
+    /// What inputs look like.
+    pub shape: Shape,
+    /// Honest inputs.
+    pub seeds: Vec<Vec<u8>>,
+    /// True if it made sense of the bytes. It may not panic.
+    pub parse: Parse,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What one target was given.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
     /// Inputs tried.
     pub cases: u64,
-    /// Of these, such as a parser took for a message.
+    /// Of these, such as were taken for a message.
     pub taken: u64,
+    /// The longest time of one.
+    pub slowest: Duration,
+}
+
+/// An input that a parser did not stand.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// [`Target::name`].
+    pub target: &'static str,
+    /// The panic's words, or how long it took.
+    pub what: String,
+    /// The input.
+    pub input: Vec<u8>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Of each target.
+    pub tallies: Vec<Tally>,
+    /// The first ten.
+    pub failures: Vec<Failure>,
     /// By how much the process' greatest resident set grew, bytes.
     pub growth_bytes: u64,
 }
@@ -39,32 +100,70 @@ impl Random {
     }
 }
 
-/// Try inputs for so long.
-///
-/// # Panics
-/// Never, unless a parser does: that is what it is for.
-pub fn run(length: Duration, seed: u64) -> Outcome {
+/// Try inputs for so long, of one target after the other.
+pub fn run(targets: &mut [Target], length: Duration, seed: u64) -> Outcome {
     let mut random = Random(seed);
-    let seeds = seeds();
-    let limits = Limits::default();
+    let mut outcome =
+        Outcome { tallies: vec![Tally::default(); targets.len()], failures: Vec::new(), growth_bytes: 0 };
     let before = high_water();
     let deadline = Instant::now() + length;
-    let (mut cases, mut taken) = (0, 0);
-    while Instant::now() < deadline {
-        for _ in 0..100 {
-            let input = mutated(&seeds, &mut random);
-            cases += 1;
-            taken += u64::from(parse(&input, &limits));
+    while Instant::now() < deadline && outcome.failures.len() < MOST_FAILURES {
+        for (target, tally) in targets.iter_mut().zip(&mut outcome.tallies) {
+            for _ in 0..100 {
+                let input = mutated(&target.seeds, target.shape, &mut random);
+                if let Err(what) = attempt(target, tally, &input) {
+                    outcome.failures.push(Failure { target: target.name, what, input });
+                }
+            }
         }
     }
-    Outcome { cases, taken, growth_bytes: high_water().saturating_sub(before) }
+    outcome.failures.truncate(MOST_FAILURES);
+    outcome.growth_bytes = high_water().saturating_sub(before);
+    outcome
 }
 
-/// Everything that reads bytes of a peer. True if one of them made sense of it.
+fn attempt(target: &mut Target, tally: &mut Tally, input: &[u8]) -> Result<(), String> {
+    let begun = Instant::now();
+    // What a parser keeps of an input that it did not stand is not looked at again, except by the next input.
+    let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (target.parse)(input)));
+    let took = begun.elapsed();
+    tally.cases += 1;
+    tally.slowest = tally.slowest.max(took);
+    match parsed {
+        Ok(sense) => tally.taken += u64::from(sense),
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+            return Err(format!("panicked: {}", words.unwrap_or("without words")));
+        }
+    }
+    if took > LONGEST { Err(format!("took {took:?}")) } else { Ok(()) }
+}
+
+/// The parsers of this crate, and of the datagrams that its port takes.
+pub fn own() -> Vec<Target> {
+    let (asks, reports) = (asks(), reports());
+    let framed = |messages: &[serde_json::Value]| -> Vec<Vec<u8>> {
+        messages.iter().filter_map(|m| frame::encode(m, MOST_FROM_CLIENT).ok()).collect()
+    };
+    let mut protocol = framed(&asks);
+    let with_opening: Vec<Vec<u8>> = protocol.iter().map(|f| [&OPENING[..], f].concat()).collect();
+    protocol.extend(with_opening);
+    protocol.push([&b"weirTCP1"[..], &[0; 16]].concat());
+    let limits = Limits::default();
+    let mut iperf3 = framed(&reports);
+    iperf3.push(b"abcdefghijklmnopqrstuvwxyz234567abcd\0".to_vec());
+    let target = |name, shape, seeds, parse| Target { name, shape, seeds, parse };
+    vec![
+        target("protocol", Shape::Framed, protocol, Box::new(move |input| parse(input, &limits))),
+        target("iperf3", Shape::Framed, iperf3, Box::new(iperf3::makes_sense)),
+        target("udp", Shape::Text, datagrams(), Box::new(datagram(weir_mtu::Responder::open()))),
+    ]
+}
+
+/// A client's and a server's messages. True if one of them made sense of it.
 fn parse(input: &[u8], limits: &Limits) -> bool {
     let mut sense = server::is_known_opening(input);
-    sense |= weir_load::knock::read(input).is_some();
-    sense |= iperf3::makes_sense(input);
     let after = input.strip_prefix(&OPENING).unwrap_or(input);
     match frame::read::<Ask>(after, MOST_FROM_CLIENT) {
         Ok(Ask::Open { workload, warmup_ms, duration_ms }) => {
@@ -78,8 +177,19 @@ fn parse(input: &[u8], limits: &Limits) -> bool {
     sense | frame::read::<Tell>(after, MOST_FROM_SERVER).is_ok()
 }
 
-fn seeds() -> Vec<Vec<u8>> {
-    let asks = [
+/// Knocks, greetings, data of iperf3, and probes of the path's MTU, which nobody is answered with more than they have.
+fn datagram(mtu: weir_mtu::Responder) -> impl FnMut(&[u8]) -> bool {
+    let from = std::net::SocketAddr::from(([192, 0, 2, 1], 7));
+    move |input| {
+        let answer = mtu.answer(input, input.len(), from);
+        let longer = answer.as_ref().is_some_and(|a| a.bytes.len() > input.len());
+        assert!(!longer, "the answer is longer than the probe");
+        answer.is_some() | weir_load::knock::read(input).is_some() | iperf3::makes_sense(input)
+    }
+}
+
+fn asks() -> Vec<serde_json::Value> {
+    vec![
         json!({"ask": "hello", "version": 1, "nonce": "00".repeat(32), "program": "weir"}),
         json!({"ask": "prove", "proof": "ab".repeat(32)}),
         json!({"ask": "finish"}),
@@ -92,6 +202,11 @@ fn seeds() -> Vec<Vec<u8>> {
         json!({"tell": "seen", "part": {"values": {"x": 1.0}, "histograms": {}, "series": [], "faults": [], "cpu_s": 0.0},
             "flows": []}),
         json!({"tell": "refused", "reason": "no"}),
+    ]
+}
+
+fn reports() -> Vec<serde_json::Value> {
+    vec![
         json!({"tcp": true, "omit": 0, "time": 10, "num": 0, "blockcount": 0, "parallel": 2, "len": 131072, "reverse": true,
             "pacing_timer": 1000, "client_version": "3.12"}),
         json!({"udp": true, "omit": 1, "time": 0, "num": 1000000, "blockcount": 0, "parallel": 1, "len": 1460,
@@ -99,19 +214,24 @@ fn seeds() -> Vec<Vec<u8>> {
         json!({"cpu_util_total": 1.5, "cpu_util_user": 0.5, "cpu_util_system": 1.0, "sender_has_retransmits": 1, "streams":
             [{"id": 1, "bytes": 1000, "retransmits": 0, "jitter": 0.001, "errors": 2, "packets": 10, "start_time": 0,
             "end_time": 1.0}]}),
-    ];
-    let mut all: Vec<Vec<u8>> = asks.iter().filter_map(|a| frame::encode(a, MOST_FROM_CLIENT).ok()).collect();
-    let with_opening: Vec<Vec<u8>> = all.iter().map(|f| [&OPENING[..], f].concat()).collect();
-    all.extend(with_opening);
+    ]
+}
+
+fn datagrams() -> Vec<Vec<u8>> {
+    // Kinds 1 to 9 of weir-mtu (`message.rs`), each with a session, a number and room for what is told.
+    let probe = |kind: u8| {
+        [&weir_mtu::MAGIC[..], &[7; 8], &[0, 0, 0, 1, kind, 0, 0, 0, 0, 0, 5, 0], &[0; 60]].concat()
+    };
+    let mut all: Vec<Vec<u8>> = (1..10).map(probe).collect();
     all.push(weir_load::knock::challenge(7, [1; 16]).to_vec());
     all.push([&b"weirKNK1"[..], &[0; 24]].concat());
-    all.push(b"abcdefghijklmnopqrstuvwxyz234567abcd\0".to_vec());
-    all.push([&b"weirTCP1"[..], &[0; 16]].concat());
+    all.push(b"9876".to_vec());
+    all.push([&[0, 0, 0, 9, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 40]].concat());
     all
 }
 
 /// One of the seeds with some of its bytes changed, left out, doubled or replaced by what parsers stumble over.
-fn mutated(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+fn mutated(seeds: &[Vec<u8>], shape: Shape, random: &mut Random) -> Vec<u8> {
     const STUMBLES: [&[u8]; 12] = [
         b"\xff\xff\xff\xff",
         b"\0\0\0\0",
@@ -151,7 +271,7 @@ fn mutated(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
         }
     }
     // The length as it is in half of them, so that the rest is looked at, too.
-    if random.below(2) == 0 && bytes.len() >= 4 {
+    if shape == Shape::Framed && random.below(2) == 0 && bytes.len() >= 4 {
         let start = if bytes.starts_with(&OPENING) && bytes.len() >= 12 { 8 } else { 0 };
         let length = (bytes.len() - start - 4) as u32;
         bytes[start..start + 4].copy_from_slice(&length.to_be_bytes());
@@ -172,12 +292,31 @@ mod tests {
 
     #[test]
     fn seconds_of_fuzzing_neither_panic_nor_allocate_without_bounds() {
-        let outcome = run(Duration::from_secs(3), 20_261_121);
-        assert!(outcome.cases > 1000, "{outcome:?}");
-        // Inputs that are never taken would test nothing behind the first check.
-        assert!(outcome.taken > outcome.cases / 100, "{outcome:?}");
-        // The longest frame that may be read is 16 MiB, and other tests run beside this one.
-        assert!(outcome.growth_bytes < 256 << 20, "{outcome:?}");
+        let mut targets = own();
+        let outcome = run(&mut targets, Duration::from_secs(3), 20_261_121);
+        assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+        for (target, tally) in targets.iter().zip(&outcome.tallies) {
+            assert!(tally.cases > 1000, "{} {tally:?}", target.name);
+            // Inputs that are never taken would test nothing behind the first check.
+            assert!(tally.taken > tally.cases / 100, "{} {tally:?}", target.name);
+        }
+        // Other tests run beside this one.
+        assert!(outcome.growth_bytes < MOST_GROWTH_BYTES, "{outcome:?}");
+    }
+
+    #[test]
+    fn a_parser_that_panics_is_found_with_its_input() {
+        let parse = |input: &[u8]| {
+            assert!(!input.ends_with(b"null"), "null");
+            true
+        };
+        let seeds = vec![b"1, 2".to_vec()];
+        let mut targets = [Target { name: "bad", shape: Shape::Text, seeds, parse: Box::new(parse) }];
+        let outcome = run(&mut targets, Duration::from_secs(20), 7);
+        assert_eq!(outcome.failures.len(), MOST_FAILURES);
+        for failure in &outcome.failures {
+            assert!(failure.input.ends_with(b"null") && failure.what.contains("null"), "{failure:?}");
+        }
     }
 
     #[test]
