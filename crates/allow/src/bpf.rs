@@ -3,11 +3,11 @@
 //! Each loading makes new programs with new tables in a folder of their own, and puts the programs into the place of those that
 //! are attached: one step for each interface, whatever version of weir loaded the old ones.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use weir_bpf::{Attached, BPF_FILE_SYSTEM, ProgramFd, XdpMode, is_bpf_file_system, mount_bpf_file_system};
-use weir_filter::{At, Class, Compiled, Direction, Filter, Options, Status};
+use weir_filter::{At, Class, Compiled, Direction, Filter, Follower, Options, Status};
 use weir_prefix::Ranges;
 use weir_sys::netlink::Rtnetlink;
 
@@ -251,6 +251,46 @@ pub(crate) fn unload() -> Result<(), Error> {
         let _ = fs::remove_dir(path);
     }
     outcome
+}
+
+/// Name of the folder of the tables that are attached, if any are.
+pub(crate) fn in_use() -> Result<Option<String>, Error> {
+    // What is replaced just then may vanish between looking and opening; then there is something else to see.
+    let found = find().or_else(|_| find())?;
+    Ok(found.tables.into_iter().find(|tables| tables.in_use).map(|tables| tables.name))
+}
+
+/// A reader of the events of the tables of that name.
+#[derive(Debug)]
+pub(crate) struct Following {
+    // Before the lock: the kernel is told that nobody reads any more, and then the next one may come.
+    pub(crate) follower: Follower,
+    pub(crate) tables: String,
+    _lock: File,
+}
+
+/// Follows the tables that are attached, if any are.
+pub(crate) fn follow() -> Result<Option<Following>, Error> {
+    let Some(tables) = in_use()? else { return Ok(None) };
+    let path = folder().join(&tables);
+    // The folder itself is locked: that ends with the process that holds it, and there is nothing to clear away.
+    let lock = File::open(&path).map_err(at(&path))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(Error::Busy(
+                "somebody else follows what is refused (weir allow status --follow), and each event is told once".into(),
+            ));
+        }
+        Err(TryLockError::Error(e)) => return Err(at(&path)(e)),
+    }
+    let follower = Filter::open_pinned(&path)?.follow()?;
+    Ok(Some(Following { follower, tables, _lock: lock }))
+}
+
+/// The policy's number of one of the filter's classes, of which the second is the link's own.
+pub(crate) fn class_number(class: u32) -> usize {
+    (class as usize).saturating_sub(1)
 }
 
 /// What the filter that is attached says, and its memory in bytes.

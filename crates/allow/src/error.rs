@@ -20,6 +20,9 @@ pub enum Error {
     /// Something that the kernel lacks, with what provides it.
     #[error("{0}")]
     Lacking(String),
+    /// Somebody else is at it.
+    #[error("{0}")]
+    Busy(String),
     /// A program failed.
     #[error("{command}: {output}")]
     Command {

@@ -15,6 +15,7 @@
 mod bpf;
 mod command;
 mod error;
+mod follow;
 mod ipset;
 mod load;
 pub mod lockout;
@@ -26,8 +27,9 @@ mod tracking;
 mod verify;
 
 pub use error::Error;
+pub use follow::{Follow, Refused};
 pub use load::{is_whole, load, loaded_id, requirements, state, tidy, unload};
 pub use policy::{Action, Backend, Class, Hook, LINK_V4, Policy, Port, Verdict, Xdp};
-pub use status::{ClassCount, Counted, Denied, Status, status};
+pub use status::{ClassCount, Counted, Denied, Events, Status, status};
 pub use store::{Loaded, Store};
 pub use tracking::is_tracking;

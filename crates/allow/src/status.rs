@@ -30,6 +30,17 @@ pub struct Denied {
     pub class: Option<usize>,
 }
 
+/// Events of single packets, for whoever follows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Events {
+    /// Those that were written, read or not.
+    pub written: u64,
+    /// Those that were not, because there were too many at a time.
+    pub lost: u64,
+    /// Whether somebody follows them now; also true for up to 3 s after that one was killed.
+    pub followed: bool,
+}
+
 /// A class, and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassCount {
@@ -73,6 +84,8 @@ pub struct Status {
     pub link_packets: u64,
     /// Sources of what was refused or logged, those with most packets first; `None` where the back end does not remember them.
     pub denied: Option<Vec<Denied>>,
+    /// What became of their events; `None` where the back end has none.
+    pub events: Option<Events>,
     /// Memory of the tables as the kernel counts it, bytes; `None` where it does not tell.
     pub memory_bytes: Option<u64>,
     /// When it was loaded, if that was written down.
@@ -86,10 +99,14 @@ pub struct Status {
 pub fn status(store: &Store) -> Result<Option<Status>, Error> {
     let Some((backend, id)) = load::loaded_id()? else { return Ok(None) };
     let policy = store.find(&id)?;
-    let (counted, denied, memory_bytes) = match backend {
+    let Numbers { counted, denied, events, memory_bytes } = match backend {
         Backend::Bpf => bpf_numbers()?,
-        Backend::Nft => (nft::counted()?, Some(nft::denied()?), None),
-        Backend::Ipset => (ipset::counted()?, None, ipset::memory_bytes()?),
+        Backend::Nft => {
+            Numbers { counted: nft::counted()?, denied: Some(nft::denied()?), ..Numbers::default() }
+        }
+        Backend::Ipset => {
+            Numbers { counted: ipset::counted()?, memory_bytes: ipset::memory_bytes()?, ..Numbers::default() }
+        }
     };
     let sum = |label: &str| {
         let of = counted.iter().filter(|c| c.label == label);
@@ -128,22 +145,31 @@ pub fn status(store: &Store) -> Result<Option<Status>, Error> {
         established_packets: sum("established").0,
         link_packets: sum("link").0,
         denied,
+        events,
         memory_bytes,
         loaded: store.loaded(),
     }))
 }
 
-/// The filter's classes have one for the link before ours.
-type Numbers = (Vec<Counted>, Option<Vec<Denied>>, Option<u64>);
+/// What a back end has counted; see [`Status`].
+#[derive(Default)]
+struct Numbers {
+    counted: Vec<Counted>,
+    denied: Option<Vec<Denied>>,
+    events: Option<Events>,
+    memory_bytes: Option<u64>,
+}
 
 fn bpf_numbers() -> Result<Numbers, Error> {
-    let Some((status, memory)) = bpf::status()? else { return Ok((Vec::new(), Some(Vec::new()), None)) };
+    let Some((status, memory)) = bpf::status()? else {
+        return Ok(Numbers { denied: Some(Vec::new()), ..Numbers::default() });
+    };
     let mut counted = Vec::new();
     for (_, class, _, count) in &status.classes {
         let label = match class {
             0 => "class 0".to_owned(),
             1 => "link".to_owned(),
-            n => format!("class {}", n - 1),
+            n => format!("class {}", bpf::class_number(*n)),
         };
         counted.push(Counted { label, packets: count.packets, bytes: count.bytes });
     }
@@ -155,9 +181,11 @@ fn bpf_numbers() -> Result<Numbers, Error> {
         };
         counted.push(Counted { label: label.to_owned(), packets: count.packets, bytes: count.bytes });
     }
-    let of = |class: u32| Some((class as usize).saturating_sub(1));
+    let of = |class: u32| Some(bpf::class_number(class));
     let denied = status.denied.iter();
     let denied =
         denied.map(|d| Denied { source: d.source, packets: d.packets, class: of(d.class) }).collect();
-    Ok((counted, Some(denied), Some(memory)))
+    let weir_filter::Events { written, lost, followed } = status.events;
+    let events = Some(Events { written, lost, followed });
+    Ok(Numbers { counted, denied: Some(denied), events, memory_bytes: Some(memory) })
 }

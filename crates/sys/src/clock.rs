@@ -65,6 +65,12 @@ impl Clocks {
     pub fn monotonic(&self, real_ns: u64) -> u64 {
         (self.monotonic_ns + real_ns).saturating_sub(self.real_ns)
     }
+
+    /// A time of CLOCK_MONOTONIC by CLOCK_REALTIME, ns since 1970.
+    #[inline]
+    pub fn real(&self, monotonic_ns: u64) -> u64 {
+        (self.real_ns + monotonic_ns).saturating_sub(self.monotonic_ns)
+    }
 }
 
 /// Sleeps until `spin_ns` before the deadline, then spins. `spin_ns` 0 sleeps all the way and burns no CPU.

@@ -119,7 +119,10 @@ pub(crate) struct StatusArgs {
     /// Most sources of refused packets that are shown
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) top: usize,
-    /// As JSON
+    /// Show each refused or logged packet as it comes, until Ctrl-C; only with bpf, and one at a time
+    #[arg(long, conflicts_with = "top")]
+    pub(crate) follow: bool,
+    /// As JSON; with --follow, one object a line
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod cached;
+mod follow;
 mod policy;
 mod remove;
 mod status;
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &AllowArgs) -> Outcome {
         AllowCommand::Apply(args) => apply::run(args),
         AllowCommand::Confirm(args) => apply::confirm(args.json),
         AllowCommand::Rollback(args) => apply::rollback(args.json),
+        AllowCommand::Status(args) if args.follow => follow::run(args.json),
         AllowCommand::Status(args) => status::run(args),
         AllowCommand::Remove(args) => remove::run(args.json),
         AllowCommand::Restore(args) => remove::restore(args.unit),

@@ -73,7 +73,8 @@ fn loaded_json(found: &Status, top: usize) -> serde_json::Value {
         "age_s": since.map(|s| now_s().saturating_sub(s)), "took_ms": found.loaded.map(|l| l.took_ms), "classes": found.classes,
         "established_packets": found.established_packets, "link_packets": found.link_packets,
         "denied": found.denied.as_ref().map(|d| d.iter().take(top).collect::<Vec<_>>()),
-        "denied_sources": found.denied.as_ref().map(Vec::len), "memory_bytes": found.memory_bytes,
+        "denied_sources": found.denied.as_ref().map(Vec::len), "events": found.events,
+        "memory_bytes": found.memory_bytes,
     })
 }
 
@@ -123,6 +124,9 @@ fn loaded_page(found: &Status, top: usize) -> String {
                 let _ = writeln!(page, "  {:<40} {:>12} packets", one.source.to_string(), one.packets);
             }
         }
+    }
+    if found.events.is_some_and(|events| events.followed) {
+        page.push_str("somebody follows them: weir allow status --follow\n");
     }
     page
 }

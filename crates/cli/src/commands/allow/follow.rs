@@ -1,0 +1,187 @@
+//! `weir allow status --follow`: refused and logged packets as they come.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use weir_allow::{Follow, Refused, Store};
+
+use super::apply::{SCHEMA, needs_root};
+use crate::exit::{Failure, Outcome};
+
+/// How often events are fetched, and how soon Ctrl-C is noticed. They wait in the kernel meanwhile: none of their packets does.
+const EVERY: Duration = Duration::from_millis(50);
+/// How often it is asked whether other lists are in effect.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) fn run(json: bool) -> Outcome {
+    needs_root("status")?;
+    let stop = super::super::stop_on_signals()?;
+    let store = Store::usual();
+    let Some(mut follow) = Follow::begin(&store)? else {
+        return Err(Failure::failed(
+            "nothing is loaded, so nothing is refused: weir allow apply loads lists",
+        ));
+    };
+    eprintln!("weir: refused and logged packets as they come; Ctrl-C ends it");
+    let (mut lost, mut looked) = (0, Instant::now());
+    loop {
+        // Asked first: what came until then is still told.
+        let last = stop.raised();
+        let look = looked.elapsed() >= LOOK_EVERY;
+        let current = !look || follow.is_current()?;
+        let mut text = String::new();
+        for packet in follow.read()? {
+            text.push_str(&if json { as_json(&packet) } else { as_line(&packet) });
+            text.push('\n');
+        }
+        if look || last {
+            looked = Instant::now();
+            let now = follow.lost()?;
+            if now > lost {
+                text.push_str(&lost_words(now - lost, json));
+                lost = now;
+            }
+        }
+        match put(&text) {
+            // A reader that has seen enough (`| head`) ends it.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(e) => return Err(Failure::failed(format!("cannot write to standard output: {e}"))),
+            Ok(()) => {}
+        }
+        if last {
+            return Ok(());
+        }
+        if !current {
+            drop(follow);
+            let Some(next) = Follow::begin(&store)? else {
+                eprintln!("weir: the lists were removed: nothing is refused any more");
+                return Ok(());
+            };
+            eprintln!("weir: other lists are in effect: going on with those");
+            (follow, lost) = (next, 0);
+        }
+        // At most one more round than Ctrl-C asks for.
+        std::thread::sleep(EVERY);
+    }
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// As a line of JSON; to whoever reads the lines of text, it is talk.
+fn lost_words(events: u64, json: bool) -> String {
+    if json {
+        return format!("{}\n", json!({ "schema": SCHEMA, "kind": "lost", "events": events }));
+    }
+    eprintln!("weir: {events} events lost: a core tells of 1,000 packets a second at most");
+    String::new()
+}
+
+/// By IANA's assigned protocol numbers; the usual name where there is one.
+fn protocol(number: u8) -> String {
+    let name = match number {
+        1 => "icmp",
+        2 => "igmp",
+        6 => "tcp",
+        17 => "udp",
+        47 => "gre",
+        50 => "esp",
+        51 => "ah",
+        58 => "icmpv6",
+        132 => "sctp",
+        n => return n.to_string(),
+    };
+    name.to_owned()
+}
+
+fn as_json(packet: &Refused) -> String {
+    json!({
+        "schema": SCHEMA, "kind": "packet", "unix_us": packet.unix_us, "source": packet.source,
+        "destination": packet.destination, "class": packet.class, "class_number": packet.class_number,
+        "action": packet.action, "protocol": protocol(packet.protocol), "port": packet.port,
+        "fragment": packet.fragment, "bytes": packet.bytes,
+    })
+    .to_string()
+}
+
+/// Names of classes are letters, digits, `_` and `-` (they were checked when they were loaded and when they were read again);
+/// all else is made of numbers.
+fn as_line(packet: &Refused) -> String {
+    let protocol = protocol(packet.protocol);
+    let service = match packet.port {
+        Some(port) => format!("{protocol}/{port}"),
+        None if packet.fragment => format!("{protocol} fragment"),
+        None => protocol,
+    };
+    let (source, destination) = (packet.source.to_string(), packet.destination);
+    format!(
+        "{}  {source:<15}  {:<8} {:<4}  {service:<9}  to {destination}",
+        time(packet.unix_us),
+        packet.class,
+        packet.action
+    )
+}
+
+/// Of the day, UTC.
+fn time(unix_us: u64) -> String {
+    let of_day_ms = unix_us / 1000 % 86_400_000;
+    let (s, ms) = (of_day_ms / 1000, of_day_ms % 1000);
+    format!("{:02}:{:02}:{:02}.{ms:03}Z", s / 3600, s / 60 % 60, s % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet() -> Refused {
+        Refused {
+            // date -u -d @1763737513.25
+            unix_us: 1_763_737_513_250_999,
+            source: "198.18.0.3".parse().unwrap(),
+            destination: "198.18.0.1".parse().unwrap(),
+            class: "rest".into(),
+            class_number: 0,
+            action: "drop",
+            protocol: 6,
+            port: Some(22),
+            fragment: false,
+            bytes: 74,
+        }
+    }
+
+    #[test]
+    fn a_line_fits_into_a_terminal_and_says_who_when_what_and_where_to() {
+        let line = as_line(&packet());
+        assert_eq!(line, "15:05:13.250Z  198.18.0.3       rest     drop  tcp/22     to 198.18.0.1");
+        assert!(line.len() <= 80);
+        let v6 = Refused {
+            source: "2001:2::3".parse().unwrap(),
+            protocol: 17,
+            port: None,
+            fragment: true,
+            ..packet()
+        };
+        assert!(
+            as_line(&v6).contains("2001:2::3        rest     drop  udp fragment  to"),
+            "{}",
+            as_line(&v6)
+        );
+        assert!(as_line(&Refused { protocol: 99, port: None, ..packet() }).contains("  99  "));
+    }
+
+    #[test]
+    fn a_line_of_json_is_one_line_and_has_the_same() {
+        let line = as_json(&packet());
+        assert!(!line.contains('\n'));
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["unix_us"], 1_763_737_513_250_999_u64);
+        assert_eq!((&value["protocol"], &value["port"]), (&json!("tcp"), &json!(22)));
+        let none: serde_json::Value =
+            serde_json::from_str(&as_json(&Refused { port: None, ..packet() })).unwrap();
+        assert_eq!(none["port"], serde_json::Value::Null);
+    }
+}
