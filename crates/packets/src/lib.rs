@@ -8,6 +8,7 @@ pub mod deck;
 pub mod error;
 pub mod frame;
 pub mod live;
+pub mod pace;
 pub mod procedure;
 pub mod raw;
 pub mod rig;
@@ -20,6 +21,7 @@ pub mod workload;
 pub mod xdp_receiver;
 
 pub use error::Error;
+pub use pace::Pace;
 pub use procedure::{Delay, Findings, Setting};
 pub use rig::{Rig, RigError};
 pub use station::Station;

@@ -20,6 +20,7 @@ pub use program::{Make, Program};
 use crate::Error;
 use crate::deck::{Tuple, share};
 use crate::frame::{CHECK_SEQUENCE, Template};
+use crate::pace::{self, Pace};
 use crate::route::{self, Path};
 use crate::shared::{self, WeirSender};
 use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
@@ -125,6 +126,10 @@ impl LiveSender {
         }
         let parts = run_all(programs, &self.link.cpus, stop)?;
         let mut sent = plan.sum_up(&parts, sending);
+        // Of several threads each would have its own, and share the path with the others.
+        if let [program] = &programs[..] {
+            sent.pace = Pace::of(&program.slices());
+        }
         if self.link.inject == Inject::Wire {
             sent.refused = refused(&before, || self.counters(), sent.frames)?;
             sent.frames -= sent.refused;
@@ -245,6 +250,7 @@ impl Plan {
         state.frames = share(self.frames, index, count).1;
         state.stream = (index as u32) << shared::WEIR_SEQ_BITS;
         state.stamp_every = stamp_every;
+        state.slice_pause_ns = pace::pause_ns(self.duration_ns);
         state
     }
 
@@ -278,6 +284,7 @@ impl Plan {
             refused: 0,
             cpu_s: parts.iter().map(|p| p.cpu.as_secs_f64()).sum(),
             engine: Engine::Xdp,
+            pace: None,
         }
     }
 }

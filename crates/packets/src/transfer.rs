@@ -10,6 +10,8 @@ pub use weir_record::Family;
 use weir_stats::Histogram;
 pub use weir_sys::Stop;
 
+use crate::pace::Pace;
+
 /// What the frames carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -185,6 +187,10 @@ pub struct Sent {
     pub cpu_s: f64,
     /// By which mechanism.
     pub engine: Engine,
+    /// What a frame took by the measure of the sender's core; `None` with a schedule, by several threads, and where there is no such
+    /// measure.
+    #[serde(default)]
+    pub pace: Option<Pace>,
 }
 
 /// What a receiver saw of one transfer.

@@ -27,6 +27,10 @@ struct weir_tag {
 #define WEIR_INTERVAL_BITS 20
 // Bytes of the longest headers with our mark: Ethernet, IPv6, TCP, and four of payload (14 + 40 + 20 + 4).
 #define WEIR_HEAD_BYTES 80
+// Most slices of a transfer that are kept.
+#define WEIR_SLICES 8192
+// Rounds of the reference work.
+#define WEIR_REFERENCE_ROUNDS 256
 
 // Why a run of the generator ended as it did.
 enum weir_generator_verdict {
@@ -97,6 +101,28 @@ struct weir_sender {
 	__u32 waiting;
 	// The verdict that ended the transfer: WEIR_ALL_SENT, WEIR_TIME_UP or WEIR_UNFIT; 0 while it goes on.
 	__u32 closed;
+	// How many slices there are.
+	__u32 slices;
+	// When the slice began, ns, and the frames sent until then; 0: there is none now.
+	__u64 slice_ns;
+	__u64 slice_sent;
+	// When the slice may end, or the next may begin, ns.
+	__u64 slice_due_ns;
+	// Between two slices, ns: so long that they last for the transfer.
+	__u64 slice_pause_ns;
+	// What the reference work came to, so that it has to be done.
+	__u64 worked;
+};
+
+// A slice of a transfer without a schedule.
+struct weir_slice {
+	// Frames sent.
+	__u32 frames;
+	// How long it lasted, ns, at most 2^32 - 1.
+	__u32 ns;
+	// How long the reference work took at its end, ns.
+	__u32 reference_ns;
+	// Empty.
 	__u32 pad;
 };
 

@@ -7,7 +7,7 @@ use weir_bpf::{LiveFrames, Loader, Mapped, Object, Plain, ProgramFd};
 use crate::Error;
 use crate::deck::Tuple;
 use crate::frame::Template;
-use crate::shared::{self, WeirGenerator, WeirSender, WeirTuple4, WeirTuple6};
+use crate::shared::{self, WeirGenerator, WeirSender, WeirSlice, WeirTuple4, WeirTuple6};
 use crate::transfer::{Family, Inject, Protocol};
 
 /// What `cargo build` made of `bpf/generator.bpf.c`.
@@ -39,6 +39,7 @@ pub struct Program {
     _object: Object,
     program: ProgramFd,
     sender: Mapped<WeirSender>,
+    slices: Mapped<WeirSlice>,
     make: Make,
 }
 
@@ -61,12 +62,13 @@ impl Program {
         loader.without(other)?;
         let object = loader.load()?;
         let (program, sender) = (object.program(name)?, object.map("sender")?.share()?);
+        let slices = object.map("slices")?.share()?;
         let map = object.map(deck)?;
         match frame.family {
             Family::Ipv4 => fill(&map.share()?, flows, tuple4)?,
             Family::Ipv6 => fill(&map.share()?, flows, tuple6)?,
         }
-        Ok(Program { _object: object, program, sender, make })
+        Ok(Program { _object: object, program, sender, slices, make })
     }
 
     /// What it was loaded with.
@@ -100,6 +102,12 @@ impl Program {
     /// Replaces its state. Nobody may be in [`Self::run`].
     pub fn set_state(&self, state: WeirSender) {
         self.sender.set(0, state);
+    }
+
+    /// The slices of the last transfer, if it had no schedule.
+    pub fn slices(&self) -> Vec<WeirSlice> {
+        let count = (self.state().slices as usize).min(self.slices.len());
+        (0..count).map(|index| self.slices.get(index)).collect()
     }
 
     /// Runs it that often on the calling thread's core; a signal ends that early.

@@ -53,6 +53,18 @@ fn rate(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
     let mut all = vec![
         pps("forwarding_rate_pps", "forwarding rate", "Frames that arrived per second, from the first to the last (RFC 2285 section 3.6.1)."),
         ns("ns_per_packet", "time per packet", "1e9 by the forwarding rate: what each frame costs where the path is busy all the time. It adds up along a path.").by_difference(),
+        pps(
+            "adjusted_rate_pps",
+            "speed-adjusted rate",
+            "Forwarding rate as it would be on an uninterrupted core of a set speed (1.6 ns for a round of weir's reference work), from slices of 0.2 ms: it varies less, and is not what was forwarded. Only in the lab, by XDP, from one core, without a rate.",
+        )
+        .detail(),
+        neither(
+            "core_speed_ratio",
+            "core's speed",
+            Unit::Ratio,
+            "How fast the sender's core did the reference work, by that set speed: where it varies between trials, the machine does.",
+        ),
         loss("Share of the frames sent that did not arrive.").detail(),
         pps(
             "delivered_pps",

@@ -2,10 +2,16 @@
 
 use weir_record::FaultCode;
 
-use super::course::{Course, Halt, Shot, Ways, per_second};
+use super::Delay;
+use super::course::{Course, Halt, Seen, Shot, Ways, per_second};
+use crate::pace::Pace;
 
 /// With a set rate every so many frames carry the time, for their delay.
 const STAMP_EVERY: u32 = 16;
+
+/// Of a path that is worked by another core than the sender's more are lost without a schedule; of one that is worked by the same
+/// only what the path drops on purpose.
+const MOST_LOST: f64 = 0.05;
 
 pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     let (packets, setting) = (course.packets, course.setting);
@@ -47,10 +53,22 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     if forwarded > 0.0 {
         course.set("ns_per_packet", 1e9 / forwarded);
     }
+    adjust(course, &seen, sent.pace);
     course.set("offered_pps", seen.offered_pps());
     course.set("loss_ratio", seen.loss_ratio());
     if !received.delay.is_empty() {
         course.findings.histograms.insert(setting.delay.histogram().to_owned(), received.delay.clone());
     }
     Ok(())
+}
+
+/// Takes the speed of the core out, where that is the core that forwards: hosts that share a clock share the machine, and the sender
+/// is paced by the path, which nearly all frames then pass.
+fn adjust(course: &mut Course<'_>, seen: &Seen, pace: Option<Pace>) {
+    let Some(pace) = pace else { return };
+    if course.setting.delay != Delay::OneWay || seen.loss_ratio() > MOST_LOST {
+        return;
+    }
+    course.set("adjusted_rate_pps", pace.frames_per_second() * (1.0 - seen.loss_ratio()));
+    course.set("core_speed_ratio", pace.core_speed());
 }

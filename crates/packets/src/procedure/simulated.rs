@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weir_stats::Histogram;
 
+use crate::pace::Pace;
 use crate::rig::{Rig, RigError};
 use crate::transfer::{Engine, Offer, Order, Outcome, Received, Sending, Sent, Transfer, Way};
 
@@ -48,6 +49,8 @@ pub(super) struct Simulated {
     pub slips: f64,
     /// How late the sender is at worst, ns.
     pub late_ns: u64,
+    /// What its core is measured to need, where it has no schedule.
+    pub pace: Option<Pace>,
 
     /// All transfers so far.
     pub made: Vec<Transfer>,
@@ -79,6 +82,7 @@ impl Default for Simulated {
             paced_pps: 3e6,
             slips: 0.0,
             late_ns: 0,
+            pace: None,
             made: Vec::new(),
             clock: Duration::ZERO,
             mixed_up: false,
@@ -180,6 +184,7 @@ impl Simulated {
             refused: 0,
             cpu_s: frames as f64 * 100e-9,
             engine: Engine::Xdp,
+            pace: self.pace.filter(|_| sending.offer == Offer::Unlimited),
         }
     }
 

@@ -359,6 +359,7 @@ impl Plan<'_> {
             refused: parts.iter().map(|p| p.refused).sum(),
             cpu_s: parts.iter().map(|p| p.cpu.as_secs_f64()).sum(),
             engine: Engine::AfPacket,
+            pace: None,
         }
     }
 }

@@ -185,6 +185,39 @@ fn root_the_schedule_is_kept_and_the_deadline_ends_it() {
 }
 
 #[test]
+fn root_a_transfer_without_a_schedule_is_measured_by_the_speed_of_its_core() {
+    if test_needs_root() {
+        return;
+    }
+    let hosts = Hosts::new(Family::Ipv4);
+    hosts.gro();
+    let station = hosts.initiator(vec![0]);
+    // Of a core that others want, too, some part is enough for 50 slices of 0.2 ms.
+    let sending = hosts.sending(Offer::Unlimited, u64::MAX, Duration::from_millis(500));
+    let sent = hosts.send(&station, &sending, &Stop::default()).unwrap();
+    let pace = sent.pace.expect("slices");
+    assert!((50..=2500).contains(&pace.slices), "a fifth of a millisecond or longer: {pace:?}");
+    // A round has 17 operations, of which a core starts at most ten at once, at less than ten in a nanosecond's time.
+    assert!(pace.round_ns > 0.17 && pace.rounds_per_frame > 0.0, "{pace:?}");
+    // A slice that nothing interrupted is no slower than the whole.
+    let frame_ns = pace.rounds_per_frame * pace.round_ns;
+    assert!(frame_ns < 10.0 * sent.duration_ns as f64 / sent.frames as f64, "{pace:?} {sent:?}");
+
+    // Too short, by a schedule, and from two threads: none.
+    for (station, offer, frames) in [
+        (&station, Offer::Unlimited, 1_000),
+        (&station, Offer::Rate(20_000.0), 2_000),
+        (&hosts.initiator(vec![0, 0]), Offer::Unlimited, 200_000),
+    ] {
+        let sent = hosts.send(station, &hosts.sending(offer, frames, LONG), &Stop::default()).unwrap();
+        assert_eq!((sent.frames, sent.pace), (frames, None));
+    }
+    // The next transfer has slices of its own.
+    let again = hosts.send(&station, &sending, &Stop::default()).unwrap();
+    assert!((50..=2500).contains(&again.pace.expect("slices").slices), "{again:?}");
+}
+
+#[test]
 fn root_a_raised_stop_ends_the_transfer_long_before_its_time() {
     if test_needs_root() {
         return;

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// How fast this core is just now: a transfer without a schedule is cut into slices, and at the end of each the time of a fixed piece
+// of work is taken. Where the sender's core forwards, too, both are slowed down by the same things: a neighbour on the core's other
+// hyperthread, its clock rate.
+#pragma once
+
+// Shortest slice, ns: the reference work, once in each, then takes 0.2 to 0.3 % of the time. A slice that is much shorter than what
+// the scheduler gives to another task is either whole or plainly interrupted.
+#define SLICE_NS 200000
+
+// By number, from the first; `WEIR_SLICES` are kept.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WEIR_SLICES);
+	__type(key, __u32);
+	__type(value, struct weir_slice);
+} slices SEC(".maps");
+
+// Four sums that do not wait for each other, so that the core's units are as busy as they are with packets: a single chain of
+// operations is not slowed down by a neighbour on the core's other hyperthread. It reads and writes no memory, so that nothing that
+// a gateway does to the caches changes it. Global and not inlined, so that the verifier walks through its rounds once.
+__attribute__((noinline)) __u64 reference_work(__u64 seed)
+{
+	__u64 a = seed, b = seed ^ 1, c = seed ^ 2, d = seed ^ 3;
+
+#pragma nounroll
+	for (int i = 0; i < WEIR_REFERENCE_ROUNDS; i++) {
+		a += (a << 3) ^ i;
+		b ^= (b >> 5) + i;
+		c += (c << 7) ^ i;
+		d ^= (d >> 9) + i;
+	}
+	return a ^ b ^ c ^ d;
+}
+
+// At the beginning of a batch, at the time `now`: ends the slice if it is long enough, and begins the next.
+static __always_inline void cut(struct weir_sender *s, __u64 now)
+{
+	__u64 sent = s->counts[WEIR_SENT];
+
+	if (now < s->slice_due_ns)
+		return;
+	if (s->slice_ns) {
+		__u32 at = s->slices;
+		struct weir_slice *slice = bpf_map_lookup_elem(&slices, &at);
+		__u64 worked, ns;
+
+		if (!slice)
+			return;
+		// Anew, so that no time passes between the two readings but that of the work.
+		now = bpf_ktime_get_ns();
+		s->worked = reference_work(s->worked);
+		worked = bpf_ktime_get_ns();
+		slice->frames = sent - s->slice_sent;
+		ns = now - s->slice_ns;
+		slice->ns = ns >> 32 ? 0xffffffff : ns;
+		slice->reference_ns = worked - now;
+		s->slices = at + 1;
+		s->slice_ns = 0;
+		now = worked;
+		if (s->slice_pause_ns) {
+			s->slice_due_ns = now + s->slice_pause_ns;
+			return;
+		}
+	}
+	s->slice_ns = now;
+	s->slice_sent = sent;
+	s->slice_due_ns = now + SLICE_NS;
+}

@@ -1,0 +1,140 @@
+//! What a frame takes by the measure of the core that sends and forwards it.
+//!
+//! A core is not always equally fast: its clock changes, another virtual machine works on the other hyperthread, other tasks take its
+//! time. So the sender's program cuts a transfer into slices of a fifth of a millisecond, and at the end of each takes the time of a
+//! fixed piece of work on the same core (`bpf/slice.h`). Both become slower together; their ratio hardly changes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{self, WeirSlice};
+
+/// What a round of the reference work takes on the core that adjusted rates are told for, ns, with its share of reading the clock
+/// twice: about what it takes on a core of a cloud machine of 2023 (Intel Sapphire Rapids) that nobody else uses.
+pub const STANDARD_ROUND_NS: f64 = 1.6;
+
+/// Fewer slices than this (some 10 ms of traffic) give no pace.
+const LEAST: usize = 50;
+
+/// Time that is sampled of a transfer at most, ns: as many slices as there is room for, less some that last longer.
+const SAMPLED_NS: u64 = 200_000 * shared::WEIR_SLICES;
+
+/// What a frame took by the measure of its sender's core, and how fast that was.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Time between two frames by the time of a round of the reference work, median of all slices.
+    pub rounds_per_frame: f64,
+    /// Time of a round of the reference work, median, ns.
+    pub round_ns: f64,
+    /// How many slices there were.
+    pub slices: u64,
+}
+
+impl Pace {
+    /// From a transfer's slices, in which a few per cent may have been interrupted by other work; `None` if there are too few.
+    pub fn of(slices: &[WeirSlice]) -> Option<Pace> {
+        let whole = slices.iter().filter(|slice| slice.frames > 0 && slice.ns > 0 && slice.reference_ns > 0);
+        let rounds = shared::WEIR_REFERENCE_ROUNDS as f64;
+        let (ratios, times): (Vec<f64>, Vec<f64>) = whole
+            .map(|slice| {
+                let round_ns = f64::from(slice.reference_ns) / rounds;
+                (f64::from(slice.ns) / f64::from(slice.frames) / round_ns, round_ns)
+            })
+            .unzip();
+        if ratios.len() < LEAST {
+            return None;
+        }
+        let slices = ratios.len() as u64;
+        Some(Pace { rounds_per_frame: median(ratios), round_ns: median(times), slices })
+    }
+
+    /// Frames a second on a core on which a round takes [`STANDARD_ROUND_NS`] and that nothing interrupts.
+    pub fn frames_per_second(&self) -> f64 {
+        1e9 / (self.rounds_per_frame * STANDARD_ROUND_NS)
+    }
+
+    /// How fast the core was, by that core.
+    pub fn core_speed(&self) -> f64 {
+        STANDARD_ROUND_NS / self.round_ns
+    }
+}
+
+/// The least value that half of them do not exceed (RFC 2330 section 11.3). There is at least one.
+fn median(mut values: Vec<f64>) -> f64 {
+    let middle = (values.len() - 1) / 2;
+    *values.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+/// How long nothing is sampled between two slices of a transfer, so that those that there is room for last for all of it, ns.
+pub(crate) fn pause_ns(duration_ns: u64) -> u64 {
+    duration_ns.saturating_sub(SAMPLED_NS) / shared::WEIR_SLICES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `count` slices of a path that takes 300 rounds for a frame, on a core that is as slow as `slow` says.
+    fn slices(count: usize, slow: impl Fn(usize) -> f64) -> Vec<WeirSlice> {
+        let slice = |index| {
+            let reference_ns = (400.0 * slow(index)).round();
+            // 200 us at the standard pace and longer at a slower one.
+            let frames = 500u32;
+            let ns = f64::from(frames) * 300.0 * reference_ns / shared::WEIR_REFERENCE_ROUNDS as f64;
+            WeirSlice { frames, ns: ns.round() as u32, reference_ns: reference_ns as u32, pad: 0 }
+        };
+        (0..count).map(slice).collect()
+    }
+
+    fn near(got: f64, truth: f64) {
+        assert!((got / truth - 1.0).abs() < 1e-4, "{got} for {truth}");
+    }
+
+    #[test]
+    fn fast_and_slow_slices_give_the_same_rate() {
+        // 1e9 / (300 * 1.6 ns).
+        let truth = 1e9 / 480.0;
+        for slow in [1.0, 1.3, 2.0] {
+            let pace = Pace::of(&slices(1000, |_| slow)).unwrap();
+            near(pace.frames_per_second(), truth);
+            near(pace.core_speed(), 1.6 * 256.0 / (400.0 * slow));
+        }
+        // It becomes slower, and faster again, while it is measured.
+        let pace = Pace::of(&slices(5000, |i| if (i / 700) % 2 == 0 { 1.0 } else { 1.9 })).unwrap();
+        near(pace.frames_per_second(), truth);
+        assert_eq!(pace.slices, 5000);
+    }
+
+    #[test]
+    fn slices_that_were_interrupted_do_not_count() {
+        let mut slices = slices(1000, |i| 1.0 + 0.001 * (i % 10) as f64);
+        for slice in slices.iter_mut().step_by(3) {
+            // 4 ms of another task.
+            slice.ns += 4_000_000;
+        }
+        for slice in slices.iter_mut().skip(1).step_by(10) {
+            slice.reference_ns += 4_000_000;
+        }
+        // A third of all is too great and a tenth too small; the middle of the sorted ones is still one that nothing interrupted.
+        near(Pace::of(&slices).unwrap().frames_per_second(), 1e9 / 480.0);
+    }
+
+    #[test]
+    fn without_slices_there_is_no_pace() {
+        assert_eq!(Pace::of(&[]), None);
+        assert_eq!(Pace::of(&slices(LEAST - 1, |_| 1.0)), None);
+        assert!(Pace::of(&slices(LEAST, |_| 1.0)).is_some());
+        let empty = WeirSlice { frames: 0, ns: 200_000, reference_ns: 400, pad: 0 };
+        assert_eq!(Pace::of(&vec![empty; 1000]), None);
+    }
+
+    #[test]
+    fn slices_last_for_the_whole_transfer() {
+        assert_eq!(pause_ns(1_000_000_000), 0);
+        for seconds in [2u64, 60, 4 * 3600] {
+            let duration = seconds * 1_000_000_000;
+            // Slices are never shorter than 200 us.
+            let lasts = (pause_ns(duration) + 200_000) * shared::WEIR_SLICES;
+            assert!(lasts + shared::WEIR_SLICES >= duration, "{seconds} s: {lasts}");
+        }
+    }
+}
