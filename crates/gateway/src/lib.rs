@@ -7,6 +7,7 @@
 
 pub mod allow_list;
 pub mod ballast;
+pub mod bpf_publish;
 mod command;
 pub mod custom;
 pub mod direct;
@@ -59,6 +60,8 @@ pub enum Variant {
     AllowList(allow_list::AllowList),
     /// A port of a container, published on its host.
     DockerPublish(docker_publish::DockerPublish),
+    /// The same by a fixed mapping in BPF, without connection tracking.
+    BpfPublish(bpf_publish::BpfPublish),
     /// The user's own commands.
     Custom(custom::Custom),
     /// Two hosts and whatever lies between them.
@@ -78,6 +81,7 @@ impl Variant {
             Variant::IptablesLegacyMasquerade(v) => v,
             Variant::AllowList(v) => v,
             Variant::DockerPublish(v) => v,
+            Variant::BpfPublish(v) => v,
             Variant::Custom(v) => v,
             Variant::Path(v) => v,
         }
@@ -95,6 +99,7 @@ impl Variant {
             "iptables-legacy-masquerade",
             "allow-list",
             "docker-publish",
+            "bpf-publish",
             "custom",
             "path",
         ]

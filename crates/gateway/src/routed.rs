@@ -113,7 +113,7 @@ fn interfaces() -> Result<Vec<String>, Error> {
 }
 
 /// The name of an interface's setting; a dot in the interface's name is written as a slash.
-fn setting(protocol: &str, interface: &str, name: &str) -> String {
+pub(crate) fn setting(protocol: &str, interface: &str, name: &str) -> String {
     format!("net.{protocol}.conf.{}.{name}", interface.replace('.', "/"))
 }
 

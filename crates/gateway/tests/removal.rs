@@ -15,9 +15,18 @@ fn root_rules_of_others_stay() {
     if test_needs_root() {
         return;
     }
-    for kind in ["nft-masquerade", "iptables-masquerade", "iptables-legacy-masquerade", "docker-publish"] {
-        let world =
-            if kind == "docker-publish" { World::bridged(Family::Ipv4) } else { World::routed(Family::Ipv4) };
+    for kind in [
+        "nft-masquerade",
+        "iptables-masquerade",
+        "iptables-legacy-masquerade",
+        "docker-publish",
+        "bpf-publish",
+    ] {
+        let world = if kind.ends_with("publish") {
+            World::bridged(Family::Ipv4)
+        } else {
+            World::routed(Family::Ipv4)
+        };
         in_ns(
             &world.gateway,
             "iptables-nft -t nat -A POSTROUTING -s 10.1.2.3 -j MASQUERADE
@@ -25,7 +34,7 @@ fn root_rules_of_others_stay() {
         );
         let v = variant(&format!(
             "{{\"kind\": \"{kind}\", {}}}",
-            if kind == "docker-publish" { "\"engine\": \"rules\"" } else { "\"mss-clamp\": true" }
+            if kind.ends_with("publish") { "\"engine\": \"rules\"" } else { "\"mss-clamp\": true" }
         ));
         let mut journal = match world.apply_on(Role::Gateway, &world.place, &v) {
             Err(Error::Unsupported(why)) if kind.contains("legacy") => {
@@ -284,6 +293,18 @@ fn root_killed_half_way() {
             "remove": {"gateway": ["nft delete table ip half", "nft delete table ip never 2>/dev/null || true"]}}"#,
         "table ip half",
     );
+}
+
+#[test]
+fn root_killed_with_programs_at_its_interfaces() {
+    if test_needs_root() {
+        return;
+    }
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let world = World::bridged(family);
+        killed(&world, r#"{"kind": "bpf-publish"}"#, "in0 Ingress publish_in");
+        assert_eq!(world::programs(&world.gateway), "");
+    }
 }
 
 #[test]

@@ -192,6 +192,57 @@ fn root_docker_publish_lets_published_ports_through_a_closed_firewall() {
 }
 
 #[test]
+fn root_bpf_publish_translates_what_the_rules_below_then_do_not_see() {
+    if test_needs_root() {
+        return;
+    }
+    // Entries of the ports; neighbours and the like may have others.
+    let tracked = "for f in ipv4 ipv6; do conntrack -L -f $f 2>/dev/null; done | grep port=500 || true";
+    for backend in ["iptables", "nft"] {
+        for family in FAMILIES {
+            let world = World::bridged(family);
+            prove(&world, &variant(&format!(r#"{{"kind": "bpf-publish", "backend": "{backend}"}}"#)));
+            assert_eq!(in_ns(&world.gateway, tracked), "", "{backend}, {family:?}");
+        }
+    }
+    // The same traffic by the rules alone is in the table.
+    let world = World::bridged(Family::Ipv4);
+    let mut journal =
+        world.apply_on(Role::Gateway, &world.place, &variant(r#"{"kind": "docker-publish"}"#)).unwrap();
+    world.tcp(world.place.gateway_inside, 5001);
+    assert_ne!(in_ns(&world.gateway, tracked), "");
+    world.undo(Role::Gateway, &mut journal);
+}
+
+#[test]
+fn root_bpf_publish_says_which_link_it_needs() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::bridged(Family::Ipv4);
+    let before = world.facts();
+    let attempt = |json: &str| match world.apply_on(Role::Gateway, &world.place, &variant(json)) {
+        Err(Error::Unsupported(why)) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{json} was accepted"),
+    };
+    let bridge = attempt(r#"{"kind": "bpf-publish", "container-interface": "br0"}"#);
+    assert!(bridge.contains("veth"), "{bridge}");
+    let absent = attempt(r#"{"kind": "bpf-publish", "container-interface": "none0"}"#);
+    assert!(absent.contains("none0"), "{absent}");
+    assert_eq!(world.facts(), before);
+
+    in_ns(&world.gateway, "ip link add v0 type veth peer name v1 && ip link set v0 master br0");
+    let before = world.facts();
+    let two = attempt(r#"{"kind": "bpf-publish"}"#);
+    assert!(two.contains("2 links") && two.contains("container-interface"), "{two}");
+    let inner = attempt(r#"{"kind": "bpf-publish", "container-interface": "v0"}"#);
+    assert!(inner.contains("other end in this network namespace"), "{inner}");
+    assert_eq!(world.facts(), before);
+    prove(&world, &variant(r#"{"kind": "bpf-publish", "container-interface": "out0"}"#));
+}
+
+#[test]
 fn root_custom_commands_see_the_place_and_are_taken_back() {
     prove_routed(
         r#"{"kind": "custom",

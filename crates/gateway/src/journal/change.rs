@@ -105,6 +105,11 @@ pub enum Change {
         /// Tag of its place.
         tag: String,
     },
+    /// Ports published by BPF, which this process holds.
+    Publish {
+        /// Tag of its place.
+        tag: String,
+    },
     /// A container engine, with its rules, files and control groups.
     Engine(EngineState),
     /// A user's commands; these take them back.
@@ -135,6 +140,7 @@ impl Change {
                 | Change::Routes { .. }
                 | Change::Ipset { .. }
                 | Change::Filter { .. }
+                | Change::Publish { .. }
         )
     }
 
@@ -182,6 +188,10 @@ impl Change {
             Change::Ipset { set } => crate::allow_list::remove_ipset(set),
             Change::Filter { tag } => {
                 crate::allow_list::remove_filter(tag);
+                Ok(())
+            }
+            Change::Publish { tag } => {
+                crate::bpf_publish::remove(tag);
                 Ok(())
             }
             Change::Engine(state) => state.undo(),

@@ -222,7 +222,7 @@ pub fn in_ns(ns: &NetNs, command: &str) -> String {
 
 pub fn facts(ns: &NetNs) -> String {
     // Legacy tables stay registered when they are empty; counters move with traffic.
-    in_ns(
+    let text = in_ns(
         ns,
         "export LC_ALL=C
          nft -s list ruleset 2>/dev/null
@@ -232,5 +232,23 @@ pub fn facts(ns: &NetNs) -> String {
          sysctl -a 2>/dev/null | grep -e 'forward' -e '^net.netfilter.*timeout'
          ip -4 route show table all; ip -6 route show table all | grep -v -e fe80 -e multicast -e anycast
          ip -o addr | grep -v fe80",
-    )
+    );
+    text + &programs(ns)
+}
+
+/// BPF programs at the interfaces there, which no listing of rules shows.
+pub fn programs(ns: &NetNs) -> String {
+    ns.run(|| {
+        let mut text = String::new();
+        for link in weir_sys::netlink::Rtnetlink::open().unwrap().interfaces().unwrap() {
+            for direction in [weir_bpf::Direction::Ingress, weir_bpf::Direction::Egress] {
+                for id in weir_bpf::tcx_programs(link.index, direction).unwrap() {
+                    let program = weir_bpf::program_name(id).unwrap();
+                    text.push_str(&format!("{} {direction:?} {program}\n", link.name));
+                }
+            }
+        }
+        text
+    })
+    .unwrap()
 }

@@ -1,0 +1,39 @@
+// The tables: who becomes whom, and what was counted.
+#pragma once
+
+const volatile struct weir_config config;
+
+// The driver sets how many entries they have.
+#define TABLE(name, key_type, value_type)            \
+	struct {                                     \
+		__uint(type, BPF_MAP_TYPE_HASH);     \
+		__uint(max_entries, 1);              \
+		__type(key, struct key_type);        \
+		__type(value, struct value_type);    \
+	} name SEC(".maps")
+
+// By destination: the published ends, and the container's own, which are refused.
+TABLE(in4, weir_end4, weir_other4);
+TABLE(in6, weir_end6, weir_other6);
+// By source: the container's ends.
+TABLE(out4, weir_end4, weir_other4);
+TABLE(out6, weir_end6, weir_other6);
+
+// By direction (0 in, 1 out) and reason.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * WEIR_REASONS);
+	__type(key, __u32);
+	__type(value, struct weir_count);
+} counts SEC(".maps");
+
+// A packet on its way through the programs.
+struct packet {
+	struct __sk_buff *skb;
+	// It comes from the container.
+	bool out;
+	// Bytes that it had at the beginning.
+	__u32 bytes;
+	// Where it goes, if out.
+	struct bpf_redir_neigh next;
+};

@@ -1,0 +1,99 @@
+// Where a packet goes, and whether it fits there.
+#pragma once
+
+// Every link on which something is published takes as much (RFC 1122 section 3.3.2: what every host must be able to receive):
+// most packets of a request are smaller, and need not be looked at more closely.
+#define FITS_ANYWHERE (ETH_HLEN + 576)
+
+// Length of the longest part as which it goes on its way: one segment of many, or all of it. `net_length` is that of its IP
+// header.
+static __always_inline __u32 longest_part(struct __sk_buff *skb, __u32 net_length, __u8 protocol)
+{
+	__u32 transport = sizeof(struct udphdr);
+	__u8 offset;
+
+	if (!skb->gso_size)
+		return skb->len - ETH_HLEN;
+	if (protocol == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + net_length + 12, &offset, 1))
+			return skb->len - ETH_HLEN;
+		transport = (offset >> 4) * 4;
+	}
+	return skb->gso_size + net_length + transport;
+}
+
+// Whether it fits into the container's link.
+static __always_inline enum weir_reason fits_in(struct __sk_buff *skb)
+{
+	__u32 mtu = 0;
+	long result;
+
+	if (skb->len <= FITS_ANYWHERE)
+		return WEIR_TRANSLATED;
+	result = bpf_check_mtu(skb, config.container, &mtu, 0, BPF_MTU_CHK_SEGS);
+	if (result < 0)
+		return WEIR_OTHER_WAY;
+	return result ? WEIR_TOO_BIG : WEIR_TRANSLATED;
+}
+
+// Which way the kernel would send it: only what goes out of the outer interface is ours. The neighbour is left to
+// bpf_redirect_neigh, which asks for one that is not known, and confirms those that are.
+static __always_inline enum weir_reason way_out(struct packet *p, struct bpf_fib_lookup *fib)
+{
+	long result;
+
+	fib->ifindex = config.bridge;
+	result = bpf_fib_lookup(p->skb, fib, sizeof(*fib), WEIR_FIB_SKIP_NEIGH);
+	if (result == BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return WEIR_TOO_BIG;
+	if (result == BPF_FIB_LKUP_RET_FWD_DISABLED)
+		return WEIR_NO_FORWARDING;
+	if (result != BPF_FIB_LKUP_RET_SUCCESS || fib->ifindex != config.outer)
+		return WEIR_OTHER_WAY;
+	// The next hop, of the version that the route says.
+	p->next.nh_family = fib->family;
+	__builtin_memcpy(p->next.ipv6_nh, fib->ipv6_dst, sizeof(fib->ipv6_dst));
+	return WEIR_TRANSLATED;
+}
+
+static __always_inline __u16 capped(__u32 length)
+{
+	return length > 0xffff ? 0xffff : length;
+}
+
+static __always_inline enum weir_reason way4(struct packet *p, const struct iphdr *ip, __be16 source, __be16 destination)
+{
+	struct bpf_fib_lookup fib = {
+		.family = AF_INET,
+		.l4_protocol = ip->protocol,
+		.sport = source,
+		.dport = destination,
+		.tos = ip->tos,
+		.ipv4_src = ip->saddr,
+		.ipv4_dst = ip->daddr,
+	};
+
+	if (!p->out)
+		return fits_in(p->skb);
+	fib.tot_len = capped(longest_part(p->skb, sizeof(*ip), ip->protocol));
+	return way_out(p, &fib);
+}
+
+static __always_inline enum weir_reason way6(struct packet *p, const struct ipv6hdr *ip, __be16 source,
+					     __be16 destination)
+{
+	struct bpf_fib_lookup fib = {
+		.family = AF_INET6,
+		.l4_protocol = ip->nexthdr,
+		.sport = source,
+		.dport = destination,
+		.flowinfo = *(__be32 *)ip & bpf_htonl(0x0fffffff),
+	};
+
+	if (!p->out)
+		return fits_in(p->skb);
+	__builtin_memcpy(fib.ipv6_src, &ip->saddr, 16);
+	__builtin_memcpy(fib.ipv6_dst, &ip->daddr, 16);
+	fib.tot_len = capped(longest_part(p->skb, sizeof(*ip), ip->nexthdr));
+	return way_out(p, &fib);
+}

@@ -1,0 +1,246 @@
+//! Who becomes whom.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use crate::shared::{WEIR_MAPPINGS, WEIR_REFUSE, WEIR_TRANSLATE, WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
+use crate::{Error, Result};
+
+/// What a port is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Protocol {
+    /// Its number in IP (IANA).
+    fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => 6,
+            Protocol::Udp => 17,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        })
+    }
+}
+
+/// One published port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// What is sent there.
+    pub protocol: Protocol,
+    /// Where clients send it: an address of the host.
+    pub published: SocketAddr,
+    /// Where it arrives: the container's address, of the same IP version.
+    pub container: SocketAddr,
+}
+
+impl fmt::Display for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} -> {}", self.published, self.protocol, self.container)
+    }
+}
+
+/// What goes into the tables in the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) in4: Vec<(WeirEnd4, WeirOther4)>,
+    pub(crate) out4: Vec<(WeirEnd4, WeirOther4)>,
+    pub(crate) in6: Vec<(WeirEnd6, WeirOther6)>,
+    pub(crate) out6: Vec<(WeirEnd6, WeirOther6)>,
+}
+
+impl Tables {
+    /// Of those mappings, which must be 1 to [`WEIR_MAPPINGS`] and contradict each other nowhere.
+    pub(crate) fn of(mappings: &[Mapping]) -> Result<Self> {
+        let most = WEIR_MAPPINGS as usize;
+        if mappings.is_empty() || mappings.len() > most {
+            return Err(Error::Mapping(format!("{} mappings: valid is 1 to {most}", mappings.len())));
+        }
+        mappings.iter().try_for_each(check)?;
+        check_all(mappings)?;
+        let mut tables = Tables::default();
+        for m in mappings {
+            tables.add(m);
+        }
+        Ok(tables)
+    }
+
+    fn add(&mut self, mapping: &Mapping) {
+        let Mapping { protocol, published, container } = *mapping;
+        match (published.ip(), container.ip()) {
+            (IpAddr::V4(p), IpAddr::V4(c)) => {
+                let end = |address: std::net::Ipv4Addr, port: u16| WeirEnd4 {
+                    address: u32::from_ne_bytes(address.octets()),
+                    port: port.to_be(),
+                    protocol: protocol.number(),
+                    zero: 0,
+                };
+                let other = |end: WeirEnd4, what| WeirOther4 {
+                    address: end.address,
+                    port: end.port,
+                    what: what as u16,
+                };
+                let (p, c) = (end(p, published.port()), end(c, container.port()));
+                self.in4.push((p, other(c, WEIR_TRANSLATE)));
+                self.in4.push((c, other(c, WEIR_REFUSE)));
+                self.out4.push((c, other(p, WEIR_TRANSLATE)));
+            }
+            (IpAddr::V6(p), IpAddr::V6(c)) => {
+                let end = |address: Ipv6Addr, port: u16| WeirEnd6 {
+                    address: words(address),
+                    port: port.to_be(),
+                    protocol: protocol.number(),
+                    zero: 0,
+                };
+                let other = |from: WeirEnd6, to: WeirEnd6, what| WeirOther6 {
+                    address: to.address,
+                    port: to.port,
+                    what: what as u16,
+                    difference: difference(from.address, to.address),
+                };
+                let (p, c) = (end(p, published.port()), end(c, container.port()));
+                self.in6.push((p, other(p, c, WEIR_TRANSLATE)));
+                self.in6.push((c, other(c, c, WEIR_REFUSE)));
+                self.out6.push((c, other(c, p, WEIR_TRANSLATE)));
+            }
+            // Refused by `check`.
+            _ => {}
+        }
+    }
+}
+
+/// The words of an address as they lie in a packet.
+fn words(address: Ipv6Addr) -> [u32; 4] {
+    let octets = address.octets();
+    std::array::from_fn(|at| {
+        u32::from_ne_bytes([octets[4 * at], octets[4 * at + 1], octets[4 * at + 2], octets[4 * at + 3]])
+    })
+}
+
+/// What a checksum takes in when one address becomes the other: their difference in one's complement of 32 bits (RFC 1624).
+fn difference(from: [u32; 4], to: [u32; 4]) -> u32 {
+    let sum: u64 = from.iter().map(|w| u64::from(!w)).chain(to.iter().map(|w| u64::from(*w))).sum();
+    let folded = (sum & 0xffff_ffff) + (sum >> 32);
+    ((folded & 0xffff_ffff) + (folded >> 32)) as u32
+}
+
+/// Whether it can be at all.
+fn check(mapping: &Mapping) -> Result<()> {
+    let Mapping { published, container, .. } = mapping;
+    let wrong = |why: &str| Err(Error::Mapping(format!("{mapping}: {why}")));
+    if published.is_ipv4() != container.is_ipv4() {
+        return wrong("both addresses must be of one IP version");
+    }
+    if published.port() == 0 || container.port() == 0 {
+        return wrong("a port is 1 to 65535");
+    }
+    for address in [published.ip(), container.ip()] {
+        let link_local = match address {
+            IpAddr::V4(a) => a.is_link_local() || a.is_broadcast(),
+            IpAddr::V6(a) => a.is_unicast_link_local() || a.to_ipv4_mapped().is_some(),
+        };
+        if address.is_unspecified() || address.is_loopback() || address.is_multicast() || link_local {
+            return wrong("expected an address of a host that others can send to through a router");
+        }
+    }
+    if published.ip() == container.ip() {
+        return wrong("the container must have an address of its own");
+    }
+    Ok(())
+}
+
+/// Whether each has one answer in both directions.
+fn check_all(mappings: &[Mapping]) -> Result<()> {
+    let (mut published, mut container) = (HashMap::new(), HashMap::new());
+    for m in mappings {
+        if let Some(before) = published.insert((m.protocol, m.published), m) {
+            return Err(Error::Mapping(format!("{before} and {m}: one port is published once")));
+        }
+        if let Some(before) = container.insert((m.protocol, m.container), m) {
+            let why = "answers of one port of the container cannot come from two published ones";
+            return Err(Error::Mapping(format!("{before} and {m}: {why}")));
+        }
+    }
+    match mappings.iter().find(|m| container.contains_key(&(m.protocol, m.published))) {
+        Some(m) => Err(Error::Mapping(format!("{m}: the published one is a container's"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_wire::Sum;
+
+    use super::*;
+
+    fn mapping(published: &str, container: &str) -> Mapping {
+        Mapping {
+            protocol: Protocol::Tcp,
+            published: published.parse().unwrap(),
+            container: container.parse().unwrap(),
+        }
+    }
+
+    fn refusal(mappings: &[Mapping]) -> String {
+        Tables::of(mappings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_has_two_answers_is_refused() {
+        let one = mapping("198.18.0.1:80", "198.19.0.2:8080");
+        let tables = Tables::of(&[one, Mapping { protocol: Protocol::Udp, ..one }]).unwrap();
+        assert_eq!((tables.in4.len(), tables.out4.len(), tables.in6.len()), (4, 2, 0));
+        assert!(refusal(&[one, mapping("198.18.0.1:80", "198.19.0.3:80")]).contains("published once"));
+        assert!(
+            refusal(&[one, mapping("198.18.0.1:81", "198.19.0.2:8080")]).contains("cannot come from two")
+        );
+        assert!(refusal(&[one, mapping("198.19.0.2:8080", "198.19.0.3:80")]).contains("is a container's"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (published, container, word) in [
+            ("198.18.0.1:80", "[2001:2::2]:80", "one IP version"),
+            ("198.18.0.1:0", "198.19.0.2:80", "1 to 65535"),
+            ("0.0.0.0:80", "198.19.0.2:80", "address of a host"),
+            ("[fe80::1]:80", "[2001:2::2]:80", "address of a host"),
+            ("198.18.0.1:80", "224.0.0.1:80", "address of a host"),
+            ("198.18.0.1:80", "198.18.0.1:81", "of its own"),
+        ] {
+            assert!(refusal(&[mapping(published, container)]).contains(word), "{published} {container}");
+        }
+        assert!(refusal(&[]).contains("1 to 4096"));
+        let many: Vec<Mapping> =
+            (1..=4097).map(|n| mapping(&format!("198.18.0.1:{n}"), &format!("198.19.0.2:{n}"))).collect();
+        assert!(refusal(&many).contains("1 to 4096"));
+        assert!(Tables::of(&many[1..]).is_ok());
+    }
+
+    #[test]
+    fn the_difference_of_two_addresses_is_that_of_their_sums() {
+        // By RFC 1071: sum(to) = sum(from) + difference, in one's complement of 16 bits.
+        for (from, to) in [
+            ("2001:2::1", "2001:2:0:1::2"),
+            ("2001:2:ffff:ffff:ffff:ffff:ffff:ffff", "2001:2::"),
+            ("2001:2::", "2001:2:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("2001:2::5", "2001:2::5"),
+        ] {
+            let (from, to): (Ipv6Addr, Ipv6Addr) = (from.parse().unwrap(), to.parse().unwrap());
+            let made = difference(words(from), words(to)).to_ne_bytes();
+            let moved = Sum::new().address(from.into()).bytes(&made).folded();
+            assert_eq!(moved % 0xffff, Sum::new().address(to.into()).folded() % 0xffff, "{from} {to}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The programs in the kernel.
+
+use weir_bpf::{
+    Attached, Direction as Hook, Loader, Map, Object, Plain, ProgramFd, TestRun, attach_tcx, test_run,
+};
+
+use crate::mapping::Tables;
+use crate::shared::{WEIR_MAPPINGS, WEIR_REASONS, WeirConfig, WeirCount};
+use crate::{Error, Links, Mapping, Result};
+
+/// Which way a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From a client, at the outer interface.
+    In,
+    /// From the container, at the host's end of its link.
+    Out,
+}
+
+impl Direction {
+    /// The program that sees it.
+    fn program(self) -> &'static str {
+        match self {
+            Direction::In => "publish_in",
+            Direction::Out => "publish_out",
+        }
+    }
+}
+
+/// Why a packet was translated or not. Of those that were not, all but [`Reason::Direct`] and [`Reason::Failed`] were left to
+/// the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It was translated and sent on.
+    Translated,
+    /// It is an ICMP error about a packet of a mapping, and was translated with what it quotes.
+    TranslatedError,
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// It is not for this host, or has a VLAN tag.
+    NotOurs,
+    /// Shorter than its headers, or than it says itself.
+    Malformed,
+    /// IPv4 options or IPv6 extension headers.
+    Options,
+    /// A fragment: only the first one has ports.
+    Fragment,
+    /// From or to no end of a mapping.
+    NotMapped,
+    /// It may not be forwarded any more (TTL or hop limit 1): the kernel says so to the sender.
+    LastHop,
+    /// Longer than the way takes: the kernel says so to the sender, or makes fragments.
+    TooBig,
+    /// From the container, and its way does not lead out of the outer interface; or the container's link is gone.
+    OtherWay,
+    /// From the container, and the host forwards nothing that comes in by its bridge: `net.ipv4.conf.BRIDGE.forwarding`, or
+    /// `net.ipv6.conf.BRIDGE.forwarding`, which `force_forwarding` does not stand in for.
+    NoForwarding,
+    /// From outside to the container's own address and port: thrown away.
+    Direct,
+    /// The kernel refused to rewrite it (no memory): thrown away.
+    Failed,
+}
+
+impl Reason {
+    const ALL: [Reason; WEIR_REASONS as usize] = [
+        Reason::Translated,
+        Reason::TranslatedError,
+        Reason::NotIp,
+        Reason::NotOurs,
+        Reason::Malformed,
+        Reason::Options,
+        Reason::Fragment,
+        Reason::NotMapped,
+        Reason::LastHop,
+        Reason::TooBig,
+        Reason::OtherWay,
+        Reason::NoForwarding,
+        Reason::Direct,
+        Reason::Failed,
+    ];
+}
+
+/// Packets and bytes, from the Ethernet header on. Segments that travel as one (GSO) are one packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// By direction and reason; those with none are left out.
+    pub reasons: Vec<(Direction, Reason, Count)>,
+}
+
+impl Status {
+    /// Packets with that reason in that direction.
+    pub fn packets(&self, direction: Direction, reason: Reason) -> u64 {
+        let of_it = self.reasons.iter().filter(|r| r.0 == direction && r.1 == reason);
+        of_it.map(|r| r.2.packets).sum()
+    }
+
+    /// Packets that were translated in both directions, errors about them included.
+    pub fn translated(&self) -> u64 {
+        let done =
+            self.reasons.iter().filter(|r| matches!(r.1, Reason::Translated | Reason::TranslatedError));
+        done.map(|r| r.2.packets).sum()
+    }
+}
+
+/// TCX, and with it all else that the programs call.
+const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
+const NEEDS_HELPER: &str =
+    "bpf_redirect_peer and bpf_redirect_neigh (Linux 5.10) and bpf_check_mtu (5.12), which this kernel lacks";
+const NEEDS_IPV6: &str = "BPF_F_IPV6 for IPv6 addresses (Linux 6.16, or a stable series with the correction), which \
+                          this kernel lacks: leave the IPv6 mappings out";
+
+/// Mappings in the kernel. Dropping it detaches the programs.
+#[derive(Debug)]
+pub struct Publish {
+    object: Object,
+    links: Links,
+    attached: Vec<Attached>,
+}
+
+impl Publish {
+    /// Loads programs and tables for one container, attached to nothing yet: 1 to 4096 mappings.
+    ///
+    /// # Errors
+    /// [`Error::Mapping`] for mappings that cannot be; [`Error::Kernel`] where the kernel lacks something, and
+    /// [`Error::Bpf`] without privilege.
+    pub fn load(mappings: &[Mapping], links: Links) -> Result<Self> {
+        let tables = Tables::of(mappings)?;
+        let mut loader = Loader::open("publish", include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o")))?;
+        let Links { outer, container, bridge } = links;
+        loader.config(&WeirConfig { outer, container, bridge })?;
+        // A table without entries cannot be made; twice as many because the container's own ends are in it, too.
+        let room = |entries: usize| entries.clamp(1, 2 * WEIR_MAPPINGS as usize) as u32;
+        loader.entries("in4", room(tables.in4.len()))?;
+        loader.entries("out4", room(tables.out4.len()))?;
+        loader.entries("in6", room(tables.in6.len()))?;
+        loader.entries("out6", room(tables.out6.len()))?;
+        let object = loader.load().map_err(named)?;
+        fill(&object.map("in4")?, &tables.in4)?;
+        fill(&object.map("out4")?, &tables.out4)?;
+        fill(&object.map("in6")?, &tables.in6)?;
+        fill(&object.map("out6")?, &tables.out6)?;
+        let publish = Publish { object, links, attached: Vec::new() };
+        if !tables.in6.is_empty() && !publish.knows_ipv6()? {
+            return Err(Error::Kernel(NEEDS_IPV6));
+        }
+        Ok(publish)
+    }
+
+    /// Attaches both programs (TCX), behind those that are there. The one for the container's answers comes first, so that no
+    /// answer to a translated packet finds its way without it.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] without TCX; [`Error::Bpf`] if the kernel refuses otherwise. Nothing is attached then.
+    pub fn attach(&mut self) -> Result<()> {
+        let attach = |direction: Direction, interface| {
+            attach_tcx(&self.program(direction)?, interface, Hook::Ingress).map_err(named)
+        };
+        let out = attach(Direction::Out, self.links.container)?;
+        let both = [out, attach(Direction::In, self.links.outer)?];
+        self.attached = both.into();
+        Ok(())
+    }
+
+    /// Whether both programs are where they were attached: an interface that is gone took its program along.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn is_attached(&self) -> Result<bool> {
+        for attached in &self.attached {
+            if attached.describe()?.interface == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(!self.attached.is_empty())
+    }
+
+    /// What was counted since it was loaded.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn status(&self) -> Result<Status> {
+        let mut status = Status::default();
+        for (at, by_cpu) in self.object.map("counts")?.all_by_cpu::<u32, WeirCount>()? {
+            let packets = by_cpu.iter().map(|c| c.packets).sum();
+            let bytes = by_cpu.iter().map(|c| c.bytes).sum();
+            if packets > 0 {
+                let at = at as usize;
+                let direction = if at < Reason::ALL.len() { Direction::In } else { Direction::Out };
+                let reason = Reason::ALL[at % Reason::ALL.len()];
+                status.reasons.push((direction, reason, Count { packets, bytes }));
+            }
+        }
+        status.reasons.sort_by_key(|r| (r.0, r.1));
+        Ok(status)
+    }
+
+    /// Runs a program `repeat` times on a packet that begins with its Ethernet header; nothing is sent. The packet is counted.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn run(&self, direction: Direction, packet: &[u8], repeat: u32) -> Result<TestRun> {
+        Ok(test_run(&self.program(direction)?, packet, 0, repeat)?)
+    }
+
+    fn program(&self, direction: Direction) -> Result<ProgramFd> {
+        Ok(self.object.program(direction.program())?)
+    }
+
+    /// Asks the kernel by a packet of zeros that goes nowhere.
+    fn knows_ipv6(&self) -> Result<bool> {
+        Ok(test_run(&self.object.program("knows_ipv6")?, &[0; 64], 0, 1)?.verdict == 0)
+    }
+}
+
+fn fill<K: Plain + Copy, V: Plain + Copy>(map: &Map, entries: &[(K, V)]) -> Result<()> {
+    Ok(map.insert(entries.iter().copied())?)
+}
+
+/// Says what the kernel lacks, where its own words do not.
+fn named(error: weir_bpf::Error) -> Error {
+    match &error {
+        // libbpf's and the verifier's words for a helper that is not there.
+        weir_bpf::Error::Refused { words, .. }
+            if words.contains("unknown func") || words.contains("invalid func") =>
+        {
+            Error::Kernel(NEEDS_HELPER)
+        }
+        // The number of an attachment type that the kernel does not have.
+        weir_bpf::Error::Refused { what, source, .. }
+            if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
+        {
+            Error::Kernel(NEEDS_TCX)
+        }
+        _ => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_lacks_is_named() {
+        let refused = |what: &str, errno, words: &str| weir_bpf::Error::Refused {
+            what: what.into(),
+            source: std::io::Error::from_raw_os_error(errno),
+            words: words.into(),
+        };
+        // Of Linux 5.4: the verifier's last line. EINVAL is 22, EBUSY 16.
+        let helper = named(refused("load BPF object publish", 22, ": unknown func bpf_redirect_peer#155"));
+        assert!(helper.to_string().contains("Linux 5.10"), "{helper}");
+        let tcx = named(refused("attach publish_in to interface 3", 22, ""));
+        assert!(tcx.to_string().contains("Linux 6.6"), "{tcx}");
+        assert!(matches!(named(refused("attach publish_in to interface 3", 16, "")), Error::Bpf(_)));
+    }
+}

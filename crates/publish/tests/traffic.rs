@@ -1,0 +1,312 @@
+//! Real traffic between namespaces through the programs.
+
+mod world;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use weir_publish::{Direction, Reason};
+use weir_sys::privilege::test_needs_root;
+use world::{INNER, PATIENCE, PUBLISHED, SAME, World, packets, sh};
+
+const FAMILIES: [bool; 2] = [false, true];
+
+fn for_each_family(test: impl Fn(&World)) {
+    if test_needs_root() {
+        return;
+    }
+    for ipv6 in FAMILIES {
+        test(&World::new(ipv6));
+    }
+}
+
+/// Entries of connections to or from the container's ports.
+fn tracked(world: &World) -> Vec<String> {
+    let ports = [SAME, PUBLISHED, INNER].map(|p| format!("port={p} "));
+    let family = if world.published.is_ipv6() { "ipv6" } else { "ipv4" };
+    let list = sh(&world.host, &format!("conntrack -L -f {family} 2>/dev/null"));
+    list.lines().filter(|l| ports.iter().any(|p| l.contains(p))).map(str::to_owned).collect()
+}
+
+#[test]
+fn root_both_protocols_both_ports_and_nothing_is_tracked() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        for (published, inner) in [(SAME, SAME), (PUBLISHED, INNER)] {
+            let target = SocketAddr::new(world.published, published);
+            let peer = world.tcp_echo(&world.client, target, inner, 100);
+            assert_eq!(peer.ip(), world.client_address);
+            let server = world.udp_socket(&world.container, world.inner, inner);
+            let client = world.udp_socket(&world.client, world.client_address, 0);
+            client.connect(target).unwrap();
+            for length in [0, 1, 17, 1400] {
+                assert_eq!(world.udp_exchange(&client, &server, length), client.local_addr().unwrap());
+            }
+        }
+        assert_eq!(tracked(world), Vec::<String>::new());
+        let status = publish.status().unwrap();
+        for direction in [Direction::In, Direction::Out] {
+            // Four datagrams and at least SYN, data and FIN of TCP, for two ports.
+            assert!(status.packets(direction, Reason::Translated) >= 2 * (4 + 3), "{status:?}");
+            assert_eq!(status.packets(direction, Reason::Failed), 0, "{status:?}");
+        }
+        assert_eq!(status.packets(Direction::Out, Reason::OtherWay), 0, "{status:?}");
+    });
+}
+
+#[test]
+fn root_segments_that_travel_as_one_arrive_whole() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let target = SocketAddr::new(world.published, PUBLISHED);
+        world.tcp_echo(&world.client, target, INNER, 8 << 20);
+        let status = publish.status().unwrap();
+        for direction in [Direction::In, Direction::Out] {
+            let all =
+                status.reasons.iter().find(|r| (r.0, r.1) == (direction, Reason::Translated)).unwrap().2;
+            assert!(all.bytes > 8 << 20, "{status:?}");
+            // Acknowledgements among them: more than a link's frame each means that there were longer ones.
+            assert!(all.bytes / all.packets > 1514, "{status:?}");
+        }
+        assert_eq!(tracked(world), Vec::<String>::new());
+
+        // Without offloads, where each packet's checksum is computed by the sender.
+        for (ns, link) in [(&world.client, "c0"), (&world.container, "k0")] {
+            sh(ns, &format!("ethtool -K {link} tx off tso off gso off"));
+        }
+        world.tcp_echo(&world.client, target, INNER, 1 << 20);
+    });
+}
+
+#[test]
+fn root_a_router_behind_tells_the_container_how_much_its_link_takes() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let client = world.client_address;
+        sh(&world.router, &format!("ip route add {client} dev r0 mtu lock 1300"));
+        let target = SocketAddr::new(world.published, PUBLISHED);
+        world.tcp_echo(&world.client, target, INNER, 1 << 20);
+        assert!(packets(&publish, Direction::In, Reason::TranslatedError) > 0, "{:?}", publish.status());
+        let route = sh(&world.container, &format!("ip route get {client}"));
+        assert!(route.contains("mtu 1300"), "{route}");
+    });
+}
+
+#[test]
+fn root_the_hosts_own_link_is_told_about_by_the_kernel() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        // The client's packets come whole; the way back takes less.
+        let (client, next) =
+            (world.client_address, if world.published.is_ipv6() { "2001:2::2" } else { "198.18.0.2" });
+        sh(&world.host, &format!("ip route add {client} via {next} mtu lock 1300"));
+        let target = SocketAddr::new(world.published, SAME);
+        world.tcp_echo(&world.client, target, SAME, 1 << 20);
+        assert!(packets(&publish, Direction::Out, Reason::TooBig) > 0, "{:?}", publish.status());
+        let route = sh(&world.container, &format!("ip route get {client}"));
+        assert!(route.contains("mtu 1300"), "{route}");
+    });
+}
+
+#[test]
+fn root_a_smaller_link_of_the_container_is_told_to_the_client() {
+    for_each_family(|world| {
+        // Both ends, so that the container announces it in nothing: a datagram does not ask.
+        sh(&world.host, "ip link set br0 mtu 1300; ip link set v0 mtu 1300");
+        let publish = world.publish();
+        let server = world.udp_socket(&world.container, world.inner, INNER);
+        let client = world.udp_socket(&world.client, world.client_address, 0);
+        client.connect((world.published, PUBLISHED)).unwrap();
+        client.send(&[1; 1400]).unwrap();
+        let route = world::until("the client is told", || {
+            let route = sh(&world.client, &format!("ip route get {}", world.published));
+            route.contains("mtu 1300").then_some(route)
+        });
+        assert!(packets(&publish, Direction::In, Reason::TooBig) > 0, "{route}");
+        // What it then sends in fragments goes the kernel's way.
+        world::until("the socket has handed out what it was told", || client.send(&[2; 1400]).ok());
+        let mut bytes = [0; 2000];
+        let (n, from) = server.recv_from(&mut bytes).unwrap();
+        assert_eq!((n, bytes[0], from), (1400, 2, client.local_addr().unwrap()));
+        assert!(packets(&publish, Direction::In, Reason::Fragment) > 0);
+    });
+}
+
+#[test]
+fn root_a_closed_port_is_told_in_both_directions() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let client = world.udp_socket(&world.client, world.client_address, 0);
+        client.connect((world.published, PUBLISHED)).unwrap();
+        client.send(b"anybody?").unwrap();
+        let mut bytes = [0; 16];
+        // The client's socket takes the message only if it quotes what the client sent.
+        assert_eq!(client.recv(&mut bytes).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(packets(&publish, Direction::Out, Reason::TranslatedError), 1);
+
+        let server = world.udp_socket(&world.container, world.inner, INNER);
+        world.udp_exchange(&client, &server, 10);
+        let gone = client.local_addr().unwrap();
+        drop(client);
+        server.connect(gone).unwrap();
+        server.send(b"still there?").unwrap();
+        assert_eq!(server.recv(&mut bytes).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(packets(&publish, Direction::In, Reason::TranslatedError), 1);
+    });
+}
+
+#[test]
+fn root_fragments_go_the_kernels_way_and_arrive_all_the_same() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        for (published, inner) in [(SAME, SAME), (PUBLISHED, INNER)] {
+            let server = world.udp_socket(&world.container, world.inner, inner);
+            let client = world.udp_socket(&world.client, world.client_address, 0);
+            client.connect((world.published, published)).unwrap();
+            world.udp_exchange(&client, &server, 4000);
+            // The rules and the programs say the same, so both kinds can be mixed on one connection.
+            world.udp_exchange(&client, &server, 40);
+            world.udp_exchange(&client, &server, 5000);
+        }
+        for direction in [Direction::In, Direction::Out] {
+            assert!(packets(&publish, direction, Reason::Fragment) >= 6);
+            assert_eq!(packets(&publish, direction, Reason::Translated), 2);
+        }
+    });
+}
+
+#[test]
+fn root_the_last_hop_is_the_kernels_answer() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let server = world.udp_socket(&world.container, world.inner, SAME);
+        let client = world.udp_socket(&world.client, world.client_address, 0);
+        client.connect((world.published, SAME)).unwrap();
+        weir_sys::icmp_errors::keep(&client, world.published.is_ipv6()).unwrap();
+        let hops = |hops: u32| {
+            let option = if world.published.is_ipv6() { "-6" } else { "-4" };
+            let (name, net) = (if world.published.is_ipv6() { "hop_limit" } else { "default_ttl" }, option);
+            match net {
+                "-6" => sh(&world.client, &format!("sysctl -q net.ipv6.conf.c0.{name}={hops}")),
+                _ => sh(&world.client, &format!("sysctl -q net.ipv4.ip_{name}={hops}")),
+            }
+        };
+        // One for the router, and the last one for the host.
+        hops(2);
+        let late = world.udp_socket(&world.client, world.client_address, 0);
+        weir_sys::icmp_errors::keep(&late, world.published.is_ipv6()).unwrap();
+        late.connect((world.published, SAME)).unwrap();
+        late.send(b"far").unwrap();
+        let notice = world::until("the host says that the hops are used up", || {
+            weir_sys::icmp_errors::read(&late, &mut [0; 64]).unwrap()
+        });
+        assert_eq!(notice.reason, weir_sys::icmp_errors::Reason::HopsUsedUp);
+        assert_eq!(packets(&publish, Direction::In, Reason::LastHop), 1);
+        assert_eq!(packets(&publish, Direction::In, Reason::Translated), 0);
+        hops(3);
+        let enough = world.udp_socket(&world.client, world.client_address, 0);
+        enough.connect((world.published, SAME)).unwrap();
+        world.udp_exchange(&enough, &server, 3);
+    });
+}
+
+#[test]
+fn root_the_host_and_the_container_itself_reach_the_port_by_the_rules() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let target = SocketAddr::new(world.published, PUBLISHED);
+        world.tcp_echo(&world.host, target, INNER, 1000);
+        world.tcp_echo(&world.container, target, INNER, 1000);
+        let status = publish.status().unwrap();
+        assert_eq!(status.translated(), 0, "{status:?}");
+        assert!(status.packets(Direction::Out, Reason::OtherWay) > 0, "{status:?}");
+        assert!(!tracked(world).is_empty());
+    });
+}
+
+#[test]
+fn root_the_containers_own_address_is_closed_from_outside() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let server = world.udp_socket(&world.container, world.inner, INNER);
+        let client = world.udp_socket(&world.client, world.client_address, 0);
+        client.connect((world.inner, INNER)).unwrap();
+        client.send(b"direct").unwrap();
+        client.connect((world.published, PUBLISHED)).unwrap();
+        client.send(b"by the published port").unwrap();
+        let mut bytes = [0; 64];
+        // Both take the same way, so the first would have come first.
+        let n = server.recv(&mut bytes).unwrap();
+        assert_eq!(&bytes[..n], b"by the published port");
+        let direct = SocketAddr::new(world.inner, INNER);
+        let refused =
+            world.client.run(|| TcpStream::connect_timeout(&direct, Duration::from_millis(300))).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(packets(&publish, Direction::In, Reason::Direct) >= 2);
+        // Other ports of it are not ours to close.
+        let other = world.udp_socket(&world.container, world.inner, 9);
+        client.connect((world.inner, 9)).unwrap();
+        client.send(b"other").unwrap();
+        assert_eq!(other.recv(&mut bytes).unwrap(), 5);
+    });
+}
+
+#[test]
+fn root_what_the_container_opens_itself_is_left_alone() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        let server = world.udp_socket(&world.client, world.client_address, 7000);
+        let client = world.udp_socket(&world.container, world.inner, 0);
+        client.connect((world.client_address, 7000)).unwrap();
+        let peer = world.udp_exchange(&client, &server, 100);
+        assert_eq!(peer.ip(), world.published, "masqueraded by the rules");
+        let status = publish.status().unwrap();
+        assert_eq!(status.translated(), 0, "{status:?}");
+        assert_eq!(status.packets(Direction::Out, Reason::NotMapped), 1, "{status:?}");
+    });
+}
+
+#[test]
+fn root_when_it_ends_nothing_is_left_and_the_rules_go_on() {
+    for_each_family(|world| {
+        let programs = || {
+            world
+                .host
+                .run(|| {
+                    ["in0", "v0"].map(|name| {
+                        let index =
+                            weir_sys::netlink::Rtnetlink::open().unwrap().interface(name).unwrap().index;
+                        weir_bpf::tcx_programs(index, weir_bpf::Direction::Ingress).unwrap().len()
+                    })
+                })
+                .unwrap()
+        };
+        let target = SocketAddr::new(world.published, PUBLISHED);
+        let publish = world.publish();
+        assert_eq!(programs(), [1, 1]);
+        world.tcp_echo(&world.client, target, INNER, 1000);
+        assert_eq!(tracked(world).len(), 0);
+        drop(publish);
+        assert_eq!(programs(), [0, 0]);
+        world.tcp_echo(&world.client, target, INNER, 1000);
+        assert_eq!(tracked(world).len(), 1);
+    });
+}
+
+#[test]
+fn root_a_link_that_is_gone_is_noticed() {
+    for_each_family(|world| {
+        let publish = world.publish();
+        sh(&world.host, "ip link del v0");
+        assert!(!publish.is_attached().unwrap());
+        let client = world.udp_socket(&world.client, world.client_address, 0);
+        client.connect((world.published, SAME)).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Longer than what is passed on unseen: the kernel is asked about the link, and then has the packet.
+        client.send(&[0; 1000]).unwrap();
+        world::until("the packet is left to the kernel", || {
+            (packets(&publish, Direction::In, Reason::OtherWay) == 1).then_some(())
+        });
+    });
+}
