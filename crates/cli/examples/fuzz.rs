@@ -1,7 +1,7 @@
 //! Feed everything that reads a peer's bytes with malformed ones: `make fuzz`, or `cargo run --release -p weir --example fuzz -- 600`
 //! for ten minutes. A second number is the seed, and words after it are the targets, all of them if none is named.
 //!
-//! Ends with 1 if a parser panicked, took longer than a second, or memory grew beyond its bound. What ends the process itself, such as
+//! Ends with 1 if a parser panicked, took more than a second of CPU time, or memory grew beyond its bound. What ends the process itself, such as
 //! an overflow of the stack, is found again with the seed.
 
 use std::time::Duration;

@@ -1,6 +1,9 @@
 //! Clients that mean harm, or die: they cost the server little, and the others nothing.
 
+#[path = "../ends/mod.rs"]
 mod ends;
+mod raw;
+mod unproven;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ends::{PATIENCE, Running, span, workload};
-use proptest::prelude::*;
-use proptest::test_runner::{Config as Cases, TestRunner};
+use raw::{connect, frame_of, hello, welcomed, works};
 use serde_json::{Value, json};
 use weir_load::Stop;
 use weir_probe::client::{Error, Visit};
@@ -18,12 +20,6 @@ use weir_probe::{Key, Limits, frame};
 /// Short, so that the test need not wait for long.
 fn impatient() -> Limits {
     Limits { patience: Duration::from_millis(300), idle: Duration::from_millis(600), ..Limits::default() }
-}
-
-fn connect(to: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(to).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
 }
 
 /// True if the server closes, in whatever way, without having said more than a refusal.
@@ -39,36 +35,6 @@ fn is_closed(mut stream: &TcpStream) -> bool {
         }
         assert!(said.len() < 10_000, "{} bytes", said.len());
     }
-}
-
-fn frame_of(value: &Value) -> Vec<u8> {
-    frame::encode(value, 1 << 20).unwrap()
-}
-
-fn hello() -> Vec<u8> {
-    let hello = json!({"ask": "hello", "version": 1, "nonce": "00".repeat(32), "program": "\u{1b}[31mtest"});
-    [&b"weirCTL1"[..], &frame_of(&hello)].concat()
-}
-
-/// A client that has said hello and was welcomed.
-fn welcomed(server: &Running) -> TcpStream {
-    let mut stream = connect(server.address);
-    stream.write_all(&hello()).unwrap();
-    for word in ["challenge", "welcome"] {
-        let said: Value = frame::read(&stream, 1 << 20).unwrap();
-        assert_eq!(said["tell"], word, "{said}");
-    }
-    stream
-}
-
-fn works(server: &Running) {
-    let m = server.visit().measure(
-        &workload(json!({"kind": "tcp-rr"})),
-        span(100),
-        &Stop::default(),
-        &mut |_| {},
-    );
-    assert!(m.unwrap().trial.value("answered") > 0.0);
 }
 
 #[test]
@@ -303,121 +269,6 @@ fn a_bit_rate_that_is_not_left_is_refused() {
         let said: Value = frame::read(&other, 1 << 20).unwrap();
         assert_eq!(said["tell"], tell, "{bps}: {said}");
     }
-}
-
-#[test]
-fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
-    let server = Running::start(Limits::default());
-    let mut stream = welcomed(&server);
-    let work = json!({"kind": "udp-rr", "connections": 2});
-    let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 20_000});
-    stream.write_all(&frame_of(&open)).unwrap();
-    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
-    let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
-    let knock = |token: &[u8]| [&b"weirKNK1"[..], &cookie, token].concat();
-    for _ in 0..2 {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(server.address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.send(&knock(&[0; 16])).unwrap();
-        let mut bytes = [0; 64];
-        assert_eq!(socket.recv(&mut bytes).unwrap(), 32);
-        let proof = knock(&bytes[16..32]);
-        for _ in 0..10 {
-            socket.send(&proof).unwrap();
-        }
-        assert_eq!(socket.recv(&mut bytes).unwrap(), 32, "it is in");
-        socket.send(&[&cookie[..], &[0; 8]].concat()).unwrap();
-        assert_eq!(socket.recv(&mut bytes).unwrap(), 16, "and answered");
-    }
-}
-
-/// Send as often as it takes, and count what comes back, in bytes.
-fn answered(to: SocketAddr, datagram: &[u8]) -> (usize, usize) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    let (mut sent, mut came) = (0, 0);
-    for _ in 0..4 {
-        sent += socket.send_to(datagram, to).unwrap();
-        let mut buffer = [0; 65_536];
-        while let Ok((n, _)) = socket.recv_from(&mut buffer) {
-            came += n;
-        }
-    }
-    (sent, came)
-}
-
-#[test]
-fn an_unproven_address_gets_no_more_than_was_sent_in_its_name() {
-    let server = Running::start(Limits::default());
-    // A trial whose answers are five hundred times its requests.
-    let mut stream = welcomed(&server);
-    let work = json!({"kind": "udp-rr", "request-bytes": 16, "response-bytes": 8000});
-    let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 20_000});
-    stream.write_all(&frame_of(&open)).unwrap();
-    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
-    let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
-    let knock = |cookie: &[u8], token: &[u8]| [&b"weirKNK1"[..], cookie, token].concat();
-    // What does not know an open trial's cookie gets nothing at all.
-    for stranger in [
-        knock(&[9; 8], &[0; 16]),
-        knock(&cookie, &[0; 16])[..31].to_vec(),
-        vec![0; 1000],
-        cookie.to_vec(),
-        Vec::new(),
-        b"6789".to_vec(),
-    ] {
-        assert_eq!(answered(server.address, &stranger).1, 0, "{stranger:?}");
-    }
-    // The workload's own greeting, without the knock.
-    assert_eq!(answered(server.address, &[&cookie[..], &[0; 8]].concat()).1, 0);
-    // With it, a challenge of the same size, and with a wrong answer to that, nothing.
-    let (sent, came) = answered(server.address, &knock(&cookie, &[0; 16]));
-    assert!(came > 0 && came <= sent, "{came} of {sent}");
-    assert_eq!(answered(server.address, &knock(&cookie, &[5; 16])).1, 0);
-    // A challenge that another port of the same host was sent is of no use.
-    let one = UdpSocket::bind("127.0.0.1:0").unwrap();
-    one.set_read_timeout(Some(PATIENCE)).unwrap();
-    one.send_to(&knock(&cookie, &[0; 16]), server.address).unwrap();
-    let mut challenge = [0; 64];
-    assert_eq!(one.recv(&mut challenge).unwrap(), 32);
-    assert_eq!(answered(server.address, &knock(&cookie, &challenge[16..32])).1, 0);
-    // Its own is.
-    one.send_to(&knock(&cookie, &challenge[16..32]), server.address).unwrap();
-    assert_eq!(one.recv(&mut challenge).unwrap(), 32);
-    one.send_to(&[&cookie[..], &[0; 8]].concat(), server.address).unwrap();
-    let mut answer = [0; 9000];
-    assert_eq!(one.recv(&mut answer).unwrap(), 8000);
-}
-
-#[test]
-fn datagrams_of_any_kind_get_no_more_back_than_they_have() {
-    let server = Running::start(Limits::default());
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
-    let mut runner = TestRunner::new(Cases::with_cases(200));
-    let starts = prop_oneof![
-        Just(&b""[..]),
-        Just(&b"weirKNK1"[..]),
-        Just(&b"weirMTU1"[..]),
-        Just(&b"weirUDP1"[..]),
-        Just(&b"9876"[..])
-    ];
-    let any = (starts, proptest::collection::vec(any::<u8>(), 0..200));
-    runner
-        .run(&any, |(start, rest)| {
-            let datagram = [start, &rest].concat();
-            socket.send_to(&datagram, server.address).unwrap();
-            let mut buffer = [0; 65_536];
-            let mut came = 0;
-            while let Ok(n) = socket.recv(&mut buffer) {
-                came += n;
-            }
-            prop_assert!(came <= datagram.len(), "{} for {}", came, datagram.len());
-            Ok(())
-        })
-        .unwrap();
-    works(&server);
 }
 
 #[test]
