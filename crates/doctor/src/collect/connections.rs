@@ -11,6 +11,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_sys::conntrack::{Conntrack, Filter, dump};
@@ -28,6 +29,8 @@ use tally::{Tally, group};
 const TIME: Duration = Duration::from_millis(2500);
 /// What a table gets at least while there is time.
 const LEAST: Duration = Duration::from_millis(300);
+/// The most that one table gets of the time that is left.
+const MOST_OF_LEFT: f64 = 0.9;
 /// Time beyond that, for namespaces that lost something.
 const RESERVE: Duration = Duration::from_millis(500);
 /// Entries that no cause would conclude anything from, where nothing was lost. Each reading walks the hash of all namespaces,
@@ -42,21 +45,27 @@ const ASKED: usize = 512;
 #[derive(Debug)]
 pub(super) struct Common {
     ends: Instant,
+    /// Entries, as the window began, of the tables that have had no time yet.
+    waiting: AtomicU64,
     memory: OnceLock<(Option<u64>, Option<u64>)>,
 }
 
 impl Common {
-    /// From now on.
-    pub(super) fn new() -> Self {
-        Common { ends: Instant::now() + TIME, memory: OnceLock::new() }
+    /// From now on, for tables that had so many entries together as the window began.
+    pub(super) fn new(entries: u64) -> Self {
+        Common { ends: Instant::now() + TIME, waiting: AtomicU64::new(entries), memory: OnceLock::new() }
     }
 
-    /// When a reading that begins now must end, if it may begin: it gets half of what is left, so that one large table does
-    /// not take it all.
-    fn end_of(&self, now: Instant, explains: bool) -> Option<Instant> {
+    /// When a reading that begins now must end, if it may begin. A table of `count` entries, `before` as the window began, gets
+    /// as much of what is left as it has of the entries that are left to read, so that one table of a million is read whole, and
+    /// four of a quarter alike; but never all, since others may have grown.
+    fn end_of(&self, now: Instant, count: u64, before: u64, explains: bool) -> Option<Instant> {
+        let waiting = self.waiting.load(Ordering::Relaxed).saturating_sub(before);
+        self.waiting.store(waiting, Ordering::Relaxed);
         let ends = if explains { self.ends + RESERVE } else { self.ends };
         let left = ends.saturating_duration_since(now);
-        (left > Duration::ZERO).then(|| now + (left / 2).max(LEAST).min(left))
+        let part = (count as f64 / count.saturating_add(waiting).max(1) as f64).min(MOST_OF_LEFT);
+        (left > Duration::ZERO).then(|| now + left.mul_f64(part).max(LEAST).min(left))
     }
 
     /// Bytes of an entry with its block of extensions (NF_CT_EXT_PREALLOC: a kmalloc of 128), and of all entries there are.
@@ -70,8 +79,13 @@ impl Common {
     }
 }
 
-/// The table of the calling thread's namespace; `None` where nothing is tracked.
-pub(super) fn read(root: &ProcRoot, asked: &Asked<'_>, common: &Common) -> Result<Option<Connections>> {
+/// The table of the calling thread's namespace, which had `before` entries as the window began; `None` where nothing is tracked.
+pub(super) fn read(
+    root: &ProcRoot,
+    asked: &Asked<'_>,
+    common: &Common,
+    before: u64,
+) -> Result<Option<Connections>> {
     let Some(count) = root.conntrack_count() else { return Ok(None) };
     let number = |name: &str| sysctl::get_optional(root, name).ok().flatten()?.trim().parse::<u64>().ok();
     let (entry_bytes, slab_bytes) = common.memory(root);
@@ -101,7 +115,7 @@ pub(super) fn read(root: &ProcRoot, asked: &Asked<'_>, common: &Common) -> Resul
         table.partial = Some("a table of one or two entries, in which nothing was lost, is not read".into());
         return Ok(Some(table));
     }
-    let Some(ends) = common.end_of(Instant::now(), !packets.is_empty()) else {
+    let Some(ends) = common.end_of(Instant::now(), count, before, !packets.is_empty()) else {
         table.partial = Some("the time for the tables of all namespaces was over".into());
         return Ok(Some(table));
     };

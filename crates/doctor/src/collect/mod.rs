@@ -115,7 +115,8 @@ impl Watch {
             evidence.flows.retain(|f| inside.contains(&f.namespace));
         }
         evidence.machine = self.machine.end(&self.options, &mut evidence.planes);
-        let tables = connections::Common::new();
+        let tables =
+            connections::Common::new(self.namespaces.iter().map(|(_, earlier)| tracked(earlier)).sum());
         let mut all = Vec::new();
         for (found, earlier) in self.namespaces {
             let namespace = last(&self.options, &found, earlier, &evidence, &tables);
@@ -208,12 +209,19 @@ fn last(
             inside.sockets = Some(sockets);
             inside.blind.extend(missing.map(|why| (Plane::Sockets, why)));
         }
-        standing(options, inside, &asked, tables);
+        let read = || connections::read(&options.root, &asked, tables, tracked(&earlier));
+        inside.connections = keep(options, &mut inside.blind, Plane::Connections, read).flatten();
+        standing(options, inside, &asked);
         rules::finish(&options.root, inside, &earlier, evidence);
     });
     crate::evidence::counters_since(&mut now.counters, &earlier.counters);
     interfaces::since(&mut now.interfaces, &earlier.interfaces);
     now
+}
+
+/// Entries of connection tracking.
+fn tracked(namespace: &Namespace) -> u64 {
+    namespace.gauges.get("conntrack.count").copied().unwrap_or(0)
 }
 
 fn named(found: &Found) -> Namespace {
@@ -294,11 +302,9 @@ impl<'a> Asked<'a> {
 }
 
 /// What is as it is.
-fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>, tables: &connections::Common) {
+fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>) {
     let root = &options.root;
     let blind = &mut inside.blind;
-    inside.connections =
-        keep(options, blind, Plane::Connections, || connections::read(root, asked, tables)).flatten();
     inside.neighbours = keep(options, blind, Plane::Neighbours, neighbours::read);
     inside.routes = keep(options, blind, Plane::Routes, || routes::read(asked));
     let interfaces: Vec<&str> = inside.interfaces.iter().map(|i| i.name.as_str()).collect();

@@ -37,7 +37,7 @@ fn seen(entries: Vec<NewEntry>, packets: &[Tuple]) -> Connections {
     let ns = NetNs::create().unwrap();
     ns.run(|| {
         Conntrack::open().unwrap().insert(entries).unwrap();
-        read(&ProcRoot::new("/"), &asked, &Common::new()).unwrap().unwrap()
+        read(&ProcRoot::new("/"), &asked, &Common::new(0), 0).unwrap().unwrap()
     })
     .unwrap()
 }
@@ -118,16 +118,32 @@ fn root_a_connection_in_two_zones_is_seen() {
 
 #[test]
 fn time_is_shared_and_who_lost_something_has_a_reserve() {
-    let common = Common::new();
-    let began = common.ends - TIME;
-    let given = |after: Duration, explains| {
-        let now = began + after;
-        common.end_of(now, explains).map(|end| end - now)
+    let all = |entries| {
+        let common = Common::new(entries);
+        (common.ends - TIME, common)
     };
-    assert_eq!(given(Duration::ZERO, false), Some(TIME / 2));
-    assert_eq!(given(TIME - LEAST, false), Some(LEAST));
-    assert_eq!(given(TIME - LEAST / 3, false), Some(LEAST / 3));
-    assert_eq!(given(TIME, false), None);
-    assert_eq!(given(TIME, true), Some(LEAST));
-    assert_eq!(given(TIME + RESERVE, true), None);
+    let given = |(began, common): &(Instant, Common), after: Duration, (count, before), explains| {
+        let now = *began + after;
+        common.end_of(now, count, before, explains).map(|end| end - now)
+    };
+    // Four of the same size, each read in its time: a quarter, a third of what is left, a half, and nearly all.
+    let four = all(4_000_000);
+    let each = (1_000_000, 1_000_000);
+    assert_eq!(given(&four, Duration::ZERO, each, false), Some(TIME / 4));
+    assert_eq!(given(&four, TIME / 4, each, false), Some((TIME * 3 / 4).mul_f64(1.0 / 3.0)));
+    assert_eq!(given(&four, TIME / 2, each, false), Some(TIME / 4));
+    assert_eq!(given(&four, TIME * 3 / 4, each, false), Some((TIME / 4).mul_f64(MOST_OF_LEFT)));
+    // One alone, also when it has grown, and whether it was counted before or not.
+    for before in [1_000_000, 900_000, 0] {
+        let given = given(&all(before), Duration::ZERO, (1_000_000, before), false);
+        assert_eq!(given, Some(TIME.mul_f64(MOST_OF_LEFT)));
+    }
+    // A small one beside a large one.
+    let unequal = all(1_000_010);
+    let small = (10, 10);
+    assert_eq!(given(&unequal, Duration::ZERO, small, false), Some(LEAST));
+    assert_eq!(given(&unequal, TIME - LEAST / 3, small, false), Some(LEAST / 3));
+    assert_eq!(given(&unequal, TIME, small, false), None);
+    assert_eq!(given(&unequal, TIME, small, true), Some(LEAST));
+    assert_eq!(given(&unequal, TIME + RESERVE, small, true), None);
 }
