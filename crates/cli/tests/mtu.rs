@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_sys::process::which;
-use weir_testkit::{Outcome, Record, World};
+use weir_testkit::{Background, Outcome, Record, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -204,22 +204,60 @@ fn root_without_privilege_a_closed_port_has_to_do() {
     assert_eq!(causes(&tunnel), ["smaller-mtu"]);
 }
 
-#[test]
-fn root_weir_serve_shows_each_direction() {
-    let Some(world) = path() else { return };
+/// A server at the target, and what `weir mtu` then says of the path.
+fn served(world: &World) -> (Background, Value) {
     let mut command = world.command("ip");
     command.args(["netns", "exec", "target"]).arg(world.binary());
     command.args(["serve", "--bind", "198.19.0.2", "--open"]);
     let server = world.start("serve", command);
     let deadline = Instant::now() + Duration::from_secs(20);
     // No probe is answered before it listens.
-    let seen = loop {
-        let document = json(&world, &["198.19.0.2"]);
+    loop {
+        let document = json(world, &["198.19.0.2"]);
         if document["survey"]["method"] == "far-end" {
-            break document;
+            return (server, document);
         }
         assert!(Instant::now() < deadline, "{}\n{document:#}", server.said());
-    };
+    }
+}
+
+/// Bulk TCP connects and stands still: the probe says why, in each direction, though the server lets in no more streams than it was
+/// asked for.
+#[test]
+fn root_a_tcp_probe_names_a_black_hole() {
+    let Some(world) = path() else { return };
+    let (server, _) = served(&world);
+    world.sh("ip -n router route replace 198.19.0.0/24 dev out0 mtu 1400
+         ip -n router route replace 198.18.0.0/24 dev in0 mtu 1300
+         ip netns exec router nft 'add table ip t; add chain ip t o { type filter hook output priority 0; }; \
+         add rule ip t o icmp type destination-unreachable drop'");
+    for (more, way, lost, passes) in
+        [(&[][..], "egress", 1420, 1400), (&["--reverse"], "ingress", 1340, 1280)]
+    {
+        let mut command = world.command("ip");
+        command.args(["netns", "exec", "client"]).arg(world.binary());
+        command.args(["probe", "198.19.0.2", "tcp", "--time", "1", "--json"]).args(more);
+        // Nothing was moved, which is a failure of what was asked for.
+        let document: Value = serde_json::from_str(&world.run(command).expect(1).stdout).unwrap();
+        let trial = &document["long"];
+        assert_eq!(trial["path"][0]["cause"], "path-mtu-black-hole", "{document:#}");
+        let (lost, passes, mss) =
+            [lost, passes, passes - 40].map(|n| format!("{},{:03}", n / 1000, n % 1000)).into();
+        let words = format!(
+            "path MTU black hole: TCP connects and then nothing moves {way}: packets of {lost} bytes and more vanish, those of up to \
+             {passes} arrive, and no ICMP too-big says so; clamp TCP's MSS to {mss}"
+        );
+        assert_eq!(trial["path"][0]["summary"], words);
+        assert_eq!(trial["metrics"]["goodput_bps"], 0.0, "{document:#}");
+    }
+    server.signal("TERM");
+    server.end_within(Duration::from_secs(10));
+}
+
+#[test]
+fn root_weir_serve_shows_each_direction() {
+    let Some(world) = path() else { return };
+    let (server, seen) = served(&world);
     assert_eq!(causes(&seen), [""; 0], "{seen:#}");
     assert_eq!(seen["survey"]["ingress"]["bytes"], 1500);
     assert_eq!(seen["survey"]["segments"]["arrived"], 1460, "{seen:#}");
@@ -279,6 +317,32 @@ fn root_the_scenario_says_what_is_the_matter_on_each_path() {
             "the page begins with something else"
         );
     }
+}
+
+/// Nothing is what TCP moves through a black hole: a result with its reason, and no void trial.
+#[test]
+fn root_the_scenario_s_tcp_counts_where_it_moves_nothing() {
+    if World::lacks(&[("nft", "nftables"), ("iptables", "iptables")]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let mut args =
+        vec!["bench", "udp-fragments", "--workload", "tcp-1", "--rounds", "1..1", "--output", "run"];
+    args.extend(["--variant", "clean", "--variant", "icmp-dropped"]);
+    args.extend(["--set", "plan.twin=false", "--set", "plan.max-steal=1.0"]);
+    let outcome = world.run(world.weir(&args)).expect(0);
+    let record = Record::read(world.work().join("run"));
+    let trials = record.valid_trials();
+    let of = |variant: &str| trials.iter().find(|t| t["variant"] == variant).unwrap();
+    let (clean, hole) = (of("clean"), of("icmp-dropped"));
+    assert_eq!(hole["metrics"]["goodput_bps"], 0.0, "{hole:#}");
+    assert_eq!(hole["path"][0]["cause"], "path-mtu-black-hole", "{hole:#}");
+    assert!(
+        clean["metrics"]["goodput_bps"].as_f64().unwrap() > 0.0 && clean.get("path").is_none(),
+        "{clean:#}"
+    );
+    let said = outcome.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("clamp TCP's MSS to 1,360, on icmp-dropped."), "{said}");
 }
 
 #[test]
