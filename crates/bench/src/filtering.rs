@@ -100,6 +100,11 @@ pub(crate) fn sees_frames(variant: &VariantRun) -> Result<(), Error> {
              measure it with workloads of sockets",
             variant.name
         ))),
+        Variant::BpfPublish(_) => Err(Error::Unfit(format!(
+            "variant `{}` puts packets into the container's stack and not onto its link (bpf_redirect_peer), from which single \
+             frames are taken: measure it with workloads of sockets",
+            variant.name
+        ))),
         _ => Ok(()),
     }
 }
