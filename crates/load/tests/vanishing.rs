@@ -184,3 +184,30 @@ fn tcp_streams_that_are_stuck_for_no_known_reason_make_the_trial_void() {
     assert_eq!(fault.detail, "2 of 2 egress streams got nothing through");
     assert_eq!(trial.path, []);
 }
+
+/// One initiator's black hole does not explain that another's streams are stuck.
+#[test]
+fn each_initiator_s_stuck_streams_want_their_own_reason() {
+    let work = TcpStream::default();
+    let seen = |arrived: &[(u32, f64)]| {
+        let mut part = Part::default();
+        part.set("egress_stuck", 1.0);
+        if !arrived.is_empty() {
+            part.set("egress_control_headers_bytes", 40.0);
+        }
+        for (length, value) in arrived {
+            part.set(&format!("egress_control_arrived_{length}"), *value);
+        }
+        part
+    };
+    let (hole, silence) = (seen(&[(576, 1.0), (1500, 0.0)]), seen(&[(576, 0.0), (1500, 0.0)]));
+    let mut far = Part::default();
+    far.set("egress_streams", 1.0);
+    far.set("egress_stuck", 1.0);
+    let far = [far.clone(), far];
+    for (near, void) in [([hole.clone(), silence], true), ([hole.clone(), hole], false)] {
+        let trial = work.combine(&near, &far);
+        assert_eq!(trial.path.len(), 1, "{trial:?}");
+        assert_eq!(trial.faults.iter().any(|fault| fault.void), void, "{trial:?}");
+    }
+}

@@ -1,6 +1,6 @@
 //! From what the streams saw to the trial's metrics.
 
-use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
+use weir_record::{Better, Fault, FaultCode, MetricDef, PathFinding, Unit};
 
 use super::TcpStreamWork;
 use super::controls;
@@ -184,6 +184,29 @@ pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
     all
 }
 
+/// What is said of the streams of a direction that got nothing through: where the path swallows full segments that is its doing, and
+/// nothing is what it carries; else the trial is void.
+fn stuck(
+    initiators: &[Part],
+    responders: &[Part],
+    way: Direction,
+    wanted: f64,
+) -> (Option<PathFinding>, Option<Fault>) {
+    let of = |parts: &[Part]| sum(parts, &format!("{way}_stuck"));
+    // Seen by both ends, or by one of them.
+    let all = of(initiators).max(of(responders));
+    let explained: Vec<Part> = initiators
+        .iter()
+        .filter(|part| controls::finding(std::slice::from_ref(part), way).is_some())
+        .cloned()
+        .collect();
+    let fault = (all > of(&explained)).then(|| {
+        let detail = format!("{all} of {wanted} {way} streams got nothing through");
+        Fault::void(FaultCode::Timeout, "conductor", detail)
+    });
+    (controls::finding(&explained, way), fault)
+}
+
 /// The trial out of the parts.
 pub(super) fn combine(work: &TcpStreamWork, initiators: &[Part], responders: &[Part]) -> Part {
     let parts: Vec<Part> = initiators.iter().chain(responders).cloned().collect();
@@ -199,18 +222,9 @@ pub(super) fn combine(work: &TcpStreamWork, initiators: &[Part], responders: &[P
     let mut trial = trial_of(&parts);
     for way in ways {
         trial.faults.extend(missing_streams(&parts, *way, wanted, "reached their receiver"));
-        // Seen by both ends, or by one of them.
-        let stuck = sum(initiators, &format!("{way}_stuck")).max(sum(responders, &format!("{way}_stuck")));
-        if stuck > 0.0 {
-            match controls::finding(initiators, *way) {
-                // The path's doing, and no fault of the tester: nothing is what it carries.
-                Some(finding) => trial.path.push(finding),
-                None => {
-                    let detail = format!("{stuck} of {wanted} {way} streams got nothing through");
-                    trial.faults.push(Fault::void(FaultCode::Timeout, "conductor", detail));
-                }
-            }
-        }
+        let (finding, fault) = stuck(initiators, responders, *way, wanted);
+        trial.path.extend(finding);
+        trial.faults.extend(fault);
         if ways.len() > 1 {
             let name = format!("{way}_goodput_bps");
             trial.set(&name, sum(&parts, &name));
