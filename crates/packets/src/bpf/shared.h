@@ -28,7 +28,7 @@ struct weir_tag {
 // Bytes of the longest headers with our mark: Ethernet, IPv6, TCP, and four of payload (14 + 40 + 20 + 4).
 #define WEIR_HEAD_BYTES 80
 // Most slices of a transfer that are kept.
-#define WEIR_SLICES 8192
+#define WEIR_SLICES 16384
 // Rounds of the reference work.
 #define WEIR_REFERENCE_ROUNDS 256
 

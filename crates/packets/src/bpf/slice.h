@@ -4,9 +4,9 @@
 // hyperthread, its clock rate.
 #pragma once
 
-// Shortest slice, ns: the reference work, once in each, then takes 0.2 to 0.3 % of the time. A slice that is much shorter than what
-// the scheduler gives to another task is either whole or plainly interrupted.
-#define SLICE_NS 200000
+// Shortest slice, ns: the reference work, once in each, then takes half a per cent of the time at most. A slice is much shorter than
+// what the scheduler gives to another task, so that it is either whole or plainly interrupted.
+#define SLICE_NS 100000
 
 // By number, from the first; `WEIR_SLICES` are kept.
 struct {

@@ -56,7 +56,7 @@ fn rate(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
         pps(
             "adjusted_rate_pps",
             "speed-adjusted rate",
-            "Forwarding rate as it would be on an uninterrupted core of a set speed (1.6 ns for a round of weir's reference work), from slices of 0.2 ms: it varies less, and is not what was forwarded. Only in the lab, by XDP, from one core, without a rate.",
+            "Forwarding rate as it would be on an uninterrupted core of a set speed (1.6 ns for a round of weir's reference work), from slices of 0.1 ms: it varies less, and is not what was forwarded. Only in the lab, by XDP, from one core, without a rate.",
         )
         .detail(),
         neither(
