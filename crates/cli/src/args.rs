@@ -15,12 +15,14 @@ mod pages;
 mod tests;
 mod time;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::output::When;
+use crate::exit::{Failure, Outcome, USAGE};
+use crate::output::{When, unwritten};
 
 pub(crate) use bench::{BenchArgs, CompareArgs, ReportArgs, ScenarioArgs, ScenarioCommand};
 pub(crate) use conntrack::ConntrackArgs;
@@ -59,7 +61,7 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// What the hop costs a month, managed against self-run
     Cost(CostArgs),
-    /// Country and prefix lists: download, build, check, compare, and put into effect on this host
+    /// Country and prefix lists: download, check, and filter this host's packets by them
     Allow(allow::AllowArgs),
     /// Measure towards a host that runs `weir serve`, an iperf3 server, any TCP port, or an HTTP server
     Probe(Box<probe::ProbeArgs>),
@@ -106,8 +108,18 @@ pub(crate) fn command() -> clap::Command {
     pages::put_into(Cli::command())
 }
 
-/// The command line of this process. Help and wrong usage end it here, the latter with exit code 2.
-pub(crate) fn parse() -> Cli {
-    let matches = command().get_matches();
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+/// The command line of this process; help and wrong usage are clap's errors, see [`tell`].
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches))
+}
+
+/// Prints help, or what is wrong with the usage. Help that cannot be printed is a failure like that of any other output,
+/// which clap's own way out would pass over.
+pub(crate) fn tell(error: &clap::Error) -> Outcome {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match printed {
+        _ if error.use_stderr() => Err(Failure::Silent(USAGE)),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(&e)),
+        _ => Ok(()),
+    }
 }

@@ -11,15 +11,25 @@ mod output;
 
 use std::process::ExitCode;
 
-use crate::args::Command;
-use crate::exit::Failure;
+use crate::args::{Cli, Command};
+use crate::exit::{Failure, Outcome};
 
 fn main() -> ExitCode {
     // A reader that has seen enough (`weir report | head`) is no error; std would panic on the next line printed.
     output::quiet_on_broken_pipe();
-    let cli = args::parse();
+    match args::parse().map_or_else(|error| args::tell(&error), run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Silent(code)) => ExitCode::from(code),
+        Err(Failure::Told { code, message }) => {
+            eprintln!("weir: {}", output::printable(&message));
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Outcome {
     let color = output::Color::of(cli.color);
-    let outcome = match cli.command {
+    match cli.command {
         Command::Bench(args) => commands::bench::run(&args, color),
         Command::Scenario(args) => commands::scenario::run(&args),
         Command::Report(args) => commands::report::run(&args, color),
@@ -38,13 +48,5 @@ fn main() -> ExitCode {
         Command::Man { folder } => commands::man(folder.as_deref()),
         Command::Agent => commands::agent(),
         Command::Guard { by, id } => commands::tune::guard(&by, &id),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Silent(code)) => ExitCode::from(code),
-        Err(Failure::Told { code, message }) => {
-            eprintln!("weir: {}", output::printable(&message));
-            ExitCode::from(code)
-        }
     }
 }

@@ -68,9 +68,14 @@ pub(crate) fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(e) => Err(Failure::failed(format!("cannot write to standard output: {e}"))),
+        Err(e) => Err(unwritten(&e)),
         Ok(()) => Ok(()),
     }
+}
+
+/// Why standard output does not have what belongs there.
+pub(crate) fn unwritten(error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write to standard output: {error}"))
 }
 
 /// A value as JSON on standard output.

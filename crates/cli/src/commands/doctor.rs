@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use weir_doctor::causes;
@@ -102,8 +102,8 @@ fn look(args: &DoctorArgs, window: Duration, stop: &Stop) -> Result<Evidence, Fa
 
 /// Starts the load of `--command` through the shell. What it prints goes to standard error, which is where talk goes.
 fn start(line: &str) -> Result<Process, Failure> {
-    let mut command = Command::new("sh");
-    command.args(["-c", line]).stdin(Stdio::null());
+    let mut command = super::shell(line)?;
+    command.stdin(Stdio::null());
     let errors = std::io::stderr().as_fd().try_clone_to_owned().map_err(Failure::failed)?;
     command.stdout(errors);
     spawn(command).map_err(Failure::failed)

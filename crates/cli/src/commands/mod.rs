@@ -17,14 +17,16 @@ pub(crate) mod serve;
 pub(crate) mod tune;
 
 use std::path::Path;
+use std::process::Command;
 use std::{fs, io};
 
 use weir_bench::scenario::{built_in, find};
 use weir_record::Run;
 use weir_sys::Stop;
+use weir_sys::process::which;
 
 use crate::args;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, MISSING, Outcome};
 use crate::output::{print, print_json};
 
 /// Raised by Ctrl-C and its like; a second one ends the process at once.
@@ -37,6 +39,15 @@ fn stop_on_signals() -> Result<Stop, Failure> {
         signal_hook::flag::register(signal, stop.flag()).map_err(Failure::failed)?;
     }
     Ok(stop)
+}
+
+/// What a user wants run: by the shell, which is found even where PATH does not lead to it.
+fn shell(line: &str) -> Result<Command, Failure> {
+    let shell = which("sh")
+        .ok_or_else(|| Failure::new(MISSING, "sh is not installed here (any POSIX shell, such as dash)"))?;
+    let mut command = Command::new(shell);
+    command.args(["-c", line]);
+    Ok(command)
 }
 
 /// `weir schema`.

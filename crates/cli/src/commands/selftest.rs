@@ -1,6 +1,8 @@
 //! `weir doctor selftest`.
 
 use weir_selftest::{Answer, Kind, Matrix, Options, Row, Trial, cases, run as try_case};
+use weir_sys::ProcRoot;
+use weir_sys::privilege::Privilege;
 
 use crate::args::SelftestArgs;
 use crate::exit::{Failure, MISSING, NOT_MET, Outcome};
@@ -17,6 +19,12 @@ pub(crate) fn run(args: &SelftestArgs) -> Outcome {
     }
     if args.list {
         return print(&cases.iter().map(|c| format!("{}\n", c.name)).collect::<String>());
+    }
+    let privilege = Privilege::current(&ProcRoot::default()).map_err(Failure::failed)?;
+    if !privilege.may_create_namespaces() {
+        let message = "weir doctor selftest makes its cases in network namespaces, which needs root: \
+                       sudo weir doctor selftest ... (--list does not)";
+        return Err(Failure::new(MISSING, message));
     }
     let stop = super::stop_on_signals()?;
     let options = Options { window: args.window, machine: args.machine, stop: stop.clone() };

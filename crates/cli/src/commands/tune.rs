@@ -57,7 +57,12 @@ pub(crate) fn guard(by: &str, id: &str) -> Outcome {
 impl From<weir_guard::Error> for Failure {
     fn from(error: weir_guard::Error) -> Self {
         if error.is_permission() {
-            return Failure::new(MISSING, format!("{error} (weir tune needs root to change a host)"));
+            return Failure::new(
+                MISSING,
+                format!(
+                    "{error} (it needs root: the journal and the settings of weir tune are root's alone)"
+                ),
+            );
         }
         Failure::new(if error.is_usage() { USAGE } else { FAILED }, error)
     }
@@ -400,9 +405,7 @@ impl Window<'_> {
 }
 
 fn shell(line: &str, limit: Duration) -> Result<String, Failure> {
-    let mut command = Command::new("sh");
-    command.args(["-c", line]);
-    let output = run_captured(command, limit).map_err(Failure::failed)?;
+    let output = run_captured(super::shell(line)?, limit).map_err(Failure::failed)?;
     if !output.status.success() {
         return Err(Failure::failed(format!("`{line}` failed ({}): {}", output.status, output.message())));
     }
