@@ -33,7 +33,7 @@ pub(crate) enum AllowCommand {
         #[arg(long)]
         json: bool,
     },
-    /// What a new list has that an old one has not, and the other way round
+    /// What a new list has that an old one lacks, and the other way round
     Diff {
         /// The earlier file
         old: PathBuf,
@@ -43,22 +43,22 @@ pub(crate) enum AllowCommand {
         /// Of registries' files, only this country's addresses; may be repeated
         #[arg(long = "country", value_name = "CC")]
         countries: Vec<String>,
-        /// Folder of the cache
+        /// Folder of the cache that `weir allow update` fills
         #[arg(long, value_name = "DIR", conflicts_with = "new")]
         cache: Option<PathBuf>,
         /// As JSON
         #[arg(long)]
         json: bool,
     },
-    /// Load lists on this host, on trial: taken back unless it is confirmed
+    /// Filter this host's packets by lists, on trial: taken back unless confirmed
     Apply(ApplyArgs),
     /// Keep what was applied, also over a reboot
     Confirm(JsonArgs),
     /// Take back what was applied last, confirmed or not
     Rollback(JsonArgs),
-    /// What is loaded, and what it has counted
+    /// What is loaded, what it has counted, and who is refused just now (--follow)
     Status(StatusArgs),
-    /// Take everything that apply loaded away, whatever there is of it
+    /// Take away everything that apply loaded, whatever there is of it
     Remove(JsonArgs),
     /// Load what was confirmed, after a reboot
     Restore(RestoreArgs),
@@ -82,7 +82,7 @@ pub(crate) enum AllowCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Registries' delegation files (delegated-*-extended-latest), or lists of prefixes, ranges and addresses; without any,
-    /// the registries' files in the cache (see `weir allow update`)
+    /// the registries' files in the cache (see `weir allow update`), of which --country chooses
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Of registries' files, only this country's addresses (two letters, as JP); may be repeated
@@ -94,7 +94,7 @@ pub(crate) struct ListArgs {
     /// Of the cache, only this registry's file; may be repeated. By default all five: any of them may hold a country's addresses
     #[arg(long = "registry", value_name = "NAME", conflicts_with = "files")]
     pub(crate) registries: Vec<Registry>,
-    /// Folder of the cache
+    /// Folder of the cache that `weir allow update` fills
     #[arg(long, value_name = "DIR", conflicts_with = "files")]
     pub(crate) cache: Option<PathBuf>,
 }
@@ -120,7 +120,7 @@ pub(crate) struct UpdateArgs {
     /// kept under a name of its own; may be repeated
     #[arg(long = "from", value_name = "URL")]
     pub(crate) from: Vec<String>,
-    /// Folder of the cache
+    /// Folder of the cache that `weir allow update` fills
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,
     /// Ask nobody; say what the cache has, and how old it is

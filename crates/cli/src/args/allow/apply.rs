@@ -18,32 +18,32 @@ use crate::args::tune::seconds;
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) list: ListArgs,
-    /// Packets that come in by this interface; may be repeated
+    /// Filter what comes in by this interface; may be repeated
     #[arg(long = "interface", short = 'i', value_name = "NAME", required = true)]
     pub(crate) interfaces: Vec<String>,
     /// What looks addresses up
     #[arg(long, value_enum, default_value_t = Backend::Bpf)]
     pub(crate) backend: Backend,
-    /// Packets for this host, those that it forwards, or both; bpf sees both
+    /// Filter packets for this host, those that it forwards, or both; bpf always both
     #[arg(long, value_enum, default_value_t = Hook::Both)]
     pub(crate) hook: Hook,
-    /// Only packets to this service, e.g. tcp/22; may be repeated, or with commas. Not with bpf
+    /// Filter only packets to this service, e.g. tcp/22; may be repeated, or with commas. Not with bpf
     #[arg(long = "port", value_name = "PROTOCOL/PORT", value_delimiter = ',')]
     pub(crate) ports: Vec<Port>,
     /// Packets of connections that are there already pass first, so that answers come in from anywhere
     #[arg(long)]
     pub(crate) established_first: bool,
-    /// With bpf, at XDP instead of tc: in the driver, or generic on any interface
+    /// With bpf, look packets up at XDP instead of tc, which is earlier: in the driver, or generic on any interface
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "native")]
     pub(crate) xdp: Option<Xdp>,
     /// Another list with its own action (allow, drop, log, mark=N), before FILE; in the place of the file, @CC is a country of
     /// the cache. May be repeated
     #[arg(long = "class", value_name = "NAME=FILE:ACTION")]
     pub(crate) classes: Vec<ClassArg>,
-    /// What is done with who is in FILE
+    /// What is done with packets of who is in FILE: allow, drop, log (let through and noted) or mark=N
     #[arg(long, default_value = "allow", value_name = "ACTION")]
     pub(crate) action: Action,
-    /// What is done with everybody else
+    /// What is done with everybody else's: the same choice
     #[arg(long = "default", default_value = "drop", value_name = "ACTION")]
     pub(crate) rest: Action,
     /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
@@ -69,9 +69,9 @@ pub(crate) enum Backend {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Hook {
-    /// For this host
+    /// What is for this host itself
     Input,
-    /// Forwarded
+    /// What this host forwards
     Forward,
     /// Both
     Both,
@@ -79,9 +79,9 @@ pub(crate) enum Hook {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Xdp {
-    /// In the driver
+    /// In the driver, which must have XDP
     Native,
-    /// In the stack
+    /// In the stack, on any interface
     Generic,
 }
 

@@ -203,7 +203,7 @@ pub(super) const PAGES: &[Page] = &[
         command: "allow diff",
         text: "Counted in addresses and shown as prefixes, whatever the form of the two files. Needs no root.",
         examples: &["weir allow diff old.txt new.txt", "weir allow diff old.txt --country JP --json"],
-        codes: "",
+        codes: "Exit codes: 0 done, also where they are the same; 2 wrong usage, or a line that cannot be read.",
     },
     Page {
         command: "allow apply",
@@ -227,20 +227,22 @@ pub(super) const PAGES: &[Page] = &[
         command: "allow rollback",
         text: "What was in effect before the last apply is in effect again. Needs root.",
         examples: &["weir allow rollback"],
-        codes: "",
+        codes: "Exit codes: 0 taken back; 1 nothing was applied, or something else is loaded by now and was left alone; 4 it needs root.",
     },
     Page {
         command: "allow status",
         text: "Which lists are loaded and where, whether they are confirmed, how many packets each let pass or threw away, and who \
-               was refused most. Needs root.",
-        examples: &["weir allow status", "weir allow status --top 50 --json"],
-        codes: "",
+               was refused most. With --follow each refused or logged packet is a line: when, from where, by which list, what was \
+               done, to which service and where to. A core tells of 1,000 packets a second at most; what is more is counted. Needs \
+               root.",
+        examples: &["weir allow status", "weir allow status --top 50 --json", "weir allow status --follow"],
+        codes: "Exit codes: 0 done; 1 --follow: nothing is loaded, or somebody else follows; 4 it needs root, or --follow bpf.",
     },
     Page {
         command: "allow remove",
         text: "Out of the kernel and off the disk, of every back end, also when parts are missing. Needs root.",
         examples: &["weir allow remove"],
-        codes: "",
+        codes: "Exit codes: 0 nothing of it is left; 1 something is; 4 it needs root.",
     },
     Page {
         command: "allow restore",
@@ -249,6 +251,6 @@ pub(super) const PAGES: &[Page] = &[
             "weir allow restore",
             "weir allow restore --unit > /etc/systemd/system/weir-allow.service",
         ],
-        codes: "",
+        codes: "Exit codes: 0 loaded, or nothing was confirmed; 1 it failed; 4 it needs root, or something is missing here.",
     },
 ];

@@ -53,7 +53,11 @@ pub(super) fn restore(unit: bool) -> Outcome {
     let boot = store.boot()?;
     let policy = boot.as_deref().map(|id| store.find(id)).transpose()?.flatten();
     if unit {
-        return print(&unit_text(policy.as_ref()));
+        let program = std::env::current_exe()
+            .map_or_else(|_| "/usr/local/bin/weir".into(), |p| p.display().to_string());
+        let state = std::env::var("WEIR_STATE_DIR").ok().filter(|dir| !dir.is_empty());
+        let folder = store.folder().display().to_string();
+        return print(&unit_text(policy.as_ref(), &program, &folder, state.as_deref()));
     }
     needs_root("restore")?;
     let Some(policy) = policy else {
@@ -64,10 +68,9 @@ pub(super) fn restore(unit: bool) -> Outcome {
     print(&format!("{}\n", super::apply::place(&policy)))
 }
 
-/// Rules by name may be there before the interface is; a program is attached to the interface itself.
-fn unit_text(policy: Option<&Policy>) -> String {
-    let program =
-        std::env::current_exe().map_or_else(|_| "/usr/local/bin/weir".into(), |p| p.display().to_string());
+/// Rules by name may be there before the interface is; a program is attached to the interface itself. At boot nobody sets
+/// WEIR_STATE_DIR: where it is set now, the unit sets it to the same.
+fn unit_text(policy: Option<&Policy>, program: &str, folder: &str, state: Option<&str>) -> String {
     let order = match policy {
         Some(policy) if policy.backend != Backend::Bpf => {
             "Before=network-pre.target\nWants=network-pre.target\n".to_owned()
@@ -80,12 +83,27 @@ fn unit_text(policy: Option<&Policy>) -> String {
         }
         None => "After=network.target\n".to_owned(),
     };
+    let environment = state
+        .map_or(String::new(), |dir| format!("Environment={}\n", quoted(&format!("WEIR_STATE_DIR={dir}"))));
     format!(
         "# Save as /etc/systemd/system/weir-allow.service, then: systemctl enable weir-allow\n\
-         [Unit]\nDescription=Address lists of weir allow\nDefaultDependencies=no\nAfter=local-fs.target\n{order}\n\
-         [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={program} allow restore\n\n\
-         [Install]\nWantedBy=multi-user.target\n"
+         [Unit]\nDescription=Address lists of weir allow\nDefaultDependencies=no\nAfter=local-fs.target\n\
+         RequiresMountsFor={}\n{order}\n\
+         [Service]\nType=oneshot\nRemainAfterExit=yes\n{environment}ExecStart={} allow restore\n\n\
+         [Install]\nWantedBy=multi-user.target\n",
+        quoted(folder),
+        // A dollar would begin a variable, in commands alone.
+        quoted(&program.replace('$', "$$"))
     )
+}
+
+/// A word of systemd.syntax(7), in which a per cent sign would begin a specifier.
+fn quoted(word: &str) -> String {
+    let word = word.replace('%', "%%");
+    if word.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-+:,@=%$".contains(&b)) {
+        return word;
+    }
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// As systemd.unit(5) writes names of devices: all but letters, digits, `_`, `.` and `:` in hexadecimal.
@@ -110,5 +128,18 @@ mod tests {
         // systemd-escape eth-0.5
         assert_eq!(escaped("eth-0.5"), "eth\\x2d0.5");
         assert_eq!(escaped("enp1s0"), "enp1s0");
+    }
+
+    #[test]
+    fn a_unit_finds_the_state_that_was_meant_when_it_was_printed() {
+        let usual = unit_text(None, "/usr/bin/weir", "/var/lib/weir/allow", None);
+        assert!(usual.contains("\nExecStart=/usr/bin/weir allow restore\n"), "{usual}");
+        assert!(usual.contains("\nRequiresMountsFor=/var/lib/weir/allow\n"), "{usual}");
+        assert!(!usual.contains("Environment"), "{usual}");
+        let own = unit_text(None, "/opt/a $b/weir", "/srv/50 %/allow", Some("/srv/50 %"));
+        // As systemd.service(5) and systemd.unit(5) have it: %% is a per cent sign, $$ a dollar.
+        assert!(own.contains("\nExecStart=\"/opt/a $$b/weir\" allow restore\n"), "{own}");
+        assert!(own.contains("\nRequiresMountsFor=\"/srv/50 %%/allow\"\n"), "{own}");
+        assert!(own.contains("\nEnvironment=\"WEIR_STATE_DIR=/srv/50 %%\"\n"), "{own}");
     }
 }
