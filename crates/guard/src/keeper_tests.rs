@@ -290,6 +290,7 @@ fn a_set_without_a_guard_is_taken_back_by_the_next_command_when_its_time_is_up()
             break;
         }
         assert!(Instant::now() < deadline, "{status:?}");
+        // Between two looks at what is awaited.
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(machine.values(), BEFORE.map(String::from));
