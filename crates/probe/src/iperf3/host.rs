@@ -188,12 +188,10 @@ impl Host {
         }
     }
 
-    /// An iperf3 greeting ([`super::is_greeting`]) came to the server's UDP socket; anything else is ignored. Returns at once. Nothing is sent to an address that
+    /// An iperf3 greeting ([`super::is_greeting`]) came to the server's UDP socket; anything else is ignored. Returns at once; true if a session waits for it. Nothing is sent to an address that
     /// has not got a session here, and nothing longer than the greeting before its test runs.
-    pub fn datagram(&self, first: &[u8], from: SocketAddr) {
-        if let Some(answer) = answer(first) {
-            self.shared.turns.greeted(from, answer);
-        }
+    pub fn datagram(&self, first: &[u8], from: SocketAddr) -> bool {
+        answer(first).is_some_and(|answer| self.shared.turns.greeted(from, answer))
     }
 
     /// End all sessions, and wait for them, 2 s at most.

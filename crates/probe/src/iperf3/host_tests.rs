@@ -443,6 +443,30 @@ fn greetings_of_strangers_are_not_answered() {
 }
 
 #[test]
+fn a_late_greeting_of_a_session_that_gave_up_is_no_other_s() {
+    let server = Server::new(Limits::default(), false);
+    let mut control = begin(&server, &Cookie::random().unwrap());
+    say(&mut control, &json!({"udp": true, "parallel": 2, "time": 5, "bandwidth": 1_000_000}));
+    assert_eq!(byte(&mut control), 10);
+    let greet = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(server.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.send(b"9876").unwrap();
+        socket
+    };
+    assert_eq!(greet().recv(&mut [0; 64]).unwrap(), 4);
+    drop(control);
+    assert!(server.ended().contains("closed the connection"));
+    let late = greet();
+    let datagrams = Options { protocol: Protocol::Udp, rate_bps: Some(1_000_000), ..short() };
+    let total = run(&server, &datagrams).unwrap().egress.unwrap();
+    assert_eq!(total.receiver.bytes, total.sender.bytes);
+    late.set_nonblocking(true).unwrap();
+    assert!(late.recv(&mut [0; 64]).is_err());
+}
+
+#[test]
 fn a_server_that_ends_tells_its_clients_at_once() {
     let server = Server::new(Limits::default(), false);
     let options = Options { way: Way::Both, end: End::Time(Duration::from_secs(600)), ..Options::default() };

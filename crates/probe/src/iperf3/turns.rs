@@ -115,11 +115,12 @@ impl Turns {
         Ok(UdpTurn { turns: self, client, heard, form: None, done: false })
     }
 
-    /// A greeting came: it is of whoever's turn it is. Returns at once.
-    pub(super) fn greeted(&self, from: SocketAddr, answer: [u8; 4]) {
-        if let Some(Turn::Taken(turn)) = self.state().turns.get(&from.ip().to_canonical()) {
+    /// A greeting came: it is of whoever's turn it is. Returns at once; false if it is nobody's.
+    pub(super) fn greeted(&self, from: SocketAddr, answer: [u8; 4]) -> bool {
+        match self.state().turns.get(&from.ip().to_canonical()) {
             // A full queue is one of a client that greets more often than it said.
-            let _ = turn.try_send((from, answer));
+            Some(Turn::Taken(turn)) => turn.try_send((from, answer)).is_ok(),
+            _ => false,
         }
     }
 

@@ -29,6 +29,13 @@ const UDP: u64 = u64::MAX - 1;
 const EVENTS: usize = 256;
 const TURN: usize = 64;
 
+/// Datagrams taken in one go.
+const DATAGRAMS: usize = 256;
+
+/// Pause in taking datagrams after one that is nobody's: a flood of them wakes this thread so often, and not once for each, which
+/// would take the cores away from the threads that measure. No measurement's datagrams come here.
+const NOBODYS: Duration = Duration::from_millis(1);
+
 /// How soon a raised stop is seen.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -71,6 +78,7 @@ pub(super) struct Front {
     next: u64,
     accepted: u64,
     accepts_again: Option<Instant>,
+    reads_again: Option<Instant>,
     datagram: Vec<u8>,
 }
 
@@ -102,6 +110,7 @@ impl Front {
             next: 0,
             accepted: 0,
             accepts_again: None,
+            reads_again: None,
             datagram: vec![0; DATAGRAM],
         })
     }
@@ -110,7 +119,9 @@ impl Front {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         while !stop.raised() {
             events.clear();
-            let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+            let pause = self.reads_again.map(|at| at.saturating_duration_since(Instant::now()));
+            let look =
+                Timespec { tv_sec: 0, tv_nsec: pause.map_or(LOOK, |p| p.min(LOOK)).subsec_nanos().into() };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&look)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
@@ -124,6 +135,7 @@ impl Front {
             }
             self.close_overdue(Instant::now());
             self.resume_accepting()?;
+            self.resume_reading()?;
         }
         Ok(())
     }
@@ -283,36 +295,51 @@ impl Front {
     }
 
     fn datagrams(&mut self) -> io::Result<()> {
-        for _ in 0..TURN {
+        let mut nobodys = false;
+        for _ in 0..DATAGRAMS {
             match self.shared.port.udp().recv_from(&mut self.datagram) {
-                Ok((n, from)) => self.datagram(n, from),
+                Ok((n, from)) => nobodys |= !self.datagram(n, from),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // An ICMP error of an earlier answer is told now, and concerns nobody any more.
                 Err(e) if is_of_peer(&e) => {}
                 Err(e) => return Err(e),
             }
         }
+        if nobodys && self.reads_again.is_none() {
+            epoll::delete(&self.epoll, self.shared.port.udp())?;
+            self.reads_again = Some(Instant::now() + NOBODYS);
+        }
         Ok(())
     }
 
-    fn datagram(&mut self, length: usize, from: SocketAddr) {
+    fn resume_reading(&mut self) -> io::Result<()> {
+        if self.reads_again.is_some_and(|at| at <= Instant::now()) {
+            self.reads_again = None;
+            epoll::add(&self.epoll, self.shared.port.udp(), EventData::new_u64(UDP), EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// True if it is of a client that is in.
+    fn datagram(&mut self, length: usize, from: SocketAddr) -> bool {
         let bytes = &self.datagram[..length];
         if let Some(knock) = knock::read(bytes) {
-            self.knocked(knock, from);
-        } else if bytes.starts_with(&weir_mtu::MAGIC) {
-            // An answer that cannot be sent is a probe that is lost.
-            let _ = self.mtu.reply(self.shared.port.udp(), bytes, length, from);
-        } else if let Some(host) = &self.host {
-            host.datagram(bytes, from);
+            return self.knocked(knock, from);
         }
+        if bytes.starts_with(&weir_mtu::MAGIC) {
+            // An answer that cannot be sent is a probe that is lost. Anybody may ask, and nobody measures how long it takes.
+            let _ = self.mtu.reply(self.shared.port.udp(), bytes, length, from);
+            return false;
+        }
+        self.host.as_ref().is_some_and(|host| host.datagram(bytes, from))
     }
 
     /// Someone wants a flow of a trial: with the challenge that was sent to his address he gets it, without he is sent one.
-    /// Nobody who does not know an open trial gets anything.
-    fn knocked(&self, knock: knock::Knock, from: SocketAddr) {
+    /// Nobody who does not know an open trial gets anything. True if he does.
+    fn knocked(&self, knock: knock::Knock, from: SocketAddr) -> bool {
         let shared = &self.shared;
         // A second socket for the same peer would take what is meant for the first, even in the moment that it is there.
-        let Some(own) = shared.own_address_for(knock.cookie, from) else { return };
+        let Some(own) = shared.own_address_for(knock.cookie, from) else { return false };
         match knock.token {
             None => {
                 let token = shared.challenge(from, knock.cookie);
@@ -320,7 +347,7 @@ impl Front {
                 let _ = shared.port.answer(own, from, &knock::challenge(knock.cookie, token));
             }
             Some(token) if shared.is_challenge(token, from, knock.cookie) => {
-                let Ok(socket) = shared.port.connected_udp_from(own, from) else { return };
+                let Ok(socket) = shared.port.connected_udp_from(own, from) else { return true };
                 shared.admit_flow(knock.cookie, from, |trial| {
                     // If it is lost, he greets all the same after a moment.
                     let _ = socket.send(&knock::entered(knock.cookie));
@@ -329,6 +356,7 @@ impl Front {
             }
             Some(_) => {}
         }
+        true
     }
 }
 

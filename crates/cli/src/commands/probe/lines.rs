@@ -311,15 +311,19 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
         value /= base;
         unit += 1;
     }
-    // Three digits.
-    let decimals = if value >= 99.95 || unit == 0 {
+    let decimals = decimals(value, unit);
+    format!("{value:.decimals$} {}", units[unit])
+}
+
+/// Decimals that make three digits; none in the smallest unit.
+fn decimals(value: f64, unit: usize) -> usize {
+    if value >= 99.95 || unit == 0 {
         0
     } else if value >= 9.995 {
         1
     } else {
         2
-    };
-    format!("{value:.decimals$} {}", units[unit])
+    }
 }
 
 /// A time of ns in a unit in which it has three digits: `41.2us`, as Ethr writes it; `-` if there is none.
@@ -333,13 +337,7 @@ pub(super) fn time(ns: f64) -> String {
         value /= 1000.0;
         unit += 1;
     }
-    let decimals = if value >= 99.95 || unit == 0 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
+    let decimals = decimals(value, unit);
     format!("{value:.decimals$}{}", UNITS[unit])
 }
 
