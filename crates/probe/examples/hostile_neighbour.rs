@@ -217,7 +217,8 @@ fn compare(rounds: u32, connections: u32, datagrams: u32) {
     let flood = |to: SocketAddr| Process::start(&["--flood", &to.to_string(), &rates[0], &rates[1]]);
     let mut floods = [None, Some(flood(sink.address)), Some(flood(server.address))];
     let mut seen: Vec<[[f64; 3]; 3]> = Vec::new();
-    let mut server_cpu_s = [0.0; 3];
+    // Of the server, of the neighbour, and of the plain program.
+    let mut cpu_s = [[0.0; 3]; 3];
     for n in 0..rounds as usize {
         let mut round = [[0.0; 3]; 3];
         for step in 0..CONDITIONS.len() {
@@ -226,9 +227,15 @@ fn compare(rounds: u32, connections: u32, datagrams: u32) {
             if let Some(flood) = &mut floods[which] {
                 flood.say("on");
             }
-            let before = server.cpu_s();
+            let used = |flood: &Option<Process>| {
+                [server.cpu_s(), flood.as_ref().map_or(0.0, Process::cpu_s), sink.cpu_s()]
+            };
+            let before = used(&floods[which]);
             round[which] = measure(server.address);
-            server_cpu_s[which] += server.cpu_s() - before;
+            let after = used(&floods[which]);
+            for (sum, (after, before)) in cpu_s[which].iter_mut().zip(after.iter().zip(before)) {
+                *sum += after - before;
+            }
             if let Some(flood) = &mut floods[which] {
                 flood.say("");
             }
@@ -241,8 +248,11 @@ fn compare(rounds: u32, connections: u32, datagrams: u32) {
         println!();
         seen.push(round);
     }
-    for (name, cpu_s) in CONDITIONS.iter().zip(server_cpu_s) {
-        println!("{name}: the server used {:.3} s of CPU a round", cpu_s / f64::from(rounds.max(1)));
+    for (name, cpu_s) in CONDITIONS.iter().zip(cpu_s) {
+        let [server, flood, sink] = cpu_s.map(|s| s / f64::from(rounds.max(1)));
+        println!(
+            "{name}: CPU a round: server {server:.3} s, neighbour {flood:.3} s, plain program {sink:.3} s"
+        );
     }
     for (a, b) in [(1, 0), (2, 0), (2, 1)] {
         for (at, value) in VALUES.iter().enumerate() {
