@@ -101,10 +101,6 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Bring the registries' lists in the cache up to date, and never make them worse.\n\nAsks the five regional \
-                  registries over HTTPS whether their delegation files changed, compares what comes with the published checksum \
-                  and with what it says of itself, and puts it into the cache only if it is whole, of that registry, and neither \
-                  older nor by over 20 % smaller than the file that is there. Where anything is wrong, the old file stays.",
     after_help = "The cache is /var/cache/weir/lists for root, and ~/.cache/weir/lists ($XDG_CACHE_HOME) for others.\n\nExit codes: \
                   0 all lists are up to date; 1 some could not be downloaded or stored; 2 wrong usage; 3 some came and \
                   were refused; 4 a list is not in the cache (--offline), or this host knows no certificate authority."
