@@ -1,6 +1,6 @@
 //! The interfaces between which packets are passed on.
 
-use weir_sys::netlink::Rtnetlink;
+use weir_sys::netlink::{Link, Rtnetlink};
 
 use crate::{Error, Result};
 
@@ -20,8 +20,9 @@ impl Links {
     /// Finds them by name in the calling thread's namespace.
     ///
     /// # Errors
-    /// [`Error::Link`] if there is no such interface, or the container's is no veth or netkit pair with its other end in another
-    /// namespace, which is what the kernel can put a packet into from here.
+    /// [`Error::Link`] if there is no such interface, if the outer one carries packets without an Ethernet header (a tunnel), or
+    /// if the container's is no veth pair with its other end in another namespace, which is what the kernel can put a packet into
+    /// from here.
     pub fn find(outer: &str, container: &str) -> Result<Self> {
         let links = Rtnetlink::open()?.links()?;
         let find = |name: &str| {
@@ -31,19 +32,25 @@ impl Links {
                 .ok_or_else(|| Error::Link(format!("there is no interface `{}` here", name.escape_default())))
         };
         let (outer, container) = (find(outer)?, find(container)?);
-        let wrong =
-            |what: &str| Err(Error::Link(format!("interface `{}` {what}", container.name.escape_default())));
-        if !["veth", "netkit"].contains(&container.kind.as_str()) {
-            return wrong("is no veth or netkit pair: name the host's end of the container's link");
+        let wrong = |link: &Link, what: &str| {
+            Err(Error::Link(format!("interface `{}` {what}", link.name.escape_default())))
+        };
+        if outer.address.len() != 6 {
+            return wrong(
+                outer,
+                "has no Ethernet address: packets come without the header that is looked for",
+            );
+        }
+        if container.kind != "veth" {
+            return wrong(container, "is no veth pair: name the host's end of the container's link");
         }
         if container.link_namespace.is_none() {
-            return wrong(
-                "has its other end in this network namespace, too: there is no container behind it",
-            );
+            let why = "has its other end in this network namespace, too: there is no container behind it";
+            return wrong(container, why);
         }
         let bridge = container.master.unwrap_or(container.index);
         if outer.index == container.index || outer.index == bridge {
-            return wrong("and the outer interface must be two");
+            return wrong(container, "and the outer interface must be two");
         }
         Ok(Links { outer: outer.index, container: container.index, bridge })
     }

@@ -166,8 +166,8 @@ impl Publish {
             attach_tcx(&self.program(direction)?, interface, Hook::Ingress).map_err(named)
         };
         let out = attach(Direction::Out, self.links.container)?;
-        let both = [out, attach(Direction::In, self.links.outer)?];
-        self.attached = both.into();
+        // Dropped in this order: at the end, too, nothing comes in without the way back.
+        self.attached = vec![attach(Direction::In, self.links.outer)?, out];
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use weir_publish::{Direction, Reason};
+use weir_publish::{Direction, Links, Reason};
 use weir_sys::privilege::test_needs_root;
 use world::{INNER, PATIENCE, PUBLISHED, SAME, World, packets, sh};
 
@@ -292,6 +292,32 @@ fn root_when_it_ends_nothing_is_left_and_the_rules_go_on() {
         world.tcp_echo(&world.client, target, INNER, 1000);
         assert_eq!(tracked(world).len(), 1);
     });
+}
+
+#[test]
+fn root_interfaces_that_cannot_be_used_are_told_with_the_reason() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::new(false);
+    sh(&world.host, "ip link add x0 type veth peer name x1");
+    // A link without Ethernet headers, where the kernel can have one.
+    let tunnel = std::path::Path::new("/dev/net/tun").exists();
+    if tunnel {
+        sh(&world.host, "ip tuntap add t0 mode tun");
+    }
+    let find = |outer: &str, container: &str| {
+        world.host.run(|| Links::find(outer, container).unwrap_err().to_string()).unwrap()
+    };
+    assert!(find("none0", "v0").contains("no interface `none0`"));
+    assert!(find("in0", "none\u{1b}0").contains("none\\u{1b}0"));
+    assert!(find("in0", "br0").contains("no veth pair"));
+    assert!(find("in0", "x0").contains("other end in this network namespace"));
+    assert!(find("v0", "v0").contains("must be two"));
+    assert!(find("br0", "v0").contains("must be two"));
+    if tunnel {
+        assert!(find("t0", "v0").contains("no Ethernet address"));
+    }
 }
 
 #[test]

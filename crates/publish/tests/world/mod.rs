@@ -12,7 +12,7 @@ use weir_publish::{Direction, Links, Mapping, Protocol, Publish, Reason};
 use weir_sys::NetNs;
 
 /// Nothing here takes this long unless it is broken.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Published port and the container's, of TCP and of UDP: one that stays and one that changes.
 pub const SAME: u16 = 5001;
@@ -68,7 +68,27 @@ impl World {
         let [client_address, _, _, published, _, inner] = addresses.map(|a| a.parse::<IpAddr>().unwrap());
         let world = World { client, router, host, container, client_address, published, inner };
         world.rules(if ipv6 { "ip6" } else { "ip" });
+        world.wait_until_there_is_a_way();
         world
+    }
+
+    /// A bridge's port forwards only some time after its link is there, and a neighbour must be found first: a single datagram
+    /// that is lost by that would look like one that the programs lost.
+    fn wait_until_there_is_a_way(&self) {
+        let client = self.udp_socket(&self.client, self.client_address, 7777);
+        let container = self.udp_socket(&self.container, self.inner, 7778);
+        container.connect((self.client_address, 7777)).unwrap();
+        client.set_nonblocking(true).unwrap();
+        container.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        let (_, peer) = until("the container reaches the client", || {
+            let _ = container.send(b"?");
+            client.recv_from(&mut byte).ok()
+        });
+        until("the client reaches the container", || {
+            let _ = client.send_to(b"!", peer);
+            container.recv(&mut byte).ok()
+        });
     }
 
     /// Those of a container engine, which also say what becomes of answers that were never seen to begin.
