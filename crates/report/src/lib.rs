@@ -22,6 +22,7 @@ mod patterns;
 
 mod profile;
 mod sentences;
+mod spread;
 mod takes;
 mod terminal;
 pub mod units;

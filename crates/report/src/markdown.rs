@@ -8,7 +8,7 @@ use crate::pairs::{self, PairRow};
 use crate::patterns::{self, View};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{diagnosed, gateway, profile, takes, words};
+use crate::{diagnosed, gateway, profile, spread, takes, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -37,6 +37,7 @@ pub fn markdown(run: &Run) -> String {
     }
     curves::curves(run, results).iter().for_each(|curve| push_curve(&mut out, curve));
     push_pairs(&mut out, &pairs::rows(run, results));
+    push_spread(&mut out, &spread::rows(run, results));
     push_gateway(&mut out, run, results);
     push_time_spent(&mut out, run, results);
     push_diagnoses(&mut out, run);
@@ -171,6 +172,19 @@ fn push_pairs(out: &mut String, rows: &[PairRow<'_>]) {
             text(&row.values),
             text(&row.said())
         ));
+    }
+    out.push('\n');
+}
+
+fn push_spread(out: &mut String, rows: &[spread::Spread]) {
+    if rows.is_empty() {
+        return;
+    }
+    out.push_str(&format!("| workload | metric | variant | value | {} |\n", spread::TITLE));
+    out.push_str("|---|---|---|---:|---|\n");
+    for row in rows {
+        let cells = [&row.workload, &row.metric, &row.variant, &row.value, &row.said].map(|cell| text(cell));
+        out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     out.push('\n');
 }

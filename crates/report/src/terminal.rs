@@ -11,7 +11,7 @@ use crate::patterns::{self, View};
 use crate::sentences::sentences;
 use crate::units::duration;
 use crate::view::{self, Row};
-use crate::{diagnosed, faults, gateway, profile, takes, words};
+use crate::{diagnosed, faults, gateway, profile, spread, takes, words};
 
 pub use crate::columns::Terminal;
 
@@ -55,6 +55,7 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
             out.push_str(&paragraph(text, 1, to));
         }
     }
+    push_spread(&mut out, run, results, to);
     for curve in curves::curves(run, results) {
         out.push('\n');
         push_curve(&mut out, &curve, to);
@@ -230,6 +231,25 @@ fn push_diagnoses(out: &mut String, run: &Run, to: Terminal) {
             out.push_str(&format!("     {}\n", line(command)));
         }
     }
+}
+
+/// How much the trials of compared workloads vary.
+fn push_spread(out: &mut String, run: &Run, results: &Results, to: Terminal) {
+    let all = spread::rows(run, results);
+    if all.is_empty() {
+        return;
+    }
+    let title = format!("{} (coefficient of variation)", spread::TITLE);
+    out.push_str(&format!("\n{}\n", to.paint(&Text { text: title, bold: true, ..Text::default() })));
+    let lines = all.chunk_by(|a, b| a.workload == b.workload).flat_map(|rows| {
+        let lines = rows.iter().map(|row| {
+            let what = Text::from(format!("{}, {}", row.metric, row.variant));
+            vec![what, row.value.clone().into(), row.said.clone().into()]
+        });
+        under(&rows[0].workload, lines.collect(), to.width() >= 100)
+    });
+    let limits: &[usize] = if to.width() >= 100 { &[18, 34, 14] } else { &[34, 14] };
+    out.push_str(&layout(&lines.collect::<Vec<_>>(), limits, 1, to));
 }
 
 /// What the variants take besides traffic. How it was measured takes more room than a terminal has.

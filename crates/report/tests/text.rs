@@ -241,6 +241,27 @@ fn none_lost_is_a_bound_and_no_row_of_zeros() {
 }
 
 #[test]
+fn how_much_the_trials_of_compared_workloads_vary() {
+    let run = fixture::engines();
+    let cell = run.results.as_ref().unwrap().cell("tcp-egress", "goodput_bps", "routed").unwrap();
+    let estimate = cell.estimate.unwrap();
+    let said = format!("varies by {}, n = {}", weir_report::units::percent(estimate.cv), estimate.n);
+    for width in [100, 80] {
+        let text = plain(&run, width);
+        let at = text.find("spread of the trials (coefficient of variation)\n").unwrap();
+        let block = text[at..].split("\n\n").next().unwrap();
+        assert!(block.lines().any(|l| l.contains("goodput") && l.contains(&said)), "{said}: {block}");
+        assert!(!block.contains("skb"), "what is neither better nor worse stays out: {block}");
+        assert!(text.lines().all(|l| l.width() <= width), "{text}");
+    }
+    let text = markdown(&run).replace('\\', "");
+    let row = format!("| {said} |");
+    assert!(text.lines().any(|l| l.starts_with("| tcp-egress | goodput |") && l.ends_with(&row)), "{text}");
+    // A run that sets nothing side by side has no such table.
+    assert!(!plain(&fixture::run(8), 100).contains("spread of the trials"));
+}
+
+#[test]
 fn workloads_against_each_other() {
     let run = fixture::engines();
     let pair = "tcp-egress against tcp-egress-iperf3";
