@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bounds of a server. Its clients are counted here too: [`Limits::admit`].
 #[derive(Debug)]
@@ -41,10 +41,25 @@ pub struct Guests(Mutex<Counts>);
 struct Counts {
     all: u32,
     by_client: HashMap<IpAddr, u32>,
+    begun: HashMap<IpAddr, Begun>,
     memory_bytes: u64,
     /// Whole bits per second: what was added is taken away again to the last one.
     rate_bps: u64,
 }
+
+/// How many clients have begun at an address lately: a bucket that runs empty at [`Limits::sessions_per_client`] a second.
+#[derive(Debug)]
+struct Begun {
+    level: f64,
+    at: Instant,
+}
+
+/// It holds what runs out in so many seconds. Each client has a thread: to begin and end those all the time is the most work that a
+/// flood of connections can give the server.
+const BURST_S: f64 = 4.0;
+
+/// Addresses that are remembered before those whose bucket is empty are forgotten.
+const REMEMBERED: usize = 1024;
 
 /// What is left of the total rate is not worth a measurement below one so manieth of it.
 const LEAST_SHARE: u64 = 100;
@@ -73,6 +88,8 @@ pub enum Refused {
     Full(u32),
     /// All places of this client's address are taken.
     ClientFull(u32),
+    /// Too many from this client's address began and ended lately: so many a second may.
+    ClientOften(u32),
     /// The memory that is asked for is not left.
     Memory(u64),
     /// The bit rate that is asked for is not left, in each direction.
@@ -85,6 +102,9 @@ impl fmt::Display for Refused {
             Refused::Full(n) => write!(f, "the server is busy: it serves {n} clients at a time"),
             Refused::ClientFull(n) => {
                 write!(f, "too many at a time: the server takes {n} from one address")
+            }
+            Refused::ClientOften(n) => {
+                write!(f, "too many after one another: the server takes {n} a second from one address")
             }
             Refused::Memory(n) => {
                 write!(f, "the server's buffers are in use: it gives {n} bytes to all clients together")
@@ -124,16 +144,32 @@ impl Limits {
     /// # Errors
     /// Which limit is reached.
     pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<Admission, Refused> {
+        self.admit_at(client, Instant::now())
+    }
+
+    fn admit_at(self: &Arc<Self>, client: IpAddr, now: Instant) -> Result<Admission, Refused> {
         let client = counted_as(client);
         let mut guests = self.guests();
         if guests.all >= self.sessions {
             return Err(Refused::Full(self.sessions));
         }
-        let own = guests.by_client.entry(client).or_default();
-        if *own >= self.sessions_per_client {
-            return Err(Refused::ClientFull(self.sessions_per_client));
+        let most = self.sessions_per_client;
+        if guests.by_client.get(&client).is_some_and(|own| *own >= most) || most == 0 {
+            return Err(Refused::ClientFull(most));
         }
-        *own += 1;
+        let level = |begun: &Begun| {
+            let passed_s = now.saturating_duration_since(begun.at).as_secs_f64();
+            (begun.level - f64::from(most) * passed_s).max(0.0)
+        };
+        if guests.begun.len() >= REMEMBERED {
+            guests.begun.retain(|_, begun| level(begun) > 0.0);
+        }
+        let before = guests.begun.get(&client).map_or(0.0, level);
+        if before + 1.0 > f64::from(most) * BURST_S {
+            return Err(Refused::ClientOften(most));
+        }
+        guests.begun.insert(client, Begun { level: before + 1.0, at: now });
+        *guests.by_client.entry(client).or_default() += 1;
         guests.all += 1;
         Ok(Admission { limits: self.clone(), client })
     }
@@ -255,6 +291,31 @@ mod tests {
         assert_eq!(limits.admitted(), 1);
         drop(second);
         assert!(limits.guests().by_client.is_empty(), "nothing is left of who has gone");
+    }
+
+    #[test]
+    fn clients_of_one_address_may_not_begin_and_end_all_the_time() {
+        let limits = limits();
+        let begun = Instant::now();
+        let admit =
+            |address: &str, ms| limits.admit_at(address.parse().unwrap(), begun + Duration::from_millis(ms));
+        // Two at once: eight, and two a second.
+        for _ in 0..8 {
+            drop(admit("192.0.2.1", 0).unwrap());
+        }
+        assert_eq!(admit("192.0.2.1", 499).unwrap_err(), Refused::ClientOften(2));
+        drop(admit("192.0.2.2", 499).unwrap());
+        drop(admit("192.0.2.1", 500).unwrap());
+        assert!(admit("192.0.2.1", 500).is_err());
+        // Who has been quiet has all of it again, and is not remembered for ever.
+        for _ in 0..8 {
+            drop(admit("192.0.2.1", 10_000).unwrap());
+        }
+        for n in 0..2 * REMEMBERED as u64 {
+            let other = IpAddr::from(0x0a00_0000u32.wrapping_add(n as u32).to_be_bytes());
+            drop(limits.admit_at(other, begun + Duration::from_secs(20 + n)).unwrap());
+        }
+        assert!(limits.guests().begun.len() <= REMEMBERED, "{}", limits.guests().begun.len());
     }
 
     #[test]

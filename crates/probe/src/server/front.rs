@@ -32,9 +32,12 @@ const TURN: usize = 64;
 /// Datagrams taken in one go.
 const DATAGRAMS: usize = 256;
 
-/// Pause in taking datagrams after one that is nobody's: a flood of them wakes this thread so often, and not once for each, which
-/// would take the cores away from the threads that measure. No measurement's datagrams come here.
-const NOBODYS: Duration = Duration::from_millis(1);
+/// Datagrams that are nobody's in such a time, from which on they are a flood.
+const FLOOD: (u32, Duration) = (100, Duration::from_millis(100));
+
+/// Pause in taking datagrams in a flood: it wakes this thread so often, and not once for each, which would take the cores away
+/// from the threads that measure. No measurement's datagrams come here.
+const IN_FLOOD: Duration = Duration::from_millis(5);
 
 /// How soon a raised stop is seen.
 const LOOK: Duration = Duration::from_millis(50);
@@ -79,6 +82,8 @@ pub(super) struct Front {
     accepted: u64,
     accepts_again: Option<Instant>,
     reads_again: Option<Instant>,
+    /// Nobody's datagrams, and since when.
+    nobodys: (u32, Instant),
     datagram: Vec<u8>,
 }
 
@@ -111,6 +116,7 @@ impl Front {
             accepted: 0,
             accepts_again: None,
             reads_again: None,
+            nobodys: (0, Instant::now()),
             datagram: vec![0; DATAGRAM],
         })
     }
@@ -295,19 +301,22 @@ impl Front {
     }
 
     fn datagrams(&mut self) -> io::Result<()> {
-        let mut nobodys = false;
         for _ in 0..DATAGRAMS {
             match self.shared.port.udp().recv_from(&mut self.datagram) {
-                Ok((n, from)) => nobodys |= !self.datagram(n, from),
+                Ok((n, from)) => self.nobodys.0 += u32::from(!self.datagram(n, from)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // An ICMP error of an earlier answer is told now, and concerns nobody any more.
                 Err(e) if is_of_peer(&e) => {}
                 Err(e) => return Err(e),
             }
         }
-        if nobodys && self.reads_again.is_none() {
+        let now = Instant::now();
+        if self.nobodys.0 >= FLOOD.0 {
             epoll::delete(&self.epoll, self.shared.port.udp())?;
-            self.reads_again = Some(Instant::now() + NOBODYS);
+            self.reads_again = Some(now + IN_FLOOD);
+        }
+        if now - self.nobodys.1 >= FLOOD.1 {
+            self.nobodys = (0, now);
         }
         Ok(())
     }
