@@ -231,13 +231,20 @@ fn compare(lab: &Lab, sent: &Sent, rounds: usize) -> Result<()> {
     let cost = &evidence.cost;
     let of_bpf = cost.bpf_ns.zip(cost.bpf_runs).map_or(0.0, |(ns, runs)| ns as f64 / runs.max(1) as f64);
     println!("a drop costs {of_bpf:.0} ns in the kernel; events lost {}", cost.events_lost);
+    ratios(&rates_inside, &rates, &per_cpu_inside, &per_cpu)
+}
+
+/// Of pairs with the doctor and without.
+type Pairs = [(f64, f64)];
+
+fn ratios(rates_inside: &Pairs, rates: &Pairs, per_cpu_inside: &Pairs, per_cpu: &Pairs) -> Result<()> {
     println!("with / without, in the window alone, and with its beginning and its analysis:");
-    print("  forwarding rate, window", compare_ratio(&rates_inside).as_ref());
-    let all = compare_ratio(&rates);
+    print("  forwarding rate, window", compare_ratio(rates_inside).as_ref());
+    let all = compare_ratio(rates);
     print("  forwarding rate, all", all.as_ref());
     // On a machine with other work it is this that says something: the forwarding thread's own time.
-    print("  forwarded in a CPU second, window", compare_ratio(&per_cpu_inside).as_ref());
-    print("  forwarded in a CPU second, all", compare_ratio(&per_cpu).as_ref());
+    print("  forwarded in a CPU second, window", compare_ratio(per_cpu_inside).as_ref());
+    print("  forwarded in a CPU second, all", compare_ratio(per_cpu).as_ref());
     match all.and_then(|c| c.interval) {
         Some((_, high)) if high < LEAST_RATIO => Err("the doctor costs more than it may".into()),
         _ => Ok(()),
@@ -278,24 +285,7 @@ fn size() -> Result<()> {
             "ip link set lo up; nft add table ip t; nft 'add chain ip t c { type filter hook input priority 0; }'; nft add rule ip t c ct state new accept",
         )?;
     }
-    let limit: u64 = ProcRoot::default().read("proc/sys/net/netfilter/nf_conntrack_max")?.trim().parse()?;
-    let each = limit.saturating_sub(1000).min(CONNECTIONS);
-    let mut left = CONNECTIONS;
-    let mut full = 0;
-    for namespace in &namespaces {
-        let n = each.min(left);
-        if n > 0 {
-            namespace.run(|| -> Result<()> {
-                Conntrack::open()?.insert((0..n).map(entry))?;
-                Ok(())
-            })??;
-            full += 1;
-        }
-        left -= n;
-    }
-    if left > 0 {
-        return Err(format!("nf_conntrack_max is {limit}: {left} connections found no room").into());
-    }
+    let full = fill(&namespaces)?;
     println!("{CONNECTIONS} connections in {full} of {NAMESPACES} namespaces");
     let began = Instant::now();
     let watch = Watch::begin(Options::default())?;
@@ -331,6 +321,29 @@ fn size() -> Result<()> {
         return Err("the analysis of a large machine takes more than it may".into());
     }
     Ok(())
+}
+
+/// Makes the connections; in how many namespaces they are.
+fn fill(namespaces: &[NetNs]) -> Result<usize> {
+    let limit: u64 = ProcRoot::default().read("proc/sys/net/netfilter/nf_conntrack_max")?.trim().parse()?;
+    let each = limit.saturating_sub(1000).min(CONNECTIONS);
+    let mut left = CONNECTIONS;
+    let mut full = 0;
+    for namespace in namespaces {
+        let n = each.min(left);
+        if n > 0 {
+            namespace.run(|| -> Result<()> {
+                Conntrack::open()?.insert((0..n).map(entry))?;
+                Ok(())
+            })??;
+            full += 1;
+        }
+        left -= n;
+    }
+    if left > 0 {
+        return Err(format!("nf_conntrack_max is {limit}: {left} connections found no room").into());
+    }
+    Ok(full)
 }
 
 /// The n-th connection.
