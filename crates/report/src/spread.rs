@@ -40,7 +40,7 @@ pub(crate) fn rows(run: &Run, results: &Results) -> Vec<Spread> {
                     continue;
                 }
                 told.push(estimate);
-                let shown = display_for_all(def.unit, [estimate.center].into_iter());
+                let shown = display_for_all(def.unit, [estimate.center]);
                 all.push(Spread {
                     workload: line(&workload.name),
                     metric: line(&def.label),
