@@ -171,6 +171,7 @@ fn root_variants_hold_over_ipv6() {
         ("nft-masquerade", "2001:2:0:1::1", true),
         ("nft-stateless", "2001:2:0:2::1", true),
         ("docker-publish", "2001:2::2", true),
+        ("bpf-publish", "2001:2::2", true),
     ];
     let entries: String =
         variants.iter().map(|(kind, ..)| format!("[[variant]]\nkind = \"{kind}\"\n")).collect();
