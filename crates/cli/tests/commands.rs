@@ -183,10 +183,12 @@ fn built_in_scenarios_are_listed_shown_checked_and_planned() {
         assert!(list.contains(name), "{list}");
         let text = run(&world, &["scenario", "show", name]).expect(0).stdout;
         world.write("copy.toml", &text);
-        assert!(
-            run(&world, &["scenario", "check", "copy.toml"]).expect(0).stdout.contains("valid"),
-            "{name}"
-        );
+        let check = ["scenario", "check", "copy.toml", "--json"];
+        assert!(run(&world, &check[..3]).expect(0).stdout.contains("valid"), "{name}");
+        let checked: Value = serde_json::from_str(&run(&world, &check).expect(0).stdout).unwrap();
+        assert_eq!((&checked["name"], &checked["origin"]), (&name.into(), &"copy.toml".into()));
+        let seconds = ["seconds_least", "seconds_most"].map(|key| checked[key].as_f64().unwrap());
+        assert!(seconds[0] > 0.0 && seconds[0] <= seconds[1], "{checked}");
         let plan = run(&world, &["bench", "copy.toml", "--dry-run", "--rounds", "3..4", "--budget", "30s"])
             .expect(0);
         assert!(

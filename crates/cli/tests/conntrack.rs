@@ -346,7 +346,7 @@ fn wrong_usage_is_2_and_says_what_is_right() {
         (&["--mark", "1/2"], "under the mask"),
         (&["--nat-ports", "5-4"], "above"),
         (&["--watch=0"], "0.1"),
-        (&["--watch=NaN"], "0.1"),
+        (&["--watch=NaN"], "not a time"),
         (&["--limit", "0"], "--limit"),
         (&["--port", "65536"], "--port"),
         (&["--netns", "no\u{1b}[31msuch"], "no\u{fffd}[31msuch"),
