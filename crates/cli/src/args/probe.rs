@@ -216,7 +216,7 @@ pub(crate) struct ServeArgs {
     /// Clients at once
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
     pub(crate) max_sessions: u32,
-    /// Of these, from one address (IPv6: from one /64)
+    /// Of these, from one address (IPv6: from one /64); as many may begin in a second
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
     pub(crate) max_per_client: u32,
     /// Streams or connections at once of one client

@@ -50,8 +50,14 @@ pub(super) fn run(json: bool) -> Outcome {
 /// Loads what was confirmed.
 pub(super) fn restore(unit: bool) -> Outcome {
     let store = Store::usual();
-    let boot = store.boot()?;
-    let policy = boot.as_deref().map(|id| store.find(id)).transpose()?.flatten();
+    let confirmed = || -> Result<_, weir_allow::Error> {
+        Ok(store.boot()?.as_deref().map(|id| store.find(id)).transpose()?.flatten())
+    };
+    let policy = match confirmed() {
+        // What was confirmed is for root alone to read.
+        Err(e) => return needs_root("restore").and(Err(e.into())),
+        Ok(policy) => policy,
+    };
     if unit {
         let program = std::env::current_exe()
             .map_or_else(|_| "/usr/local/bin/weir".into(), |p| p.display().to_string());
