@@ -71,12 +71,19 @@ fn ends(site: &Site, port: u16) -> (UdpSocket, UdpSocket) {
     (near, far)
 }
 
-/// Time of a word to the other end.
+/// Time of a word to the other end. The receiver does not sleep: waking it takes more than 100 us on an idle virtual machine, and is
+/// not the link's.
 fn one_way(from: &UdpSocket, to: &UdpSocket) -> Duration {
+    to.set_nonblocking(true).unwrap();
     let start = Instant::now();
     from.send(b"word").unwrap();
-    to.recv(&mut [0; 16]).unwrap();
-    start.elapsed()
+    while let Err(e) = to.recv(&mut [0; 16]) {
+        assert!(e.kind() == std::io::ErrorKind::WouldBlock && start.elapsed() < LONG, "{e}");
+        std::hint::spin_loop();
+    }
+    let took = start.elapsed();
+    to.set_nonblocking(false).unwrap();
+    took
 }
 
 fn median(mut values: Vec<Duration>) -> Duration {
@@ -111,8 +118,7 @@ fn through(near: &UdpSocket, far: &UdpSocket, count: u32, bytes: usize) -> Vec<u
     seen
 }
 
-/// A delay is what was asked for, within a twentieth. It is long enough that a twentieth is more than what a slow machine takes to
-/// wake the relay and the receiver.
+/// What a delay became is within a twentieth of what was asked for.
 #[test]
 fn root_delays_of_both_directions_are_measured_within_5_percent() {
     if cannot_run() {
@@ -124,13 +130,13 @@ fn root_delays_of_both_directions_are_measured_within_5_percent() {
     let (near, far) = ends(site, 5000);
     let measure = || {
         let times: Vec<(Duration, Duration)> =
-            (0..30).map(|_| (one_way(&near, &far), one_way(&far, &near))).collect();
+            (0..60).map(|_| (one_way(&near, &far), one_way(&far, &near))).collect();
         [median(times.iter().map(|t| t.0).collect()), median(times.iter().map(|t| t.1).collect())]
     };
-    let mut link = start(site, r#"{"delay": "20ms", "ingress": {"delay": "30ms"}}"#);
+    let mut link = start(site, r#"{"delay": "2ms", "ingress": {"delay": "3ms"}}"#);
     let mechanism = link.mechanisms().join("; ");
     println!("{mechanism}");
-    assert!(mechanism.contains("egress: waits 20ms by") && mechanism.contains("ingress: waits 30ms by"));
+    assert!(mechanism.contains("egress: waits 2ms by") && mechanism.contains("ingress: waits 3ms by"));
     let mut found = Vec::new();
     let right = (0..ATTEMPTS).any(|_| {
         link.begin(0).unwrap();
@@ -140,11 +146,11 @@ fn root_delays_of_both_directions_are_measured_within_5_percent() {
             let share = measured.as_secs_f64() * 1e3 / ms;
             (1.0..1.05).contains(&share)
         };
-        near(there, 20.0) && near(back, 30.0)
+        near(there, 2.0) && near(back, 3.0)
     });
     let [egress, _] = link.crossed().unwrap();
     println!("{found:?}; late p50 {:?} ns", egress.passed.lateness.quantile(0.5));
-    assert!(right, "20 and 30 ms are never within 5 %: {found:?}");
+    assert!(right, "2 and 3 ms are never within 5 %: {found:?}");
 }
 
 #[test]
