@@ -33,15 +33,10 @@ fn reaches(what: &str, truth: f64, mut attempt: impl FnMut() -> (f64, String)) {
 }
 
 fn limit(path: &Path, device: &str) {
-    queue(path, device, 20);
-}
-
-/// 100 Mbit/s, with a queue of so many ms. The bucket is below 3 ms: what it holds from before the window is far below the
-/// tolerance.
-fn queue(path: &Path, device: &str, ms: u32) {
+    // A bucket of 20 ms at most: what it holds from before the window is far below the tolerance.
     path.run(
         &path.gateway,
-        &format!("tc qdisc replace dev {device} root tbf rate 100mbit burst 32k latency {ms}ms"),
+        &format!("tc qdisc add dev {device} root tbf rate 100mbit burst 32k latency 20ms"),
         "",
     );
 }
@@ -70,9 +65,7 @@ fn root_tcp_goodput_through_100_mbit_is_the_payload_s_share() {
             (t.value("goodput_bps"), format!("{:?} {:?}", t.values, t.faults))
         });
     }
-    // Small segments: the MSS option counts the options in (RFC 6691), so 536 leaves 524 bytes of payload. A super-packet of a
-    // hundred of them is lost as a whole where the queue is full, after which TCP may be too slow to keep a short one filled.
-    queue(&path, "gr", 200);
+    // Small segments: the MSS option counts the options in (RFC 6691), so 536 leaves 524 bytes of payload.
     let w = workload(json!({"kind": "tcp-stream", "mss": 536, "streams": 2}));
     reaches("MSS 536", RATE_BPS * 524.0 / (524.0 + 52.0 + 14.0), || {
         let t = trial(&w, &setting(1000, 2000), &path.site());
