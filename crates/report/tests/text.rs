@@ -257,6 +257,10 @@ fn how_much_the_trials_of_compared_workloads_vary() {
     let text = markdown(&run).replace('\\', "");
     let row = format!("| {said} |");
     assert!(text.lines().any(|l| l.starts_with("| tcp-egress | goodput |") && l.ends_with(&row)), "{text}");
+    let page = weir_report::html(&run);
+    let section = page.split("id=\"pairs\"").nth(1).unwrap().split("</section>").next().unwrap();
+    let table = section.split("Spread of the trials</h3>").nth(1).unwrap();
+    assert!(table.contains(&format!("<td>{said}</td></tr>")), "{said}: {table}");
     // A run that sets nothing side by side has no such table.
     assert!(!plain(&fixture::run(8), 100).contains("spread of the trials"));
 }

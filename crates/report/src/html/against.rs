@@ -1,15 +1,17 @@
 //! Workloads against each other: a forest plot and a table per pair.
 
 use weir_record::Run;
+use weir_record::results::Results;
 
 use super::tables::{split_interval, verdict};
 use crate::chart::forest;
 use crate::escape::line;
 use crate::markup::Markup;
 use crate::pairs::PairRow;
+use crate::spread;
 use crate::words::{floor_text, plural};
 
-pub(super) fn section(out: &mut Markup, run: &Run, rows: &[PairRow<'_>]) {
+pub(super) fn section(out: &mut Markup, run: &Run, results: &Results, rows: &[PairRow<'_>]) {
     out.leaf(
         "p",
         &[("class", "note")],
@@ -31,6 +33,36 @@ pub(super) fn section(out: &mut Markup, run: &Run, rows: &[PairRow<'_>]) {
             out.close();
         }
     }
+    spreads(out, &spread::rows(run, results));
+}
+
+/// How well each of the compared workloads repeats.
+fn spreads(out: &mut Markup, rows: &[spread::Spread]) {
+    if rows.is_empty() {
+        return;
+    }
+    let mut title = spread::TITLE.to_owned();
+    title[..1].make_ascii_uppercase();
+    out.leaf("h3", &[], &title);
+    out.leaf(
+        "p",
+        &[("class", "note")],
+        "The coefficient of variation of each rate from trial to trial: of two workloads that measure the same thing, the one \
+         that repeats better tells smaller differences apart.",
+    );
+    out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
+    for head in ["workload", "metric", "variant", "value", "coefficient of variation"] {
+        out.leaf("th", &[("scope", "col")], head);
+    }
+    out.close().close().open("tbody", &[]);
+    for row in rows {
+        out.open("tr", &[]).leaf("th", &[("scope", "row")], &row.workload);
+        for cell in [&row.metric, &row.variant, &row.value, &row.said] {
+            out.leaf("td", &[], cell);
+        }
+        out.close();
+    }
+    out.close().close().close();
 }
 
 fn table(out: &mut Markup, rows: &[&PairRow<'_>]) {

@@ -87,7 +87,7 @@ pub fn html(run: &Run) -> String {
             section(&mut out, "takes", |out| tables::takes(out, taken));
         }
         if !pairs.is_empty() {
-            section(&mut out, "pairs", |out| against::section(out, run, &pairs));
+            section(&mut out, "pairs", |out| against::section(out, run, results, &pairs));
         }
         if !alone {
             section(&mut out, "effects", |out| figures::effects(out, run, results));
