@@ -10,7 +10,7 @@ use crate::kernel::Action;
 use crate::pinned::OpenError;
 use crate::shared::{
     WEIR_BUCKETS, WEIR_CLASSES, WEIR_FORMAT, WEIR_GENERATIONS, WeirBoundary, WeirBucket, WeirControl,
-    WeirPolicy,
+    WeirGroup, WeirPolicy,
 };
 
 /// By width, and then with established connections first.
@@ -26,7 +26,7 @@ static OBJECTS: [[&[u8]; 2]; 2] = [
 ];
 
 /// Maps of maps, one slot for each generation.
-const OUTER: [&str; 4] = ["level1", "mixed", "buckets", "boundaries"];
+const OUTER: [&str; 4] = ["level1", "blocks", "buckets", "boundaries"];
 /// Maps of what was counted and seen.
 const COUNTERS: [&str; 5] = ["counts", "reasons", "denied", "events", "event_counts"];
 /// The map of what changes while the programs run; libbpf calls it by its section.
@@ -173,27 +173,19 @@ impl Loaded {
 
     /// Makes the tables and puts them into the slots of a generation that is not in use.
     fn fill(&self, generation: u32, tables: &Compiled) -> weir_bpf::Result<[Map; 4]> {
-        let level1 = Map::create::<u32, u64>(MapKind::SharedArray, "level1", tables.level1.len() as u32)?;
+        let level1 =
+            Map::create::<u32, WeirGroup>(MapKind::SharedArray, "level1", tables.level1.len() as u32)?;
         level1.share()?.fill_new(&tables.level1);
+        let blocks = match self.width {
+            Width::Few => blocks::<{ Width::Few.block_words() }>(&tables.blocks)?,
+            Width::Many => blocks::<{ Width::Many.block_words() }>(&tables.blocks)?,
+        };
         let buckets = Map::create::<u32, WeirBucket>(MapKind::SharedArray, "buckets", WEIR_BUCKETS as u32)?;
         buckets.share()?.fill_new(&tables.buckets);
         let (kind, length) = (MapKind::SharedArrayOfAnyLength, tables.boundaries.len() as u32);
         let boundaries = Map::create::<u32, WeirBoundary>(kind, "boundaries", length)?;
         boundaries.share()?.fill_new(&tables.boundaries);
-        let entries = tables.mixed.len() as u32;
-        let mixed = match self.width {
-            Width::Few => {
-                let map = Map::create::<u32, [u64; 8]>(MapKind::Hash, "mixed", entries)?;
-                map.insert(tables.mixed.iter().map(|(net, words)| (*net, of_words::<8>(words))))?;
-                map
-            }
-            Width::Many => {
-                let map = Map::create::<u32, [u64; 32]>(MapKind::Hash, "mixed", entries)?;
-                map.insert(tables.mixed.iter().map(|(net, words)| (*net, of_words::<32>(words))))?;
-                map
-            }
-        };
-        let inner = [level1, mixed, buckets, boundaries];
+        let inner = [level1, blocks, buckets, boundaries];
         let pairs: Vec<(&str, &Map)> = OUTER.into_iter().zip(&inner).collect();
         side_by_side(pairs, |(outer, inner)| self.map(outer)?.put(generation, inner))?;
         Ok(inner)
@@ -232,7 +224,10 @@ fn side_by_side<T: Send>(
     })
 }
 
-/// The compiled tables have just as many words.
-fn of_words<const N: usize>(words: &[u64]) -> [u64; N] {
-    std::array::from_fn(|at| words.get(at).copied().unwrap_or(0))
+/// Blocks of that many words.
+fn blocks<const N: usize>(words: &[u64]) -> weir_bpf::Result<Map> {
+    let (blocks, _) = words.as_chunks::<N>();
+    let map = Map::create::<u32, [u64; N]>(MapKind::SharedArrayOfAnyLength, "blocks", blocks.len() as u32)?;
+    map.share()?.fill_new(blocks);
+    Ok(map)
 }

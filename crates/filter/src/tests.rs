@@ -114,6 +114,62 @@ fn prefixes_from_0_to_32_are_where_they_belong() {
     }
 }
 
+/// Lists in which one /24 behind the other is not all of one class, but for some: each has one address that its number chooses.
+fn side_by_side(lists: u32) -> Vec<Class> {
+    let one = |list: u32, net: u32| {
+        let first = 0x0a00_0000 | net << 8;
+        match net % 13 {
+            // Of one class, whichever it is, or of none.
+            0 => Some((first, first | 0xff)),
+            1 => None,
+            _ => Some(first | (net * 37 + list * 11) & 0xff).map(|a| (a, a)),
+        }
+    };
+    let list =
+        |list| Class { v4: Ranges::new((0..1024).filter_map(|net| one(list, net))), ..Class::default() };
+    (0..lists).map(list).collect()
+}
+
+#[test]
+fn blocks_are_found_where_one_lies_beside_the_other() {
+    for lists in [1, 2, 3] {
+        let lists = side_by_side(lists);
+        let compiled = Compiled::of(&lists).unwrap();
+        // Every group of /24s is full of them, so that all ranks that there are occur.
+        let blocks = (0..1024).filter(|net| !matches!(net % 13, 0 | 1)).count();
+        assert_eq!(compiled.blocks.len(), blocks * compiled.width.block_words());
+        for list in &lists {
+            for address in edges(&list.v4) {
+                assert_eq!(compiled.class4(address), plain(&lists, v4(address)), "{}", v4(address));
+            }
+        }
+    }
+}
+
+#[test]
+fn root_the_kernel_finds_blocks_where_one_lies_beside_the_other_and_after_a_swap() {
+    if test_needs_root() {
+        return;
+    }
+    for (lists, other) in [(1, 2), (3, 5)] {
+        let (lists, other) = (side_by_side(lists), side_by_side(other));
+        let mut actions = [Action::Allow; 6];
+        actions[1] = Action::Drop;
+        // From a list with one block to many, and to other ones.
+        let single = Class { v4: prefixes4(&[(0x0a00_0107, 32)]), ..Class::default() };
+        let first = Compiled::of(&vec![single.clone(); lists.len()]).unwrap();
+        let mut filter = Filter::load(&first, &actions, 0).unwrap();
+        assert!(is_dropped(&filter, "allow_ingress", v4(0x0a00_0107)));
+        for lists in [lists, other] {
+            filter.swap(&Compiled::of(&lists).unwrap(), &actions).unwrap();
+            for address in lists.iter().flat_map(|list| edges(&list.v4)) {
+                let expected = plain(&lists, v4(address)) == 1;
+                assert_eq!(is_dropped(&filter, "allow_ingress", v4(address)), expected, "{}", v4(address));
+            }
+        }
+    }
+}
+
 proptest! {
     // Each case fills tables of megabytes.
     #![proptest_config(ProptestConfig::with_cases(12))]

@@ -4,7 +4,10 @@
 #define MIXED ((1u << BITS) - 1)
 #define PER_WORD (64 / BITS)
 
-struct level2 {
+#define GROUPS ((1 << 24) / PER_WORD / WEIR_GROUP_WORDS)
+
+// What each address of a /24 belongs to.
+struct block {
 	__u64 words[256 / PER_WORD];
 };
 
@@ -12,9 +15,9 @@ struct level2 {
 struct inner_level1 {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, (1 << 24) / PER_WORD);
+	__uint(max_entries, GROUPS);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(__u64));
+	__uint(value_size, sizeof(struct weir_group));
 };
 
 // What each /24 belongs to.
@@ -25,21 +28,22 @@ struct {
 	__array(values, struct inner_level1);
 } level1 SEC(".maps");
 
-struct inner_level2 {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+struct inner_blocks {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	// Of any length.
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct level2));
+	__uint(value_size, sizeof(struct block));
 };
 
-// What each address of a /24 belongs to that is not all of one class.
+// The /24s that are not all of one class.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, WEIR_GENERATIONS);
 	__type(key, __u32);
-	__array(values, struct inner_level2);
-} mixed SEC(".maps");
+	__array(values, struct inner_blocks);
+} blocks SEC(".maps");
 
 struct inner_buckets {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -74,30 +78,52 @@ struct {
 	__array(values, struct inner_boundaries);
 } boundaries SEC(".maps");
 
+// How many entries of a word are MIXED, which has all bits set. BPF has no instruction that counts bits.
+static __always_inline __u32 mixed_in(__u64 word)
+{
+#if BITS == 2
+	word &= word >> 1;
+	word &= 0x5555555555555555;
+	word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+#else
+	word &= word >> 4;
+	word &= word >> 2;
+	word &= word >> 1;
+	word &= 0x0101010101010101;
+#endif
+	// The highest byte of the product is the sum of all bytes.
+	return word * 0x0101010101010101 >> 56;
+}
+
 // Host order. Anything above the classes there are: no table.
 static __always_inline __u32 class4(__u32 generation, __u32 address)
 {
-	__u32 net = address >> 8, at = net / PER_WORD, number;
+	__u32 net = address >> 8, at = net / PER_WORD / WEIR_GROUP_WORDS, shift = net % PER_WORD * BITS, number;
 	void *inner = bpf_map_lookup_elem(&level1, &generation);
-	struct level2 *low;
-	__u64 *word;
+	struct weir_group *group;
+	struct block *block;
+	__u64 word;
 
-	if (!inner)
+	if (UNLIKELY(!inner))
 		return WEIR_CLASSES;
-	word = bpf_map_lookup_elem(inner, &at);
-	if (!word)
+	group = bpf_map_lookup_elem(inner, &at);
+	if (UNLIKELY(!group))
 		return WEIR_CLASSES;
-	number = (*word >> (net % PER_WORD * BITS)) & MIXED;
+	at = net / PER_WORD % WEIR_GROUP_WORDS;
+	word = group->words[at];
+	number = word >> shift & MIXED;
 	if (number != MIXED)
 		return number;
-	inner = bpf_map_lookup_elem(&mixed, &generation);
-	if (!inner)
+	at = group->base + group->ranks[at] + mixed_in(word & ((1ull << shift) - 1));
+	inner = bpf_map_lookup_elem(&blocks, &generation);
+	if (UNLIKELY(!inner))
 		return WEIR_CLASSES;
-	low = bpf_map_lookup_elem(inner, &net);
-	if (!low)
+	block = bpf_map_lookup_elem(inner, &at);
+	if (UNLIKELY(!block))
 		return WEIR_CLASSES;
 	at = address & 0xff;
-	return (low->words[at / PER_WORD] >> (at % PER_WORD * BITS)) & MIXED;
+	return block->words[at / PER_WORD] >> (at % PER_WORD * BITS) & MIXED;
 }
 
 struct search {
@@ -149,6 +175,8 @@ static __always_inline __u32 class6(__u32 generation, __u64 high, __u64 low)
 	bucket = bpf_map_lookup_elem(inner, &at);
 	if (!bucket)
 		return WEIR_CLASSES;
+	if (!bucket->end)
+		return bucket->begin;
 	// The boundary before the bucket's first one holds up to that.
 	s.begin = bucket->begin ? bucket->begin - 1 : 0;
 	s.end = bucket->end;

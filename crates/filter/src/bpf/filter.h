@@ -10,6 +10,11 @@
 #include <bpf/bpf_helpers.h>
 #include "shared.h"
 #include "shared.check.h"
+
+// A packet that is looked up and passes goes straight on.
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
 #include "classify.h"
 #include "refused.h"
 
@@ -58,23 +63,18 @@ static __always_inline struct weir_policy leave(struct looked *l, __u32 generati
 	struct weir_policy policy = { .action = WEIR_ALLOW };
 	__u32 at = generation * WEIR_CLASSES + l->class_number;
 
-	if (l->reason == WEIR_LOOKED_UP && l->class_number >= WEIR_CLASSES)
+	if (l->reason == WEIR_LOOKED_UP && UNLIKELY(l->class_number >= WEIR_CLASSES))
 		l->reason = WEIR_NO_TABLE;
-	if (l->reason != WEIR_LOOKED_UP) {
+	if (UNLIKELY(l->reason != WEIR_LOOKED_UP)) {
 		count(&reasons, out * WEIR_REASONS + l->reason, l->bytes);
 		return policy;
 	}
-	if (at < WEIR_GENERATIONS * WEIR_CLASSES)
+	if (LIKELY(at < WEIR_GENERATIONS * WEIR_CLASSES))
 		policy = control.policies[at];
-	if (policy.action >= WEIR_ACTIONS)
+	if (UNLIKELY(policy.action >= WEIR_ACTIONS))
 		policy.action = WEIR_ALLOW;
 	count(&counts, (out * WEIR_CLASSES + l->class_number) * WEIR_ACTIONS + policy.action, l->bytes);
 	return policy;
-}
-
-static __always_inline bool is_told(struct weir_policy policy)
-{
-	return policy.action == WEIR_DROP || policy.action == WEIR_LOG;
 }
 
 // Neighbour discovery (RFC 4861, which demands the hop limit: no router lets it through), types 133 to 137.
@@ -86,29 +86,30 @@ static __always_inline bool is_neighbour_discovery(struct ipv6hdr *ip, void *end
 	       *type <= 137;
 }
 
-// What a DHCP server says to its client (RFC 2131): UDP from 67 to 68. Its address may be any.
+// What a DHCP server says to its client (RFC 2131): UDP from 67 to 68. Its address may be any. The ports first, for hardly
+// any packet has those.
 static __always_inline bool is_dhcp_answer(struct iphdr *ip, void *end)
 {
-	__be16 *ports = (void *)(ip + 1);
+	__be32 *ports = (void *)(ip + 1);
 
-	return ip->protocol == IPPROTO_UDP && ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x1fff)) &&
-	       (void *)(ports + 2) <= end && ports[0] == bpf_htons(67) && ports[1] == bpf_htons(68);
+	return (void *)(ports + 1) <= end && *ports == bpf_htonl(67 << 16 | 68) && ip->protocol == IPPROTO_UDP &&
+	       ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x1fff));
 }
 
 // `net` is where the network header begins. The far end's address is the source of what comes in, the destination of what
 // goes out.
 static __always_inline void look(struct looked *l, __u32 generation, __u16 protocol, void *net, void *end, bool out)
 {
-	if (protocol == bpf_htons(ETH_P_IP)) {
+	if (LIKELY(protocol == bpf_htons(ETH_P_IP))) {
 		struct iphdr *ip = net;
 		__be32 address;
 
-		if ((void *)(ip + 1) > end) {
+		if (UNLIKELY((void *)(ip + 1) > end)) {
 			l->reason = WEIR_TOO_SHORT;
 			return;
 		}
 		address = out ? ip->daddr : ip->saddr;
-		if (!address || (!out && is_dhcp_answer(ip, end)))
+		if (UNLIKELY(!address || (!out && is_dhcp_answer(ip, end))))
 			l->reason = WEIR_LINK_LOCAL;
 		else
 			l->class_number = class4(generation, bpf_ntohl(address));
@@ -116,13 +117,13 @@ static __always_inline void look(struct looked *l, __u32 generation, __u16 proto
 		struct ipv6hdr *ip = net;
 		__be64 halves[2];
 
-		if ((void *)(ip + 1) > end) {
+		if (UNLIKELY((void *)(ip + 1) > end)) {
 			l->reason = WEIR_TOO_SHORT;
 			return;
 		}
 		__builtin_memcpy(halves, out ? &ip->daddr : &ip->saddr, 16);
-		if ((!halves[0] && !halves[1]) || bpf_be64_to_cpu(halves[0]) >> 54 == 0xfe80 >> 6 ||
-		    is_neighbour_discovery(ip, end))
+		if (UNLIKELY((!halves[0] && !halves[1]) || bpf_be64_to_cpu(halves[0]) >> 54 == 0xfe80 >> 6 ||
+			     is_neighbour_discovery(ip, end)))
 			l->reason = WEIR_LINK_LOCAL;
 		else
 			l->class_number = class6(generation, bpf_be64_to_cpu(halves[0]), bpf_be64_to_cpu(halves[1]));
@@ -151,7 +152,7 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
 	// The headers of a packet from a card may not be in its linear part yet.
-	if (data + headers(skb->protocol) > end) {
+	if (UNLIKELY(data + headers(skb->protocol) > end)) {
 		__u32 wanted = headers(skb->protocol);
 
 		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
@@ -166,11 +167,13 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 #endif
 		look(&l, generation, skb->protocol, data + ETH_HLEN, end, out);
 	policy = leave(&l, generation, out);
-	if (is_told(policy))
-		refused_at_tc(skb, l.class_number, policy.action, out);
+	// TCX_NEXT: whoever is attached behind us is asked too.
+	if (LIKELY(policy.action == WEIR_ALLOW))
+		return TC_ACT_UNSPEC;
 	if (policy.action == WEIR_MARK)
 		skb->mark = policy.mark;
-	// TCX_NEXT: whoever is attached behind us is asked too.
+	else
+		refused_at_tc(skb, l.class_number, policy.action, out);
 	return policy.action == WEIR_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
@@ -205,7 +208,9 @@ int allow_xdp(struct xdp_md *ctx)
 	net = behind_tags(data, end, &protocol);
 	look(&l, generation, protocol, net, end, false);
 	policy = leave(&l, generation, false);
-	if (is_told(policy))
+	if (LIKELY(policy.action == WEIR_ALLOW))
+		return XDP_PASS;
+	if (policy.action != WEIR_MARK)
 		refused_at_xdp(ctx, l.class_number, policy.action);
 	return policy.action == WEIR_DROP ? XDP_DROP : XDP_PASS;
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 // Changes whenever something here does: a filter that was loaded by another version of weir is not written to.
-#define WEIR_FORMAT 2
+#define WEIR_FORMAT 3
 // Classes there may be, the default one (0: in no list) among them. The highest number stands for "look further".
 #define WEIR_CLASSES 255
+// Words of a group of /24s.
+#define WEIR_GROUP_WORDS 4
 // Generations of tables: one is in use, the other one is being filled.
 #define WEIR_GENERATIONS 2
 // Bits of an IPv6 address behind 2000::/3 that choose its bucket: up to a /23.
@@ -69,6 +71,17 @@ struct weir_policy {
 	__u32 mark;
 };
 
+// What some /24s in a row belong to, and where the blocks of those are that are not all of one class: blocks are numbered in
+// the order of their /24s, so that the number of a block is how many such /24s there are before its own.
+struct weir_group {
+	// A class for each /24, from the lowest bits on; the highest number: look into its block.
+	__u64 words[WEIR_GROUP_WORDS];
+	// Blocks of the groups before this one.
+	__u32 base;
+	// Blocks of the words before each word.
+	__u8 ranks[WEIR_GROUP_WORDS];
+};
+
 // The first address of a range of IPv6 that belongs to one class, up to the next boundary.
 struct weir_boundary {
 	// Upper half of the address, host order.
@@ -81,9 +94,9 @@ struct weir_boundary {
 
 // Boundaries whose address lies in a bucket: from `begin` to before `end`.
 struct weir_bucket {
-	// First one.
+	// First one; where there is none, the class of all its addresses.
 	__u32 begin;
-	// Behind the last one.
+	// Behind the last one; where there is none, 0.
 	__u32 end;
 };
 
