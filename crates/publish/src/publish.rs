@@ -95,6 +95,9 @@ pub struct Count {
 pub struct Status {
     /// By direction and reason; those with none are left out.
     pub reasons: Vec<(Direction, Reason, Count)>,
+    /// What the host's routing was asked about, of all that comes from the container: the answer to each question is
+    /// remembered for the packets that follow within 0.1 s.
+    pub asked: Count,
 }
 
 impl Status {
@@ -193,8 +196,10 @@ impl Publish {
         for (at, by_cpu) in self.object.map("counts")?.all_by_cpu::<u32, WeirCount>()? {
             let packets = by_cpu.iter().map(|c| c.packets).sum();
             let bytes = by_cpu.iter().map(|c| c.bytes).sum();
-            if packets > 0 {
-                let at = at as usize;
+            let at = at as usize;
+            if at == 2 * Reason::ALL.len() {
+                status.asked = Count { packets, bytes };
+            } else if packets > 0 {
                 let direction = if at < Reason::ALL.len() { Direction::In } else { Direction::Out };
                 let reason = Reason::ALL[at % Reason::ALL.len()];
                 status.reasons.push((direction, reason, Count { packets, bytes }));

@@ -69,6 +69,12 @@ fn root_segments_that_travel_as_one_arrive_whole() {
             // Acknowledgements among them: more than a link's frame each means that there were longer ones.
             assert!(all.bytes / all.packets > 1514, "{status:?}");
         }
+        // Most ways were known.
+        assert!(status.asked.packets > 0, "{status:?}");
+        assert!(
+            status.asked.packets < packets(&publish, Direction::Out, Reason::Translated) / 2,
+            "{status:?}"
+        );
         assert_eq!(tracked(world), Vec::<String>::new());
 
         // Without offloads, where each packet's checksum is computed by the sender.

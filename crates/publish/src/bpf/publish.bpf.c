@@ -30,6 +30,7 @@
 
 #include "tables.h"
 #include "sum.h"
+#include "routes.h"
 #include "way.h"
 #include "rewrite.h"
 #include "quoted.h"

@@ -19,10 +19,11 @@ TABLE(in6, weir_end6, weir_other6);
 TABLE(out4, weir_end4, weir_other4);
 TABLE(out6, weir_end6, weir_other6);
 
-// By direction (0 in, 1 out) and reason.
+// By direction (0 in, 1 out) and reason; the last one counts how often the kernel was asked for a way out.
+#define WEIR_ASKED (2 * WEIR_REASONS)
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 * WEIR_REASONS);
+	__uint(max_entries, WEIR_ASKED + 1);
 	__type(key, __u32);
 	__type(value, struct weir_count);
 } counts SEC(".maps");

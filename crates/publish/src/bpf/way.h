@@ -38,10 +38,16 @@ static __always_inline enum weir_reason fits_in(struct __sk_buff *skb)
 
 // Which way the kernel would send it: only what goes out of the outer interface is ours. The neighbour is left to
 // bpf_redirect_neigh, which asks for one that is not known, and confirms those that are.
-static __always_inline enum weir_reason way_out(struct packet *p, struct bpf_fib_lookup *fib)
+static __always_inline enum weir_reason ask(struct packet *p, struct bpf_fib_lookup *fib)
 {
+	__u32 asked = WEIR_ASKED;
+	struct weir_count *mine = bpf_map_lookup_elem(&counts, &asked);
 	long result;
 
+	if (mine) {
+		mine->packets++;
+		mine->bytes += p->bytes;
+	}
 	fib->ifindex = config.bridge;
 	result = bpf_fib_lookup(p->skb, fib, sizeof(*fib), WEIR_FIB_SKIP_NEIGH);
 	if (result == BPF_FIB_LKUP_RET_FRAG_NEEDED)
@@ -63,37 +69,70 @@ static __always_inline __u16 capped(__u32 length)
 
 static __always_inline enum weir_reason way4(struct packet *p, const struct iphdr *ip, __be16 source, __be16 destination)
 {
-	struct bpf_fib_lookup fib = {
-		.family = AF_INET,
-		.l4_protocol = ip->protocol,
-		.sport = source,
-		.dport = destination,
+	struct route_key key = {
+		.source = { 0, 0, bpf_htonl(0xffff), ip->saddr },
+		.destination = { 0, 0, bpf_htonl(0xffff), ip->daddr },
+		.port = source,
+		.protocol = ip->protocol,
 		.tos = ip->tos,
-		.ipv4_src = ip->saddr,
-		.ipv4_dst = ip->daddr,
 	};
+	struct bpf_fib_lookup fib = {};
+	enum weir_reason reason;
+	struct route *route;
+	__u32 length;
 
 	if (!p->out)
 		return fits_in(p->skb);
-	fib.tot_len = capped(longest_part(p->skb, sizeof(*ip), ip->protocol));
-	return way_out(p, &fib);
+	length = longest_part(p->skb, sizeof(*ip), ip->protocol);
+	route = route_slot(&key);
+	if (route && is_known(route, &key, length))
+		return take(p, route);
+	fib.family = AF_INET;
+	fib.l4_protocol = ip->protocol;
+	fib.sport = source;
+	fib.dport = destination;
+	fib.tos = ip->tos;
+	fib.ipv4_src = ip->saddr;
+	fib.ipv4_dst = ip->daddr;
+	fib.tot_len = capped(length);
+	reason = ask(p, &fib);
+	if (route && reason == WEIR_TRANSLATED)
+		remember(route, &key, &p->next, fib.mtu_result);
+	return reason;
 }
 
 static __always_inline enum weir_reason way6(struct packet *p, const struct ipv6hdr *ip, __be16 source,
 					     __be16 destination)
 {
-	struct bpf_fib_lookup fib = {
-		.family = AF_INET6,
-		.l4_protocol = ip->nexthdr,
-		.sport = source,
-		.dport = destination,
-		.flowinfo = *(__be32 *)ip & bpf_htonl(0x0fffffff),
+	__be32 flow = *(__be32 *)ip & bpf_htonl(0x0fffffff);
+	struct route_key key = {
+		.port = source,
+		.protocol = ip->nexthdr,
+		.tos = bpf_ntohl(flow) >> 20,
 	};
+	struct bpf_fib_lookup fib = {};
+	enum weir_reason reason;
+	struct route *route;
+	__u32 length;
 
 	if (!p->out)
 		return fits_in(p->skb);
-	__builtin_memcpy(fib.ipv6_src, &ip->saddr, 16);
-	__builtin_memcpy(fib.ipv6_dst, &ip->daddr, 16);
-	fib.tot_len = capped(longest_part(p->skb, sizeof(*ip), ip->nexthdr));
-	return way_out(p, &fib);
+	__builtin_memcpy(key.source, &ip->saddr, 16);
+	__builtin_memcpy(key.destination, &ip->daddr, 16);
+	length = longest_part(p->skb, sizeof(*ip), ip->nexthdr);
+	route = route_slot(&key);
+	if (route && is_known(route, &key, length))
+		return take(p, route);
+	fib.family = AF_INET6;
+	fib.l4_protocol = ip->nexthdr;
+	fib.sport = source;
+	fib.dport = destination;
+	fib.flowinfo = flow;
+	__builtin_memcpy(fib.ipv6_src, key.source, 16);
+	__builtin_memcpy(fib.ipv6_dst, key.destination, 16);
+	fib.tot_len = capped(length);
+	reason = ask(p, &fib);
+	if (route && reason == WEIR_TRANSLATED)
+		remember(route, &key, &p->next, fib.mtu_result);
+	return reason;
 }
