@@ -2,15 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::Command;
 
 use weir_testkit::{Outcome, Record, World, scenario};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-
-/// A user without any privilege.
-const NOBODY: u32 = 65_534;
 
 /// The command failed as it should: the exit code, one message with all these words, nothing on standard output, and nothing
 /// in the folder but what the test put there.
@@ -285,51 +280,32 @@ fn root_a_missing_program_is_named_with_its_package() {
     );
 }
 
-/// A copy of the program that everybody can reach, and a world that belongs to nobody.
-fn give_to_nobody(world: &World) -> PathBuf {
-    let copy = world.folder().join("weir");
-    fs::copy(world.binary(), &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-    let status =
-        Command::new("chown").args(["-R", &format!("{NOBODY}:{NOBODY}")]).arg(world.folder()).status();
-    assert!(status.unwrap().success());
-    copy
-}
-
-fn as_nobody(world: &World, program: &str, args: &[&str]) -> Outcome {
-    let mut command = world.command("setpriv");
-    let id = NOBODY.to_string();
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(program).args(args);
-    world.run(command)
-}
-
 #[test]
 fn root_a_normal_user_measures_too_and_is_told_what_is_out_of_reach() {
     let Some(world) = World::root(WEIR) else { return };
     world.write("s.toml", scenario::tiny());
     let with_settings = "kind = \"lab\"\nhost-sysctls = { \"net.netfilter.nf_conntrack_max\" = \"300000\" }";
     world.write("global.toml", scenario::tiny().replace("kind = \"lab\"", with_settings));
-    let copy = give_to_nobody(&world);
-    let weir = copy.to_str().unwrap();
-    let outcome = as_nobody(&world, weir, &["bench", "s.toml", "--output", "out"]).expect(0);
+    let as_nobody = |args: &[&str]| world.run(world.weir_as_nobody(args));
+    let outcome = as_nobody(&["bench", "s.toml", "--output", "out"]).expect(0);
     assert!(outcome.stderr.contains("not root"), "{}", outcome.stderr);
     let record = Record::read(world.work().join("out"));
     assert_eq!((record.state(), record.valid_trials().len()), ("rounds-done", 2));
 
     let own = ["s.toml", "global.toml", "out"];
-    let outcome = as_nobody(&world, weir, &["bench", "global.toml"]);
+    let outcome = as_nobody(&["bench", "global.toml"]);
     assert_refused(&world, &own, outcome, 4, &["host-sysctls", "root"]);
 
     let unreadable = world.write("secret.toml", scenario::tiny());
     fs::set_permissions(&unreadable, fs::Permissions::from_mode(0o000)).unwrap();
     let own = ["s.toml", "global.toml", "out", "secret.toml"];
-    let outcome = as_nobody(&world, weir, &["bench", "secret.toml"]);
+    let outcome = as_nobody(&["bench", "secret.toml"]);
     assert_refused(&world, &own, outcome, 2, &["secret.toml", "Permission denied"]);
 
     // A folder of root's.
     fs::create_dir(world.folder().join("locked")).unwrap();
     let target = world.folder().join("locked/out");
-    let outcome = as_nobody(&world, weir, &["bench", "s.toml", "--output", target.to_str().unwrap()]);
+    let outcome = as_nobody(&["bench", "s.toml", "--output", target.to_str().unwrap()]);
     assert_refused(&world, &own, outcome, 1, &[target.to_str().unwrap(), "Permission denied"]);
 }
 

@@ -224,14 +224,7 @@ fn root_without_root_it_says_what_it_cannot_see() {
         return;
     }
     let world = World::plain(WEIR);
-    // Nobody may not look into the folders of the build.
-    let copy = std::path::Path::new("/tmp").join(format!("weir-nobody-{}", std::process::id()));
-    fs::copy(WEIR, &copy).unwrap();
-    let mut command = world.command("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]);
-    command.arg(&copy).args(["doctor", "--for", "0.5"]).current_dir("/");
-    let outcome = world.run(command);
-    fs::remove_file(&copy).unwrap();
+    let outcome = world.run(world.weir_as_nobody(&["doctor", "--for", "0.5"]));
     let page = outcome.expect(0).stdout;
     assert!(page.contains("not in sight: dropped packets"), "{page}");
     assert!(page.contains("looked at: protocol counters"), "{page}");

@@ -6,12 +6,10 @@ use weir_testkit::{Record, World, scenario};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Writes down its arguments, each ended by a zero byte and each call by one more, and does in a folder of the pod's own
+/// Writes down its arguments, each ended by a zero byte and each call in a file, and does in a folder of the pod's own
 /// what `kubectl exec` would do in the pod.
 const STAND_IN: &str = r#"#!/bin/sh
-call=$(mktemp FOLDER/calls/XXXXXX)
-printf '%s\0' "$@" > "$call"
-mv "$call" "FOLDER/calls/$(date +%s%N)-$$"
+printf '%s\0' "$@" > "FOLDER/calls/$(date +%s%N)-$$"
 pod=$5
 while [ "$1" != -- ]; do shift; done
 shift

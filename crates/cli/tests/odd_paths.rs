@@ -1,16 +1,9 @@
 //! What goes wrong around a command: no privilege, no programs, nobody who reads. One message, the exit code of the
 //! documentation, no panic.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-
 use weir_testkit::{Outcome, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-
-/// A user without any privilege.
-const NOBODY: &str = "65534";
 
 /// What needs no file, changes nothing and is done at once.
 const PRINTING: &[&str] = &[
@@ -120,25 +113,10 @@ fn refused(world: &World, args: &[&str]) {
     assert_eq!(outcome.stdout, "", "{args:?}");
 }
 
-/// A copy of the program that everybody can reach, in a world that belongs to nobody.
-fn give_to_nobody(world: &World) -> PathBuf {
-    let copy = world.folder().join("weir");
-    fs::copy(world.binary(), &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-    world.sh(&format!("chown -R {NOBODY}:{NOBODY} {}", world.folder().display()));
-    copy
-}
-
 #[test]
 fn root_without_root_what_needs_it_says_so_and_the_rest_works() {
     let Some(world) = World::root(WEIR) else { return };
-    let weir = give_to_nobody(&world);
-    let as_nobody = |line: &str| {
-        let mut command = world.command("setpriv");
-        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(&weir);
-        command.args(line.split(' '));
-        world.run(command)
-    };
+    let as_nobody = |line: &str| world.run(world.weir_as_nobody(&line.split(' ').collect::<Vec<_>>()));
     for line in [
         "tune apply",
         "tune confirm",

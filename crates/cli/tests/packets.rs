@@ -4,7 +4,6 @@
 mod measure;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use measure::{Resident, turn};
@@ -14,11 +13,8 @@ use weir_testkit::{Background, PATIENCE, Record, Watch, World, scenario, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// The issue's own limit for every message.
+/// The longest time until weir has said what happened and ended.
 const SOON: Duration = Duration::from_secs(10);
-
-/// A user without any privilege.
-const NOBODY: u32 = 65_534;
 
 const VARIANTS: &str = "[[variant]]\nkind = \"routed\"\n[[variant]]\nkind = \"nft-masquerade\"\n";
 
@@ -332,19 +328,9 @@ fn root_kill_9_in_the_middle_of_a_flood_ends_it_at_once_and_leaves_nothing() {
 #[test]
 fn root_a_normal_user_sends_by_sockets_and_is_told_so_or_what_is_missing() {
     let Some(world) = World::root(WEIR) else { return };
-    let copy = world.folder().join("weir");
-    fs::copy(WEIR, &copy).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     world.write("auto.toml", frames(scenario::LAB, VARIANTS, "flows = 10"));
     world.write("xdp.toml", frames(scenario::LAB, VARIANTS, "flows = 10\nengine = \"xdp\""));
-    let folder = world.folder().display();
-    world.sh(&format!("chown -R {NOBODY}:{NOBODY} {folder}"));
-    let as_nobody = |args: &[&str]| {
-        let mut command = world.command("setpriv");
-        let id = NOBODY.to_string();
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(&copy).args(args);
-        world.run(command)
-    };
+    let as_nobody = |args: &[&str]| world.run(world.weir_as_nobody(args));
     as_nobody(&["bench", "auto.toml", "-o", "out"]).expect(0);
     let record = Record::read(world.work().join("out"));
     assert_eq!(record.valid_trials().len(), 2, "{:?}", record.json["trials"]);

@@ -8,6 +8,7 @@
 #![allow(clippy::missing_panics_doc, reason = "see above: a panic is how a test fails")]
 
 mod background;
+mod folder;
 mod record;
 pub mod scenario;
 mod watch;

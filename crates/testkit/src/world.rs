@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_sys::process::{Process, run_captured, spawn, which};
 
+use crate::folder::Folder;
 use crate::{Background, PATIENCE};
 
 /// What a command that ran to its end left.
@@ -38,12 +39,15 @@ impl Outcome {
 /// See the crate.
 #[derive(Debug)]
 pub struct World {
-    folder: PathBuf,
+    folder: Folder,
     binary: PathBuf,
     holder: Option<Process>,
     /// The network namespace of its commands, where that is not the holder's.
     network: Option<PathBuf>,
 }
+
+/// Number of a user, and of a group, without any privilege.
+const NOBODY: &str = "65534";
 
 /// Where scripts/private-world says how to get back to the machine's own network.
 const MACHINE_NETWORK: &str = "WEIR_MACHINE_NETNS";
@@ -54,18 +58,9 @@ const PRIVATE_RUN: &str = "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd";
 impl World {
     /// A folder only: for commands that change nothing on the machine.
     pub fn plain(binary: &str) -> World {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // A failed test keeps its folder, and in a process namespace of its own the next run has the same numbers.
-        let folder = loop {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let folder = std::env::temp_dir().join(format!("weir-world-{}-{number}", std::process::id()));
-            match fs::create_dir(&folder) {
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                made => break made.map(|()| folder).unwrap(),
-            }
-        };
+        let folder = Folder::new();
         for part in ["home", "work"] {
-            fs::create_dir_all(folder.join(part)).unwrap();
+            fs::create_dir(folder.path().join(part)).unwrap();
         }
         World { folder, binary: binary.into(), holder: None, network: None }
     }
@@ -122,22 +117,22 @@ impl World {
 
     /// Everything of this world.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Where commands start.
     pub fn work(&self) -> PathBuf {
-        self.folder.join("work")
+        self.folder().join("work")
     }
 
     /// Home of whoever works here.
     pub fn home(&self) -> PathBuf {
-        self.folder.join("home")
+        self.folder().join("home")
     }
 
     /// Where the list of labs is.
     pub fn runtime(&self) -> PathBuf {
-        self.folder.join("runtime")
+        self.folder().join("runtime")
     }
 
     /// The program under test.
@@ -192,6 +187,21 @@ impl World {
         command
     }
 
+    /// The same by a user without any privilege. The world's folder is that user's from the first time on, with a copy of the
+    /// program in it: where it was built nobody but root may look.
+    #[track_caller]
+    pub fn weir_as_nobody(&self, args: &[&str]) -> Command {
+        let copy = self.folder().join("weir");
+        if !copy.exists() {
+            fs::copy(&self.binary, &copy).unwrap();
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+            self.sh(&format!("chown -R {NOBODY}:{NOBODY} {}", self.folder().display()));
+        }
+        let mut command = self.command("setpriv");
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(copy).args(args);
+        command
+    }
+
     /// A shell script.
     pub fn shell(&self, script: &str) -> Command {
         let mut command = self.command("sh");
@@ -218,13 +228,13 @@ impl World {
 
     /// Starts a command; what it prints goes to files of that name.
     pub fn start(&self, name: &str, command: Command) -> Background {
-        Background::start(&self.folder, name, command)
+        Background::start(self.folder(), name, command)
     }
 
     /// Processes of this world that run, with their command lines. The marker is in the environment.
     pub fn processes(&self) -> Vec<(u32, String)> {
         // With what follows the folder's name: number 1 is not number 10.
-        let marker = format!("{}/", self.folder.display()).into_bytes();
+        let marker = format!("{}/", self.folder().display()).into_bytes();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
@@ -278,11 +288,6 @@ impl Drop for World {
         // A test that failed may not have come to the point where these end.
         for (pid, _) in self.processes() {
             let _ = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status();
-        }
-        if std::thread::panicking() {
-            eprintln!("kept for a look: {}", self.folder.display());
-        } else {
-            fs::remove_dir_all(&self.folder).unwrap();
         }
     }
 }
