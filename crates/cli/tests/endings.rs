@@ -12,7 +12,7 @@ use weir_testkit::{Background, PATIENCE, Record, Watch, World, scenario, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// The issue's own limit for every message.
+/// The longest time until weir has said what happened and ended.
 const SOON: Duration = Duration::from_secs(10);
 
 /// First a short workload, which leaves valid trials, then one that lasts until somebody ends it.
@@ -118,18 +118,36 @@ fn root_ctrl_c_and_term_keep_what_was_measured() {
     }
 }
 
+/// As timeout(1) sends it: to the process, and then to its group.
+#[test]
+fn root_a_signal_that_comes_twice_at_once_is_one() {
+    let Some(world) = World::root(WEIR) else { return };
+    let run = in_the_middle(&world, scenario::LAB);
+    let watches = watches(&world);
+    run.signal("TERM");
+    run.signal("TERM");
+    let outcome = run.end_within(SOON).expect(1);
+    assert!(outcome.stderr.contains("stopped; the record holds what was measured"), "{}", outcome.stderr);
+    assert_tidy(&world, &watches);
+    assert_eq!(Record::read(world.work().join("out")).state(), "interrupted");
+}
+
 #[test]
 fn root_a_second_ctrl_c_ends_at_once() {
     let Some(world) = World::root(WEIR) else { return };
     let run = in_the_middle(&world, scenario::LAB);
     let watches = watches(&world);
+    // An agent that does not answer: in good order the end takes six seconds at least.
+    kill(agent_of(&world, "responder"), "STOP");
     run.signal("INT");
+    // The time between two Ctrl-C of a user who does not want to wait.
+    std::thread::sleep(Duration::from_secs(1));
     run.signal("INT");
-    run.end_within(SOON).expect(1);
+    run.end_within(Duration::from_secs(4)).expect(1);
     watches.iter().for_each(Watch::wait_until_gone);
     world.wait_until_idle();
-    // Whichever way it came to its end, the record is whole; the entry in the list of labs may be left.
-    assert!(!Record::read(world.work().join("out")).valid_trials().is_empty());
+    // The record is whole; the entry in the list of labs is left.
+    assert_eq!(Record::read(world.work().join("out")).state(), "running");
     world.run(world.weir(&["lab", "clean"])).expect(0);
     assert!(world.labs().is_empty());
 }

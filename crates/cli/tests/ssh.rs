@@ -8,7 +8,7 @@ use weir_testkit::{Background, Outcome, PATIENCE, Record, World, scenario, until
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// The issue's own limit for every message.
+/// The longest time until weir has said what happened and ended.
 const SOON: Duration = Duration::from_secs(10);
 
 const HOSTS: [&str; 3] = ["in", "gw", "out"];

@@ -3,8 +3,6 @@
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_bench::scenario::{Change, Scenario, Testbed};
 use weir_bench::{Order, conduct, require::Requirement};
@@ -39,8 +37,9 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
     let seed = args.seed.unwrap_or_else(random);
     let id = format!("{}-{}-{:04x}", scenario.name, timestamp(), random() & 0xffff);
     let folder = args.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&id));
-    let stop = watch_signals()?;
-    let interrupted = || stop.load(Ordering::Relaxed);
+    // The first signal asks the run to end and keep what was measured; one that ends weir at once ends the agents with it.
+    let stop = super::stop_on_signals()?;
+    let interrupted = || stop.raised();
     let order = Order { scenario: &scenario, seed, id, folder: folder.clone(), interrupted: &interrupted };
     let mut live = Live::new(args.quiet);
     let outcome = conduct(&order, &mut live);
@@ -115,19 +114,6 @@ fn prepare_privilege(scenario: &Scenario) -> Outcome {
         "not root: the lab is built in a user namespace; BPF and settings of the machine are out of reach there"
     );
     Ok(())
-}
-
-/// The first Ctrl-C (or TERM, or a closed terminal) asks the run to end and keep what was measured; the second ends weir at
-/// once, and the agents with it.
-fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // Before the flag is raised by the same signal, so that it acts on the next one.
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), stop.clone())
-            .map_err(Failure::failed)?;
-        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
-    }
-    Ok(stop)
 }
 
 /// The whole page or none: half of one on a full disk would look like a broken report.

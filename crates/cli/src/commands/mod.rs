@@ -16,8 +16,13 @@ pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod tune;
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::{fs, io};
 
 use weir_bench::scenario::{built_in, find};
@@ -26,18 +31,31 @@ use weir_sys::Stop;
 use weir_sys::process::which;
 
 use crate::args;
-use crate::exit::{Failure, MISSING, Outcome};
+use crate::exit::{FAILED, Failure, MISSING, Outcome};
 use crate::output::{print, print_json};
 
-/// Raised by Ctrl-C and its like; a second one ends the process at once.
+/// Signals that come this close together are one: timeout(1) and a terminal that is closed send theirs to a process and then to
+/// its group.
+const ONE: Duration = Duration::from_millis(500);
+
+/// Raised by Ctrl-C and its like (TERM, a closed terminal). Another one after a moment ends the process at once.
 fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::default();
+    let impatient = Arc::new(AtomicBool::new(false));
+    let (mut first, any) = UnixStream::pair().map_err(Failure::failed)?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // The order matters: the first one finds the flag down.
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(crate::exit::FAILED), stop.flag())
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(FAILED), Arc::clone(&impatient))
+            .and_then(|_| signal_hook::flag::register(signal, stop.flag()))
+            .and_then(|_| signal_hook::low_level::pipe::register(signal, any.try_clone()?))
             .map_err(Failure::failed)?;
-        signal_hook::flag::register(signal, stop.flag()).map_err(Failure::failed)?;
     }
+    let wait = move || {
+        // Nothing comes but a byte for each signal.
+        let _ = first.read(&mut [0]);
+        std::thread::sleep(ONE);
+        impatient.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(Failure::failed)?;
     Ok(stop)
 }
 
