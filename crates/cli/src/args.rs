@@ -13,7 +13,7 @@ mod lab;
 mod pages;
 #[cfg(test)]
 mod tests;
-mod time;
+pub(crate) mod time;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

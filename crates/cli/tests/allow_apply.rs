@@ -453,7 +453,7 @@ fn wrong_use_is_told_in_one_message() {
         (&["list", "-i", "x", "--action", "accept"], "expected allow, drop, log or mark=NUMBER"),
         (&["list", "-i", "x", "--class", "a=b"], "NAME=FILE:ACTION"),
         (&["list", "-i", "x", "--port", "22"], "expected tcp/NUMBER or udp/NUMBER"),
-        (&["list", "-i", "x", "--confirm-within", "0"], "1 second to 24 hours"),
+        (&["list", "-i", "x", "--confirm-within", "0"], "1 s to 24 hours"),
     ] {
         let outcome = world.run(world.weir(&[&["allow", "apply"], args].concat())).expect(2);
         assert!(outcome.stderr.contains(words), "{args:?}: {}", outcome.stderr);

@@ -101,8 +101,8 @@ fn completions_offer_what_help_lists() {
 fn names_that_options_had_before_are_still_understood() {
     let world = World::plain(WEIR);
     for (args, words) in [
-        (&["tune", "prove", "--run", "true", "--limit", "0"][..], "1 second to 24 hours"),
-        (&["tune", "apply", "--timeout", "0"], "1 second to 24 hours"),
+        (&["tune", "prove", "--run", "true", "--limit", "0"][..], "1 s to 24 hours"),
+        (&["tune", "apply", "--timeout", "0"], "1 s to 24 hours"),
         (&["doctor", "selftest", "--window", "0"], "0.5 s to 1 min"),
         (&["conntrack", "--watch=0"], "0.1 s to 24 hours"),
         (&["conntrack", "--watch", "0.05"], "0.1 s to 24 hours"),

@@ -1,7 +1,11 @@
 //! Arguments of `weir tune`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand, ValueEnum};
 use weir_doctor::tune::{Budget, Counter, Profile};
+
+use super::time::{DAY, between, seconds_to_a_day};
 
 /// Heading of the options about the time until somebody confirms.
 const TRIAL: &str = "The trial";
@@ -53,8 +57,9 @@ pub(crate) struct WhatArgs {
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) rtt: u64,
     /// How long to watch what is lost, before nat-gateway or throughput say what is needed: seconds, or 1m; see also --from
-    #[arg(long = "for", alias = "time", default_value = "2s", value_name = "TIME", value_parser = seconds)]
-    pub(crate) window: u64,
+    #[arg(long = "for", alias = "time", default_value = "2s", value_name = "TIME",
+          value_parser = between(Duration::from_secs(1), DAY))]
+    pub(crate) window: Duration,
     /// In another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub(crate) netns: Option<String>,
@@ -88,9 +93,9 @@ pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
     /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
-    #[arg(long = "confirm-within", visible_alias = "timeout", default_value = "120s", value_name = "TIME",
-          value_parser = seconds, help_heading = TRIAL)]
-    pub(crate) timeout: u64,
+    #[arg(long, visible_alias = "timeout", default_value = "120s", value_name = "TIME",
+          value_parser = seconds_to_a_day, help_heading = TRIAL)]
+    pub(crate) confirm_within: u64,
     /// Do not watch the counters that show whether it does harm
     #[arg(long, help_heading = TRIAL)]
     pub(crate) no_watch: bool,
@@ -136,8 +141,8 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
     /// The load of one window, run by sh; what it prints or what a counter counts meanwhile is the result
-    #[arg(long = "command", alias = "run", value_name = "COMMAND", help_heading = PROOF)]
-    pub(crate) run: String,
+    #[arg(long, alias = "run", value_name = "COMMAND", help_heading = PROOF)]
+    pub(crate) command: String,
     /// The result is the number that it prints after this text, e.g. 'Requests per second:'; otherwise the first number
     #[arg(long, value_name = "TEXT", conflicts_with = "counter", help_heading = PROOF)]
     pub(crate) number_after: Option<String>,
@@ -155,9 +160,9 @@ pub(crate) struct ProveArgs {
     #[arg(long, value_name = "COMMAND", help_heading = PROOF)]
     pub(crate) between: Option<String>,
     /// Longest time for a window
-    #[arg(long = "timeout", alias = "limit", default_value = "10m", value_name = "TIME", value_parser = seconds,
-          help_heading = PROOF)]
-    pub(crate) limit: u64,
+    #[arg(long, alias = "limit", default_value = "10m", value_name = "TIME",
+          value_parser = between(Duration::from_secs(1), DAY), help_heading = PROOF)]
+    pub(crate) timeout: Duration,
     /// Seed of the order; by default a new one, which is printed
     #[arg(long, value_name = "N", help_heading = PROOF)]
     pub(crate) seed: Option<u64>,
@@ -167,35 +172,4 @@ pub(crate) struct ProveArgs {
     /// As JSON
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
-}
-
-/// `120`, `90s`, `2m`, `1h`, at most a day.
-pub(crate) fn seconds(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 's')) => (&text[..at], 1),
-        Some((at, 'm')) => (&text[..at], 60),
-        Some((at, 'h')) => (&text[..at], 3600),
-        _ => (text, 1),
-    };
-    let seconds = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    match seconds {
-        Some(s @ 1..=86_400) => Ok(s),
-        Some(_) => Err("1 second to 24 hours".into()),
-        None => Err("not a time such as 90s, 2m or 1h".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        for (text, s) in [("120", 120), ("90s", 90), ("2m", 120), ("24h", 86_400)] {
-            assert_eq!(seconds(text), Ok(s));
-        }
-        for bad in ["", "0", "s", "-1", "25h", "1.5m", "1d", "99999999999999999999s"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -20,6 +20,7 @@ use weir_sys::process::run_captured;
 use weir_sys::{NetNs, ProcRoot};
 
 use super::conntrack::namespace;
+use crate::args::time::DAY;
 use crate::args::tune::{ApplyArgs, Direction, ProveArgs, TuneArgs, TuneCommand, WhatArgs};
 use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
 use crate::output::{print, print_json, printable};
@@ -134,7 +135,7 @@ fn plan(what: &WhatArgs) -> Result<(Plan, Place), Failure> {
         memory: what.memory,
         peak: what.peak,
         rtt_ms: what.rtt,
-        window: Duration::from_secs(what.window),
+        window: what.window,
     };
     Ok((tune::plan(&place, &request)?, place))
 }
@@ -181,7 +182,7 @@ fn apply(args: &ApplyArgs) -> Outcome {
             Ok(())
         };
     }
-    let mut new = plan.change_set(args.timeout);
+    let mut new = plan.change_set(args.confirm_within);
     if !args.no_watch {
         new.watches = tune::watches(&plan, &place.view, BASELINE);
     }
@@ -195,7 +196,7 @@ fn apply(args: &ApplyArgs) -> Outcome {
     for watched in watched {
         print(&format!("  watched: {watched}\n"))?;
     }
-    eprintln!("taken back in {} s, unless: weir tune confirm", args.timeout);
+    eprintln!("taken back in {} s, unless: weir tune confirm", args.confirm_within);
     Ok(())
 }
 
@@ -340,7 +341,7 @@ fn prove(args: &ProveArgs) -> Outcome {
     };
     let seed = args.seed.unwrap_or_else(new_seed);
     let window = Window { args, view: &place.view };
-    let mut trial = Keeper::new(BY).try_out(plan.change_set(86_400), &sentinel())?;
+    let mut trial = Keeper::new(BY).try_out(plan.change_set(DAY.as_secs()), &sentinel())?;
     eprintln!("{rounds} rounds of two windows; Ctrl-C ends it, and everything is put back");
     let mut n = 0;
     let measured = measure(rounds, seed, |made| -> Result<f64, Failure> {
@@ -385,7 +386,7 @@ impl Window<'_> {
         }
         let before = self.args.counter.map(|c| self.count(c)).transpose()?;
         let begun = Instant::now();
-        let printed = shell(&self.args.run, Duration::from_secs(self.args.limit))?;
+        let printed = shell(&self.args.command, self.args.timeout)?;
         let seconds = begun.elapsed().as_secs_f64();
         match (self.args.counter, before) {
             (Some(counter), Some(before)) => Ok(self.count(counter)?.saturating_sub(before) as f64 / seconds),

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use weir_allow::{Action, Port};
 
 use super::ListArgs;
-use crate::args::tune::seconds;
+use crate::args::time::seconds_to_a_day;
 
 #[derive(Debug, Args)]
 #[command(
@@ -47,7 +47,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long = "default", default_value = "drop", value_name = "ACTION")]
     pub(crate) rest: Action,
     /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = seconds)]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = seconds_to_a_day)]
     pub(crate) confirm_within: u64,
     /// Load it although a guard refuses: it shrank, or would shut you out
     #[arg(long)]
