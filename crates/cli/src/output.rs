@@ -65,11 +65,22 @@ pub(crate) fn quiet_on_broken_pipe() {
 
 /// Data for standard output.
 pub(crate) fn print(text: &str) -> Outcome {
+    is_read(put(text)).map(drop)
+}
+
+/// The same for what goes on and on, such as one page after the other: what became of it is for [`is_read`].
+pub(crate) fn put(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Whether somebody reads what was put out; a reader that has seen enough (`| head`) is no failure.
+pub(crate) fn is_read(outcome: io::Result<()>) -> Result<bool, Failure> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(unwritten(&e)),
-        Ok(()) => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use weir_sys::{NetNs, ProcRoot};
 
 use crate::args::ConntrackArgs;
 use crate::exit::{Failure, MISSING, Outcome};
-use crate::output::{Color, print, print_json, width};
+use crate::output::{Color, is_read, print, print_json, put, width};
 
 /// How soon Ctrl-C is noticed.
 const NOTICE: Duration = Duration::from_millis(50);
@@ -86,11 +86,8 @@ impl View {
             } else {
                 screen.show(&format!("{}{}", moved_line(&moved), self.page(&table)))
             };
-            match shown {
-                // A reader that has seen enough (`| head`) ends it.
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(e) => return Err(Failure::failed(format!("cannot write to standard output: {e}"))),
-                Ok(()) => {}
+            if !is_read(shown)? {
+                return Ok(());
             }
             next = (next + every).max(Instant::now());
             let drawn = Instant::now();
@@ -105,12 +102,6 @@ impl View {
             table = now;
         }
     }
-}
-
-fn put(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 fn moved_line(moved: &[String]) -> String {

@@ -1,6 +1,5 @@
 //! `weir allow status --follow`: refused and logged packets as they come.
 
-use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -8,6 +7,7 @@ use weir_allow::{Follow, Refused, Store};
 
 use super::apply::{SCHEMA, needs_root};
 use crate::exit::{Failure, Outcome};
+use crate::output::{is_read, put};
 
 /// How often events are fetched, and how soon Ctrl-C is noticed. They wait in the kernel meanwhile: none of their packets does.
 const EVERY: Duration = Duration::from_millis(50);
@@ -43,13 +43,7 @@ pub(super) fn run(json: bool) -> Outcome {
                 lost = now;
             }
         }
-        match put(&text) {
-            // A reader that has seen enough (`| head`) ends it.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            Err(e) => return Err(Failure::failed(format!("cannot write to standard output: {e}"))),
-            Ok(()) => {}
-        }
-        if last {
+        if !is_read(put(&text))? || last {
             return Ok(());
         }
         if !current {
@@ -64,12 +58,6 @@ pub(super) fn run(json: bool) -> Outcome {
         // At most one more round than Ctrl-C asks for.
         std::thread::sleep(EVERY);
     }
-}
-
-fn put(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// As a line of JSON; to whoever reads the lines of text, it is talk.
