@@ -84,7 +84,7 @@ pub(crate) struct SelftestArgs {
     #[arg(long = "case", value_name = "WORD")]
     pub(crate) cases: Vec<String>,
     /// How often each is tried
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
     /// How long the doctor watches in each case: 3, 500ms
     #[arg(long = "for", alias = "window", default_value = "3s", value_name = "TIME",

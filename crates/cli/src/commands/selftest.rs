@@ -29,9 +29,8 @@ pub(crate) fn run(args: &SelftestArgs) -> Outcome {
     let stop = super::stop_on_signals()?;
     let options = Options { window: args.window, machine: args.machine, stop: stop.clone() };
     let mut matrix = Matrix::default();
-    let repeat = args.repeat.max(1);
     // Repetitions outermost: what disturbs the machine for a while then hits different cases.
-    'all: for _ in 0..repeat {
+    'all: for _ in 0..args.repeat {
         for case in &cases {
             match try_case(case, &options) {
                 Ok(trial) => {
