@@ -36,6 +36,8 @@ pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
 }
 
 fn list(json: bool) -> Outcome {
+    let column = built_in().iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut rows = Vec::new();
     for (name, text) in built_in() {
         let scenario = Scenario::load(text, name).map_err(Failure::failed)?;
@@ -47,11 +49,11 @@ fn list(json: bool) -> Outcome {
         }));
         if !json {
             print(&format!(
-                "{name:<14} {}\n{:<14} {} variants, {} workloads, up to {}{}\n",
+                "{name:<column$} {}\n{:<column$} {}, {}, up to {}{}\n",
                 scenario.title,
                 "",
-                scenario.variants.len(),
-                scenario.workloads.len(),
+                count(scenario.variants.len(), "variant"),
+                count(scenario.workloads.len(), "workload"),
                 weir_report::units::duration(scenario.expected_seconds().1),
                 if presets.is_empty() { String::new() } else { format!("; presets: {}", presets.join(", ")) }
             ))?;
