@@ -111,6 +111,18 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     Ok(info)
 }
 
+/// Bytes of a TCP stream that were written and not acknowledged yet, a FIN counted as one (tcp(7) SIOCOUTQ).
+///
+/// # Errors
+/// Those of ioctl(2).
+pub(crate) fn unacknowledged(socket: impl AsFd) -> io::Result<i32> {
+    let mut bytes = 0i32;
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ on a socket, writes one int, and the pointer is to a live one.
+    let r = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    check(r)?;
+    Ok(bytes)
+}
+
 /// Set an integer socket option.
 ///
 /// # Errors

@@ -43,7 +43,7 @@ pub(super) enum State {
 /// A place for one connection after another.
 #[derive(Debug)]
 pub(super) struct Connection {
-    fd: Option<OwnedFd>,
+    pub(super) fd: Option<OwnedFd>,
     pub(super) state: State,
     /// Told apart by it: an event of a connection closed since must not reach the one that took its place.
     generation: u32,
@@ -56,10 +56,15 @@ pub(super) struct Connection {
     /// It has answered before.
     reused: bool,
     retried: bool,
-    watched: bool,
+    /// Known to epoll.
+    pub(super) watched: bool,
+    /// Also for room in the send buffer.
+    watched_for_room: bool,
+    /// The socket has had a connection before this one.
+    pub(super) used: bool,
     sent: usize,
-    reader: Reader,
-    tls: Option<Session>,
+    pub(super) reader: Reader,
+    pub(super) tls: Option<Session>,
 }
 
 impl Connection {
@@ -75,6 +80,8 @@ impl Connection {
             reused: false,
             retried: false,
             watched: false,
+            watched_for_room: false,
+            used: false,
             sent: 0,
             reader: Reader::new(),
             tls: None,
@@ -117,7 +124,9 @@ impl Worker<'_> {
     }
 
     fn dial(&mut self, index: usize) -> Result<(), Error> {
-        let fd = match self.socket() {
+        let used = self.used_socket(index);
+        let is_used = used.is_some();
+        let fd = match used.map_or_else(|| self.socket(), Ok) {
             Ok(fd) => fd,
             Err(error) => return self.own_error(index, error),
         };
@@ -132,7 +141,10 @@ impl Worker<'_> {
         connection.tls = session;
         connection.state = State::Opening;
         connection.reused = false;
-        connection.watched = false;
+        connection.used = is_used;
+        // A used socket is still known to epoll.
+        connection.watched &= is_used;
+        connection.watched_for_room &= is_used;
         connection.dialled_ns = at;
         connection.sent = 0;
         self.tally.connections_opened += 1;
@@ -238,24 +250,29 @@ impl Worker<'_> {
         if connection.state == State::Asking && all {
             connection.state = State::Reading;
         }
-        if connection.watched { Ok(()) } else { self.watch(index, !all) }
+        self.watch(index, !all)
     }
 
     /// Have events reported, those of a send buffer with room only where something waits for it.
     fn watch(&mut self, index: usize, room: bool) -> Result<(), Error> {
         let connection = &mut self.connections[index];
-        let (false, Some(fd)) = (connection.watched, connection.fd.as_ref()) else { return Ok(()) };
+        let Some(fd) = connection.fd.as_ref() else { return Ok(()) };
         // With TLS, what is to be sent later may not fit either.
-        let room = if room || connection.tls.is_some() { EventFlags::OUT } else { EventFlags::empty() };
-        let token = u64::from(connection.generation) << 32 | index as u64;
-        connection.watched = true;
-        epoll::add(
-            &self.epoll,
-            fd,
-            EventData::new_u64(token),
-            EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | room,
-        )
-        .map_err(|e| Error::io("epoll_ctl")(e.into()))
+        let room = room || connection.tls.is_some();
+        if connection.watched && (connection.watched_for_room || !room) {
+            return Ok(());
+        }
+        let data = EventData::new_u64(u64::from(connection.generation) << 32 | index as u64);
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        flags.set(EventFlags::OUT, room);
+        let known = std::mem::replace(&mut connection.watched, true);
+        connection.watched_for_room = room;
+        let result = match known {
+            // A used socket whose earlier requests left at once.
+            true => epoll::modify(&self.epoll, fd, data, flags),
+            false => epoll::add(&self.epoll, fd, data, flags),
+        };
+        result.map_err(|e| Error::io("epoll_ctl")(e.into()))
     }
 
     pub(super) fn handle(&mut self, token: u64, flags: EventFlags, now: u64) -> Result<(), Error> {
@@ -296,10 +313,11 @@ impl Worker<'_> {
     /// A connection on which nothing was on its way was closed.
     fn ended(&mut self, index: usize, now: u64) -> Result<(), Error> {
         let closing = self.connections[index].state == State::Closing;
-        self.drop_connection(index);
         if closing {
+            self.retire(index);
             return self.released(index, now, false);
         }
+        self.drop_connection(index);
         self.tally.closed_idle += u64::from(self.counts(now));
         self.lost_idle(index);
         Ok(())
@@ -429,7 +447,11 @@ impl Worker<'_> {
         // A server that said that it closes does so first, which keeps the TIME-WAIT state on its side (RFC 9293 section
         // 3.6.1), and the ports here do not run out.
         if closed || keeps || self.job.close == Close::Reset {
-            self.drop_connection(index);
+            if closed {
+                self.retire(index);
+            } else {
+                self.drop_connection(index);
+            }
             return self.released(index, now, false);
         }
         connection.state = State::Closing;

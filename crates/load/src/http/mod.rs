@@ -4,6 +4,7 @@
 //! A request is timed from when it was meant to begin to the last byte of its response; where it needs a new connection, to
 //! connect is part of that, and is told apart besides.
 
+mod again;
 mod connection;
 mod drive;
 mod gather;

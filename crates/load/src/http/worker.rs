@@ -13,6 +13,7 @@ use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use weir_sys::clock::{now_ns, sleep_until};
 
+use super::again::Again;
 use super::connection::{Connection, State};
 use super::gather::Gather;
 use super::tally::{Failure, Tally};
@@ -98,6 +99,7 @@ pub(super) struct Worker<'a> {
     pub(super) pending: usize,
     next_look_ns: u64,
     gather: Gather,
+    pub(super) again: Again,
     pub(super) buffer: Vec<u8>,
     pub(super) plain: Vec<u8>,
     cpu: CpuMeter,
@@ -136,6 +138,7 @@ impl<'a> Worker<'a> {
             pending: 0,
             next_look_ns: 0,
             gather: Gather::new(),
+            again: Again::default(),
             buffer: vec![0; BUFFER],
             plain: if job.tls.is_some() { vec![0; BUFFER] } else { Vec::new() },
             cpu: CpuMeter::default(),

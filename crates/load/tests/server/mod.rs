@@ -28,7 +28,15 @@ pub(crate) struct Server {
 impl Server {
     /// Answers until it is dropped.
     pub(crate) fn start(answer: impl Fn(&str, u64) -> String + Send + Sync + 'static) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Server::start_at("127.0.0.1:0", answer)
+    }
+
+    /// At an address of the calling thread's namespace; where that is any, to be dropped in it.
+    pub(crate) fn start_at(
+        address: &str,
+        answer: impl Fn(&str, u64) -> String + Send + Sync + 'static,
+    ) -> Server {
+        let listener = TcpListener::bind(address).unwrap();
         let server = Server {
             address: listener.local_addr().unwrap(),
             accepted: Arc::default(),

@@ -1,0 +1,132 @@
+//! One socket for one connection after another.
+//!
+//! Of what a new connection costs, a good part is the socket and not the connection: file, inode and socket are allocated,
+//! registered with epoll, and freed again. A socket whose connection has ended in order can be told to forget it
+//! (connect(2) with AF_UNSPEC; net/ipv4/tcp.c, `tcp_disconnect`), keeps its registration, and begins the next connection as
+//! a new one does: from a port drawn anew, with the same options in the SYN. What goes over the wire is the same too, packet by
+//! packet, but for one thing: the first sequence number is not drawn anew, but lies behind those that the socket used
+//! before. Whoever still remembers the same port from an earlier connection tells the two apart by timestamps as long as
+//! the connections have them (RFC 7323, RFC 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without
+//! timestamps every connection has a socket of its own.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{Shutdown, connect_unspec, shutdown, sockopt};
+
+use super::connection::State;
+use super::worker::Worker;
+use crate::connector::Close;
+use crate::socket::{tcp_info, unacknowledged};
+
+/// Bytes of a body up to which a socket is used again. More may have made the kernel give it a larger receive buffer
+/// (net/ipv4/tcp_input.c, `tcp_rcv_space_adjust`: above ten segments), which the next connection would begin with.
+const SMALL_BODY: u64 = 4096;
+
+/// TCPI_OPT_TIMESTAMPS of include/uapi/linux/tcp.h.
+const TIMESTAMPS: u8 = 1;
+
+/// How many attempts in a row must have come too early before a worker gives up for a while, and how many connections that
+/// while is.
+const TOO_EARLY: u32 = 16;
+const WHILE: u32 = 4096;
+
+/// Whether it is worthwhile to try.
+#[derive(Debug, Default)]
+pub(super) struct Again {
+    /// Attempts in a row for which the far end's last acknowledgement was not there yet.
+    early: u32,
+    /// Connections that are still to be closed before the next attempt.
+    skip: u32,
+}
+
+impl Again {
+    /// Try with this connection?
+    fn tries(&mut self) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        true
+    }
+
+    /// The acknowledgement was there in time, or was not.
+    fn learn(&mut self, in_time: bool) {
+        self.early = if in_time { 0 } else { self.early + 1 };
+        if self.early == TOO_EARLY {
+            (self.early, self.skip) = (0, WHILE);
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// The server has closed a connection that is done with. Ours is closed too, and its socket kept where it may carry
+    /// another one.
+    pub(super) fn retire(&mut self, index: usize) {
+        if self.may_be_used_again(index) && self.again.tries() {
+            let Some(fd) = self.connections[index].fd.as_ref() else { return };
+            // Sends the FIN. Within one machine its acknowledgement is here when the call returns, and the kernel is through
+            // with the connection. Before that it must not be told to forget it: it would answer with a RST.
+            let in_time =
+                shutdown(fd, Shutdown::Write).is_ok() && unacknowledged(fd).is_ok_and(|bytes| bytes == 0);
+            self.again.learn(in_time);
+            if in_time {
+                let connection = &mut self.connections[index];
+                connection.state = State::Free;
+                connection.used = true;
+                return;
+            }
+        }
+        self.drop_connection(index);
+    }
+
+    fn may_be_used_again(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let Some(fd) = connection.fd.as_ref() else { return false };
+        connection.watched
+            && connection.tls.is_none()
+            && self.job.close == Close::Fin
+            && connection.reader.body_bytes() <= SMALL_BODY
+            // Asked once for each socket: the servers behind one address are of one kind.
+            && (connection.used || tcp_info(fd).is_ok_and(|info| info.options & TIMESTAMPS != 0))
+    }
+
+    /// The socket of the connection before, ready for the next. None if there is none.
+    pub(super) fn used_socket(&mut self, index: usize) -> Option<OwnedFd> {
+        let fd = self.connections[index].fd.take()?;
+        let quick = self.job.quick_ack;
+        // This mode is the connection's, and not the socket's.
+        let ready = connect_unspec(&fd).is_ok() && (quick || sockopt::set_tcp_quickack(&fd, false).is_ok());
+        if !ready {
+            self.drop_connection(index);
+        }
+        ready.then_some(fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_far_server_is_not_asked_every_time() {
+        let mut again = Again::default();
+        let tried = (0..100_000).filter(|_| {
+            let tries = again.tries();
+            if tries {
+                again.learn(false);
+            }
+            tries
+        });
+        // 16 in every 4,112.
+        assert_eq!(tried.count() as u32, 100_000 / (TOO_EARLY + WHILE) * TOO_EARLY + TOO_EARLY);
+    }
+
+    #[test]
+    fn one_success_in_sixteen_is_enough() {
+        let mut again = Again::default();
+        for n in 0..10_000u32 {
+            assert!(again.tries(), "{n}");
+            again.learn(n % TOO_EARLY == 0);
+        }
+    }
+}
