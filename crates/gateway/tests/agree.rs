@@ -1,7 +1,7 @@
-//! Whoever looks an address up finds the same: nft, ipset, the BPF filter, and a plain search of the list.
+//! Whoever looks an address up finds the same: nft, ipset, the BPF filter at both of its hooks, and a plain search of the list.
 //!
-//! All three are asked by the same packets, each of which comes from the address in question: first the BPF filter at the
-//! interface, then nft's set at the ingress hook, then ipset's by iptables before routing, all of which come before the stack
+//! All four are asked by the same packets, each of which comes from the address in question: first the BPF filter in the driver
+//! (XDP), then another one at the interface (tc), then nft's set at the ingress hook, then ipset's by iptables before routing, all of which come before the stack
 //! throws away what cannot be a source. They only count. First every address is sent that the plain search finds, then every
 //! one that it does not; whoever counts other than all of the ones and none of the others disagrees, and the address is
 //! sought by halving.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_filter::{Action, Class, Compiled, Direction, Filter};
+use weir_filter::{Action, Class, Compiled, Direction, Filter, XdpMode};
 use weir_gateway::Family;
 use weir_prefix::{Address, List, Prefix, Ranges, Selection, export, read};
 use weir_sys::frames::FrameSender;
@@ -180,18 +180,19 @@ impl std::ops::Sub for Counted {
     }
 }
 
-/// The three, behind one interface.
+/// The four, behind one interface.
 struct Bench {
     world: World,
-    filter: Filter,
+    /// At XDP and at tc.
+    filters: [Filter; 2],
     sender: FrameSender,
     packet: Vec<u8>,
 }
 
-/// Both let pass.
+/// Whichever it is, it passes.
 const ACTIONS: [Action; 2] = [Action::Log, Action::Allow];
 
-const WHO: [&str; 3] = ["BPF", "nft", "ipset"];
+const WHO: [&str; 4] = ["BPF at XDP", "BPF", "nft", "ipset"];
 
 impl Bench {
     /// With empty lists.
@@ -226,21 +227,23 @@ impl Bench {
             .unwrap();
         let compiled = Compiled::of(std::slice::from_ref(&class)).unwrap();
         // It counts by class, and lets everything on to the others.
-        let mut filter = Filter::load(&compiled, &ACTIONS, 0).unwrap();
-        ns.run(|| filter.attach(index, Direction::Ingress)).unwrap().unwrap();
+        let mut filters = [(); 2].map(|()| Filter::load(&compiled, &ACTIONS, 0).unwrap());
+        ns.run(|| filters[0].attach_xdp(index, XdpMode::Native)).unwrap().unwrap();
+        ns.run(|| filters[1].attach(index, Direction::Ingress)).unwrap().unwrap();
         let sender = world.initiator.run(|| {
             let index = Rtnetlink::open().unwrap().interface("i0").unwrap().index;
             FrameSender::open(index).unwrap()
         });
         let packet = A::packet(mac, world.place.responder);
-        Bench { sender: sender.unwrap(), filter, packet, world }
+        Bench { sender: sender.unwrap(), filters, packet, world }
     }
 
-    /// Gives all three another list, as an update does.
+    /// Gives all four another list, as an update does.
     fn replace(&mut self, class: &Class) {
         load(&self.world, "nft", &["-f", "-"], &export::nft("agree", &class.v4, &class.v6));
         load(&self.world, "ipset", &["restore"], &export::ipset("agree", &class.v4, &class.v6));
-        self.filter.swap(&Compiled::of(std::slice::from_ref(class)).unwrap(), &ACTIONS).unwrap();
+        let tables = Compiled::of(std::slice::from_ref(class)).unwrap();
+        self.filters.iter_mut().for_each(|filter| filter.swap(&tables, &ACTIONS).unwrap());
     }
 
     /// Where no packet reaches iptables, ipset is asked by its own program.
@@ -262,11 +265,13 @@ impl Bench {
     }
 
     /// What each of them has counted so far.
-    fn counted<A: Source>(&self) -> [Counted; 3] {
-        let status = self.filter.status().unwrap();
-        let of =
-            |class: u32| status.classes.iter().filter(|c| c.1 == class).map(|c| c.3.packets).sum::<u64>();
-        let bpf = Counted { found: of(1), all: of(0) + of(1) };
+    fn counted<A: Source>(&self) -> [Counted; 4] {
+        let by_bpf = |filter: &Filter| {
+            let classes = filter.status().unwrap().classes;
+            let of = |class: u32| classes.iter().filter(|c| c.1 == class).map(|c| c.3.packets).sum::<u64>();
+            Counted { found: of(1), all: of(0) + of(1) }
+        };
+        let [at_xdp, at_tc] = [&self.filters[0], &self.filters[1]].map(by_bpf);
         let listing = in_ns(&self.world.gateway, "nft -t list ruleset inet");
         let nft = |comment: &str| {
             let line = listing.lines().find(|l| l.ends_with(&format!("comment \"{comment}\""))).unwrap();
@@ -280,28 +285,31 @@ impl Bench {
             line[1..line.find(':').unwrap()].parse::<u64>().unwrap()
         };
         [
-            bpf,
+            at_xdp,
+            at_tc,
             Counted { found: nft("found"), all: nft("every") },
             Counted { found: ipset("--match-set"), all: ipset("-j DROP") },
         ]
     }
 
     /// Sends a packet from each, and returns what each counted of them, once all have come to rest.
-    fn send<A: Source>(&mut self, sources: &[A]) -> [Counted; 3] {
+    fn send<A: Source>(&mut self, sources: &[A]) -> [Counted; 4] {
         let before = self.counted::<A>();
         for source in sources {
             source.put(&mut self.packet);
             self.sender.send(&self.packet).unwrap();
         }
+        let looked_up = sources.iter().filter(|a| !a.is_links_own()).count() as u64;
         let expected = [
-            sources.iter().filter(|a| !a.is_links_own()).count() as u64,
+            looked_up,
+            looked_up,
             sources.len() as u64,
             sources.iter().filter(|a| !a.is_no_source()).count() as u64,
         ];
         let deadline = Instant::now() + PATIENCE;
         loop {
             let now = self.counted::<A>();
-            let counted: [Counted; 3] = std::array::from_fn(|i| now[i] - before[i]);
+            let counted: [Counted; 4] = std::array::from_fn(|i| now[i] - before[i]);
             let at_rest = counted.iter().zip(expected).all(|(c, all)| c.all >= all);
             if at_rest || Instant::now() > deadline {
                 for (i, who) in WHO.iter().enumerate() {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_gateway::{Family, Journal, Role, Variant};
+use weir_gateway::{Family, Journal, Place, Role, Variant};
 use weir_record::Unit;
 use weir_sys::foreign_source::udp_from;
 use weir_sys::privilege::test_needs_root;
@@ -17,7 +17,7 @@ use world::{World, in_ns, variant};
 
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
-const FILTERS: [&str; 4] = ["nft-set", "nft-linear", "ipset-iptables", "bpf"];
+const FILTERS: [&str; 5] = ["nft-set", "nft-linear", "ipset-iptables", "bpf", "bpf-xdp"];
 
 /// Nothing takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -90,6 +90,8 @@ fn root_a_listed_source_gets_through_and_an_unlisted_one_does_not() {
         (Family::Ipv6, "input", false),
     ] {
         for filter in FILTERS {
+            // At XDP no connection can be looked up.
+            let established = established && filter != "bpf-xdp";
             let v = variant(&format!(
                 r#"{{"kind": "allow-list", "filter": "{filter}", "hook": "{hook}", "prefixes": 300,
                     "established-first": {established}}}"#
@@ -105,8 +107,11 @@ fn proves(world: &World, v: &Variant, input: bool) {
         // There is a gateway all the same, which does nothing but forward.
         in_ns(&world.gateway, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
     }
-    let before = world.facts();
+    let (before, xdp_before) = (world.facts(), interfaces_with_xdp(world, v));
+    assert_eq!(xdp_before, [] as [String; 0]);
     let mut journals = world.apply(v);
+    let xdp: &[&str] = if words.contains("at XDP") { &[if input { "r0" } else { "in0" }] } else { &[] };
+    assert_eq!(interfaces_with_xdp(world, v), xdp, "{words}");
     let (counted, was_refused) =
         (there(world, v, || v.hop().counter(&world.place)).unwrap(), refused(world, v));
     assert_eq!(world.udp(world.place.responder, 5001).source.ip(), world.place.initiator, "{words}");
@@ -123,9 +128,36 @@ fn proves(world: &World, v: &Variant, input: bool) {
     assert!(refused(world, v) >= was_refused + 3, "{words}: {was_refused} to {}", refused(world, v));
     undo(world, &mut journals);
     assert_eq!(world.facts(), before, "{words}");
+    assert_eq!(interfaces_with_xdp(world, v), xdp_before, "{words}");
     if input {
         assert_eq!(arrive(world, &[denied]), [denied], "{words}: taken away");
     }
+}
+
+/// Interfaces of the host that filters which have a program at XDP, as ip(8) shows them.
+fn interfaces_with_xdp(world: &World, v: &Variant) -> Vec<String> {
+    let listing = in_ns(world.ns(v.hop().counts_at()), "ip -o link");
+    let with = listing.lines().filter(|line| line.contains(" xdp"));
+    // `2: in0@if3: <...`
+    with.map(|line| line.split([':', '@']).nth(1).unwrap().trim().to_owned()).collect()
+}
+
+#[test]
+fn root_a_driver_without_xdp_is_named() {
+    if test_needs_root() {
+        return;
+    }
+    let _turn = turn();
+    let world = World::routed(Family::Ipv4);
+    in_ns(&world.gateway, "ip link add plain0 type bridge && ip link set plain0 up");
+    let place = Place { inside_interface: "plain0".into(), ..world.place.clone() };
+    let before = world.facts();
+    let at = |filter: &str| variant(&format!(r#"{{"kind": "allow-list", "filter": "{filter}"}}"#));
+    let error = world.apply_on(Role::Gateway, &place, &at("bpf-xdp")).unwrap_err().to_string();
+    assert!(error.contains("the driver of plain0 has no XDP"), "{error}");
+    assert_eq!(world.facts(), before);
+    let mut journal = world.apply_on(Role::Gateway, &place, &at("bpf")).unwrap();
+    world.undo(Role::Gateway, &mut journal);
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn measure(variant: &AllowList, place: &Place) -> Result<Vec<VariantF
         Lookup::None => return Ok(Vec::new()),
         Lookup::NftSet | Lookup::NftLinear => Box::new(NftIdle::new(place, variant.filter)),
         Lookup::IpsetIptables => Box::new(IpsetIdle { ipv4: place.family == Family::Ipv4 }),
-        Lookup::Bpf => Box::new(BpfIdle { variant: variant.clone(), filter: None }),
+        Lookup::Bpf | Lookup::BpfXdp => Box::new(BpfIdle { variant: variant.clone(), filter: None }),
     };
     let class = variant.list(place)?;
     let other = list::one_percent_less(&class, place);
@@ -123,7 +123,7 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
             "ipset restores it into a new set",
             "ipset restores the new list into another set and swaps the two",
         ),
-        Lookup::Bpf | Lookup::None => (
+        Lookup::Bpf | Lookup::BpfXdp | Lookup::None => (
             "tables are made of it, programs loaded and maps filled",
             "tables are made of the new list, other maps filled and put into the place of those in use",
         ),
@@ -138,7 +138,7 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
             "as `ipset list` tells it, `Size in memory`, with the table of its buckets, which is left out there: a pointer for each of \
              `hashsize`"
         }
-        Lookup::Bpf | Lookup::None => {
+        Lookup::Bpf | Lookup::BpfXdp | Lookup::None => {
             "as the kernel tells it of each map, `memlock`; while it is updated, tables of both lists are there"
         }
     };

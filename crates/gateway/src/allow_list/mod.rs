@@ -56,8 +56,11 @@ pub enum Lookup {
     NftLinear,
     /// A set of ipset (`hash:net`), asked by iptables.
     IpsetIptables,
-    /// Weir's own BPF program at the interface.
+    /// Weir's own BPF program at the interface (tc ingress: TCX).
     Bpf,
+    /// The same in the interface's driver (XDP), before the kernel makes a packet of what came in. The driver must have it. A veth
+    /// with it costs its other end the offloading of segments, so that this is for single frames.
+    BpfXdp,
 }
 
 /// Where an address is looked up.
@@ -103,6 +106,7 @@ impl Hop for AllowList {
             (Lookup::NftLinear, _) => "a rule of nft for each prefix",
             (Lookup::IpsetIptables, _) => "ipset and iptables",
             (Lookup::Bpf, _) => "weir's BPF filter",
+            (Lookup::BpfXdp, _) => "weir's BPF filter at XDP",
         };
         let mut words = format!("only listed addresses pass, by {by}{at}");
         if !self.files.is_empty() {
@@ -131,6 +135,11 @@ impl Hop for AllowList {
         if self.established_first && self.filter == Lookup::None {
             return Err("established-first: there is nothing to come before with filter = \"none\"".into());
         }
+        if self.established_first && self.filter == Lookup::BpfXdp {
+            return Err(
+                "established-first: at XDP no connection can be looked up, take filter = \"bpf\"".into()
+            );
+        }
         Selection::of(self.countries.iter().map(String::as_str)).map(drop)
     }
 
@@ -147,7 +156,7 @@ impl Hop for AllowList {
             Lookup::None => &[],
             // It asks connection tracking, which a rule of nft turns on.
             Lookup::Bpf if self.established_first => &[nft::PROGRAM],
-            Lookup::Bpf => &[],
+            Lookup::Bpf | Lookup::BpfXdp => &[],
             Lookup::NftSet | Lookup::NftLinear => &[nft::PROGRAM],
             Lookup::IpsetIptables => &["ipset", "iptables-nft"],
         };
@@ -162,7 +171,7 @@ impl Hop for AllowList {
             Lookup::None => {}
             Lookup::NftSet | Lookup::NftLinear => self.table(place)?.apply(journal)?,
             Lookup::IpsetIptables => self.apply_ipset(place, journal)?,
-            Lookup::Bpf => self.apply_bpf(place, journal)?,
+            Lookup::Bpf | Lookup::BpfXdp => self.apply_bpf(place, journal)?,
         }
         match self.hook {
             Hook::Forward => routed::forward(place, journal),
@@ -194,7 +203,7 @@ impl Hop for AllowList {
             Lookup::IpsetIptables => {
                 iptables::counter_in(Backend::NfTables, place, "filter", "ACCEPT").map(Some)
             }
-            Lookup::Bpf => held::counted(&place.tag, "allow"),
+            Lookup::Bpf | Lookup::BpfXdp => held::counted(&place.tag, "allow"),
         }
     }
 
@@ -209,7 +218,7 @@ impl Hop for AllowList {
             Lookup::IpsetIptables => {
                 iptables::counter_in(Backend::NfTables, place, "filter", "DROP").map(Some)
             }
-            Lookup::Bpf => held::counted(&place.tag, "drop"),
+            Lookup::Bpf | Lookup::BpfXdp => held::counted(&place.tag, "drop"),
         }
     }
 
@@ -234,6 +243,8 @@ mod tests {
         assert!(many.validate().unwrap_err().contains("0 to 1000000"));
         let none = AllowList { established_first: true, ..AllowList::default() };
         assert!(none.validate().unwrap_err().contains("established-first"));
+        let xdp = AllowList { filter: Lookup::BpfXdp, established_first: true, ..AllowList::default() };
+        assert!(xdp.validate().unwrap_err().contains("at XDP no connection"));
         let unknown = AllowList { countries: vec!["Japan".into()], ..AllowList::default() };
         assert!(unknown.validate().is_err());
     }

@@ -1,6 +1,6 @@
 //! The list put into effect, by each of the means.
 
-use weir_filter::{Action, Class, Compiled, Direction, Filter, Options};
+use weir_filter::{Action, BpfError, Class, Compiled, Direction, Filter, Options, XdpMode};
 use weir_prefix::{Address, Ranges, export};
 use weir_sys::netlink::Rtnetlink;
 
@@ -115,7 +115,8 @@ impl AllowList {
     pub(super) fn apply_bpf(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         let class = self.list(place)?;
         let tables = Compiled::of(std::slice::from_ref(&class)).map_err(Error::Unsupported)?;
-        let interface = Rtnetlink::open()?.interface(&self.interface(place)?)?.index;
+        let name = self.interface(place)?;
+        let interface = Rtnetlink::open()?.interface(&name)?.index;
         if self.established_first {
             // The kernel tracks connections of a namespace only where a rule asks for it.
             let rules = vec!["ct state established accept".to_owned()];
@@ -124,10 +125,26 @@ impl AllowList {
         let mut filter = self.load_bpf(&tables)?;
         // Nobody else knows of it before it is in the journal; its end takes it away.
         journal.record(Change::Filter { tag: place.tag.clone() })?;
-        filter.attach(interface, Direction::Ingress).map_err(refused)?;
+        if self.filter == Lookup::BpfXdp {
+            filter.attach_xdp(interface, XdpMode::Native).map_err(|e| refused_at_xdp(&name, e))?;
+        } else {
+            filter.attach(interface, Direction::Ingress).map_err(refused)?;
+        }
         held::hold(&place.tag, filter);
         Ok(())
     }
+}
+
+/// Why it is not at XDP.
+fn refused_at_xdp(interface: &str, error: BpfError) -> Error {
+    let number = error.raw_os_error().map(std::io::Error::from_raw_os_error);
+    if number.is_some_and(|e| e.kind() == std::io::ErrorKind::Unsupported) {
+        return Error::Unsupported(format!(
+            "filter = \"bpf-xdp\": the driver of {interface} has no XDP (`ethtool -i {interface}` names it); filter = \"bpf\" runs on \
+             any interface"
+        ));
+    }
+    refused(error)
 }
 
 /// Writes both sets of that name down, which must not be there.
