@@ -1,10 +1,10 @@
 //! Whoever looks an address up finds the same: nft, ipset, the BPF filter at both of its hooks, and a plain search of the list.
 //!
 //! All four are asked by the same packets, each of which comes from the address in question: first the BPF filter in the driver
-//! (XDP), then another one at the interface (tc), then nft's set at the ingress hook, then ipset's by iptables before routing, all of which come before the stack
-//! throws away what cannot be a source. They only count. First every address is sent that the plain search finds, then every
-//! one that it does not; whoever counts other than all of the ones and none of the others disagrees, and the address is
-//! sought by halving.
+//! (XDP), then another one at the interface (tc), then nft's set at the ingress hook, then ipset's by iptables before routing, all
+//! of which come before the stack throws away what cannot be a source. They only count. First every address is sent that the plain
+//! search finds, then every one that it does not; whoever counts other than all of the ones and none of the others disagrees, and
+//! the address is sought by halving.
 
 mod world;
 
