@@ -154,7 +154,7 @@ fn root_a_used_socket_s_connections_look_like_any_other_client_s() {
     Rtnetlink::open_in(&namespace).unwrap().set_up("lo").unwrap();
     let (connections, usual, port) = namespace
         .run(|| {
-            let server = Server::start(|_, _| answer(5));
+            let server = Server::start(|_, _| answer(612));
             let port = server.address.port();
             let tap = Tap::open();
             // A client that knows nothing of used sockets.
@@ -188,9 +188,10 @@ fn root_a_used_socket_s_connections_look_like_any_other_client_s() {
         assert!(fin(true) < fin(false), "{segments:?}");
         let last = segments.last().unwrap();
         assert_eq!((last.source, last.flags, fin(false)), (port, ACK, segments.len() - 2), "{segments:?}");
-        // Window, MSS, scale and what else a SYN says.
+        // MSS, scale of the window, SACK, timestamps. The window itself depends on what the kernel has learned about memory; one
+        // that a small response does not fill is as good as any.
         assert_eq!(segments[0].lasting_options(), syn.lasting_options());
-        assert_eq!(segments[0].window, syn.window);
+        assert!(segments[0].window > 8192, "{segments:?} {syn:?}");
     }
     // One connection in four places has a new socket, and the others an old one, but for those whose server's thread was still
     // busy closing.

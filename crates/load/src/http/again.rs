@@ -3,20 +3,32 @@
 //! Of what a new connection costs, a good part is the socket and not the connection: file, inode and socket are allocated,
 //! registered with epoll, and freed again. A socket whose connection has ended in order can be told to forget it
 //! (connect(2) with AF_UNSPEC; net/ipv4/tcp.c, `tcp_disconnect`), keeps its registration, and begins the next connection as
-//! a new one does: from a port drawn anew, with the same options in the SYN. What goes over the wire is the same too, packet by
-//! packet, but for one thing: the first sequence number is not drawn anew, but lies behind those that the socket used
-//! before. Whoever still remembers the same port from an earlier connection tells the two apart by timestamps as long as
-//! the connections have them (RFC 7323, RFC 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without
-//! timestamps every connection has a socket of its own.
+//! a new one does: from a port drawn anew, with the same options in the SYN. The packets on the wire are the same ones in the
+//! same order. Two numbers in them are not:
+//!
+//! - The first sequence number is not drawn anew, but lies behind those that the socket used before. Whoever still remembers
+//!   the same port from an earlier connection tells the two apart by timestamps as long as the connections have them (RFC
+//!   7323, RFC 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without timestamps every connection has
+//!   a socket of its own.
+//! - The window that the SYN offers may be smaller or larger, since the kernel keeps what it learned about how much memory a
+//!   received byte takes (net/ipv4/tcp_input.c, `tcp_measure_rcv_mss`): 65,535 bytes in place of 64,240 behind nginx over a path
+//!   of MTU 1500. A used socket has only received a fraction of any of them. With it changes when the response is acknowledged:
+//!   as it is read, and so by this thread, and not as it arrives.
 
 use std::os::fd::OwnedFd;
 
+use rustix::io::Errno;
 use rustix::net::{Shutdown, connect_unspec, shutdown, sockopt};
 
 use super::connection::State;
 use super::worker::Worker;
 use crate::connector::Close;
-use crate::socket::{tcp_info, unacknowledged};
+use crate::latency::dial::tcp_socket;
+use crate::socket::{abort_on_close, tcp_info, unacknowledged};
+
+/// Requests larger than this may not leave in one segment, and Nagle's algorithm would hold back the rest (RFC 9293
+/// section 3.7.1: the least MSS of IPv4).
+const ONE_SEGMENT: usize = 536;
 
 /// Bytes of a body up to which a socket is used again. More may have made the kernel give it a larger receive buffer
 /// (net/ipv4/tcp_input.c, `tcp_rcv_space_adjust`: above ten segments), which the next connection would begin with.
@@ -88,6 +100,24 @@ impl Worker<'_> {
             && connection.reader.body_bytes() <= SMALL_BODY
             // Asked once for each socket: the servers behind one address are of one kind.
             && (connection.used || tcp_info(fd).is_ok_and(|info| info.options & TIMESTAMPS != 0))
+    }
+
+    /// A socket that has had no connection yet.
+    pub(super) fn new_socket(&self) -> Result<OwnedFd, Errno> {
+        let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        let fd = tcp_socket(self.job.target).map_err(errno)?;
+        if self.job.close == Close::Reset {
+            abort_on_close(&fd).map_err(errno)?;
+        }
+        if !self.job.quick_ack {
+            // Before the handshake: a socket in this mode leaves out the bare ACK of it (net/ipv4/tcp_input.c,
+            // tcp_rcv_synsent_state_process).
+            sockopt::set_tcp_quickack(&fd, false)?;
+        }
+        if self.job.request.len() > ONE_SEGMENT || self.job.tls.is_some() {
+            sockopt::set_tcp_nodelay(&fd, true)?;
+        }
+        Ok(fd)
     }
 
     /// The socket of the connection before, ready for the next. None if there is none.

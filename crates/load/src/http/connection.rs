@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, connect, recv, send, sockopt};
+use rustix::net::{RecvFlags, SendFlags, connect, recv, send};
 use weir_sys::clock::now_ns;
 
 use super::response::{Bad, Reader};
@@ -13,13 +13,7 @@ use super::tls::{Heard, Session};
 use super::worker::Worker;
 use crate::Error;
 use crate::connector::Close;
-use crate::latency::dial::tcp_socket;
-use crate::socket::abort_on_close;
 use crate::window::Phase;
-
-/// Requests larger than this may not leave in one segment, and Nagle's algorithm would hold back the rest (RFC 9293
-/// section 3.7.1: the least MSS of IPv4).
-const ONE_SEGMENT: usize = 536;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +120,7 @@ impl Worker<'_> {
     fn dial(&mut self, index: usize) -> Result<(), Error> {
         let used = self.used_socket(index);
         let is_used = used.is_some();
-        let fd = match used.map_or_else(|| self.socket(), Ok) {
+        let fd = match used.map_or_else(|| self.new_socket(), Ok) {
             Ok(fd) => fd,
             Err(error) => return self.own_error(index, error),
         };
@@ -160,23 +154,6 @@ impl Worker<'_> {
                 None => self.own_error(index, e),
             },
         }
-    }
-
-    fn socket(&self) -> Result<OwnedFd, Errno> {
-        let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
-        let fd = tcp_socket(self.job.target).map_err(errno)?;
-        if self.job.close == Close::Reset {
-            abort_on_close(&fd).map_err(errno)?;
-        }
-        if !self.job.quick_ack {
-            // Before the handshake: a socket in this mode leaves out the bare ACK of it (net/ipv4/tcp_input.c,
-            // tcp_rcv_synsent_state_process).
-            sockopt::set_tcp_quickack(&fd, false)?;
-        }
-        if self.job.request.len() > ONE_SEGMENT || self.job.tls.is_some() {
-            sockopt::set_tcp_nodelay(&fd, true)?;
-        }
-        Ok(fd)
     }
 
     /// This host has no port or descriptor: the request is none.
@@ -339,7 +316,7 @@ impl Worker<'_> {
             } else if connection.tls.is_some() {
                 self.decrypt(index, n, now)?
             } else {
-                match connection.reader.read(&self.buffer[..n]) {
+                match self.known.read(&mut connection.reader, &self.buffer[..n]) {
                     Ok(true) => Outcome::Whole,
                     Ok(false) => Outcome::Wait,
                     Err(bad) => bad.into(),

@@ -8,6 +8,7 @@ mod again;
 mod connection;
 mod drive;
 mod gather;
+mod known;
 mod response;
 mod server;
 mod tally;

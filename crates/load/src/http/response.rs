@@ -88,6 +88,15 @@ impl Reader {
         self.line.clear();
     }
 
+    /// Be where `other`, which has read a whole response, is.
+    #[inline]
+    pub(super) fn follow(&mut self, other: &Reader) {
+        let Reader { state, framing, status, keeps_open, head_bytes, body_bytes, line: _ } = *other;
+        (self.state, self.framing, self.status) = (state, framing, status);
+        (self.keeps_open, self.head_bytes, self.body_bytes) = (keeps_open, head_bytes, body_bytes);
+        self.line.clear();
+    }
+
     /// True before the first byte of a response.
     pub(super) fn is_untouched(&self) -> bool {
         self.state == State::StatusLine && self.head_bytes == 0 && self.line.is_empty()

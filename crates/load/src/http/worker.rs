@@ -16,6 +16,7 @@ use weir_sys::clock::{now_ns, sleep_until};
 use super::again::Again;
 use super::connection::{Connection, State};
 use super::gather::Gather;
+use super::known::Known;
 use super::tally::{Failure, Tally};
 use super::tls::Tls;
 use crate::connector::Close;
@@ -100,6 +101,7 @@ pub(super) struct Worker<'a> {
     next_look_ns: u64,
     gather: Gather,
     pub(super) again: Again,
+    pub(super) known: Known,
     pub(super) buffer: Vec<u8>,
     pub(super) plain: Vec<u8>,
     cpu: CpuMeter,
@@ -139,6 +141,7 @@ impl<'a> Worker<'a> {
             next_look_ns: 0,
             gather: Gather::new(),
             again: Again::default(),
+            known: Known::new(),
             buffer: vec![0; BUFFER],
             plain: if job.tls.is_some() { vec![0; BUFFER] } else { Vec::new() },
             cpu: CpuMeter::default(),
