@@ -14,6 +14,7 @@ use rustix::net::{AddressFamily, RawProtocol, SocketType};
 use self::asks::asks;
 use crate::ProcRoot;
 use crate::error::{Context, Error, Result};
+use crate::nftables::destination_nat::{Destination, of_target};
 
 /// IPT_SO_GET_INFO and IP6T_SO_GET_INFO, IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES have the same numbers.
 const GET_INFO: i32 = 64;
@@ -69,6 +70,8 @@ pub struct Rule {
     pub matches: Vec<(String, Vec<u8>)>,
     /// What it does.
     pub target: Target,
+    /// Where it leads, of a target DNAT.
+    pub destination: Option<Destination>,
     /// Packets that it met.
     pub packets: u64,
 }
@@ -206,6 +209,7 @@ struct Entry<'a> {
     bytes: &'a [u8],
     matches: Vec<(String, Vec<u8>)>,
     target: &'a str,
+    revision: u8,
     /// The target's parameters; of the standard target, the verdict.
     parameters: &'a [u8],
     packets: u64,
@@ -238,7 +242,8 @@ fn entry<'a>(bytes: &'a [u8], layout: &Layout) -> Option<(Entry<'a>, usize)> {
     let parameters = bytes.get(target_offset + NAME..target_offset + size)?;
     let packets = u64::from_ne_bytes(bytes.get(layout.counters..layout.counters + 8)?.try_into().ok()?);
     let target = name(bytes, target_offset + 2, 29)?;
-    Some((Entry { offset: 0, bytes, matches, target, parameters, packets }, next))
+    let revision = bytes[target_offset + NAME - 1];
+    Some((Entry { offset: 0, bytes, matches, target, revision, parameters, packets }, next))
 }
 
 fn name(bytes: &[u8], at: usize, length: usize) -> Option<&str> {
@@ -286,12 +291,19 @@ fn chains(info: &[u8; INFO], table: &[u8], family: Family) -> Vec<Chain> {
             asks: asks(entry.bytes, family),
             matches: entry.matches.clone(),
             target,
+            destination: destination(entry),
             packets: entry.packets,
         });
     }
     // The table ends with an ERROR that is no chain.
     chains.retain(|c| c.policy.is_some() || c.name != "ERROR");
     chains
+}
+
+/// Where a target DNAT leads. Its revision is the last byte of its name's field (struct xt_entry_target).
+fn destination(entry: &Entry<'_>) -> Option<Destination> {
+    let revision = u32::from(entry.revision);
+    (entry.target == "DNAT").then(|| of_target(revision, entry.parameters))?
 }
 
 /// The standard target has no name, and a verdict: below zero -(NF_* + 1), or XT_RETURN; else the offset of an entry.

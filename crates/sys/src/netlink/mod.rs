@@ -4,6 +4,7 @@
 //! (extended ack) comes through.
 
 mod address;
+mod forwarding;
 mod link;
 mod links;
 mod message;
@@ -16,6 +17,7 @@ mod socket;
 mod traffic_control;
 
 pub use address::Route;
+pub use forwarding::Forwarding;
 pub use link::{Interface, Mac, Rtnetlink, VethEnd};
 pub use links::{Link, XdpAttachment};
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Elements of sets are never listed (a list of a million takes minutes); whether a set holds one key is asked by
 //! [`Asker::find`].
 
+pub mod destination_nat;
 mod element;
 mod expression;
 pub mod source_nat;

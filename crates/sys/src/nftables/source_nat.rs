@@ -16,21 +16,21 @@ use crate::netlink::{Attributes, Socket, text, u32_be};
 use super::expression::u64_be;
 use super::{Family, GET_RULE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, dump};
 
-const EXPR_NAME: u16 = 1;
-const EXPR_DATA: u16 = 2;
+pub(super) const EXPR_NAME: u16 = 1;
+pub(super) const EXPR_DATA: u16 = 2;
 const IMMEDIATE_DREG: u16 = 1;
 const IMMEDIATE_DATA: u16 = 2;
 const DATA_VALUE: u16 = 1;
-const NAT_TYPE: u16 = 1;
-const NAT_REG_ADDR_MIN: u16 = 3;
-const NAT_REG_ADDR_MAX: u16 = 4;
-const NAT_REG_PROTO_MIN: u16 = 5;
-const NAT_REG_PROTO_MAX: u16 = 6;
+pub(super) const NAT_TYPE: u16 = 1;
+pub(super) const NAT_REG_ADDR_MIN: u16 = 3;
+pub(super) const NAT_REG_ADDR_MAX: u16 = 4;
+pub(super) const NAT_REG_PROTO_MIN: u16 = 5;
+pub(super) const NAT_REG_PROTO_MAX: u16 = 6;
 const MASQ_REG_PROTO_MIN: u16 = 2;
 const MASQ_REG_PROTO_MAX: u16 = 3;
-const TARGET_NAME: u16 = 1;
-const TARGET_REV: u16 = 2;
-const TARGET_INFO: u16 = 3;
+pub(super) const TARGET_NAME: u16 = 1;
+pub(super) const TARGET_REV: u16 = 2;
+pub(super) const TARGET_INFO: u16 = 3;
 /// NFT_NAT_SNAT.
 const SNAT: u32 = 0;
 /// NF_NAT_RANGE_MAP_IPS and NF_NAT_RANGE_PROTO_SPECIFIED (include/uapi/linux/netfilter/nf_nat.h).
@@ -85,11 +85,7 @@ fn rule(_: Family, attributes: Attributes<'_>) -> Option<SourceNat> {
         let data = Attributes(Attributes(element).get(EXPR_DATA).unwrap_or_default());
         let found = match name.as_str() {
             "immediate" => {
-                let register = data.get(IMMEDIATE_DREG).and_then(u32_be);
-                let value = data.get(IMMEDIATE_DATA).and_then(|d| Attributes(d).get(DATA_VALUE));
-                if let (Some(register), Some(value)) = (register, value) {
-                    registers.insert(register, value);
-                }
+                registers.extend(constant(data));
                 None
             }
             "masq" => Some((None, ports(data, MASQ_REG_PROTO_MIN, MASQ_REG_PROTO_MAX, &registers))),
@@ -114,11 +110,21 @@ fn rule(_: Family, attributes: Attributes<'_>) -> Option<SourceNat> {
     None
 }
 
-fn value<'a>(data: Attributes<'_>, attribute: u16, registers: &BTreeMap<u32, &'a [u8]>) -> Option<&'a [u8]> {
+/// The register that an `immediate` expression loads, and with what; `None` of a verdict.
+pub(super) fn constant(data: Attributes<'_>) -> Option<(u32, &[u8])> {
+    let register = data.get(IMMEDIATE_DREG).and_then(u32_be);
+    register.zip(data.get(IMMEDIATE_DATA).and_then(|d| Attributes(d).get(DATA_VALUE)))
+}
+
+pub(super) fn value<'a>(
+    data: Attributes<'_>,
+    attribute: u16,
+    registers: &BTreeMap<u32, &'a [u8]>,
+) -> Option<&'a [u8]> {
     registers.get(&data.get(attribute).and_then(u32_be)?).copied()
 }
 
-fn ports(data: Attributes<'_>, first: u16, last: u16, registers: &BTreeMap<u32, &[u8]>) -> Ports {
+pub(super) fn ports(data: Attributes<'_>, first: u16, last: u16, registers: &BTreeMap<u32, &[u8]>) -> Ports {
     if data.get(first).is_none() {
         return Ports::Kernel;
     }
@@ -129,8 +135,7 @@ fn ports(data: Attributes<'_>, first: u16, last: u16, registers: &BTreeMap<u32, 
     }
 }
 
-/// What the targets MASQUERADE and SNAT of xtables were told: `struct nf_nat_ipv4_multi_range_compat` of the first revisions
-/// for IPv4, otherwise `struct nf_nat_range` or one that begins like it.
+/// What the targets MASQUERADE and SNAT of xtables were told.
 fn target(data: Attributes<'_>) -> Option<(Option<(Address, Address)>, Ports)> {
     let name = data.get(TARGET_NAME).map(text)?;
     if !matches!(name.as_str(), "MASQUERADE" | "SNAT") {
@@ -138,6 +143,12 @@ fn target(data: Attributes<'_>) -> Option<(Option<(Address, Address)>, Ports)> {
     }
     let info = data.get(TARGET_INFO)?;
     let revision = data.get(TARGET_REV).and_then(u32_be).unwrap_or(0);
+    xtables(revision, info)
+}
+
+/// First and last address, and ports, of a NAT target of xtables: `struct nf_nat_ipv4_multi_range_compat` of the first revisions
+/// for IPv4, otherwise `struct nf_nat_range` or one that begins like it.
+pub(super) fn xtables(revision: u32, info: &[u8]) -> Option<(Option<(Address, Address)>, Ports)> {
     // 20 bytes are padded to 24; the other structure has 40.
     let old = revision == 0 && info.len() < 40;
     let (flags, addresses, ports) = if old { (4, (8, 12, 4), 16) } else { (0, (4, 20, 16), 36) };
@@ -159,7 +170,7 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
     if bytes.len() == 16 && bytes[4..].iter().all(|b| *b == 0) { &bytes[..4] } else { bytes }
 }
 
-fn address(bytes: &[u8]) -> Option<Address> {
+pub(super) fn address(bytes: &[u8]) -> Option<Address> {
     let ip: IpAddr = match bytes.len() {
         4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
         16 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
