@@ -6,7 +6,10 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use weir_bpf::{Attached, BPF_FILE_SYSTEM, ProgramFd, XdpMode, is_bpf_file_system, mount_bpf_file_system};
+use weir_bpf::{
+    Attached, BPF_FILE_SYSTEM, ProgramFd, XdpMode, detach_pinned, is_bpf_file_system, make_folder,
+    mount_bpf_file_system, names_in, new_folder, remove_folder,
+};
 use weir_filter::{At, Class, Compiled, Direction, Filter, Follower, Options, Status};
 use weir_prefix::Ranges;
 use weir_sys::netlink::Rtnetlink;
@@ -74,9 +77,9 @@ pub(crate) fn load(policy: &Policy, id: &str) -> Result<(), Error> {
     }
     filter.forget_counts()?;
     let links = folder().join(LINKS);
-    fs::create_dir_all(&links).map_err(at(&links))?;
+    make_folder(&links)?;
     clear_tables(|tables| tables.in_use)?;
-    let own = new_folder(id)?;
+    let own = new_folder(&folder(), id)?;
     filter.pin(&own)?;
     let mut wanted = Vec::new();
     for index in interfaces {
@@ -84,9 +87,9 @@ pub(crate) fn load(policy: &Policy, id: &str) -> Result<(), Error> {
         put_in_place(&filter, &links.join(&name), index, place(policy))?;
         wanted.push(name);
     }
-    for name in names(&links)? {
+    for name in names_in(&links)? {
         if !wanted.contains(&name) {
-            detach(&links.join(&name))?;
+            detach_pinned(&links.join(&name))?;
         }
     }
     let own_name = own.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -101,40 +104,9 @@ fn put_in_place(filter: &Filter, link: &Path, interface: u32, at: At) -> Result<
         if attached.describe()?.interface == interface {
             return Ok(filter.replace(&attached, at)?);
         }
-        detach(link)?;
+        detach_pinned(link)?;
     }
     Ok(filter.attach_apart(interface, at)?.pin(link)?)
-}
-
-fn detach(link: &Path) -> Result<(), Error> {
-    // The name must go whatever the kernel says of what is behind it.
-    let detached = Attached::open_pinned(link).and_then(Attached::detach);
-    fs::remove_file(link).map_err(crate::error::at(link))?;
-    Ok(detached?)
-}
-
-/// A folder for tables whose name begins with that of the policy.
-fn new_folder(id: &str) -> Result<PathBuf, Error> {
-    for n in 0..100 {
-        // No dot: the file system keeps such names for itself (bpf_lookup, kernel/bpf/inode.c).
-        let path = folder().join(format!("{id}-{n}"));
-        match fs::create_dir(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| path.clone()).map_err(at(&path)),
-        }
-    }
-    Err(Error::Unfit(format!("{FOLDER} is full of old tables: weir allow remove clears it")))
-}
-
-fn names(folder: &Path) -> Result<Vec<String>, Error> {
-    let entries = match fs::read_dir(folder) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(at(folder))?,
-    };
-    let mut names: Vec<String> =
-        entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
-    names.sort_unstable();
-    Ok(names)
 }
 
 /// Tables that are pinned.
@@ -157,7 +129,7 @@ fn find() -> Result<Found, Error> {
         return Ok(found);
     }
     let mut programs = Vec::new();
-    for name in names(&folder())?.into_iter().filter(|name| name != LINKS) {
+    for name in names_in(&folder())?.into_iter().filter(|name| name != LINKS) {
         for program in ["allow_ingress", "allow_xdp"] {
             if let Ok(program) = ProgramFd::open_pinned(&folder().join(&name).join(program)) {
                 programs.push((program.id()?, name.clone()));
@@ -165,7 +137,7 @@ fn find() -> Result<Found, Error> {
         }
         found.tables.push(Tables { name, in_use: false });
     }
-    for name in names(&folder().join(LINKS))? {
+    for name in names_in(&folder().join(LINKS))? {
         let attachment = Attached::open_pinned(&folder().join(LINKS).join(&name))?.describe()?;
         let tables = programs.iter().find(|(id, _)| *id == attachment.program).map(|(_, name)| name.clone());
         for known in &mut found.tables {
@@ -179,11 +151,7 @@ fn find() -> Result<Found, Error> {
 /// Removes the tables but for those that are to stay.
 fn clear_tables(keep: impl Fn(&Tables) -> bool) -> Result<(), Error> {
     for tables in find()?.tables.iter().filter(|tables| !keep(tables)) {
-        let path = folder().join(&tables.name);
-        for name in names(&path)? {
-            fs::remove_file(path.join(name)).map_err(at(&path))?;
-        }
-        fs::remove_dir(&path).map_err(at(&path))?;
+        remove_folder(&folder().join(&tables.name))?;
     }
     Ok(())
 }
@@ -223,7 +191,7 @@ pub(crate) fn attached() -> Result<usize, Error> {
 pub(crate) fn tidy() -> Result<(), Error> {
     for (name, interface, _) in find()?.links {
         if interface == 0 {
-            detach(&folder().join(LINKS).join(name))?;
+            detach_pinned(&folder().join(LINKS).join(name))?;
         }
     }
     clear_tables(|tables| tables.in_use)
@@ -236,15 +204,11 @@ pub(crate) fn unload() -> Result<(), Error> {
     }
     let links = folder().join(LINKS);
     let mut outcome = Ok(());
-    for name in names(&links)? {
-        outcome = outcome.and(detach(&links.join(name)));
+    for name in names_in(&links)? {
+        outcome = outcome.and(detach_pinned(&links.join(name)).map_err(Error::from));
     }
-    for tables in names(&folder())? {
-        let path = folder().join(tables);
-        for name in names(&path)? {
-            fs::remove_file(path.join(name)).map_err(at(&path))?;
-        }
-        fs::remove_dir(&path).map_err(at(&path))?;
+    for tables in names_in(&folder())? {
+        remove_folder(&folder().join(tables))?;
     }
     for path in [folder(), PathBuf::from("/sys/fs/bpf/weir")] {
         // Not ours alone: something else of weir may be in it.

@@ -8,6 +8,7 @@
 mod attach;
 mod attached;
 mod btf;
+mod folder;
 mod live;
 mod map;
 mod object;
@@ -18,6 +19,7 @@ mod statistics;
 pub use attach::{Attached, XdpMode, attach_tcx, attach_tracepoint, attach_tracing, attach_xdp};
 pub use attached::{Direction, program_name, tcx_programs};
 pub use btf::Btf;
+pub use folder::{detach_pinned, make_folder, names_in, new_folder, remove_folder};
 pub use live::{LiveFrames, TestRun, test_run};
 pub use map::{Map, MapKind, Mapped, Plain, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
