@@ -67,17 +67,14 @@ pub(super) fn receive(
             None => socket::discard(connection.as_fd(), &mut buffer),
         };
         let now = now_ns();
-        let phase = match &result {
-            Ok(n) if *n > 0 => {
-                window.begin(now);
-                window.phase(now)
-            }
-            _ => window.phase(now),
-        };
+        if result.as_ref().is_ok_and(|n| *n > 0) {
+            window.begin(now);
+        }
+        let phase = window.phase(now);
         cpu.look(phase);
         info.look(phase, connection, flow, |i| (i.rcv_rtt_us, 0));
         match result {
-            Ok(0) => break if phase == Phase::After { End::Complete } else { End::Closed },
+            Ok(0) => break closed(phase),
             Ok(n) => {
                 bytes.add(phase, n as u64);
                 flow.bytes.add(n as u64);
@@ -91,9 +88,7 @@ pub(super) fn receive(
                 }
             }
             Err(e) if socket::timed_out(&e) => {}
-            Err(e) if socket::closed(&e) => {
-                break if phase == Phase::After { End::Complete } else { End::Closed };
-            }
+            Err(e) if socket::closed(&e) => break closed(phase),
             Err(source) => return Err(Error::Io { what: "receive on a stream", source }),
         }
         if phase == Phase::After {
@@ -107,4 +102,9 @@ pub(super) fn receive(
     let out_of_order = socket::tcp_info(connection).map_or(0, |i| i.rcv_ooopack);
     let stuck = end != End::Complete && !came;
     Ok(Received { bytes, corrupt, info, out_of_order, cpu_s: cpu.seconds(), end, stuck })
+}
+
+/// How a stream ended that the far end closed.
+fn closed(phase: Phase) -> End {
+    if phase == Phase::After { End::Complete } else { End::Closed }
 }
