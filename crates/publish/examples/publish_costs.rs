@@ -1,5 +1,6 @@
 //! What a packet costs in each program by BPF_PROG_TEST_RUN, against a program that does nothing, in the same round: medians, ns.
-//! Needs root; makes network namespaces of its own.
+//! A way out is asked for where no packet of that client came by just before, and known otherwise. Needs root; makes network
+//! namespaces of its own.
 //!
 //!     cargo run --release -p weir-publish --example publish_costs
 
@@ -42,20 +43,28 @@ fn main() {
         let world = World::new(ipv6);
         let publish = world.load();
         let client = (world.client_address, 40_000);
+        // More than are remembered, each at least as long ago as all others took.
+        let clients = move |run: usize| match world.client_address {
+            IpAddr::V4(_) => IpAddr::from([198, 18, 64 + (run >> 8) as u8 % 64, run as u8]),
+            IpAddr::V6(a) => IpAddr::V6((u128::from(a) ^ ((run as u128 + 1) << 16)).into()),
+        };
         for (what, direction, source, destination) in [
             ("in", Direction::In, client, (world.published, SAME)),
             ("in, other port", Direction::In, client, (world.published, PUBLISHED)),
             ("in, not mapped", Direction::In, client, (world.published, 22)),
-            ("out", Direction::Out, (world.inner, SAME), client),
-            ("out, other port", Direction::Out, (world.inner, INNER), client),
+            ("out, way known", Direction::Out, (world.inner, SAME), client),
+            ("out, way known, other port", Direction::Out, (world.inner, INNER), client),
+            ("out, way asked for", Direction::Out, (world.inner, SAME), client),
             ("out, not mapped", Direction::Out, (world.inner, 22), client),
         ] {
-            let packet = frame(source, destination);
+            let asked_for = what.ends_with("asked for");
             // A run changes the packet, which the next one of the same call then meets: only the first is translated. So each is a
             // call of its own, with caches as cold as between other packets, but for the ones that change nothing.
             let repeat = if what.ends_with("not mapped") { RUNS } else { 1 };
             let mut rounds: Vec<(u32, u32)> = (0..ROUNDS * if repeat == 1 { 200 } else { 1 })
-                .map(|_| {
+                .map(|at| {
+                    let to = if asked_for { (clients(at), destination.1) } else { destination };
+                    let packet = frame(source, to);
                     let nothing = test_run(&empty, &packet, 0, repeat).unwrap().duration_ns;
                     let run = world.host.run(|| publish.run(direction, &packet, repeat)).unwrap().unwrap();
                     (run.duration_ns, nothing)
