@@ -36,6 +36,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Compare(args) => commands::compare::run(&args, color),
         Command::Cost(args) => commands::cost::run(&args),
         Command::Allow(args) => commands::allow::run(&args),
+        Command::Publish(args) => commands::publish::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Mtu(args) => commands::mtu::run(&args),

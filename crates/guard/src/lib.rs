@@ -41,6 +41,7 @@ pub use namespace::Namespace;
 pub use process::{Sentinel, guard};
 pub use revert::Outcome;
 pub use status::{Status, StepNow};
+pub use step::kill_point;
 pub use trial::Trial;
 pub use watch::{Metric, Watch, Worse};
 

@@ -11,10 +11,19 @@ pub(crate) const STOP_GUARD_AT: &str = "WEIR_GUARD_STOP_GUARD_AT";
 pub(crate) fn passed() {
     #[cfg(debug_assertions)]
     {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static PASSED: AtomicU32 = AtomicU32::new(0);
-        let now = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
-        let stop = std::env::var(STOP_AT).ok().and_then(|n| n.parse::<u32>().ok());
+        static PASSED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        kill_point(STOP_AT, &PASSED);
+    }
+}
+
+/// Counts a step, and kills this process with SIGKILL if it is the one that the variable says, from 1: for tests of what is left then.
+/// Builds without debug assertions do nothing here and read no variable.
+#[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "as said"))]
+pub fn kill_point(variable: &str, passed: &std::sync::atomic::AtomicU32) {
+    #[cfg(debug_assertions)]
+    {
+        let now = passed.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+        let stop = std::env::var(variable).ok().and_then(|n| n.parse::<u32>().ok());
         if stop == Some(now) {
             let own = rustix::process::getpid();
             // If it were refused, the test that asked for it would see the process live on.

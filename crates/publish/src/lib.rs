@@ -22,13 +22,27 @@
 
 mod links;
 mod mapping;
+mod pinned;
+mod place;
+mod plan;
+mod proxy;
 mod publish;
+mod rules;
+mod step;
+mod store;
+mod wanted;
 
 pub use weir_bpf::TestRun;
 
 pub use links::Links;
 pub use mapping::{Mapping, Protocol};
+pub use pinned::{Attachment, Pinned, alive, is_whole, load, loaded, loaded_id, state, unload};
+pub use plan::{Found, Plan, Request};
 pub use publish::{Count, Direction, Publish, Reason, Status};
+pub use store::Store;
+pub use wanted::{Container, Wanted};
+
+pub(crate) use publish::kernel_knows_ipv6;
 
 /// Structs and constants that the programs in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]
@@ -45,6 +59,20 @@ pub enum Error {
     /// Interfaces that cannot be used.
     #[error("{0}")]
     Link(String),
+    /// What is asked for cannot be done with what is published here.
+    #[error("{0}")]
+    Nothing(String),
+    /// A file of ours.
+    #[error("{path}: {source}")]
+    File {
+        /// Its path.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A folder or file of ours that is not as it was left.
+    #[error("{0}")]
+    State(String),
     /// This kernel lacks something.
     #[error("publishing by BPF needs {0}")]
     Kernel(&'static str),
@@ -54,6 +82,30 @@ pub enum Error {
     /// The system refused.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
+}
+
+impl Error {
+    /// True where something is missing on this machine: a privilege, a part of the kernel.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Error::Kernel(_) => true,
+            Error::Bpf(e) => e.is_missing(),
+            Error::System(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
+            Error::File { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+
+    /// True where the request itself is wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Mapping(_) | Error::Link(_))
+    }
+}
+
+/// For `map_err` with a path.
+pub(crate) fn at(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.display().to_string();
+    move |source| Error::File { path, source }
 }
 
 /// Result of this crate.

@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use crate::shared::{WEIR_MAPPINGS, WEIR_REFUSE, WEIR_TRANSLATE, WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
 use crate::{Error, Result};
 
 /// What a port is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// TCP.
     Tcp,
@@ -18,7 +22,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// Its number in IP (IANA).
-    fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             Protocol::Tcp => 6,
             Protocol::Udp => 17,
@@ -36,7 +40,7 @@ impl fmt::Display for Protocol {
 }
 
 /// One published port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
     /// What is sent there.
     pub protocol: Protocol,
@@ -44,6 +48,28 @@ pub struct Mapping {
     pub published: SocketAddr,
     /// Where it arrives: the container's address, of the same IP version.
     pub container: SocketAddr,
+}
+
+impl FromStr for Mapping {
+    type Err = String;
+
+    /// `198.18.0.1:80=172.17.0.2:8080/tcp`, with IPv6 addresses in brackets.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        const EXPECTED: &str = "expected PUBLISHED=CONTAINER/tcp or /udp, both an address with a port, as 198.18.0.1:80=172.17.0.2:8080/tcp";
+        let parts = || {
+            let (ends, protocol) = text.rsplit_once('/')?;
+            let (published, container) = ends.split_once('=')?;
+            let protocol = match protocol {
+                "tcp" => Protocol::Tcp,
+                "udp" => Protocol::Udp,
+                _ => return None,
+            };
+            Some(Mapping { protocol, published: published.parse().ok()?, container: container.parse().ok()? })
+        };
+        let mapping = parts().ok_or(EXPECTED)?;
+        check(&mapping).map_err(|e| e.to_string())?;
+        Ok(mapping)
+    }
 }
 
 impl fmt::Display for Mapping {
@@ -81,7 +107,7 @@ impl Tables {
         let Mapping { protocol, published, container } = *mapping;
         match (published.ip(), container.ip()) {
             (IpAddr::V4(p), IpAddr::V4(c)) => {
-                let end = |address: std::net::Ipv4Addr, port: u16| WeirEnd4 {
+                let end = |address: Ipv4Addr, port: u16| WeirEnd4 {
                     address: u32::from_ne_bytes(address.octets()),
                     port: port.to_be(),
                     protocol: protocol.number(),
@@ -121,6 +147,31 @@ impl Tables {
     }
 }
 
+/// Mappings in the order of their addresses, read back from the entries of the tables for what comes in.
+pub(crate) fn read_back(in4: &[(WeirEnd4, WeirOther4)], in6: &[(WeirEnd6, WeirOther6)]) -> Vec<Mapping> {
+    let mapping = |protocol: u8, published: (IpAddr, u16), container: (IpAddr, u16)| {
+        let protocol = if protocol == Protocol::Udp.number() { Protocol::Udp } else { Protocol::Tcp };
+        let end = |(address, port): (IpAddr, u16)| SocketAddr::new(address, u16::from_be(port));
+        Mapping { protocol, published: end(published), container: end(container) }
+    };
+    let v4 = |address: u32| IpAddr::from(Ipv4Addr::from(address.to_ne_bytes()));
+    let v6 = |words: [u32; 4]| {
+        let mut octets = [0; 16];
+        for (part, word) in octets.chunks_exact_mut(4).zip(words) {
+            part.copy_from_slice(&word.to_ne_bytes());
+        }
+        IpAddr::from(Ipv6Addr::from(octets))
+    };
+    let translated = u64::from(WEIR_TRANSLATE as u16);
+    let of4 = in4.iter().filter(|(_, o)| u64::from(o.what) == translated);
+    let of4 = of4.map(|(e, o)| mapping(e.protocol, (v4(e.address), e.port), (v4(o.address), o.port)));
+    let of6 = in6.iter().filter(|(_, o)| u64::from(o.what) == translated);
+    let of6 = of6.map(|(e, o)| mapping(e.protocol, (v6(e.address), e.port), (v6(o.address), o.port)));
+    let mut all: Vec<Mapping> = of4.chain(of6).collect();
+    all.sort_by_key(|m| (m.published, m.protocol));
+    all
+}
+
 /// The words of an address as they lie in a packet.
 fn words(address: Ipv6Addr) -> [u32; 4] {
     let octets = address.octets();
@@ -137,7 +188,7 @@ fn difference(from: [u32; 4], to: [u32; 4]) -> u32 {
 }
 
 /// Whether it can be at all.
-fn check(mapping: &Mapping) -> Result<()> {
+pub(crate) fn check(mapping: &Mapping) -> Result<()> {
     let Mapping { published, container, .. } = mapping;
     let wrong = |why: &str| Err(Error::Mapping(format!("{mapping}: {why}")));
     if published.is_ipv4() != container.is_ipv4() {
@@ -207,6 +258,37 @@ mod tests {
             refusal(&[one, mapping("198.18.0.1:81", "198.19.0.2:8080")]).contains("cannot come from two")
         );
         assert!(refusal(&[one, mapping("198.19.0.2:8080", "198.19.0.3:80")]).contains("is a container's"));
+    }
+
+    #[test]
+    fn what_is_in_the_tables_reads_back_as_it_was() {
+        let texts = [
+            "198.18.0.1:53=198.19.0.2:5353/udp",
+            "198.18.0.1:80=198.19.0.2:8080/tcp",
+            "[2001:2::1]:80=[2001:2:0:1::2]:8080/tcp",
+        ];
+        let mappings: Vec<Mapping> = texts.iter().map(|t| t.parse().unwrap()).collect();
+        let tables = Tables::of(&mappings).unwrap();
+        assert_eq!(read_back(&tables.in4, &tables.in6), mappings);
+    }
+
+    #[test]
+    fn a_mapping_that_is_none_is_told_how_one_is_written() {
+        for bad in [
+            "",
+            "198.18.0.1:80",
+            "198.18.0.1:80=198.19.0.2:80",
+            "198.18.0.1=198.19.0.2:80/tcp",
+            "a=b/tcp",
+            "198.18.0.1:80=198.19.0.2:80/sctp",
+        ] {
+            assert!(
+                bad.parse::<Mapping>().unwrap_err().contains("198.18.0.1:80=172.17.0.2:8080/tcp"),
+                "{bad}"
+            );
+        }
+        let error = "127.0.0.1:80=198.19.0.2:80/tcp".parse::<Mapping>().unwrap_err();
+        assert!(error.contains("through a router"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub enum Direction {
 
 impl Direction {
     /// The program that sees it.
-    fn program(self) -> &'static str {
+    pub(crate) fn program(self) -> &'static str {
         match self {
             Direction::In => "publish_in",
             Direction::Out => "publish_out",
@@ -115,6 +115,9 @@ impl Status {
     }
 }
 
+/// The programs.
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o"));
+
 /// TCX, and with it all else that the programs call.
 const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
 const NEEDS_HELPER: &str =
@@ -138,7 +141,7 @@ impl Publish {
     /// [`Error::Bpf`] without privilege.
     pub fn load(mappings: &[Mapping], links: Links) -> Result<Self> {
         let tables = Tables::of(mappings)?;
-        let mut loader = Loader::open("publish", include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o")))?;
+        let mut loader = Loader::open("publish", OBJECT)?;
         let Links { outer, container, bridge } = links;
         loader.config(&WeirConfig { outer, container, bridge })?;
         // A table without entries cannot be made; twice as many because the container's own ends are in it, too.
@@ -192,21 +195,12 @@ impl Publish {
     /// # Errors
     /// If the kernel refuses.
     pub fn status(&self) -> Result<Status> {
-        let mut status = Status::default();
-        for (at, by_cpu) in self.object.map("counts")?.all_by_cpu::<u32, WeirCount>()? {
-            let packets = by_cpu.iter().map(|c| c.packets).sum();
-            let bytes = by_cpu.iter().map(|c| c.bytes).sum();
-            let at = at as usize;
-            if at == 2 * Reason::ALL.len() {
-                status.asked = Count { packets, bytes };
-            } else if packets > 0 {
-                let direction = if at < Reason::ALL.len() { Direction::In } else { Direction::Out };
-                let reason = Reason::ALL[at % Reason::ALL.len()];
-                status.reasons.push((direction, reason, Count { packets, bytes }));
-            }
-        }
-        status.reasons.sort_by_key(|r| (r.0, r.1));
-        Ok(status)
+        counted(&self.object.map("counts")?)
+    }
+
+    /// For the names in a BPF file system, by which it outlives this process.
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
     }
 
     /// Runs a program `repeat` times on a packet that begins with its Ethernet header; nothing is sent. The packet is counted.
@@ -217,7 +211,7 @@ impl Publish {
         Ok(test_run(&self.program(direction)?, packet, 0, repeat)?)
     }
 
-    fn program(&self, direction: Direction) -> Result<ProgramFd> {
+    pub(crate) fn program(&self, direction: Direction) -> Result<ProgramFd> {
         Ok(self.object.program(direction.program())?)
     }
 
@@ -227,12 +221,49 @@ impl Publish {
     }
 }
 
+/// What the programs have counted in their table.
+pub(crate) fn counted(counts: &Map) -> Result<Status> {
+    let mut status = Status::default();
+    for (at, by_cpu) in counts.all_by_cpu::<u32, WeirCount>()? {
+        let packets = by_cpu.iter().map(|c| c.packets).sum();
+        let bytes = by_cpu.iter().map(|c| c.bytes).sum();
+        let at = at as usize;
+        if at == 2 * Reason::ALL.len() {
+            status.asked = Count { packets, bytes };
+        } else if packets > 0 {
+            let direction = if at < Reason::ALL.len() { Direction::In } else { Direction::Out };
+            let reason = Reason::ALL[at % Reason::ALL.len()];
+            status.reasons.push((direction, reason, Count { packets, bytes }));
+        }
+    }
+    status.reasons.sort_by_key(|r| (r.0, r.1));
+    Ok(status)
+}
+
+/// Whether this kernel can do it at all, and with IPv6, too. Nothing is attached to anything.
+pub(crate) fn kernel_knows_ipv6() -> Result<bool> {
+    // Numbers of interfaces that are asked for by packets only, and an address for documentation (RFC 5737).
+    let links = Links { outer: 1, container: 2, bridge: 2 };
+    let mapping = "192.0.2.1:9=192.0.2.2:9/tcp".parse().map_err(Error::Mapping)?;
+    let publish = Publish::load(&[mapping], links)?;
+    match attach_tcx(&publish.program(Direction::In)?, NO_INTERFACE, Hook::Ingress) {
+        // A kernel with the hook looks for the interface, one without does not know what is meant.
+        Err(e) if e.raw_os_error() != Some(NO_DEVICE) => Err(named(e)),
+        _ => publish.knows_ipv6(),
+    }
+}
+
+/// No interface has this number: they are counted from 1.
+const NO_INTERFACE: u32 = i32::MAX as u32;
+/// ENODEV.
+const NO_DEVICE: i32 = 19;
+
 fn fill<K: Plain + Copy, V: Plain + Copy>(map: &Map, entries: &[(K, V)]) -> Result<()> {
     Ok(map.insert(entries.iter().copied())?)
 }
 
 /// Says what the kernel lacks, where its own words do not.
-fn named(error: weir_bpf::Error) -> Error {
+pub(crate) fn named(error: weir_bpf::Error) -> Error {
     match &error {
         // libbpf's and the verifier's words for a helper that is not there.
         weir_bpf::Error::Refused { words, .. }

@@ -6,6 +6,7 @@
 use clap::Command;
 
 mod host;
+mod publish;
 mod runs;
 
 /// One command's page.
@@ -26,7 +27,7 @@ pub(super) const EXAMPLE_COLUMNS: usize = 78;
 
 /// All pages.
 pub(super) fn all() -> impl Iterator<Item = &'static Page> {
-    runs::PAGES.iter().chain(host::PAGES)
+    runs::PAGES.iter().chain(host::PAGES).chain(publish::PAGES)
 }
 
 /// The command tree with its pages.

@@ -10,6 +10,7 @@ pub(crate) mod iperf3;
 pub(crate) mod lab;
 pub(crate) mod mtu;
 pub(crate) mod probe;
+pub(crate) mod publish;
 pub(crate) mod report;
 pub(crate) mod scenario;
 pub(crate) mod selftest;
@@ -18,6 +19,8 @@ pub(crate) mod tune;
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+mod on_trial;
+
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;

@@ -1,10 +1,6 @@
 // Where a packet goes, and whether it fits there.
 #pragma once
 
-// Every link on which something is published takes as much (RFC 1122 section 3.3.2: what every host must be able to receive):
-// most packets of a request are smaller, and need not be looked at more closely.
-#define FITS_ANYWHERE (ETH_HLEN + 576)
-
 // Length of the longest part as which it goes on its way: one segment of many, or all of it. `net_length` is that of its IP
 // header.
 static __always_inline __u32 longest_part(struct __sk_buff *skb, __u32 net_length, __u8 protocol)
@@ -22,14 +18,13 @@ static __always_inline __u32 longest_part(struct __sk_buff *skb, __u32 net_lengt
 	return skb->gso_size + net_length + transport;
 }
 
-// Whether it fits into the container's link.
+// Whether it fits into the container's link, and there is one: what is redirected to a link that is gone is thrown away, while the
+// kernel knows where the container is since it was started again.
 static __always_inline enum weir_reason fits_in(struct __sk_buff *skb)
 {
 	__u32 mtu = 0;
 	long result;
 
-	if (skb->len <= FITS_ANYWHERE)
-		return WEIR_TRANSLATED;
 	result = bpf_check_mtu(skb, config.container, &mtu, 0, BPF_MTU_CHK_SEGS);
 	if (result < 0)
 		return WEIR_OTHER_WAY;

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::json;
-use weir_allow::{Action, Hook, Policy, Store, lockout};
+use weir_allow::{Action, Backend, Hook, Policy, Store, lockout};
 use weir_guard::{Change, ChangeSet, Keeper, Namespace, NewSet, Phase, Program, Sentinel, When};
 use weir_sys::ProcRoot;
-use weir_sys::privilege::Privilege;
 
 use super::{SHRINKAGE, policy};
 use crate::args::allow::ApplyArgs;
+use crate::commands::on_trial::{self, in_words, own, set_json, text};
 use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
 use crate::output::{print, print_json, printable};
 
@@ -18,8 +18,6 @@ use crate::output::{print, print_json, printable};
 pub(super) const BY: &str = "allow";
 /// Version of the JSON.
 pub(super) const SCHEMA: u32 = 1;
-/// This very program, whatever its file is called by now.
-const SELF: &str = "/proc/self/exe";
 /// Longest time for a loading, s: nft takes a minute for a million prefixes on a busy machine.
 const LIMIT_S: u64 = 300;
 
@@ -35,11 +33,7 @@ impl From<weir_allow::Error> for Failure {
 }
 
 pub(super) fn needs_root(what: &str) -> Outcome {
-    let own = Privilege::current(&ProcRoot::default()).map_err(Failure::failed)?;
-    if own.euid == 0 {
-        return Ok(());
-    }
-    Err(Failure::new(MISSING, format!("weir allow {what} needs root: sudo weir allow {what} ...")))
+    on_trial::needs_root(&format!("allow {what}"))
 }
 
 pub(super) fn run(args: &ApplyArgs) -> Outcome {
@@ -73,21 +67,7 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         };
     }
     let path = store.keep(&policy)?;
-    // What is loaded and cannot be put back from disk is what another version or another folder of state left.
-    let undo = match (&loaded, &old) {
-        // If it cannot be loaded any more, because its interface is gone, nobody must be shut out by the one on trial.
-        (Some((_, before)), Some(_)) => {
-            own(&["allow", "load", "--or-unload", &text(&store.folder().join(before))])
-        }
-        (None, _) => own(&["allow", "unload"]),
-        (Some((backend, before)), None) => {
-            return Err(Failure::failed(format!(
-                "policy {before} is loaded by {} and is not in {}: it could not be put back (weir allow remove takes it away)",
-                backend.name(),
-                store.folder().display()
-            )));
-        }
-    };
+    let undo = undo(&store, loaded.as_ref(), old.is_some())?;
     let boot = store.boot()?;
     let keep: Vec<&str> = [Some(id.as_str()), loaded.as_ref().map(|(_, id)| id.as_str()), boot.as_deref()]
         .into_iter()
@@ -115,40 +95,41 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
         watches: Vec::new(),
     };
     let set = keeper.apply(new, &Sentinel { args: vec!["guard".into()] }).map_err(in_words)?;
+    tell(args, &policy, &set, store.loaded().map(|l| l.took_ms))
+}
+
+/// What takes a new policy back: that which is loaded now, loaded again.
+fn undo(store: &Store, loaded: Option<&(Backend, String)>, on_disk: bool) -> Result<Program, Failure> {
+    match loaded {
+        None => Ok(own(&["allow", "unload"])),
+        // If it cannot be loaded any more, because its interface is gone, nobody must be shut out by the one on trial.
+        Some((_, before)) if on_disk => {
+            Ok(own(&["allow", "load", "--or-unload", &text(&store.folder().join(before))]))
+        }
+        // Another version, or one with another folder of state, left it.
+        Some((backend, before)) => Err(Failure::failed(format!(
+            "policy {before} is loaded by {} and is not in {}: it could not be put back (weir allow remove takes it away)",
+            backend.name(),
+            store.folder().display()
+        ))),
+    }
+}
+
+/// What was loaded, and until when it stays.
+fn tell(args: &ApplyArgs, policy: &Policy, set: &ChangeSet, took_ms: Option<u64>) -> Outcome {
     if args.json {
         print_json(&json!({
-            "schema": SCHEMA, "id": id, "policy": shown(&policy), "set": set_json(&set),
-            "took_ms": store.loaded().map(|l| l.took_ms),
+            "schema": SCHEMA, "id": policy.id(), "policy": shown(policy), "set": set_json(set), "took_ms": took_ms,
         }))?;
     } else {
-        print(&page(&policy))?;
-        let took = store.loaded().map_or(String::new(), |l| format!(" in {} ms", l.took_ms));
+        print(&page(policy))?;
+        let took = took_ms.map_or(String::new(), |ms| format!(" in {ms} ms"));
         print(&format!(
             "loaded{took}, and asked about addresses in and beside the lists\nundo: weir allow rollback\n"
         ))?;
     }
     eprintln!("taken back in {} s, unless: weir allow confirm", args.confirm_within);
     Ok(())
-}
-
-/// This program with other arguments.
-fn own(args: &[&str]) -> Program {
-    Program::new(std::iter::once(SELF).chain(args.iter().copied()))
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
-
-/// A failure of the part of this program that loads, in its own words.
-fn in_words(error: weir_guard::Error) -> Failure {
-    match error {
-        weir_guard::Error::Apply { why, undone, .. } => {
-            let why = why.trim_start_matches("weir: ").replace(SELF, "weir");
-            Failure::failed(format!("{why}; {undone}"))
-        }
-        other => Failure::from(other),
-    }
 }
 
 /// What must not be loaded unless it is meant.
@@ -242,17 +223,6 @@ fn page(policy: &Policy) -> String {
     }
     let _ = writeln!(page, "  {:<16} {:<8}", "everybody else", policy.rest.to_string());
     page
-}
-
-/// How far a change set has come.
-pub(super) fn set_json(set: &ChangeSet) -> serde_json::Value {
-    json!({
-        "id": set.begin.id, "title": set.begin.title, "applied_unix_s": set.begin.unix_s, "timeout_s": set.begin.timeout_s,
-        "progress": set.phase, "confirmed_unix_s": set.confirmed_unix_s,
-        "steps": set.begin.steps.iter().zip(&set.states)
-            .map(|(step, state)| json!({ "target": step.change.target(), "when": step.when, "progress": state }))
-            .collect::<Vec<_>>(),
-    })
 }
 
 pub(super) fn confirm(json: bool) -> Outcome {

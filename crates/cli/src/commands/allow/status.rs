@@ -6,9 +6,10 @@ use serde_json::json;
 use weir_allow::{Status, Store, status};
 use weir_guard::{Keeper, Phase};
 
-use super::apply::{BY, SCHEMA, needs_root, place, set_json, shown};
+use super::apply::{BY, SCHEMA, needs_root, place, shown};
 use super::cached::{age, now_s};
 use crate::args::allow::StatusArgs;
+use crate::commands::on_trial::set_json;
 use crate::exit::Outcome;
 use crate::output::{print, print_json, printable};
 

@@ -1,0 +1,106 @@
+//! `weir publish`: published ports of containers without connection tracking.
+
+mod apply;
+mod remove;
+mod status;
+
+use std::fmt::Write as _;
+
+use serde_json::json;
+use weir_publish::{Found, Plan, Request};
+
+use super::on_trial::needs_root;
+use crate::args::publish::{PlanArgs, PublishArgs, PublishCommand};
+use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
+use crate::output::{print, print_json, printable};
+
+/// Whose change sets these are.
+const BY: &str = "publish";
+/// Version of the JSON.
+const SCHEMA: u32 = 1;
+
+impl From<weir_publish::Error> for Failure {
+    fn from(error: weir_publish::Error) -> Self {
+        let code = match &error {
+            weir_publish::Error::Nothing(_) => NOT_MET,
+            e if e.is_usage() => USAGE,
+            e if e.is_missing() => MISSING,
+            _ => FAILED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+pub(crate) fn run(args: &PublishArgs) -> Outcome {
+    match &args.command {
+        PublishCommand::Plan(args) => plan(args),
+        PublishCommand::Apply(args) => apply::run(args),
+        PublishCommand::Status(args) => status::run(args.json),
+        PublishCommand::Confirm(args) => apply::confirm(args.json),
+        PublishCommand::Remove(args) => remove::run(args.json),
+        PublishCommand::Load { wanted, or_unload } => apply::load_now(wanted, *or_unload),
+        PublishCommand::Unload => weir_publish::unload().map_err(Failure::from),
+        PublishCommand::State => print(&weir_publish::state()?),
+    }
+}
+
+fn plan(args: &PlanArgs) -> Outcome {
+    needs_root("publish plan")?;
+    let plan = Plan::make(&Request { outer: args.outer.clone(), link: None })?;
+    if args.json {
+        return print_json(&json!({
+            "schema": SCHEMA, "outer": plan.outer, "found": plan.found, "passed_by": plan.passed_by,
+        }));
+    }
+    print(&page(&plan))
+}
+
+/// Names and comments are text from outside.
+fn page(plan: &Plan) -> String {
+    let outer = line(&plan.outer);
+    if plan.found.is_empty() {
+        return format!("clients come in by {outer}; no rule of this network namespace publishes a port\n");
+    }
+    let rows: Vec<[String; 4]> = plan.found.iter().map(row).collect();
+    let head = ["protocol", "published", "container", "link"].map(str::to_owned);
+    let mut page = format!("clients come in by {outer}\n\n");
+    let widths: Vec<usize> = (0..4)
+        .map(|n| std::iter::once(&head).chain(&rows).map(|row| row[n].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut add = |cells: &[String; 4], last: &str| {
+        let cells: Vec<String> =
+            cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let _ = writeln!(page, "  {}", format!("{}  {last}", cells.join("  ")).trim_end());
+    };
+    add(&head, "");
+    for (cells, found) in rows.iter().zip(&plan.found) {
+        match &found.why_not {
+            None => add(cells, "can be done"),
+            Some(why) => add(cells, &format!("no: {}", line(why))),
+        }
+    }
+    page.push('\n');
+    for chain in &plan.passed_by {
+        let _ = writeln!(page, "would be passed by: {}", line(chain));
+    }
+    let can = plan.found.iter().filter(|f| f.mapping.is_some()).count();
+    let _ = match can {
+        0 => writeln!(page, "nothing of it can be done"),
+        n => writeln!(page, "{n} of {} can be done: weir publish apply --all", plan.found.len()),
+    };
+    page
+}
+
+fn row(found: &Found) -> [String; 4] {
+    [
+        found.protocol.map_or("-".into(), |p| p.to_string()),
+        found.published.clone(),
+        found.container.clone(),
+        found.link.as_deref().map_or("-".into(), line),
+    ]
+}
+
+/// Text from outside that is to stay within its line.
+fn line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], "\u{fffd}")
+}

@@ -1,0 +1,197 @@
+//! `weir publish status`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use weir_guard::{Keeper, Phase};
+use weir_publish::{Attachment, Pinned, Plan, Request, Store, Wanted};
+
+use super::{BY, SCHEMA, line};
+use crate::commands::on_trial::{needs_root, set_json};
+use crate::exit::{Failure, NOT_MET, Outcome};
+use crate::output::{print, print_json};
+
+/// A container's mappings, with what is wrong with them.
+struct Shown {
+    pinned: Pinned,
+    /// Name of the link, as it was when it was applied.
+    link: String,
+    /// In words; empty if all is as it should be.
+    wrong: Vec<String>,
+}
+
+pub(super) fn run(json: bool) -> Outcome {
+    needs_root("publish status")?;
+    // Settles what nobody answers for any more, and so comes first.
+    let set = Keeper::new(BY).status()?;
+    let loaded = weir_publish::loaded()?;
+    let wanted = match loaded.iter().find(|p| !p.id.is_empty()) {
+        Some(pinned) => Store::usual().find(&pinned.id)?,
+        None => None,
+    };
+    let shown = judge(loaded, wanted.as_ref());
+    let missing = missing(&shown, wanted.as_ref());
+    let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
+    let lost = confirmed && shown.is_empty();
+    let right = !lost && missing.is_empty() && shown.iter().all(|s| s.wrong.is_empty());
+    if json {
+        print_json(&json!({
+            "schema": SCHEMA,
+            "outer": wanted.as_ref().map(|w| &w.outer),
+            "containers": shown.iter().map(container_json).collect::<Vec<_>>(),
+            "missing": missing,
+            "in_effect": right,
+            "kernel": weir_publish::state()?.lines().collect::<Vec<_>>(),
+            "set": set.as_ref().map(|status| {
+                let mut value = set_json(&status.set);
+                value["guarded"] = json!(status.guarded);
+                value["remaining_s"] = json!(status.remaining_s);
+                value
+            }),
+        }))?;
+    } else {
+        let mut page = page(&shown, wanted.as_ref(), &missing);
+        if let Some(status) = &set {
+            page.push_str(&trial(&status.set.phase, status.remaining_s));
+        }
+        if lost {
+            page.push_str("what was confirmed is gone: was the machine started again?\n");
+        }
+        if !right {
+            page.push_str("weir publish apply mends it, weir publish remove takes it away\n");
+        }
+        print(&page)?;
+    }
+    if right { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
+}
+
+fn trial(phase: &Phase, remaining_s: Option<u64>) -> String {
+    match phase {
+        Phase::Waiting { .. } => {
+            format!("on trial: taken back in {} s, unless: weir publish confirm\n", remaining_s.unwrap_or(0))
+        }
+        Phase::Applying => "it is being applied just now\n".into(),
+        Phase::Confirmed { .. } => String::new(),
+        Phase::Reverting { why } | Phase::Reverted { why, .. } => {
+            format!("what was applied last was taken back: {}\n", line(why))
+        }
+    }
+}
+
+fn judge(loaded: Vec<Pinned>, wanted: Option<&Wanted>) -> Vec<Shown> {
+    if loaded.is_empty() {
+        return Vec::new();
+    }
+    // Where the outer interface is not known, each is judged by its own programs alone.
+    let plan = wanted.map(|w| Plan::make(&Request { outer: Some(w.outer.clone()), link: None }));
+    let judge = |pinned: Pinned| {
+        let container = wanted.and_then(|w| w.containers.iter().find(|c| c.index == pinned.link));
+        let link = container.map_or_else(|| format!("interface {}", pinned.link), |c| c.link.clone());
+        let mut wrong = Vec::new();
+        for (at, what) in [(pinned.outer, "clients"), (pinned.container, "the container")] {
+            match at {
+                Attachment::At(_) => {}
+                Attachment::Gone if what == "clients" => wrong.push("the outer interface is gone".into()),
+                Attachment::Gone => wrong.push("the container's link is gone: was it started again?".into()),
+                Attachment::Missing => {
+                    wrong.push(format!("no program is attached for what comes from {what}"))
+                }
+            }
+        }
+        if pinned.id.is_empty() {
+            wrong.push("its tables are gone".into());
+        }
+        if wrong.is_empty() {
+            match &plan {
+                Some(Ok(plan)) => {
+                    let still = |m| plan.still(m, pinned.link).err().map(|why| format!("{m}: {why}"));
+                    wrong.extend(pinned.mappings.iter().filter_map(still));
+                }
+                Some(Err(e)) => wrong.push(e.to_string()),
+                None => wrong.push("what it was applied as is not on disk here".into()),
+            }
+        }
+        Shown { pinned, link, wrong }
+    };
+    loaded.into_iter().map(judge).collect()
+}
+
+/// Links of containers of which nothing is in the kernel.
+fn missing(shown: &[Shown], wanted: Option<&Wanted>) -> Vec<String> {
+    let there = |index| shown.iter().any(|s| s.pinned.link == index);
+    let containers = wanted.into_iter().flat_map(|w| &w.containers);
+    containers.filter(|c| !there(c.index)).map(|c| c.link.clone()).collect()
+}
+
+/// `TranslatedError` as `translated-error`.
+fn kebab(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.push(c.to_ascii_lowercase());
+    }
+    text
+}
+
+fn container_json(shown: &Shown) -> Value {
+    let Shown { pinned, link, wrong } = shown;
+    let counts = pinned.counted.as_ref().map(|status| {
+        let of = status.reasons.iter().map(|(direction, reason, count)| {
+            json!({
+                "direction": kebab(&format!("{direction:?}")), "reason": kebab(&format!("{reason:?}")),
+                "packets": count.packets, "bytes": count.bytes,
+            })
+        });
+        of.collect::<Vec<_>>()
+    });
+    json!({
+        "link": link, "attached": pinned.is_attached(), "wrong": wrong, "mappings": pinned.mappings, "counts": counts,
+    })
+}
+
+fn page(shown: &[Shown], wanted: Option<&Wanted>, missing: &[String]) -> String {
+    if shown.is_empty() && missing.is_empty() {
+        return "nothing is published by BPF\n".into();
+    }
+    let mut page = String::new();
+    if let Some(wanted) = wanted {
+        let _ = writeln!(page, "clients come in by {}", line(&wanted.outer));
+    }
+    for Shown { pinned, link, wrong } in shown {
+        let attached = if wrong.is_empty() { "in effect" } else { "NOT in effect as a whole" };
+        let _ = writeln!(page, "\n{}: {attached}", line(link));
+        for why in wrong {
+            let _ = writeln!(page, "  {}", line(why));
+        }
+        for mapping in &pinned.mappings {
+            let _ = writeln!(page, "  {mapping}");
+        }
+        let Some(counted) = &pinned.counted else {
+            page.push_str("  another version of weir counts otherwise: its counts are not shown\n");
+            continue;
+        };
+        let _ = writeln!(page, "  {:<9} {:<17} {:>14} {:>18}", "direction", "reason", "packets", "bytes");
+        for (direction, reason, count) in &counted.reasons {
+            let (direction, reason) = (kebab(&format!("{direction:?}")), kebab(&format!("{reason:?}")));
+            let _ = writeln!(page, "  {direction:<9} {reason:<17} {:>14} {:>18}", count.packets, count.bytes);
+        }
+    }
+    for link in missing {
+        let _ = writeln!(page, "\n{}: nothing of it is in the kernel", line(link));
+    }
+    page.push('\n');
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_written_with_hyphens() {
+        assert_eq!(kebab("TranslatedError"), "translated-error");
+        assert_eq!(kebab("In"), "in");
+    }
+}

@@ -1,0 +1,228 @@
+//! `weir publish` on a host with a container: what is found, put into effect, told and taken away, with traffic before, while and
+//! after.
+
+mod publish_world;
+
+use publish_world::{CONTAINERS, Host, PUBLISHED};
+use weir_testkit::{PATIENCE, World, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+const HOUR: [&str; 4] = ["apply", "--all", "--confirm-within", "1h"];
+
+#[test]
+fn root_a_published_port_goes_the_shorter_way_and_back_without_a_connection_that_breaks() {
+    let Some(host) = Host::new(WEIR) else { return };
+    let plan = host.json(&["plan"], 0);
+    assert_eq!(plan["outer"], "out0");
+    let found = plan["found"].as_array().unwrap();
+    assert_eq!(found.len(), 4, "{plan:#}");
+    for one in found {
+        assert_eq!((&one["link"], one["why_not"].is_null()), (&"veth1".into(), true), "{plan:#}");
+    }
+    assert_eq!(plan["passed_by"].as_array().unwrap().len(), 0, "{plan:#}");
+    let page = host.run(&["plan"]).expect(0).stdout;
+    assert!(page.contains("4 of 4 can be done: weir publish apply --all"), "{page}");
+    assert_eq!(host.pins(), "", "a plan changes nothing");
+
+    host.works();
+    let clients = PUBLISHED.map(|address| host.keep_asking(&address.replace(':', "-"), address));
+    host.run(&HOUR).expect(0);
+    let rules = host.by_the_rules();
+    host.works();
+    assert_eq!(host.by_the_rules(), rules, "no new connection came to the rules");
+    for direction in ["in", "out"] {
+        // Two connections with at least SYN, request and FIN, and two datagrams.
+        assert!(host.translated(direction) >= 2 * 3 + 2, "{direction}");
+    }
+    assert!(host.guard().is_some());
+    let confirmed = host.run(&["confirm"]).expect(0).stdout;
+    assert!(confirmed.contains("4 ports from out0 to veth1 stay"), "{confirmed}");
+    host.world.run(host.weir(&["confirm"])).expect(0);
+    until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
+    let before = host.translated("in");
+    until("connections of before are translated, too", PATIENCE, || {
+        (host.translated("in") > before).then_some(())
+    });
+    for client in clients {
+        assert!(host.enough(client) > 3);
+    }
+    let status = host.run(&["status"]).expect(0).stdout;
+    for words in ["veth1: in effect", "198.18.0.1:80/tcp -> 198.19.0.2:8080", "translated"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+
+    let removed = host.run(&["remove"]).expect(0).stdout;
+    assert!(removed.contains("the kernel's rules publish as before"), "{removed}");
+    assert_eq!((host.kernel().as_str(), host.pins().as_str()), ("", ""));
+    let rules = host.by_the_rules();
+    host.works();
+    assert_eq!(host.by_the_rules(), rules + 4, "two connections and two datagrams by the rules");
+    assert!(host.run(&["remove"]).expect(0).stdout.contains("nothing was published"));
+    assert!(host.run(&["status"]).expect(0).stdout.contains("nothing is published by BPF"));
+}
+
+#[test]
+fn root_what_is_not_confirmed_is_taken_back() {
+    let Some(host) = Host::new(WEIR) else { return };
+    let outcome = host.run(&["apply", "--all", "--confirm-within", "1s"]).expect(0);
+    assert!(outcome.stderr.contains("taken back in 1 s, unless: weir publish confirm"), "{}", outcome.stderr);
+    until("it is taken back", PATIENCE, || host.kernel().is_empty().then_some(()));
+    until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
+    assert_eq!(host.pins(), "");
+    let status = host.run(&["status"]).expect(0).stdout;
+    assert!(status.contains("was taken back: not confirmed within 1 s"), "{status}");
+    host.works();
+    let late = host.run(&["confirm"]).expect(1);
+    assert!(late.stderr.contains("taken back"), "{}", late.stderr);
+}
+
+#[test]
+fn root_applied_twice_it_is_one_and_another_choice_takes_its_place() {
+    let Some(host) = Host::new(WEIR) else { return };
+    host.run(&["apply", "--all", "--no-guard"]).expect(0);
+    assert_eq!(host.guard(), None);
+    let first = host.kernel();
+    let again = host.run(&["apply", "--all"]).expect(0);
+    assert!(again.stderr.contains("in effect already"), "{}", again.stderr);
+    assert_eq!(host.kernel(), first);
+
+    // One port only: the others are the kernel's again, on a connection that goes on.
+    let client = host.keep_asking("client", PUBLISHED[0]);
+    let one = format!("{}:80={}:8080/tcp", PUBLISHED[0], CONTAINERS[0]);
+    let applied = host.json(&["apply", &one, "--confirm-within", "1h"], 0);
+    assert_eq!(applied["wanted"]["containers"][0]["mappings"].as_array().unwrap().len(), 1, "{applied:#}");
+    let rules = host.by_the_rules();
+    host.works();
+    assert_eq!(host.by_the_rules(), rules + 3, "all but one kind of connections by the rules");
+    let waits = host.run(&HOUR).expect(1);
+    assert!(waits.stderr.contains("waits to be confirmed"), "{}", waits.stderr);
+    // What is not confirmed gives way to what was there before.
+    let guard = host.guard().unwrap();
+    host.world.sh(&format!("kill -TERM {guard}"));
+    until("the first one is back", PATIENCE, || (host.kernel() == first).then_some(()));
+    assert!(host.enough(client) > 3);
+    host.works();
+    host.run(&["remove"]).expect(0);
+    assert_eq!(host.pins(), "");
+}
+
+#[test]
+fn root_a_container_that_was_started_again_is_told_and_mended() {
+    let Some(mut host) = Host::new(WEIR) else { return };
+    host.run(&["apply", "--all", "--no-guard"]).expect(0);
+    host.stop_container("ctr", "veth1");
+    let status = host.run(&["status"]).expect(3).stdout;
+    for words in ["veth1: NOT in effect as a whole", "was it started again?", "weir publish apply mends it"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+    // A name of a link is anybody's choice.
+    let link = "v\u{1b}[31m";
+    host.start_container("ctr2", link);
+    let status = host.json(&["status"], 3);
+    assert_eq!((&status["in_effect"], &status["containers"][0]["attached"]), (&false.into(), &false.into()));
+    until("the new container answers by the rules", PATIENCE, || {
+        PUBLISHED.iter().all(|address| host.ask(address).code == 0).then_some(())
+    });
+    until("it is mended", PATIENCE, || (host.run(&["apply", "--all", "--no-guard"]).code == 0).then_some(()));
+    let status = host.run(&["status"]).expect(0).stdout;
+    assert!(status.contains("in effect") && !status.contains('\u{1b}'), "{status}");
+    let page = host.run(&["plan"]).expect(0).stdout;
+    assert!(page.contains("can be done") && !page.contains('\u{1b}'), "{page}");
+    let rules = host.by_the_rules();
+    host.works();
+    assert_eq!(host.by_the_rules(), rules);
+    host.run(&["remove"]).expect(0);
+    assert_eq!(host.pins(), "");
+}
+
+#[test]
+fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
+    let Some(host) = Host::new(WEIR) else { return };
+    let rules = "iptables-nft -t nat -A DOCKER -p tcp --dport 81 -j DNAT --to-destination 198.19.0.2-198.19.0.9:81
+        iptables-nft -t nat -A DOCKER -p tcp --dport 82:84 -j DNAT --to-destination 198.19.0.2
+        iptables-nft -t nat -A DOCKER -p tcp --dport 85 -m statistic --mode random --probability 0.5 -j DNAT --to-destination 198.19.0.2:85
+        iptables-nft -t nat -A DOCKER -p tcp --dport 86 -j DNAT --to-destination 192.0.2.9:86
+        iptables-nft -t nat -A DOCKER -d 127.0.0.1 -p tcp --dport 87 -j DNAT --to-destination 198.19.0.2:87
+        iptables-nft -t nat -A DOCKER -p tcp --dport 88 -j DNAT --to-destination 198.19.0.77:88
+        iptables-nft -t nat -A DOCKER -p tcp --dport 89 -j DNAT --to-destination 198.19.0.2:8080
+        iptables-nft -t nat -A DOCKER -d 198.18.0.99 -p tcp --dport 90 -j DNAT --to-destination 198.19.0.2:90";
+    host.world.sh(rules);
+    let plan = host.json(&["plan"], 0);
+    let why = |published: &str| {
+        let of_it = plan["found"].as_array().unwrap().iter().find(|f| f["published"] == published);
+        let found = of_it.unwrap_or_else(|| panic!("{published}: {plan:#}"));
+        found["why_not"].as_str().unwrap_or("can be done").to_owned()
+    };
+    for (published, words) in [
+        ("*:81", "several containers are behind it"),
+        ("*:82-84", "a range of ports"),
+        ("*:85", "asks for more than address and port (statistic)"),
+        ("198.18.0.1:86", "behind the router 198.18.0.2"),
+        ("127.0.0.1:87", "for this host itself only"),
+        ("198.18.0.1:88", "nobody answers for 198.19.0.77 at the bridge `docker0`"),
+        ("*:89", "also published as *:80"),
+        ("*:80", "also published as *:89"),
+        ("198.18.0.99:90", "no address of out0"),
+        ("198.18.0.1:53", "can be done"),
+        ("[2001:2::1]:80", "can be done"),
+    ] {
+        assert!(why(published).contains(words), "{published}: {}", why(published));
+    }
+    let one = |published: &str, container: &str| {
+        host.run(&["apply", &format!("{published}={container}/tcp"), "--confirm-within", "1h"])
+    };
+    let refused = one("198.18.0.1:88", "198.19.0.77:88").expect(3);
+    assert!(refused.stderr.contains("nobody answers"), "{}", refused.stderr);
+    let refused = one("198.18.0.1:99", "198.19.0.2:99").expect(3);
+    assert!(refused.stderr.contains("no rule publishes it"), "{}", refused.stderr);
+    let refused = host.run(&["plan", "--outer", "none\u{1b}0"]).expect(2);
+    assert!(
+        refused.stderr.contains("no interface `none") && !refused.stderr.contains('\u{1b}'),
+        "{refused:?}"
+    );
+    let refused = host.run(&["apply", "198.18.0.1:53=198.19.0.2:5353/udp", "--link", "docker0"]).expect(2);
+    assert!(refused.stderr.contains("no veth pair"), "{}", refused.stderr);
+
+    // Published on all addresses, and there are two: the container's answers could come from one only.
+    host.world.sh("ip addr add 198.18.0.7/24 dev out0");
+    let page = host.run(&["plan"]).expect(0).stdout;
+    assert!(page.contains("has several (198.18.0.1, 198.18.0.7)"), "{page}");
+    host.world.sh("ip addr del 198.18.0.7/24 dev out0; sysctl -q net.ipv4.conf.docker0.forwarding=0");
+    let page = host.run(&["plan"]).expect(0).stdout;
+    assert!(page.contains("net.ipv4.conf.docker0.forwarding is not 1"), "{page}");
+    host.world.sh("ip route del default; ip -6 route del default");
+    let refused = host.run(&["plan"]).expect(2);
+    assert!(refused.stderr.contains("say with --outer"), "{}", refused.stderr);
+    assert_eq!(host.pins(), "");
+}
+
+#[test]
+fn root_rules_that_would_be_passed_by_must_be_meant() {
+    let Some(host) = Host::new(WEIR) else { return };
+    host.world.sh("iptables-nft -I DOCKER-USER -i out0 -s 198.18.0.66 -j DROP");
+    let page = host.run(&["plan"]).expect(0).stdout;
+    assert!(page.contains("would be passed by: nftables table ip filter, chain DOCKER-USER"), "{page}");
+    let refused = host.run(&HOUR).expect(3);
+    assert!(refused.stderr.contains("DOCKER-USER; nothing was changed (--force"), "{}", refused.stderr);
+    assert_eq!((host.pins().as_str(), host.guard()), ("", None));
+    host.run(&[&HOUR[..], &["--force"]].concat()).expect(0);
+    host.works();
+    host.run(&["remove"]).expect(0);
+    assert_eq!(host.pins(), "");
+}
+
+#[test]
+fn root_what_is_missing_is_named() {
+    let Some(world) = World::root(WEIR) else { return };
+    for command in ["plan", "apply", "status", "confirm", "remove"] {
+        let all: &[&str] = if command == "apply" { &["--all"] } else { &[] };
+        let args = [&["publish", command][..], all].concat();
+        let outcome = world.run(world.weir_as_nobody(&args)).expect(4);
+        let words = format!("weir publish {command} needs root: sudo weir publish {command}");
+        assert!(outcome.stderr.contains(&words), "{}", outcome.stderr);
+    }
+    let outcome = world.run(world.weir(&["publish", "apply"])).expect(2);
+    assert!(outcome.stderr.contains("PUBLISHED=CONTAINER/PROTOCOL"), "{}", outcome.stderr);
+    let outcome = world.run(world.weir(&["publish", "apply", "80:8080"])).expect(2);
+    assert!(outcome.stderr.contains("198.18.0.1:80=172.17.0.2:8080/tcp"), "{}", outcome.stderr);
+}

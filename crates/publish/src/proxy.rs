@@ -1,0 +1,76 @@
+//! The userland proxies of Docker: processes that accept connections themselves.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weir_sys::ProcRoot;
+
+use crate::Protocol;
+
+/// A proxy that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Proxy {
+    pub(crate) protocol: Protocol,
+    pub(crate) published: SocketAddr,
+    pub(crate) to: SocketAddr,
+}
+
+/// Those of this machine, as far as their command lines can be read.
+pub(crate) fn running(root: &ProcRoot) -> Vec<Proxy> {
+    let mut found: Vec<Proxy> = Vec::new();
+    for pid in root.names("proc").iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) {
+        let line = root.read_optional(&format!("proc/{pid}/cmdline"));
+        if let Some(proxy) = line.and_then(|line| of_line(&line))
+            && !found.contains(&proxy)
+        {
+            found.push(proxy);
+        }
+    }
+    found
+}
+
+/// `docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 80 -container-ip 172.17.0.2 -container-port 80`, words ended by zeros.
+fn of_line(line: &str) -> Option<Proxy> {
+    let mut words = line.split('\0');
+    let program = words.next()?;
+    if program.rsplit('/').next() != Some("docker-proxy") {
+        return None;
+    }
+    let words: Vec<&str> = words.collect();
+    let value = |option: &str| {
+        let at = words.iter().position(|word| word.trim_start_matches('-') == option)?;
+        words.get(at + 1).copied()
+    };
+    let end = |address: &str, port: &str| {
+        Some(SocketAddr::new(value(address)?.parse::<IpAddr>().ok()?, value(port)?.parse().ok()?))
+    };
+    let protocol = match value("proto")? {
+        "tcp" => Protocol::Tcp,
+        "udp" => Protocol::Udp,
+        _ => return None,
+    };
+    Some(Proxy {
+        protocol,
+        published: end("host-ip", "host-port")?,
+        to: end("container-ip", "container-port")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_says_by_its_command_line_what_it_publishes() {
+        let line = "/usr/bin/docker-proxy\0-proto\0tcp\0-host-ip\x000.0.0.0\0-host-port\x0080\0-container-ip\0172.17.0.2\0\
+                    -container-port\x008080\0-use-listen-fd\0";
+        let proxy = of_line(line).unwrap();
+        assert_eq!(proxy.protocol, Protocol::Tcp);
+        assert_eq!(
+            (proxy.published.to_string(), proxy.to.to_string()),
+            ("0.0.0.0:80".into(), "172.17.0.2:8080".into())
+        );
+        assert_eq!(of_line("/usr/bin/docker-proxy\0-proto\0sctp\0"), None);
+        assert_eq!(of_line("cat\0docker-proxy\0"), None);
+        assert_eq!(of_line(""), None);
+    }
+}

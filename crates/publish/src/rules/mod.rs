@@ -1,0 +1,240 @@
+//! Rules that publish something: destination NAT as container engines make it, whatever it is written with.
+//!
+//! What a rule asks for is gathered along the chains that lead to it. What is not understood is kept as words: a rule that asks
+//! for more than address and port is no fixed mapping.
+
+mod legacy;
+mod nft;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use weir_sys::nftables::destination_nat::{Destination, destination_nat};
+use weir_sys::nftables::source_nat::Ports;
+use weir_sys::{ProcRoot, iptables, nftables};
+
+use crate::{Protocol, Result};
+
+/// Chains lead to chains at most this deep (NFT_JUMP_STACK_SIZE, include/net/netfilter/nf_tables.h).
+const DEEPEST: usize = 16;
+/// A ruleset whose chains lead to each other in many ways has more ways than rules: no more rules than these are looked at.
+const MOST: usize = 1 << 20;
+
+/// What a rule asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Asks {
+    /// Destination and length of its prefix; `None`: any address (of this host).
+    pub(crate) destination: Option<(IpAddr, u8)>,
+    /// Protocol by number.
+    pub(crate) protocol: Option<u8>,
+    /// Destination ports.
+    pub(crate) ports: Option<RangeInclusive<u16>>,
+    /// The only interface that it is for; text from outside.
+    pub(crate) from: Option<String>,
+    /// Interfaces that it is not for.
+    pub(crate) not_from: Vec<String>,
+    /// Anything else, in a word each.
+    pub(crate) more: Vec<String>,
+}
+
+impl Asks {
+    /// Both together; of two of a kind the inner one, which is the narrower where a rule makes sense.
+    fn and(&self, inner: &Asks) -> Asks {
+        let mut both = self.clone();
+        match (both.destination, inner.destination) {
+            (Some((_, outside)), Some((_, inside))) if outside > inside => {}
+            (_, Some(destination)) => both.destination = Some(destination),
+            _ => {}
+        }
+        both.protocol = inner.protocol.or(both.protocol);
+        both.ports = inner.ports.clone().or(both.ports);
+        both.from = inner.from.clone().or(both.from);
+        both.not_from.extend(inner.not_from.iter().cloned());
+        both.more.extend(inner.more.iter().cloned());
+        both
+    }
+
+    /// The network that it asks for, all zeros being any.
+    fn destination(&mut self, address: IpAddr, prefix: u8) {
+        self.destination = (prefix > 0).then_some((address, prefix));
+    }
+}
+
+/// What a rule does, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Does {
+    /// Nothing that leads anywhere.
+    Else,
+    /// On to the chain of that name in its table.
+    Jump(String),
+    /// Translates.
+    Lead(Destination),
+    /// Throws away, refuses, or asks a program.
+    Stop,
+}
+
+/// What a chain is for to which packets from outside come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// They are translated.
+    Translates,
+    /// They are let through or not, before they are translated.
+    Before,
+    /// Likewise, when they are.
+    After,
+}
+
+#[derive(Debug)]
+struct Chain {
+    /// Says which table it is in.
+    table: String,
+    name: String,
+    /// Packets from outside come to it first, and for what.
+    begins: Option<Begins>,
+    rules: Vec<(Asks, Does)>,
+}
+
+/// A rule that translates what comes from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// For which packets.
+    pub(crate) asks: Asks,
+    /// Where it leads.
+    pub(crate) to: Destination,
+    /// True of IPv6.
+    pub(crate) ipv6: bool,
+    /// Where it is found; names in it are text from outside.
+    pub(crate) place: String,
+}
+
+impl Published {
+    /// Its protocol, if it is one that has ports.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        match self.asks.protocol? {
+            6 => Some(Protocol::Tcp),
+            17 => Some(Protocol::Udp),
+            _ => None,
+        }
+    }
+
+    /// The only address that it leads to.
+    pub(crate) fn container(&self) -> Option<IpAddr> {
+        let (first, last) = self.to.addresses?;
+        (first == last).then(|| first.ip())
+    }
+
+    /// The ports that it leads to, if they are known.
+    pub(crate) fn container_ports(&self) -> Option<RangeInclusive<u16>> {
+        match &self.to.ports {
+            Ports::Kernel => self.asks.ports.clone(),
+            Ports::Range(range) => Some(range.clone()),
+            Ports::Mapped => None,
+        }
+    }
+}
+
+/// A rule that stops packets on the way to a container, and that engines do not make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// For which packets.
+    pub(crate) asks: Asks,
+    /// It sees them as they are after translation.
+    pub(crate) translated: bool,
+    /// Where it is found; names in it are text from outside.
+    pub(crate) place: String,
+}
+
+/// What matters of the rules of a network namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// Each once.
+    pub(crate) published: Vec<Published>,
+    /// Likewise.
+    pub(crate) stops: Vec<Stop>,
+}
+
+/// All of the calling thread's network namespace.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN over the namespace.
+pub(crate) fn read(root: &ProcRoot) -> Result<Rules> {
+    let tables = nftables::read(root)?.unwrap_or_default();
+    let translations = destination_nat(root)?;
+    let mut chains = nft::chains(&tables, &translations);
+    chains.extend(legacy::chains(&iptables::read(root)?));
+    let by_name = chains.iter().map(|c| ((c.table.as_str(), c.name.as_str()), c)).collect();
+    let mut walk = Walk { chains: &by_name, begins: Begins::Translates, steps: 0, found: Rules::default() };
+    for chain in &chains {
+        if let Some(begins) = chain.begins {
+            walk.begins = begins;
+            walk.chain(chain, &Asks::default(), 0);
+        }
+    }
+    Ok(walk.found)
+}
+
+struct Walk<'a> {
+    chains: &'a HashMap<(&'a str, &'a str), &'a Chain>,
+    /// What the chain is for at which this way began.
+    begins: Begins,
+    steps: usize,
+    found: Rules,
+}
+
+impl Walk<'_> {
+    fn chain(&mut self, chain: &Chain, outside: &Asks, depth: usize) {
+        for (asks, does) in &chain.rules {
+            self.steps += 1;
+            if self.steps > MOST {
+                return;
+            }
+            match does {
+                Does::Else => {}
+                Does::Jump(name) => {
+                    if let Some(next) = self.chains.get(&(chain.table.as_str(), name.as_str()))
+                        && depth < DEEPEST
+                    {
+                        self.chain(next, &outside.and(asks), depth + 1);
+                    }
+                }
+                Does::Lead(to) if self.begins == Begins::Translates => {
+                    self.lead(chain, outside.and(asks), to)
+                }
+                Does::Stop if self.begins != Begins::Translates && !is_engines(chain) => {
+                    let translated = self.begins == Begins::After;
+                    let stop = Stop { asks: outside.and(asks), translated, place: place(chain) };
+                    if !self.found.stops.contains(&stop) {
+                        self.found.stops.push(stop);
+                    }
+                }
+                Does::Lead(_) | Does::Stop => {}
+            }
+        }
+    }
+
+    fn lead(&mut self, chain: &Chain, asks: Asks, to: &Destination) {
+        let asked = asks.destination.map(|(address, _)| address.is_ipv6());
+        let leads = to.addresses.map(|(first, _)| first.ip().is_ipv6());
+        let ipv6 = leads.or(asked).unwrap_or(false);
+        let published = Published { asks, to: to.clone(), ipv6, place: place(chain) };
+        if !self.found.published.contains(&published) {
+            self.found.published.push(published);
+        }
+    }
+}
+
+fn place(chain: &Chain) -> String {
+    format!("{}, chain {}", chain.table, chain.name)
+}
+
+/// Whether an engine made the chain for itself: what it stops there is not what it publishes. `DOCKER-USER` is for others.
+fn is_engines(chain: &Chain) -> bool {
+    let table = chain.table.rsplit(' ').next().unwrap_or_default();
+    ["docker-bridges", "netavark"].contains(&table)
+        || (chain.name.starts_with("DOCKER") && chain.name != "DOCKER-USER")
+        || ["NETAVARK", "CNI-"].iter().any(|begins| chain.name.starts_with(begins))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Rules of nftables, and of iptables over nftables.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weir_sys::nftables::destination_nat::DestinationNat;
+use weir_sys::nftables::{Base, Comparison, Expression, Hook, Register, Rule, Tables, Verdict};
+
+use super::{Asks, Begins, Chain, Does, legacy};
+
+/// NFT_META_PROTOCOL, IIF, IIFNAME, NFPROTO, L4PROTO (include/uapi/linux/netfilter/nf_tables.h).
+const META_PROTOCOL: u32 = 1;
+const META_IIFNAME: u32 = 6;
+const META_NFPROTO: u32 = 15;
+const META_L4PROTO: u32 = 16;
+/// RTN_LOCAL (include/uapi/linux/rtnetlink.h).
+const LOCAL: u32 = 2;
+
+/// What a register holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Holds {
+    Destination(Vec<u8>),
+    Port,
+    Protocol,
+    Interface,
+    /// The version of IP, which the addresses say, too.
+    Version,
+    /// What kind of address the destination is to this host.
+    Kind,
+    Something(String),
+}
+
+pub(super) fn chains(tables: &Tables, translations: &[DestinationNat]) -> Vec<Chain> {
+    let leads: HashMap<_, _> =
+        translations.iter().map(|t| ((t.family, t.table.as_str(), t.handle), &t.to)).collect();
+    let mut by_chain: HashMap<(_, &str, &str), Vec<&Rule>> = HashMap::new();
+    for rule in &tables.rules {
+        by_chain.entry((rule.family, rule.table.as_str(), rule.chain.as_str())).or_default().push(rule);
+    }
+    let mut chains = Vec::new();
+    for chain in &tables.chains {
+        let begins = chain.base.as_ref().and_then(|base| match (base.hook, base.kind.as_str()) {
+            (Hook::Prerouting, "nat") => Some(Begins::Translates),
+            (Hook::Prerouting | Hook::Ingress, _) => Some(Begins::Before),
+            (Hook::Forward, _) => Some(Begins::After),
+            _ => None,
+        });
+        let rules = by_chain.get(&(chain.family, chain.table.as_str(), chain.name.as_str()));
+        let rules = rules.into_iter().flatten().map(|rule| {
+            let lead = leads.get(&(rule.family, rule.table.as_str(), rule.handle));
+            (
+                asks(&rule.expressions),
+                lead.map_or_else(|| does(&rule.expressions), |to| Does::Lead((*to).clone())),
+            )
+        });
+        chains.push(Chain {
+            table: format!("nftables table {} {}", chain.family.name(), chain.table),
+            name: chain.name.clone(),
+            begins,
+            rules: rules.collect(),
+        });
+    }
+    chains
+}
+
+fn does(expressions: &[Expression]) -> Does {
+    let jump = |e: &Expression| match e {
+        Expression::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(Does::Jump(chain.clone())),
+        Expression::Verdict(Verdict::Drop) | Expression::Reject { .. } | Expression::Queue { .. } => {
+            Some(Does::Stop)
+        }
+        Expression::Target { name, .. } if ["REJECT", "NFQUEUE"].contains(&name.as_str()) => Some(Does::Stop),
+        _ => None,
+    };
+    expressions.iter().find_map(jump).unwrap_or(Does::Else)
+}
+
+pub(super) fn asks(expressions: &[Expression]) -> Asks {
+    let mut asks = Asks::default();
+    let mut registers: HashMap<Register, Holds> = HashMap::new();
+    for expression in expressions {
+        match expression {
+            Expression::Payload { base, offset, length, to } => {
+                registers.insert(*to, loaded(*base, *offset, *length));
+            }
+            Expression::Meta { key, to } => {
+                registers.insert(*to, known(*key));
+            }
+            Expression::Bitwise { from, to, mask, xor } => {
+                let masked = match registers.get(from) {
+                    Some(Holds::Destination(_)) if xor.iter().all(|b| *b == 0) => {
+                        Holds::Destination(mask.clone())
+                    }
+                    _ => Holds::Something("bits".into()),
+                };
+                registers.insert(*to, masked);
+            }
+            Expression::Compare { register, with, value } => {
+                let holds = registers.get(register).cloned();
+                compared(&mut asks, holds.unwrap_or_else(|| Holds::Something("data".into())), *with, value);
+            }
+            Expression::Range { register, outside: false, first, last }
+                if registers.get(register) == Some(&Holds::Port) =>
+            {
+                asks.ports = port(first).zip(port(last)).map(|(first, last)| first..=last);
+            }
+            Expression::Match { name, info, .. } => legacy::matched(&mut asks, name, info),
+            Expression::Other { name, to: Some(to) } if name == "fib" => {
+                registers.insert(*to, Holds::Kind);
+            }
+            Expression::Other { name, to: Some(to) } => {
+                registers.insert(*to, Holds::Something(name.clone()));
+            }
+            // It is what leads on, and is known otherwise.
+            Expression::Other { name, .. } if name == "nat" => {}
+            Expression::Other { name, .. } => asks.more.push(name.clone()),
+            Expression::Ct { to, .. } => {
+                registers.insert(*to, Holds::Something("ct".into()));
+            }
+            Expression::NumberGenerator { to, .. } => {
+                registers.insert(*to, Holds::Something("numgen".into()));
+            }
+            Expression::Range { .. } => asks.more.push("a range".into()),
+            Expression::Lookup { .. } => asks.more.push("a set".into()),
+            Expression::SetUpdate { .. } => asks.more.push("a set".into()),
+            Expression::Limit { .. } => asks.more.push("limit".into()),
+            Expression::ConnectionLimit { .. } => asks.more.push("connlimit".into()),
+            Expression::Quota { .. } => asks.more.push("quota".into()),
+            // They say nothing about which packets: constants, counters, logs, what is set, and the verdict.
+            _ => {}
+        }
+    }
+    asks
+}
+
+fn loaded(base: Base, offset: u32, length: u32) -> Holds {
+    match (base, offset, length) {
+        // struct iphdr and struct ipv6hdr, struct tcphdr and struct udphdr.
+        (Base::Network, 16, 4) => Holds::Destination(vec![0xff; 4]),
+        // A prefix of whole bytes is loaded as so many bytes.
+        (Base::Network, 16, 1..=3) => Holds::Destination(vec![0xff; length as usize]),
+        (Base::Network, 24, 1..=16) => Holds::Destination(vec![0xff; length as usize]),
+        (Base::Network, 9, 1) | (Base::Network, 6, 1) => Holds::Protocol,
+        (Base::Transport, 2, 2) => Holds::Port,
+        (Base::Network, 12, _) | (Base::Network, 8, 16) => Holds::Something("a source".into()),
+        _ => Holds::Something("payload".into()),
+    }
+}
+
+fn known(key: u32) -> Holds {
+    match key {
+        META_IIFNAME => Holds::Interface,
+        META_L4PROTO => Holds::Protocol,
+        META_NFPROTO | META_PROTOCOL => Holds::Version,
+        key => Holds::Something(format!("meta {key}")),
+    }
+}
+
+fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
+    let equal = with == Comparison::Equal;
+    match holds {
+        Holds::Destination(mask) if equal => match destination(value, &mask) {
+            Some((address, prefix)) => asks.destination(address, prefix),
+            None => asks.more.push("a destination".into()),
+        },
+        Holds::Port if equal => asks.ports = port(value).map(|port| port..=port),
+        Holds::Protocol if equal => asks.protocol = value.first().copied(),
+        Holds::Interface if equal => asks.from = Some(name(value)),
+        Holds::Interface if with == Comparison::NotEqual => asks.not_from.push(name(value)),
+        Holds::Version if equal => {}
+        // A number of the kernel's, in its own order.
+        Holds::Kind if equal && value == LOCAL.to_ne_bytes() => {}
+        Holds::Kind => asks.more.push("fib".into()),
+        Holds::Something(what) => asks.more.push(what),
+        other => asks.more.push(
+            match other {
+                Holds::Destination(_) => "not a destination",
+                Holds::Port => "other ports",
+                Holds::Protocol => "other protocols",
+                _ => "others",
+            }
+            .into(),
+        ),
+    }
+}
+
+/// An address of which the first bytes are told, with the length of its prefix; `None` of a mask that is no prefix.
+fn destination(value: &[u8], mask: &[u8]) -> Option<(IpAddr, u8)> {
+    let prefix: u32 = mask.iter().map(|b| b.leading_ones()).sum();
+    let ones: u32 = mask.iter().map(|b| b.count_ones()).sum();
+    let first_zero = mask.iter().position(|b| *b != 0xff).unwrap_or(mask.len());
+    let rest_is_zero = mask.iter().skip(first_zero + 1).all(|b| *b == 0);
+    if prefix != ones || !rest_is_zero || value.len() != mask.len() {
+        return None;
+    }
+    let address = if value.len() <= 4 {
+        let mut bytes = [0; 4];
+        bytes[..value.len()].copy_from_slice(value);
+        IpAddr::from(Ipv4Addr::from(bytes))
+    } else {
+        let mut bytes = [0; 16];
+        bytes.get_mut(..value.len())?.copy_from_slice(value);
+        Ipv6Addr::from(bytes).into()
+    };
+    Some((address, prefix as u8))
+}
+
+fn port(value: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(value.get(..2)?.try_into().ok()?))
+}
+
+/// A name of an interface; one without its final zero stands for all that begin so, and is written with a star.
+fn name(value: &[u8]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match value.iter().position(|b| *b == 0) {
+        Some(end) => text(&value[..end]),
+        None => format!("{}*", text(value)),
+    }
+}

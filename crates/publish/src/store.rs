@@ -1,0 +1,113 @@
+//! What was applied, on disk: to be put back when what came after it is taken back, and to know names of what is gone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::wanted::Wanted;
+use crate::{Error, Result, at};
+
+/// Where state is unless WEIR_STATE_DIR says otherwise.
+const STATE: &str = "/var/lib/weir";
+/// How the files' names end.
+const ENDING: &str = "json";
+
+/// A folder with a file for each [`Wanted`].
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+impl Store {
+    /// The usual one: the folder `publish` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
+    pub fn usual() -> Self {
+        let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
+        Store { folder: PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("publish") }
+    }
+
+    /// Where the one of that name is, or would be.
+    pub fn path(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("{id}.{ENDING}"))
+    }
+
+    /// Writes it down, on disk when this returns, and says where.
+    ///
+    /// # Errors
+    /// If the disk refuses, or others may write to the folder.
+    pub fn keep(&self, wanted: &Wanted) -> Result<PathBuf> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(at(&self.folder))?;
+        let meta = fs::symlink_metadata(&self.folder).map_err(at(&self.folder))?;
+        if !meta.is_dir() || meta.mode() & 0o022 != 0 {
+            let folder = self.folder.display();
+            return Err(Error::State(format!(
+                "{folder} is not fit for what is published: others may write to it"
+            )));
+        }
+        let path = self.path(&wanted.id());
+        let beside = path.with_extension("new");
+        // The rest of an attempt that was killed.
+        let _ = fs::remove_file(&beside);
+        let mut text = serde_json::to_string_pretty(wanted).map_err(|e| Error::State(e.to_string()))?;
+        text.push('\n');
+        let written = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        written().map_err(at(&path))?;
+        Ok(path)
+    }
+
+    /// The one of that name; `None` if it is not kept.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn find(&self, id: &str) -> Result<Option<Wanted>> {
+        let path = self.path(id);
+        if path.is_file() { Store::read(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// The one in that file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what it was when it was written.
+    pub fn read(path: &Path) -> Result<Wanted> {
+        let text = fs::read_to_string(path).map_err(at(path))?;
+        let damaged = |why: String| Error::State(format!("{}: {why}", path.display()));
+        let wanted: Wanted = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        let named = path.file_stem().is_some_and(|name| name.to_string_lossy() == wanted.id());
+        if named { Ok(wanted) } else { Err(damaged("it is not what it was when it was written".into())) }
+    }
+
+    /// Removes all but these.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn forget_but(&self, keep: &[&str]) -> Result<()> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(at(&self.folder))?,
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if path.is_file() && !keep.contains(&name.as_str()) {
+                fs::remove_file(&path).map_err(at(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes everything.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn clear(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(at(&self.folder)(e)),
+            _ => Ok(()),
+        }
+    }
+}

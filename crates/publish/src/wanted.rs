@@ -1,0 +1,58 @@
+//! What is to be in the kernel, as it is written down for whoever puts it there or takes it back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Links, Mapping, Result};
+
+/// Mappings of several containers behind one outer interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The interface that clients come in by; text from outside.
+    pub outer: String,
+    /// Its number.
+    pub outer_index: u32,
+    /// By the number of their link.
+    pub containers: Vec<Container>,
+}
+
+/// A container with its mappings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// The host's end of its link; text from outside.
+    pub link: String,
+    /// Its number: a container that was started again has another one.
+    pub index: u32,
+    /// At least one.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Wanted {
+    /// Its name: the same mappings at the same interfaces have the same one.
+    pub fn id(&self) -> String {
+        // Plain texts and numbers always have a JSON form.
+        let text = serde_json::to_string(self).unwrap_or_default();
+        weir_guard::fingerprint(&text)[..12].to_owned()
+    }
+
+    /// All mappings.
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.containers.iter().flat_map(|c| &c.mappings)
+    }
+
+    /// The interfaces of a container, if they are still those that were meant.
+    pub(crate) fn links(&self, container: &Container) -> Result<Links> {
+        let links = Links::find(&self.outer, &container.link)?;
+        for (name, meant, found) in [
+            (&self.outer, self.outer_index, links.outer),
+            (&container.link, container.index, links.container),
+        ] {
+            if meant != found {
+                let name = name.escape_default();
+                return Err(Error::Link(format!(
+                    "`{name}` is not the interface any more that it was: it was made anew"
+                )));
+            }
+        }
+        Ok(links)
+    }
+}
