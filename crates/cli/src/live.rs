@@ -8,7 +8,7 @@ use weir_record::{Run, Source, Trial};
 use weir_report::units::{duration, quantity};
 use weir_report::words;
 
-use crate::output::{printable, width};
+use crate::output::{printable, range, width};
 
 /// Tells a run's news to people.
 pub(crate) struct Live {
@@ -93,7 +93,7 @@ impl Live {
             None => "no interval yet".to_owned(),
         };
         let void: usize = run.trials.iter().filter(|t| t.is_void()).count();
-        let void = if void > 0 { format!(", {void} void trials") } else { String::new() };
+        let void = if void > 0 { format!(", {}", words::plural(void, "void trial")) } else { String::new() };
         let left = self.remaining_s.map(|s| format!(", at most {} left", duration(s))).unwrap_or_default();
         self.line(&format!("round {rounds}: {estimate}{void}{left}"));
         if self.terminal {
@@ -128,14 +128,13 @@ impl Progress for Live {
                     }
                 }
                 self.line(&format!(
-                    "{}: {} variants x {} workloads = {trials} trials a round, {} to {} rounds, about {} to {} (seed {})",
+                    "{}: {} x {} = {} a round, {} rounds, about {} (seed {})",
                     run.scenario,
-                    run.variants.len(),
-                    run.workloads.len(),
-                    run.plan.min_rounds,
-                    run.plan.max_rounds,
-                    duration(least),
-                    duration(most),
+                    words::plural(run.variants.len(), "variant"),
+                    words::plural(run.workloads.len(), "workload"),
+                    words::plural(trials, "trial"),
+                    range(run.plan.min_rounds.to_string(), run.plan.max_rounds.to_string()),
+                    range(duration(least), duration(most)),
                     run.seed
                 ));
                 for note in &run.notes {

@@ -89,6 +89,11 @@ pub(crate) fn unwritten(error: &io::Error) -> Failure {
     Failure::failed(format!("cannot write to standard output: {error}"))
 }
 
+/// From one to another, or the one where they are the same in words.
+pub(crate) fn range(least: String, most: String) -> String {
+    if least == most { most } else { format!("{least} to {most}") }
+}
+
 /// A value as JSON on standard output.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
     let text = serde_json::to_string_pretty(value).map_err(Failure::failed)?;

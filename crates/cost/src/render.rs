@@ -9,22 +9,20 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use crate::{Amount, Answer, BreakEven, HOURS_PER_MONTH, PriceOption, Verdict};
 
-/// Widest line of the terminal rendering, columns.
-const WIDTH: u16 = 100;
-
 /// Said under every answer.
 const CHECK: &str = "Prices go out of date: check them at their source before you decide.";
 
 /// Which notation to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Style {
-    Terminal,
+    /// Lines of so many columns at most.
+    Terminal(u16),
     Markdown,
 }
 
-/// Plain text of at most 100 columns, without escape sequences.
-pub fn terminal(answer: &Answer) -> String {
-    text(answer, Style::Terminal)
+/// Plain text of at most so many columns, from 80 up, without escape sequences.
+pub fn terminal(answer: &Answer, columns: u16) -> String {
+    text(answer, Style::Terminal(columns))
 }
 
 /// GitHub-flavoured Markdown.
@@ -32,12 +30,13 @@ pub fn markdown(answer: &Answer) -> String {
     text(answer, Style::Markdown)
 }
 
-/// The options of a catalogue with region, date and source, as plain text of at most 100 columns.
-pub fn price_list(options: &[PriceOption]) -> String {
+/// The options of a catalogue with region, date and source, as plain text of at most so many columns, from 80 up.
+pub fn price_list(options: &[PriceOption], columns: u16) -> String {
     let rows = options.iter().map(|o| {
         vec![o.name.clone(), o.title.clone(), o.region.clone(), o.as_of.to_string(), o.source.clone()]
     });
-    let mut out = table(Style::Terminal, &["option", "what", "region", "as of", "source"], rows, &[]);
+    let mut out =
+        table(Style::Terminal(columns), &["option", "what", "region", "as of", "source"], rows, &[]);
     let _ = writeln!(out, "\n{CHECK}");
     out
 }
@@ -194,7 +193,7 @@ fn gb(amount: Amount) -> String {
 fn heading(out: &mut String, style: Style, title: &str) {
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = match style {
-        Style::Terminal => writeln!(out, "{gap}{title}"),
+        Style::Terminal(_) => writeln!(out, "{gap}{title}"),
         Style::Markdown => writeln!(out, "{gap}### {title}\n"),
     };
 }
@@ -204,10 +203,10 @@ fn sentence(out: &mut String, style: Style, text: &str) {
         Style::Markdown => {
             let _ = writeln!(out, "- {text}");
         }
-        Style::Terminal => {
+        Style::Terminal(width) => {
             let mut line = String::from(" ");
             for word in text.split_whitespace() {
-                if line.chars().count() + 1 + word.chars().count() > usize::from(WIDTH) {
+                if line.chars().count() + 1 + word.chars().count() > usize::from(width) {
                     let _ = writeln!(out, "{line}");
                     line = String::from("   ");
                 }
@@ -222,10 +221,10 @@ fn sentence(out: &mut String, style: Style, text: &str) {
 fn table(style: Style, columns: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usize]) -> String {
     let mut table = Table::new();
     match style {
-        Style::Terminal => {
+        Style::Terminal(width) => {
             table
                 .load_style(presets::NOTHING)
-                .set_width(WIDTH)
+                .set_width(width)
                 .set_content_arrangement(ContentArrangement::Dynamic);
         }
         Style::Markdown => {
@@ -235,7 +234,7 @@ fn table(style: Style, columns: &[&str], rows: impl Iterator<Item = Vec<String>>
     table.set_header(columns.iter().copied());
     for row in rows {
         table.add_row(row.into_iter().map(|cell| match style {
-            Style::Terminal => cell,
+            Style::Terminal(_) => cell,
             Style::Markdown => cell.replace('|', "\\|"),
         }));
     }

@@ -268,18 +268,23 @@ fn json_has_numbers_and_the_prices_behind_them() {
 }
 
 #[test]
-fn the_terminal_text_fits_100_columns_and_has_the_known_amounts() {
+fn the_terminal_text_fits_its_columns_and_has_the_known_amounts() {
     let mut options = Catalogue::built_in().unwrap().options().to_vec();
     options.truncate(8);
     let wide = answer(&question("250000.5", "1000000"), &options, &[]).unwrap();
-    for text in [render::terminal(&measured_answer()), render::terminal(&wide), render::price_list(&options)]
-    {
-        for line in text.lines() {
-            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    for columns in [80, 100] {
+        for text in [
+            render::terminal(&measured_answer(), columns),
+            render::terminal(&wide, columns),
+            render::price_list(&options, columns),
+        ] {
+            for line in text.lines() {
+                assert!(line.chars().count() <= usize::from(columns), "{columns} columns: {line}");
+            }
+            assert!(!text.contains('\u{1b}'));
         }
-        assert!(!text.contains('\u{1b}'));
     }
-    let text = render::terminal(&measured_answer()).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = render::terminal(&measured_answer(), 100).split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["77.85", "12.94", "3.08", "there is no break-even", "as of 2026", "go out of date"] {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }

@@ -143,8 +143,10 @@ proptest! {
             option: "a".to_owned(), variant: "v".to_owned(), goodput_bps, connections_per_second: rate,
         };
         let answer = answer(&question, &[a, b], &[measured]).unwrap();
-        let text = weir_cost::render::terminal(&answer);
-        prop_assert!(text.lines().all(|l| l.chars().count() <= 100), "{}", text);
+        for columns in [80, 100] {
+            let text = weir_cost::render::terminal(&answer, columns);
+            prop_assert!(text.lines().all(|l| l.chars().count() <= usize::from(columns)), "{}", text);
+        }
         let json = serde_json::to_string(&answer).unwrap();
         prop_assert!(json.contains("\"bills\""));
     }

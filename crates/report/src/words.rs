@@ -260,7 +260,7 @@ pub fn fault(code: FaultCode) -> &'static str {
 }
 
 /// `1 trial`, `2 trials`.
-pub(crate) fn plural(n: usize, what: &str) -> String {
+pub fn plural(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 

@@ -8,6 +8,8 @@ use weir_bench::scenario::{Change, Scenario, Testbed};
 use weir_bench::{Order, conduct, require::Requirement};
 use weir_record::{Run, Status};
 use weir_report::Terminal;
+use weir_report::units::duration;
+use weir_report::words::plural;
 use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
 
@@ -16,19 +18,17 @@ use crate::commands::find_scenario;
 use crate::commands::report::{conditions, judge};
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::live::Live;
-use crate::output::{Color, print, print_json, width};
+use crate::output::{Color, print, print_json, range, width};
 
 pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
     let scenario = scenario(args)?;
     if args.dry_run {
         let (least, most) = scenario.expected_seconds();
-        let words = weir_report::units::duration;
         return print(&format!(
-            "{}: {} trials a round, about {} to {}\n\n{}",
+            "{}: {} a round, about {}\n\n{}",
             scenario.name,
-            scenario.trials_per_round(),
-            words(least),
-            words(most),
+            plural(scenario.trials_per_round(), "trial"),
+            range(duration(least), duration(most)),
             scenario.to_toml()
         ));
     }
@@ -132,7 +132,7 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
         print(&weir_report::terminal(run, Terminal { width: width(), color: color.stdout }))?;
         if let Some(block) = &scenario.cost {
             let answer = super::cost::of_block(block, run, None)?;
-            print(&format!("\n{}", weir_cost::render::terminal(&answer)))?;
+            print(&format!("\n{}", weir_cost::render::terminal(&answer, super::cost::columns())))?;
         }
     }
     for (what, file) in [("record", "run.json"), ("report", "report.html")] {

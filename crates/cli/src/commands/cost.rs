@@ -9,7 +9,7 @@ use weir_record::Run;
 use crate::args::CostArgs;
 use crate::commands::load;
 use crate::exit::{Failure, Outcome};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, width};
 
 pub(crate) fn run(args: &CostArgs) -> Outcome {
     let answer = match &args.run {
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &CostArgs) -> Outcome {
             if args.list {
                 return match args.json {
                     true => print_json(&catalogue.options()),
-                    false => print(&render::price_list(catalogue.options())),
+                    false => print(&render::price_list(catalogue.options(), columns())),
                 };
             }
             let amount = |name: &str, text: &str| {
@@ -43,8 +43,13 @@ pub(crate) fn run(args: &CostArgs) -> Outcome {
     } else if args.markdown {
         print(&render::markdown(&answer))
     } else {
-        print(&render::terminal(&answer))
+        print(&render::terminal(&answer, columns()))
     }
+}
+
+/// Of the terminal.
+pub(crate) fn columns() -> u16 {
+    u16::try_from(width()).unwrap_or(u16::MAX)
 }
 
 fn catalogue(args: &CostArgs) -> Result<Catalogue, Failure> {

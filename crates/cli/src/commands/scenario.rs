@@ -2,11 +2,13 @@
 
 use serde_json::json;
 use weir_bench::scenario::{Scenario, built_in};
+use weir_report::units::duration;
+use weir_report::words::plural;
 
 use crate::args::{ScenarioArgs, ScenarioCommand};
 use crate::commands::find_scenario;
 use crate::exit::{Failure, Outcome};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, range};
 
 pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
     match &args.command {
@@ -26,10 +28,9 @@ pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
                 }));
             }
             print(&format!(
-                "{origin}: valid; {} trials a round, about {} to {}\n",
-                scenario.trials_per_round(),
-                weir_report::units::duration(least),
-                weir_report::units::duration(most)
+                "{origin}: valid; {} a round, about {}\n",
+                plural(scenario.trials_per_round(), "trial"),
+                range(duration(least), duration(most))
             ))
         }
     }
@@ -37,7 +38,6 @@ pub(crate) fn run(args: &ScenarioArgs) -> Outcome {
 
 fn list(json: bool) -> Outcome {
     let column = built_in().iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let mut rows = Vec::new();
     for (name, text) in built_in() {
         let scenario = Scenario::load(text, name).map_err(Failure::failed)?;
@@ -52,9 +52,9 @@ fn list(json: bool) -> Outcome {
                 "{name:<column$} {}\n{:<column$} {}, {}, up to {}{}\n",
                 scenario.title,
                 "",
-                count(scenario.variants.len(), "variant"),
-                count(scenario.workloads.len(), "workload"),
-                weir_report::units::duration(scenario.expected_seconds().1),
+                plural(scenario.variants.len(), "variant"),
+                plural(scenario.workloads.len(), "workload"),
+                duration(scenario.expected_seconds().1),
                 if presets.is_empty() { String::new() } else { format!("; presets: {}", presets.join(", ")) }
             ))?;
         }
