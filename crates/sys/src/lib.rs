@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod conntrack;
+pub mod datagram_filter;
 pub mod dont_fragment;
 pub mod echo;
 pub mod error;
