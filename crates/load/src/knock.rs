@@ -30,6 +30,12 @@ pub struct Knock {
     pub token: Option<[u8; TOKEN_BYTES]>,
 }
 
+/// How every knock begins, or every one for the trial with that cookie.
+pub fn beginning(cookie: Option<u64>) -> Vec<u8> {
+    let cookie = cookie.map(u64::to_be_bytes);
+    [&KNOCK[..], cookie.as_ref().map_or(&[], |c| &c[..])].concat()
+}
+
 /// A knock, if the datagram is one.
 pub fn read(datagram: &[u8]) -> Option<Knock> {
     let (cookie, token) = parse(&KNOCK, datagram)?;
@@ -131,6 +137,8 @@ mod tests {
         assert_eq!(entered(1).len(), BYTES);
         // Shorter or longer than a knock is none.
         let knock = write(&KNOCK, 1, [0; 16]);
+        assert!(knock.starts_with(&beginning(None)) && knock.starts_with(&beginning(Some(1))));
+        assert!(!knock.starts_with(&beginning(Some(2))));
         assert_eq!(read(&knock), Some(Knock { cookie: 1, token: None }));
         assert_eq!(read(&knock[..31]), None);
         assert_eq!(read(&[&knock[..], &[0]].concat()), None);

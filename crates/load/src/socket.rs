@@ -214,6 +214,8 @@ pub struct TcpOptions {
     pub window_bytes: Option<u32>,
     /// TCP_NODELAY.
     pub nodelay: bool,
+    /// Most bits per second that it sends (SO_MAX_PACING_RATE); TCP keeps to it without a queueing discipline's help.
+    pub pacing_bps: Option<f64>,
 }
 
 impl TcpOptions {
@@ -234,6 +236,12 @@ impl TcpOptions {
         }
         if self.nodelay {
             set_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+        }
+        if let Some(bps) = self.pacing_bps {
+            // Bytes per second, and a whole number with a sign here: at 17 Gbit/s and more there is no limit.
+            if let Ok(rate) = i32::try_from((bps / 8.0).ceil() as u64) {
+                set_int(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.max(1))?;
+            }
         }
         Ok(())
     }

@@ -19,8 +19,8 @@ pub struct Limits {
     pub duration: Duration,
     /// Highest bit rate of one measurement in each direction, payload bits per second; `None` for as fast as it goes.
     pub rate_bps: Option<f64>,
-    /// The same over all measurements together, iperf3's too, by what each may need; with it, each has [`Limits::rate_bps`] of
-    /// it, or all; an iperf3 test that names no rate has what is left.
+    /// The same over all measurements together, iperf3's too, by the rate that each names; TCP that names none has what is left,
+    /// and no more than [`Limits::rate_bps`] of it.
     pub total_rate_bps: Option<f64>,
     /// Bytes of sockets' buffers over all clients.
     pub memory_bytes: u64,

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use weir_sys::datagram_filter::{self, Start};
 
 /// Connections that wait to be accepted; the kernel allows no more than net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
@@ -62,6 +63,15 @@ impl Port {
     /// The UDP socket, to which everything comes that no connected one takes; it does not block.
     pub fn udp(&self) -> &UdpSocket {
         &self.udp
+    }
+
+    /// Let only datagrams that begin like one of these come to [`Port::udp`]; the kernel drops the others, and nobody is woken for them.
+    /// Where it has no room for so long a list, all come again. What belongs to a connected socket is not concerned.
+    pub fn admit_datagrams(&self, starts: &[Start]) {
+        if datagram_filter::admit_only(&self.udp, starts).is_err() {
+            // Whoever is not in the list that stands would be kept out. Taking it off fails where there is none.
+            let _ = datagram_filter::admit_all(&self.udp);
+        }
     }
 
     /// A UDP socket on this port that gets only what this peer sends: the kernel prefers the connected one

@@ -31,6 +31,10 @@ pub struct TcpStream {
     pub direction: Direction,
     /// Connections at once, 1..=128; in each direction that many with `direction = "both"`.
     pub streams: u32,
+    /// Most payload bits per second over all streams, in each direction; without it as fast as possible. The kernel paces each stream
+    /// to its share (SO_MAX_PACING_RATE, socket(7)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<f64>,
     /// Bytes per write, 1..=16777216.
     pub buffer_bytes: u32,
     /// Largest segment (TCP_MAXSEG) in bytes, 88..=32767; without it what the MTU allows.
@@ -55,6 +59,7 @@ impl Default for TcpStream {
         TcpStream {
             direction: Direction::Egress,
             streams: 1,
+            rate_bps: None,
             buffer_bytes: 128 * 1024,
             mss: None,
             congestion: "cubic".into(),
@@ -78,6 +83,7 @@ impl TcpStream {
             mss: self.mss,
             window_bytes: self.window_bytes,
             nodelay: self.nodelay,
+            pacing_bps: self.rate_bps.map(|bps| bps / f64::from(self.streams.max(1))),
         }
     }
 }
@@ -96,6 +102,9 @@ impl Engine for TcpStream {
             count_words(self.streams),
             self.buffer_bytes
         );
+        if let Some(bps) = self.rate_bps {
+            text += &format!(", {bps} bit/s at most");
+        }
         if let Some(mss) = self.mss {
             text += &format!(", MSS {mss}");
         }
@@ -117,6 +126,9 @@ impl Engine for TcpStream {
         check_count(self.streams)?;
         if !(1..=16 << 20).contains(&self.buffer_bytes) {
             return Err(format!("buffer-bytes = {}: valid is 1..=16777216", self.buffer_bytes));
+        }
+        if let Some(rate) = self.rate_bps.filter(|r| !(*r >= 1.0 && *r <= 1e13)) {
+            return Err(format!("rate-bps = {rate}: valid is 1..=1e13"));
         }
         // TCP_MIN_MSS and MAX_TCP_WINDOW of the kernel's include/net/tcp.h.
         if let Some(mss) = self.mss.filter(|m| !(88..=32767).contains(m)) {

@@ -183,6 +183,7 @@ impl Test<'_> {
             mss: u16::try_from(p.mss).ok().filter(|m| *m > 0),
             window_bytes: Some(p.window).filter(|w| *w > 0),
             nodelay: p.nodelay,
+            ..TcpOptions::default()
         };
         let error = |source| Error::Connect { address: self.target, source };
         let mut stream =

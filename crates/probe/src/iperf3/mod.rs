@@ -30,6 +30,7 @@ mod turns;
 mod udp;
 mod wire;
 
+pub(crate) use datagram::HELLOS;
 pub use datagram::is_greeting;
 pub use error::Error;
 pub use host::{Asked, Ended, Host};

@@ -23,10 +23,21 @@ pub(super) struct Fit {
     pub(super) notes: Vec<String>,
     /// Memory to set aside, bytes.
     pub(super) bytes: u64,
-    /// Bit rate to set aside in the direction that has more of it, where there is a limit.
-    pub(super) rate_bps: f64,
+    /// Bit rate to set aside, where there is a limit.
+    pub(super) rate: Rate,
     /// Data connections, or flows, that may come; `None` where they come and go all the time.
     pub(super) connections: Option<u32>,
+}
+
+/// A bit rate in the direction that has more of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Rate {
+    /// None that is worth counting, or no limit.
+    Little,
+    /// As much as it names, payload bits per second.
+    Named(f64),
+    /// As much as there is: it names none.
+    Left,
 }
 
 /// Hold a workload against the limits.
@@ -53,10 +64,10 @@ pub(super) fn fit(
     };
     let ways = |d: Direction| if d == Direction::Both { 2 } else { 1 };
     let mut notes = Vec::new();
-    let mut rate_bps = 0.0;
+    let mut rate = Rate::Little;
     let (bytes, connections) = match &workload {
         Workload::TcpStream(w) => {
-            rate_bps = limits.most_bps().unwrap_or(0.0);
+            rate = named(limits, w.rate_bps)?.unwrap_or(Rate::Left);
             congestion(&w.congestion)?;
             let all = streams(w.streams)? * ways(w.direction);
             // The kernel doubles what is asked for, in both directions.
@@ -65,7 +76,7 @@ pub(super) fn fit(
         }
         Workload::UdpStream(w) => {
             let all = streams(w.streams)? * ways(w.direction);
-            rate_bps = rate(limits, w)?;
+            rate = of_datagrams(limits, w)?;
             let most = (limits.memory_bytes / UDP_SHARE).max(UDP_LEAST);
             let buffer = u64::from(w.receive_buffer_bytes).min(most);
             (all * PER_STREAM + 2 * buffer, Some(all))
@@ -91,7 +102,7 @@ pub(super) fn fit(
         other => other,
     };
     let connections = connections.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-    Ok(Fit { workload, notes, bytes, rate_bps, connections })
+    Ok(Fit { workload, notes, bytes, rate, connections })
 }
 
 fn smaller_buffer(limits: &Limits, mut w: UdpStream, notes: &mut Vec<String>) -> UdpStream {
@@ -106,17 +117,22 @@ fn smaller_buffer(limits: &Limits, mut w: UdpStream, notes: &mut Vec<String>) ->
     w
 }
 
-/// A rate that the server may have to send, or to take, payload bits per second; 0 without a limit.
-fn rate(limits: &Limits, w: &UdpStream) -> Result<f64, String> {
-    let Some(most) = limits.most_bps() else { return Ok(0.0) };
+/// A rate that is within the limit of one measurement, if it is named.
+fn named(limits: &Limits, asked: Option<f64>) -> Result<Option<Rate>, String> {
+    match (asked, limits.most_bps()) {
+        (Some(bps), Some(most)) if bps > most => Err(format!("{bps} bit/s: the server allows {most} bit/s")),
+        (asked, _) => Ok(asked.map(Rate::Named)),
+    }
+}
+
+/// What the server may have to send, or to take, of datagrams; TCP can be held back, and they cannot.
+fn of_datagrams(limits: &Limits, w: &UdpStream) -> Result<Rate, String> {
+    let Some(most) = limits.most_bps() else { return Ok(Rate::Little) };
     // The least a datagram of unset size can be is what fills an MTU over IPv6.
     let payload = f64::from(w.payload_bytes.unwrap_or(1472));
     let asked = w.rate_bps.or_else(|| w.rate_pps.map(|pps| pps * payload * 8.0));
-    match asked {
-        Some(bps) if bps <= most => Ok(bps),
-        Some(bps) => Err(format!("{bps} bit/s: the server allows {most} bit/s")),
-        None => Err(format!("as fast as possible: the server allows {most} bit/s; set a rate")),
-    }
+    named(limits, asked)?
+        .ok_or_else(|| format!("as fast as possible: the server allows {most} bit/s; set a rate"))
 }
 
 /// Only what the kernel has already: for a server with privileges, to ask for another name would load a module.
@@ -172,6 +188,7 @@ mod tests {
             (json!({"kind": "tcp-stream", "streams": 0}), "streams = 0"),
             (json!({"kind": "udp-stream"}), "set a rate"),
             (json!({"kind": "udp-stream", "rate-bps": 1e7}), "allows 1000000"),
+            (json!({"kind": "tcp-stream", "rate-bps": 1e7}), "allows 1000000"),
             (json!({"kind": "udp-stream", "rate-pps": 1e6, "payload-bytes": 16}), "allows 1000000"),
             // What would start programs on the server.
             (json!({"kind": "http"}), "not served"),
@@ -189,6 +206,23 @@ mod tests {
             Duration::from_secs(3600),
         );
         assert!(long.unwrap_err().contains("allows up to 3600 s"));
+    }
+
+    #[test]
+    fn who_names_a_rate_gets_it_and_tcp_without_one_what_is_left() {
+        let limits = Limits { rate_bps: Some(1e6), ..Limits::default() };
+        for (value, rate) in [
+            (
+                json!({"kind": "tcp-stream", "streams": 4, "rate-bps": 2e5, "direction": "both"}),
+                Rate::Named(2e5),
+            ),
+            (json!({"kind": "tcp-stream"}), Rate::Left),
+            (json!({"kind": "udp-stream", "rate-bps": 3e5}), Rate::Named(3e5)),
+            (json!({"kind": "udp-stream", "rate-pps": 10.0, "payload-bytes": 100}), Rate::Named(8e3)),
+            (json!({"kind": "tcp-rr"}), Rate::Little),
+        ] {
+            assert_eq!(check(&limits, value.clone()).unwrap().rate, rate, "{value}");
+        }
     }
 
     #[test]

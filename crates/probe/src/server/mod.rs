@@ -7,6 +7,7 @@
 mod bounds;
 mod front;
 mod opening;
+mod rate_watch;
 mod session;
 mod shared;
 

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_load::door::inlet;
-use weir_load::{Direction, FlowFigures, Observer, Part, Setting, Workload};
+use weir_load::{FlowFigures, Observer, Part, Setting, Workload};
 
-use super::bounds::{Fit, fit};
+use super::bounds::{Fit, Rate, fit};
+use super::rate_watch::RateWatch;
 use super::shared::{Shared, Trial};
 use super::{Config, Note};
 use crate::frame::{Error, Line, MOST_FROM_CLIENT};
 use crate::key::{self, End, Nonce};
+use crate::limits::{Refused, Reserved};
 use crate::message::{Ask, OPENING, Tell, VERSION};
 
 /// How long after its window a client may take for the last of it: handshakes before, drains after.
@@ -21,9 +23,6 @@ const SLACK: Duration = Duration::from_secs(15);
 
 /// Time between two looks at a measurement, and between two reports to the client.
 const TICK: Duration = Duration::from_secs(1);
-
-/// A client may exceed the limit of its rate by so much: what leaves at once after a stall of the path.
-const RATE_SLACK: f64 = 1.25;
 
 /// Longest name of a client's program that is kept.
 const PROGRAM: usize = 100;
@@ -147,19 +146,22 @@ impl Session<'_> {
         let limits = &self.shared.limits;
         let fit = fit(limits, workload, warmup, duration).and_then(|fit| {
             let memory = limits.reserve(fit.bytes).map_err(|e| e.to_string())?;
-            let rate = limits.reserve_rate(fit.rate_bps).map_err(|e| e.to_string())?;
+            let rate = self.reserve_rate(fit.rate).map_err(|e| e.to_string())?;
             Ok((fit, memory, rate))
         });
-        let (fit, _memory, _rate) = match fit {
+        let (mut fit, _memory, rate) = match fit {
             Ok(fits) => fits,
             Err(reason) => {
                 self.shared.note(&self.note(begun, None, &[], &reason));
                 return Ok(line.say(&Tell::Refused { reason }, patience)?);
             }
         };
+        if let (Rate::Left, Some(rate)) = (fit.rate, &rate) {
+            hold_to(&mut fit, rate.rate_bps());
+        }
         let words = fit.workload.engine().describe();
         let observer = Observer::watched();
-        let result = self.run_trial(line, fit, (warmup, duration), &observer);
+        let result = self.run_trial(line, fit, rate.as_ref(), (warmup, duration), &observer);
         let end = match &result {
             Ok(()) => "done",
             Err(end) => &end.words,
@@ -175,10 +177,21 @@ impl Session<'_> {
         }
     }
 
+    /// What the measurement may have of the total rate.
+    fn reserve_rate(&self, rate: Rate) -> Result<Option<Reserved>, Refused> {
+        let limits = &self.shared.limits;
+        match rate {
+            Rate::Little => Ok(None),
+            Rate::Named(bps) => limits.reserve_rate(bps).map(Some),
+            Rate::Left => limits.reserve_rate_left(),
+        }
+    }
+
     fn run_trial(
         &self,
         line: &Line<'_>,
         fit: Fit,
+        rate: Option<&Reserved>,
         (warmup, duration): (Duration, Duration),
         observer: &Observer,
     ) -> Result<(), Cut> {
@@ -188,17 +201,21 @@ impl Session<'_> {
         let setting = Setting { observer: observer.clone(), ..Setting::new(warmup, duration, cookie) };
         let (usher, inlet) = inlet(self.shared.port.address().port()).map_err(Error::Io)?;
         let responder = fit.workload.engine().serve(&setting, inlet).map_err(|e| refused(e.to_string()))?;
-        let pacing = self.shared.limits.most_bps().map(|bps| {
+        let most_bps = self.shared.limits.most_bps().map(|most| rate.map_or(most, Reserved::rate_bps));
+        let pacing = most_bps.map(|bps| {
             let each = bps / 8.0 / f64::from(fit.connections.unwrap_or(1).max(1));
             // The option is signed here, and at 17 Gbit/s a limit is none.
             each.min(f64::from(i32::MAX)) as u32
         });
         let left = fit.connections.map(|n| n + controls(&fit.workload));
-        let trial = Trial { usher, own, left, peers: HashSet::new(), pacing };
+        let knocks = matches!(fit.workload, Workload::UdpStream(_) | Workload::UdpRr(_));
+        let trial = Trial { usher, own, left, peers: HashSet::new(), pacing, knocks };
+        let rate =
+            RateWatch::new(most_bps, writes_bytes(&fit.workload), is_paced(&fit.workload), Instant::now());
         let open = self.shared.open_trial(cookie, trial);
         let opened = Tell::Opened { cookie, workload: Box::new(fit.workload), notes: fit.notes };
         line.say(&opened, patience)?;
-        self.await_finish(line, warmup + duration + SLACK, observer)?;
+        self.await_finish(line, warmup + duration + SLACK, observer, rate)?;
         let mut part = responder.finish().map_err(|e| refused(e.to_string()))?;
         drop(open);
         finite(&mut part);
@@ -206,10 +223,15 @@ impl Session<'_> {
     }
 
     /// Until the client says that it is done, with a word to it every second.
-    fn await_finish(&self, line: &Line<'_>, longest: Duration, observer: &Observer) -> Result<(), Cut> {
+    fn await_finish(
+        &self,
+        line: &Line<'_>,
+        longest: Duration,
+        observer: &Observer,
+        mut rate: RateWatch,
+    ) -> Result<(), Cut> {
         let patience = self.shared.limits.patience;
         let begun = Instant::now();
-        let mut rate = RateWatch::new(self.shared.limits.most_bps(), begun);
         loop {
             if line.await_word(TICK).map_err(Error::Io)? {
                 return match line.hear(patience)? {
@@ -221,7 +243,9 @@ impl Session<'_> {
                 return Err(refused(format!("not done after {:.0} s", longest.as_secs_f64())));
             }
             let flows = observer.flows();
-            rate.check(&flows, Instant::now())?;
+            rate.check(&flows, Instant::now()).map_err(|e| {
+                refused(format!("{:.0} bit/s: the server allows {} bit/s", e.bps, e.most_bps))
+            })?;
             line.say(&Tell::Live { flows }, patience)?;
         }
     }
@@ -245,35 +269,30 @@ fn controls(workload: &Workload) -> u32 {
     if let Workload::TcpStream(work) = workload { work.controls() } else { 0 }
 }
 
+/// Make both ends keep to what was left.
+fn hold_to(fit: &mut Fit, bps: f64) {
+    if let Workload::TcpStream(work) = &mut fit.workload {
+        work.rate_bps = Some(bps);
+        fit.notes.push(format!("the server allows {bps} bit/s in each direction at the moment"));
+    }
+}
+
+fn is_paced(workload: &Workload) -> bool {
+    matches!(workload, Workload::TcpStream(_))
+}
+
+/// What all streams of a direction send in one write each, bytes.
+fn writes_bytes(workload: &Workload) -> f64 {
+    match workload {
+        Workload::TcpStream(w) => f64::from(w.streams) * f64::from(w.buffer_bytes),
+        Workload::UdpStream(w) => f64::from(w.streams) * f64::from(w.payload_bytes.unwrap_or(u16::MAX)),
+        Workload::TcpRr(w) => f64::from(w.connections) * f64::from(w.request_bytes.max(w.response_bytes)),
+        Workload::UdpRr(w) => f64::from(w.connections) * f64::from(w.request_bytes.max(w.response_bytes)),
+        _ => 0.0,
+    }
+}
+
 /// JSON has no infinities: a value that came of dividing by nothing is left out, as one that was not measured.
 fn finite(part: &mut Part) {
     part.values.retain(|_, v| v.is_finite());
-}
-
-/// Holds what really flows against the limit: what is asked for is checked before, and what comes is the client's doing.
-struct RateWatch {
-    most_bps: Option<f64>,
-    since: Instant,
-    before: [u64; 2],
-}
-
-impl RateWatch {
-    fn new(most_bps: Option<f64>, since: Instant) -> Self {
-        RateWatch { most_bps, since, before: [0; 2] }
-    }
-
-    fn check(&mut self, flows: &[FlowFigures], now: Instant) -> Result<(), Cut> {
-        let Some(most) = self.most_bps else { return Ok(()) };
-        let sum = |way| flows.iter().filter(|f| f.way == way).map(|f| f.bytes).sum::<u64>();
-        let bytes = [sum(Direction::Egress), sum(Direction::Ingress)];
-        let seconds = now.duration_since(self.since).as_secs_f64();
-        for (now, before) in bytes.iter().zip(self.before) {
-            let bps = (now - before) as f64 * 8.0 / seconds;
-            if seconds > 0.0 && bps > most * RATE_SLACK {
-                return Err(refused(format!("{bps:.0} bit/s: the server allows {most} bit/s")));
-            }
-        }
-        (self.since, self.before) = (now, bytes);
-        Ok(())
-    }
 }
