@@ -35,6 +35,10 @@ pub fn render(diagnosis: &Diagnosis, place: &str, look: Look) -> String {
 fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
     let lost = diagnosis.lost;
     let mut words = match (told, lost.packets) {
+        // Without that plane nobody has counted them.
+        (0, 0) if !sees_drops(diagnosis) => {
+            "Nothing wrong found in what could be seen: dropped packets are not in sight.".to_owned()
+        }
         (0, 0) => "Nothing wrong found: no packet was lost here.".to_owned(),
         (0, n) => format!("Nothing wrong found: {} packets were lost, too few to matter.", count(n)),
         (1, _) => "One finding.".to_owned(),
@@ -48,6 +52,10 @@ fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
         let _ = write!(words, " Besides, {} that nobody missed.", count(lost.harmless));
     }
     words
+}
+
+fn sees_drops(diagnosis: &Diagnosis) -> bool {
+    !matches!(diagnosis.planes.get(&Plane::Drops), None | Some(Sight::Blind(_)))
 }
 
 fn show(page: &mut Page, number: usize, finding: &Finding) {
@@ -157,8 +165,8 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
     }
     let cost = &diagnosis.cost;
     let mut words = format!("cost of looking: {:.0} ms of CPU", cost.cpu_ns as f64 / 1e6);
-    if let (Some(ns), Some(runs)) = (cost.bpf_ns, cost.bpf_runs) {
-        let each = ns / runs.max(1);
+    if let (Some(ns), Some(runs)) = (cost.bpf_ns, cost.bpf_runs.filter(|runs| *runs > 0)) {
+        let each = ns / runs;
         let _ =
             write!(words, ", {:.1} ms in the kernel ({} events of {each} ns)", ns as f64 / 1e6, count(runs));
     }
@@ -259,4 +267,35 @@ fn heading(group: causes::Group) -> &'static str {
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::diagnose;
+    use crate::evidence::{Cost, Evidence};
+
+    fn page(sight: Sight, cost: Cost) -> String {
+        let planes = [(Plane::Drops, sight)].into();
+        let diagnosis = diagnose(&Evidence { planes, cost, ..Evidence::default() });
+        render(&diagnosis, "here", Look { width: 200, color: false })
+    }
+
+    #[test]
+    fn that_no_packet_was_lost_is_said_only_where_drops_are_in_sight() {
+        let claim = "no packet was lost";
+        assert!(page(Sight::Seen, Cost::default()).contains(claim));
+        let blind = page(Sight::Blind("this needs root".into()), Cost::default());
+        assert!(!blind.contains(claim), "{blind}");
+        assert!(blind.contains("dropped packets are not in sight."), "{blind}");
+        assert!(blind.contains("not in sight: dropped packets: this needs root"), "{blind}");
+    }
+
+    #[test]
+    fn the_time_of_an_event_is_told_where_there_was_one() {
+        let cost = |runs| Cost { bpf_runs: Some(runs), bpf_ns: Some(30 * runs), ..Cost::default() };
+        assert!(page(Sight::Seen, cost(1000)).contains("(1,000 events of 30 ns)"));
+        let none = page(Sight::Seen, cost(0));
+        assert!(none.contains("cost of looking") && !none.contains("events of"), "{none}");
+    }
 }

@@ -16,6 +16,7 @@ mod settings;
 mod sockets;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_sys::{NetNs, ProcRoot};
@@ -256,7 +257,17 @@ fn keep<T>(
     if options.hidden.contains(&plane) {
         return None;
     }
-    read().map_err(|e| blind.insert(plane, e.to_string())).ok()
+    read().map_err(|e| blind.insert(plane, why(&e))).ok()
+}
+
+/// What hinders a collector, and what would help.
+fn why(error: &weir_sys::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!("{error}: this needs root, or CAP_NET_ADMIN in the namespace")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// What counts up.
