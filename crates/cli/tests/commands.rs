@@ -201,7 +201,7 @@ fn built_in_scenarios_are_listed_shown_checked_and_planned() {
 }
 
 #[test]
-fn the_cost_of_the_issue() {
+fn a_thousand_gb_cost_what_the_price_list_says() {
     // 730 h x 0.045 USD + 1,000 GB x 0.045 USD = 77.85 USD: the provider's own price list, added by hand.
     let world = plain();
     let outcome = run(&world, &["cost", "--gb-in", "1000", "--json"]).expect(0);
