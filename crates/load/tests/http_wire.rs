@@ -188,10 +188,9 @@ fn root_a_used_socket_s_connections_look_like_any_other_client_s() {
         assert!(fin(true) < fin(false), "{segments:?}");
         let last = segments.last().unwrap();
         assert_eq!((last.source, last.flags, fin(false)), (port, ACK, segments.len() - 2), "{segments:?}");
-        // MSS, scale of the window, SACK, timestamps. The window itself depends on what the kernel has learned about memory; one
-        // that a small response does not fill is as good as any.
+        // MSS, scale of the window, SACK, timestamps, and the window.
         assert_eq!(segments[0].lasting_options(), syn.lasting_options());
-        assert!(segments[0].window > 8192, "{segments:?} {syn:?}");
+        assert_eq!(segments[0].window, syn.window, "{segments:?}");
     }
     // One connection in four places has a new socket, and the others an old one, but for those whose server's thread was still
     // busy closing.

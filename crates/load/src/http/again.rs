@@ -4,18 +4,13 @@
 //! registered with epoll, and freed again. A socket whose connection has ended in order can be told to forget it
 //! (connect(2) with AF_UNSPEC; net/ipv4/tcp.c, `tcp_disconnect`), keeps its registration, and begins the next connection as
 //! a new one does: from a port drawn anew, with the same options in the SYN. The packets on the wire are the same ones in the
-//! same order. Two numbers in them are not:
-//!
-//! - The first sequence number is not drawn anew, but lies behind those that the socket used before. Whoever still remembers
-//!   the same port from an earlier connection tells the two apart by timestamps as long as the connections have them (RFC
-//!   7323, RFC 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without timestamps every connection has
-//!   a socket of its own.
-//! - The window that the SYN offers may be smaller or larger, since the kernel keeps what it learned about how much memory a
-//!   received byte takes (net/ipv4/tcp_input.c, `tcp_measure_rcv_mss`): 65,535 bytes in place of 64,240 behind nginx over a path
-//!   of MTU 1500. A used socket has only received a fraction of any of them. With it changes when the response is acknowledged:
-//!   as it is read, and so by this thread, and not as it arrives.
+//! same order, but for one number: the first sequence number is not drawn anew, but lies behind those that the socket used
+//! before. Whoever still remembers the same port from an earlier connection tells the two apart by timestamps as long as the
+//! connections have them (RFC 7323, RFC 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without
+//! timestamps every connection has a socket of its own.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, connect_unspec, shutdown, sockopt};
@@ -24,7 +19,7 @@ use super::connection::State;
 use super::worker::Worker;
 use crate::connector::Close;
 use crate::latency::dial::tcp_socket;
-use crate::socket::{abort_on_close, tcp_info, unacknowledged};
+use crate::socket::{abort_on_close, get_int, set_int, tcp_info, unacknowledged};
 
 /// Requests larger than this may not leave in one segment, and Nagle's algorithm would hold back the rest (RFC 9293
 /// section 3.7.1: the least MSS of IPv4).
@@ -37,16 +32,18 @@ const SMALL_BODY: u64 = 4096;
 /// TCPI_OPT_TIMESTAMPS of include/uapi/linux/tcp.h.
 const TIMESTAMPS: u8 = 1;
 
-/// How many attempts in a row must have come too early before a worker gives up for a while, and how many connections that
-/// while is.
-const TOO_EARLY: u32 = 16;
+/// SO_BUF_LOCK of include/uapi/asm-generic/socket.h: which buffers the user has set, so that they are not tuned any more.
+const SO_BUF_LOCK: i32 = 72;
+
+/// How many attempts in a row must have failed before a worker gives up for a while, and how many connections that while is.
+const FAILURES: u32 = 16;
 const WHILE: u32 = 4096;
 
 /// Whether it is worthwhile to try.
 #[derive(Debug, Default)]
 pub(super) struct Again {
-    /// Attempts in a row for which the far end's last acknowledgement was not there yet.
-    early: u32,
+    /// Attempts in a row that failed: no timestamps, or the far end's last acknowledgement was not there yet.
+    failed: u32,
     /// Connections that are still to be closed before the next attempt.
     skip: u32,
 }
@@ -61,11 +58,10 @@ impl Again {
         true
     }
 
-    /// The acknowledgement was there in time, or was not.
-    fn learn(&mut self, in_time: bool) {
-        self.early = if in_time { 0 } else { self.early + 1 };
-        if self.early == TOO_EARLY {
-            (self.early, self.skip) = (0, WHILE);
+    fn learn(&mut self, success: bool) {
+        self.failed = if success { 0 } else { self.failed + 1 };
+        if self.failed == FAILURES {
+            (self.failed, self.skip) = (0, WHILE);
         }
     }
 }
@@ -76,10 +72,14 @@ impl Worker<'_> {
     pub(super) fn retire(&mut self, index: usize) {
         if self.may_be_used_again(index) && self.again.tries() {
             let Some(fd) = self.connections[index].fd.as_ref() else { return };
+            // Asked once for each socket: the servers behind one address are of one kind.
+            let fit =
+                self.connections[index].used || has_timestamps(fd) && offer_as_at_first(fd.as_fd()).is_ok();
             // Sends the FIN. Within one machine its acknowledgement is here when the call returns, and the kernel is through
             // with the connection. Before that it must not be told to forget it: it would answer with a RST.
-            let in_time =
-                shutdown(fd, Shutdown::Write).is_ok() && unacknowledged(fd).is_ok_and(|bytes| bytes == 0);
+            let in_time = fit
+                && shutdown(fd, Shutdown::Write).is_ok()
+                && unacknowledged(fd).is_ok_and(|bytes| bytes == 0);
             self.again.learn(in_time);
             if in_time {
                 let connection = &mut self.connections[index];
@@ -93,13 +93,10 @@ impl Worker<'_> {
 
     fn may_be_used_again(&self, index: usize) -> bool {
         let connection = &self.connections[index];
-        let Some(fd) = connection.fd.as_ref() else { return false };
         connection.watched
             && connection.tls.is_none()
             && self.job.close == Close::Fin
             && connection.reader.body_bytes() <= SMALL_BODY
-            // Asked once for each socket: the servers behind one address are of one kind.
-            && (connection.used || tcp_info(fd).is_ok_and(|info| info.options & TIMESTAMPS != 0))
     }
 
     /// A socket that has had no connection yet.
@@ -133,6 +130,37 @@ impl Worker<'_> {
     }
 }
 
+fn has_timestamps(fd: &OwnedFd) -> bool {
+    tcp_info(fd).is_ok_and(|info| info.options & TIMESTAMPS != 0)
+}
+
+/// Have the next SYN offer the window that the first one did.
+///
+/// It is the receive buffer's size times what of it is expected to be payload. A new socket expects half (include/net/tcp.h,
+/// TCP_DEFAULT_SCALING_RATIO); one that has received knows better (net/ipv4/tcp_input.c, `tcp_measure_rcv_mss`), and would
+/// offer 65,535 bytes for 64,240, say. With that goes when a response is acknowledged: as it arrives, or only as it is read.
+/// So the buffer is made larger or smaller by as much, and its size left to the kernel as before.
+fn offer_as_at_first(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let buffer = i64::from(get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)?);
+    let window = i64::from(get_int(fd, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?);
+    if window == buffer / 2 {
+        return Ok(());
+    }
+    // A route or a user may limit the window too, which is none of this.
+    if !(buffer / 8..=buffer).contains(&window) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let wanted = buffer * (buffer / 2) / window;
+    // The kernel doubles what it is told.
+    set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, i32::try_from(wanted / 2).unwrap_or(i32::MAX))?;
+    set_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0)?;
+    // No larger than net.core.rmem_max allows.
+    match i64::from(get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)?) {
+        size if size == wanted / 2 * 2 => Ok(()),
+        _ => Err(io::ErrorKind::OutOfMemory.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,7 +176,7 @@ mod tests {
             tries
         });
         // 16 in every 4,112.
-        assert_eq!(tried.count() as u32, 100_000 / (TOO_EARLY + WHILE) * TOO_EARLY + TOO_EARLY);
+        assert_eq!(tried.count() as u32, 100_000 / (FAILURES + WHILE) * FAILURES + FAILURES);
     }
 
     #[test]
@@ -156,7 +184,7 @@ mod tests {
         let mut again = Again::default();
         for n in 0..10_000u32 {
             assert!(again.tries(), "{n}");
-            again.learn(n % TOO_EARLY == 0);
+            again.learn(n % FAILURES == 0);
         }
     }
 }
