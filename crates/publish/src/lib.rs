@@ -36,7 +36,7 @@ pub use weir_bpf::TestRun;
 
 pub use links::Links;
 pub use mapping::{Mapping, Protocol};
-pub use pinned::{Attachment, Pinned, alive, is_whole, load, loaded, loaded_id, state, unload};
+pub use pinned::{Attachment, Pinned, alive, behind, is_whole, load, loaded, loaded_id, state, unload};
 pub use plan::{Found, Plan, Request};
 pub use publish::{Count, Direction, Publish, Reason, Status};
 pub use store::Store;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use weir_bpf::{
     Attached, BPF_FILE_SYSTEM, Direction as Hook, Map, ProgramFd, attach_tcx, detach_pinned,
-    is_bpf_file_system, make_folder, mount_bpf_file_system, names_in, new_folder, remove_folder,
+    is_bpf_file_system, make_folder, mount_bpf_file_system, names_in, new_folder, program_name,
+    remove_folder, tcx_programs,
 };
 
 use crate::mapping::read_back;
@@ -328,6 +329,22 @@ fn pinned(found: &Found, container: u32) -> Pinned {
         None => {}
     }
     pinned
+}
+
+/// Names of programs of others that are asked behind ours at that interface, and so do not see what is translated; text from
+/// outside.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn behind(outer: u32) -> Result<Vec<String>> {
+    let mut own = Vec::new();
+    for link in find()?.links {
+        own.push(Attached::open_pinned(&links().join(link.name))?.describe()?.program);
+    }
+    let programs = tcx_programs(outer, Hook::Ingress)?;
+    let first = programs.iter().position(|id| own.contains(id)).unwrap_or(programs.len());
+    let others = programs[first..].iter().filter(|id| !own.contains(id));
+    Ok(others.map(|id| program_name(*id)).collect::<weir_bpf::Result<_>>()?)
 }
 
 /// What the tables in a folder say.

@@ -71,7 +71,7 @@ impl Plan {
     pub fn make(request: &Request) -> Result<Self> {
         let ipv6 = crate::kernel_knows_ipv6()?;
         let Rules { published, stops } = rules::read(&ProcRoot::default())?;
-        let proxies = proxy::running(&ProcRoot::default());
+        let proxies = proxy::running(&ProcRoot::default())?;
         let mut planner = Planner::new(request, ipv6)?;
         let mut found = Vec::new();
         for rule in &published {

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use weir_sys::ProcRoot;
+use weir_sys::{NetNs, ProcRoot};
 
-use crate::Protocol;
+use crate::{Protocol, Result};
 
 /// A proxy that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,18 +14,23 @@ pub(crate) struct Proxy {
     pub(crate) to: SocketAddr,
 }
 
-/// Those of this machine, as far as their command lines can be read.
-pub(crate) fn running(root: &ProcRoot) -> Vec<Proxy> {
+/// Those in the calling thread's network namespace, as far as their command lines can be read.
+///
+/// # Errors
+/// If `/proc` does not show that namespace.
+pub(crate) fn running(root: &ProcRoot) -> Result<Vec<Proxy>> {
+    let own = NetNs::current()?.inode()?;
     let mut found: Vec<Proxy> = Vec::new();
-    for pid in root.names("proc").iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit())) {
+    for pid in root.names("proc").iter().filter_map(|name| name.parse::<u32>().ok()) {
         let line = root.read_optional(&format!("proc/{pid}/cmdline"));
-        if let Some(proxy) = line.and_then(|line| of_line(&line))
-            && !found.contains(&proxy)
-        {
+        let Some(proxy) = line.and_then(|line| of_line(&line)) else { continue };
+        // It may have ended by now.
+        let is_here = NetNs::of_pid(pid).and_then(|ns| ns.inode()).is_ok_and(|inode| inode == own);
+        if is_here && !found.contains(&proxy) {
             found.push(proxy);
         }
     }
-    found
+    Ok(found)
 }
 
 /// `docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 80 -container-ip 172.17.0.2 -container-port 80`, words ended by zeros.

@@ -19,7 +19,11 @@ const LOCAL: u32 = 2;
 /// What a register holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Holds {
-    Destination(Vec<u8>),
+    /// So much of the destination as the mask has ones, of IPv6 or not.
+    Destination {
+        ipv6: bool,
+        mask: Vec<u8>,
+    },
     Port,
     Protocol,
     Interface,
@@ -88,8 +92,8 @@ pub(super) fn asks(expressions: &[Expression]) -> Asks {
             }
             Expression::Bitwise { from, to, mask, xor } => {
                 let masked = match registers.get(from) {
-                    Some(Holds::Destination(_)) if xor.iter().all(|b| *b == 0) => {
-                        Holds::Destination(mask.clone())
+                    Some(Holds::Destination { ipv6, .. }) if xor.iter().all(|b| *b == 0) => {
+                        Holds::Destination { ipv6: *ipv6, mask: mask.clone() }
                     }
                     _ => Holds::Something("bits".into()),
                 };
@@ -102,7 +106,10 @@ pub(super) fn asks(expressions: &[Expression]) -> Asks {
             Expression::Range { register, outside: false, first, last }
                 if registers.get(register) == Some(&Holds::Port) =>
             {
-                asks.ports = port(first).zip(port(last)).map(|(first, last)| first..=last);
+                match port(first).zip(port(last)) {
+                    Some((first, last)) => asks.ports = Some(first..=last),
+                    None => asks.more.push("a range".into()),
+                }
             }
             Expression::Match { name, info, .. } => legacy::matched(&mut asks, name, info),
             Expression::Other { name, to: Some(to) } if name == "fib" => {
@@ -134,15 +141,15 @@ pub(super) fn asks(expressions: &[Expression]) -> Asks {
 }
 
 fn loaded(base: Base, offset: u32, length: u32) -> Holds {
+    // A prefix of whole bytes is loaded as so many bytes.
+    let destination = |ipv6| Holds::Destination { ipv6, mask: vec![0xff; length as usize] };
     match (base, offset, length) {
         // struct iphdr and struct ipv6hdr, struct tcphdr and struct udphdr.
-        (Base::Network, 16, 4) => Holds::Destination(vec![0xff; 4]),
-        // A prefix of whole bytes is loaded as so many bytes.
-        (Base::Network, 16, 1..=3) => Holds::Destination(vec![0xff; length as usize]),
-        (Base::Network, 24, 1..=16) => Holds::Destination(vec![0xff; length as usize]),
+        (Base::Network, 16, 1..=4) => destination(false),
+        (Base::Network, 24, 1..=16) => destination(true),
         (Base::Network, 9, 1) | (Base::Network, 6, 1) => Holds::Protocol,
         (Base::Transport, 2, 2) => Holds::Port,
-        (Base::Network, 12, _) | (Base::Network, 8, 16) => Holds::Something("a source".into()),
+        (Base::Network, 12, _) | (Base::Network, 8, _) => Holds::Something("a source".into()),
         _ => Holds::Something("payload".into()),
     }
 }
@@ -159,12 +166,18 @@ fn known(key: u32) -> Holds {
 fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
     let equal = with == Comparison::Equal;
     match holds {
-        Holds::Destination(mask) if equal => match destination(value, &mask) {
+        Holds::Destination { ipv6, mask } if equal => match destination(value, &mask, ipv6) {
             Some((address, prefix)) => asks.destination(address, prefix),
             None => asks.more.push("a destination".into()),
         },
-        Holds::Port if equal => asks.ports = port(value).map(|port| port..=port),
-        Holds::Protocol if equal => asks.protocol = value.first().copied(),
+        Holds::Port if equal => match port(value) {
+            Some(port) => asks.ports = Some(port..=port),
+            None => asks.more.push("a port".into()),
+        },
+        Holds::Protocol if equal => match value.first() {
+            Some(protocol) => asks.protocol = Some(*protocol),
+            None => asks.more.push("a protocol".into()),
+        },
         Holds::Interface if equal => asks.from = Some(name(value)),
         Holds::Interface if with == Comparison::NotEqual => asks.not_from.push(name(value)),
         Holds::Version if equal => {}
@@ -174,7 +187,7 @@ fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
         Holds::Something(what) => asks.more.push(what),
         other => asks.more.push(
             match other {
-                Holds::Destination(_) => "not a destination",
+                Holds::Destination { .. } => "not a destination",
                 Holds::Port => "other ports",
                 Holds::Protocol => "other protocols",
                 _ => "others",
@@ -185,24 +198,24 @@ fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
 }
 
 /// An address of which the first bytes are told, with the length of its prefix; `None` of a mask that is no prefix.
-fn destination(value: &[u8], mask: &[u8]) -> Option<(IpAddr, u8)> {
-    let prefix: u32 = mask.iter().map(|b| b.leading_ones()).sum();
-    let ones: u32 = mask.iter().map(|b| b.count_ones()).sum();
-    let first_zero = mask.iter().position(|b| *b != 0xff).unwrap_or(mask.len());
-    let rest_is_zero = mask.iter().skip(first_zero + 1).all(|b| *b == 0);
-    if prefix != ones || !rest_is_zero || value.len() != mask.len() {
+fn destination(value: &[u8], mask: &[u8], ipv6: bool) -> Option<(IpAddr, u8)> {
+    let prefix: u32 = mask.iter().take_while(|b| **b == 0xff).count() as u32 * 8;
+    let rest = mask.get(prefix as usize / 8..).unwrap_or_default();
+    let last = rest.first().map_or(0, |b| b.leading_ones());
+    let ones: u32 = rest.iter().map(|b| b.count_ones()).sum();
+    if ones != last || value.len() != mask.len() {
         return None;
     }
-    let address = if value.len() <= 4 {
-        let mut bytes = [0; 4];
-        bytes[..value.len()].copy_from_slice(value);
-        IpAddr::from(Ipv4Addr::from(bytes))
-    } else {
+    let address = if ipv6 {
         let mut bytes = [0; 16];
         bytes.get_mut(..value.len())?.copy_from_slice(value);
-        Ipv6Addr::from(bytes).into()
+        IpAddr::from(Ipv6Addr::from(bytes))
+    } else {
+        let mut bytes = [0; 4];
+        bytes.get_mut(..value.len())?.copy_from_slice(value);
+        Ipv4Addr::from(bytes).into()
     };
-    Some((address, prefix as u8))
+    Some((address, u8::try_from(prefix + last).ok()?))
 }
 
 fn port(value: &[u8]) -> Option<u16> {

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
+use proptest::prelude::*;
 use weir_sys::NetNs;
+use weir_sys::nftables::{Base, Comparison, Expression, Register};
 use weir_sys::privilege::test_needs_root;
 use weir_sys::process::which;
 
@@ -149,11 +151,25 @@ fn root_what_is_no_fixed_mapping_keeps_what_it_asks_for() {
             tcp dport 89 dnat to 198.19.0.2-198.19.0.9
             ip daddr 198.18.0.9 dnat to 198.19.0.2
         }; }
+        table ip6 s { chain pre { type nat hook prerouting priority dstnat;
+            ip6 daddr 2001:2::/32 tcp dport 80 dnat to [2001:2:0:1::2]:81
+            ip6 daddr 2001:2::1 udp dport 80 dnat to [2001:2:0:1::2]:81
+            ip6 saddr 2001:2::/32 udp dport 81 dnat to [2001:2:0:1::2]:81
+        }; }
 END
         iptables-nft -t nat -A PREROUTING -p tcp --dport 90 -m statistic --mode random --probability 0.5 -j DNAT --to-destination 198.19.0.2:1
         iptables-nft -t nat -A PREROUTING -p udp --sport 5 --dport 91 -j DNAT --to-destination 198.19.0.2:1",
     );
-    let text: Vec<String> = found.iter().map(shown).collect();
+    let (six, four): (Vec<&Published>, Vec<&Published>) = found.iter().partition(|p| p.ipv6);
+    assert_eq!(
+        six.into_iter().map(shown).collect::<Vec<_>>(),
+        [
+            "tcp 2001:2::/32 80 -> 2001:2:0:1::2 81",
+            "udp 2001:2::1/128 80 -> 2001:2:0:1::2 81",
+            "udp any 81 -> 2001:2:0:1::2 81, more a source",
+        ]
+    );
+    let text: Vec<String> = four.into_iter().map(shown).collect();
     assert_eq!(text[0], "tcp any 80 -> 198.19.0.2 80, from eth1");
     assert_eq!(text[1], "tcp any 81 -> 198.19.0.2 81, more a source");
     assert_eq!(text[2], "tcp any 82 -> 198.19.0.2 82, more numgen");
@@ -200,4 +216,24 @@ fn root_rules_that_stop_packets_on_the_way_are_found_but_not_those_of_engines() 
             "nftables table ip raw, chain PREROUTING false Some(17) None",
         ]
     );
+}
+
+proptest! {
+    #[test]
+    fn garbage_never_panics_and_is_never_taken_for_nothing(
+        name in prop::sample::select(vec!["tcp", "udp", "addrtype", "multiport", "statistic"]),
+        info in prop::collection::vec(any::<u8>(), 0..64),
+        offset in 0_u32..40,
+        length in 0_u32..300,
+    ) {
+        let mut asked = Asks::default();
+        legacy::matched(&mut asked, name, &info);
+        // What was not understood is kept as a word; what was says something, but for a match of every local address or port.
+        prop_assert!(asked.more == [name] || asked.more.is_empty());
+        let to = Register(0);
+        let payload = Expression::Payload { base: Base::Network, offset, length, to };
+        let compare = Expression::Compare { register: to, with: Comparison::Equal, value: info };
+        let asked = nft::asks(&[payload, compare]);
+        prop_assert!(asked != Asks::default(), "a comparison narrows");
+    }
 }
