@@ -238,10 +238,9 @@ impl TcpOptions {
             set_int(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
         }
         if let Some(bps) = self.pacing_bps {
-            // Bytes per second, and a whole number with a sign here: at 17 Gbit/s and more there is no limit.
-            if let Ok(rate) = i32::try_from((bps / 8.0).ceil() as u64) {
-                set_int(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.max(1))?;
-            }
+            // Bytes per second, as a number without a sign (net/core/sock.c, sk_setsockopt): what does not fit is no limit.
+            let rate = u32::try_from((bps / 8.0).ceil() as u64).unwrap_or(u32::MAX).max(1);
+            set_int(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate.cast_signed())?;
         }
         Ok(())
     }

@@ -7,7 +7,9 @@
 //! at all, and datagrams of all kinds. The plain program only accepts and closes, and throws datagrams away: what both floods have
 //! in common is what they take of the machine, and what is between them is the server's doing.
 //!
-//! Each process is one of its own, as in real life. Words after the rounds: connections and datagrams per second (1000, 10000).
+//! Each process is one of its own, as in real life. Words after the rounds: connections and datagrams per second (1000, 10000), and
+//! the kind of flood: `all`, `garbage` (datagrams and connections that mean nothing), `halves` (frames and cookies cut short),
+//! `lengths` (huge ones), `polite` (what the server takes for a client's: greetings, knocks, probes) or `silence` (connections only).
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -41,8 +43,12 @@ fn main() {
     match words.first().map(String::as_str) {
         Some("--server") => server(),
         Some("--sink") => sink(),
-        Some("--flood") => flood(&words[1], number(2, 1000), number(3, 10_000)),
-        _ => compare(number(0, 40), number(1, 1000), number(2, 10_000)),
+        Some("--flood") => flood(&words[1], number(2, 1000), number(3, 10_000), &words[4]),
+        _ => {
+            let kind = words.get(3).map_or("all", String::as_str);
+            assert!(kind == "all" || openings().iter().any(|(of, _)| *of == kind), "{kind}: no such flood");
+            compare(number(0, 40), number(1, 1000), number(2, 10_000), kind);
+        }
     }
 }
 
@@ -80,29 +86,35 @@ fn sink() {
     tcp.incoming().flatten().for_each(drop);
 }
 
-/// What is sent on connections: nothing good.
-fn openings() -> Vec<Vec<u8>> {
+/// What is sent on connections, by kind: nothing good.
+fn openings() -> Vec<(&'static str, Vec<u8>)> {
     let hello = json!({"ask": "hello", "version": 1, "nonce": "00".repeat(32), "program": "neighbour"});
     let hello = [&b"weirCTL1"[..], &frame::encode(&hello, 4096).expect("a short frame")].concat();
     vec![
-        vec![0xaa; 2000],
-        b"weirCTL1\xff\xff\xff\xff".to_vec(),
-        b"weirCTL1\0\0\x01\0{\"ask\":".to_vec(),
-        b"weirTCP1aaaaaaaa".to_vec(),
-        b"abcdefghijklmnopqrst".to_vec(),
-        b"abcdefghijklmnopqrstuvwxyz234567abcd\0\xff\xff\xff\xff".to_vec(),
-        hello,
-        Vec::new(),
+        ("garbage", vec![0xaa; 2000]),
+        ("lengths", b"weirCTL1\xff\xff\xff\xff".to_vec()),
+        ("halves", b"weirCTL1\0\0\x01\0{\"ask\":".to_vec()),
+        ("garbage", b"weirTCP1aaaaaaaa".to_vec()),
+        ("halves", b"abcdefghijklmnopqrst".to_vec()),
+        ("lengths", b"abcdefghijklmnopqrstuvwxyz234567abcd\0\xff\xff\xff\xff".to_vec()),
+        ("polite", hello),
+        ("silence", Vec::new()),
     ]
 }
 
-fn datagrams() -> Vec<Vec<u8>> {
+fn datagrams() -> Vec<(&'static str, Vec<u8>)> {
     vec![
-        b"9876".to_vec(),
-        b"weirKNK1aaaaaaaabbbbbbbbbbbbbbbb".to_vec(),
-        [&b"weirMTU1"[..], &[1; 200]].concat(),
-        vec![0xaa; 1400],
+        ("polite", b"9876".to_vec()),
+        ("polite", b"weirKNK1aaaaaaaabbbbbbbbbbbbbbbb".to_vec()),
+        ("polite", [&b"weirMTU1"[..], &[1; 200]].concat()),
+        ("garbage", vec![0xaa; 1400]),
+        ("halves", b"weirKNK1aaaaaaaabbbbbbbbbbbb".to_vec()),
     ]
+}
+
+/// What is of that kind.
+fn of_kind(all: Vec<(&'static str, Vec<u8>)>, kind: &str) -> Vec<Vec<u8>> {
+    all.into_iter().filter(|(of, _)| kind == "all" || *of == kind).map(|(_, bytes)| bytes).collect()
 }
 
 /// From the neighbour's address.
@@ -114,7 +126,7 @@ fn dial(to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 /// Floods while the last line that it was sent is not empty.
-fn flood(to: &str, connections: u32, datagrams_per_second: u32) {
+fn flood(to: &str, connections: u32, datagrams_per_second: u32, kind: &str) {
     let to: SocketAddr = to.parse().expect("an address");
     let on = Arc::new(AtomicBool::new(false));
     let switch = on.clone();
@@ -125,7 +137,9 @@ fn flood(to: &str, connections: u32, datagrams_per_second: u32) {
         std::process::exit(0);
     });
     println!("{to}");
-    let (openings, datagrams) = (openings(), datagrams());
+    let (openings, datagrams) = (of_kind(openings(), kind), of_kind(datagrams(), kind));
+    // A kind may have no datagrams.
+    let datagrams_per_second = if datagrams.is_empty() { 0 } else { datagrams_per_second };
     let udp = UdpSocket::bind(NEIGHBOUR).expect("a socket");
     let mut held = std::collections::VecDeque::new();
     let (mut begun, mut dialled, mut sent) = (Instant::now(), 0u64, 0u64);
@@ -211,10 +225,10 @@ fn measure(server: SocketAddr) -> [f64; 3] {
     [quantile(0.5), quantile(0.99), stream.value("goodput_bps")]
 }
 
-fn compare(rounds: u32, connections: u32, datagrams: u32) {
+fn compare(rounds: u32, connections: u32, datagrams: u32, kind: &str) {
     let (server, sink) = (Process::start(&["--server"]), Process::start(&["--sink"]));
     let rates = [connections.to_string(), datagrams.to_string()];
-    let flood = |to: SocketAddr| Process::start(&["--flood", &to.to_string(), &rates[0], &rates[1]]);
+    let flood = |to: SocketAddr| Process::start(&["--flood", &to.to_string(), &rates[0], &rates[1], kind]);
     let mut floods = [None, Some(flood(sink.address)), Some(flood(server.address))];
     let mut seen: Vec<[[f64; 3]; 3]> = Vec::new();
     // Of the server, of the neighbour, and of the plain program.

@@ -32,7 +32,7 @@ pub struct TcpStream {
     /// Connections at once, 1..=128; in each direction that many with `direction = "both"`.
     pub streams: u32,
     /// Most payload bits per second over all streams, in each direction; without it as fast as possible. The kernel paces each stream
-    /// to its share (SO_MAX_PACING_RATE, socket(7)).
+    /// to its share (SO_MAX_PACING_RATE, socket(7)); a share of 34 Gbit/s and more is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<f64>,
     /// Bytes per write, 1..=16777216.

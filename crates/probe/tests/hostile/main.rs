@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ends::{PATIENCE, Running, span, workload};
 use raw::{connect, frame_of, hello, welcomed, works};
 use serde_json::{Value, json};
-use weir_load::Stop;
+use weir_load::{Direction, Stop, Workload};
 use weir_probe::client::{Error, Visit};
 use weir_probe::{Key, Limits, frame};
 
@@ -268,6 +268,43 @@ fn a_bit_rate_that_is_not_left_is_refused() {
         other.write_all(&open(bps)).unwrap();
         let said: Value = frame::read(&other, 1 << 20).unwrap();
         assert_eq!(said["tell"], tell, "{bps}: {said}");
+    }
+}
+
+#[test]
+fn tcp_takes_as_much_of_the_total_rate_as_it_names_and_else_what_is_left() {
+    let server = Running::start(Limits { total_rate_bps: Some(8e7), ..Limits::default() });
+    let mut others = Vec::new();
+    for (bps, tell) in [(2e7, "opened"), (7e7, "refused"), (2e7, "opened")] {
+        let mut stream = welcomed(&server);
+        let work = json!({"kind": "tcp-stream", "congestion": "", "rate-bps": bps});
+        let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 20_000});
+        stream.write_all(&frame_of(&open)).unwrap();
+        let said: Value = frame::read(&stream, 1 << 20).unwrap();
+        assert_eq!(said["tell"], tell, "{bps}: {said}");
+        others.push(stream);
+    }
+    // 40 Mbit/s are left, for the streams of each direction together, and both ends keep to them.
+    for direction in ["egress", "ingress", "both"] {
+        let work = json!({"kind": "tcp-stream", "congestion": "", "streams": 4, "direction": direction});
+        let begun = Instant::now();
+        let measured =
+            server.visit().measure(&workload(work), span(1000), &Stop::default(), &mut |_| {}).unwrap();
+        let seconds = begun.elapsed().as_secs_f64();
+        let Workload::TcpStream(done) = &measured.workload else { unreachable!() };
+        assert_eq!(done.rate_bps, Some(4e7));
+        assert!(measured.notes.iter().any(|n| n.contains("40000000")), "{:?}", measured.notes);
+        for flows in [&measured.near_flows, &measured.far_flows] {
+            for way in [Direction::Egress, Direction::Ingress] {
+                let bytes: u64 = flows.iter().filter(|f| f.way == way && !f.sends).map(|f| f.bytes).sum();
+                // Before the first bytes are acknowledged, each stream may send two writes' worth at once.
+                let ahead = 4.0 * 2.0 * 131_072.0 * 8.0;
+                let bits = bytes as f64 * 8.0;
+                assert!(bits <= 4e7 * seconds + ahead, "{direction} {way}: {bits} bits in {seconds} s");
+            }
+        }
+        let bps = measured.trial.value("goodput_bps");
+        assert!(bps > 0.0, "{direction}: {bps}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ends::{PATIENCE, Running};
 use super::raw::{frame_of, welcomed, works};
@@ -36,6 +36,59 @@ fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
         socket.send(&[&cookie[..], &[0; 8]].concat()).unwrap();
         assert_eq!(socket.recv(&mut bytes).unwrap(), 16, "and answered");
     }
+}
+
+/// Datagrams to the socket that all share that the kernel has thrown away, from the last column of /proc/net/udp (proc_net(5)).
+fn thrown_away(server: &Running) -> u64 {
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+    let local = format!("0100007F:{:04X}", server.address.port());
+    let of = |line: &str| {
+        let fields: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        (fields.get(1) == Some(&local) && fields.get(2).is_some_and(|f| f == "00000000:0000"))
+            .then(|| fields.last().unwrap().parse().unwrap())
+    };
+    table.lines().find_map(of).unwrap()
+}
+
+#[test]
+fn what_is_nobody_s_is_thrown_away_before_the_server_is_woken() {
+    let server = Running::start(Limits::default());
+    let knock = |cookie: &[u8]| [&b"weirKNK1"[..], cookie, &[0; 16]].concat();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Over loopback a datagram is taken in, or not, when its sending returns.
+    let grows = |datagram: &[u8]| {
+        let before = thrown_away(&server);
+        socket.send_to(datagram, server.address).unwrap();
+        thrown_away(&server) - before
+    };
+    for garbage in
+        [&b""[..], b"x", b"987", b"98765", b"weirMTU", &[0xaa; 1400], &knock(&[7; 8]), &knock(&[7; 8])[..31]]
+    {
+        assert_eq!(grows(garbage), 1, "{garbage:?}");
+    }
+    for (greeting, probe) in [(b"9876", &b"weirMTU1"[..]), (b"6789", b"weirMTU1 and more")] {
+        assert_eq!(grows(greeting) + grows(probe), 0, "{greeting:?} {probe:?}");
+    }
+    let open = |work: Value| {
+        let mut stream = welcomed(&server);
+        let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 20_000});
+        stream.write_all(&frame_of(&open)).unwrap();
+        let opened: Value = frame::read(&stream, 1 << 20).unwrap();
+        (opened["cookie"].as_u64().unwrap().to_be_bytes(), stream)
+    };
+    let (first, stays) = open(json!({"kind": "udp-rr"}));
+    let (second, goes) = open(json!({"kind": "udp-stream", "rate-bps": 1e6}));
+    let (tcp, _stream) = open(json!({"kind": "tcp-rr"}));
+    assert_eq!((grows(&knock(&first)), grows(&knock(&second))), (0, 0));
+    assert_eq!((grows(&knock(&tcp)), grows(&knock(&[7; 8]))), (1, 1), "no flows of UDP");
+    drop(goes);
+    let deadline = Instant::now() + PATIENCE;
+    while grows(&knock(&second)) == 0 {
+        assert!(Instant::now() < deadline, "the second trial's number is still known");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(grows(&knock(&first)), 0, "the other goes on");
+    drop(stays);
 }
 
 /// Send as often as it takes, and count what comes back, in bytes.
