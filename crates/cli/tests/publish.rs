@@ -168,6 +168,7 @@ fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
     ] {
         assert!(why(published).contains(words), "{published}: {}", why(published));
     }
+    proxied(&host);
     let one = |published: &str, container: &str| {
         host.run(&["apply", &format!("{published}={container}/tcp"), "--confirm-within", "1h"])
     };
@@ -193,6 +194,48 @@ fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
     host.world.sh("ip route del default; ip -6 route del default");
     let refused = host.run(&["plan"]).expect(2);
     assert!(refused.stderr.contains("say with --outer"), "{}", refused.stderr);
+    assert_eq!(host.pins(), "");
+}
+
+/// A port that only a process publishes, as Docker's userland proxy does; it is told apart by its command line.
+fn proxied(host: &Host) {
+    // Nobody ever writes into the pipe.
+    host.world.write("wait.sh", "mkfifo never; echo ready >&2; read line < never\n");
+    let words = "docker-proxy wait.sh -proto tcp -host-ip 0.0.0.0 -host-port 70 -container-ip 198.19.0.2 -container-port 7070";
+    let mut command = host.world.command("python3");
+    command.args(["-c", &format!("import os; os.execv('/bin/sh', '{words}'.split())")]);
+    let mut proxy = host.world.start("proxy", command);
+    proxy.wait_for("ready");
+    let plan = host.json(&["plan"], 0);
+    let found = plan["found"].as_array().unwrap().iter().find(|f| f["by"] == "docker-proxy").unwrap();
+    assert_eq!((&found["published"], &found["container"]), (&"0.0.0.0:70".into(), &"198.19.0.2:7070".into()));
+    assert!(found["why_not"].as_str().unwrap().contains("only the userland proxy"), "{found}");
+    proxy.signal("KILL");
+    proxy.end_within(PATIENCE);
+}
+
+#[test]
+fn root_a_filter_that_is_attached_later_is_named() {
+    let Some(host) = Host::new(WEIR) else { return };
+    host.world.write("list", "198.18.0.2\n2001:2::2\n");
+    let filter = |args: &[&str]| {
+        let mut command = host.world.weir(&[&["allow"], args].concat());
+        command.env("WEIR_STATE_DIR", host.world.folder().join("state"));
+        host.world.run(command).expect(0)
+    };
+    let load = ["apply", "list", "-i", "out0", "--confirm-within", "1h", "--force"];
+    filter(&load);
+    filter(&["confirm"]);
+    host.run(&["apply", "--all", "--no-guard"]).expect(0);
+    host.works();
+    let status = host.json(&["status"], 0);
+    assert_eq!(status["behind"], serde_json::json!([]), "it was there before");
+    filter(&["remove"]);
+    filter(&load);
+    let status = host.run(&["status"]).expect(0).stdout;
+    assert!(status.contains("not asked about these packets: the program allow_ingress"), "{status}");
+    filter(&["remove"]);
+    host.run(&["remove"]).expect(0);
     assert_eq!(host.pins(), "");
 }
 

@@ -34,9 +34,11 @@ pub(super) fn run(json: bool) -> Outcome {
     let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
     let lost = confirmed && shown.is_empty();
     let right = !lost && missing.is_empty() && shown.iter().all(|s| s.wrong.is_empty());
+    let behind = behind(&shown)?;
     if json {
         print_json(&json!({
             "schema": SCHEMA,
+            "behind": behind,
             "outer": wanted.as_ref().map(|w| &w.outer),
             "containers": shown.iter().map(container_json).collect::<Vec<_>>(),
             "missing": missing,
@@ -51,6 +53,10 @@ pub(super) fn run(json: bool) -> Outcome {
         }))?;
     } else {
         let mut page = page(&shown, wanted.as_ref(), &missing);
+        for name in &behind {
+            let name = line(name);
+            let _ = writeln!(page, "attached later, and not asked about these packets: the program {name}");
+        }
         if let Some(status) = &set {
             page.push_str(&trial(&status.set.phase, status.remaining_s));
         }
@@ -63,6 +69,15 @@ pub(super) fn run(json: bool) -> Outcome {
         print(&page)?;
     }
     if right { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
+}
+
+/// Names of programs that do not see what is translated.
+fn behind(shown: &[Shown]) -> Result<Vec<String>, Failure> {
+    let outer = shown.iter().find_map(|shown| match shown.pinned.outer {
+        Attachment::At(interface) => Some(interface),
+        _ => None,
+    });
+    outer.map_or(Ok(Vec::new()), |outer| Ok(weir_publish::behind(outer)?))
 }
 
 fn trial(phase: &Phase, remaining_s: Option<u64>) -> String {
