@@ -140,9 +140,24 @@ fn stored(path: &Path) -> Result<Evidence, Failure> {
         .map_err(|e| Failure::usage(format!("{name} is no evidence of `weir doctor --save`: {e}")))
 }
 
-fn save(path: &Path, evidence: &Evidence) -> Result<(), Failure> {
+/// Writes beside the file and renames, so that a full disk leaves what was there before, and no half of what is new. What is no
+/// file, such as a pipe, is written to as it is.
+fn save(path: &Path, evidence: &Evidence) -> Outcome {
     let text = serde_json::to_string(evidence).map_err(Failure::failed)?;
-    std::fs::write(path, text).map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
+    let failed = |e| Failure::failed(format!("cannot write {}: {e}", path.display()));
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(path, text).map_err(failed);
+    }
+    // Where a link leads, not the link, is what is replaced.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
+    written.map_err(|e| {
+        // The rest of a failed attempt is of no use to anybody.
+        let _ = std::fs::remove_file(&beside);
+        failed(e)
+    })
 }
 
 fn tell(args: &DoctorArgs, diagnosis: &Diagnosis, color: Color) -> Outcome {
