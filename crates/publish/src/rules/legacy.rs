@@ -49,7 +49,7 @@ fn does(rule: &Rule) -> Does {
 
 fn asks(rule: &Rule) -> Asks {
     let mut asks = Asks::default();
-    let mut words = rule.asks.split(' ');
+    let mut words = rule.asks.split_whitespace();
     let mut not = false;
     while let Some(word) = words.next() {
         if word == "!" {

@@ -174,6 +174,15 @@ fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
             Some(port) => asks.ports = Some(port..=port),
             None => asks.more.push("a port".into()),
         },
+        // A range is written as two of them: each narrows what is known by then.
+        Holds::Port if matches!(with, Comparison::GreaterOrEqual | Comparison::LessOrEqual) => {
+            let known = asks.ports.clone().unwrap_or(0..=u16::MAX);
+            match (port(value), with) {
+                (Some(first), Comparison::GreaterOrEqual) => asks.ports = Some(first..=*known.end()),
+                (Some(last), _) => asks.ports = Some(*known.start()..=last),
+                (None, _) => asks.more.push("a port".into()),
+            }
+        }
         Holds::Protocol if equal => match value.first() {
             Some(protocol) => asks.protocol = Some(*protocol),
             None => asks.more.push("a protocol".into()),
