@@ -1,11 +1,11 @@
 //! Three hosts in unnamed network namespaces, joined by veth: initiator -- gateway -- responder.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_gateway::{Family, Journal, Place, Role, Variant};
 use weir_sys::NetNs;
@@ -74,6 +74,9 @@ impl World {
                 ),
             );
         };
+        for ns in [&initiator, &gateway, &responder] {
+            in_ns(ns, "ip link set lo up");
+        }
         up(&initiator, "i0", i);
         up(&gateway, "in0", gi);
         up(&gateway, outside, go);
@@ -137,7 +140,7 @@ impl World {
         let listener = self.responder.run(|| TcpListener::bind(listen)).unwrap().unwrap();
         std::thread::scope(|scope| {
             let server = scope.spawn(move || {
-                let (mut stream, peer) = listener.accept().unwrap();
+                let (mut stream, peer) = accept_in_time(&listener);
                 let mut bytes = [0; 4];
                 stream.read_exact(&mut bytes).unwrap();
                 assert_eq!(&bytes, b"ping");
@@ -146,13 +149,8 @@ impl World {
             });
             let target = SocketAddr::new(target, port);
             let stream = self.initiator.run(|| TcpStream::connect_timeout(&target, PATIENCE)).unwrap();
-            let mut stream = stream.unwrap_or_else(|e| {
-                // Nobody will come: let the server's thread end.
-                let _ = self
-                    .responder
-                    .run(|| TcpStream::connect_timeout(&listen, PATIENCE).map(|mut s| s.write_all(b"ping")));
-                panic!("cannot connect to {target}: {e}")
-            });
+            // The server's thread gives up by itself.
+            let mut stream = stream.unwrap_or_else(|e| panic!("cannot connect to {target}: {e}"));
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(b"ping").unwrap();
             let mut bytes = [0; 4];
@@ -192,6 +190,25 @@ impl World {
         assert_eq!(&bytes[..n], b"pong");
         Seen { source }
     }
+}
+
+/// The next connection, within twice the time that its other end may take to be there.
+fn accept_in_time(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    let deadline = Instant::now() + 2 * PATIENCE;
+    listener.set_nonblocking(true).unwrap();
+    let (stream, peer) = loop {
+        match listener.accept() {
+            Ok(accepted) => break accepted,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                assert!(Instant::now() < deadline, "nobody has come to {:?}", listener.local_addr());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => panic!("{e}"),
+        }
+    };
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    (stream, peer)
 }
 
 /// Says why where a real container engine cannot run.
