@@ -195,7 +195,8 @@ fn wrong_usage_is_told_before_anything_is_sent() {
     };
     told(&["serve"], "who may use this server?");
     told(&["serve", "--bind", "0.0.0.0"], "--key-file");
-    told(&["probe", "127.0.0.1", "tcp", "-b", "1M"], "--bitrate");
+    told(&["probe", "127.0.0.1", "latency", "-b", "1M"], "--bitrate has no effect with latency");
+    told(&["probe", "127.0.0.1", "tcp", "-b", "1M/3"], "--iperf3");
     told(&["probe", "127.0.0.1", "latency", "-R"], "--reverse has no effect with latency");
     told(&["probe", "127.0.0.1", "udp", "-l", "8"], "16..=65507");
     told(&["probe", "127.0.0.1", "udp", "-l", "70000"], "16 to 65507");
@@ -267,11 +268,16 @@ fn limits_of_the_server_are_told_to_the_client() {
     refused(&["latency", "--time", "5s"], "allows up to 1 s");
     refused(&["tcp", "--time", "500ms", "-P", "3"], "allows 2");
     refused(&["udp", "--time", "500ms", "-b", "60M"], "allows 50000000");
-    // What the server sends it sends no faster.
-    let document = json(&world, &[&target, "tcp", "-R", "--time", "900ms"]);
-    let bps = document["long"]["metrics"]["goodput_bps"].as_f64().unwrap();
-    // A first burst goes before the pacing: 10 segments of loopback, 64 KiB each.
-    assert!(bps < 50e6 + 10.0 * 65_536.0 * 8.0 / 0.9, "{bps}");
+    refused(&["tcp", "--time", "500ms", "-b", "60M"], "allows 50000000");
+    // Neither end sends faster, and a client that names less gets that.
+    for (args, most) in
+        [(&["-R"][..], 50e6), (&[], 50e6), (&["-b", "20M"], 20e6), (&["-R", "-b", "20M"], 20e6)]
+    {
+        let document = json(&world, &[&[target.as_str(), "tcp", "--time", "900ms"], args].concat());
+        let bps = document["long"]["metrics"]["goodput_bps"].as_f64().unwrap();
+        // A first burst goes before the pacing: 10 segments of loopback, 64 KiB each.
+        assert!(bps > 0.0 && bps < most + 10.0 * 65_536.0 * 8.0 / 0.9, "{args:?}: {bps}");
+    }
 }
 
 #[test]

@@ -109,8 +109,8 @@ pub(crate) struct TrafficArgs {
     /// tcp, udp: both ends send
     #[arg(long)]
     pub(crate) bidir: bool,
-    /// Payload bits per second over all streams: 500K, 100M, 1.5G; 0 for as fast as possible; udp: 1M if not given; with --iperf3 of
-    /// each stream, and RATE/N sends N writes in a burst
+    /// tcp, udp: payload bits per second over all streams: 500K, 100M, 1.5G; 0 for as fast as possible; if not given 1M for udp, and
+    /// as fast as possible for tcp; with --iperf3 of each stream, and RATE/N sends N writes in a burst
     #[arg(short, long, value_name = "RATE", value_parser = bitrate)]
     pub(crate) bitrate: Option<Bitrate>,
     /// Bytes of a write (tcp), of a datagram's payload (udp), of a request and a response (latency, cps): 1472, 8K
@@ -228,7 +228,8 @@ pub(crate) struct ServeArgs {
     /// Highest bit rate of one measurement, in each direction: 100M, 10G; without it as fast as it goes
     #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
     pub(crate) max_rate: Option<f64>,
-    /// The same over all clients' measurements together: one for which not enough is left is refused
+    /// The same over all clients' measurements together, by the rate that each names (--bitrate); TCP without one has what is left, and
+    /// one for which not enough is left is refused
     #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
     pub(crate) max_total_rate: Option<f64>,
     /// Memory for sockets' buffers over all clients: 256M

@@ -16,7 +16,7 @@ pub(super) const PAGES: &[Page] = &[
             "weir probe 192.0.2.7 --iperf3 --reverse --parallel 4",
             "weir probe https://192.0.2.7/ --rate 500 --time 1m",
         ],
-        codes: "Exit codes: 0 measured; 1 nothing was measured, the server refused or went away, or Ctrl-C; 2 wrong usage; 4 the key file cannot \
+        codes: "Exit codes: 0 measured, also where nothing gets through and the reason was found on the path; 1 nothing was measured, the server refused or went away, or Ctrl-C; 2 wrong usage; 4 the key file cannot \
                 be read.",
     },
     Page {

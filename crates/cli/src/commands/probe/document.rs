@@ -145,9 +145,13 @@ impl Document {
         trial.metrics.get(self.headline).copied()
     }
 
-    /// True if no trial has a value of what it is about.
+    /// True if no trial has a value of what it is about. Nothing is a value where the path was found to let nothing through.
     pub(super) fn measured_nothing(&self) -> bool {
-        !self.long.iter().chain(&self.repeats).any(|t| self.value(t).is_some_and(|v| v > 0.0))
+        let measured = |t: &Trial| {
+            let explained = !t.path.is_empty() && t.faults.iter().all(|fault| !fault.void);
+            self.value(t).is_some_and(|v| v > 0.0 || explained)
+        };
+        !self.long.iter().chain(&self.repeats).any(measured)
     }
 
     /// The two columns of the study: the average of the long one, and the range of the averages over the repeats.

@@ -15,9 +15,13 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Round trips in a window, as Ethr has them.
 const WINDOW: usize = 1000;
 
+/// Columns of a terminal that take the widest table; with fewer the columns stand closer.
+const WIDE: usize = 116;
+
 /// See the module.
 pub(super) struct Lines {
     kind: Kind,
+    narrow: bool,
     ways: Vec<Direction>,
     udp: bool,
     warmup: Duration,
@@ -77,8 +81,10 @@ impl Lines {
             Direction::Both => vec![Direction::Egress, Direction::Ingress],
             one => vec![one],
         };
+        let columns = weir_sys::terminal::columns(std::io::stdout());
         Lines {
             kind,
+            narrow: columns.is_some_and(|n| n < WIDE),
             ways,
             udp: matches!(workload, Workload::UdpStream(_)),
             warmup: span.warmup,
@@ -140,7 +146,12 @@ impl Lines {
         let to = glance.elapsed.saturating_sub(begun);
         let omitted =
             if to <= self.warmup + EVERY / 2 && !self.warmup.is_zero() { "  (omitted)" } else { "" };
-        let interval = format!("{from:>7.2}-{:<7.2} sec", to.as_secs_f64());
+        let to_s = to.as_secs_f64();
+        let interval = if self.narrow {
+            format!("{from:>5.1}-{to_s:<6.1}")
+        } else {
+            format!("{from:>7.2}-{to_s:<7.2} sec")
+        };
         if !self.header {
             self.header = true;
             self.put(&self.heading());
@@ -154,7 +165,7 @@ impl Lines {
             }
             Kind::RoundTrips => {
                 let values = if self.full.is_empty() { &self.filling } else { &self.full };
-                let text = format!("{interval} {}{omitted}", window(values));
+                let text = format!("{interval} {}{omitted}", window(values, self.narrow));
                 self.put(&text);
                 if self.full.is_empty() {
                     self.filling.clear();
@@ -165,7 +176,7 @@ impl Lines {
                 let now = sums(&glance.near, Direction::Egress, None);
                 let new = now.since(self.before[0]);
                 self.before[0] = now;
-                let text = operations(new, &self.filling, seconds);
+                let text = operations(new, &self.filling, seconds, self.narrow);
                 self.filling.clear();
                 self.put(&format!("{interval} {text}{omitted}"));
             }
@@ -183,27 +194,24 @@ impl Lines {
 
     fn heading(&self) -> String {
         let tag = if self.ways.len() > 1 { "     " } else { "" };
+        let wide = if self.narrow { 12 } else { 19 };
+        let interval = format!("{:wide$}", "Interval");
         match self.kind {
             Kind::Stream if self.udp => {
-                format!(
-                    "{tag}{:19}  {:>13}  {:>15}  {:>10}  Lost/Total Datagrams",
-                    "Interval", "Transfer", "Bitrate", "Jitter"
-                )
+                let lost = if self.narrow { "Lost/Total" } else { "Lost/Total Datagrams" };
+                format!("{tag}{interval}  {:>13}  {:>15}  {:>10}  {lost}", "Transfer", "Bitrate", "Jitter")
             }
             Kind::Stream => {
-                format!(
-                    "{tag}{:19}  {:>13}  {:>15}  {:>6}  {:>9}",
-                    "Interval", "Transfer", "Bitrate", "Retr", "RTT"
-                )
+                format!("{tag}{interval}  {:>13}  {:>15}  {:>6}  {:>9}", "Transfer", "Bitrate", "Retr", "RTT")
             }
-            Kind::RoundTrips => format!(
-                "{:19} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
-                "Interval", "n", "Avg", "Min", "50%", "90%", "95%", "99%", "99.9%", "99.99%", "Max"
-            ),
-            Kind::Operations => format!(
-                "{:19} {:>9} {:>7} {:>11} {:>9} {:>9} {:>9} {:>9}",
-                "Interval", "Done", "Failed", "Per second", "Avg", "50%", "99%", "Max"
-            ),
+            Kind::RoundTrips => {
+                let names = ["Avg", "Min", "50%", "90%", "95%", "99%", "99.9%", "99.99%", "Max"];
+                format!("{interval} {}{}", count("n", self.narrow), cells(names, self.narrow))
+            }
+            Kind::Operations => {
+                let names = cells(["Avg", "50%", "99%", "Max"], self.narrow);
+                format!("{interval} {:>9} {:>7} {:>11}{names}", "Done", "Failed", "Per second")
+            }
         }
     }
 
@@ -265,34 +273,37 @@ fn mean(values: impl Iterator<Item = u64>) -> f64 {
 }
 
 /// Of a window's round trips, in Ethr's order: Avg Min 50% 90% 95% 99% 99.9% 99.99% Max.
-fn window(values: &[u64]) -> String {
+fn window(values: &[u64], narrow: bool) -> String {
     if values.is_empty() {
-        return format!("{:>6}  no answer", 0);
+        return format!("{}  no answer", count(0, narrow));
     }
     let mut all = Histogram::new();
     values.iter().for_each(|&v| all.record(v));
-    let mut text = format!("{:>6} {:>9} {:>9}", values.len(), time(all.mean()), time(all.min() as f64));
-    for q in [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999] {
-        text += &format!(" {:>9}", time(all.quantile(q).map_or(f64::NAN, |v| v as f64)));
-    }
-    text + &format!(" {:>9}", time(all.max() as f64))
+    let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
+    let quantiles = quantiles.map(|q| all.quantile(q).map_or(f64::NAN, |v| v as f64));
+    let times = [all.mean(), all.min() as f64].into_iter().chain(quantiles).chain([all.max() as f64]);
+    format!("{}{}", count(values.len(), narrow), cells(times.map(time), narrow))
 }
 
-fn operations(new: Sums, times: &[u64], seconds: f64) -> String {
+/// How many a window has.
+fn count(n: impl std::fmt::Display, narrow: bool) -> String {
+    let width = if narrow { 4 } else { 6 };
+    format!("{n:>width$}")
+}
+
+/// Times, or their names, side by side.
+fn cells(texts: impl IntoIterator<Item = impl std::fmt::Display>, narrow: bool) -> String {
+    let width = if narrow { 6 } else { 9 };
+    texts.into_iter().map(|text| format!(" {text:>width$}")).collect()
+}
+
+fn operations(new: Sums, times: &[u64], seconds: f64, narrow: bool) -> String {
     let mut all = Histogram::new();
     times.iter().for_each(|&v| all.record(v));
     let of = |q| time(all.quantile(q).map_or(f64::NAN, |v| v as f64));
     let (avg, max) = if all.is_empty() { (f64::NAN, f64::NAN) } else { (all.mean(), all.max() as f64) };
-    format!(
-        "{:>9} {:>7} {:>11.1} {:>9} {:>9} {:>9} {:>9}",
-        new.ok,
-        new.failed,
-        new.ok as f64 / seconds,
-        time(avg),
-        of(0.5),
-        of(0.99),
-        time(max)
-    )
+    let times = cells([time(avg), of(0.5), of(0.99), time(max)], narrow);
+    format!("{:>9} {:>7} {:>11.1}{times}", new.ok, new.failed, new.ok as f64 / seconds)
 }
 
 /// Bytes in powers of 1024, as iperf3 has them: `1.10 GBytes`.
@@ -387,14 +398,32 @@ mod tests {
     #[test]
     fn a_window_has_ethr_s_columns() {
         let values: Vec<u64> = (1..=1000).map(|i| i * 2000).collect();
-        let columns: Vec<String> = window(&values).split_whitespace().map(str::to_owned).collect();
+        let columns = |narrow| -> Vec<String> {
+            window(&values, narrow).split_whitespace().map(str::to_owned).collect()
+        };
         // Quantiles of a histogram that is exact to 0.1 % (nearest rank of 2, 4, ... 2000 us).
         assert_eq!(
-            columns,
+            columns(false),
             [
                 "1000", "1.00ms", "2.00us", "1.00ms", "1.80ms", "1.90ms", "1.98ms", "2.00ms", "2.00ms",
                 "2.00ms"
             ]
         );
+        assert_eq!(columns(true), columns(false));
+    }
+
+    #[test]
+    fn tables_fit_into_the_columns_of_a_terminal() {
+        for (mode, kind) in [(Mode::Latency, "tcp-rr"), (Mode::Cps, "tcp-crr"), (Mode::Udp, "udp-stream")] {
+            let work: Workload = serde_json::from_value(serde_json::json!({ "kind": kind })).unwrap();
+            let span = Span { warmup: Duration::ZERO, duration: EVERY };
+            for (narrow, most) in [(false, WIDE), (true, 80)] {
+                let heading = Lines { narrow, ..Lines::new(mode, &work, span, false) }.heading();
+                assert!(heading.len() <= most, "{} columns: {heading}", heading.len());
+            }
+        }
+        // The longest times, and the fullest window, at the columns where the heading has them.
+        let line = format!("{:12} {}", "", window(&[999_400_000_000; 1000], true));
+        assert_eq!(line.len(), 80, "{line}");
     }
 }

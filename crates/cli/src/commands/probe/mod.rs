@@ -7,7 +7,7 @@ mod target;
 mod workload;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_load::{Stop, Workload};
 use weir_probe::client::{self, Measured, Span, Visit};
@@ -95,8 +95,10 @@ impl Probe<'_> {
             if self.stop.raised() {
                 break;
             }
+            let begun = Instant::now();
             let measured = self.measure(&mut far, address, turn, span)?;
-            self.tell(&measured, turn, span)?;
+            let counted = begun.elapsed().saturating_sub(span.warmup).min(span.duration);
+            self.tell(&measured, turn, span, counted)?;
             document.add(&measured, turn, span);
             if self.args.plan.watch {
                 if self.args.json {
@@ -168,8 +170,8 @@ impl Probe<'_> {
         measured.map_err(Failure::failed)
     }
 
-    /// What one measurement came to.
-    fn tell(&self, measured: &Measured, turn: Turn, span: Span) -> Outcome {
+    /// What one measurement came to, of which so much was counted: less than its window where it was interrupted.
+    fn tell(&self, measured: &Measured, turn: Turn, span: Span, counted: Duration) -> Outcome {
         for note in &measured.notes {
             eprintln!("weir: note: {}", printable(note));
         }
@@ -180,7 +182,9 @@ impl Probe<'_> {
         if self.args.json {
             return Ok(());
         }
-        for line in summary::of(self.mode, measured, turn, span) {
+        let counted = if self.stop.raised() { counted } else { span.duration };
+        for line in summary::of(self.mode, measured, turn, summary::Length { window: span.duration, counted })
+        {
             self.say(&line)?;
         }
         for finding in &measured.trial.path {

@@ -1,7 +1,9 @@
 //! What a measurement came to, in words and figures.
 
+use std::time::Duration;
+
 use weir_load::{Direction, FlowFigures, Part, Workload};
-use weir_probe::client::{Measured, Span};
+use weir_probe::client::Measured;
 use weir_stats::Histogram;
 
 use super::Turn;
@@ -26,12 +28,30 @@ fn per_second(value: f64) -> String {
     format!("{value:.1}/s")
 }
 
+/// How long a measurement was to be, and how long it was.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Length {
+    /// What its rates are divided by.
+    pub(super) window: Duration,
+    /// Less where it was interrupted.
+    pub(super) counted: Duration,
+}
+
+impl Length {
+    /// Bits, and bits per second of the time that was counted, of a rate over the whole window.
+    fn rated(self, bps: f64) -> (f64, f64) {
+        let bits = bps * self.window.as_secs_f64();
+        let seconds = self.counted.as_secs_f64();
+        (bits, if seconds > 0.0 { bits / seconds } else { 0.0 })
+    }
+}
+
 /// The lines of one measurement.
-pub(super) fn of(mode: Mode, measured: &Measured, turn: Turn, span: Span) -> Vec<String> {
+pub(super) fn of(mode: Mode, measured: &Measured, turn: Turn, length: Length) -> Vec<String> {
     let trial = &measured.trial;
     let mut lines = match &measured.workload {
-        Workload::TcpStream(w) => streams(measured, w.direction, span),
-        Workload::UdpStream(w) => streams(measured, w.direction, span),
+        Workload::TcpStream(w) => streams(measured, w.direction, length),
+        Workload::UdpStream(w) => streams(measured, w.direction, length),
         _ => operations(mode, trial),
     };
     // A repeat is one line of a table to come.
@@ -45,14 +65,14 @@ pub(super) fn of(mode: Mode, measured: &Measured, turn: Turn, span: Span) -> Vec
 }
 
 /// Bulk traffic: the receiver's count is what counts, the sender's is beside it.
-fn streams(measured: &Measured, direction: Direction, span: Span) -> Vec<String> {
+fn streams(measured: &Measured, direction: Direction, length: Length) -> Vec<String> {
     let mut lines = Vec::new();
     let ways = match direction {
         Direction::Both => vec![Direction::Egress, Direction::Ingress],
         one => vec![one],
     };
     for way in &ways {
-        lines.push(received(measured, *way, ways.len() > 1, span));
+        lines.push(received(measured, *way, ways.len() > 1, length));
     }
     let udp = matches!(measured.workload, Workload::UdpStream(_));
     let mut flows: Vec<(&FlowFigures, Option<&FlowFigures>)> = Vec::new();
@@ -69,7 +89,7 @@ fn streams(measured: &Measured, direction: Direction, span: Span) -> Vec<String>
     lines
 }
 
-fn received(measured: &Measured, way: Direction, both: bool, span: Span) -> String {
+fn received(measured: &Measured, way: Direction, both: bool, length: Length) -> String {
     let trial = &measured.trial;
     let (receiver, sender) = match way {
         Direction::Ingress => (Some(&measured.near), measured.far.as_ref()),
@@ -78,8 +98,8 @@ fn received(measured: &Measured, way: Direction, both: bool, span: Span) -> Stri
     let value =
         |part: Option<&Part>, name: &str| part.and_then(|p| p.values.get(&format!("{way}_{name}")).copied());
     let name = if both { format!("{way}: ") } else { String::new() };
-    let bps = value(receiver, "goodput_bps").unwrap_or(0.0);
-    let bytes = (bps * span.duration.as_secs_f64() / 8.0) as u64;
+    let (bits, bps) = length.rated(value(receiver, "goodput_bps").unwrap_or(0.0));
+    let bytes = (bits / 8.0) as u64;
     let here = if way == Direction::Ingress { "here" } else { "by the far end" };
     let mut text = format!("{name}received {here}: {}, {}", transfer(bytes), bitrate(bps));
     if matches!(measured.workload, Workload::UdpStream(_)) {
@@ -199,4 +219,18 @@ fn distribution(h: &Histogram) -> String {
         }
     }
     text + &format!(", max {}", time(h.max() as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_measurement_has_the_rate_of_the_time_that_it_had() {
+        let [window, counted] = [10, 2].map(Duration::from_secs);
+        // 10 Mbit in 2 s of 10.
+        assert_eq!(Length { window, counted }.rated(1e6), (1e7, 5e6));
+        assert_eq!(Length { window, counted: window }.rated(1e6), (1e7, 1e6));
+        assert_eq!(Length { window, counted: Duration::ZERO }.rated(0.0), (0.0, 0.0));
+    }
 }

@@ -96,6 +96,7 @@ fn tcp(traffic: &TrafficArgs) -> TcpStream {
     TcpStream {
         direction: direction(traffic),
         streams: traffic.parallel.unwrap_or(1),
+        rate_bps: traffic.bitrate.map(|b| b.bps).filter(|bps| *bps > 0.0),
         buffer_bytes: traffic.length.unwrap_or(usual.buffer_bytes),
         mss: traffic.set_mss,
         // What this host's other connections have, not what a lab compares.
@@ -157,7 +158,7 @@ fn refuse_strangers(args: &ProbeArgs, mode: Mode) -> Result<(), String> {
         ("--parallel", traffic.parallel.is_some(), &[Tcp, Udp, Latency, Cps, Http]),
         ("--reverse", traffic.reverse, streams),
         ("--bidir", traffic.bidir, streams),
-        ("--bitrate (with tcp: only --iperf3)", traffic.bitrate.is_some(), &[Udp]),
+        ("--bitrate", traffic.bitrate.is_some(), streams),
         ("--length", traffic.length.is_some(), &[Tcp, Udp, Latency, Cps]),
         ("--window", traffic.window.is_some(), &[Tcp]),
         ("--set-mss", traffic.set_mss.is_some(), &[Tcp]),
