@@ -12,6 +12,8 @@ pub mod collect;
 pub mod diagnosis;
 pub mod evidence;
 pub mod finding;
+#[cfg(test)]
+mod machine_of_files;
 mod page;
 mod placed;
 pub mod recipe;

@@ -136,7 +136,7 @@ fn printable(text: &str) -> String {
 }
 
 /// Lines of at most `width` columns, broken between words; a longer word is broken within.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let mut rest = word.to_owned();

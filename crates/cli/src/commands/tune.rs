@@ -23,7 +23,7 @@ use super::conntrack::namespace;
 use crate::args::time::DAY;
 use crate::args::tune::{ApplyArgs, Direction, ProveArgs, TuneArgs, TuneCommand, WhatArgs};
 use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
-use crate::output::{print, print_json, printable};
+use crate::output::{print, print_json, printable, width};
 
 /// Whose change sets these are.
 const BY: &str = "tune";
@@ -157,11 +157,9 @@ fn read_findings(path: &str) -> Result<(String, String), Failure> {
 }
 
 fn page(plan: &Plan, next: &str) -> String {
-    let mut page = render_plan(plan);
+    let mut page = render_plan(plan, width());
     if !plan.is_empty() && next == "apply" {
-        page.push_str(
-            "nothing is changed yet: weir tune apply, with the same arguments, changes it on trial\n",
-        );
+        page.push_str("nothing is changed yet: weir tune apply, with the same options, does it on trial\n");
     }
     page
 }

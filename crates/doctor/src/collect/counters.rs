@@ -90,35 +90,21 @@ mod tests {
     use weir_sys::{NetNs, netlink::Rtnetlink};
 
     use super::*;
-
-    /// A root with these files of the calling thread's namespace.
-    fn recorded(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-counters-{name}-{}", std::process::id()));
-        for (file, text) in files {
-            let path = dir.join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        dir
-    }
+    use crate::machine_of_files::Files;
 
     #[test]
     fn files_become_counters_and_gauges() {
-        let dir = recorded(
-            "files",
-            &[
-                ("proc/thread-self/net/snmp", "Ip: Forwarding InAddrErrors\nIp: 1 7\n"),
-                ("proc/thread-self/net/xfrm_stat", "XfrmInNoStates          \t17\n"),
-                ("proc/thread-self/net/sockstat", "TCP: inuse 5 orphan 0 tw 2 alloc 6 mem 3\n"),
-                ("proc/thread-self/net/sockstat6", "FRAG6: inuse 1 memory 99\n"),
-                (
-                    "proc/thread-self/net/netfilter/nfnetlink_queue",
-                    "    0   4711    12 2  65531     3     5      900  1\n    7   4711    1 2  65531     1     0      90  1\n",
-                ),
-            ],
-        );
-        let (counters, gauges) = protocols(&ProcRoot::new(&dir)).unwrap();
-        std::fs::remove_dir_all(dir).unwrap();
+        let files = Files::new(&[
+            ("proc/thread-self/net/snmp", "Ip: Forwarding InAddrErrors\nIp: 1 7\n"),
+            ("proc/thread-self/net/xfrm_stat", "XfrmInNoStates          \t17\n"),
+            ("proc/thread-self/net/sockstat", "TCP: inuse 5 orphan 0 tw 2 alloc 6 mem 3\n"),
+            ("proc/thread-self/net/sockstat6", "FRAG6: inuse 1 memory 99\n"),
+            (
+                "proc/thread-self/net/netfilter/nfnetlink_queue",
+                "    0   4711    12 2  65531     3     5      900  1\n    7   4711    1 2  65531     1     0      90  1\n",
+            ),
+        ]);
+        let (counters, gauges) = protocols(&files.root()).unwrap();
         let counter = |name: &str| counters[name].after;
         assert_eq!((counter("ip.InAddrErrors"), counter("xfrm.InNoStates")), (7, 17));
         assert_eq!((counter("nfqueue.queue_dropped"), counter("nfqueue.7.queue_dropped")), (4, 1));
@@ -129,21 +115,17 @@ mod tests {
 
     #[test]
     fn conntrack_statistics_are_read_from_proc_where_ctnetlink_is_not_loaded() {
-        let dir = recorded(
-            "conntrack",
-            &[
-                ("proc/modules", "nf_conntrack 1 0 - Live 0x0\n"),
-                ("proc/sys/net/netfilter/nf_conntrack_count", "5\n"),
-                (
-                    "proc/thread-self/net/stat/nf_conntrack",
-                    "entries  clashres found new drop chainlength icmp_error\n00000005  00000001 00000002 00000003 00000010 00000004 00000006\n00000005  00000001 00000002 00000003 00000001 00000000 00000000\n",
-                ),
-            ],
-        );
-        let counters = conntrack(&ProcRoot::new(&dir)).unwrap();
-        let _ = std::fs::remove_file(dir.join("proc/thread-self/net/stat/nf_conntrack"));
-        let without = conntrack(&ProcRoot::new(&dir));
-        std::fs::remove_dir_all(dir).unwrap();
+        let files = Files::new(&[
+            ("proc/modules", "nf_conntrack 1 0 - Live 0x0\n"),
+            ("proc/sys/net/netfilter/nf_conntrack_count", "5\n"),
+            (
+                "proc/thread-self/net/stat/nf_conntrack",
+                "entries  clashres found new drop chainlength icmp_error\n00000005  00000001 00000002 00000003 00000010 00000004 00000006\n00000005  00000001 00000002 00000003 00000001 00000000 00000000\n",
+            ),
+        ]);
+        let counters = conntrack(&files.root()).unwrap();
+        std::fs::remove_file(files.path().join("proc/thread-self/net/stat/nf_conntrack")).unwrap();
+        let without = conntrack(&files.root());
         let values: Vec<_> = counters.iter().map(|(name, d)| (name.as_str(), d.after)).collect();
         let wanted = [
             ("conntrack.chain_toolong", 4),

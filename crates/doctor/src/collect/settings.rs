@@ -149,22 +149,17 @@ pub(super) fn read(root: &ProcRoot, interfaces: &[&str]) -> Result<BTreeMap<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine_of_files::Files;
 
     #[test]
     fn settings_of_interfaces_have_the_interface_in_their_name() {
-        let dir = std::env::temp_dir().join(format!("weir-settings-{}", std::process::id()));
-        for (file, value) in [
-            ("proc/sys/net/ipv4/ip_forward", "1"),
-            ("proc/sys/net/ipv4/conf/eth0.100/rp_filter", "2"),
-            ("proc/sys/net/ipv6/conf/eth0.100/forwarding", "0"),
-            ("proc/sys/net/ipv4/conf/other/rp_filter", "1"),
-        ] {
-            let path = dir.join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, format!("{value}\n")).unwrap();
-        }
-        let settings = read(&ProcRoot::new(&dir), &["eth0.100", "gone"]).unwrap();
-        std::fs::remove_dir_all(dir).unwrap();
+        let files = Files::new(&[
+            ("proc/sys/net/ipv4/ip_forward", "1\n"),
+            ("proc/sys/net/ipv4/conf/eth0.100/rp_filter", "2\n"),
+            ("proc/sys/net/ipv6/conf/eth0.100/forwarding", "0\n"),
+            ("proc/sys/net/ipv4/conf/other/rp_filter", "1\n"),
+        ]);
+        let settings = read(&files.root(), &["eth0.100", "gone"]).unwrap();
         let read: Vec<_> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let wanted = [
             ("net.ipv4.conf.eth0/100.rp_filter", "2"),

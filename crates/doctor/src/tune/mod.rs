@@ -14,8 +14,6 @@
 
 mod findings;
 mod knobs;
-#[cfg(test)]
-mod machine_of_files;
 mod metric;
 mod need;
 mod persist;
@@ -53,7 +51,7 @@ pub enum Error {
 
 /// Path below `/proc/sys` of a name; a slash in it stands for a dot in a part, as in sysctl(8), and a name whose first separator
 /// is a slash is a path already.
-fn path_of(name: &str) -> String {
+pub(crate) fn path_of(name: &str) -> String {
     if name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'/') {
         return name.to_owned();
     }

@@ -84,8 +84,8 @@ pub(crate) fn overridden_by(root: &ProcRoot, name: &str, value: &str) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine_of_files::Files;
     use super::*;
+    use crate::machine_of_files::Files;
 
     fn setting(name: &str, value: &str) -> (String, String) {
         (name.to_owned(), value.to_owned())

@@ -1,5 +1,5 @@
-use super::super::machine_of_files::Files;
 use super::*;
+use crate::machine_of_files::Files;
 
 /// A machine of files: 8 GiB, 4 GiB of them available, objects as on x86-64 with Linux 6.18.
 fn machine(settings: &[(&str, &str)]) -> (Files, Place) {
@@ -68,7 +68,10 @@ fn a_gateways_plan_has_prices_order_and_the_way_back() {
     let set = plan.change_set(120);
     assert_eq!((set.changes.len(), set.id() == plan.id), (3, true));
     assert!(matches!(&set.changes[2], (When::Confirm, Change::TextFile { .. })));
-    let page = super::super::render_plan(&plan);
+    let page = super::super::render_plan(&plan, 80);
+    for line in page.lines().filter(|line| !line.starts_with("    undo")) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
     for words in ["1000 -> 262144", "+95.6 MiB at most", "a budget of 410 MiB", "confirm writes /etc"] {
         assert!(page.contains(words), "{words}:\n{page}");
     }
@@ -110,7 +113,7 @@ fn findings_are_followed_within_bounds() {
     ] {
         let plan = of(name, value);
         assert!(plan.rows.is_empty() && plan.notes.iter().any(|n| n.contains(words)), "{:?}", plan.notes);
-        assert!(!super::super::render_plan(&plan).contains('\u{1b}'));
+        assert!(!super::super::render_plan(&plan, 80).contains('\u{1b}'));
     }
 }
 

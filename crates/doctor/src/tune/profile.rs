@@ -286,9 +286,9 @@ fn buffers(view: &View, need: &Need, given: Given, all: &mut Vec<Proposal>, note
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine_of_files::Files;
     use super::super::need::Lost;
     use super::*;
+    use crate::machine_of_files::Files;
 
     fn need(entries: u64, max: u64, buckets: u64) -> Need {
         Need {

@@ -6,6 +6,7 @@ use weir_guard::{Change, ChangeSet, Outcome, Phase, Status, Step, StepNow, StepS
 
 use super::display;
 use super::plan::{Plan, Row};
+use crate::page::wrap;
 
 /// Three digits and a unit.
 fn bytes(n: i64) -> String {
@@ -28,16 +29,30 @@ fn value(text: &str) -> String {
     display(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// A plan.
-pub fn plan(plan: &Plan) -> String {
+/// Words behind a label, broken into lines of so many columns; those after the first begin below the words.
+fn said(out: &mut String, columns: usize, label: &str, words: &str) {
+    for (n, line) in wrap(words, columns.saturating_sub(label.len())).into_iter().enumerate() {
+        let pad = " ".repeat(label.len());
+        let _ = writeln!(out, "{}{line}", if n == 0 { label } else { &pad });
+    }
+}
+
+/// A plan, in lines of so many columns but for values and commands, which are to be copied.
+pub fn plan(plan: &Plan, columns: usize) -> String {
     let mut out = String::new();
     let from = plan.from.iter().map(|f| display(f)).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "change set {}: {from}; {}\n", plan.id, display(&plan.place));
+    said(
+        &mut out,
+        columns,
+        &format!("change set {}: ", plan.id),
+        &format!("{from}; {}", display(&plan.place)),
+    );
+    out.push('\n');
     if plan.rows.is_empty() {
         out.push_str("nothing to change\n\n");
     }
     for row in &plan.rows {
-        setting(&mut out, row);
+        setting(&mut out, row, columns);
     }
     if !plan.is_empty() {
         let _ = writeln!(
@@ -51,27 +66,27 @@ pub fn plan(plan: &Plan) -> String {
         }
     }
     for note in &plan.notes {
-        let _ = writeln!(out, "note: {}", display(note));
+        said(&mut out, columns, "note: ", &display(note));
     }
     out
 }
 
-fn setting(out: &mut String, row: &Row) {
+fn setting(out: &mut String, row: &Row, columns: usize) {
     let _ = writeln!(out, "{}  {} -> {}", display(&row.name), value(&row.now), value(&row.proposed));
     for why in &row.why {
-        let _ = writeln!(out, "    why   {}", display(why));
+        said(out, columns, "    why   ", &display(why));
     }
     if row.memory_bytes != 0 {
         let sign = if row.memory_bytes > 0 { "+" } else { "" };
         let _ = writeln!(out, "    cost  {sign}{} at most", bytes(row.memory_bytes));
     }
-    let _ = writeln!(out, "    risk  {}", display(&row.risk));
+    said(out, columns, "    risk  ", &display(&row.risk));
     let _ = writeln!(out, "    undo  {}", display(&row.undo));
     if let Some(other) = &row.overridden_by {
-        let _ = writeln!(out, "    boot  {}, after ours: change it there", display(other));
+        said(out, columns, "    boot  ", &format!("{}, after ours: change it there", display(other)));
     }
     if let Some(held) = &row.held {
-        let _ = writeln!(out, "    held  apply leaves it out: {}", display(held));
+        said(out, columns, "    held  ", &format!("apply leaves it out: {}", display(held)));
     }
     out.push('\n');
 }

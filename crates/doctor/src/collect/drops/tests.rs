@@ -1,6 +1,5 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use weir_sys::NetNs;
@@ -10,6 +9,7 @@ use weir_sys::sched::{allowed_cpus, pin_current_thread};
 
 use super::*;
 use crate::evidence::{DropGroup, FlowEvent, FlowEventKind};
+use crate::machine_of_files::Files;
 
 /// A namespace of its own with a loopback interface.
 fn world() -> NetNs {
@@ -287,25 +287,20 @@ fn planes_that_are_hidden_are_not_looked_at() {
 }
 
 /// A root without types; what is not there is read from the machine's own `/proc`.
-fn without_types_at(name: &str, format: Option<&str>) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("weir-drops-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(dir.join("sys/kernel")).unwrap();
-    std::os::unix::fs::symlink("/proc", dir.join("proc")).unwrap();
+fn without_types_at(format: Option<&str>) -> Files {
+    let files = Files::new(&[]);
+    files.link("proc", "/proc");
     if let Some(format) = format {
-        let event = dir.join("sys/kernel/tracing/events/skb/kfree_skb");
-        std::fs::create_dir_all(&event).unwrap();
-        std::fs::write(event.join("format"), format).unwrap();
+        files.put("sys/kernel/tracing/events/skb/kfree_skb/format", format);
     }
-    dir
+    files
 }
 
 #[test]
 fn a_kernel_without_types_and_tracefs_is_blind_and_says_why() {
-    let dir = without_types_at("neither", None);
-    let options = Options { root: ProcRoot::new(&dir), ..Options::default() };
+    let files = without_types_at(None);
+    let options = Options { root: files.root(), ..Options::default() };
     let evidence = watched(&options, Room::of(2), || {});
-    std::fs::remove_dir_all(dir).unwrap();
     for (plane, remedy) in [(Plane::Drops, "mount -t tracefs"), (Plane::Flows, "CONFIG_DEBUG_INFO_BTF")] {
         match &evidence.planes[&plane] {
             Sight::Blind(why) => assert!(why.contains(remedy), "{why}"),
@@ -327,13 +322,12 @@ fn root_a_kernel_without_types_still_tells_reason_and_place() {
         println!("SKIP: needs tracefs (mount -t tracefs tracefs /sys/kernel/tracing)");
         return;
     };
-    let dir = without_types_at("format", Some(&format));
-    let options = Options { root: ProcRoot::new(&dir), ..Options::default() };
+    let files = without_types_at(Some(&format));
+    let options = Options { root: files.root(), ..Options::default() };
     let world = world();
     let evidence = watched(&options, Room::of(possible_cpus()), || {
         world.run(|| to_nobody((Ipv4Addr::LOCALHOST, 4711).into(), 700, 1)).unwrap();
     });
-    std::fs::remove_dir_all(dir).unwrap();
     if lacks_bpf(&evidence) {
         return;
     }

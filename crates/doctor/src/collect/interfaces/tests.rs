@@ -5,6 +5,7 @@ use weir_sys::netlink::VethEnd;
 use weir_sys::privilege::test_needs_root;
 
 use super::*;
+use crate::machine_of_files::Files;
 
 fn reads(ns: &NetNs, hidden: &[Plane]) -> (Vec<Interface>, Unseen) {
     let hidden = hidden.iter().copied().collect();
@@ -156,14 +157,12 @@ fn what_was_not_there_before_counts_from_zero_and_what_stands_still_is_left_out(
 
 #[test]
 fn cores_of_steering_are_read_where_the_interface_is_the_same() {
-    let root = std::env::temp_dir().join(format!("weir-rps-{}", std::process::id()));
-    let queues = root.join("sys/class/net/eth0/queues");
-    for (queue, mask) in [("rx-0", "00,00000006\n"), ("rx-1", "00,00000000\n")] {
-        std::fs::create_dir_all(queues.join(queue)).unwrap();
-        std::fs::write(queues.join(queue).join("rps_cpus"), mask).unwrap();
-    }
-    std::fs::write(root.join("sys/class/net/eth0/ifindex"), "4\n").unwrap();
-    std::fs::write(root.join("sys/class/net/eth0/address"), "02:00:00:00:00:0a\n").unwrap();
+    let files = Files::new(&[
+        ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00,00000006\n"),
+        ("sys/class/net/eth0/queues/rx-1/rps_cpus", "00,00000000\n"),
+        ("sys/class/net/eth0/ifindex", "4\n"),
+        ("sys/class/net/eth0/address", "02:00:00:00:00:0a\n"),
+    ]);
     let link = Link {
         index: 4,
         name: "eth0".into(),
@@ -171,10 +170,9 @@ fn cores_of_steering_are_read_where_the_interface_is_the_same() {
         rx_queues: 2,
         ..Link::default()
     };
-    let root_given = ProcRoot::new(&root);
-    assert_eq!(steering(&root_given, &link), ["00,00000006", "00,00000000"]);
+    let root = files.root();
+    assert_eq!(steering(&root, &link), ["00,00000006", "00,00000000"]);
     // The same name in another namespace.
-    assert_eq!(steering(&root_given, &Link { index: 5, ..link.clone() }), Vec::<String>::new());
-    assert_eq!(steering(&root_given, &Link { name: "../eth0".into(), ..link }), Vec::<String>::new());
-    std::fs::remove_dir_all(root).unwrap();
+    assert_eq!(steering(&root, &Link { index: 5, ..link.clone() }), Vec::<String>::new());
+    assert_eq!(steering(&root, &Link { name: "../eth0".into(), ..link }), Vec::<String>::new());
 }

@@ -1,22 +1,8 @@
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use super::*;
 use crate::evidence::{CgroupThrottle, Core};
-
-fn recorded(name: &str, files: &[(&str, &str)]) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("weir-machine-{name}-{}", std::process::id()));
-    write(&dir, files);
-    dir
-}
-
-fn write(dir: &std::path::Path, files: &[(&str, &str)]) {
-    for (file, text) in files {
-        let path = dir.join(file);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-}
+use crate::machine_of_files::Files;
 
 /// Recorded on a two-core virtual machine, kernel 6.18, shortened.
 const BEFORE: &[(&str, &str)] = &[
@@ -63,13 +49,12 @@ const AFTER: &[(&str, &str)] = &[
 ];
 
 fn watched(hidden: BTreeSet<Plane>) -> (Machine, BTreeMap<Plane, Sight>) {
-    let dir = recorded(&format!("window-{}", hidden.len()), BEFORE);
-    let options = Options { root: ProcRoot::new(&dir), hidden, ..Options::default() };
+    let files = Files::new(BEFORE);
+    let options = Options { root: files.root(), hidden, ..Options::default() };
     let mut planes = BTreeMap::new();
     let mut looking = begin(&options, &mut planes);
-    write(&dir, AFTER);
+    files.put_all(AFTER);
     let machine = looking.end(&options, &mut planes);
-    std::fs::remove_dir_all(dir).unwrap();
     (machine, planes)
 }
 
@@ -133,16 +118,15 @@ fn an_empty_machine_is_blind_and_not_broken() {
 #[test]
 fn sockets_of_a_group_are_those_of_its_processes() {
     let pid = std::process::id();
-    let dir = recorded("sockets", BEFORE);
-    write(&dir, &[("sys/fs/cgroup/web/worker/cgroup.procs", &format!("{pid}\n"))]);
-    std::os::unix::fs::symlink(format!("/proc/{pid}"), dir.join(format!("proc/{pid}"))).unwrap();
+    let files = Files::new(BEFORE);
+    files.put("sys/fs/cgroup/web/worker/cgroup.procs", &format!("{pid}\n"));
+    files.link(&format!("proc/{pid}"), &format!("/proc/{pid}"));
     let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let options = Options { root: ProcRoot::new(&dir), ..Options::default() };
+    let options = Options { root: files.root(), ..Options::default() };
     let mut planes = BTreeMap::new();
     let mut looking = begin(&options, &mut planes);
-    write(&dir, AFTER);
+    files.put_all(AFTER);
     let machine = looking.end(&options, &mut planes);
-    std::fs::remove_dir_all(dir).unwrap();
     assert!(machine.throttled[0].sockets >= 1, "{:?}", machine.throttled);
 }
 

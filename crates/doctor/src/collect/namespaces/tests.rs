@@ -1,24 +1,17 @@
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-
 use weir_sys::privilege::test_needs_root;
 
 use super::*;
+use crate::machine_of_files::Files;
 
 /// A recorded `/proc` of processes: pid, namespace, control group.
-fn recorded(name: &str, processes: &[(u32, u64, &str, &str)], mounts: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("weir-namespaces-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
+fn recorded(processes: &[(u32, u64, &str, &str)], mounts: &str) -> Files {
+    let files = Files::new(&[("proc/self/mountinfo", mounts)]);
     for (pid, inode, comm, cgroup) in processes {
-        let of = dir.join(format!("proc/{pid}"));
-        std::fs::create_dir_all(of.join("ns")).unwrap();
-        symlink(format!("net:[{inode}]"), of.join("ns/net")).unwrap();
-        std::fs::write(of.join("comm"), format!("{comm}\n")).unwrap();
-        std::fs::write(of.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        files.link(&format!("proc/{pid}/ns/net"), &format!("net:[{inode}]"));
+        files.put(&format!("proc/{pid}/comm"), &format!("{comm}\n"));
+        files.put(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
     }
-    std::fs::create_dir_all(dir.join("proc/self")).unwrap();
-    std::fs::write(dir.join("proc/self/mountinfo"), mounts).unwrap();
-    dir
+    files
 }
 
 fn names(found: &[Found]) -> Vec<(u64, &str)> {
@@ -47,18 +40,15 @@ fn names_are_those_that_people_use() {
                   95 25 0:4 net:[700] /run/docker/netns/default rw - nsfs nsfs rw\n\
                   96 25 0:4 mnt:[4026532300] /run/snapd/ns/x.mnt rw - nsfs nsfs rw\n\
                   garbage\n";
-    let dir = recorded("names", &processes, mounts);
-    symlink("/usr/bin/weir", dir.join("proc/70/exe")).unwrap();
-    let config = dir.join(format!("var/lib/docker/containers/{web}"));
-    std::fs::create_dir_all(&config).unwrap();
-    std::fs::write(config.join("config.v2.json"), r#"{"Name":"/web","ID":"x"}"#).unwrap();
-    let pod = dir.join(format!("run/containerd/io.containerd.runtime.v2.task/k8s.io/{cart}"));
-    std::fs::create_dir_all(&pod).unwrap();
+    let files = recorded(&processes, mounts);
+    files.link("proc/70/exe", "/usr/bin/weir");
+    let config = format!("var/lib/docker/containers/{web}/config.v2.json");
+    files.put(&config, r#"{"Name":"/web","ID":"x"}"#);
     let annotations = r#"{"annotations":{"io.kubernetes.cri.sandbox-name":"cart-7d9f","io.kubernetes.cri.sandbox-namespace":"shop"}}"#;
-    std::fs::write(pod.join("config.json"), annotations).unwrap();
-    let found = find(&ProcRoot::new(&dir), &Scope::Machine).unwrap();
-    let bound = dir.join("run/docker/netns/default").display().to_string();
-    std::fs::remove_dir_all(dir).unwrap();
+    files
+        .put(&format!("run/containerd/io.containerd.runtime.v2.task/k8s.io/{cart}/config.json"), annotations);
+    let found = find(&files.root(), &Scope::Machine).unwrap();
+    let bound = files.path().join("run/docker/netns/default").display().to_string();
     let mut wanted = vec![
         (100, "host"),
         // As it is: whoever prints it cleans it.

@@ -9,6 +9,7 @@ use weir_sys::privilege::test_needs_root;
 use super::*;
 use crate::collect::{Options, Scope, Watch};
 use crate::evidence::{Namespace, Plane, Tuple};
+use crate::machine_of_files::Files;
 
 /// A namespace with nothing but its loopback interface.
 fn with_loopback() -> NetNs {
@@ -220,14 +221,12 @@ fn root_sockets_on_a_port_that_was_asked_for_are_listed() {
 }
 
 /// A root where no module is loaded, and all else is as it is.
-fn without_modules(name: &str) -> std::path::PathBuf {
-    let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(folder.join("proc")).unwrap();
-    std::fs::write(folder.join("proc/modules"), "").unwrap();
-    for link in ["thread-self", "sys", "self"] {
-        std::os::unix::fs::symlink(format!("/proc/{link}"), folder.join("proc").join(link)).unwrap();
+fn without_modules() -> Files {
+    let files = Files::new(&[("proc/modules", "")]);
+    for name in ["thread-self", "sys", "self"] {
+        files.link(&format!("proc/{name}"), &format!("/proc/{name}"));
     }
-    folder
+    files
 }
 
 #[test]
@@ -235,8 +234,8 @@ fn root_without_sock_diag_proc_net_names_who_loses() {
     if test_needs_root() {
         return;
     }
-    let folder = without_modules("plain-sockets");
-    let root = ProcRoot::new(&folder);
+    let files = without_modules();
+    let root = files.root();
     let ns = with_loopback();
     let read = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -258,9 +257,7 @@ fn root_without_sock_diag_proc_net_names_who_loses() {
         assert_eq!(sockets.tcp_states, BTreeMap::from([(1, 2)]));
         drop(client);
     };
-    let outcome = ns.run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(read))).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
-    outcome.unwrap();
+    ns.run(read).unwrap();
 }
 
 #[test]
