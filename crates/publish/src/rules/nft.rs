@@ -25,6 +25,8 @@ enum Holds {
         mask: Vec<u8>,
     },
     Port,
+    /// The source port before it.
+    BothPorts,
     Protocol,
     Interface,
     /// The version of IP, which the addresses say, too.
@@ -149,6 +151,7 @@ fn loaded(base: Base, offset: u32, length: u32) -> Holds {
         (Base::Network, 24, 1..=16) => destination(true),
         (Base::Network, 9, 1) | (Base::Network, 6, 1) => Holds::Protocol,
         (Base::Transport, 2, 2) => Holds::Port,
+        (Base::Transport, 0, 4) => Holds::BothPorts,
         (Base::Network, 12, _) | (Base::Network, 8, _) => Holds::Something("a source".into()),
         _ => Holds::Something("payload".into()),
     }
@@ -174,6 +177,10 @@ fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
             Some(port) => asks.ports = Some(port..=port),
             None => asks.more.push("a port".into()),
         },
+        Holds::BothPorts if equal => {
+            asks.ports = value.get(2..).and_then(port).map(|port| port..=port);
+            asks.more.push("a source port".into());
+        }
         // A range is written as two of them: each narrows what is known by then.
         Holds::Port if matches!(with, Comparison::GreaterOrEqual | Comparison::LessOrEqual) => {
             let known = asks.ports.clone().unwrap_or(0..=u16::MAX);
