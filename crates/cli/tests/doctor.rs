@@ -166,6 +166,24 @@ fn root_names_that_would_paint_the_terminal_do_not() {
 }
 
 #[test]
+fn root_a_full_disk_keeps_the_evidence_that_was_there() {
+    let Some(world) = World::root(WEIR) else { return };
+    // Room for a page, which what is seen of a host does not fit into.
+    world.sh("mkdir small && mount -t tmpfs -o size=4k tmpfs small");
+    for before in ["", "seen before"] {
+        let (old, left) =
+            if before.is_empty() { ("", "") } else { ("printf 'seen before' >small/e.json", "e.json\n") };
+        world.sh(&format!("{old}\n:"));
+        let outcome = weir(&world, &["--own", "--for", "0.1", "--save", "small/e.json"]).expect(1);
+        assert_eq!(outcome.complaints().len(), 1, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("small/e.json: No space left"), "{}", outcome.stderr);
+        assert_eq!(world.sh("ls -A small"), left);
+        assert_eq!(world.sh("cat small/* 2>/dev/null || :"), before);
+    }
+    world.sh("umount small");
+}
+
+#[test]
 fn root_nothing_is_changed_by_looking() {
     let Some((ns, path)) = host(DROP) else { return };
     let world = World::plain(WEIR);
