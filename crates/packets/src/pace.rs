@@ -15,36 +15,48 @@ pub const STANDARD_ROUND_NS: f64 = 1.6;
 /// Fewer slices than this (some 5 ms of traffic) give no pace.
 const LEAST: usize = 50;
 
+/// By how much the reference work may take longer or shorter at the end of a slice than before it.
+const SAME_PACE: f64 = 0.05;
+
 /// Time that is sampled of a transfer at most, ns: as many slices as there is room for, less some that last longer.
 const SAMPLED_NS: u64 = 100_000 * shared::WEIR_SLICES;
 
 /// What a frame took by the measure of its sender's core, and how fast that was.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Time between two frames by the time of a round of the reference work: lower quartile of all slices, since what interrupts a
-    /// slice only makes it longer.
+    /// Time between two frames by the time of a round of the reference work: lower quartile of the slices through which the core was
+    /// equally fast, since what interrupts a slice only makes it longer.
     pub rounds_per_frame: f64,
     /// Time of a round of the reference work, median, ns.
     pub round_ns: f64,
-    /// How many slices there were.
+    /// How many slices there were of which that was taken.
     pub slices: u64,
 }
 
 impl Pace {
-    /// From a transfer's slices, of which up to two thirds may have been interrupted by other work; `None` if there are too few.
+    /// From a transfer's slices in their order, of which up to two thirds may have been interrupted by other work; `None` if there are
+    /// too few.
     pub fn of(slices: &[WeirSlice]) -> Option<Pace> {
-        let whole = slices.iter().filter(|slice| slice.frames > 0 && slice.ns > 0 && slice.reference_ns > 0);
-        let rounds = shared::WEIR_REFERENCE_ROUNDS as f64;
-        let (ratios, times): (Vec<f64>, Vec<f64>) = whole
-            .map(|slice| {
-                let round_ns = f64::from(slice.reference_ns) / rounds;
-                (f64::from(slice.ns) / f64::from(slice.frames) / round_ns, round_ns)
+        let whole: Vec<&WeirSlice> = slices
+            .iter()
+            .filter(|slice| slice.frames > 0 && slice.ns > 0 && slice.reference_ns > 0)
+            .collect();
+        let round_ns =
+            |slice: &WeirSlice| f64::from(slice.reference_ns) / shared::WEIR_REFERENCE_ROUNDS as f64;
+        // A core that became faster or slower meanwhile did so somewhere in the slice: its frames belong to neither pace.
+        let ratios: Vec<f64> = whole
+            .windows(2)
+            .filter_map(|pair| {
+                let (before, after) = (round_ns(pair[0]), round_ns(pair[1]));
+                let frame_ns = f64::from(pair[1].ns) / f64::from(pair[1].frames);
+                ((before - after).abs() <= SAME_PACE * before).then(|| frame_ns / after)
             })
-            .unzip();
+            .collect();
         if ratios.len() < LEAST {
             return None;
         }
         let slices = ratios.len() as u64;
+        let times = whole.into_iter().map(round_ns).collect();
         Some(Pace { rounds_per_frame: quantile(ratios, 0.25), round_ns: quantile(times, 0.5), slices })
     }
 
@@ -102,7 +114,21 @@ mod tests {
         // It becomes slower, and faster again, while it is measured.
         let pace = Pace::of(&slices(5000, |i| if (i / 700) % 2 == 0 { 1.0 } else { 1.9 })).unwrap();
         near(pace.frames_per_second(), truth);
-        assert_eq!(pace.slices, 5000);
+        // All but the first, and those in which it changed.
+        assert_eq!(pace.slices, 5000 - 1 - 7);
+    }
+
+    #[test]
+    fn a_slice_in_which_the_core_became_slower_counts_for_neither_pace() {
+        // Frames at full speed and then the reference work at half of it, in one slice of three: with them, the lower quartile would
+        // be one of theirs.
+        let mut slices = slices(3000, |_| 1.0);
+        for (index, slice) in slices.iter_mut().enumerate() {
+            if index % 3 == 1 {
+                slice.reference_ns *= 2;
+            }
+        }
+        near(Pace::of(&slices).unwrap().frames_per_second(), 1e9 / 480.0);
     }
 
     #[test]
@@ -123,7 +149,9 @@ mod tests {
     fn without_slices_there_is_no_pace() {
         assert_eq!(Pace::of(&[]), None);
         assert_eq!(Pace::of(&slices(LEAST - 1, |_| 1.0)), None);
-        assert!(Pace::of(&slices(LEAST, |_| 1.0)).is_some());
+        // The first has none before it.
+        assert_eq!(Pace::of(&slices(LEAST, |_| 1.0)), None);
+        assert!(Pace::of(&slices(LEAST + 1, |_| 1.0)).is_some());
         let empty = WeirSlice { frames: 0, ns: 200_000, reference_ns: 400, pad: 0 };
         assert_eq!(Pace::of(&vec![empty; 1000]), None);
     }
