@@ -138,7 +138,9 @@ fn find() -> Result<Found, Error> {
         found.tables.push(Tables { name, in_use: false });
     }
     for name in names_in(&folder().join(LINKS))? {
-        let attachment = Attached::open_pinned(&folder().join(LINKS).join(&name))?.describe()?;
+        // Somebody may be taking it away.
+        let Some(attached) = Attached::find_pinned(&folder().join(LINKS).join(&name))? else { continue };
+        let attachment = attached.describe()?;
         let tables = programs.iter().find(|(id, _)| *id == attachment.program).map(|(_, name)| name.clone());
         for known in &mut found.tables {
             known.in_use |= tables.as_ref() == Some(&known.name);

@@ -177,6 +177,17 @@ impl Attached {
         open(path).map(Attached::from_fd)
     }
 
+    /// As [`Attached::open_pinned`]; `None` where nothing has that name, or has it no longer.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn find_pinned(path: &Path) -> Result<Option<Attached>> {
+        match Attached::open_pinned(path) {
+            Err(Error::Refused { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            attached => attached.map(Some),
+        }
+    }
+
     /// Detaches it at once, whoever else holds it (Linux 5.9). What is detached stays so.
     ///
     /// # Errors

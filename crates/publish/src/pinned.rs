@@ -113,8 +113,10 @@ pub fn load(wanted: &Wanted) -> Result<()> {
         }
     }
     for (container, publish) in &loaded {
-        // As `Publish::attach`: no answer to a translated packet finds its way without the other one.
-        for direction in [Direction::Out, Direction::In] {
+        // What is open already goes by connection tracking until both are there. In between, an answer that it does not know goes out
+        // untranslated and is sent again. The other way round it would miss answers, and take what acknowledges them for invalid:
+        // that is not translated either, and the host resets the connection.
+        for direction in BOTH {
             let interface = place(wanted, container, direction);
             put_in_place(publish, direction, container.index, interface)?;
             crate::step::passed();
@@ -210,7 +212,9 @@ fn find() -> Result<Found> {
             _ => continue,
         };
         let Ok(container) = container else { continue };
-        let attachment = Attached::open_pinned(&links().join(&name))?.describe()?;
+        // Somebody may be taking it away.
+        let Some(attached) = Attached::find_pinned(&links().join(&name))? else { continue };
+        let attachment = attached.describe()?;
         let tables = programs.iter().find(|(id, _)| *id == attachment.program).map(|(_, path)| path.clone());
         for known in &mut found.tables {
             known.in_use |= tables.as_ref().is_some_and(|t| t.starts_with(&known.name));
@@ -339,7 +343,9 @@ fn pinned(found: &Found, container: u32) -> Pinned {
 pub fn behind(outer: u32) -> Result<Vec<String>> {
     let mut own = Vec::new();
     for link in find()?.links {
-        own.push(Attached::open_pinned(&links().join(link.name))?.describe()?.program);
+        if let Some(attached) = Attached::find_pinned(&links().join(link.name))? {
+            own.push(attached.describe()?.program);
+        }
     }
     let programs = tcx_programs(outer, Hook::Ingress)?;
     let first = programs.iter().position(|id| own.contains(id)).unwrap_or(programs.len());

@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn a_proxy_says_by_its_command_line_what_it_publishes() {
-        let line = "/usr/bin/docker-proxy\0-proto\0tcp\0-host-ip\x000.0.0.0\0-host-port\x0080\0-container-ip\0172.17.0.2\0\
-                    -container-port\x008080\0-use-listen-fd\0";
-        let proxy = of_line(line).unwrap();
+        let words = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 80 -container-ip 172.17.0.2 -container-port 8080 \
+                     -use-listen-fd ";
+        let proxy = of_line(&words.replace(' ', "\0")).unwrap();
         assert_eq!(proxy.protocol, Protocol::Tcp);
         assert_eq!(
             (proxy.published.to_string(), proxy.to.to_string()),

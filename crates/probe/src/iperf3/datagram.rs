@@ -14,7 +14,8 @@ pub(super) const WELCOMES: [[u8; 4]; 4] =
     [WELCOME, HELLO, 987_654_321u32.to_le_bytes(), 987_654_321u32.to_be_bytes()];
 
 /// Greetings that clients send: today's and that of versions before 3.10, of either byte order.
-pub(crate) const HELLOS: [[u8; 4]; 4] = [HELLO, WELCOME, 123_456_789u32.to_le_bytes(), 123_456_789u32.to_be_bytes()];
+pub(crate) const HELLOS: [[u8; 4]; 4] =
+    [HELLO, WELCOME, 123_456_789u32.to_le_bytes(), 123_456_789u32.to_be_bytes()];
 
 /// True if this first datagram of an address is how an iperf3 client greets.
 pub fn is_greeting(datagram: &[u8]) -> bool {
