@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Cost(CostArgs),
     /// Country and prefix lists: download, check, and filter this host's packets by them
     Allow(allow::AllowArgs),
-    /// Published ports of containers without connection tracking: planned, applied on trial, confirmed, removed
+    /// Published ports of containers without connection tracking: planned, on trial, confirmed, removed
     Publish(publish::PublishArgs),
     /// Measure towards a host that runs `weir serve`, an iperf3 server, any TCP port, or an HTTP server
     Probe(Box<probe::ProbeArgs>),
