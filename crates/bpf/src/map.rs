@@ -67,8 +67,6 @@ pub enum MapKind {
     SharedArray,
     /// The same, of any length, to be put into a map of such maps.
     SharedArrayOfAnyLength,
-    /// A hash table that grows with what is in it.
-    Hash,
 }
 
 impl Map {
@@ -77,12 +75,9 @@ impl Map {
     /// # Errors
     /// If the kernel refuses: privilege, or memory.
     pub fn create<K: Plain, V: Plain>(kind: MapKind, name: &str, entries: u32) -> Result<Self> {
-        let (map_type, flags) = match kind {
-            MapKind::SharedArray => (MapType::Array, libbpf_sys::BPF_F_MMAPABLE),
-            MapKind::SharedArrayOfAnyLength => {
-                (MapType::Array, libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP)
-            }
-            MapKind::Hash => (MapType::Hash, libbpf_sys::BPF_F_NO_PREALLOC),
+        let flags = match kind {
+            MapKind::SharedArray => libbpf_sys::BPF_F_MMAPABLE,
+            MapKind::SharedArrayOfAnyLength => libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
         };
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -90,7 +85,7 @@ impl Map {
             ..Default::default()
         };
         let (key, value) = (size_of::<K>() as u32, size_of::<V>() as u32);
-        let handle = MapHandle::create(map_type, Some(name), key, value, entries.max(1), &options);
+        let handle = MapHandle::create(MapType::Array, Some(name), key, value, entries.max(1), &options);
         let handle = handle.map_err(|e| {
             let number = std::io::Error::last_os_error();
             Error::new(format!("make map {name}"), number, &e.to_string())

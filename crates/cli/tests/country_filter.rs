@@ -46,7 +46,7 @@ fn bench(world: &World, text: &str, path: Option<&str>) -> (i32, String) {
 #[test]
 fn root_every_filter_is_proved_at_both_hooks_and_tells_what_it_takes() {
     let Some(world) = world() else { return };
-    let filters = ["nft-set", "nft-linear", "ipset-iptables", "bpf"];
+    let filters = ["nft-set", "nft-linear", "ipset-iptables", "bpf", "bpf-xdp"];
     for (family, hook) in [("ipv4", "forward"), ("ipv6", "input")] {
         let named = filters.map(|f| (f, format!("filter = \"{f}\"\nprefixes = 200")));
         let mut variants = vec![("none", "filter = \"none\"")];

@@ -93,8 +93,11 @@ fn packets() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     if !Command::new("nft").arg(rule).status()?.success() {
         return Err("nft: it is needed to have connections tracked".into());
     }
-    let (listed, stranger, own): (SocketAddr, SocketAddr, SocketAddr) =
-        ("1.0.0.9:443".parse()?, "198.18.9.9:443".parse()?, "198.18.0.1:40000".parse()?);
+    // The tenth prefix is the second half of 1.0.135.0/24.
+    let [listed, in_part, stranger, own] =
+        ["1.0.0.9:443", "1.0.135.200:443", "198.18.9.9:443", "198.18.0.1:40000"]
+            .map(str::parse::<SocketAddr>);
+    let (listed, in_part, stranger, own) = (listed?, in_part?, stranger?, own?);
     Conntrack::open()?.insert([NewEntry::tcp(own, stranger, 3)])?;
     let tables = tables(172_000, 0);
     let plain = Filter::load(&tables, &ACTIONS, 0)?;
@@ -102,6 +105,7 @@ fn packets() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let tracking = Filter::load_with(&tables, &ACTIONS, options)?;
     let rows = [
         ("list alone, listed", &plain, listed),
+        ("list alone, listed with a part of its /24", &plain, in_part),
         ("list alone, refused", &plain, stranger),
         ("established first, listed, not in the table", &tracking, listed),
         ("established first, in the table", &tracking, stranger),
