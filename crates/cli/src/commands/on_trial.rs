@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use serde_json::json;
-use weir_guard::{ChangeSet, Program};
+use weir_guard::{ChangeSet, Keeper, Program};
 use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
 
-use crate::exit::{Failure, MISSING, Outcome};
+use crate::exit::{FAILED, Failure, MISSING, Outcome};
+use crate::output::{print, print_json, printable};
 
 /// This very program, whatever its file is called by now.
 const SELF: &str = "/proc/self/exe";
@@ -51,4 +52,30 @@ pub(super) fn set_json(set: &ChangeSet) -> serde_json::Value {
             .map(|(step, state)| json!({ "target": step.change.target(), "when": step.when, "progress": state }))
             .collect::<Vec<_>>(),
     })
+}
+
+/// Keeps what is on trial: `by` whom it was changed, `command` as for [`needs_root`]. `page` says it to a person, of its title and of
+/// what stands behind that if it had been confirmed before.
+pub(super) fn confirm(
+    by: &str,
+    command: &str,
+    schema: u32,
+    as_json: bool,
+    page: impl FnOnce(&str, &str) -> String,
+) -> Outcome {
+    needs_root(command)?;
+    let confirmed = Keeper::new(by).confirm()?;
+    if as_json {
+        let mut value = set_json(&confirmed.set);
+        value["already"] = json!(confirmed.already);
+        value["problems"] = json!(confirmed.problems);
+        print_json(&json!({ "schema": schema, "set": value }))?;
+    } else {
+        let before = if confirmed.already { " (it was confirmed before)" } else { "" };
+        print(&page(&printable(&confirmed.set.begin.title), before))?;
+    }
+    for problem in &confirmed.problems {
+        eprintln!("weir: {}", printable(problem));
+    }
+    if confirmed.problems.is_empty() { Ok(()) } else { Err(Failure::Silent(FAILED)) }
 }

@@ -226,24 +226,11 @@ fn page(policy: &Policy) -> String {
 }
 
 pub(super) fn confirm(json: bool) -> Outcome {
-    needs_root("confirm")?;
-    let confirmed = Keeper::new(BY).confirm()?;
-    if json {
-        let mut value = set_json(&confirmed.set);
-        value["already"] = json!(confirmed.already);
-        value["problems"] = json!(confirmed.problems);
-        print_json(&json!({ "schema": SCHEMA, "set": value }))?;
-    } else {
-        let before = if confirmed.already { " (it was confirmed before)" } else { "" };
-        print(&format!("{} stay{before}\n", printable(&confirmed.set.begin.title)))?;
-        print(
-            "after a reboot: weir allow restore (weir allow restore --unit prints a systemd unit for it)\n",
-        )?;
-    }
-    for problem in &confirmed.problems {
-        eprintln!("weir: {}", printable(problem));
-    }
-    if confirmed.problems.is_empty() { Ok(()) } else { Err(Failure::Silent(FAILED)) }
+    on_trial::confirm(BY, "allow confirm", SCHEMA, json, |title, before| {
+        format!(
+            "{title} stay{before}\nafter a reboot: weir allow restore (weir allow restore --unit prints a systemd unit for it)\n"
+        )
+    })
 }
 
 pub(super) fn rollback(json: bool) -> Outcome {

@@ -9,9 +9,9 @@ use weir_publish::{Plan, Request, Store, Wanted};
 
 use super::{BY, SCHEMA, line};
 use crate::args::publish::ApplyArgs;
-use crate::commands::on_trial::{in_words, needs_root, own, set_json, text};
-use crate::exit::{FAILED, Failure, NOT_MET, Outcome};
-use crate::output::{print, print_json, printable};
+use crate::commands::on_trial::{self, in_words, needs_root, own, set_json, text};
+use crate::exit::{Failure, NOT_MET, Outcome};
+use crate::output::{print, print_json};
 
 /// Longest time for a loading, s: some tables and two programs for each container, on a busy machine.
 const LIMIT_S: u64 = 60;
@@ -152,24 +152,12 @@ fn page(wanted: &Wanted) -> String {
 }
 
 pub(super) fn confirm(json: bool) -> Outcome {
-    needs_root("publish confirm")?;
-    let confirmed = Keeper::new(BY).confirm()?;
-    if json {
-        let mut value = set_json(&confirmed.set);
-        value["already"] = json!(confirmed.already);
-        value["problems"] = json!(confirmed.problems);
-        print_json(&json!({ "schema": SCHEMA, "set": value }))?;
-    } else {
-        let before = if confirmed.already { " (it was confirmed before)" } else { "" };
-        print(&format!(
+    on_trial::confirm(BY, "publish confirm", SCHEMA, json, |title, before| {
+        format!(
             "{} stay{before}, until the next reboot or until the container is started again\n",
-            line(&confirmed.set.begin.title)
-        ))?;
-    }
-    for problem in &confirmed.problems {
-        eprintln!("weir: {}", printable(problem));
-    }
-    if confirmed.problems.is_empty() { Ok(()) } else { Err(Failure::Silent(FAILED)) }
+            line(title)
+        )
+    })
 }
 
 /// `weir publish load`: what the guard calls to make and to take back.
