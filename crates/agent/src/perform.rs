@@ -1,7 +1,8 @@
 //! What an agent does on its host.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,13 +86,7 @@ impl Host {
             Task::Counter { variant, place } => Ok(Answer::Counter(variant.hop().counter(&place)?)),
             Task::Refused { variant, place } => Ok(Answer::Counter(variant.hop().refused(&place)?)),
             Task::VariantFacts { variant, place } => Ok(Answer::VariantFacts(variant.hop().facts(&place)?)),
-            Task::OpenEcho { bind } => {
-                let echo = Echo::open(bind)
-                    .map_err(|e| TaskError::failed(format!("cannot listen on {bind}: {e}")))?;
-                let port = echo.port();
-                *lock(&self.echo) = Some(echo);
-                Ok(Answer::Port(port))
-            }
+            Task::OpenEcho { bind } => self.open_echo(bind),
             Task::CloseEcho => {
                 *lock(&self.echo) = None;
                 Ok(Answer::Done)
@@ -103,39 +98,23 @@ impl Host {
                 send_from(source, target, count).map_err(TaskError::failed)?;
                 Ok(Answer::Done)
             }
-            Task::Heard { source } => {
-                let echo = lock(&self.echo);
-                let echo = echo.as_ref().ok_or_else(|| TaskError::failed("no echo is open"))?;
-                Ok(Answer::Counter(Some(echo.heard(source))))
-            }
+            Task::Heard { source } => self.heard(source),
             Task::Gateway(task) => self.gateway.perform(task).map(Answer::Gateway),
             Task::Packets(task) => self.packets.perform(task).map(|a| Answer::Packets(Box::new(a))),
-            Task::HostSysctls { values } => {
-                let mut journal = lock(&self.journal);
-                *journal = self.stored("host-sysctls")?;
-                for (name, value) in values {
-                    journal.sysctl(&name, &value)?;
-                }
-                Ok(Answer::Done)
-            }
+            Task::HostSysctls { values } => self.set_sysctls(values),
             Task::Open { session, workload, setting, bind } => {
                 let end = workload.engine().open(&self.own(setting), bind)?;
                 let port = end.port();
                 lock(&self.ends).insert(session, end);
                 Ok(Answer::Port(port))
             }
-            Task::Finish { session } => {
-                let end = lock(&self.ends).remove(&session);
-                let end = end.ok_or_else(|| TaskError::failed(format!("no open session {session}")))?;
-                Ok(Answer::Part(Box::new(end.finish()?)))
-            }
+            Task::Finish { session } => self.finish(session),
             Task::Drive { workload, setting, target } => {
                 Ok(Answer::Part(Box::new(workload.engine().drive(&self.own(setting), target)?)))
             }
             Task::Sample { after, duration, interfaces } => {
                 let sampler = Sampler::start(Window::new(after, duration), interfaces)?;
-                let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
-                sleep_unless(&|| stop.raised() || sampled.raised(), after + duration);
+                sleep_unless(&self.ended(), after + duration);
                 Ok(Answer::Sample(Box::new(sampler.finish()?)))
             }
             Task::EndSample => {
@@ -144,15 +123,11 @@ impl Host {
                 Ok(Answer::Done)
             }
             Task::Profile { after, duration, hz, shared } => {
-                let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
-                let ended = || stop.raised() || sampled.raised();
-                let profile = profiler::profile(after, duration, hz, shared, &ended);
+                let profile = profiler::profile(after, duration, hz, shared, &self.ended());
                 Ok(Answer::Profile(Box::new(profile.map_err(profiler::refused)?)))
             }
             Task::Diagnose { after, duration } => {
-                let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
-                let ended = || stop.raised() || sampled.raised();
-                diagnose(after, duration, &ended).map(|d| Answer::Diagnosed(Box::new(d)))
+                diagnose(after, duration, &self.ended()).map(|d| Answer::Diagnosed(Box::new(d)))
             }
             Task::Stop => {
                 // Later tasks get a new one.
@@ -161,6 +136,41 @@ impl Host {
                 Ok(Answer::Done)
             }
         }
+    }
+
+    fn open_echo(&self, bind: SocketAddr) -> Outcome {
+        let echo =
+            Echo::open(bind).map_err(|e| TaskError::failed(format!("cannot listen on {bind}: {e}")))?;
+        let port = echo.port();
+        *lock(&self.echo) = Some(echo);
+        Ok(Answer::Port(port))
+    }
+
+    fn heard(&self, source: IpAddr) -> Outcome {
+        let echo = lock(&self.echo);
+        let echo = echo.as_ref().ok_or_else(|| TaskError::failed("no echo is open"))?;
+        Ok(Answer::Counter(Some(echo.heard(source))))
+    }
+
+    fn set_sysctls(&self, values: BTreeMap<String, String>) -> Outcome {
+        let mut journal = lock(&self.journal);
+        *journal = self.stored("host-sysctls")?;
+        for (name, value) in values {
+            journal.sysctl(&name, &value)?;
+        }
+        Ok(Answer::Done)
+    }
+
+    fn finish(&self, session: u64) -> Outcome {
+        let end = lock(&self.ends).remove(&session);
+        let end = end.ok_or_else(|| TaskError::failed(format!("no open session {session}")))?;
+        Ok(Answer::Part(Box::new(end.finish()?)))
+    }
+
+    /// Whether what is sampled is over, or everything is.
+    fn ended(&self) -> impl Fn() -> bool + use<> {
+        let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
+        move || stop.raised() || sampled.raised()
     }
 
     /// The setting with this process' own way to stop.

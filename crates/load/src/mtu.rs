@@ -157,38 +157,32 @@ fn part(survey: &Survey) -> Part {
     part
 }
 
+/// How many datagrams in fragments arrived whole, by direction.
+fn fragmented_arrived(way: &str) -> MetricDef {
+    let help = format!(
+        "share of datagrams of 8,192 bytes, sent in fragments in the {way} direction, that were put together at the other end"
+    );
+    let (name, label) = (format!("{way}_fragmented_arrived_ratio"), format!("{way} in fragments"));
+    MetricDef::value(&name, &label, Unit::Ratio, Better::Higher, &help).by_difference()
+}
+
+fn fragments_fate(way: &str) -> MetricDef {
+    let help = format!("what becomes of fragments in the {way} direction: {FATES}");
+    let (name, label) = (format!("{way}_fragments_fate"), format!("{way} fragments"));
+    MetricDef::value(&name, &label, Unit::Count, Better::Lower, &help).by_difference().detail()
+}
+
+fn too_big_heard(way: &str) -> MetricDef {
+    let help = format!(
+        "1: what is too long in the {way} direction is answered with ICMP too-big (RFC 1191, RFC 8201), 0: it vanishes"
+    );
+    let (name, label) = (format!("{way}_too_big_heard"), format!("{way} too-big"));
+    MetricDef::value(&name, &label, Unit::Count, Better::Higher, &help).by_difference().detail()
+}
+
 fn metrics() -> Vec<MetricDef> {
     let bytes = |name: &str, label: &str, help: &str| {
         MetricDef::value(name, label, Unit::Bytes, Better::Higher, help)
-    };
-    let ratio = |way: &str| {
-        let help = format!(
-            "share of datagrams of 8,192 bytes, sent in fragments in the {way} direction, that were put together at the other end"
-        );
-        MetricDef::value(
-            &format!("{way}_fragmented_arrived_ratio"),
-            &format!("{way} in fragments"),
-            Unit::Ratio,
-            Better::Higher,
-            &help,
-        )
-        .by_difference()
-    };
-    let code = |way: &str| {
-        let help = format!("what becomes of fragments in the {way} direction: {FATES}");
-        let name = format!("{way}_fragments_fate");
-        MetricDef::value(&name, &format!("{way} fragments"), Unit::Count, Better::Lower, &help)
-            .by_difference()
-            .detail()
-    };
-    let heard = |way: &str| {
-        let help = format!(
-            "1: what is too long in the {way} direction is answered with ICMP too-big (RFC 1191, RFC 8201), 0: it vanishes"
-        );
-        let name = format!("{way}_too_big_heard");
-        MetricDef::value(&name, &format!("{way} too-big"), Unit::Count, Better::Higher, &help)
-            .by_difference()
-            .detail()
     };
     vec![
         bytes(
@@ -201,8 +195,8 @@ fn metrics() -> Vec<MetricDef> {
             "safe payload",
             "largest UDP payload that fits it: without the headers of IP and UDP",
         ),
-        ratio("egress"),
-        ratio("ingress"),
+        fragmented_arrived("egress"),
+        fragmented_arrived("ingress"),
         bytes("egress_path_mtu_bytes", "egress MTU", "longest IP packet that arrived whole at the responder")
             .detail(),
         bytes(
@@ -211,10 +205,10 @@ fn metrics() -> Vec<MetricDef> {
             "longest IP packet that arrived whole at the initiator",
         )
         .detail(),
-        code("egress"),
-        code("ingress"),
-        heard("egress"),
-        heard("ingress"),
+        fragments_fate("egress"),
+        fragments_fate("ingress"),
+        too_big_heard("egress"),
+        too_big_heard("ingress"),
         bytes(
             "mss_announced_bytes",
             "MSS announced",

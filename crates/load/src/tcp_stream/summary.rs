@@ -110,6 +110,13 @@ fn receiver_part(part: &mut Part, way: Direction, window: &Window, received: &[R
     part.series.push(window.mean_series(&format!("{way}_receiver_rtt_ns"), &rtt));
 }
 
+/// The part of one direction where both are measured.
+fn goodput_of(way: Direction) -> MetricDef {
+    let help = format!("the share of goodput that went in the {way} direction");
+    let (name, label) = (format!("{way}_goodput_bps"), format!("{way} goodput"));
+    MetricDef::value(&name, &label, Unit::Bps, Better::Higher, &help)
+}
+
 /// Definitions of the metrics.
 pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
     use Better::{Higher, Lower};
@@ -117,19 +124,13 @@ pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
         "payload bits per second that reached the receiving program in its window (RFC 2647 section 3.17)";
     let mut all = vec![MetricDef::value("goodput_bps", "goodput", Unit::Bps, Higher, goodput)];
     if work.direction == Direction::Both {
-        for way in work.direction.ways() {
-            let help = format!("the share of goodput that went in the {way} direction");
-            all.push(MetricDef::value(
-                &format!("{way}_goodput_bps"),
-                &format!("{way} goodput"),
-                Unit::Bps,
-                Higher,
-                &help,
-            ));
-        }
+        all.extend(work.direction.ways().iter().map(|way| goodput_of(*way)));
     }
     let lower =
         |name: &str, label: &str, unit, help: &str| MetricDef::value(name, label, unit, Lower, help).detail();
+    let stream = |name: &str, label: &str, better, help: &str| {
+        MetricDef::value(name, label, Unit::Bps, better, help).detail()
+    };
     all.extend([
         lower(
             "retransmits",
@@ -151,22 +152,8 @@ pub(super) fn metrics(work: &TcpStreamWork) -> Vec<MetricDef> {
             Unit::CpuSecondsPerGbit,
             "CPU time of the sending and receiving threads per 1e9 payload bits delivered",
         ),
-        MetricDef::value(
-            "stream_min_bps",
-            "slowest stream",
-            Unit::Bps,
-            Higher,
-            "goodput of the slowest stream",
-        )
-        .detail(),
-        MetricDef::value(
-            "stream_max_bps",
-            "fastest stream",
-            Unit::Bps,
-            Better::Neither,
-            "goodput of the fastest stream",
-        )
-        .detail(),
+        stream("stream_min_bps", "slowest stream", Higher, "goodput of the slowest stream"),
+        stream("stream_max_bps", "fastest stream", Better::Neither, "goodput of the fastest stream"),
         lower(
             "out_of_order",
             "out of order",

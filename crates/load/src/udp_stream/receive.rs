@@ -63,6 +63,54 @@ pub(super) fn prepare(work: &UdpStream, socket: &UdpSocket) -> io::Result<(u32, 
     Ok((wanted, set_receive_buffer(socket, wanted)?))
 }
 
+/// What has come so far.
+struct Books<'a> {
+    flow: Flow,
+    window: &'a Window,
+    meter: Meter,
+    strangers: u64,
+    controls: BTreeMap<u32, u32>,
+}
+
+impl Books<'_> {
+    /// Enter what a call took. Returns up to when everything that arrived has been read.
+    fn enter(
+        &mut self,
+        socket: &UdpSocket,
+        batch: &ReceiveBatch,
+        full: bool,
+        clocks: &Clocks,
+        told: &Told,
+    ) -> u64 {
+        let now = clocks.monotonic_ns;
+        let mark = self.flow.mark();
+        let mut read_until = now;
+        for d in batch.datagrams() {
+            // A datagram without a time arrives when it is read; none does later.
+            let arrived = d.arrived_ns.map_or(now, |t| clocks.monotonic(t).min(now));
+            match Header::read(d.head) {
+                Some(header) if header.mark == mark => {
+                    self.window.begin(arrived);
+                    self.meter.enter(self.window.phase(arrived));
+                    self.meter.arrive(header, d.length, arrived, d.dropped);
+                    told.bytes.add(d.length as u64);
+                    if full {
+                        read_until = arrived;
+                    }
+                }
+                _ if read_greeting(d.head) == Some((Word::Hello, self.flow)) => {
+                    reply(socket, Word::Ready, self.flow)
+                }
+                _ if is_control(d.head, self.flow) => {
+                    *self.controls.entry(d.length as u32).or_default() += 1;
+                }
+                _ => self.strangers += 1,
+            }
+        }
+        read_until
+    }
+}
+
 /// Receive until window and drain are over. `asks` is sent now and then until the first datagram comes: the initiator's
 /// go, where the responder is the sender.
 pub(super) fn receive(
@@ -75,46 +123,20 @@ pub(super) fn receive(
     told: &Told,
 ) -> Result<Received, Error> {
     let mut batch = ReceiveBatch::new(BATCH, HEAD_BYTES);
-    let mut meter = Meter::new(window);
+    let mut books =
+        Books { flow, window, meter: Meter::new(window), strangers: 0, controls: BTreeMap::new() };
     let mut cpu = CpuMeter::default();
-    let mut strangers = 0;
-    let mut controls = BTreeMap::new();
-    let mark = flow.mark();
     let give_up = now_ns() + window.span_ns() + NS_PER_S;
     loop {
         let result = batch.receive(socket.as_fd());
         let clocks = Clocks::read();
         let now = clocks.monotonic_ns;
-        // Up to when everything that arrived has been read.
         let mut read_until = now;
         let took = result.as_ref().ok().copied();
         match result {
-            Ok(n) => {
-                for d in batch.datagrams() {
-                    // A datagram without a time arrives when it is read; none does later.
-                    let arrived = d.arrived_ns.map_or(now, |t| clocks.monotonic(t).min(now));
-                    match Header::read(d.head) {
-                        Some(header) if header.mark == mark => {
-                            window.begin(arrived);
-                            meter.enter(window.phase(arrived));
-                            meter.arrive(header, d.length, arrived, d.dropped);
-                            told.bytes.add(d.length as u64);
-                            if n == BATCH {
-                                read_until = arrived;
-                            }
-                        }
-                        _ if read_greeting(d.head) == Some((Word::Hello, flow)) => {
-                            reply(socket, Word::Ready, flow)
-                        }
-                        _ if is_control(d.head, flow) => {
-                            *controls.entry(d.length as u32).or_default() += 1;
-                        }
-                        _ => strangers += 1,
-                    }
-                }
-            }
+            Ok(n) => read_until = books.enter(socket, &batch, n == BATCH, &clocks, told),
             Err(e) if timed_out(&e) => {
-                meter.enter(window.phase(now));
+                books.meter.enter(window.phase(now));
                 if let Some(word) = asks.filter(|_| window.first_ns().is_none()) {
                     reply(socket, word, flow);
                 }
@@ -123,7 +145,7 @@ pub(super) fn receive(
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(source) => return Err(Error::Io { what: "receive datagrams", source }),
         }
-        meter.tell(told);
+        books.meter.tell(told);
         if took.is_some_and(|n| n < BATCH) {
             std::thread::sleep(NAP);
         }
@@ -138,14 +160,9 @@ pub(super) fn receive(
         let nothing_came = !begun && asks.is_some() && now >= give_up;
         if drained || stopped || nothing_came {
             let cut_short = phase != Phase::After && (begun || ending.stop.raised());
-            return Ok(Received {
-                counts: meter.finish(),
-                strangers,
-                controls,
-                buffer,
-                cpu_s: cpu.seconds(),
-                cut_short,
-            });
+            let Books { meter, strangers, controls, .. } = books;
+            let (counts, cpu_s) = (meter.finish(), cpu.seconds());
+            return Ok(Received { counts, strangers, controls, buffer, cpu_s, cut_short });
         }
     }
 }

@@ -162,6 +162,17 @@ fn receiver_faults(received: &[Received], host: &str) -> Vec<Fault> {
     faults
 }
 
+/// The parts of one direction where both are measured.
+fn of_direction(way: Direction) -> [MetricDef; 2] {
+    let help = format!("the share of goodput that went in the {way} direction");
+    let (name, label) = (format!("{way}_goodput_bps"), format!("{way} goodput"));
+    let goodput = MetricDef::value(&name, &label, Unit::Bps, Better::Higher, &help);
+    let help = format!("loss ratio of the {way} direction");
+    let (name, label) = (format!("{way}_loss_ratio"), format!("{way} loss"));
+    let loss = MetricDef::value(&name, &label, Unit::Ratio, Better::Lower, &help);
+    [goodput, loss.by_difference().detail()]
+}
+
 /// Definitions of the metrics.
 pub(super) fn metrics(work: &UdpStream) -> Vec<MetricDef> {
     use Better::{Higher, Lower, Neither};
@@ -177,26 +188,7 @@ pub(super) fn metrics(work: &UdpStream) -> Vec<MetricDef> {
         value(name, label, Unit::Count, better, help).by_difference().detail()
     };
     if work.direction == Direction::Both {
-        for way in work.direction.ways() {
-            all.push(value(
-                &format!("{way}_goodput_bps"),
-                &format!("{way} goodput"),
-                Unit::Bps,
-                Higher,
-                &format!("the share of goodput that went in the {way} direction"),
-            ));
-            all.push(
-                value(
-                    &format!("{way}_loss_ratio"),
-                    &format!("{way} loss"),
-                    Unit::Ratio,
-                    Lower,
-                    &format!("loss ratio of the {way} direction"),
-                )
-                .by_difference()
-                .detail(),
-            );
-        }
+        all.extend(work.direction.ways().iter().flat_map(|way| of_direction(*way)));
     }
     all.extend([
         count("sent", "sent", Neither, "datagrams numbered within the receivers' windows"),

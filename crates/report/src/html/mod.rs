@@ -50,55 +50,7 @@ pub fn html(run: &Run) -> String {
     out.open("body", &[]).open("main", &[]);
     header(&mut out, run);
     if let Some(results) = &run.results {
-        lead(&mut out, run, results);
-        let pairs = pairs::rows(run, results);
-        // Of a run of one variant there is no effect against a baseline to draw.
-        let alone = view::compared(run).all(|v| v.baseline) || view::workloads(run).next().is_none();
-        let sweeps = crate::curves::curves(run, results);
-        let only_sweeps = !sweeps.is_empty() && view::workloads(run).next().is_none();
-        let profiled = crate::profile::any(run);
-        let diagnosed = crate::diagnosed::any(run);
-        let taken = crate::takes::takes(run);
-        let ways = crate::patterns::view(run, results);
-        contents(&mut out, |anchor| match anchor {
-            "patterns" => ways.is_some(),
-            "results" => !only_sweeps,
-            "curves" => !sweeps.is_empty(),
-            "pairs" => !pairs.is_empty(),
-            "effects" => !alone,
-            "spent" => profiled,
-            "found" => diagnosed,
-            "takes" => taken.is_some(),
-            _ => true,
-        });
-        if let Some(view) = &ways {
-            section(&mut out, "patterns", |out| patterns::section(out, view));
-        }
-        if !only_sweeps {
-            section(&mut out, "results", |out| tables::results(out, run, results));
-        }
-        if diagnosed {
-            section(&mut out, "found", |out| tables::diagnoses(out, run));
-        }
-        if !sweeps.is_empty() {
-            section(&mut out, "curves", |out| curves::section(out, &sweeps));
-        }
-        if let Some(taken) = &taken {
-            section(&mut out, "takes", |out| tables::takes(out, taken));
-        }
-        if !pairs.is_empty() {
-            section(&mut out, "pairs", |out| against::section(out, run, results, &pairs));
-        }
-        if !alone {
-            section(&mut out, "effects", |out| figures::effects(out, run, results));
-        }
-        section(&mut out, "latency", |out| figures::latency(out, run));
-        if profiled {
-            section(&mut out, "spent", |out| profile::section(out, run, results));
-        }
-        section(&mut out, "time", |out| figures::time(out, run));
-        section(&mut out, "trials", |out| figures::every_trial(out, run, results));
-        section(&mut out, "faults", |out| tables::faults(out, run, results));
+        concluded(&mut out, run, results);
     } else {
         out.leaf(
             "p",
@@ -109,6 +61,59 @@ pub fn html(run: &Run) -> String {
     section(&mut out, "how", |out| background::how_it_was_made(out, run));
     section(&mut out, "read", background::how_to_read);
     out.finish() + "\n"
+}
+
+/// What was concluded from the trials, with the contents before it.
+fn concluded(out: &mut Markup, run: &Run, results: &Results) {
+    lead(out, run, results);
+    let pairs = pairs::rows(run, results);
+    // Of a run of one variant there is no effect against a baseline to draw.
+    let alone = view::compared(run).all(|v| v.baseline) || view::workloads(run).next().is_none();
+    let sweeps = crate::curves::curves(run, results);
+    let only_sweeps = !sweeps.is_empty() && view::workloads(run).next().is_none();
+    let profiled = crate::profile::any(run);
+    let diagnosed = crate::diagnosed::any(run);
+    let taken = crate::takes::takes(run);
+    let ways = crate::patterns::view(run, results);
+    contents(out, |anchor| match anchor {
+        "patterns" => ways.is_some(),
+        "results" => !only_sweeps,
+        "curves" => !sweeps.is_empty(),
+        "pairs" => !pairs.is_empty(),
+        "effects" => !alone,
+        "spent" => profiled,
+        "found" => diagnosed,
+        "takes" => taken.is_some(),
+        _ => true,
+    });
+    if let Some(view) = &ways {
+        section(out, "patterns", |out| patterns::section(out, view));
+    }
+    if !only_sweeps {
+        section(out, "results", |out| tables::results(out, run, results));
+    }
+    if diagnosed {
+        section(out, "found", |out| tables::diagnoses(out, run));
+    }
+    if !sweeps.is_empty() {
+        section(out, "curves", |out| curves::section(out, &sweeps));
+    }
+    if let Some(taken) = &taken {
+        section(out, "takes", |out| tables::takes(out, taken));
+    }
+    if !pairs.is_empty() {
+        section(out, "pairs", |out| against::section(out, run, results, &pairs));
+    }
+    if !alone {
+        section(out, "effects", |out| figures::effects(out, run, results));
+    }
+    section(out, "latency", |out| figures::latency(out, run));
+    if profiled {
+        section(out, "spent", |out| profile::section(out, run, results));
+    }
+    section(out, "time", |out| figures::time(out, run));
+    section(out, "trials", |out| figures::every_trial(out, run, results));
+    section(out, "faults", |out| tables::faults(out, run, results));
 }
 
 fn section(out: &mut Markup, anchor: &str, body: impl FnOnce(&mut Markup)) {
