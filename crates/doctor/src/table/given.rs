@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 use weir_sys::ProcRoot;
 use weir_sys::conntrack::Address;
-use weir_sys::nftables::source_nat::{Ports, SourceNat, source_nat};
+use weir_sys::nftables::nat::{Ports, SourceNat, source_nat};
 
 /// What decides the range of a connection.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,7 @@ impl Given {
 
     /// True if nothing but the kernel's own ranges can be meant.
     pub(crate) fn is_plain(&self) -> bool {
-        self.told.is_none() && self.rules.iter().all(|r| r.ports == Ports::Kernel)
+        self.told.is_none() && self.rules.iter().all(|r| r.to.ports == Ports::Kernel)
     }
 
     /// The ranges that connections behind this outside address may be from. None: the kernel's own, or it cannot be known.
@@ -72,7 +72,7 @@ impl Given {
         }
         let mut ranges = Vec::new();
         for rule in self.meant(outside) {
-            match &rule.ports {
+            match &rule.to.ports {
                 Ports::Range(range) => ranges.push(range.clone()),
                 // Which of the rules translated a connection is not told.
                 Ports::Kernel | Ports::Mapped => return Vec::new(),
@@ -83,21 +83,25 @@ impl Given {
 
     /// Rules that name the address; where none does, those that take the interface's.
     fn meant(&self, outside: Address) -> Vec<&SourceNat> {
-        let named = |r: &&SourceNat| r.addresses.is_some_and(|(a, b)| (a..=b).contains(&outside));
+        let named = |r: &&SourceNat| r.to.addresses.is_some_and(|(a, b)| (a..=b).contains(&outside));
         let named: Vec<&SourceNat> = self.rules.iter().filter(named).collect();
-        if named.is_empty() { self.rules.iter().filter(|r| r.addresses.is_none()).collect() } else { named }
+        if named.is_empty() {
+            self.rules.iter().filter(|r| r.to.addresses.is_none()).collect()
+        } else {
+            named
+        }
     }
 
     /// Rules with a range of their own.
     pub(crate) fn with_range(&self) -> Vec<NatRule> {
         let of = |rule: &SourceNat| {
-            let Ports::Range(range) = &rule.ports else { return None };
+            let Ports::Range(range) = &rule.to.ports else { return None };
             Some(NatRule {
                 table: rule.table.clone(),
                 chain: rule.chain.clone(),
                 handle: rule.handle,
-                first_address: rule.addresses.map(|(a, _)| a.ip().to_string()),
-                last_address: rule.addresses.map(|(_, b)| b.ip().to_string()),
+                first_address: rule.to.addresses.map(|(a, _)| a.ip().to_string()),
+                last_address: rule.to.addresses.map(|(_, b)| b.ip().to_string()),
                 first_port: *range.start(),
                 last_port: *range.end(),
             })
@@ -107,7 +111,7 @@ impl Given {
 
     /// Why the ranges may be others than those counted against, where there is translated traffic.
     pub(crate) fn doubt(&self) -> Option<&'static str> {
-        let mixed = !self.is_plain() && self.rules.iter().any(|r| !matches!(r.ports, Ports::Range(_)));
+        let mixed = !self.is_plain() && self.rules.iter().any(|r| !matches!(r.to.ports, Ports::Range(_)));
         match () {
             () if self.told.is_some() => None,
             () if self.legacy => Some("the rules of iptables-legacy cannot be read here"),
@@ -122,12 +126,14 @@ impl Given {
 mod tests {
     use std::net::IpAddr;
 
+    use weir_sys::nftables::nat::Translation;
+
     use super::*;
 
     fn rule(addresses: Option<(&str, &str)>, ports: Ports) -> SourceNat {
         let ip = |text: &str| Address::from(text.parse::<IpAddr>().unwrap());
         let addresses = addresses.map(|(a, b)| (ip(a), ip(b)));
-        SourceNat { table: "t".into(), chain: "c".into(), handle: 7, addresses, ports }
+        SourceNat { table: "t".into(), chain: "c".into(), handle: 7, to: Translation { addresses, ports } }
     }
 
     fn ranges(rules: Vec<SourceNat>, outside: &str) -> Vec<RangeInclusive<u16>> {

@@ -42,8 +42,20 @@ fn does(rule: &Rule) -> Does {
         (_, Some(to)) => Does::Lead(to.clone()),
         (Target::Jump(chain), None) => Does::Jump(chain.clone()),
         (Target::Drop, None) => Does::Stop,
-        (Target::Named(name), None) if ["REJECT", "NFQUEUE"].contains(&name.as_str()) => Does::Stop,
-        _ => Does::Else,
+        (Target::Accept, None) => Does::Ends,
+        (Target::Return, None) => Does::Return,
+        (Target::Named(name), None) => target(name).unwrap_or(Does::Else),
+        (Target::Continue, None) => Does::Else,
+    }
+}
+
+/// What a target of xtables does, if it does not lead anywhere.
+pub(super) fn target(name: &str) -> Option<Does> {
+    match name {
+        "REJECT" | "NFQUEUE" => Some(Does::Stop),
+        // To a port of this host; to networks of the same size.
+        "REDIRECT" | "TPROXY" | "NETMAP" => Some(Does::Ends),
+        _ => None,
     }
 }
 

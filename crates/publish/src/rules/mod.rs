@@ -10,8 +10,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use weir_sys::nftables::destination_nat::{Destination, destination_nat};
-use weir_sys::nftables::source_nat::Ports;
+use weir_sys::nftables::nat::{Ports, Translation};
 use weir_sys::{ProcRoot, iptables, nftables};
 
 use crate::{Protocol, Result};
@@ -55,6 +54,15 @@ impl Asks {
         both
     }
 
+    /// False if no packet can be what both ask for. Networks and names of interfaces are not looked at.
+    fn may_meet(&self, other: &Asks) -> bool {
+        let apart =
+            |a: &RangeInclusive<u16>, b: &RangeInclusive<u16>| a.end() < b.start() || b.end() < a.start();
+        let protocols = self.protocol.zip(other.protocol);
+        let ports = self.ports.as_ref().zip(other.ports.as_ref());
+        protocols.is_none_or(|(a, b)| a == b) && ports.is_none_or(|(a, b)| !apart(a, b))
+    }
+
     /// The network that it asks for, all zeros being any.
     fn destination(&mut self, address: IpAddr, prefix: u8) {
         self.destination = (prefix > 0).then_some((address, prefix));
@@ -69,9 +77,13 @@ enum Does {
     /// On to the chain of that name in its table.
     Jump(String),
     /// Translates.
-    Lead(Destination),
+    Lead(Translation),
     /// Throws away, refuses, or asks a program.
     Stop,
+    /// Back to the chain that jumped here.
+    Return,
+    /// No later rule of this hook's chain is asked: accepts, or gives the packet to this host.
+    Ends,
 }
 
 /// What a chain is for to which packets from outside come first.
@@ -101,7 +113,9 @@ pub(crate) struct Published {
     /// For which packets.
     pub(crate) asks: Asks,
     /// Where it leads.
-    pub(crate) to: Destination,
+    pub(crate) to: Translation,
+    /// Packets that do not come to it, because a rule before it keeps them.
+    pub(crate) unless: Vec<Asks>,
     /// True of IPv6.
     pub(crate) ipv6: bool,
     /// Where it is found; names in it are text from outside.
@@ -160,14 +174,20 @@ pub(crate) struct Rules {
 /// `PermissionDenied` without CAP_NET_ADMIN over the namespace.
 pub(crate) fn read(root: &ProcRoot) -> Result<Rules> {
     let tables = nftables::read(root)?.unwrap_or_default();
-    let translations = destination_nat(root)?;
-    let mut chains = nft::chains(&tables, &translations);
+    let mut chains = nft::chains(&tables);
     chains.extend(legacy::chains(&iptables::read(root)?));
     let by_name = chains.iter().map(|c| ((c.table.as_str(), c.name.as_str()), c)).collect();
-    let mut walk = Walk { chains: &by_name, begins: Begins::Translates, steps: 0, found: Rules::default() };
+    let mut walk = Walk {
+        chains: &by_name,
+        begins: Begins::Translates,
+        kept: Vec::new(),
+        steps: 0,
+        found: Rules::default(),
+    };
     for chain in &chains {
         if let Some(begins) = chain.begins {
             walk.begins = begins;
+            walk.kept.clear();
             walk.chain(chain, &Asks::default(), 0);
         }
     }
@@ -178,12 +198,15 @@ struct Walk<'a> {
     chains: &'a HashMap<(&'a str, &'a str), &'a Chain>,
     /// What the chain is for at which this way began.
     begins: Begins,
+    /// What does not come on from the rules so far, and whether that holds up to the end of their chain only.
+    kept: Vec<(Asks, bool)>,
     steps: usize,
     found: Rules,
 }
 
 impl Walk<'_> {
     fn chain(&mut self, chain: &Chain, outside: &Asks, depth: usize) {
+        let before = self.kept.len();
         for (asks, does) in &chain.rules {
             self.steps += 1;
             if self.steps > MOST {
@@ -201,23 +224,36 @@ impl Walk<'_> {
                 Does::Lead(to) if self.begins == Begins::Translates => {
                     self.lead(chain, outside.and(asks), to)
                 }
-                Does::Stop if self.begins != Begins::Translates && !is_engines(chain) => {
+                Does::Return | Does::Ends | Does::Stop if self.begins == Begins::Translates => {
+                    let kept = (outside.and(asks), *does == Does::Return);
+                    if !self.kept.contains(&kept) {
+                        self.kept.push(kept);
+                    }
+                }
+                Does::Stop if !is_engines(chain) => {
                     let translated = self.begins == Begins::After;
                     let stop = Stop { asks: outside.and(asks), translated, place: place(chain) };
                     if !self.found.stops.contains(&stop) {
                         self.found.stops.push(stop);
                     }
                 }
-                Does::Lead(_) | Does::Stop => {}
+                Does::Lead(_) | Does::Stop | Does::Return | Does::Ends => {}
             }
         }
+        let mut at = 0;
+        self.kept.retain(|(_, returns)| {
+            at += 1;
+            at <= before || !returns
+        });
     }
 
-    fn lead(&mut self, chain: &Chain, asks: Asks, to: &Destination) {
+    fn lead(&mut self, chain: &Chain, asks: Asks, to: &Translation) {
         let asked = asks.destination.map(|(address, _)| address.is_ipv6());
         let leads = to.addresses.map(|(first, _)| first.ip().is_ipv6());
         let ipv6 = leads.or(asked).unwrap_or(false);
-        let published = Published { asks, to: to.clone(), ipv6, place: place(chain) };
+        let unless =
+            self.kept.iter().map(|(kept, _)| kept).filter(|kept| kept.may_meet(&asks)).cloned().collect();
+        let published = Published { asks, to: to.clone(), unless, ipv6, place: place(chain) };
         if !self.found.published.contains(&published) {
             self.found.published.push(published);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weir_sys::nftables::destination_nat::DestinationNat;
+use weir_sys::nftables::nat::{self, Nat};
 use weir_sys::nftables::{Base, Comparison, Expression, Hook, Register, Rule, Tables, Verdict};
 
 use super::{Asks, Begins, Chain, Does, legacy};
@@ -36,9 +36,7 @@ enum Holds {
     Something(String),
 }
 
-pub(super) fn chains(tables: &Tables, translations: &[DestinationNat]) -> Vec<Chain> {
-    let leads: HashMap<_, _> =
-        translations.iter().map(|t| ((t.family, t.table.as_str(), t.handle), &t.to)).collect();
+pub(super) fn chains(tables: &Tables) -> Vec<Chain> {
     let mut by_chain: HashMap<(_, &str, &str), Vec<&Rule>> = HashMap::new();
     for rule in &tables.rules {
         by_chain.entry((rule.family, rule.table.as_str(), rule.chain.as_str())).or_default().push(rule);
@@ -52,13 +50,8 @@ pub(super) fn chains(tables: &Tables, translations: &[DestinationNat]) -> Vec<Ch
             _ => None,
         });
         let rules = by_chain.get(&(chain.family, chain.table.as_str(), chain.name.as_str()));
-        let rules = rules.into_iter().flatten().map(|rule| {
-            let lead = leads.get(&(rule.family, rule.table.as_str(), rule.handle));
-            (
-                asks(&rule.expressions),
-                lead.map_or_else(|| does(&rule.expressions), |to| Does::Lead((*to).clone())),
-            )
-        });
+        let rules =
+            rules.into_iter().flatten().map(|rule| (asks(&rule.expressions), does(&rule.expressions)));
         chains.push(Chain {
             table: format!("nftables table {} {}", chain.family.name(), chain.table),
             name: chain.name.clone(),
@@ -70,15 +63,22 @@ pub(super) fn chains(tables: &Tables, translations: &[DestinationNat]) -> Vec<Ch
 }
 
 fn does(expressions: &[Expression]) -> Does {
-    let jump = |e: &Expression| match e {
+    if let Some(Nat::Destination(to)) = nat::of(expressions) {
+        return Does::Lead(to);
+    }
+    let one = |e: &Expression| match e {
         Expression::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(Does::Jump(chain.clone())),
+        Expression::Verdict(Verdict::Accept) => Some(Does::Ends),
+        Expression::Verdict(Verdict::Return) => Some(Does::Return),
         Expression::Verdict(Verdict::Drop) | Expression::Reject { .. } | Expression::Queue { .. } => {
             Some(Does::Stop)
         }
-        Expression::Target { name, .. } if ["REJECT", "NFQUEUE"].contains(&name.as_str()) => Some(Does::Stop),
+        Expression::Target { name, .. } => legacy::target(name),
+        // To a port of this host.
+        Expression::Other { name, .. } if name == "redir" || name == "tproxy" => Some(Does::Ends),
         _ => None,
     };
-    expressions.iter().find_map(jump).unwrap_or(Does::Else)
+    expressions.iter().find_map(one).unwrap_or(Does::Else)
 }
 
 pub(super) fn asks(expressions: &[Expression]) -> Asks {
@@ -120,8 +120,6 @@ pub(super) fn asks(expressions: &[Expression]) -> Asks {
             Expression::Other { name, to: Some(to) } => {
                 registers.insert(*to, Holds::Something(name.clone()));
             }
-            // It is what leads on, and is known otherwise.
-            Expression::Other { name, .. } if name == "nat" => {}
             Expression::Other { name, .. } => asks.more.push(name.clone()),
             Expression::Ct { to, .. } => {
                 registers.insert(*to, Holds::Something("ct".into()));

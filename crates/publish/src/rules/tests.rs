@@ -218,6 +218,57 @@ fn root_rules_that_stop_packets_on_the_way_are_found_but_not_those_of_engines() 
     );
 }
 
+#[test]
+fn root_what_a_rule_before_keeps_is_known() {
+    if test_needs_root() {
+        return;
+    }
+    if which("nft").is_none() || which("iptables-nft").is_none() || which("iptables-legacy").is_none() {
+        println!("SKIP: nft, iptables-nft and iptables-legacy are not installed (nftables, iptables)");
+        return;
+    }
+    let by_nft = "nft 'table ip t {
+        chain other { udp dport 81 return; tcp dport 1000-2000 return; tcp dport 81 accept; }
+        chain lead { ip saddr 192.0.2.0/24 return; tcp dport 80 dnat to 198.19.0.2:8080; }
+        chain pre { type nat hook prerouting priority dstnat;
+            tcp dport 80 jump other
+            tcp dport 81 jump other
+            jump lead
+            tcp dport 81 dnat to 198.19.0.2:81
+            tcp dport 82 redirect to :9
+            tcp dport 82 dnat to 198.19.0.2:82
+            accept
+        }
+        chain second { type nat hook prerouting priority 0; udp dport 82 dnat to 198.19.0.2:82; }
+    }'";
+    let by_iptables = |program: &str| {
+        format!(
+            "{program} -t nat -N LEAD
+             {program} -t nat -A LEAD -s 192.0.2.0/24 -j RETURN
+             {program} -t nat -A LEAD -p tcp --dport 80 -j DNAT --to-destination 198.19.0.2:8080
+             {program} -t nat -A PREROUTING -j LEAD
+             {program} -t nat -A PREROUTING -p tcp --dport 81 -s 192.0.2.1 -j ACCEPT
+             {program} -t nat -A PREROUTING -p tcp --dport 81 -j DNAT --to-destination 198.19.0.2:81
+             {program} -t nat -A PREROUTING -p tcp --dport 82 -j REDIRECT --to-ports 9
+             {program} -t nat -A PREROUTING -p tcp --dport 82 -j DNAT --to-destination 198.19.0.2:82
+             {program} -t nat -A PREROUTING -p udp --dport 82 -j DNAT --to-destination 198.19.0.2:82"
+        )
+    };
+    // Each with how many rules before it keep something: a return up to the end of its chain, and no verdict in another hook's chain.
+    let expected = ["tcp 80 1", "tcp 81 1", "tcp 82 1", "udp 82 0"];
+    for script in [by_nft.to_owned(), by_iptables("iptables-nft"), by_iptables("iptables-legacy")] {
+        let mut kept: Vec<String> = published(&script)
+            .iter()
+            .map(|p| {
+                let port = p.asks.ports.as_ref().unwrap().start();
+                format!("{} {port} {}", p.protocol().unwrap(), p.unless.len())
+            })
+            .collect();
+        kept.sort();
+        assert_eq!(kept, expected, "{script}");
+    }
+}
+
 proptest! {
     #[test]
     fn garbage_never_panics_and_is_never_taken_for_nothing(

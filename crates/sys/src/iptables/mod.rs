@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, RawProtocol, SocketType};
 use self::asks::asks;
 use crate::ProcRoot;
 use crate::error::{Context, Error, Result};
-use crate::nftables::destination_nat::{Destination, of_target};
+use crate::nftables::nat::{Nat, Translation, of_target};
 
 /// IPT_SO_GET_INFO and IP6T_SO_GET_INFO, IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES have the same numbers.
 const GET_INFO: i32 = 64;
@@ -71,7 +71,7 @@ pub struct Rule {
     /// What it does.
     pub target: Target,
     /// Where it leads, of a target DNAT.
-    pub destination: Option<Destination>,
+    pub destination: Option<Translation>,
     /// Packets that it met.
     pub packets: u64,
 }
@@ -301,9 +301,11 @@ fn chains(info: &[u8; INFO], table: &[u8], family: Family) -> Vec<Chain> {
 }
 
 /// Where a target DNAT leads. Its revision is the last byte of its name's field (struct xt_entry_target).
-fn destination(entry: &Entry<'_>) -> Option<Destination> {
-    let revision = u32::from(entry.revision);
-    (entry.target == "DNAT").then(|| of_target(revision, entry.parameters))?
+fn destination(entry: &Entry<'_>) -> Option<Translation> {
+    match of_target(entry.target, entry.revision.into(), entry.parameters)? {
+        Nat::Destination(to) => Some(to),
+        Nat::Source(_) => None,
+    }
 }
 
 /// The standard target has no name, and a verdict: below zero -(NF_* + 1), or XT_RETURN; else the offset of an entry.

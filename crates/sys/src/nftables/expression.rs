@@ -247,8 +247,26 @@ pub enum Expression {
     Target {
         /// Name (`REJECT`, `LOG`, ...).
         name: String,
+        /// Revision of its layout.
+        revision: u32,
         /// Its parameters, likewise.
         info: Vec<u8>,
+    },
+    /// Translates one end of the connection, and ends the rule.
+    Nat {
+        /// The end that opened it; otherwise the other one.
+        source: bool,
+        /// The addresses are of IPv6.
+        ipv6: bool,
+        /// Where first and last address are, if any are given.
+        addresses: Option<(Register, Register)>,
+        /// Where first and last port are, if any are given.
+        ports: Option<(Register, Register)>,
+    },
+    /// Gives the source an address of the interface that the packet leaves by, and ends the rule.
+    Masquerade {
+        /// Where first and last port are, if any are given.
+        ports: Option<(Register, Register)>,
     },
     /// Changes something, and the rule goes on.
     Statement(String),

@@ -4,10 +4,10 @@
 //! Elements of sets are never listed (a list of a million takes minutes); whether a set holds one key is asked by
 //! [`Asker::find`].
 
-pub mod destination_nat;
 mod element;
 mod expression;
-pub mod source_nat;
+pub mod nat;
+mod registers;
 
 use std::collections::HashMap;
 use std::io;
@@ -18,6 +18,7 @@ use crate::netlink::{Attributes, Message, Received, Socket, text, u32_be};
 
 pub use element::{Asker, Element};
 pub use expression::{Base, Comparison, Expression, Register, Verdict};
+pub use registers::Registers;
 
 const GET_CHAIN: u16 = 4;
 const GET_RULE: u16 = 7;

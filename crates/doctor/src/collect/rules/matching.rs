@@ -1,8 +1,8 @@
 //! Whether a rule matches a packet, as far as that can be known, and what it then says.
 
-use weir_sys::nftables::{Comparison, Element, Expression, Family, Hook, Rule, Verdict};
+use weir_sys::nftables::{Comparison, Element, Expression, Family, Hook, Register, Registers, Rule, Verdict};
 
-use super::packet::{Bytes, Names, Packet, Registers, State};
+use super::packet::{Bytes, Names, Packet, State};
 use super::text::conntrack_states;
 use crate::evidence::Missed;
 
@@ -72,7 +72,7 @@ enum Step {
 
 /// Asks a rule.
 pub(super) fn ask(rule: &Rule, asking: &Asking<'_, '_>, sets: &mut dyn AskSet) -> Answer {
-    let mut registers = Registers::new();
+    let mut registers = Registers::default();
     let mut matches = Match::Yes;
     let mut missed = None;
     let mut says = Says::Nothing;
@@ -110,31 +110,31 @@ fn one(
     let packet = asking.packet;
     match expression {
         Expression::Payload { base, offset, length, to } => {
-            put(registers, to.0, packet.payload(*base, *offset, *length), *length as usize)
+            put(registers, *to, packet.payload(*base, *offset, *length), *length as usize)
         }
-        Expression::Meta { key, to } => put(registers, to.0, packet.meta(*key, asking.names), 16),
+        Expression::Meta { key, to } => put(registers, *to, packet.meta(*key, asking.names), 16),
         Expression::Ct { key: 0, to } => {
-            registers.store(to.0, &(state(asking) as u32).to_ne_bytes());
+            registers.store(*to, &(state(asking) as u32).to_ne_bytes());
             Step::Goes
         }
         Expression::Ct { to, .. } | Expression::Other { to: Some(to), .. } => {
-            registers.forget(to.0, 16);
+            registers.forget(*to, 16);
             Step::Goes
         }
         Expression::NumberGenerator { to, .. } => {
-            registers.forget(to.0, 4);
+            registers.forget(*to, 4);
             Step::Goes
         }
         Expression::Immediate { to, value } => {
-            registers.store(to.0, value);
+            registers.store(*to, value);
             Step::Goes
         }
         Expression::Bitwise { .. } | Expression::ByteOrder { .. } => transform(expression, registers),
         Expression::Compare { register, with, value } => {
-            compare(registers.partly(register.0, value.len()), *with, value)
+            compare(registers.partly(*register, value.len()), *with, value)
         }
         Expression::Range { register, outside, first, last } => {
-            match registers.load(register.0, first.len()) {
+            match registers.load(*register, first.len()) {
                 Some(bytes) => sure((bytes >= *first && bytes <= *last) != *outside),
                 None => Step::Perhaps(None),
             }
@@ -155,8 +155,9 @@ fn one(
         Expression::Queue { .. } => Step::Says(Says::Accept),
         Expression::Match { name, info, .. } => match_of_iptables(name, info, asking),
         Expression::Target { name, .. } => target_of_iptables(name),
+        Expression::Nat { .. } | Expression::Masquerade { .. } => Step::Says(Says::Accept),
         Expression::Other { name, to: None } => match name.as_str() {
-            "nat" | "masq" | "redir" | "tproxy" | "fwd" => Step::Says(Says::Accept),
+            "redir" | "tproxy" | "fwd" => Step::Says(Says::Accept),
             _ => Step::Perhaps(None),
         },
         Expression::MetaSet { .. }
@@ -183,10 +184,10 @@ fn said(verdict: &Verdict) -> Says {
     }
 }
 
-fn put(registers: &mut Registers, word: u8, bytes: Bytes, length: usize) -> Step {
+fn put(registers: &mut Registers, to: Register, bytes: Bytes, length: usize) -> Step {
     match bytes {
-        Bytes::Known(bytes) => registers.store(word, &bytes),
-        Bytes::Unknown => registers.forget(word, length),
+        Bytes::Known(bytes) => registers.store(to, &bytes),
+        Bytes::Unknown => registers.forget(to, length),
         Bytes::Absent => return Step::Ends,
     }
     Step::Goes
@@ -205,22 +206,22 @@ fn state(asking: &Asking<'_, '_>) -> State {
 fn transform(expression: &Expression, registers: &mut Registers) -> Step {
     match expression {
         Expression::Bitwise { from, to, mask, xor } => {
-            let Some(bytes) = registers.partly(from.0, mask.len()) else { return Step::Perhaps(None) };
+            let Some(bytes) = registers.partly(*from, mask.len()) else { return Step::Perhaps(None) };
             let masked = |(at, byte): (usize, &Option<u8>)| {
                 let toggled = xor.get(at).copied().unwrap_or(0);
                 // A bit that is masked away is known whatever it was.
                 if mask[at] == 0 { Some(toggled) } else { byte.map(|b| b & mask[at] ^ toggled) }
             };
             let result: Vec<Option<u8>> = bytes.iter().enumerate().map(masked).collect();
-            registers.store_partly(to.0, &result);
+            registers.store_partly(*to, &result);
         }
         Expression::ByteOrder { from, to, length, size } => {
-            let Some(bytes) = registers.partly(from.0, *length as usize) else { return Step::Perhaps(None) };
+            let Some(bytes) = registers.partly(*from, *length as usize) else { return Step::Perhaps(None) };
             let mut bytes = bytes.to_vec();
             if cfg!(target_endian = "little") {
                 bytes.chunks_mut((*size as usize).max(1)).for_each(<[Option<u8>]>::reverse);
             }
-            registers.store_partly(to.0, &bytes);
+            registers.store_partly(*to, &bytes);
         }
         _ => {}
     }
@@ -258,10 +259,10 @@ fn lookup(
     let Expression::Lookup { set, key, negated, to } = expression else { return Step::Perhaps(None) };
     let has_name = !set.starts_with("__");
     let length = (asking.set)(rule.family, &rule.table, set).map(|(length, _)| length);
-    let bytes = length.and_then(|length| registers.load(key.0, length as usize));
+    let bytes = length.and_then(|length| registers.load(*key, length as usize));
     let found = bytes.and_then(|bytes| sets.ask(rule.family, &rule.table, set, &bytes));
     if let Some(Some(register)) = to {
-        registers.forget(register.0, 16);
+        registers.forget(*register, 16);
     }
     match (found, to) {
         (None, Some(None)) => Step::Says(Says::Anything),
@@ -277,7 +278,7 @@ fn lookup(
             says => Step::Says(says),
         },
         (Some(Some(Element::Value(value))), Some(Some(register))) => {
-            registers.store(register.0, &value);
+            registers.store(*register, &value);
             Step::Goes
         }
         (Some(Some(_)), Some(_)) => Step::Perhaps(None),

@@ -6,9 +6,6 @@ use weir_sys::nftables::{Base, Hook};
 
 use crate::evidence::{DropGroup, Interface, Sample};
 
-/// Bytes of all registers (NFT_REG_SIZE32 times NFT_REG32_COUNT).
-const REGISTERS: usize = 64;
-
 /// What connection tracking may say of a packet, in the bits of `ct state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -210,56 +207,5 @@ impl<'a> Names<'a> {
         let mut name = self.get(index)?.as_bytes().to_vec();
         name.resize(16, 0);
         Some(name)
-    }
-}
-
-/// The registers of a rule, byte by byte known or not.
-#[derive(Debug, Clone)]
-pub(super) struct Registers([Option<u8>; REGISTERS]);
-
-impl Registers {
-    /// Registers hold nothing known before a rule loads it.
-    pub(super) fn new() -> Self {
-        Registers([None; REGISTERS])
-    }
-
-    /// Puts bytes where a register begins; the rest of the last word becomes zero, as the kernel does it.
-    pub(super) fn store(&mut self, word: u8, bytes: &[u8]) {
-        let start = usize::from(word) * 4;
-        for at in 0..bytes.len().next_multiple_of(4) {
-            if let Some(place) = self.0.get_mut(start + at) {
-                *place = Some(bytes.get(at).copied().unwrap_or(0));
-            }
-        }
-    }
-
-    /// Forgets that many bytes.
-    pub(super) fn forget(&mut self, word: u8, length: usize) {
-        let start = usize::from(word) * 4;
-        for place in self.0.iter_mut().skip(start).take(length.next_multiple_of(4)) {
-            *place = None;
-        }
-    }
-
-    /// That many bytes, if all are known.
-    pub(super) fn load(&self, word: u8, length: usize) -> Option<Vec<u8>> {
-        let start = usize::from(word) * 4;
-        self.0.get(start..start.checked_add(length)?)?.iter().copied().collect()
-    }
-
-    /// That many bytes, each known or not.
-    pub(super) fn partly(&self, word: u8, length: usize) -> Option<&[Option<u8>]> {
-        let start = usize::from(word) * 4;
-        self.0.get(start..start.checked_add(length)?)
-    }
-
-    /// Puts bytes that are known or not.
-    pub(super) fn store_partly(&mut self, word: u8, bytes: &[Option<u8>]) {
-        let start = usize::from(word) * 4;
-        for (at, byte) in bytes.iter().enumerate() {
-            if let Some(place) = self.0.get_mut(start + at) {
-                *place = *byte;
-            }
-        }
     }
 }

@@ -225,6 +225,8 @@ fn statement(expression: &Expression) -> Option<String> {
         },
         Expression::Target { name, .. } => format!("-j {name}"),
         Expression::Statement(name) => name.clone(),
+        Expression::Nat { .. } => "nat".to_owned(),
+        Expression::Masquerade { .. } => "masq".to_owned(),
         Expression::Other { name, .. } if !name.is_empty() => name.clone(),
         _ => return None,
     })

@@ -32,30 +32,7 @@ fn known(name: &str, data: Attributes<'_>, depth: u32) -> Option<Expression> {
     let number = |attribute: u16| data.get(attribute).and_then(u32_be);
     let register = |attribute: u16| number(attribute).and_then(word);
     Some(match name {
-        // NFTA_PAYLOAD_DREG, BASE, OFFSET, LEN; one with SREG (5) writes.
-        "payload" => match register(1) {
-            Some(to) => {
-                let base = match number(2)? {
-                    0 => Base::Link,
-                    1 => Base::Network,
-                    2 => Base::Transport,
-                    3 => Base::Inner,
-                    _ => return None,
-                };
-                Expression::Payload { base, offset: number(3)?, length: number(4)?, to }
-            }
-            None => Expression::Statement(name.to_owned()),
-        },
-        // NFTA_META_DREG, KEY, SREG.
-        "meta" => match register(1) {
-            Some(to) => Expression::Meta { key: number(2)?, to },
-            None => Expression::MetaSet { key: number(2)?, from: register(3)? },
-        },
-        // NFTA_CT_DREG, KEY.
-        "ct" => match register(1) {
-            Some(to) => Expression::Ct { key: number(2)?, to },
-            None => Expression::Statement(name.to_owned()),
-        },
+        "payload" | "meta" | "ct" => of_packet(name, data)?,
         "cmp" | "range" | "bitwise" | "byteorder" => arithmetic(name, data)?,
         "immediate" => match data_of(data.get(2)?)? {
             Data::Value(value) => Expression::Immediate { to: register(1)?, value },
@@ -63,6 +40,9 @@ fn known(name: &str, data: Attributes<'_>, depth: u32) -> Option<Expression> {
         },
         "lookup" | "dynset" => of_set(name, data, depth)?,
         "limit" | "connlimit" | "quota" | "numgen" => of_rate(name, data)?,
+        "nat" | "masq" => translation(name, data)?,
+        "reject" | "queue" => refusal(name, data)?,
+        "match" | "target" => of_iptables(name, data)?,
         // NFTA_COUNTER_BYTES, PACKETS.
         "counter" => Expression::Counter {
             packets: data.get(2).and_then(u64_be)?,
@@ -75,35 +55,89 @@ fn known(name: &str, data: Attributes<'_>, depth: u32) -> Option<Expression> {
             prefix: data.get(2).map(text).unwrap_or_default(),
             group: data.get(1).and_then(u16_be),
         },
-        "reject" => Expression::Reject {
-            kind: number(1)?,
+        // They change something and never end a rule.
+        "notrack" | "last" | "secmark" | "dup" | "objref" => Expression::Statement(name.to_owned()),
+        // DREG of fib, rt, exthdr, osf and xfrm is 1, of socket, hash and tunnel 2.
+        "fib" | "rt" | "exthdr" | "osf" | "xfrm" => {
+            Expression::Other { name: name.to_owned(), to: register(1) }
+        }
+        "socket" | "hash" | "tunnel" => Expression::Other { name: name.to_owned(), to: register(2) },
+        _ => Expression::Other { name: name.to_owned(), to: None },
+    })
+}
+
+/// What loads something that belongs to the packet, or changes it.
+fn of_packet(name: &str, data: Attributes<'_>) -> Option<Expression> {
+    let number = |attribute: u16| data.get(attribute).and_then(u32_be);
+    let register = |attribute: u16| number(attribute).and_then(word);
+    Some(match (name, register(1)) {
+        // NFTA_PAYLOAD_DREG, BASE, OFFSET, LEN; one with SREG (5) writes.
+        ("payload", Some(to)) => {
+            let base = match number(2)? {
+                0 => Base::Link,
+                1 => Base::Network,
+                2 => Base::Transport,
+                3 => Base::Inner,
+                _ => return None,
+            };
+            Expression::Payload { base, offset: number(3)?, length: number(4)?, to }
+        }
+        // NFTA_META_DREG, KEY, SREG.
+        ("meta", Some(to)) => Expression::Meta { key: number(2)?, to },
+        ("meta", None) => Expression::MetaSet { key: number(2)?, from: register(3)? },
+        // NFTA_CT_DREG, KEY.
+        ("ct", Some(to)) => Expression::Ct { key: number(2)?, to },
+        _ => Expression::Statement(name.to_owned()),
+    })
+}
+
+/// What translates addresses and ports.
+fn translation(name: &str, data: Attributes<'_>) -> Option<Expression> {
+    let number = |attribute: u16| data.get(attribute).and_then(u32_be);
+    let register = |attribute: u16| number(attribute).and_then(word);
+    // The last one is left out where it is the first.
+    let both = |first: u16, last: u16| Some((register(first)?, register(last).or(register(first))?));
+    Some(if name == "masq" {
+        // NFTA_MASQ_REG_PROTO_MIN, MAX.
+        Expression::Masquerade { ports: both(2, 3) }
+    } else {
+        // NFTA_NAT_TYPE (NFT_NAT_SNAT and DNAT are 0 and 1), FAMILY, REG_ADDR_MIN, MAX, REG_PROTO_MIN, MAX.
+        let source = match number(1)? {
+            0 => true,
+            1 => false,
+            _ => return None,
+        };
+        let ipv6 = number(2)? == libc::NFPROTO_IPV6 as u32;
+        Expression::Nat { source, ipv6, addresses: both(3, 4), ports: both(5, 6) }
+    })
+}
+
+/// What keeps a packet from going on.
+fn refusal(name: &str, data: Attributes<'_>) -> Option<Expression> {
+    Some(if name == "reject" {
+        // NFTA_REJECT_TYPE, ICMP_CODE.
+        Expression::Reject {
+            kind: data.get(1).and_then(u32_be)?,
             code: data.get(2).and_then(|b| b.first().copied()).unwrap_or(0),
-        },
+        }
+    } else {
         // NFTA_QUEUE_NUM, TOTAL, FLAGS; NFT_QUEUE_FLAG_BYPASS is 1.
-        "queue" => Expression::Queue {
+        Expression::Queue {
             number: data.get(1).and_then(u16_be).unwrap_or(0),
             total: data.get(2).and_then(u16_be).unwrap_or(1),
             bypass: data.get(3).and_then(u16_be).unwrap_or(0) & 1 != 0,
-        },
-        "match" => Expression::Match {
-            name: data.get(1).map(text)?,
-            revision: number(2).unwrap_or(0),
-            info: data.get(3).unwrap_or_default().to_vec(),
-        },
-        "target" => Expression::Target {
-            name: data.get(1).map(text)?,
-            info: data.get(3).unwrap_or_default().to_vec(),
-        },
-        // They change something and never end a rule.
-        "notrack" | "last" | "secmark" | "dup" | "objref" => Expression::Statement(name.to_owned()),
-        _ => {
-            // DREG of fib, rt, exthdr, osf and xfrm is 1, of socket, hash and tunnel 2.
-            let attribute = if matches!(name, "socket" | "hash" | "tunnel") { 2 } else { 1 };
-            let loads =
-                matches!(name, "fib" | "rt" | "exthdr" | "osf" | "xfrm" | "socket" | "hash" | "tunnel");
-            let to = if loads { register(attribute) } else { None };
-            Expression::Other { name: name.to_owned(), to }
         }
+    })
+}
+
+/// NFTA_MATCH_NAME, REV, INFO, and the same of a target.
+fn of_iptables(kind: &str, data: Attributes<'_>) -> Option<Expression> {
+    let name = data.get(1).map(text)?;
+    let revision = data.get(2).and_then(u32_be).unwrap_or(0);
+    let info = data.get(3).unwrap_or_default().to_vec();
+    Some(match kind {
+        "match" => Expression::Match { name, revision, info },
+        _ => Expression::Target { name, revision, info },
     })
 }
 
