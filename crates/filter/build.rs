@@ -7,6 +7,7 @@ fn main() {
             "src/bpf/many.bpf.c",
             "src/bpf/few_established.bpf.c",
             "src/bpf/many_established.bpf.c",
+            "src/bpf/nothing.bpf.c",
         ],
         &["src/bpf/shared.h"],
     );

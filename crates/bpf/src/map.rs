@@ -53,6 +53,18 @@ pub fn possible_cpus() -> usize {
     *CPUS.get_or_init(|| libbpf_rs::num_possible_cpus().unwrap_or(1).max(1))
 }
 
+/// One more than the highest number that a core may have: what `bpf_get_smp_processor_id` says is below it.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn cpu_numbers() -> Result<usize> {
+    let path = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(path).map_err(|e| Error::new(format!("read {path}"), e, ""))?;
+    // Ranges in order: `0-3,8-11`.
+    let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<usize>().ok());
+    last.map(|number| number + 1).ok_or_else(|| Error::Absent(format!("number of a core in {path}")))
+}
+
 /// A handle on a map.
 #[derive(Debug)]
 pub struct Map {
@@ -60,53 +72,28 @@ pub struct Map {
     name: String,
 }
 
-/// What kind of map is made at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapKind {
-    /// Values one behind the other, their memory shared with whoever asks.
-    SharedArray,
-    /// The same, of any length, to be put into a map of such maps.
-    SharedArrayOfAnyLength,
-}
-
 impl Map {
-    /// Makes a map of its own, mostly to be put into one of an object.
+    /// Makes a map of a single value that is all of these: what takes the place of a section of an object ([`crate::Loader::reuse`]),
+    /// whose programs reach into it without looking it up. Of none it is one that is zero.
     ///
     /// # Errors
-    /// If the kernel refuses: privilege, or memory.
-    pub fn create<K: Plain, V: Plain>(kind: MapKind, name: &str, entries: u32) -> Result<Self> {
-        let flags = match kind {
-            MapKind::SharedArray => libbpf_sys::BPF_F_MMAPABLE,
-            MapKind::SharedArrayOfAnyLength => libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
-        };
+    /// If the kernel refuses: privilege, memory, or more than 4 MiB before Linux 6.0.
+    pub fn of_values<T: Plain>(name: &str, values: &[T]) -> Result<Self> {
+        let what = || format!("make map {name}");
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: flags,
+            map_flags: libbpf_sys::BPF_F_MMAPABLE,
             ..Default::default()
         };
-        let (key, value) = (size_of::<K>() as u32, size_of::<V>() as u32);
-        let handle = MapHandle::create(MapType::Array, Some(name), key, value, entries.max(1), &options);
-        let handle = handle.map_err(|e| {
-            let number = std::io::Error::last_os_error();
-            Error::new(format!("make map {name}"), number, &e.to_string())
-        })?;
-        Ok(Map::new(handle, name))
-    }
-
-    /// Puts another map into this map of maps; whoever looked up the one before keeps it until done.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn put(&self, slot: u32, inner: &Map) -> Result<()> {
-        self.set(&slot, &(inner.fd().as_raw_fd().cast_unsigned()))
-    }
-
-    /// Empties a slot of this map of maps.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn take_out(&self, slot: u32) -> Result<()> {
-        self.handle.delete(slot.bytes()).map_err(|e| self.failed("write", &e))
+        let bytes = u32::try_from(size_of_val(values).max(size_of::<T>()));
+        let bytes = bytes.map_err(|e| Error::new(what(), std::io::Error::other(e), ""))?;
+        let handle =
+            MapHandle::create(MapType::Array, Some(name), size_of::<u32>() as u32, bytes, 1, &options);
+        let handle =
+            handle.map_err(|e| Error::new(what(), std::io::Error::last_os_error(), &e.to_string()))?;
+        let map = Map::new(handle, name);
+        map.share::<T>()?.fill_new(values);
+        Ok(map)
     }
 
     pub(crate) fn new(handle: MapHandle, name: &str) -> Self {
@@ -159,18 +146,6 @@ impl Map {
     /// If the kernel refuses (the map is full, say).
     pub fn set<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
-    }
-
-    /// Sets a value that is kept by core, to the same on each.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn set_for_all_cpus<K: Plain, V: Plain>(&self, key: &K, value: &V) -> Result<()> {
-        let mut bytes = value.bytes().to_vec();
-        // The kernel keeps each in a multiple of 8 bytes.
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
-        let values = vec![bytes; possible_cpus()];
-        self.handle.update_percpu(key.bytes(), &values, MapFlags::ANY).map_err(|e| self.failed("write", &e))
     }
 
     /// Takes an entry out; one that is gone already is no error.
@@ -247,8 +222,8 @@ impl Map {
         Ok(entries)
     }
 
-    /// The map's memory, shared: for array maps with `BPF_F_MMAPABLE` whose values are `T` (of a multiple of 8 bytes, since the
-    /// kernel rounds the values' size up).
+    /// The map's memory, shared: for array maps with `BPF_F_MMAPABLE` whose values are one or several `T` (of a multiple of 8 bytes,
+    /// since the kernel rounds the values' size up).
     ///
     /// # Errors
     /// If the map cannot be shared.
@@ -271,16 +246,16 @@ unsafe impl<T: Plain + Sync> Sync for Mapped<T> {}
 
 impl<T: Plain> Mapped<T> {
     fn new(map: &Map) -> Result<Self> {
-        let length = map.entries() as usize;
         let stride = (map.handle.value_size() as usize).next_multiple_of(8);
-        if stride != size_of::<T>() {
+        if !stride.is_multiple_of(size_of::<T>()) {
             return Err(Error::Absent(format!("values of {} bytes in map {}", size_of::<T>(), map.name)));
         }
+        let bytes = map.entries() as usize * stride;
         // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                length * stride,
+                bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 map.fd().as_raw_fd(),
@@ -290,7 +265,7 @@ impl<T: Plain> Mapped<T> {
         if start == libc::MAP_FAILED {
             return Err(Error::last(format!("share map {}", map.name)));
         }
-        Ok(Mapped { start: start.cast(), length })
+        Ok(Mapped { start: start.cast(), length: bytes / size_of::<T>() })
     }
 
     /// Number of values.

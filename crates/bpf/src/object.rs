@@ -78,7 +78,8 @@ impl Loader {
         Ok(Loader { object, name })
     }
 
-    /// Sets what the program has as `const volatile struct .. config` (its read-only data begins with it, so there is one).
+    /// Sets what the program has as `const volatile struct .. config` (its read-only data begins with it, or it is in a section
+    /// `.rodata.config` of its own, so there is one).
     ///
     /// # Errors
     /// If it has none of that size.
@@ -88,7 +89,9 @@ impl Loader {
         let mut map = self
             .object
             .maps_mut()
-            .find(|m| m.name().to_string_lossy().ends_with(".rodata"))
+            .find(|m| {
+                [".rodata", ".rodata.config"].iter().any(|end| m.name().to_string_lossy().ends_with(end))
+            })
             .ok_or_else(absent)?;
         let data = map.initial_value_mut().ok_or_else(absent)?;
         data.get_mut(..size_of::<T>()).ok_or_else(absent)?.copy_from_slice(value.bytes());
@@ -107,6 +110,26 @@ impl Loader {
             .find(|m| m.name() == OsStr::new(map))
             .ok_or_else(|| Error::Absent(name.clone()))?;
         map.set_max_entries(entries).map_err(|e| failed(&name, &e))
+    }
+
+    /// Has the programs use this map for the one of that name, or for the section of that name, and not make their own. It must be
+    /// of the same kind; its length may be another, and is then the length that the verifier knows.
+    ///
+    /// # Errors
+    /// If there is no such map.
+    pub fn reuse(&mut self, name: &str, map: &Map) -> Result<()> {
+        let what = format!("map {name}");
+        let mut own = self
+            .object
+            .maps_mut()
+            .find(|m| m.name() == OsStr::new(name))
+            .ok_or_else(|| Error::Absent(what.clone()))?;
+        // Before its own is given up: libbpf keeps memory for a section, of the length that it knows.
+        let length = map.handle().value_size();
+        if own.value_size() != length {
+            own.set_value_size(length).map_err(|e| failed(&what, &e))?;
+        }
+        own.reuse_fd(map.fd()).map_err(|e| failed(&what, &e))
     }
 
     /// Leaves a program out: the kernel need not know what it needs.

@@ -108,18 +108,6 @@ impl Map {
         Ok(Map::new(handle, &file_name(path)))
     }
 
-    /// The map in a slot of a map of maps; `None` if there is none.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn inner(&self, slot: u32) -> Result<Option<Map>> {
-        let Some(id) = self.get::<u32, u32>(&slot)?.filter(|id| *id != 0) else { return Ok(None) };
-        let what = || format!("open map {id}");
-        let handle = MapHandle::from_map_id(id)
-            .map_err(|e| Error::new(what(), std::io::Error::other(e.to_string()), ""))?;
-        Ok(Some(Map::new(handle, &format!("number {id}"))))
-    }
-
     /// Memory that the kernel says it takes, bytes: exact since Linux 6.4 (`map_mem_usage`), before that what was charged for
     /// it at the beginning.
     ///

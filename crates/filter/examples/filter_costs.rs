@@ -3,14 +3,17 @@
 //!
 //! `cargo run --release -p weir-filter --example filter_costs`, as root. Lists are made up: prefixes that lie apart, nine in ten
 //! a /24, the others a /25. Times of packets are the kernel's own mean over a million runs of the program on one packet
-//! (BPF_PROG_TEST_RUN), which is always in the cache: what a flood of drawn addresses costs is for `weir bench country-filter`.
-//! Rows are measured in turn, again and again; shown are the median and the extremes.
+//! (BPF_PROG_TEST_RUN), which is always in the cache; and over single runs after as much memory was read as drives everything out
+//! of a core's first cache, which contain reading the clock twice. Programs that do nothing show how much of it is being called.
+//! What a flood of drawn addresses costs is for `weir bench country-filter`. Rows are measured in turn, again and again; shown are
+//! the median and the extremes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use weir_filter::{Action, BpfError, Class, Compiled, Direction, Filter, Options};
+use weir_bpf::{Loader, ProgramFd, test_run};
+use weir_filter::{Action, At, BpfError, Class, Compiled, Direction, Filter, Options, XdpMode};
 use weir_prefix::Ranges;
 use weir_sys::NetNs;
 use weir_sys::conntrack::{Conntrack, NewEntry};
@@ -18,6 +21,9 @@ use weir_sys::conntrack::{Conntrack, NewEntry};
 const SIZES: [u32; 5] = [1, 2860, 28_000, 172_000, 1_000_000];
 const ROUNDS: usize = 11;
 const RUNS: u32 = 1_000_000;
+/// Single runs of a turn, and the memory that is read before each.
+const SINGLE_RUNS: usize = 300;
+const DRIVES_OUT: usize = 512 << 10;
 const ACTIONS: [Action; 2] = [Action::Drop, Action::Allow];
 
 /// Prefixes that lie apart, shifted a little by `round`, so that lists differ.
@@ -103,25 +109,71 @@ fn packets() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plain = Filter::load(&tables, &ACTIONS, 0)?;
     let options = Options { sample: 0, established_first: true };
     let tracking = Filter::load_with(&tables, &ACTIONS, options)?;
+    let nothing =
+        Loader::open("nothing", include_bytes!(concat!(env!("OUT_DIR"), "/nothing.bpf.o")))?.load()?;
+    let (nothing_at_tc, nothing_at_xdp) =
+        (nothing.program("nothing_at_tc")?, nothing.program("nothing_at_xdp")?);
+    let (tc, xdp) = (At::Tc(Direction::Ingress), At::Xdp(XdpMode::Native));
+    let ask = |filter: &'static str, at, from| Row { name: filter, program: Program::Filter(at), from };
     let rows = [
-        ("list alone, listed", &plain, listed),
-        ("list alone, listed with a part of its /24", &plain, in_part),
-        ("list alone, refused", &plain, stranger),
-        ("established first, listed, not in the table", &tracking, listed),
-        ("established first, in the table", &tracking, stranger),
+        Row { name: "nothing, at tc", program: Program::Nothing(&nothing_at_tc), from: listed },
+        ask("list alone, at tc, listed", (&plain, tc), listed),
+        ask("list alone, at tc, listed with a part of its /24", (&plain, tc), in_part),
+        ask("list alone, at tc, refused", (&plain, tc), stranger),
+        Row { name: "nothing, at XDP", program: Program::Nothing(&nothing_at_xdp), from: listed },
+        ask("list alone, at XDP, listed", (&plain, xdp), listed),
+        ask("list alone, at XDP, listed with a part of its /24", (&plain, xdp), in_part),
+        ask("list alone, at XDP, refused", (&plain, xdp), stranger),
+        ask("established first, listed, not in the table", (&tracking, tc), listed),
+        ask("established first, in the table", (&tracking, tc), stranger),
     ];
-    let mut times: Vec<Vec<f64>> = rows.iter().map(|_| Vec::new()).collect();
+    let memory = vec![1_u8; DRIVES_OUT];
+    let mut times: Vec<[Vec<f64>; 2]> = rows.iter().map(|_| Default::default()).collect();
     for _ in 0..ROUNDS {
-        for (times, (_, filter, from)) in times.iter_mut().zip(&rows) {
-            let run = filter.run(Direction::Ingress, &packet(*from, own), RUNS)?;
-            times.push(run.duration_ns.into());
+        for (times, row) in times.iter_mut().zip(&rows) {
+            let packet = packet(row.from, own);
+            times[0].push(row.program.run(&packet, RUNS)?);
+            let mut sum = 0.0;
+            for _ in 0..SINGLE_RUNS {
+                std::hint::black_box(memory.iter().step_by(64).map(|b| u64::from(*b)).sum::<u64>());
+                sum += row.program.run(&packet, 1)?;
+            }
+            times[1].push(sum / SINGLE_RUNS as f64);
         }
     }
-    println!("\n{:>46}  {:>22}", "a packet, 172,000 prefixes", "ns");
-    for ((name, ..), times) in rows.iter().zip(times) {
-        println!("{name:>46}  {:>22}", words(times));
+    println!(
+        "\n{:>50}  {:>20}  {:>24}",
+        "a packet, 172,000 prefixes, ns", "in the cache", "not in the first cache"
+    );
+    for (row, times) in rows.iter().zip(times) {
+        let [warm, cold] = times.map(words);
+        println!("{:>50}  {warm:>20}  {cold:>24}", row.name);
     }
     Ok(())
+}
+
+/// What is asked.
+enum Program<'a> {
+    Nothing(&'a ProgramFd),
+    Filter((&'a Filter, At)),
+}
+
+impl Program<'_> {
+    /// Mean time of a run, ns.
+    fn run(&self, packet: &[u8], repeat: u32) -> Result<f64, BpfError> {
+        let run = match self {
+            Program::Nothing(program) => test_run(program, packet, 0, repeat)?,
+            Program::Filter((filter, at)) => filter.run(*at, packet, repeat)?,
+        };
+        Ok(run.duration_ns.into())
+    }
+}
+
+/// A program, and where the packet comes from that it is asked about.
+struct Row<'a> {
+    name: &'static str,
+    program: Program<'a>,
+    from: SocketAddr,
 }
 
 fn main() -> ExitCode {

@@ -2,12 +2,10 @@
 
 use weir_prefix::Ranges;
 
-use crate::shared::{
-    WEIR_BUCKET_BITS, WEIR_BUCKETS, WEIR_CLASSES, WEIR_GROUP_WORDS, WeirBoundary, WeirBucket, WeirGroup,
-};
+use crate::shared::{WEIR_BUCKET_BITS, WEIR_BUCKETS, WEIR_CLASSES, WeirBoundary, WeirBucket};
 
-/// Words of a group.
-const GROUP_WORDS: usize = WEIR_GROUP_WORDS as usize;
+/// How far back a row of blocks is tried to be laid into gaps that others left.
+const LOOK_BACK: usize = 64;
 
 /// One list.
 #[derive(Debug, Clone, Default)]
@@ -21,9 +19,9 @@ pub struct Class {
 /// Bits that a class has in the tables of IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// 2 bits: up to two lists, 5 MiB.
+    /// 2 bits: up to two lists, 8 MiB.
     Few,
-    /// 8 bits: up to 254 lists, 20 MiB.
+    /// 8 bits: up to 254 lists, 32 MiB.
     Many,
 }
 
@@ -50,7 +48,12 @@ impl Width {
         (1 << self.bits()) - 1
     }
 
-    /// Entries in 64 bits.
+    /// /24s that share an entry of the first table: its lower half is full of their classes.
+    const fn per_entry(self) -> usize {
+        (32 / self.bits()) as usize
+    }
+
+    /// Addresses in a word of a block.
     const fn per_word(self) -> usize {
         (64 / self.bits()) as usize
     }
@@ -60,26 +63,15 @@ impl Width {
         256 / self.per_word()
     }
 
-    /// The entry at that place of words.
-    fn entry(self, words: &[u64], at: usize) -> u64 {
-        words[at / self.per_word()] >> (at % self.per_word() * self.bits() as usize) & self.mixed()
+    /// The class at that place of a word.
+    fn class(self, word: u64, at: usize) -> u64 {
+        word >> (at * self.bits() as usize) & self.mixed()
     }
 
-    /// How many of the first entries of a word stand for "look further", which has all bits set.
-    fn mixed_before(self, word: u64, entries: usize) -> usize {
-        let first = match entries * self.bits() as usize {
-            64 => word,
-            bits => word & ((1 << bits) - 1),
-        };
-        // The lowest bit of an entry stays set if all of its bits are.
-        let all = match self {
-            Width::Few => first & first >> 1 & 0x5555_5555_5555_5555,
-            Width::Many => {
-                let of_four = first & first >> 1 & first >> 2 & first >> 3;
-                of_four & of_four >> 4 & 0x0101_0101_0101_0101
-            }
-        };
-        all.count_ones() as usize
+    /// Puts a class there.
+    fn put(self, word: &mut u64, at: usize, number: u64) {
+        let shift = at * self.bits() as usize;
+        *word = *word & !(self.mixed() << shift) | number << shift;
     }
 }
 
@@ -88,9 +80,9 @@ impl Width {
 pub struct Compiled {
     /// How wide an entry is.
     pub width: Width,
-    /// One entry for each /24, and where the blocks are.
-    pub(crate) level1: Vec<WeirGroup>,
-    /// Of each /24 that is not all of one class, in order, an entry for each of its addresses: [`Width::block_words`] each.
+    /// In each entry, classes of some /24s in its lower half, and where their blocks are in its upper one.
+    pub(crate) level1: Vec<u64>,
+    /// Of each /24 that is not all of one class, the class of each of its addresses: [`Width::block_words`] each.
     pub(crate) blocks: Vec<u64>,
     /// One for each /23 of 2000::/3, then those below and above it.
     pub(crate) buckets: Vec<WeirBucket>,
@@ -116,17 +108,14 @@ impl Compiled {
 
     /// The class of an IPv4 address, read from the tables as the program does it.
     pub fn class4(&self, address: u32) -> u32 {
-        let (width, net) = (self.width, (address >> 8) as usize);
-        let (word, at) = (net / width.per_word(), net % width.per_word());
-        let group = &self.level1[word / GROUP_WORDS];
-        let word = word % GROUP_WORDS;
-        let number = width.entry(&group.words[word..], at);
+        let (width, net, at) = (self.width, (address >> 8) as usize, (address & 0xff) as usize);
+        let (entry, place) = (self.level1[net / width.per_entry()], net % width.per_entry());
+        let number = width.class(entry, place);
         if number != width.mixed() {
             return number as u32;
         }
-        let before = usize::from(group.ranks[word]) + width.mixed_before(group.words[word], at);
-        let begin = (group.base as usize + before) * width.block_words();
-        width.entry(&self.blocks[begin..], (address & 0xff) as usize) as u32
+        let block = ((entry >> 32) as usize + place) * width.block_words();
+        width.class(self.blocks[block + at / width.per_word()], at % width.per_word()) as u32
     }
 
     /// Bytes that the tables take in the kernel.
@@ -155,13 +144,6 @@ where
     segments
 }
 
-/// Puts an entry into words.
-fn put(width: Width, words: &mut [u64], at: usize, number: u64) {
-    let shift = at % width.per_word() * width.bits() as usize;
-    let word = &mut words[at / width.per_word()];
-    *word = *word & !(width.mixed() << shift) | number << shift;
-}
-
 /// The blocks of /24s that are not all of one class, in the order in which those are met.
 struct Blocks {
     width: Width,
@@ -178,25 +160,27 @@ impl Blocks {
             self.last = Some(net);
             self.words.resize(self.words.len() + length, 0);
         }
-        let begin = self.words.len() - length;
-        addresses.for_each(|at| put(self.width, &mut self.words[begin..], at, number));
+        let (begin, per_word) = (self.words.len() - length, self.width.per_word());
+        for at in addresses {
+            self.width.put(&mut self.words[begin + at / per_word], at % per_word, number);
+        }
     }
 }
 
-fn table4(width: Width, segments: &[(u32, u32)]) -> (Vec<WeirGroup>, Vec<u64>) {
-    let per_word = width.per_word();
-    let mut words = vec![0_u64; (1 << 24) / per_word];
+fn table4(width: Width, segments: &[(u32, u32)]) -> (Vec<u64>, Vec<u64>) {
+    let per_entry = width.per_entry();
+    let mut entries = vec![0_u64; (1 << 24) / per_entry];
     let mut blocks = Blocks { width, last: None, words: Vec::new() };
-    // One class in all entries of a word.
+    // One class in all of an entry.
     let spread =
-        |number: u64| (0..per_word).fold(0, |word, at| word | number << (at * width.bits() as usize));
+        |number: u64| (0..per_entry).fold(0, |entry, at| entry | number << (at * width.bits() as usize));
     for (at, &(first, number)) in segments.iter().enumerate() {
         let last = segments.get(at + 1).map_or(u32::MAX, |next| next.0 - 1);
         let number = u64::from(number);
         let (first_net, last_net) = (first >> 8, last >> 8);
         let (low, high) = ((first & 0xff) as usize, (last & 0xff) as usize);
         let mut part = |net: u32, addresses| {
-            put(width, &mut words, net as usize, width.mixed());
+            width.put(&mut entries[net as usize / per_entry], net as usize % per_entry, width.mixed());
             blocks.put(net, addresses, number);
         };
         if first_net == last_net && (low != 0 || high != 0xff) {
@@ -213,33 +197,49 @@ fn table4(width: Width, segments: &[(u32, u32)]) -> (Vec<WeirGroup>, Vec<u64>) {
         // One more than the last whole one; it may be 2^24.
         let whole_to = last_net as usize + usize::from(high == 0xff);
         while net < whole_to {
-            if net.is_multiple_of(per_word) && net + per_word <= whole_to {
-                words[net / per_word] = spread(number);
-                net += per_word;
+            if net.is_multiple_of(per_entry) && net + per_entry <= whole_to {
+                entries[net / per_entry] = spread(number);
+                net += per_entry;
             } else {
-                put(width, &mut words, net, number);
+                width.put(&mut entries[net / per_entry], net % per_entry, number);
                 net += 1;
             }
         }
     }
-    (groups(width, &words), blocks.words)
+    let blocks = laid_out(width, &mut entries, &blocks.words);
+    (entries, blocks)
 }
 
-/// Words with the numbers of the blocks that they lead to.
-fn groups(width: Width, words: &[u64]) -> Vec<WeirGroup> {
-    let mut base = 0;
-    let (groups, _) = words.as_chunks::<GROUP_WORDS>();
-    let group = |words: &[u64; GROUP_WORDS]| {
-        let mut group = WeirGroup { words: *words, base, ranks: [0; GROUP_WORDS] };
-        let mut before = 0;
-        for (rank, word) in group.ranks.iter_mut().zip(words) {
-            *rank = before as u8;
-            before += width.mixed_before(*word, width.per_word());
+/// Lays the blocks of each entry out and writes into it where they are. The block of a /24 lies as far behind that as the /24 is in
+/// the entry, so that the program need not count: rows with gaps are laid into each other's gaps.
+fn laid_out(width: Width, entries: &mut [u64], blocks: &[u64]) -> Vec<u64> {
+    let length = width.block_words();
+    let mut in_order = blocks.chunks_exact(length);
+    let mut laid = Vec::with_capacity(blocks.len());
+    // A bit for each place that is taken from `from` on.
+    let (mut from, mut taken) = (0_usize, 0_u128);
+    for entry in entries {
+        let places = (0..width.per_entry()).filter(|at| width.class(*entry, *at) == width.mixed());
+        let row = places.fold(0_u128, |row, at| row | 1 << at);
+        if row == 0 {
+            continue;
         }
-        base += before as u32;
-        group
-    };
-    groups.iter().map(group).collect()
+        // Behind all that is taken there is room at the latest.
+        let shift = (0..LOOK_BACK).find(|shift| taken & row << shift == 0).unwrap_or(LOOK_BACK);
+        let begin = from + shift;
+        *entry |= (begin as u64) << 32;
+        taken |= row << shift;
+        for at in (0..width.per_entry()).filter(|at| row >> at & 1 == 1) {
+            let end = (begin + at + 1) * length;
+            laid.resize(laid.len().max(end), 0);
+            laid[end - length..end].copy_from_slice(in_order.next().unwrap_or_default());
+        }
+        // Places that are left behind are not looked at again.
+        let used = (u128::BITS - taken.leading_zeros()) as usize;
+        let behind = used.saturating_sub(LOOK_BACK).max(taken.trailing_ones() as usize);
+        (from, taken) = (from + behind, taken >> behind);
+    }
+    laid
 }
 
 fn boundaries(segments: &[(u128, u32)]) -> Vec<WeirBoundary> {

@@ -13,8 +13,10 @@ use crate::shared::{WEIR_EVENTS_IN_WINDOW, WEIR_WINDOW_NS};
 use crate::test_packets::{
     ACK, ICMP, ICMPV6, SYN, TCP, UDP, is_shot, packet, packet_with, refuses_all, socket,
 };
-use crate::{Action, Class, Compiled, Direction, Event, Events, Filter, Follower, Options};
+use crate::{Action, At, Class, Compiled, Direction, Event, Events, Filter, Follower, Options};
 
+const IN: At = At::Tc(Direction::Ingress);
+const OUT: At = At::Tc(Direction::Egress);
 const ALL: Options = Options { sample: 1, established_first: false };
 
 /// The one event there is, without its time, which must lie between the two.
@@ -110,7 +112,7 @@ fn root_an_event_tells_direction_class_and_action_also_behind_a_tag() {
     assert!(!is_shot(&filter, &bytes));
     assert_eq!(only(&mut follower, begun_ns), came);
     // What goes out is judged by where it goes.
-    filter.run(Direction::Egress, &packet(TCP, to, from, ACK), 1).unwrap();
+    filter.run(OUT, &packet(TCP, to, from, ACK), 1).unwrap();
     let back = Event { direction: Direction::Egress, source: to.ip(), destination: from.ip(), ..came };
     assert_eq!(only(&mut follower, begun_ns), Event { port: Some(40_000), ..back });
     // Two tags (802.1ad), as a card without VLAN offload hands them over.
@@ -131,21 +133,21 @@ fn root_where_nobody_follows_nothing_is_written() {
     let filter = refuses_all(ALL);
     let bytes = packet(TCP, socket("198.18.9.9:1"), socket("198.18.0.1:22"), SYN);
     let events = || filter.status().unwrap().events;
-    filter.run(Direction::Ingress, &bytes, 10).unwrap();
+    filter.run(IN, &bytes, 10).unwrap();
     assert_eq!(events(), Events::default());
     let mut follower = filter.follow().unwrap();
     assert_eq!(follower.read().unwrap(), [], "what came before is not told");
-    filter.run(Direction::Ingress, &bytes, 10).unwrap();
+    filter.run(IN, &bytes, 10).unwrap();
     assert_eq!(events(), Events { written: 10, lost: 0, followed: true });
     drop(follower);
-    filter.run(Direction::Ingress, &bytes, 10).unwrap();
+    filter.run(IN, &bytes, 10).unwrap();
     assert_eq!(events(), Events { written: 10, lost: 0, followed: false });
     // The next one is not told what was left for the one before.
     assert_eq!(filter.follow().unwrap().read().unwrap(), []);
     // With no sampling there are no events either.
     let silent = refuses_all(Options { sample: 0, ..ALL });
     let mut follower = silent.follow().unwrap();
-    silent.run(Direction::Ingress, &bytes, 10).unwrap();
+    silent.run(IN, &bytes, 10).unwrap();
     assert_eq!(follower.read().unwrap(), []);
 }
 
@@ -160,7 +162,7 @@ fn root_a_follower_that_was_killed_is_forgotten_when_its_lease_is_over() {
     let begun = Instant::now();
     // As SIGKILL leaves it: nothing is dropped.
     std::mem::forget(filter.follow().unwrap());
-    filter.run(Direction::Ingress, &bytes, 1).unwrap();
+    filter.run(IN, &bytes, 1).unwrap();
     let deadline = begun + LEASE + Duration::from_secs(20);
     while filter.status().unwrap().events.followed {
         assert!(Instant::now() < deadline);
@@ -169,7 +171,7 @@ fn root_a_follower_that_was_killed_is_forgotten_when_its_lease_is_over() {
     assert!(begun.elapsed() >= LEASE);
     let before = written();
     assert!(before >= 1);
-    filter.run(Direction::Ingress, &bytes, 100).unwrap();
+    filter.run(IN, &bytes, 100).unwrap();
     assert_eq!(written(), before);
 }
 
@@ -185,7 +187,7 @@ fn root_of_a_flood_each_core_writes_so_many_events_and_counts_the_others() {
     let (begun_ns, mut sent, mut read) = (now_ns(), 0_u64, 0_u64);
     // Long enough for some windows, and for many more packets than may be told of.
     while now_ns() < begun_ns + 4 * WEIR_WINDOW_NS || sent < 200_000 {
-        filter.run(Direction::Ingress, &bytes, AT_A_TIME).unwrap();
+        filter.run(IN, &bytes, AT_A_TIME).unwrap();
         sent += u64::from(AT_A_TIME);
         read += follower.read().unwrap().len() as u64;
     }

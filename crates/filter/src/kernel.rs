@@ -6,8 +6,8 @@ use weir_bpf::{Attached, Direction as Hook, TestRun, XdpMode, attach_tcx, attach
 
 use crate::compile::Compiled;
 use crate::events::{Events, Follower, address_of};
-use crate::shared::{WEIR_ACTIONS, WEIR_CLASSES, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
-use crate::tables::{Loaded, Options};
+use crate::shared::{WEIR_ACTIONS, WEIR_COUNTS, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
+use crate::tables::{AT_XDP, COUNTERS, Loaded, Options};
 
 /// What is done with the packets of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,23 +40,16 @@ pub enum Reason {
     NotIp,
     /// Shorter than its header.
     TooShort,
-    /// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP.
+    /// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP. An answer from a
+    /// class that is let through may be counted there.
     LinkLocal,
-    /// No table is loaded.
-    NoTable,
     /// It belongs to a connection that is there already ([`Options::established_first`]).
     Established,
 }
 
 impl Reason {
-    const ALL: [Reason; WEIR_REASONS as usize] = [
-        Reason::LookedUp,
-        Reason::NotIp,
-        Reason::TooShort,
-        Reason::LinkLocal,
-        Reason::NoTable,
-        Reason::Established,
-    ];
+    const ALL: [Reason; WEIR_REASONS as usize] =
+        [Reason::LookedUp, Reason::NotIp, Reason::TooShort, Reason::LinkLocal, Reason::Established];
 }
 
 /// Packets and bytes, from the Ethernet header on.
@@ -115,10 +108,13 @@ impl At {
         match self {
             At::Tc(Direction::Ingress) => "allow_ingress",
             At::Tc(Direction::Egress) => "allow_egress",
-            At::Xdp(_) => "allow_xdp",
+            At::Xdp(_) => AT_XDP,
         }
     }
 }
+
+/// Counters of classes; those of reasons are behind them.
+const CLASS_COUNTS: usize = WEIR_COUNTS as usize;
 
 /// Names of the actions, in the order of their numbers.
 pub(crate) const ACTIONS: [&str; WEIR_ACTIONS as usize] = ["allow", "drop", "log", "mark"];
@@ -136,7 +132,7 @@ impl Filter {
     /// none.
     ///
     /// # Errors
-    /// [`weir_bpf::Error::Missing`] without privilege, or where the kernel lacks something (it needs 5.18, TCX 6.6).
+    /// [`weir_bpf::Error::Missing`] without privilege, or where the kernel lacks something (it needs 6.0, TCX 6.6).
     pub fn load(tables: &Compiled, actions: &[Action], sample: u32) -> weir_bpf::Result<Self> {
         Filter::load_with(tables, actions, Options { sample, established_first: false })
     }
@@ -146,9 +142,7 @@ impl Filter {
     /// # Errors
     /// As [`Filter::load`]; with [`Options::established_first`] also where the kernel has no connection tracking for BPF.
     pub fn load_with(tables: &Compiled, actions: &[Action], options: Options) -> weir_bpf::Result<Self> {
-        let mut kernel = Loaded::load(tables.width, options)?;
-        kernel.swap(tables, actions)?;
-        Ok(Filter { kernel, attached: Vec::new() })
+        Ok(Filter::of(Loaded::load(tables, actions, options, None)?))
     }
 
     /// Of programs and tables that are in the kernel already.
@@ -156,18 +150,14 @@ impl Filter {
         Filter { kernel, attached: Vec::new() }
     }
 
-    /// Puts other lists into the place of those that are there. Every packet meets the old ones or the new ones. Where they need
-    /// tables of another width, other programs are loaded and put into the place of those that this value has attached, one
-    /// attachment after the other; what was counted begins anew then.
+    /// Puts other lists into the place of those that are there: other programs with other tables are loaded and put into the place of
+    /// those that this value has attached, one attachment after the other. Every packet meets the old ones or the new ones. What was
+    /// counted and seen is kept, and who follows goes on.
     ///
     /// # Errors
     /// If the kernel refuses: memory. The old lists stay then.
     pub fn swap(&mut self, tables: &Compiled, actions: &[Action]) -> weir_bpf::Result<()> {
-        if tables.width == self.kernel.width {
-            return self.kernel.swap(tables, actions);
-        }
-        let mut other = Loaded::load(tables.width, self.kernel.options())?;
-        other.swap(tables, actions)?;
+        let other = Loaded::load(tables, actions, self.kernel.options, Some(&self.kernel))?;
         for (done, (at, attached)) in self.attached.iter().enumerate() {
             if let Err(e) = attached.replace(other.program(at.program())?) {
                 for (at, attached) in &self.attached[..done] {
@@ -235,11 +225,16 @@ impl Filter {
     /// If the kernel refuses.
     pub fn status(&self) -> weir_bpf::Result<Status> {
         let mut status = Status::default();
-        let classes = WEIR_CLASSES as usize;
-        for (at, count) in self.counts("counts")? {
-            let (class, action) = (at / ACTIONS.len(), at % ACTIONS.len());
-            let direction = if class < classes { Direction::Ingress } else { Direction::Egress };
-            status.classes.push((direction, (class % classes) as u32, ACTIONS[action], count));
+        for (at, count) in self.counts()? {
+            let direction = |first_out| if at < first_out { Direction::Ingress } else { Direction::Egress };
+            if let Some(reason) = at.checked_sub(CLASS_COUNTS) {
+                let (direction, all) = (direction(CLASS_COUNTS + Reason::ALL.len()), Reason::ALL);
+                status.reasons.push((direction, all[reason % all.len()], count));
+            } else {
+                let (direction, class) =
+                    (direction(CLASS_COUNTS / 2), at / ACTIONS.len() % (CLASS_COUNTS / 2 / ACTIONS.len()));
+                status.classes.push((direction, class as u32, ACTIONS[at % ACTIONS.len()], count));
+            }
         }
         for direction in [Direction::Ingress, Direction::Egress] {
             let of_it = status.classes.iter().filter(|c| c.0 == direction);
@@ -247,10 +242,6 @@ impl Filter {
             if looked_up.packets > 0 {
                 status.reasons.push((direction, Reason::LookedUp, looked_up));
             }
-        }
-        for (at, count) in self.counts("reasons")? {
-            let direction = if at < Reason::ALL.len() { Direction::Ingress } else { Direction::Egress };
-            status.reasons.push((direction, Reason::ALL[at % Reason::ALL.len()], count));
         }
         status.reasons.sort_by_key(|r| (r.0 == Direction::Egress, r.1));
         for (address, denied) in self.kernel.map("denied")?.all::<WeirAddress, WeirDenied>()? {
@@ -272,13 +263,16 @@ impl Filter {
         Follower::of(&self.kernel)
     }
 
-    /// Entries of a map of counters that are not zero, summed over the cores.
-    fn counts(&self, map: &str) -> weir_bpf::Result<Vec<(usize, Count)>> {
-        let sums = self.kernel.map(map)?.all_by_cpu::<u32, WeirCount>()?.into_iter().map(|(at, by_cpu)| {
-            let add = |sum: Count, c: &WeirCount| sum.plus(&Count { packets: c.packets, bytes: c.bytes });
-            (at as usize, by_cpu.iter().fold(Count::default(), add))
-        });
-        Ok(sums.filter(|(_, count)| count.packets > 0).collect())
+    /// Counters that are not zero, summed over the cores: first those of classes.
+    fn counts(&self) -> weir_bpf::Result<Vec<(usize, Count)>> {
+        let counters = self.kernel.counters()?;
+        let of_a_core = |at| (at..counters.len()).step_by(COUNTERS).map(|at| counters.get(at));
+        let sum = |at| {
+            of_a_core(at).fold(Count::default(), |sum, WeirCount { packets, bytes }| {
+                sum.plus(&Count { packets, bytes })
+            })
+        };
+        Ok((0..COUNTERS).map(|at| (at, sum(at))).filter(|(_, count)| count.packets > 0).collect())
     }
 
     /// Whether a packet from there would be thrown away, asked of the program itself. It is counted like any other.
@@ -286,16 +280,16 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses.
     pub fn drops(&self, source: IpAddr) -> weir_bpf::Result<bool> {
-        let run = self.run(Direction::Ingress, &crate::probe::frame_from(source), 1)?;
+        let run = self.run(At::Tc(Direction::Ingress), &crate::probe::frame_from(source), 1)?;
         Ok(run.verdict == crate::probe::SHOT)
     }
 
-    /// Runs the program at tc `repeat` times on a packet that begins with its Ethernet header; nothing is sent.
+    /// Runs a program `repeat` times on a packet that begins with its Ethernet header; nothing is sent.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn run(&self, direction: Direction, packet: &[u8], repeat: u32) -> weir_bpf::Result<TestRun> {
-        test_run(self.kernel.program(At::Tc(direction).program())?, packet, 0, repeat)
+    pub fn run(&self, at: At, packet: &[u8], repeat: u32) -> weir_bpf::Result<TestRun> {
+        test_run(self.kernel.program(at.program())?, packet, 0, repeat)
     }
 
     /// Begins counting anew.
@@ -303,10 +297,10 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses.
     pub fn forget_counts(&self) -> weir_bpf::Result<()> {
-        for name in ["counts", "reasons"] {
-            for (at, _) in self.counts(name)? {
-                self.kernel.map(name)?.set_for_all_cpus(&(at as u32), &WeirCount { packets: 0, bytes: 0 })?;
-            }
+        let counters = self.kernel.counters()?;
+        // Only what is not zero: the programs write there, too.
+        for at in (0..counters.len()).filter(|at| counters.get(*at).packets > 0) {
+            counters.set(at, WeirCount { packets: 0, bytes: 0 });
         }
         let denied = self.kernel.map("denied")?;
         denied.all::<WeirAddress, WeirDenied>()?.iter().try_for_each(|(address, _)| denied.remove(address))

@@ -1,10 +1,11 @@
 //! A filter by address lists that costs the same with a million prefixes as with one.
 //!
-//! Each list is a class with an action of its own. An IPv4 address is looked up in a table with one entry for each /24
-//! (2 bits of it with one or two lists, 8 with more), and where a /24 is not all of one class in a block of its own: those are
-//! numbered in the order of their /24s, so that counting them finds it. An IPv6 address is looked up by a bucket for each /23 of
-//! 2000::/3 and a search among the boundaries in it. Tables come in two generations: the one that is
-//! not in use is filled, and one store of a number makes it the one in use, so every packet meets the old lists or the new ones.
+//! Each list is a class with an action of its own. An IPv4 address is looked up in a table with a class for each /24
+//! (2 bits of it with one or two lists, 8 with more), and where a /24 is not all of one class in a block of its own, which lies as
+//! far behind that of its neighbours as it does itself. An IPv6 address is looked up by a bucket for each /23 of
+//! 2000::/3 and a search among the boundaries in it. The programs reach into the tables directly: their place in memory is part of
+//! the code. So other lists are other tables with other programs, which take the place of those that are attached: every packet
+//! meets the old lists or the new ones.
 
 mod compile;
 #[cfg(test)]

@@ -33,8 +33,8 @@ impl Filter {
         self.kernel.pin(folder)
     }
 
-    /// One that was pinned, to be read, or to be given other lists ([`Filter::swap`], of the same width). It is attached to
-    /// nothing as far as this value knows.
+    /// One that was pinned, to be read. It is attached to nothing as far as this value knows: other lists are loaded beside it, and
+    /// put into the place of what is attached ([`Filter::replace`]).
     ///
     /// # Errors
     /// If it is not there as a whole, or was loaded by another version.

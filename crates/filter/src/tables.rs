@@ -1,16 +1,17 @@
 //! Programs and maps in the kernel, and lists put into them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use weir_bpf::{Loader, Map, MapKind, Mapped, ProgramFd};
+use weir_bpf::{Loader, Map, Mapped, Plain, ProgramFd, cpu_numbers};
 
 use crate::compile::{Compiled, Width};
 use crate::kernel::Action;
 use crate::pinned::OpenError;
 use crate::shared::{
-    WEIR_BUCKETS, WEIR_CLASSES, WEIR_FORMAT, WEIR_GENERATIONS, WeirBoundary, WeirBucket, WeirControl,
-    WeirGroup, WeirPolicy,
+    WEIR_ACTIONS, WEIR_ALLOW, WEIR_DROP, WEIR_FORMAT, WEIR_LOG, WEIR_MARK, WeirConfig, WeirCount,
+    WeirCounters, WeirPolicy,
 };
 
 /// By width, and then with established connections first.
@@ -25,14 +26,32 @@ static OBJECTS: [[&[u8]; 2]; 2] = [
     ],
 ];
 
-/// Maps of maps, one slot for each generation.
-const OUTER: [&str; 4] = ["level1", "blocks", "buckets", "boundaries"];
-/// Maps of what was counted and seen.
-const COUNTERS: [&str; 5] = ["counts", "reasons", "denied", "events", "event_counts"];
-/// The map of what changes while the programs run; libbpf calls it by its section.
-const CONTROL: (&str, &str) = ("control", ".data.control");
-/// Likewise the one that says whether somebody reads the events.
-const FOLLOW: (&str, &str) = ("follow", ".data.follow");
+/// The program for XDP.
+pub(crate) const AT_XDP: &str = "allow_xdp";
+/// All of them.
+const PROGRAMS: [&str; 3] = ["allow_ingress", "allow_egress", AT_XDP];
+
+/// Counters of a core, with those that are only padding.
+pub(crate) const COUNTERS: usize = size_of::<WeirCounters>() / size_of::<WeirCount>();
+
+/// Maps by the names that they are pinned with, and as libbpf calls them: sections by their own names. Those of the lists, which are
+/// made anew with each list.
+const TABLES: [(&str, &str); 4] = [
+    ("level1", ".bss.level1"),
+    ("blocks", ".bss.blocks"),
+    ("buckets", ".bss.buckets"),
+    ("boundaries", ".bss.boundaries"),
+];
+/// Those of what was counted and seen, which other lists take over; `follow` says whether somebody reads the events.
+const KEPT: [(&str, &str); 5] = [
+    ("counts", ".bss.counts"),
+    ("denied", "denied"),
+    ("events", "events"),
+    ("event_counts", "event_counts"),
+    ("follow", ".data.follow"),
+];
+/// What is constant. Every version pins something of that name that begins with its format.
+const CONTROL: (&str, &str) = ("control", ".rodata.config");
 
 /// How a filter is loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -48,69 +67,91 @@ pub struct Options {
 /// Programs and maps, held by their descriptors.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) width: Width,
+    pub(crate) options: Options,
     programs: BTreeMap<String, ProgramFd>,
     maps: BTreeMap<&'static str, Map>,
-    control: Mapped<WeirControl>,
 }
 
 impl Loaded {
-    /// Loads the programs, without a table.
-    pub(crate) fn load(width: Width, options: Options) -> weir_bpf::Result<Self> {
-        let bytes = OBJECTS[usize::from(width == Width::Many)][usize::from(options.established_first)];
+    /// Makes tables of the lists, and loads the programs bound to them. They go on counting where `before` has counted, if that is
+    /// given.
+    pub(crate) fn load(
+        tables: &Compiled,
+        actions: &[Action],
+        options: Options,
+        before: Option<&Loaded>,
+    ) -> weir_bpf::Result<Self> {
+        let bytes = OBJECTS[usize::from(tables.width == Width::Many)][usize::from(options.established_first)];
         let name = if options.established_first {
             "the filter with established connections first (it needs connection tracking for BPF: Linux 5.18 with \
              CONFIG_NF_CONNTRACK and BTF)"
         } else {
             "the filter"
         };
-        let object = Loader::open(name, bytes)?.load()?;
+        let mut loader = Loader::open(name, bytes)?;
+        let cpus = cpu_numbers()?;
+        loader.config(&config(tables, actions, options, cpus))?;
+        let mut maps = BTreeMap::from([
+            ("level1", Map::of_values("level1", &tables.level1)?),
+            ("blocks", Map::of_values("blocks", &in_octets(&tables.blocks))?),
+            ("buckets", Map::of_values("buckets", &tables.buckets)?),
+            ("boundaries", Map::of_values("boundaries", &tables.boundaries)?),
+        ]);
+        match before {
+            Some(before) => {
+                for (name, _) in KEPT {
+                    maps.insert(name, before.map(name)?.try_clone()?);
+                }
+            }
+            None => {
+                maps.insert("counts", Map::of_values("counts", &vec![WeirCounters::zeroed(); cpus])?);
+            }
+        }
+        let all = TABLES.into_iter().chain(KEPT).chain([CONTROL]);
+        for (name, section) in all.clone() {
+            if let Some(map) = maps.get(name) {
+                loader.reuse(section, map)?;
+            }
+        }
+        let object = loader.load()?;
+        for (name, section) in all {
+            if !maps.contains_key(name) {
+                maps.insert(name, object.map(section)?);
+            }
+        }
         let mut programs = BTreeMap::new();
-        for program in ["allow_ingress", "allow_egress", "allow_xdp"] {
-            if program != "allow_xdp" || !options.established_first {
+        for program in PROGRAMS {
+            if program != AT_XDP || !options.established_first {
                 programs.insert(program.to_owned(), object.program(program)?);
             }
         }
-        let mut maps = BTreeMap::new();
-        for map in OUTER.into_iter().chain(COUNTERS) {
-            maps.insert(map, object.map(map)?);
-        }
-        for (name, section) in [CONTROL, FOLLOW] {
-            maps.insert(name, object.map(section)?);
-        }
-        let control = maps[CONTROL.0].share::<WeirControl>()?;
-        let mut now = control.get(0);
-        now.format = WEIR_FORMAT as u32;
-        now.bits = width.bits();
-        now.sample = options.sample;
-        now.generation = WEIR_GENERATIONS as u32;
-        control.set(0, now);
-        Ok(Loaded { width, programs, maps, control })
+        Ok(Loaded { options, programs, maps })
     }
 
     /// Those that were pinned in a folder.
     pub(crate) fn open(folder: &Path) -> Result<Self, OpenError> {
-        let control_map = Map::open_pinned(&folder.join(CONTROL.0))?;
+        let control = Map::open_pinned(&folder.join(CONTROL.0))?;
         // Of another version it may have another size; its format is first in all of them.
-        let format = control_map.first_word(&0_u32)?;
+        let format = control.first_word(&0_u32)?;
         if format != WEIR_FORMAT as u32 {
             return Err(OpenError::Version { found: format, own: WEIR_FORMAT as u32 });
         }
-        let control = control_map.share::<WeirControl>()?;
-        let width = if control.get(0).bits == Width::Few.bits() { Width::Few } else { Width::Many };
-        let mut maps = BTreeMap::from([(CONTROL.0, control_map)]);
-        for map in OUTER.into_iter().chain(COUNTERS).chain([FOLLOW.0]) {
-            maps.insert(map, Map::open_pinned(&folder.join(map))?);
+        let config = control.get::<u32, WeirConfig>(&0)?;
+        let sample = config.ok_or_else(|| weir_bpf::Error::Absent("entry in map control".into()))?.sample;
+        let mut maps = BTreeMap::from([(CONTROL.0, control)]);
+        for (name, _) in TABLES.into_iter().chain(KEPT) {
+            maps.insert(name, Map::open_pinned(&folder.join(name))?);
         }
         let mut programs = BTreeMap::new();
-        for program in ["allow_ingress", "allow_egress", "allow_xdp"] {
+        for program in PROGRAMS {
             let path = folder.join(program);
             // With established connections first there is none for XDP.
             if path.exists() {
                 programs.insert(program.to_owned(), ProgramFd::open_pinned(&path)?);
             }
         }
-        Ok(Loaded { width, programs, maps, control })
+        let established_first = !programs.contains_key(AT_XDP);
+        Ok(Loaded { options: Options { sample, established_first }, programs, maps })
     }
 
     /// Gives everything a name in a folder of a BPF file system.
@@ -119,12 +160,6 @@ impl Loaded {
             map.pin(&folder.join(name))?;
         }
         self.programs.iter().try_for_each(|(name, program)| program.pin(&folder.join(name)))
-    }
-
-    /// As it was loaded.
-    pub(crate) fn options(&self) -> Options {
-        let established_first = !self.programs.contains_key("allow_xdp");
-        Options { sample: self.control.get(0).sample, established_first }
     }
 
     pub(crate) fn program(&self, name: &str) -> weir_bpf::Result<&ProgramFd> {
@@ -137,97 +172,43 @@ impl Loaded {
         self.maps.get(name).ok_or_else(|| weir_bpf::Error::Absent(format!("map {name}")))
     }
 
-    /// The generation in use, if any.
-    fn generation(&self) -> Option<u32> {
-        Some(self.control.get(0).generation).filter(|g| u64::from(*g) < WEIR_GENERATIONS)
+    /// The counters of all cores, those of a core behind each other: [`COUNTERS`] of them.
+    pub(crate) fn counters(&self) -> weir_bpf::Result<Mapped<WeirCount>> {
+        self.map("counts")?.share()
     }
 
-    /// Puts lists of the same width into the place of those that are there. When it returns, no packet meets the old ones any
-    /// more, and their memory is free.
-    pub(crate) fn swap(&mut self, tables: &Compiled, actions: &[Action]) -> weir_bpf::Result<()> {
-        let before = self.generation();
-        let next = before.map_or(0, |g| 1 - g);
-        let inner = self.fill(next, tables)?;
-        let mut control = self.control.get(0);
-        for class in 0..WEIR_CLASSES as usize {
-            control.policies[next as usize * WEIR_CLASSES as usize + class] = match actions.get(class) {
-                Some(Action::Allow) => WeirPolicy { action: 0, mark: 0 },
-                Some(Action::Drop) | None => WeirPolicy { action: 1, mark: 0 },
-                Some(Action::Log) => WeirPolicy { action: 2, mark: 0 },
-                Some(Action::Mark(mark)) => WeirPolicy { action: 3, mark: *mark },
-            };
-        }
-        self.control.set(0, control);
-        // The policies are there before the number that makes them valid.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        control.generation = next;
-        self.control.set(0, control);
-        if let Some(before) = before {
-            // Writing into a map of maps returns when every program that was running then has ended
-            // (maybe_wait_bpf_programs, kernel/bpf/syscall.c): afterwards nobody reads the old tables.
-            self.map(OUTER[0])?.put(next, &inner[0])?;
-            side_by_side(OUTER, |outer| self.map(outer)?.take_out(before))?;
-        }
-        Ok(())
-    }
-
-    /// Makes the tables and puts them into the slots of a generation that is not in use.
-    fn fill(&self, generation: u32, tables: &Compiled) -> weir_bpf::Result<[Map; 4]> {
-        let level1 =
-            Map::create::<u32, WeirGroup>(MapKind::SharedArray, "level1", tables.level1.len() as u32)?;
-        level1.share()?.fill_new(&tables.level1);
-        let blocks = match self.width {
-            Width::Few => blocks::<{ Width::Few.block_words() }>(&tables.blocks)?,
-            Width::Many => blocks::<{ Width::Many.block_words() }>(&tables.blocks)?,
-        };
-        let buckets = Map::create::<u32, WeirBucket>(MapKind::SharedArray, "buckets", WEIR_BUCKETS as u32)?;
-        buckets.share()?.fill_new(&tables.buckets);
-        let (kind, length) = (MapKind::SharedArrayOfAnyLength, tables.boundaries.len() as u32);
-        let boundaries = Map::create::<u32, WeirBoundary>(kind, "boundaries", length)?;
-        boundaries.share()?.fill_new(&tables.boundaries);
-        let inner = [level1, blocks, buckets, boundaries];
-        let pairs: Vec<(&str, &Map)> = OUTER.into_iter().zip(&inner).collect();
-        side_by_side(pairs, |(outer, inner)| self.map(outer)?.put(generation, inner))?;
-        Ok(inner)
-    }
-
-    /// Memory of all maps, those inside of maps among them.
+    /// Memory of all maps.
     pub(crate) fn memory_bytes(&self) -> weir_bpf::Result<u64> {
-        let mut bytes = 0;
-        for map in self.maps.values() {
-            bytes += map.memory_bytes()?;
-        }
-        for outer in OUTER {
-            for slot in 0..WEIR_GENERATIONS as u32 {
-                if let Some(inner) = self.map(outer)?.inner(slot)? {
-                    bytes += inner.memory_bytes()?;
-                }
-            }
-        }
-        Ok(bytes)
+        self.maps.values().map(Map::memory_bytes).sum()
     }
 }
 
-/// Writes into several maps of maps. Each writing waits until all programs that are running have ended; side by side they wait
-/// once.
-fn side_by_side<T: Send>(
-    items: impl IntoIterator<Item = T>,
-    write: impl Fn(T) -> weir_bpf::Result<()> + Sync,
-) -> weir_bpf::Result<()> {
-    let write = &write;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || write(item))).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
-            Ok(written) => written,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })
+/// As the programs read them, octet by octet from the lowest.
+fn in_octets(words: &[u64]) -> Cow<'_, [u64]> {
+    if cfg!(target_endian = "little") {
+        return words.into();
+    }
+    words.iter().map(|word| word.to_le()).collect()
 }
 
-/// Blocks of that many words.
-fn blocks<const N: usize>(words: &[u64]) -> weir_bpf::Result<Map> {
-    let (blocks, _) = words.as_chunks::<N>();
-    let map = Map::create::<u32, [u64; N]>(MapKind::SharedArrayOfAnyLength, "blocks", blocks.len() as u32)?;
-    map.share()?.fill_new(blocks);
-    Ok(map)
+/// What is constant for the programs.
+fn config(tables: &Compiled, actions: &[Action], options: Options, cpus: usize) -> WeirConfig {
+    let policy = |class: usize| {
+        let (action, mark) = match actions.get(class) {
+            Some(Action::Allow) => (WEIR_ALLOW, 0),
+            Some(Action::Drop) | None => (WEIR_DROP, 0),
+            Some(Action::Log) => (WEIR_LOG, 0),
+            Some(Action::Mark(mark)) => (WEIR_MARK, *mark),
+        };
+        WeirPolicy { count: class as u32 * WEIR_ACTIONS as u32 + action as u32, mark }
+    };
+    WeirConfig {
+        format: WEIR_FORMAT as u32,
+        bits: tables.width.bits(),
+        cpus: cpus as u32,
+        blocks: (tables.blocks.len() / tables.width.block_words()) as u32,
+        policies: std::array::from_fn(policy),
+        boundaries: tables.boundaries.len() as u32,
+        sample: options.sample,
+    }
 }

@@ -1,135 +1,61 @@
 // Which class an address belongs to. BITS is how many bits a class has in the tables of IPv4: 2 or 8.
+//
+// The tables are sections of their own, whose place in memory is known when the programs are loaded: nothing is called and no map
+// is looked up to read them. Other lists are other tables with other programs.
 #pragma once
 
 #define MIXED ((1u << BITS) - 1)
-#define PER_WORD (64 / BITS)
+#define PER_ENTRY (32 / BITS)
+#define PER_OCTET (8 / BITS)
 
-#define GROUPS ((1 << 24) / PER_WORD / WEIR_GROUP_WORDS)
+// What is constant. Volatile, or the compiler would take the zeros that stand here for what it will be.
+const volatile struct weir_config config SEC(".rodata.config");
 
-// What each address of a /24 belongs to.
+// What some /24s in a row belong to: in the lower half a class for each, from the lowest bits on; the highest number: look into its
+// block. In the upper half where their blocks are: that of each is as far behind as it is itself.
+__u64 level1[(1 << 24) / PER_ENTRY] SEC(".bss.level1");
+
+// What each address of a /24 belongs to, from the lowest bits of an octet on.
 struct block {
-	__u64 words[256 / PER_WORD];
+	__u8 octets[256 / PER_OCTET];
 };
 
-// Sizes instead of types: clang leaves the type of a map's map's values unfinished.
-struct inner_level1 {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, GROUPS);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct weir_group));
-};
-
-// What each /24 belongs to.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WEIR_GENERATIONS);
-	__type(key, __u32);
-	__array(values, struct inner_level1);
-} level1 SEC(".maps");
-
-struct inner_blocks {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	// Of any length.
-	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct block));
-};
-
-// The /24s that are not all of one class.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WEIR_GENERATIONS);
-	__type(key, __u32);
-	__array(values, struct inner_blocks);
-} blocks SEC(".maps");
-
-struct inner_buckets {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, WEIR_BUCKETS);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct weir_bucket));
-};
+// The /24s that are not all of one class. Like those below of any length, which is set before the programs are loaded.
+struct block blocks[1] SEC(".bss.blocks");
 
 // Where the boundaries of a part of IPv6 are.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WEIR_GENERATIONS);
-	__type(key, __u32);
-	__array(values, struct inner_buckets);
-} buckets SEC(".maps");
-
-struct inner_boundaries {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	// Of any length.
-	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct weir_boundary));
-};
+struct weir_bucket buckets[WEIR_BUCKETS] SEC(".bss.buckets");
 
 // The boundaries, in order.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, WEIR_GENERATIONS);
-	__type(key, __u32);
-	__array(values, struct inner_boundaries);
-} boundaries SEC(".maps");
+struct weir_boundary boundaries[1] SEC(".bss.boundaries");
 
-// How many entries of a word are MIXED, which has all bits set. BPF has no instruction that counts bits.
-static __always_inline __u32 mixed_in(__u64 word)
+// The beginning of a section of any length, without what the compiler believes of its length.
+#define FIRST_OF(section)                                   \
+	({                                                  \
+		typeof(section[0]) *first_ = section;       \
+		asm volatile("" : "+r"(first_));            \
+		first_;                                     \
+	})
+
+// Host order.
+static __always_inline __u32 class4(__u32 address)
 {
-#if BITS == 2
-	word &= word >> 1;
-	word &= 0x5555555555555555;
-	word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
-	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
-#else
-	word &= word >> 4;
-	word &= word >> 2;
-	word &= word >> 1;
-	word &= 0x0101010101010101;
-#endif
-	// The highest byte of the product is the sum of all bytes.
-	return word * 0x0101010101010101 >> 56;
-}
+	__u32 net = address >> 8, at = address & 0xff, number;
+	__u64 entry = level1[net / PER_ENTRY];
 
-// Host order. Anything above the classes there are: no table.
-static __always_inline __u32 class4(__u32 generation, __u32 address)
-{
-	__u32 net = address >> 8, at = net / PER_WORD / WEIR_GROUP_WORDS, shift = net % PER_WORD * BITS, number;
-	void *inner = bpf_map_lookup_elem(&level1, &generation);
-	struct weir_group *group;
-	struct block *block;
-	__u64 word;
-
-	if (UNLIKELY(!inner))
-		return WEIR_CLASSES;
-	group = bpf_map_lookup_elem(inner, &at);
-	if (UNLIKELY(!group))
-		return WEIR_CLASSES;
-	at = net / PER_WORD % WEIR_GROUP_WORDS;
-	word = group->words[at];
-	number = word >> shift & MIXED;
+	number = entry >> (net % PER_ENTRY * BITS) & MIXED;
 	if (number != MIXED)
 		return number;
-	at = group->base + group->ranks[at] + mixed_in(word & ((1ull << shift) - 1));
-	inner = bpf_map_lookup_elem(&blocks, &generation);
-	if (UNLIKELY(!inner))
-		return WEIR_CLASSES;
-	block = bpf_map_lookup_elem(inner, &at);
-	if (UNLIKELY(!block))
-		return WEIR_CLASSES;
-	at = address & 0xff;
-	return block->words[at / PER_WORD] >> (at % PER_WORD * BITS) & MIXED;
+	number = (entry >> 32) + net % PER_ENTRY;
+	// It never is; but the verifier cannot know.
+	if (UNLIKELY(number >= config.blocks))
+		return 0;
+	return FIRST_OF(blocks)[number].octets[at / PER_OCTET] >> (at % PER_OCTET * BITS) & MIXED;
 }
 
 struct search {
 	__u64 high;
 	__u64 low;
-	__u32 generation;
 	// The last boundary at or below the address is at `begin` or later, and before `end`.
 	__u32 begin;
 	__u32 end;
@@ -141,15 +67,12 @@ static long step(__u32 number, void *context)
 {
 	struct search *s = context;
 	__u32 middle = s->begin + (s->end - s->begin) / 2;
-	void *inner = bpf_map_lookup_elem(&boundaries, &s->generation);
 	struct weir_boundary *b;
 
 	(void)number;
-	if (!inner || s->begin >= s->end)
+	if (s->begin >= s->end || middle >= config.boundaries)
 		return 1;
-	b = bpf_map_lookup_elem(inner, &middle);
-	if (!b)
-		return 1;
+	b = &FIRST_OF(boundaries)[middle];
 	if (b->high < s->high || (b->high == s->high && b->low <= s->low)) {
 		s->class_number = b->class_number;
 		s->begin = middle + 1;
@@ -159,22 +82,17 @@ static long step(__u32 number, void *context)
 	return s->begin >= s->end;
 }
 
-static __always_inline __u32 class6(__u32 generation, __u64 high, __u64 low)
+static __always_inline __u32 class6(__u64 high, __u64 low)
 {
-	struct search s = { .high = high, .low = low, .generation = generation, .class_number = WEIR_CLASSES };
-	void *inner = bpf_map_lookup_elem(&buckets, &generation);
+	struct search s = { .high = high, .low = low };
 	struct weir_bucket *bucket;
 	__u32 at;
 
-	if (!inner)
-		return WEIR_CLASSES;
 	if (high >> 61 == 1)
 		at = (high >> (61 - WEIR_BUCKET_BITS)) & ((1 << WEIR_BUCKET_BITS) - 1);
 	else
 		at = (1 << WEIR_BUCKET_BITS) + (high >> 61 > 1);
-	bucket = bpf_map_lookup_elem(inner, &at);
-	if (!bucket)
-		return WEIR_CLASSES;
+	bucket = &buckets[at];
 	if (!bucket->end)
 		return bucket->begin;
 	// The boundary before the bucket's first one holds up to that.

@@ -24,57 +24,35 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-// By direction (0 in, 1 out), class and action.
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 * WEIR_CLASSES * WEIR_ACTIONS);
-	__type(key, __u32);
-	__type(value, struct weir_count);
-} counts SEC(".maps");
+// By core: its length is set before the programs are loaded. Not a map by core, because that would have to be looked up.
+struct weir_counters counters[1] SEC(".bss.counts");
 
-// Those that were not looked up, by direction and reason. The others are in `counts`: each packet is counted once.
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 * WEIR_REASONS);
-	__type(key, __u32);
-	__type(value, struct weir_count);
-} reasons SEC(".maps");
-
-// What is known of a packet.
-struct looked {
-	__u32 class_number;
-	__u32 reason;
-	__u32 bytes;
-};
-
-static __always_inline void count(void *map, __u32 at, __u32 bytes)
+// The counters of this core.
+static __always_inline struct weir_counters *own_counters(void)
 {
-	struct weir_count *mine = bpf_map_lookup_elem(map, &at);
+	__u32 cpu = bpf_get_smp_processor_id();
 
-	if (mine) {
-		mine->packets++;
-		mine->bytes += bytes;
-	}
+	// It never is; but the verifier of Linux before 6.9 cannot know.
+	if (UNLIKELY(cpu >= config.cpus))
+		cpu = 0;
+	return &FIRST_OF(counters)[cpu];
 }
 
-// The single way out: what is done with the packet, with its counters set.
-static __always_inline struct weir_policy leave(struct looked *l, __u32 generation, bool out)
+static __always_inline void add(struct weir_count *count, __u32 bytes)
 {
-	struct weir_policy policy = { .action = WEIR_ALLOW };
-	__u32 at = generation * WEIR_CLASSES + l->class_number;
+	count->packets++;
+	count->bytes += bytes;
+}
 
-	if (l->reason == WEIR_LOOKED_UP && UNLIKELY(l->class_number >= WEIR_CLASSES))
-		l->reason = WEIR_NO_TABLE;
-	if (UNLIKELY(l->reason != WEIR_LOOKED_UP)) {
-		count(&reasons, out * WEIR_REASONS + l->reason, l->bytes);
-		return policy;
-	}
-	if (LIKELY(at < WEIR_GENERATIONS * WEIR_CLASSES))
-		policy = control.policies[at];
-	if (UNLIKELY(policy.action >= WEIR_ACTIONS))
-		policy.action = WEIR_ALLOW;
-	count(&counts, (out * WEIR_CLASSES + l->class_number) * WEIR_ACTIONS + policy.action, l->bytes);
-	return policy;
+// Which counter a packet of a class has, of one direction; modulo WEIR_ACTIONS it is what is done with it.
+static __always_inline __u32 count_of(__u32 class_number)
+{
+	return config.policies[class_number & 0xff].count % (WEIR_COUNTS / 2);
+}
+
+static __always_inline struct weir_count *counter(struct weir_counters *mine, __u32 count, bool out)
+{
+	return &mine->classes[out * (WEIR_COUNTS / 2) + count];
 }
 
 // Neighbour discovery (RFC 4861, which demands the hop limit: no router lets it through), types 133 to 137.
@@ -96,9 +74,15 @@ static __always_inline bool is_dhcp_answer(struct iphdr *ip, void *end)
 	       ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x1fff));
 }
 
+// What is known of a packet.
+struct looked {
+	__u32 class_number;
+	__u32 reason;
+};
+
 // `net` is where the network header begins. The far end's address is the source of what comes in, the destination of what
 // goes out.
-static __always_inline void look(struct looked *l, __u32 generation, __u16 protocol, void *net, void *end, bool out)
+static __always_inline void look(struct looked *l, __u16 protocol, void *net, void *end, bool out)
 {
 	if (LIKELY(protocol == bpf_htons(ETH_P_IP))) {
 		struct iphdr *ip = net;
@@ -112,7 +96,7 @@ static __always_inline void look(struct looked *l, __u32 generation, __u16 proto
 		if (UNLIKELY(!address || (!out && is_dhcp_answer(ip, end))))
 			l->reason = WEIR_LINK_LOCAL;
 		else
-			l->class_number = class4(generation, bpf_ntohl(address));
+			l->class_number = class4(bpf_ntohl(address));
 	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = net;
 		__be64 halves[2];
@@ -126,15 +110,43 @@ static __always_inline void look(struct looked *l, __u32 generation, __u16 proto
 			     is_neighbour_discovery(ip, end)))
 			l->reason = WEIR_LINK_LOCAL;
 		else
-			l->class_number = class6(generation, bpf_be64_to_cpu(halves[0]), bpf_be64_to_cpu(halves[1]));
+			l->class_number = class6(bpf_be64_to_cpu(halves[0]), bpf_be64_to_cpu(halves[1]));
 	} else {
 		l->reason = WEIR_NOT_IP;
 	}
 }
 
-static __always_inline __u32 current(void)
+// The way out of the packets that were looked at one by one: what is done with it, counted.
+static __always_inline __u32 leave(const struct looked *l, __u32 bytes, bool out)
 {
-	return *(volatile __u32 *)&control.generation;
+	struct weir_counters *mine = own_counters();
+
+	if (l->reason == WEIR_LOOKED_UP) {
+		__u32 count = count_of(l->class_number);
+
+		add(counter(mine, count, out), bytes);
+		return count % WEIR_ACTIONS;
+	}
+	if (LIKELY(l->reason < WEIR_REASONS))
+		add(&mine->reasons[out * WEIR_REASONS + l->reason], bytes);
+	return WEIR_ALLOW;
+}
+
+// If it is IPv4: whether all is at hand that says to which class it belongs. Nearly every packet is IPv4 and of a class that is let
+// through, and goes straight through the hooks. All others go to functions of their own, so that it does not pay for them: there they
+// are looked up once more, and it is seen whether the link itself needs what would be refused.
+static __always_inline bool has_class(void *data, void *end, bool out)
+{
+	struct iphdr *ip = data + ETH_HLEN;
+
+	return (void *)(ip + 1) <= end && (out ? ip->daddr : ip->saddr);
+}
+
+static __always_inline __u32 count4(void *data, bool out)
+{
+	struct iphdr *ip = data + ETH_HLEN;
+
+	return count_of(class4(bpf_ntohl(out ? ip->daddr : ip->saddr)));
 }
 
 // What is read of a packet: up to the ports of IPv4, up to the type of an ICMPv6 message. The smallest frame of Ethernet has
@@ -144,15 +156,14 @@ static __always_inline __u32 headers(__u16 protocol)
 	return ETH_HLEN + (protocol == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) + 1 : sizeof(struct iphdr) + 4);
 }
 
-static __always_inline int at_tc(struct __sk_buff *skb, bool out)
+static __noinline int other_at_tc(struct __sk_buff *skb, bool out)
 {
-	struct looked l = { .bytes = skb->len, .reason = WEIR_LOOKED_UP };
-	__u32 generation = current();
-	struct weir_policy policy;
+	struct looked l = { .reason = WEIR_LOOKED_UP };
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 action;
 
 	// The headers of a packet from a card may not be in its linear part yet.
-	if (UNLIKELY(data + headers(skb->protocol) > end)) {
+	if (data + headers(skb->protocol) > end) {
 		__u32 wanted = headers(skb->protocol);
 
 		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
@@ -165,16 +176,28 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 		l.reason = WEIR_ESTABLISHED;
 	else
 #endif
-		look(&l, generation, skb->protocol, data + ETH_HLEN, end, out);
-	policy = leave(&l, generation, out);
+		look(&l, skb->protocol, data + ETH_HLEN, end, out);
+	action = leave(&l, skb->len, out);
+	return action == WEIR_ALLOW ? TC_ACT_UNSPEC : special_at_tc(skb, l.class_number, action, out);
+}
+
+static __always_inline int at_tc(struct __sk_buff *skb, bool out)
+{
+#if ESTABLISHED_FIRST
+	return other_at_tc(skb, out);
+#else
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 count;
+
+	if (UNLIKELY(skb->protocol != bpf_htons(ETH_P_IP) || !has_class(data, end, out)))
+		return other_at_tc(skb, out);
+	count = count4(data, out);
+	if (UNLIKELY(count % WEIR_ACTIONS != WEIR_ALLOW))
+		return other_at_tc(skb, out);
+	add(counter(own_counters(), count, out), skb->len);
 	// TCX_NEXT: whoever is attached behind us is asked too.
-	if (LIKELY(policy.action == WEIR_ALLOW))
-		return TC_ACT_UNSPEC;
-	if (policy.action == WEIR_MARK)
-		skb->mark = policy.mark;
-	else
-		refused_at_tc(skb, l.class_number, policy.action, out);
-	return policy.action == WEIR_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+	return TC_ACT_UNSPEC;
+#endif
 }
 
 SEC("tc")
@@ -190,28 +213,38 @@ int allow_egress(struct __sk_buff *skb)
 }
 
 #if !ESTABLISHED_FIRST
+static __noinline int other_at_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *net;
+	struct looked l = { .reason = WEIR_TOO_SHORT };
+	__u16 protocol;
+	__u32 action;
+
+	if (data + sizeof(struct ethhdr) <= end) {
+		l.reason = WEIR_LOOKED_UP;
+		net = behind_tags(data, end, &protocol);
+		look(&l, protocol, net, end, false);
+	}
+	action = leave(&l, end - data, false);
+	return action == WEIR_ALLOW ? XDP_PASS : special_at_xdp(ctx, l.class_number, action);
+}
+
 SEC("xdp")
 int allow_xdp(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct looked l = { .bytes = end - data, .reason = WEIR_LOOKED_UP };
-	__u32 generation = current();
-	struct weir_policy policy;
-	__u16 protocol;
-	void *net;
+	__u32 count, bytes;
 
-	if (data + sizeof(struct ethhdr) > end) {
-		l.reason = WEIR_TOO_SHORT;
-		leave(&l, generation, false);
-		return XDP_PASS;
-	}
-	net = behind_tags(data, end, &protocol);
-	look(&l, generation, protocol, net, end, false);
-	policy = leave(&l, generation, false);
-	if (LIKELY(policy.action == WEIR_ALLOW))
-		return XDP_PASS;
-	if (policy.action != WEIR_MARK)
-		refused_at_xdp(ctx, l.class_number, policy.action);
-	return policy.action == WEIR_DROP ? XDP_DROP : XDP_PASS;
+	// Not by struct ethhdr, which is packed, so that its two octets would be read one by one.
+	if (UNLIKELY(!has_class(data, end, false) || *(__be16 *)(data + 12) != bpf_htons(ETH_P_IP)))
+		return other_at_xdp(ctx);
+	bytes = end - data;
+	// Here and not where it is used, until when both ends would have to be kept.
+	asm volatile("" : "+r"(bytes));
+	count = count4(data, false);
+	if (UNLIKELY(count % WEIR_ACTIONS != WEIR_ALLOW))
+		return other_at_xdp(ctx);
+	add(counter(own_counters(), count, false), bytes);
+	return XDP_PASS;
 }
 #endif

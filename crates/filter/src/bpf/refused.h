@@ -13,7 +13,6 @@
 // Extension headers of IPv6 that are looked behind: each kind may be there once, one of them twice (RFC 8200 section 4.1).
 #define EXTENSIONS 6
 
-struct weir_control control SEC(".data.control");
 struct weir_follow follow SEC(".data.follow");
 
 struct {
@@ -187,7 +186,7 @@ static __always_inline void tell(const struct packet *p, const struct weir_addre
 
 static __always_inline void refused(const struct packet *p)
 {
-	__u32 sample = *(volatile __u32 *)&control.sample;
+	__u32 sample = config.sample;
 	struct weir_denied first = { .packets = 1, .class_number = p->class_number }, *old;
 	struct weir_address source, destination, *far = p->out ? &destination : &source;
 
@@ -205,7 +204,8 @@ static __always_inline void refused(const struct packet *p)
 		tell(p, &source, &destination, first.last_ns);
 }
 
-static __noinline int refused_at_tc(struct __sk_buff *skb, __u32 class_number, __u32 action, bool out)
+// What becomes of a packet whose class is not simply let through.
+static __noinline int special_at_tc(struct __sk_buff *skb, __u32 class_number, __u32 action, bool out)
 {
 	struct packet p = {
 		.ctx = skb,
@@ -219,8 +219,11 @@ static __noinline int refused_at_tc(struct __sk_buff *skb, __u32 class_number, _
 		.action = action,
 	};
 
-	refused(&p);
-	return 0;
+	if (action == WEIR_MARK)
+		skb->mark = config.policies[class_number & 0xff].mark;
+	else
+		refused(&p);
+	return action == WEIR_DROP ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
 #if !ESTABLISHED_FIRST
@@ -249,7 +252,8 @@ static __always_inline void *behind_tags(void *data, void *end, __u16 *protocol)
 	return net;
 }
 
-static __noinline int refused_at_xdp(struct xdp_md *ctx, __u32 class_number, __u32 action)
+// As at tc, but that there is no mark.
+static __noinline int special_at_xdp(struct xdp_md *ctx, __u32 class_number, __u32 action)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct packet p = {
@@ -261,11 +265,11 @@ static __noinline int refused_at_xdp(struct xdp_md *ctx, __u32 class_number, __u
 		.action = action,
 	};
 
-	if (data + sizeof(struct ethhdr) > end)
-		return 0;
+	if (action == WEIR_MARK || data + sizeof(struct ethhdr) > end)
+		return XDP_PASS;
 	p.net = behind_tags(data, end, &p.protocol);
 	p.net_at = p.net - data;
 	refused(&p);
-	return 0;
+	return action == WEIR_DROP ? XDP_DROP : XDP_PASS;
 }
 #endif

@@ -3,13 +3,13 @@
 #pragma once
 
 // Changes whenever something here does: a filter that was loaded by another version of weir is not written to.
-#define WEIR_FORMAT 3
+#define WEIR_FORMAT 5
 // Classes there may be, the default one (0: in no list) among them. The highest number stands for "look further".
 #define WEIR_CLASSES 255
-// Words of a group of /24s.
-#define WEIR_GROUP_WORDS 4
-// Generations of tables: one is in use, the other one is being filled.
-#define WEIR_GENERATIONS 2
+// Counters of classes: by direction (0 in, 1 out), class and action. Each is a power of two, so that no number is too high.
+#define WEIR_COUNTS 2048
+// Counters of what was not looked up: by direction and reason.
+#define WEIR_REASON_COUNTS 10
 // Bits of an IPv6 address behind 2000::/3 that choose its bucket: up to a /23.
 #define WEIR_BUCKET_BITS 20
 // Buckets: those of 2000::/3, and one each for what is below and above it.
@@ -53,10 +53,9 @@ enum weir_reason {
 	WEIR_NOT_IP,
 	// Shorter than its header.
 	WEIR_TOO_SHORT,
-	// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP.
+	// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP. An answer from a
+	// class that is let through may be counted there.
 	WEIR_LINK_LOCAL,
-	// No table is loaded.
-	WEIR_NO_TABLE,
 	// It belongs to a connection that is there already, and those pass first.
 	WEIR_ESTABLISHED,
 	// How many there are.
@@ -65,21 +64,10 @@ enum weir_reason {
 
 // The action of a class.
 struct weir_policy {
-	// enum weir_action.
-	__u32 action;
+	// Which of the counters by class and action is its, of one direction; modulo WEIR_ACTIONS it is the action.
+	__u32 count;
 	// For WEIR_MARK.
 	__u32 mark;
-};
-
-// What some /24s in a row belong to, and where the blocks of those are that are not all of one class: blocks are numbered in
-// the order of their /24s, so that the number of a block is how many such /24s there are before its own.
-struct weir_group {
-	// A class for each /24, from the lowest bits on; the highest number: look into its block.
-	__u64 words[WEIR_GROUP_WORDS];
-	// Blocks of the groups before this one.
-	__u32 base;
-	// Blocks of the words before each word.
-	__u8 ranks[WEIR_GROUP_WORDS];
 };
 
 // The first address of a range of IPv6 that belongs to one class, up to the next boundary.
@@ -100,18 +88,23 @@ struct weir_bucket {
 	__u32 end;
 };
 
-// What changes while the programs run.
-struct weir_control {
+// What is constant for the programs of a load, so that the verifier takes out what it rules out. What each packet needs is at the
+// beginning, in one line of the cache.
+struct weir_config {
 	// WEIR_FORMAT; first, so that every version finds it.
 	__u32 format;
-	// Bits of an entry.
+	// Bits of a class in the tables of IPv4.
 	__u32 bits;
-	// Generation in use; anything else than 0 and 1: none.
-	__u32 generation;
+	// Cores that there are counters for.
+	__u32 cpus;
+	// Blocks that there is room for.
+	__u32 blocks;
+	// Actions by class; one more than there are classes.
+	struct weir_policy policies[256];
+	// Boundaries of IPv6.
+	__u32 boundaries;
 	// One in so many refused packets is remembered with its source; 0: none.
 	__u32 sample;
-	// Actions by generation and class.
-	struct weir_policy policies[510];
 };
 
 // Packets and bytes.
@@ -120,6 +113,16 @@ struct weir_count {
 	__u64 packets;
 	// Bytes from the Ethernet header on.
 	__u64 bytes;
+};
+
+// What a core has counted. Each packet is counted once.
+struct weir_counters {
+	// By direction, class and action.
+	struct weir_count classes[WEIR_COUNTS];
+	// By direction and reason.
+	struct weir_count reasons[WEIR_REASON_COUNTS];
+	// Up to a multiple of the cache's lines.
+	struct weir_count padding[2];
 };
 
 // A source of refused packets.

@@ -124,8 +124,8 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
             "ipset restores the new list into another set and swaps the two",
         ),
         Lookup::Bpf | Lookup::BpfXdp | Lookup::None => (
-            "tables are made of it, programs loaded and maps filled",
-            "tables are made of the new list, other maps filled and put into the place of those in use",
+            "tables are made of it, and programs loaded that reach into them",
+            "tables are made of the new list, and other programs loaded that reach into them",
         ),
     };
     let told = match filter {
