@@ -7,6 +7,7 @@
 //! end of the transfer, the number of frames (`bpf/pace.h`).
 
 mod program;
+mod reference;
 mod threads;
 
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::pace::{self, Pace};
 use crate::route::{self, Path};
 use crate::shared::{self, WeirSender};
 use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
+use reference::Reference;
 use threads::{Part, run_all};
 
 /// Runs in a batch when frames leave as fast as they can. Fewer cost more per frame (to a dropping receiver 240 ns with 1, 72 with
@@ -40,6 +42,8 @@ pub struct LiveSender {
     link: Link,
     /// What the last transfer used, for the next of the same kind.
     ready: Option<Ready>,
+    /// What the core's speed is measured by.
+    reference: Option<Reference>,
 }
 
 /// Programs with the deck that they were loaded with.
@@ -66,7 +70,7 @@ impl LiveSender {
 
     /// For a link; the interface is looked for when something is sent.
     pub fn new(link: &Link) -> Self {
-        LiveSender { link: link.clone(), ready: None }
+        LiveSender { link: link.clone(), ready: None, reference: None }
     }
 
     /// True if frames of that length fit. Longer ones are for packet sockets.
@@ -88,7 +92,8 @@ impl LiveSender {
         let nowhere = std::net::Ipv4Addr::UNSPECIFIED.into();
         let tuple = Tuple { source: nowhere, source_port: 0, destination: nowhere, destination_port: 0 };
         // Index 0 is the loopback interface; a state of zeros allows no frame, so the verdict is XDP_DROP.
-        let make = Make { template, interface: 0, inject: Inject::Wire, paced: false, batch: 1 };
+        let make =
+            Make { template, interface: 0, inject: Inject::Wire, paced: false, batch: 1, reference: None };
         let program = Program::load(make, &[(0, tuple)])?;
         program.set_state(WeirSender::zeroed());
         program.run(1)?;
@@ -115,7 +120,11 @@ impl LiveSender {
             return Err(Error::Unfit("no flow has come through: there is none to answer".into()));
         };
         let path = route::find(&self.link, first.destination)?;
-        self.load(sending, path, flows)?;
+        let reference = self.reference(sending, &path);
+        self.load(sending, path, reference, flows)?;
+        // Only what goes there is asked for.
+        let router = self.reference.as_ref().filter(|_| reference.is_some());
+        let come_through = router.map_or(Ok(0), Reference::come_through)?;
         let Some(Ready { programs, .. }) = &self.ready else { unreachable!("it was just loaded") };
         let before = self.counters()?;
         self.check_mtu(sending, &before)?;
@@ -126,9 +135,12 @@ impl LiveSender {
         }
         let parts = run_all(programs, &self.link.cpus, stop)?;
         let mut sent = plan.sum_up(&parts, sending);
-        // Of several threads each would have its own, and share the path with the others.
-        if let [program] = &programs[..] {
-            sent.pace = Pace::of(&program.slices());
+        if let ([program], Some(router)) = (&programs[..], router) {
+            let state = program.state();
+            sent.spend_elsewhere(state.turns_ns);
+            if router.took(program::count(&state, shared::WEIR_REFERRED), come_through)? {
+                sent.pace = Pace::of(&program.slices(), program.make().batch);
+            }
         }
         if self.link.inject == Inject::Wire {
             sent.refused = refused(&before, || self.counters(), sent.frames)?;
@@ -138,8 +150,29 @@ impl LiveSender {
         Ok(sent)
     }
 
+    /// The interface of the reference router, where there is to be one: not with a schedule, and not with several threads, each of
+    /// which would have its own pace and share the path with the others. Nor where the kernel lets none be made: frames go without.
+    fn reference(&mut self, sending: &Sending, path: &Path) -> Option<u32> {
+        if !self.link.reference || self.link.cpus.len() > 1 || sending.offer != Offer::Unlimited {
+            return None;
+        }
+        let (mac, family) = (path.destination, sending.frame.family);
+        if !self.reference.as_ref().is_some_and(|r| r.is(mac, family)) {
+            // The old one's interface has the same name.
+            self.reference = None;
+            self.reference = Reference::build(mac, family).ok();
+        }
+        self.reference.as_ref().map(Reference::interface)
+    }
+
     /// Loads one program for each core, unless the last transfer's do.
-    fn load(&mut self, sending: &Sending, path: Path, flows: Vec<(u32, Tuple)>) -> Result<(), Error> {
+    fn load(
+        &mut self,
+        sending: &Sending,
+        path: Path,
+        reference: Option<u32>,
+        flows: Vec<(u32, Tuple)>,
+    ) -> Result<(), Error> {
         let paced = matches!(sending.offer, Offer::Rate(_));
         let make = Make {
             template: Template::new(sending.frame, path.source, path.destination)?,
@@ -147,6 +180,7 @@ impl LiveSender {
             inject: self.link.inject,
             paced,
             batch: batch(sending.offer),
+            reference,
         };
         // A thread without flows or frames would have nothing to do.
         let threads =
@@ -250,7 +284,7 @@ impl Plan {
         state.frames = share(self.frames, index, count).1;
         state.stream = (index as u32) << shared::WEIR_SEQ_BITS;
         state.stamp_every = stamp_every;
-        state.slice_pause_ns = pace::pause_ns(self.duration_ns);
+        state.slice_length_ns = pace::slice_ns(self.duration_ns);
         state
     }
 
@@ -279,6 +313,7 @@ impl Plan {
             frames,
             bytes: frames * u64::from(sending.frame.bytes),
             duration_ns: last.saturating_sub(first),
+            elsewhere_ns: 0,
             late_max_ns: parts.iter().map(|p| p.state.late_max_ns).max().unwrap_or(0),
             slip_ratio,
             refused: 0,

@@ -175,22 +175,35 @@ pub struct Sent {
     pub frames: u64,
     /// Bytes, check sequences included.
     pub bytes: u64,
-    /// First to last frame, ns.
+    /// First to last frame, ns, less `elsewhere_ns`.
     pub duration_ns: u64,
+    /// Time meanwhile in which the sender sent to the reference router, ns: the path had nothing to do for it.
+    #[serde(default)]
+    pub elsewhere_ns: u64,
     /// Greatest distance behind the schedule, ns; 0 without one.
     pub late_max_ns: u64,
     /// How much longer than planned the whole took, as a share: above 1e-5 the sender was the limit (RFC 9693's tester checks this).
     pub slip_ratio: f64,
     /// Frames that the own kernel refused.
     pub refused: u64,
-    /// CPU time of the sending threads, s.
+    /// CPU time of the sending threads, s, less its share of `elsewhere_ns`.
     pub cpu_s: f64,
     /// By which mechanism.
     pub engine: Engine,
-    /// What a frame took by the measure of the sender's core; `None` with a schedule, by several threads, and where there is no such
-    /// measure.
+    /// What a frame took by the measure of the sender's core; `None` unless the link asks for it, with a schedule, by several threads,
+    /// in a short transfer, where the kernel lets no reference router be made, and where frames to it were lost.
     #[serde(default)]
     pub pace: Option<Pace>,
+}
+
+impl Sent {
+    /// So much of its time was not the transfer's, ns: neither is what the core did meanwhile.
+    pub(crate) fn spend_elsewhere(&mut self, ns: u64) {
+        let whole = self.duration_ns.max(1);
+        self.elsewhere_ns = ns.min(self.duration_ns);
+        self.duration_ns -= self.elsewhere_ns;
+        self.cpu_s *= self.duration_ns as f64 / whole as f64;
+    }
 }
 
 /// What a receiver saw of one transfer.
@@ -247,6 +260,9 @@ pub struct Link {
     pub inject: Inject,
     /// Cores of the sending threads; the first only, unless frames need not keep their order.
     pub cpus: Vec<usize>,
+    /// Measure the speed of the sending core by a router that is made for it, beside this host ([`crate::pace`]): for a core that
+    /// forwards, too.
+    pub reference: bool,
 }
 
 #[cfg(test)]

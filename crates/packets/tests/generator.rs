@@ -7,3 +7,5 @@ mod budget;
 mod link;
 #[path = "generator/packets.rs"]
 mod packets;
+#[path = "generator/reference.rs"]
+mod reference;

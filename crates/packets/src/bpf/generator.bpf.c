@@ -9,6 +9,7 @@
 #include "shared.check.h"
 #include "head.h"
 #include "pace.h"
+#include "slice.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -66,6 +67,14 @@ static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)
 	return WEIR_SENT;
 }
 
+// The same, or that it goes to the reference router, with a mark that nobody counts.
+static __always_inline __u32 next_of_either(struct weir_sender *s, struct mark *mark)
+{
+	if (config.reference && is_referred(s))
+		return WEIR_REFERRED;
+	return next_mark(s, mark);
+}
+
 // Where in the deck the next tuple is.
 static __always_inline __u32 take_next(struct weir_sender *s)
 {
@@ -83,15 +92,15 @@ static __always_inline __u32 make4(void *data, void *end, struct weir_sender *s)
 
 	if (data + 58 > end)
 		return WEIR_UNFIT;
-	verdict = next_mark(s, &mark);
-	if (verdict != WEIR_SENT)
+	verdict = next_of_either(s, &mark);
+	if (verdict != WEIR_SENT && verdict != WEIR_REFERRED)
 		return verdict;
-	at = take_next(s);
+	at = verdict == WEIR_SENT ? take_next(s) : s->next;
 	tuple = bpf_map_lookup_elem(&deck4, &at);
 	if (!tuple)
 		return WEIR_UNFIT;
 	write_ipv4(data, &config, tuple, &mark, s->sum);
-	return WEIR_SENT;
+	return verdict;
 }
 
 static __always_inline __u32 make6(void *data, void *end, struct weir_sender *s)
@@ -102,15 +111,15 @@ static __always_inline __u32 make6(void *data, void *end, struct weir_sender *s)
 
 	if (data + 78 > end)
 		return WEIR_UNFIT;
-	verdict = next_mark(s, &mark);
-	if (verdict != WEIR_SENT)
+	verdict = next_of_either(s, &mark);
+	if (verdict != WEIR_SENT && verdict != WEIR_REFERRED)
 		return verdict;
-	at = take_next(s);
+	at = verdict == WEIR_SENT ? take_next(s) : s->next;
 	tuple = bpf_map_lookup_elem(&deck6, &at);
 	if (!tuple)
 		return WEIR_UNFIT;
 	write_ipv6(data, &config, tuple, &mark, s->sum);
-	return WEIR_SENT;
+	return verdict;
 }
 
 // The one exit: counts the verdict and says what XDP does about it.
@@ -123,6 +132,8 @@ static __always_inline int leave(struct weir_sender *s, __u32 verdict)
 		s->counts[verdict]++;
 	if (verdict == WEIR_SENT)
 		return config.verdict;
+	if (verdict == WEIR_REFERRED)
+		return bpf_redirect(config.reference, 0);
 	if (verdict != WEIR_EARLY) {
 		s->closed = verdict;
 		s->frames = 0;

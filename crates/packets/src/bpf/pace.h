@@ -2,8 +2,6 @@
 // Whether a frame is due: the schedule, and the bounds of the transfer.
 #pragma once
 
-#include "slice.h"
-
 // Most readings of the clock while a run waits for its frame's time: 1 or 2 us. A run must stay short, because softirqs and signals
 // wait for it.
 #define WAIT_READINGS 64
@@ -43,11 +41,8 @@ static __always_inline __u32 due_at_once(struct weir_sender *s, __u64 *now, bool
 	*now = bpf_ktime_get_ns();
 	if (!s->start_ns)
 		s->start_ns = *now;
-	if (*now - s->start_ns < s->duration_ns) {
-		if (!s->run)
-			cut(s, *now);
+	if (*now - s->start_ns < s->duration_ns)
 		return WEIR_SENT;
-	}
 	// What was sent has cost its time until here.
 	s->last_ns = *now;
 	return WEIR_TIME_UP;

@@ -29,8 +29,6 @@ struct weir_tag {
 #define WEIR_HEAD_BYTES 80
 // Most slices of a transfer that are kept.
 #define WEIR_SLICES 16384
-// Rounds of the reference work.
-#define WEIR_REFERENCE_ROUNDS 256
 
 // Why a run of the generator ended as it did.
 enum weir_generator_verdict {
@@ -44,6 +42,8 @@ enum weir_generator_verdict {
 	WEIR_TIME_UP,
 	// The page is too short for the headers: wrongly set up.
 	WEIR_UNFIT,
+	// The frame was made and went to the reference router, not to the gateway.
+	WEIR_REFERRED,
 	// How many there are.
 	WEIR_GENERATOR_VERDICTS,
 };
@@ -64,6 +64,10 @@ struct weir_generator {
 	__u32 batch;
 	// Sum of the constant 16-bit words of the IPv4 header.
 	__u32 ip_sum;
+	// Interface behind which the reference router is; 0: there is none.
+	__u32 reference;
+	// Empty.
+	__u32 pad;
 };
 
 // What a sending thread and its program share. Written by user space before a call, by the program during it.
@@ -103,15 +107,17 @@ struct weir_sender {
 	__u32 closed;
 	// How many slices there are.
 	__u32 slices;
-	// When the slice began, ns, and the frames sent until then; 0: there is none now.
+	// When the slice began, ns, and the frames sent until then; 0: the first is still to begin.
 	__u64 slice_ns;
 	__u64 slice_sent;
-	// When the slice may end, or the next may begin, ns.
-	__u64 slice_due_ns;
-	// Between two slices, ns: so long that they last for the transfer.
-	__u64 slice_pause_ns;
-	// What the reference work came to, so that it has to be done.
-	__u64 worked;
+	// How long a slice lasts at least, ns.
+	__u64 slice_length_ns;
+	// When the reference router's turn began, ns; 0: frames go to the gateway.
+	__u64 turn_ns;
+	// When its batch that is timed began, ns; 0: the one before that is on its way.
+	__u64 timed_ns;
+	// How long its turns were, all together, ns.
+	__u64 turns_ns;
 };
 
 // A slice of a transfer without a schedule.
@@ -120,7 +126,7 @@ struct weir_slice {
 	__u32 frames;
 	// How long it lasted, ns, at most 2^32 - 1.
 	__u32 ns;
-	// How long the reference work took at its end, ns.
+	// How long a batch through the reference router took after it, ns.
 	__u32 reference_ns;
 	// Empty.
 	__u32 pad;

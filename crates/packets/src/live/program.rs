@@ -30,6 +30,8 @@ pub struct Make {
     pub paced: bool,
     /// Runs that make one batch (1 to 256).
     pub batch: u32,
+    /// Interface of the reference router, to which two batches go now and then; `None`: none do.
+    pub reference: Option<u32>,
 }
 
 /// A generator ready to run.
@@ -104,7 +106,7 @@ impl Program {
         self.sender.set(0, state);
     }
 
-    /// The slices of the last transfer, if it had no schedule.
+    /// The slices of the last transfer, if there is a reference.
     pub fn slices(&self) -> Vec<WeirSlice> {
         let count = (self.state().slices as usize).min(self.slices.len());
         (0..count).map(|index| self.slices.get(index)).collect()
@@ -142,6 +144,8 @@ fn configuration(make: &Make, deck: u32) -> WeirGenerator {
     config.paced = u32::from(make.paced);
     config.deck = deck;
     config.batch = make.batch;
+    // No interface has the number 0.
+    config.reference = make.reference.unwrap_or(0);
     config.ip_sum = native(make.template.network_sum());
     config
 }

@@ -56,14 +56,14 @@ fn rate(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
         pps(
             "adjusted_rate_pps",
             "speed-adjusted rate",
-            "Forwarding rate as it would be on an uninterrupted core of a set speed (1.6 ns for a round of weir's reference work), from slices of 0.1 ms: it varies less, and is not what was forwarded. Only in the lab, by XDP, from one core, without a rate.",
+            "Forwarding rate as it would be on an uninterrupted core of a set speed, by the time that the same frames take through a router that only forwards, in slices of 2 ms in turn with the gateway: it varies less, and is not what was forwarded. 400 ns a frame there is the set speed. Only in the lab, by XDP, from one core, without a rate.",
         )
         .detail(),
         neither(
             "core_speed_ratio",
             "core's speed",
             Unit::Ratio,
-            "How fast the sender's core did the reference work, by that set speed: where it varies between trials, the machine does.",
+            "How fast the sender's core took frames through that router, by the set speed: where it varies between trials, the machine does.",
         ),
         loss("Share of the frames sent that did not arrive.").detail(),
         pps(

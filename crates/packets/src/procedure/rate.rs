@@ -47,7 +47,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
             ),
         );
     }
-    let forwarded = per_second(received.frames, received.duration_ns);
+    let forwarded = per_second(received.frames, received.duration_ns.saturating_sub(sent.elsewhere_ns));
     course.set("forwarding_rate_pps", forwarded);
     course.set("delivered_pps", forwarded);
     if forwarded > 0.0 {

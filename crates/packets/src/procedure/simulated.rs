@@ -51,6 +51,8 @@ pub(super) struct Simulated {
     pub late_ns: u64,
     /// What its core is measured to need, where it has no schedule.
     pub pace: Option<Pace>,
+    /// How long that measuring takes, ns, which is none of the transfer's time.
+    pub elsewhere_ns: u64,
 
     /// All transfers so far.
     pub made: Vec<Transfer>,
@@ -83,6 +85,7 @@ impl Default for Simulated {
             slips: 0.0,
             late_ns: 0,
             pace: None,
+            elsewhere_ns: 0,
             made: Vec::new(),
             clock: Duration::ZERO,
             mixed_up: false,
@@ -148,7 +151,7 @@ impl Simulated {
         let received = Received {
             frames: arrived,
             flows: self.learnt.iter().filter(|l| **l).count() as u64,
-            duration_ns: (arrived.saturating_sub(1) as f64 / out * 1e9).round() as u64,
+            duration_ns: (arrived.saturating_sub(1) as f64 / out * 1e9).round() as u64 + sent.elsewhere_ns,
             delay: delay(arrived, sending.stamp_every),
             ..Received::default()
         };
@@ -179,6 +182,7 @@ impl Simulated {
             frames,
             bytes: frames * u64::from(sending.frame.bytes),
             duration_ns: (frames.saturating_sub(1) as f64 / rate * 1e9).round() as u64,
+            elsewhere_ns: if sending.offer == Offer::Unlimited { self.elsewhere_ns } else { 0 },
             late_max_ns: if sending.offer == Offer::Unlimited { 0 } else { self.late_ns },
             slip_ratio,
             refused: 0,

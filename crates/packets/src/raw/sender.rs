@@ -354,6 +354,7 @@ impl Plan<'_> {
             frames,
             bytes: frames * u64::from(self.sending.frame.bytes),
             duration_ns: last.saturating_sub(first),
+            elsewhere_ns: 0,
             late_max_ns: parts.iter().map(|p| p.late_max_ns).max().unwrap_or(0),
             slip_ratio,
             refused: parts.iter().map(|p| p.refused).sum(),

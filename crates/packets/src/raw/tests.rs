@@ -64,6 +64,7 @@ impl Pair {
             way: [Way::Egress, Way::Ingress][i],
             inject: Inject::Wire,
             cpus: vec![0],
+            reference: false,
         });
         Pair { hosts, links, indexes }
     }

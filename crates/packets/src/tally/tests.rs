@@ -26,6 +26,7 @@ fn responder() -> Link {
         way: Way::Ingress,
         inject: Inject::Wire,
         cpus: vec![0],
+        reference: false,
     }
 }
 

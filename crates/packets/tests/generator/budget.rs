@@ -19,7 +19,9 @@ fn root_programs_stay_within_the_verifiers_budget() {
     // What the generator's configuration leaves out is not looked at, so the dearest counts.
     let generators = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(paced, tcp)| {
         let mut loader = Loader::open("generator", GENERATOR).unwrap();
-        loader.config(&WeirGenerator { paced, tcp, deck: 1, batch: 64, ..Plain::zeroed() }).unwrap();
+        loader
+            .config(&WeirGenerator { paced, tcp, deck: 1, batch: 64, reference: 1, ..Plain::zeroed() })
+            .unwrap();
         loader.load().unwrap()
     });
     check(&budget["generator"], &generators);

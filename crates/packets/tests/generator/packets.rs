@@ -24,7 +24,7 @@ const COOKIE: u32 = 0x89ab_cdef;
 
 fn make(frame: Frame, inject: Inject, paced: bool) -> Make {
     let template = Template::new(frame, SOURCE, DESTINATION).unwrap();
-    Make { template, interface: 1, inject, paced, batch: 64 }
+    Make { template, interface: 1, inject, paced, batch: 64, reference: None }
 }
 
 fn udp4() -> Frame {

@@ -72,7 +72,15 @@ pub(crate) fn link(family: Family, incoming: Way) -> Link {
         Way::Egress => (responder, initiator, Way::Ingress),
         Way::Ingress => (initiator, responder, Way::Egress),
     };
-    Link { interface: "r0".into(), address, target, way, inject: Inject::Wire, cpus: vec![0] }
+    Link {
+        interface: "r0".into(),
+        address,
+        target,
+        way,
+        inject: Inject::Wire,
+        cpus: vec![0],
+        reference: false,
+    }
 }
 
 /// 3 source ports, 2 destination ports and as many addresses as the flows need.

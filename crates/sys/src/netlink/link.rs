@@ -110,6 +110,28 @@ impl Rtnetlink {
         self.socket.request(message).context(what)
     }
 
+    /// Makes an interface at which every packet ends, without a word and without being a drop to who watches those: of kind `dummy`,
+    /// which counts them as sent, or where the kernel has none `ifb`, which takes what was not redirected to it for a mistake and counts
+    /// it as dropped on arrival.
+    ///
+    /// # Errors
+    /// If the kernel has neither.
+    pub fn create_end(&mut self, name: &str, mtu: u32) -> Result<()> {
+        self.create_plain("dummy", name, mtu).or_else(|_| self.create_plain("ifb", name, mtu))
+    }
+
+    fn create_plain(&mut self, kind: &str, name: &str, mtu: u32) -> Result<()> {
+        let what = || format!("create {kind} {name}");
+        check_name(name).map_err(|why| Error::other(what(), why))?;
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let message = Message::new(libc::RTM_NEWLINK, flags)
+            .raw(&[0; IFINFO])
+            .attr_str(libc::IFLA_IFNAME, name)
+            .attr_u32(libc::IFLA_MTU, mtu)
+            .nest(libc::IFLA_LINKINFO, |m| m.attr_str(INFO_KIND, kind));
+        self.socket.request(message).context(what)
+    }
+
     /// Sets the interface up.
     pub fn set_up(&mut self, name: &str) -> Result<()> {
         let index = self.index(name)?;

@@ -8,9 +8,9 @@ use crate::workload::{Packets, Procedure};
 
 #[test]
 fn the_adjusted_rate_is_told_where_the_senders_core_forwards() {
-    // 1e9 / (500 * 1.6 ns) = 1.25e6, on a core that needs 2 ns for a round: 1e6.
-    let pace = Some(Pace { rounds_per_frame: 500.0, round_ns: 2.0, slices: 1000 });
-    let paced = || Simulated { unlimited_pps: 1e6, pace, ..Simulated::default() };
+    // 1e9 / (2 * 400 ns) = 1.25e6, on a core on which the reference takes 500 ns: 1e6.
+    let pace = Some(Pace { frame_ratio: 2.0, reference_ns: 500.0, slices: 1000 });
+    let paced = || Simulated { unlimited_pps: 1e6, pace, elsewhere_ns: 40_000_000, ..Simulated::default() };
     let found = measure(&quick(Procedure::Rate), &mut paced());
     near(value(&found, "forwarding_rate_pps"), 1e6, 1e-6);
     near(value(&found, "adjusted_rate_pps"), 1.25e6, 1e-6);
