@@ -1,15 +1,21 @@
 //! What a hostile client of a server costs another one: `cargo run --release -p weir-probe --example hostile_neighbour -- 40` for forty
-//! rounds of three seconds. Over loopback; the neighbour has an address of its own (127.0.0.2).
+//! rounds of five seconds. Over loopback; the neighbour has an address of its own (127.0.0.2).
 //!
-//! In each round one client measures round trips and bulk TCP (a quarter of a second each) three times, in alternating order: without a
-//! neighbour (`quiet`), with one that floods a plain program (`elsewhere`), and with one that floods the server (`here`), as it
-//! would: new connections with garbage, huge lengths, half frames, half cookies, greetings of clients that go no further, or nothing
-//! at all, and datagrams of all kinds. The plain program only accepts and closes, and throws datagrams away: what both floods have
-//! in common is what they take of the machine, and what is between them is the server's doing.
+//! In each round one client measures round trips and bulk TCP (a quarter of a second each) five times, in alternating order: without
+//! a neighbour (`quiet`), with one that floods a plain program (`plain`), with one that floods another server of ours (`twin`), the same
+//! again (`twin2`), and with one that floods the server itself (`here`), as it would: new connections with garbage, huge lengths, half
+//! frames, half cookies, greetings of clients that go no further, or nothing at all, and datagrams of all kinds. The plain program
+//! only accepts and closes, and throws datagrams away.
+//!
+//! On one machine a flood takes time and cores from the measurement wherever it goes, and more of them where more is done for it.
+//! The twin does the same work as the server, in another process: what is between `here` and `twin` is what the flood and the
+//! measurement have in common because they share a server, and what is between `twin2` and `twin` is the noise of that comparison.
 //!
 //! Each process is one of its own, as in real life. Words after the rounds: connections and datagrams per second (1000, 10000), and
 //! the kind of flood: `all`, `garbage` (datagrams and connections that mean nothing), `halves` (frames and cookies cut short),
 //! `lengths` (huge ones), `polite` (what the server takes for a client's: greetings, knocks, probes) or `silence` (connections only).
+//! With `apart` as the last word the client has the first core and the servers have the last one, as on machines of their own:
+//! otherwise the scheduler may put both ends of a round trip on one core, where nobody has to be woken on another.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -47,7 +53,10 @@ fn main() {
         _ => {
             let kind = words.get(3).map_or("all", String::as_str);
             assert!(kind == "all" || openings().iter().any(|(of, _)| *of == kind), "{kind}: no such flood");
-            compare(number(0, 40), number(1, 1000), number(2, 10_000), kind);
+            let apart = words.get(4).is_some_and(|w| w == "apart");
+            let rates = [number(1, 1000), number(2, 10_000)].map(|rate| rate.to_string());
+            let results = Machines::start(rates, kind, apart).run(number(0, 40));
+            results.print();
         }
     }
 }
@@ -208,8 +217,112 @@ impl Drop for Process {
     }
 }
 
-const CONDITIONS: [&str; 3] = ["quiet", "elsewhere", "here"];
+const CONDITIONS: [&str; 5] = ["quiet", "plain", "twin", "twin2", "here"];
 const VALUES: [&str; 3] = ["p50", "p99", "goodput"];
+
+/// What is compared with what.
+const PAIRS: [(usize, usize); 6] = [(1, 0), (2, 0), (4, 0), (4, 1), (4, 2), (3, 2)];
+
+/// The processes, and who is flooded in each condition.
+struct Machines {
+    server: Process,
+    twin: Process,
+    plain: Process,
+    floods: [Option<Process>; 4],
+}
+
+/// What was seen: the values, and CPU time of the server, its twin, the plain program and the neighbour, in seconds.
+#[derive(Default)]
+struct Results {
+    rounds: Vec<[[f64; 3]; 5]>,
+    cpu_s: [[f64; 4]; 5],
+}
+
+/// With this thread's children on these cores.
+fn on<T>(cores: &[usize], start: impl FnOnce() -> T) -> T {
+    weir_sys::sched::pin_current_thread(cores).expect("cores that are there");
+    start()
+}
+
+impl Machines {
+    fn start(rates: [String; 2], kind: &str, apart: bool) -> Machines {
+        let all = weir_sys::sched::allowed_cpus().expect("cores");
+        let (first, last) = if apart { (&all[..1], &all[all.len() - 1..]) } else { (&all[..], &all[..]) };
+        let [server, twin] = [(); 2].map(|()| on(last, || Process::start(&["--server"])));
+        let plain = on(last, || Process::start(&["--sink"]));
+        let flood =
+            |to: SocketAddr| Process::start(&["--flood", &to.to_string(), &rates[0], &rates[1], kind]);
+        let floods = on(&all, || [plain.address, twin.address, server.address].map(flood));
+        let [at_plain, at_twin, here] = floods.map(Some);
+        // The threads that measure are this one's.
+        on(first, || Machines { server, twin, plain, floods: [None, at_plain, at_twin, here] })
+    }
+
+    /// The flood of a condition.
+    fn flood(&mut self, which: usize) -> &mut Option<Process> {
+        &mut self.floods[[0, 1, 2, 2, 3][which]]
+    }
+
+    fn used_s(&mut self, which: usize) -> [f64; 4] {
+        let flood = self.flood(which).as_ref().map_or(0.0, Process::cpu_s);
+        [self.server.cpu_s(), self.twin.cpu_s(), self.plain.cpu_s(), flood]
+    }
+
+    fn say(&mut self, which: usize, line: &str) {
+        if let Some(flood) = self.flood(which) {
+            flood.say(line);
+        }
+    }
+
+    fn run(&mut self, rounds: u32) -> Results {
+        let mut results = Results::default();
+        for n in 0..rounds as usize {
+            let mut round = [[0.0; 3]; 5];
+            for step in 0..CONDITIONS.len() {
+                // In another order each time, so that what drifts favours none.
+                let which = if n % 2 == 0 { (n + step) % 5 } else { (n + 5 - step) % 5 };
+                self.say(which, "on");
+                let before = self.used_s(which);
+                round[which] = measure(self.server.address);
+                let after = self.used_s(which);
+                self.say(which, "");
+                for (sum, (after, before)) in results.cpu_s[which].iter_mut().zip(after.iter().zip(before)) {
+                    *sum += after - before;
+                }
+                // What the neighbour holds is closed, and what the server has of it runs out.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            for (name, [p50, p99, goodput]) in CONDITIONS.iter().zip(&round) {
+                print!("{name}: {:.1} us, {:.1} us, {:.2} Gbit/s   ", p50 / 1e3, p99 / 1e3, goodput / 1e9);
+            }
+            println!();
+            results.rounds.push(round);
+        }
+        results
+    }
+}
+
+impl Results {
+    fn print(&self) {
+        for (name, cpu_s) in CONDITIONS.iter().zip(self.cpu_s) {
+            let [server, twin, plain, flood] = cpu_s.map(|s| s / self.rounds.len().max(1) as f64);
+            println!(
+                "{name:5} CPU a round: server {server:.3} s, twin {twin:.3} s, plain program {plain:.3} s, neighbour {flood:.3} s"
+            );
+        }
+        for (at, value) in VALUES.iter().enumerate() {
+            for (a, b) in PAIRS {
+                let ratios: Vec<f64> = self.rounds.iter().map(|round| round[a][at] / round[b][at]).collect();
+                let median = order::median(&ratios).unwrap_or(f64::NAN);
+                print!("{value:8} {:5} / {:5} = {median:.3}", CONDITIONS[a], CONDITIONS[b]);
+                match order::median_interval(&ratios) {
+                    Some((low, high)) => println!(" [{low:.3}, {high:.3}]"),
+                    None => println!(" (from 6 rounds on with a 95 % interval)"),
+                }
+            }
+        }
+    }
+}
 
 /// p50 and p99 of round trips, ns, and the bit rate of one TCP stream.
 fn measure(server: SocketAddr) -> [f64; 3] {
@@ -223,60 +336,4 @@ fn measure(server: SocketAddr) -> [f64; 3] {
     let quantile = |q| rtt.quantile(q).map_or(f64::NAN, |ns| ns as f64);
     let stream = run(json!({"kind": "tcp-stream", "congestion": ""}));
     [quantile(0.5), quantile(0.99), stream.value("goodput_bps")]
-}
-
-fn compare(rounds: u32, connections: u32, datagrams: u32, kind: &str) {
-    let (server, sink) = (Process::start(&["--server"]), Process::start(&["--sink"]));
-    let rates = [connections.to_string(), datagrams.to_string()];
-    let flood = |to: SocketAddr| Process::start(&["--flood", &to.to_string(), &rates[0], &rates[1], kind]);
-    let mut floods = [None, Some(flood(sink.address)), Some(flood(server.address))];
-    let mut seen: Vec<[[f64; 3]; 3]> = Vec::new();
-    // Of the server, of the neighbour, and of the plain program.
-    let mut cpu_s = [[0.0; 3]; 3];
-    for n in 0..rounds as usize {
-        let mut round = [[0.0; 3]; 3];
-        for step in 0..CONDITIONS.len() {
-            // In another order each time, so that what drifts favours none.
-            let which = if n % 2 == 0 { (n + step) % 3 } else { (n + 3 - step) % 3 };
-            if let Some(flood) = &mut floods[which] {
-                flood.say("on");
-            }
-            let used = |flood: &Option<Process>| {
-                [server.cpu_s(), flood.as_ref().map_or(0.0, Process::cpu_s), sink.cpu_s()]
-            };
-            let before = used(&floods[which]);
-            round[which] = measure(server.address);
-            let after = used(&floods[which]);
-            for (sum, (after, before)) in cpu_s[which].iter_mut().zip(after.iter().zip(before)) {
-                *sum += after - before;
-            }
-            if let Some(flood) = &mut floods[which] {
-                flood.say("");
-            }
-            // What the neighbour holds is closed, and what the server has of it runs out.
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        for (name, [p50, p99, goodput]) in CONDITIONS.iter().zip(&round) {
-            print!("{name}: {:.1} us, {:.1} us, {:.2} Gbit/s   ", p50 / 1e3, p99 / 1e3, goodput / 1e9);
-        }
-        println!();
-        seen.push(round);
-    }
-    for (name, cpu_s) in CONDITIONS.iter().zip(cpu_s) {
-        let [server, flood, sink] = cpu_s.map(|s| s / f64::from(rounds.max(1)));
-        println!(
-            "{name}: CPU a round: server {server:.3} s, neighbour {flood:.3} s, plain program {sink:.3} s"
-        );
-    }
-    for (a, b) in [(1, 0), (2, 0), (2, 1)] {
-        for (at, value) in VALUES.iter().enumerate() {
-            let ratios: Vec<f64> = seen.iter().map(|round| round[a][at] / round[b][at]).collect();
-            let median = order::median(&ratios).unwrap_or(f64::NAN);
-            print!("{value:8} {} / {} = {median:.3}", CONDITIONS[a], CONDITIONS[b]);
-            match order::median_interval(&ratios) {
-                Some((low, high)) => println!(" [{low:.3}, {high:.3}]"),
-                None => println!(" (from 6 rounds on with a 95 % interval)"),
-            }
-        }
-    }
 }

@@ -171,17 +171,17 @@ impl Host {
     /// Take over a connection whose first bytes are a cookie ([`Cookie::read`]), which were only peeked at. Returns at once.
     ///
     /// `order` grows in the order in which connections were accepted: a test's streams are told apart by nothing else, and the
-    /// first bytes of one may come after those of the next.
-    pub fn connection(&self, mut stream: TcpStream, from: SocketAddr, order: u64) {
+    /// first bytes of one may come after those of the next. True if it belongs to a session, or begins one.
+    pub fn connection(&self, mut stream: TcpStream, from: SocketAddr, order: u64) -> bool {
         let mut bytes = [0; COOKIE_BYTES];
         let came = stream.set_nonblocking(true).and_then(|()| stream.read_exact(&mut bytes));
         // Whoever sent less is no client of iperf3's, or has gone: closing is the answer.
-        let (Ok(()), Some(cookie)) = (came, Cookie::read(&bytes)) else { return };
+        let (Ok(()), Some(cookie)) = (came, Cookie::read(&bytes)) else { return false };
         let known = self.shared.sessions().get(&cookie).cloned();
         match known {
             Some(entry) if entry.opening_tcp.load(Relaxed) => {
                 // A full queue is one of a client that opens more than it said.
-                let _ = entry.connections.try_send((order, stream));
+                entry.connections.try_send((order, stream)).is_ok()
             }
             Some(_) => deny(&mut stream),
             None => self.begin(cookie, stream, from),
@@ -205,7 +205,7 @@ impl Host {
         }
     }
 
-    fn begin(&self, cookie: Cookie, mut stream: TcpStream, from: SocketAddr) {
+    fn begin(&self, cookie: Cookie, mut stream: TcpStream, from: SocketAddr) -> bool {
         let shared = &self.shared;
         if shared.stop.raised() {
             return deny(&mut stream);
@@ -229,6 +229,7 @@ impl Host {
             // The stream went with the closure: its client sees it closed.
             shared.leave(&cookie);
         }
+        started.is_ok()
     }
 }
 
@@ -238,9 +239,10 @@ impl Drop for Host {
     }
 }
 
-/// Busy, as iperf3 says it. A client that does not take one byte is not waited for.
-fn deny(stream: &mut TcpStream) {
+/// Busy, as iperf3 says it, which is nobody's. A client that does not take one byte is not waited for.
+fn deny(stream: &mut TcpStream) -> bool {
     let _ = stream.write(&[State::AccessDenied.byte()]);
+    false
 }
 
 impl Shared {

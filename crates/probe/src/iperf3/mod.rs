@@ -14,6 +14,8 @@ mod datagram;
 mod error;
 mod host;
 #[cfg(test)]
+mod host_fixture;
+#[cfg(test)]
 mod host_tests;
 mod ledger;
 mod options;

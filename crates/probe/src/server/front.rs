@@ -14,12 +14,13 @@ use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 use weir_load::{Stop, knock, sockets};
 use weir_mtu::responder;
 
+use super::flood::Strangers;
 use super::opening::{self, Opening};
 use super::session;
 use super::shared::Shared;
 use crate::frame;
 use crate::iperf3::Host;
-use crate::limits::counted_as;
+use crate::limits::{Refused, counted_as};
 use crate::message::Tell;
 
 const LISTENER: u64 = u64::MAX;
@@ -32,11 +33,13 @@ const TURN: usize = 64;
 /// Datagrams taken in one go.
 const DATAGRAMS: usize = 256;
 
-/// Datagrams that are nobody's in such a time, from which on they are a flood.
-const FLOOD: (u32, Duration) = (100, Duration::from_millis(100));
+/// Datagrams a second that are nobody's, from which on they are a flood, and the same of connections, each of which is more work.
+const FLOOD_OF_DATAGRAMS: u32 = 1000;
+const FLOOD_OF_CONNECTIONS: u32 = 250;
 
-/// Pause in taking datagrams in a flood: it wakes this thread so often, and not once for each, which would take the cores away
-/// from the threads that measure. No measurement's datagrams come here.
+/// Pause in taking datagrams, or connections, in a flood of them: it wakes this thread so often, and not once for each, which would
+/// take the cores away from the threads that measure. No measurement's datagrams come here, and connections whose opening is
+/// measured are waited for by those who open them: as long as there are such, none is kept waiting.
 const IN_FLOOD: Duration = Duration::from_millis(5);
 
 /// How soon a raised stop is seen.
@@ -82,8 +85,9 @@ pub(super) struct Front {
     accepted: u64,
     accepts_again: Option<Instant>,
     reads_again: Option<Instant>,
-    /// Nobody's datagrams, and since when.
-    nobodys: (u32, Instant),
+    strange_datagrams: Strangers,
+    /// Connections that are nobody's, or have not said yet whose.
+    strange_connections: Strangers,
     datagram: Vec<u8>,
 }
 
@@ -116,7 +120,8 @@ impl Front {
             accepted: 0,
             accepts_again: None,
             reads_again: None,
-            nobodys: (0, Instant::now()),
+            strange_datagrams: Strangers::new(FLOOD_OF_DATAGRAMS, Instant::now()),
+            strange_connections: Strangers::new(FLOOD_OF_CONNECTIONS, Instant::now()),
             datagram: vec![0; DATAGRAM],
         })
     }
@@ -125,9 +130,10 @@ impl Front {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         while !stop.raised() {
             events.clear();
-            let pause = self.reads_again.map(|at| at.saturating_duration_since(Instant::now()));
-            let look =
-                Timespec { tv_sec: 0, tv_nsec: pause.map_or(LOOK, |p| p.min(LOOK)).subsec_nanos().into() };
+            let pauses = [self.reads_again, self.accepts_again].into_iter().flatten();
+            let until = |at: Instant| at.saturating_duration_since(Instant::now());
+            let look = pauses.map(until).fold(LOOK, Duration::min);
+            let look = Timespec { tv_sec: 0, tv_nsec: look.subsec_nanos().into() };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&look)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
@@ -151,9 +157,17 @@ impl Front {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(self.shared.port.listener(), flags) {
                 Ok(fd) => self.arrived(TcpStream::from(fd)),
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => {
+                    // Only once all of them are in: or the queue would be full of strangers before long.
+                    let flood = self.strange_connections.are_a_flood(Instant::now());
+                    if flood && !self.shared.times_connections() {
+                        self.pause_accepting(IN_FLOOD)?;
+                    }
+                    break;
+                }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.pause_accepting()?;
+                    self.make_room();
+                    self.pause_accepting(SHORT_OF_DESCRIPTORS)?;
                     break;
                 }
                 // Errors of the connection that was to be accepted (accept(2), "Error handling").
@@ -163,15 +177,19 @@ impl Front {
         Ok(())
     }
 
-    /// Whoever has said nothing for longest makes room, and the listener is left alone for a moment.
-    fn pause_accepting(&mut self) -> io::Result<()> {
+    /// Close the connection that has said nothing for longest.
+    fn make_room(&mut self) {
         while let Some((_, token)) = self.deadlines.pop_front() {
             if self.forget(token).is_some() {
                 break;
             }
         }
+    }
+
+    /// Leave the listener alone for a moment; what comes stays in the kernel's queue.
+    fn pause_accepting(&mut self, pause: Duration) -> io::Result<()> {
         epoll::delete(&self.epoll, self.shared.port.listener())?;
-        self.accepts_again = Some(Instant::now() + SHORT_OF_DESCRIPTORS);
+        self.accepts_again = Some(Instant::now() + pause);
         Ok(())
     }
 
@@ -188,10 +206,11 @@ impl Front {
     fn arrived(&mut self, connection: TcpStream) {
         let Ok(peer) = connection.peer_addr() else { return };
         self.accepted += 1;
+        self.strange_connections.came();
         let waiting = Waiting { connection, peer, client: counted_as(peer.ip()), order: self.accepted };
         match what_is(&waiting.connection) {
             Some(Opening::More) => self.wait_for(waiting),
-            Some(opening) => self.pass_on(opening, waiting),
+            Some(opening) => self.found_out(opening, waiting),
             None => {}
         }
     }
@@ -224,7 +243,13 @@ impl Front {
         }
         let Some(waiting) = self.forget(token) else { return };
         if let Some(opening) = opening {
-            self.pass_on(opening, waiting);
+            self.found_out(opening, waiting);
+        }
+    }
+
+    fn found_out(&mut self, opening: Opening, waiting: Waiting) {
+        if self.pass_on(opening, waiting) {
+            self.strange_connections.known();
         }
     }
 
@@ -249,13 +274,14 @@ impl Front {
         }
     }
 
-    fn pass_on(&mut self, opening: Opening, waiting: Waiting) {
+    /// Give a connection to whom it belongs, or close it. True if it belongs to somebody.
+    fn pass_on(&mut self, opening: Opening, waiting: Waiting) -> bool {
         let Waiting { connection, peer, client, order } = waiting;
         match opening {
             Opening::Control => self.start_session(connection, peer, client),
             Opening::Data(cookie) => {
                 // One that does not belong to an open trial, or is one too many, is closed.
-                self.shared.admit_to(cookie, |trial| {
+                let admitted = self.shared.admit_to(cookie, |trial| {
                     let rate = trial.pacing.map(u32::cast_signed);
                     let paced = rate.map_or(Ok(()), |rate| {
                         sockets::set_int(&connection, SOL_SOCKET, SO_MAX_PACING_RATE, rate)
@@ -264,46 +290,54 @@ impl Front {
                     drop(paced);
                     trial.usher.tcp(connection)
                 });
+                admitted == Some(true)
             }
             Opening::Mtu => self.answer_mtu(connection, client),
             Opening::Iperf3 => {
-                if let Some(host) = &self.host {
-                    host.connection(connection, peer, order);
-                }
+                self.host.as_ref().is_some_and(|host| host.connection(connection, peer, order))
             }
-            Opening::Stranger | Opening::More => {}
+            Opening::Stranger | Opening::More => false,
         }
     }
 
-    fn start_session(&self, connection: TcpStream, peer: SocketAddr, client: IpAddr) {
-        let admission = match self.shared.limits.admit(client) {
-            Ok(admission) => admission,
-            Err(refused) => return refuse(&connection, &refused.to_string()),
-        };
+    fn start_session(&self, connection: TcpStream, peer: SocketAddr, client: IpAddr) -> bool {
         let shared = self.shared.clone();
+        let place = match shared.limits.admit(client) {
+            Err(Refused::Full(_)) if shared.make_room() => shared.limits.admit(client),
+            other => other,
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(refused) => {
+                refuse(&connection, &refused.to_string());
+                return false;
+            }
+        };
         let thread = std::thread::Builder::new().name("client".into()).stack_size(STACK);
         // Without a thread the connection is closed: the client is told that the server is gone.
-        drop(thread.spawn(move || {
-            let _admission = admission;
-            session::serve(&shared, connection, peer);
-        }));
+        thread.spawn(move || session::serve(&shared, connection, peer, place)).is_ok()
     }
 
     /// A prober's TCP connection takes a client's place as long as it lasts, which is two seconds at most.
-    fn answer_mtu(&self, connection: TcpStream, client: IpAddr) {
-        let Ok(admission) = self.shared.limits.admit(client) else { return };
+    fn answer_mtu(&self, connection: TcpStream, client: IpAddr) -> bool {
+        let Ok(admission) = self.shared.limits.admit(client) else { return false };
         let thread = std::thread::Builder::new().name("mtu".into()).stack_size(STACK);
-        drop(thread.spawn(move || {
+        let probe = move || {
             let _admission = admission;
             // What goes wrong with it is the prober's to notice.
             let _ = responder::connection(connection);
-        }));
+        };
+        thread.spawn(probe).is_ok()
     }
 
     fn datagrams(&mut self) -> io::Result<()> {
         for _ in 0..DATAGRAMS {
             match self.shared.port.udp().recv_from(&mut self.datagram) {
-                Ok((n, from)) => self.nobodys.0 += u32::from(!self.datagram(n, from)),
+                Ok((n, from)) => {
+                    if !self.datagram(n, from) {
+                        self.strange_datagrams.came();
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // An ICMP error of an earlier answer is told now, and concerns nobody any more.
                 Err(e) if is_of_peer(&e) => {}
@@ -311,12 +345,9 @@ impl Front {
             }
         }
         let now = Instant::now();
-        if self.nobodys.0 >= FLOOD.0 {
+        if self.strange_datagrams.are_a_flood(now) {
             epoll::delete(&self.epoll, self.shared.port.udp())?;
             self.reads_again = Some(now + IN_FLOOD);
-        }
-        if now - self.nobodys.1 >= FLOOD.1 {
-            self.nobodys = (0, now);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! to its host. It never waits for anyone. Who has not said by then what he wants is closed after [`Limits::patience`].
 
 mod bounds;
+mod flood;
 mod front;
 mod opening;
 mod rate_watch;

@@ -1,7 +1,7 @@
 //! One client, from its opening bytes to its end.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use weir_load::{FlowFigures, Observer, Part, Setting, Workload};
 
 use super::bounds::{Fit, Rate, fit};
 use super::rate_watch::RateWatch;
-use super::shared::{Shared, Trial};
+use super::shared::{OpenLine, Shared, Trial};
 use super::{Config, Note};
 use crate::frame::{Error, Line, MOST_FROM_CLIENT};
 use crate::key::{self, End, Nonce};
-use crate::limits::{Refused, Reserved};
+use crate::limits::{Admission, Refused, Reserved};
 use crate::message::{Ask, OPENING, Tell, VERSION};
 
 /// How long after its window a client may take for the last of it: handshakes before, drains after.
@@ -31,46 +31,70 @@ const PROGRAM: usize = 100;
 struct Cut {
     words: String,
     tell: bool,
+    /// It is in the log already, with what was measured until then.
+    logged: bool,
 }
 
 impl From<Error> for Cut {
     fn from(error: Error) -> Self {
         match error {
             // Told what is wrong with its message; the others cannot be reached, or are not worth waiting for.
-            Error::Malformed(_) => Cut { words: error.to_string(), tell: true },
-            other => Cut { words: other.to_string(), tell: false },
+            Error::Malformed(_) => Cut { words: error.to_string(), tell: true, logged: false },
+            other => Cut { words: other.to_string(), tell: false, logged: false },
         }
     }
 }
 
 fn refused(words: impl Into<String>) -> Cut {
-    Cut { words: words.into(), tell: true }
+    Cut { words: words.into(), tell: true, logged: false }
 }
 
 /// Serve a client until it goes, or has to.
-pub(super) fn serve(shared: &Arc<Shared>, connection: TcpStream, peer: SocketAddr) {
+pub(super) fn serve(shared: &Arc<Shared>, connection: TcpStream, peer: SocketAddr, place: Admission) {
     let socket = Arc::new(connection);
-    let Some(_open) = shared.open_line(socket.clone()) else { return };
+    let Some(open) = shared.open_line(socket.clone(), place) else { return };
     let begun = Instant::now();
-    let mut session = Session { shared, socket: &socket, peer, program: None };
+    let mut session = Session { shared, socket: &socket, open: &open, peer, program: None };
     let ended = match Line::new(&socket, MOST_FROM_CLIENT) {
         Ok(line) => session.run(&line),
         Err(e) => Err(Error::Io(e).into()),
     };
-    let Err(end) = ended else { return };
+    let Err(mut end) = ended else { return };
+    if open.lost_its_place() {
+        end = Cut {
+            words: "made room for another client: it had not shown the key".into(),
+            tell: false,
+            logged: false,
+        };
+    }
     if end.tell
         && let Ok(line) = Line::new(&socket, MOST_FROM_CLIENT)
     {
         // It may have gone meanwhile.
         let _ = line.say(&Tell::Refused { reason: end.words.clone() }, shared.limits.patience);
+        empty(&socket);
     }
-    let note = session.note(begun, None, &[], &end.words);
-    shared.note(&note);
+    if !end.logged {
+        shared.note(&session.note(begun, None, &[], &end.words));
+    }
+}
+
+/// Take off what has come and will not be read: closing would reset the connection (RFC 2525 section 2.17), and the client might never
+/// read why. No more than a message's worth, of whoever goes on sending.
+fn empty(mut socket: &TcpStream) {
+    let mut rest = [0; 4096];
+    let mut left = MOST_FROM_CLIENT;
+    while let Ok(n @ 1..) = socket.read(&mut rest)
+        && let Some(fewer) = left.checked_sub(n)
+    {
+        left = fewer;
+    }
 }
 
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     socket: &'a TcpStream,
+    open: &'a OpenLine,
     peer: SocketAddr,
     program: Option<String>,
 }
@@ -129,6 +153,9 @@ impl Session<'_> {
             }
             proof = Some(key.prove(End::Server, &theirs, &ours));
         }
+        if !self.open.welcome() {
+            return Err(Error::Closed.into());
+        }
         let program = concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned();
         Ok(line.say(&Tell::Welcome { proof, program }, patience)?)
     }
@@ -166,15 +193,8 @@ impl Session<'_> {
             Ok(()) => "done",
             Err(end) => &end.words,
         };
-        let note = self.note(begun, Some(words), &observer.flows(), end);
-        match result {
-            Ok(()) => {
-                self.shared.note(&note);
-                Ok(())
-            }
-            // Logged with its reason by whoever ends the session.
-            Err(end) => Err(end),
-        }
+        self.shared.note(&self.note(begun, Some(words), &observer.flows(), end));
+        result.map_err(|end| Cut { logged: true, ..end })
     }
 
     /// What the measurement may have of the total rate.

@@ -1,6 +1,6 @@
 //! What the server's threads share: the trials that are open, and the clients that are in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +11,7 @@ use weir_sys::datagram_filter::Start;
 
 use super::{Config, Note};
 use crate::iperf3::HELLOS;
+use crate::limits::Admission;
 use crate::{Limits, Port, key};
 
 /// How long a challenge is good for, seconds; one that was made just before the end of such a time is good for the next one, too.
@@ -36,6 +37,16 @@ pub(super) struct Trial {
     pub(super) knocks: bool,
 }
 
+impl Trial {
+    /// Take one of the connections that may still come; `None` if none may.
+    fn take_one(&mut self) -> Option<()> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1)?;
+        }
+        Some(())
+    }
+}
+
 /// See the module.
 pub(super) struct Shared {
     pub(super) config: Config,
@@ -51,7 +62,17 @@ pub(super) struct Shared {
 struct Lines {
     closing: bool,
     next: u64,
-    open: HashMap<u64, Arc<TcpStream>>,
+    /// Those who came first are first.
+    open: BTreeMap<u64, Guest>,
+}
+
+/// A client whose connection is open.
+struct Guest {
+    socket: Arc<TcpStream>,
+    /// Its place, until somebody else is given it.
+    place: Option<Admission>,
+    /// It is welcome, with the key where there is one.
+    welcome: bool,
 }
 
 /// An open trial. Dropping it closes the door for what would still come.
@@ -126,47 +147,75 @@ impl Shared {
     pub(super) fn admit_to<T>(&self, cookie: u64, hand_over: impl FnOnce(&Trial) -> T) -> Option<T> {
         let mut trials = lock(&self.trials);
         let trial = trials.get_mut(&cookie)?;
-        if let Some(left) = &mut trial.left {
-            *left = left.checked_sub(1)?;
-        }
+        trial.take_one()?;
         Some(hand_over(trial))
     }
 
-    /// The same for the flow of an address, which comes once.
+    /// The same for the flow of an address, which comes once. Only who gets in is remembered: a client may prove itself from as many
+    /// addresses and ports as it has.
     pub(super) fn admit_flow<T>(
         &self,
         cookie: u64,
         peer: SocketAddr,
         hand_over: impl FnOnce(&Trial) -> T,
     ) -> Option<T> {
-        let new = lock(&self.trials).get_mut(&cookie)?.peers.insert(peer);
-        if new { self.admit_to(cookie, hand_over) } else { None }
+        let mut trials = lock(&self.trials);
+        let trial = trials.get_mut(&cookie)?;
+        if trial.peers.contains(&peer) {
+            return None;
+        }
+        trial.take_one()?;
+        trial.peers.insert(peer);
+        Some(hand_over(trial))
     }
 
-    /// The address of this host that the client of that trial talks to, if it is open and no flow of that peer has come yet.
+    /// The address of this host that the client of that trial talks to, if it is open, has room for another flow, and none of that
+    /// peer has come yet.
     pub(super) fn own_address_for(&self, cookie: u64, peer: SocketAddr) -> Option<IpAddr> {
-        lock(&self.trials).get(&cookie).filter(|trial| !trial.peers.contains(&peer)).map(|trial| trial.own)
+        let trials = lock(&self.trials);
+        let trial = trials.get(&cookie)?;
+        (trial.left != Some(0) && !trial.peers.contains(&peer)).then_some(trial.own)
     }
 
-    /// Make a client's connection known; `None` if the server is closing.
-    pub(super) fn open_line(self: &Arc<Self>, socket: Arc<TcpStream>) -> Option<OpenLine> {
+    /// True while a trial is open whose client opens connections all the time and measures how long that takes.
+    pub(super) fn times_connections(&self) -> bool {
+        lock(&self.trials).values().any(|trial| trial.left.is_none())
+    }
+
+    /// Make a client's connection known, with its place; `None` if the server is closing.
+    pub(super) fn open_line(self: &Arc<Self>, socket: Arc<TcpStream>, place: Admission) -> Option<OpenLine> {
         let mut lines = lock(&self.lines);
         if lines.closing {
             return None;
         }
         lines.next += 1;
         let number = lines.next;
-        lines.open.insert(number, socket);
+        lines.open.insert(number, Guest { socket, place: Some(place), welcome: false });
         Some(OpenLine { shared: self.clone(), number })
+    }
+
+    /// End the conversation of whoever has been in for longest without having shown the key, and give its place back: strangers do
+    /// not keep those out who have it. False if there is no such client.
+    pub(super) fn make_room(&self) -> bool {
+        if self.config.key.is_none() {
+            return false;
+        }
+        let mut lines = lock(&self.lines);
+        let stranger = lines.open.values_mut().find(|guest| !guest.welcome && guest.place.is_some());
+        let Some(stranger) = stranger else { return false };
+        stranger.place = None;
+        // Wakes its thread; it may have gone before.
+        let _ = stranger.socket.shutdown(Shutdown::Both);
+        true
     }
 
     /// End all clients' connections; none is opened any more.
     pub(super) fn close_lines(&self) {
         let mut lines = lock(&self.lines);
         lines.closing = true;
-        for socket in lines.open.values() {
+        for guest in lines.open.values() {
             // Wakes its thread; the client may have gone before.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = guest.socket.shutdown(Shutdown::Both);
         }
     }
 
@@ -218,6 +267,20 @@ impl Drop for OpenTrial<'_> {
     }
 }
 
+impl OpenLine {
+    /// The client is welcome: it keeps its place. False if it has lost it to another.
+    pub(super) fn welcome(&self) -> bool {
+        let mut lines = lock(&self.shared.lines);
+        let guest = lines.open.get_mut(&self.number).filter(|guest| guest.place.is_some());
+        guest.map(|guest| guest.welcome = true).is_some()
+    }
+
+    /// True if another client was given its place.
+    pub(super) fn lost_its_place(&self) -> bool {
+        lock(&self.shared.lines).open.get(&self.number).is_some_and(|guest| guest.place.is_none())
+    }
+}
+
 impl Drop for OpenLine {
     fn drop(&mut self) {
         lock(&self.shared.lines).open.remove(&self.number);
@@ -227,4 +290,64 @@ impl Drop for OpenLine {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that holds the lock can panic half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server's state with one open trial in which so many flows may come.
+    fn with_trial<T>(left: Option<u32>, look: impl FnOnce(&Shared, u64) -> T) -> T {
+        let port = Arc::new(Port::open("127.0.0.1:0".parse().unwrap()).unwrap());
+        let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
+        let shared = Shared::new(config, Arc::default(), port).unwrap();
+        let (usher, _inlet) = weir_load::door::inlet(1).unwrap();
+        let own = "127.0.0.1".parse().unwrap();
+        let trial = Trial { usher, own, left, peers: HashSet::new(), pacing: None, knocks: true };
+        let _open = shared.open_trial(7, trial);
+        look(&shared, 7)
+    }
+
+    fn peer(n: u16) -> SocketAddr {
+        SocketAddr::new("192.0.2.1".parse().unwrap(), n)
+    }
+
+    #[test]
+    fn only_flows_that_are_in_are_remembered_however_many_prove_themselves() {
+        with_trial(Some(2), |shared, cookie| {
+            let mut entered = 0;
+            for _ in 0..2 {
+                for n in 1..=1000 {
+                    entered += u32::from(shared.admit_flow(cookie, peer(n), |_| ()).is_some());
+                }
+            }
+            assert_eq!(entered, 2);
+            assert_eq!(lock(&shared.trials)[&cookie].peers.len(), 2);
+            assert!(shared.own_address_for(cookie, peer(1)).is_none(), "it is in");
+            assert!(shared.own_address_for(cookie, peer(3)).is_none(), "no room");
+            assert!(shared.admit_flow(8, peer(3), |_| ()).is_none(), "not open");
+        });
+    }
+
+    #[test]
+    fn a_flow_that_comes_twice_leaves_room_for_another() {
+        with_trial(Some(2), |shared, cookie| {
+            for (n, enters) in [(1, true), (1, false), (2, true), (3, false)] {
+                assert_eq!(shared.own_address_for(cookie, peer(n)).is_some(), enters, "{n}");
+                assert_eq!(shared.admit_flow(cookie, peer(n), |_| ()).is_some(), enters, "{n}");
+            }
+        });
+    }
+
+    #[test]
+    fn connections_are_timed_only_where_they_come_all_the_time() {
+        assert!(with_trial(None, |shared, _| shared.times_connections()));
+        assert!(!with_trial(Some(2), |shared, _| shared.times_connections()));
+        // Closed again.
+        let closed = with_trial(None, |shared, cookie| {
+            shared.close_trial(cookie);
+            shared.times_connections()
+        });
+        assert!(!closed);
+    }
 }

@@ -49,13 +49,18 @@ impl Running {
     pub(crate) fn note(&self, end: &str) -> Note {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let found = self.notes.lock().unwrap().iter().find(|n| n.end.contains(end)).cloned();
-            if let Some(note) = found {
+            let notes = self.notes();
+            if let Some(note) = notes.iter().find(|n| n.end.contains(end)).cloned() {
                 return note;
             }
-            assert!(Instant::now() < deadline, "{end:?}: {:?}", self.notes.lock().unwrap());
+            assert!(Instant::now() < deadline, "{end:?}: {notes:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The log so far.
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        self.notes.lock().unwrap().clone()
     }
 
     pub(crate) fn end(&mut self) {

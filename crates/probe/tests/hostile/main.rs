@@ -128,6 +128,50 @@ fn what_cannot_be_asked_for_is_refused_and_the_conversation_goes_on() {
 }
 
 #[test]
+fn a_reason_reaches_also_who_had_more_to_say() {
+    let server = Running::start(Limits::default());
+    // What is not read when the server closes would reset the connection, and the reason would be lost with it.
+    for rest in [vec![b' '; 60_000], frame_of(&json!({"ask": "finish"}))] {
+        let mut stream = connect(server.address);
+        stream.write_all(&[&hello()[..], &frame_of(&json!({"ask": "finish"})), &rest].concat()).unwrap();
+        for tell in ["challenge", "welcome", "refused"] {
+            let said: Value = frame::read(&stream, 1 << 20).unwrap();
+            assert_eq!(said["tell"], tell, "{said}");
+        }
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "closed in order");
+    }
+}
+
+/// A client's conversation in which a trial is open, and that trial's cookie.
+fn opened(server: &Running) -> (TcpStream, u64) {
+    let mut stream = welcomed(server);
+    let open = json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 5000});
+    stream.write_all(&frame_of(&open)).unwrap();
+    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
+    (stream, opened["cookie"].as_u64().unwrap())
+}
+
+#[test]
+fn a_measurement_that_breaks_off_is_logged_as_what_it_was_and_once() {
+    let server = Running::start(Limits::default());
+    let (stream, cookie) = opened(&server);
+    let mut data = connect(server.address);
+    data.write_all(&[&b"weir-lt1"[..], &cookie.to_be_bytes()].concat()).unwrap();
+    data.read_exact(&mut [0; 16]).unwrap();
+    for _ in 0..10 {
+        data.write_all(&[1]).unwrap();
+        data.read_exact(&mut [0]).unwrap();
+    }
+    drop((stream, data));
+    let note = server.note("closed the connection");
+    assert!(note.workload.as_deref().is_some_and(|w| w.contains("request/response")), "{note:?}");
+    // Logged twice it would be by now.
+    works(&server);
+    let such = server.notes().iter().filter(|n| n.end == note.end).count();
+    assert_eq!(such, 1, "{:?}", server.notes());
+}
+
+#[test]
 fn the_slow_and_the_silent_run_out_of_time() {
     let server = Running::start(impatient());
     let silent = connect(server.address);
@@ -233,13 +277,32 @@ fn places_are_limited_and_come_back() {
 }
 
 #[test]
+fn who_has_the_key_is_not_kept_out_by_those_who_have_not_shown_it() {
+    let key = || Key::new(b"0123456789abcdef0123").unwrap();
+    let limits = Limits { sessions: 2, patience: PATIENCE, ..Limits::default() };
+    let server = Running::on("127.0.0.1:0", limits, Some(key()));
+    let strangers: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = connect(server.address);
+            stream.write_all(&hello()).unwrap();
+            let challenge: Value = frame::read(&stream, 1 << 20).unwrap();
+            assert_eq!(challenge["keyed"], true);
+            stream
+        })
+        .collect();
+    let visit = || Visit::begin(server.address, Some(&key()), &Stop::default());
+    let _guests = [visit().unwrap(), visit().unwrap()];
+    assert!(strangers.iter().all(is_closed));
+    assert!(server.note("made room").workload.is_none());
+    // Both places are of those who have it now.
+    let error = visit().unwrap_err();
+    assert!(matches!(&error, Error::Refused(why) if why.contains("2 clients at a time")), "{error}");
+}
+
+#[test]
 fn too_many_streams_of_one_trial_are_closed() {
     let server = Running::start(Limits::default());
-    let mut stream = welcomed(&server);
-    let open = json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 5000});
-    stream.write_all(&frame_of(&open)).unwrap();
-    let opened: Value = frame::read(&stream, 1 << 20).unwrap();
-    let cookie = opened["cookie"].as_u64().unwrap();
+    let (_stream, cookie) = opened(&server);
     let dial = || {
         let mut stream = connect(server.address);
         stream.write_all(&[&b"weir-lt1"[..], &cookie.to_be_bytes()].concat()).unwrap();

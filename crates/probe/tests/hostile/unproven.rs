@@ -36,6 +36,8 @@ fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
         socket.send(&[&cookie[..], &[0; 8]].concat()).unwrap();
         assert_eq!(socket.recv(&mut bytes).unwrap(), 16, "and answered");
     }
+    // Whoever comes when both are in gets no challenge any more, and with it nothing to prove.
+    assert_eq!(answered(server.address, &knock(&[0; 16])).1, 0);
 }
 
 /// Datagrams to the socket that all share that the kernel has thrown away, from the last column of /proc/net/udp (proc_net(5)).
