@@ -1,6 +1,7 @@
 //! Commands and options: help, man page and completions come from here.
 
 pub(crate) mod allow;
+pub(crate) mod in_effect;
 pub(crate) mod mtu;
 pub(crate) mod probe;
 pub(crate) mod publish;

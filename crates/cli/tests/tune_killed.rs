@@ -1,10 +1,12 @@
 //! `weir tune` killed with -9 after every step that leaves a trace on disk or in the kernel: the host ends with the values of
 //! before or with the confirmed ones, and the journal says which.
 
+mod publish_world;
 mod tune_world;
 
+use publish_world::Host;
 use tune_world::{Machine, SETTINGS, Tuned, phase_on_disk};
-use weir_testkit::{Outcome, World};
+use weir_testkit::{Outcome, PATIENCE, World, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -171,6 +173,41 @@ fn root_confirm_killed_at_each_step_ends_with_the_old_or_the_confirmed_value() {
     }
     // Confirmed; the line before, the new file, its name, and the line after: for one file, or two where it is a module.
     assert!(deaths == 1 + 4 || deaths == 1 + 8, "{deaths}");
+}
+
+/// Beside a setting, ports led by BPF: killed in the command that applies both, and in the one that it starts to load programs.
+#[test]
+fn root_apply_of_published_ports_killed_at_each_step_leaves_nothing() {
+    if cannot_be_killed() {
+        return;
+    }
+    let Some(host) = Host::new(WEIR) else { return };
+    let name = "net.core.somaxconn";
+    let value = || host.world.sh(&format!("sysctl -n {name}"));
+    let before = value();
+    let words =
+        ["tune", "apply", "--profile", "published-ports", "--set", "net.core.somaxconn=9000", "--no-watch"];
+    // The beginning, the guard's name; two lines and one write for the setting, the same for the ports; waiting. Of the loader:
+    // what is pinned, and two programs.
+    for (variable, deaths) in [("WEIR_GUARD_STOP_AT", 2 + 3 + 3 + 1), ("WEIR_PUBLISH_STOP_AT", 1 + 2)] {
+        for step in 1..MOST {
+            let mut command = host.any(&[&words[..], &["--confirm-within", "1h"]].concat());
+            command.env(variable, step.to_string());
+            if host.world.run(command).code == 0 {
+                assert_eq!(step - 1, deaths, "{variable}");
+                break;
+            }
+            until("the guard has gone", PATIENCE, || host.guard().is_none().then_some(()));
+            assert_eq!((host.kernel(), value()), (String::new(), before.clone()), "{variable}, step {step}");
+            let status = host.tune_json(&["status"]);
+            assert_eq!(status["set"]["progress"]["phase"], "reverted", "{variable}, step {step}: {status:#}");
+            host.works();
+        }
+        assert_eq!(value().trim(), "9000");
+        host.tune(&["confirm"]).expect(0);
+        host.tune(&["rollback"]).expect(0);
+        assert_eq!((host.pins(), value()), (String::new(), before.clone()), "{variable}");
+    }
 }
 
 /// The variable is a test's: a build for users has never heard of it.

@@ -57,7 +57,7 @@ fn refused(error: weir_publish::Error) -> Error {
 
 impl BpfPublish {
     fn rules(&self) -> DockerPublish {
-        DockerPublish { engine: self.engine, backend: self.backend }
+        DockerPublish { engine: self.engine, backend: self.backend, ..DockerPublish::default() }
     }
 
     /// The name of the host's end of the container's link.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::iptables::{self, Backend};
 use crate::nft::{self, Table};
+use crate::tuned::{self, Tuning};
 use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, docker_engine, routed};
 
 /// The responder is a container behind a bridge on the gateway; its ports are published on the gateway's inside address.
@@ -20,6 +21,9 @@ pub struct DockerPublish {
     pub engine: Engine,
     /// What the rules are written with.
     pub backend: PublishBackend,
+    /// Profiles by which the gateway is tuned afterwards, by `weir tune apply` and `weir tune confirm` themselves; the end of the
+    /// variant is `weir tune rollback`.
+    pub tuned: Vec<Tuning>,
 }
 
 /// Who makes the rules of a published port.
@@ -118,12 +122,21 @@ impl Hop for DockerPublish {
             PublishBackend::Iptables => "iptables",
             PublishBackend::Nft => "nft",
         };
-        match self.engine {
+        let published = match self.engine {
             Engine::Rules => format!("published container port, an engine's rules by {rules}"),
             Engine::Docker => "published container port, by Docker Engine".to_owned(),
+        };
+        let profiles: Vec<&str> = self.tuned.iter().map(|tuning| tuning.profile()).collect();
+        if profiles.is_empty() {
+            published
+        } else {
+            format!("{published}, weir tune: {}", profiles.join(", "))
         }
     }
     fn validate(&self) -> Result<(), String> {
+        if let Some(twice) = self.tuned.iter().enumerate().find(|(n, one)| self.tuned[..*n].contains(one)) {
+            return Err(format!("tuned: {} stands there twice", twice.1.profile()));
+        }
         if self.engine == Engine::Docker && self.backend == PublishBackend::Nft {
             return Err("backend: engine = \"docker\" chooses by itself; leave backend out".into());
         }
@@ -133,7 +146,7 @@ impl Hop for DockerPublish {
         Topology::Bridged
     }
     fn programs(&self, role: Role) -> Vec<String> {
-        match (role, self.backend) {
+        let mut programs = match (role, self.backend) {
             (Role::Gateway, PublishBackend::Iptables) => {
                 let mut programs = Backend::NfTables.programs(role);
                 programs.extend(["iptables-nft-restore", "ip6tables-nft-restore"].map(str::to_owned));
@@ -144,7 +157,11 @@ impl Hop for DockerPublish {
             }
             (Role::Gateway, PublishBackend::Nft) => vec![nft::PROGRAM.into()],
             _ => Vec::new(),
+        };
+        if role == Role::Gateway && !self.tuned.is_empty() {
+            programs.extend(tuned::PROGRAMS.map(str::to_owned));
         }
+        programs
     }
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         if role != Role::Gateway {
@@ -161,7 +178,18 @@ impl Hop for DockerPublish {
             (Engine::Rules, PublishBackend::Iptables) => DockerPublish::apply_iptables(place, journal)?,
             (Engine::Rules, PublishBackend::Nft) => DockerPublish::table(place).apply(journal)?,
         }
-        routed::forward(place, journal)
+        routed::forward(place, journal)?;
+        if self.tuned.is_empty() {
+            return Ok(());
+        }
+        if place.family == Family::Ipv6 {
+            // The programs ask for this one; `force_forwarding` is not known to them.
+            journal.sysctl(&routed::setting("ipv6", &place.outside_interface, "forwarding"), "1")?;
+        }
+        tuned::apply(place, &self.tuned, journal)
+    }
+    fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
+        if role == Role::Gateway && !self.tuned.is_empty() { tuned::verify(place) } else { Ok(()) }
     }
     fn expectation(&self, place: &Place) -> Expectation {
         Expectation {
@@ -173,6 +201,8 @@ impl Hop for DockerPublish {
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
         match self.backend {
+            // The rules count none of what the programs translate.
+            _ if !self.tuned.is_empty() => tuned::counter(place).map(Some),
             _ if self.engine == Engine::Docker => docker_engine::counter(place).map(Some),
             PublishBackend::Iptables => iptables::counter(Backend::NfTables, place, "DNAT").map(Some),
             PublishBackend::Nft => nft::counter(place, CHAIN).map(Some),
@@ -329,6 +359,18 @@ mod tests {
         let line = "ip6 daddr 2001:2::1 tcp dport 5001 counter dnat to [2001:2:1::2]:5001";
         assert!(script.lines().any(|l| l.trim() == line), "{script}");
         assert_eq!(script.matches(" counter ").count(), 2, "only the rules that translate are counted");
+    }
+
+    #[test]
+    fn a_tuned_gateway_says_so_and_needs_programs_of_its_own() {
+        let tuned: DockerPublish = serde_json::from_str(r#"{"tuned": ["published-ports"]}"#).unwrap();
+        assert!(tuned.describe().ends_with("weir tune: published-ports"), "{}", tuned.describe());
+        assert!(tuned.programs(Role::Gateway).contains(&"nsenter".to_owned()));
+        assert!(!tuned.programs(Role::Responder).contains(&"nsenter".to_owned()));
+        assert!(!DockerPublish::default().programs(Role::Gateway).contains(&"nsenter".to_owned()));
+        let twice = DockerPublish { tuned: vec![Tuning::PublishedPorts; 2], ..DockerPublish::default() };
+        assert!(twice.validate().unwrap_err().contains("published-ports stands there twice"));
+        assert!(serde_json::from_str::<DockerPublish>(r#"{"tuned": ["rfc"]}"#).is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod place;
 pub mod routed;
 mod snapshot;
 mod source_nat;
+pub mod tuned;
 
 use std::net::IpAddr;
 

@@ -305,7 +305,7 @@ impl Keeper {
         {
             if let (StepNow::Others { found }, StepState::Applied { .. }) = (&now, state) {
                 let into = match step.change {
-                    Change::TextFile { .. } => "changed it".to_owned(),
+                    Change::TextFile { .. } | Change::Commands { .. } => "changed it".to_owned(),
                     _ => format!("set it to `{found}`"),
                 };
                 problems.push(format!("{}: somebody else {into} meanwhile", step.change.target()));

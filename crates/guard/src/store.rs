@@ -33,7 +33,9 @@ impl Folder {
     /// The usual one: `guard` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
     pub(crate) fn usual() -> Self {
         let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
-        Folder { path: PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("guard") }
+        let path = PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("guard");
+        // The guard process works from another folder than the command that started it.
+        Folder { path: std::path::absolute(&path).unwrap_or(path) }
     }
 
     /// Another one.

@@ -22,6 +22,7 @@
 
 mod links;
 mod mapping;
+mod open;
 mod pinned;
 mod place;
 mod plan;

@@ -173,7 +173,7 @@ pub(crate) fn read_back(in4: &[(WeirEnd4, WeirOther4)], in6: &[(WeirEnd6, WeirOt
 }
 
 /// The words of an address as they lie in a packet.
-fn words(address: Ipv6Addr) -> [u32; 4] {
+pub(crate) fn words(address: Ipv6Addr) -> [u32; 4] {
     let octets = address.octets();
     std::array::from_fn(|at| {
         u32::from_ne_bytes([octets[4 * at], octets[4 * at + 1], octets[4 * at + 2], octets[4 * at + 3]])

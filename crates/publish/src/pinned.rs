@@ -20,8 +20,11 @@ use crate::shared::{WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
 use crate::wanted::{Container, Wanted};
 use crate::{Direction, Error, Mapping, Publish, Result, Status};
 
-/// Where everything of ours is.
-const FOLDER: &str = "/sys/fs/bpf/weir/publish";
+/// Where everything of ours is, in a BPF file system.
+const FOLDER: &str = "weir/publish";
+/// Another BPF file system than the machine's usual one, which must be mounted there: for a host in a lab, whose ports are none of the
+/// machine's.
+const ELSEWHERE: &str = "WEIR_BPF_DIR";
 /// Attachments, in that folder: `in-` and `out-` with the number of the container's link.
 const LINKS: &str = "links";
 /// What is read back.
@@ -63,8 +66,34 @@ impl Pinned {
     }
 }
 
+/// The BPF file system that another folder was chosen for.
+fn elsewhere() -> Option<PathBuf> {
+    std::env::var_os(ELSEWHERE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+fn file_system() -> PathBuf {
+    elsewhere().unwrap_or_else(|| BPF_FILE_SYSTEM.into())
+}
+
 fn folder() -> PathBuf {
-    PathBuf::from(FOLDER)
+    file_system().join(FOLDER)
+}
+
+/// Makes sure that there is a BPF file system; one at a place of somebody's choice is theirs to mount.
+fn prepare() -> Result<()> {
+    match elsewhere() {
+        None => {
+            mount_bpf_file_system()?;
+        }
+        Some(_) if is_mounted()? => {}
+        Some(folder) => {
+            let folder = folder.display();
+            return Err(Error::State(format!(
+                "{ELSEWHERE}: no BPF file system is mounted at {folder} (mount -t bpf bpf {folder})"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn links() -> PathBuf {
@@ -90,7 +119,7 @@ fn format() -> String {
 /// If an interface is not the one that was meant any more, something is missing here, or the kernel refuses. Where that happens while
 /// programs are being put into their places, some of them may be: whoever called puts the old ones back, or calls [`unload`].
 pub fn load(wanted: &Wanted) -> Result<()> {
-    mount_bpf_file_system()?;
+    prepare()?;
     let mut loaded = Vec::new();
     for container in &wanted.containers {
         let interfaces = wanted.links(container)?;
@@ -122,6 +151,8 @@ pub fn load(wanted: &Wanted) -> Result<()> {
             crate::step::passed();
         }
     }
+    // Not before: a connection that begins until both are there is tracked, too.
+    crate::open::let_go_on(wanted)?;
     let own_name = own.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     clear_tables(|tables| tables.name == own_name)
 }
@@ -183,7 +214,8 @@ struct Found {
 
 /// Whether there can be anything of ours.
 fn is_mounted() -> Result<bool> {
-    Ok(Path::new(BPF_FILE_SYSTEM).is_dir() && is_bpf_file_system(Path::new(BPF_FILE_SYSTEM))?)
+    let place = file_system();
+    Ok(place.is_dir() && is_bpf_file_system(&place)?)
 }
 
 fn find() -> Result<Found> {
@@ -381,7 +413,7 @@ pub fn unload() -> Result<()> {
     for name in names_in(&folder())? {
         outcome = outcome.and(remove_folder(&folder().join(name)).map_err(Error::from));
     }
-    for path in [folder(), PathBuf::from("/sys/fs/bpf/weir")] {
+    for path in [folder().as_path(), folder().parent().unwrap_or(Path::new("/"))] {
         // Not ours alone: something else of weir may be in it.
         let _ = fs::remove_dir(path);
     }

@@ -59,6 +59,9 @@ pub struct Plan {
     stops: Vec<Stop>,
 }
 
+/// Why a rule is no fixed mapping that others stand before.
+const KEPT: &str = "a rule before it keeps some of its packets, or all, from being translated";
+
 /// What the planning of one rule comes to: mapping and link, or why not.
 type Planned = std::result::Result<(Mapping, Links, String), String>;
 
@@ -211,7 +214,11 @@ impl<'a> Planner<'a> {
         for address in addresses {
             let Some(protocol) = rule.protocol() else { continue };
             let mapping = Mapping { protocol, published: SocketAddr::new(address, port), container };
-            found.push(match self.placed(mapping) {
+            // What a rule says before it holds for the kernel's own way only.
+            let kept =
+                rule.unless.iter().any(|asks| may_meet(asks, mapping.published, protocol, &self.outer.name));
+            let planned = if kept { Err(KEPT.to_owned()) } else { self.placed(mapping) };
+            found.push(match planned {
                 Ok((mapping, links, link)) => Found {
                     mapping: Some(mapping),
                     link: Some(link),
@@ -316,12 +323,7 @@ impl<'a> Planner<'a> {
 fn passed_by<'a>(stops: &[Stop], outer: &str, mappings: impl Iterator<Item = &'a Mapping>) -> Vec<String> {
     let meets = |stop: &Stop, mapping: &Mapping| {
         let end = if stop.translated { mapping.container } else { mapping.published };
-        let Asks { destination, protocol, ports, from, not_from, .. } = &stop.asks;
-        destination.is_none_or(|network| within(end.ip(), network))
-            && protocol.is_none_or(|number| number == mapping.protocol.number())
-            && ports.as_ref().is_none_or(|ports| ports.contains(&end.port()))
-            && from.as_ref().is_none_or(|name| named(name, outer))
-            && !not_from.iter().any(|name| named(name, outer))
+        may_meet(&stop.asks, end, mapping.protocol, outer)
     };
     let mappings: Vec<&Mapping> = mappings.collect();
     let mut places: Vec<String> = Vec::new();
@@ -333,7 +335,18 @@ fn passed_by<'a>(stops: &[Stop], outer: &str, mappings: impl Iterator<Item = &'a
     places
 }
 
-fn within(address: IpAddr, (network, prefix): (IpAddr, u8)) -> bool {
+/// Whether a rule that asks for that may be asked about packets that come in by `outer` for that end.
+fn may_meet(asks: &Asks, end: SocketAddr, protocol: Protocol, outer: &str) -> bool {
+    let Asks { destination, ports, from, not_from, .. } = asks;
+    destination.is_none_or(|network| within(end.ip(), network))
+        && asks.protocol.is_none_or(|number| number == protocol.number())
+        && ports.as_ref().is_none_or(|ports| ports.contains(&end.port()))
+        && from.as_ref().is_none_or(|name| named(name, outer))
+        && !not_from.iter().any(|name| named(name, outer))
+}
+
+/// Whether an address is in a network.
+pub(crate) fn within(address: IpAddr, (network, prefix): (IpAddr, u8)) -> bool {
     let (address, network, bits) = match (address, network) {
         (IpAddr::V4(a), IpAddr::V4(n)) => (u128::from(a.to_bits()), u128::from(n.to_bits()), 32),
         (IpAddr::V6(a), IpAddr::V6(n)) => (a.to_bits(), n.to_bits(), 128),

@@ -1,10 +1,15 @@
 //! The programs in the kernel.
 
+use std::net::IpAddr;
+
 use weir_bpf::{
     Attached, Direction as Hook, Loader, Map, Object, Plain, ProgramFd, TestRun, attach_tcx, test_run,
 };
 
-use crate::mapping::Tables;
+use weir_sys::netlink::Rtnetlink;
+
+use crate::mapping::{Tables, words};
+use crate::plan::within;
 use crate::shared::{WEIR_MAPPINGS, WEIR_REASONS, WeirConfig, WeirCount};
 use crate::{Error, Links, Mapping, Result};
 
@@ -56,6 +61,11 @@ pub enum Reason {
     /// From the container, and the host forwards nothing that comes in by its bridge: `net.ipv4.conf.BRIDGE.forwarding`, or
     /// `net.ipv6.conf.BRIDGE.forwarding`, which `force_forwarding` does not stand in for.
     NoForwarding,
+    /// From the container, which opens a connection from its port (SYN of TCP): no answer to a client. What it may do itself is for
+    /// the host's rules to say.
+    Opens,
+    /// From outside, with a source of the container's network, or (IPv6) of a single link: the host's routing takes it for false.
+    FalseSource,
     /// From outside to the container's own address and port: thrown away.
     Direct,
     /// The kernel refused to rewrite it (no memory): thrown away.
@@ -76,6 +86,8 @@ impl Reason {
         Reason::TooBig,
         Reason::OtherWay,
         Reason::NoForwarding,
+        Reason::Opens,
+        Reason::FalseSource,
         Reason::Direct,
         Reason::Failed,
     ];
@@ -115,6 +127,9 @@ impl Status {
     }
 }
 
+/// All tables of the programs.
+const TABLES: [&str; 6] = ["in4", "out4", "in6", "out6", "counts", "routes"];
+
 /// The programs.
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o"));
 
@@ -142,8 +157,7 @@ impl Publish {
     pub fn load(mappings: &[Mapping], links: Links) -> Result<Self> {
         let tables = Tables::of(mappings)?;
         let mut loader = Loader::open("publish", OBJECT)?;
-        let Links { outer, container, bridge } = links;
-        loader.config(&WeirConfig { outer, container, bridge })?;
+        loader.config(&config(links, mappings)?)?;
         // A table without entries cannot be made; twice as many because the container's own ends are in it, too.
         let room = |entries: usize| entries.clamp(1, 2 * WEIR_MAPPINGS as usize) as u32;
         loader.entries("in4", room(tables.in4.len()))?;
@@ -198,6 +212,12 @@ impl Publish {
         counted(&self.object.map("counts")?)
     }
 
+    /// Memory of all its tables, bytes.
+    pub(crate) fn memory_bytes(&self) -> Result<u64> {
+        let of = |name: &&str| Ok(self.object.map(name)?.memory_bytes()?);
+        TABLES.iter().map(of).sum()
+    }
+
     /// For the names in a BPF file system, by which it outlives this process.
     pub(crate) fn object(&self) -> &Object {
         &self.object
@@ -219,6 +239,38 @@ impl Publish {
     fn knows_ipv6(&self) -> Result<bool> {
         Ok(test_run(&self.object.program("knows_ipv6")?, &[0; 64], 0, 1)?.verdict == 0)
     }
+}
+
+/// With the networks that the containers are in, by the addresses of the interface that leads there.
+fn config(links: Links, mappings: &[Mapping]) -> Result<WeirConfig> {
+    let Links { outer, container, bridge } = links;
+    let all = Rtnetlink::open()?.links()?;
+    let addresses = all.iter().find(|link| link.index == bridge).map(|link| link.addresses.as_slice());
+    let network = |ipv6: bool| {
+        let ends = || mappings.iter().map(|m| m.container.ip()).filter(|end| end.is_ipv6() == ipv6);
+        let own = addresses.unwrap_or_default().iter().copied();
+        own.filter(|(address, _)| address.is_ipv6() == ipv6)
+            .find(|network| ends().any(|end| within(end, *network)))
+    };
+    let mut config = WeirConfig {
+        outer,
+        container,
+        bridge,
+        inside4: u32::MAX,
+        mask4: u32::MAX,
+        inside6: [u32::MAX; 4],
+        mask6: [u32::MAX; 4],
+    };
+    if let Some((IpAddr::V4(address), prefix)) = network(false) {
+        config.mask4 = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0).to_be();
+        config.inside4 = u32::from_ne_bytes(address.octets()) & config.mask4;
+    }
+    if let Some((IpAddr::V6(address), prefix)) = network(true) {
+        let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+        config.mask6 = words(mask.into());
+        config.inside6 = words((u128::from(address) & mask).into());
+    }
+    Ok(config)
 }
 
 /// What the programs have counted in their table.
@@ -257,6 +309,7 @@ pub(crate) fn kernel_knows_ipv6() -> Result<bool> {
 const NO_INTERFACE: u32 = i32::MAX as u32;
 /// ENODEV.
 const NO_DEVICE: i32 = 19;
+const ERANGE: i32 = 34;
 
 fn fill<K: Plain + Copy, V: Plain + Copy>(map: &Map, entries: &[(K, V)]) -> Result<()> {
     Ok(map.insert(entries.iter().copied())?)
@@ -276,6 +329,14 @@ pub(crate) fn named(error: weir_bpf::Error) -> Error {
             if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
         {
             Error::Kernel(NEEDS_TCX)
+        }
+        // bpf_mprog_max (include/linux/bpf_mprog.h).
+        weir_bpf::Error::Refused { what, source, .. }
+            if what.starts_with("attach ") && source.raw_os_error() == Some(ERANGE) =>
+        {
+            Error::Nothing(format!(
+                "cannot {what}: it has 63 programs, and the kernel takes no more; one is needed there for each container"
+            ))
         }
         _ => error.into(),
     }

@@ -5,6 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use weir_sys::ProcRoot;
+use weir_sys::privilege::Privilege;
+
 use crate::wanted::Wanted;
 use crate::{Error, Result, at};
 
@@ -23,7 +26,9 @@ impl Store {
     /// The usual one: the folder `publish` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
     pub fn usual() -> Self {
         let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
-        Store { folder: PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("publish") }
+        let folder = PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("publish");
+        // Who takes back works from another folder.
+        Store { folder: std::path::absolute(&folder).unwrap_or(folder) }
     }
 
     /// Where the one of that name is, or would be.
@@ -37,13 +42,7 @@ impl Store {
     /// If the disk refuses, or others may write to the folder.
     pub fn keep(&self, wanted: &Wanted) -> Result<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(at(&self.folder))?;
-        let meta = fs::symlink_metadata(&self.folder).map_err(at(&self.folder))?;
-        if !meta.is_dir() || meta.mode() & 0o022 != 0 {
-            let folder = self.folder.display();
-            return Err(Error::State(format!(
-                "{folder} is not fit for what is published: others may write to it"
-            )));
-        }
+        self.check()?;
         let path = self.path(&wanted.id());
         let beside = path.with_extension("new");
         // The rest of an attempt that was killed.
@@ -61,13 +60,30 @@ impl Store {
         Ok(path)
     }
 
+    /// What is in it is put into the kernel: nobody else may say what that is.
+    fn check(&self) -> Result<()> {
+        let meta = fs::symlink_metadata(&self.folder).map_err(at(&self.folder))?;
+        let own = Privilege::current(&ProcRoot::default())?.euid;
+        if meta.is_dir() && meta.mode() & 0o022 == 0 && meta.uid() == own {
+            return Ok(());
+        }
+        Err(Error::State(format!(
+            "{} is not fit for what is published: others may write to it, or it is theirs (chown, chmod go-w)",
+            self.folder.display()
+        )))
+    }
+
     /// The one of that name; `None` if it is not kept.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If it cannot be read, or others may write to the folder.
     pub fn find(&self, id: &str) -> Result<Option<Wanted>> {
         let path = self.path(id);
-        if path.is_file() { Store::read(&path).map(Some) } else { Ok(None) }
+        if !path.is_file() {
+            return Ok(None);
+        }
+        self.check()?;
+        Store::read(&path).map(Some)
     }
 
     /// The one in that file.
@@ -109,5 +125,48 @@ impl Store {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(at(&self.folder)(e)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use weir_sys::privilege::test_needs_root;
+
+    use super::*;
+
+    fn wanted() -> Wanted {
+        Wanted { outer: "out0".into(), outer_index: 2, containers: Vec::new() }
+    }
+
+    #[test]
+    fn root_what_others_could_have_written_is_not_read() {
+        if test_needs_root() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("weir-publish-store-{}", std::process::id()));
+        let store = Store { folder: folder.clone() };
+        let path = store.keep(&wanted()).unwrap();
+        let id = wanted().id();
+        assert_eq!((Store::read(&path).unwrap(), store.find(&id).unwrap()), (wanted(), Some(wanted())));
+        let refused =
+            || [store.keep(&wanted()).unwrap_err(), store.find(&id).unwrap_err()].map(|e| e.to_string());
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
+        let writable = refused();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        chown(&folder, Some(65534), None).unwrap();
+        let theirs = refused();
+        chown(&folder, Some(0), None).unwrap();
+        // What was changed has another name.
+        let text = fs::read_to_string(&path).unwrap().replace("out0", "out1");
+        fs::write(&path, text).unwrap();
+        let changed = store.find(&id).unwrap_err().to_string();
+        store.clear().unwrap();
+        for error in writable.iter().chain(&theirs) {
+            assert!(error.contains("is not fit"), "{error}");
+        }
+        assert!(changed.contains("not what it was"), "{changed}");
+        assert!(store.find(&id).unwrap().is_none());
     }
 }

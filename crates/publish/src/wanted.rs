@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Links, Mapping, Result};
+use crate::{Error, Links, Mapping, Publish, Result};
 
 /// Mappings of several containers behind one outer interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,19 @@ impl Wanted {
     /// All mappings.
     pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
         self.containers.iter().flat_map(|c| &c.mappings)
+    }
+
+    /// Memory that its tables take, by the kernel's own count, bytes. They are made for that and go again; nothing is attached.
+    ///
+    /// # Errors
+    /// As for [`crate::load`], of which it is the first half.
+    pub fn memory_bytes(&self) -> Result<u64> {
+        let mut sum = 0;
+        for container in &self.containers {
+            let publish = Publish::load(&container.mappings, self.links(container)?)?;
+            sum += publish.memory_bytes()?;
+        }
+        Ok(sum)
     }
 
     /// The interfaces of a container, if they are still those that were meant.

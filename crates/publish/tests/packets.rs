@@ -273,6 +273,57 @@ fn root_direct_access_is_dropped_and_other_ways_are_the_kernels() {
 }
 
 #[test]
+fn root_a_connection_that_the_container_opens_is_for_the_rules_to_judge() {
+    for_each_family(|world, publish| {
+        let header = if world.published.is_ipv4() { 20 } else { 40 };
+        for (published, inner) in [(SAME, SAME), (PUBLISHED, INNER)] {
+            for direction in BOTH {
+                let (packet, _) = Ends::of(world, published, inner).packet(direction, protocol::TCP, b"");
+                // Flags of TCP: SYN, alone and with those of ECN; SYN with ACK; RST.
+                for (flags, opens) in [(0x02, true), (0xc2, true), (0x12, false), (0x04, false)] {
+                    let mut bytes = packet.datagram();
+                    bytes[header + 13] = flags;
+                    let (verdict, got) = reason_of(world, publish, direction, &bytes);
+                    let expected = match direction {
+                        Direction::Out if opens => (LEFT, Reason::Opens),
+                        _ => (REDIRECTED, Reason::Translated),
+                    };
+                    assert_eq!((verdict, got), expected, "{direction:?} {flags:#x}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn root_a_source_that_nobody_outside_has_is_for_the_kernel_to_judge() {
+    for_each_family(|world, publish| {
+        let ends = Ends::of(world, PUBLISHED, INNER);
+        let (of_its_network, beyond): (&[&str], &[&str]) = if world.published.is_ipv4() {
+            (&["198.18.1.1", "198.18.1.2", "198.18.1.255"], &["198.18.0.255", "198.18.2.0"])
+        } else {
+            (
+                &["2001:2:0:1::1", "2001:2:0:1:ffff:ffff:ffff:ffff", "fe80::1", "febf::1"],
+                &["2001:2::1:0:0:1", "2001:2:0:2::", "fec0::1", "fe7f::1"],
+            )
+        };
+        for protocol in [protocol::TCP, protocol::UDP] {
+            let from = |address: &str| {
+                let (mut packet, _) = ends.packet(Direction::In, protocol, b"from whom?");
+                packet.source.set_ip(address.parse().unwrap());
+                reason_of(world, publish, Direction::In, &packet.datagram())
+            };
+            for address in of_its_network {
+                assert_eq!(from(address), (LEFT, Reason::FalseSource), "{address}");
+            }
+            for address in beyond {
+                assert_eq!(from(address), (REDIRECTED, Reason::Translated), "{address}");
+            }
+        }
+    });
+}
+
+#[test]
 fn root_a_host_that_does_not_forward_is_told_apart() {
     for_each_family(|world, publish| {
         let ends = Ends::of(world, SAME, SAME);

@@ -3,7 +3,7 @@
 mod world;
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use weir_publish::{Direction, Links, Reason};
@@ -274,6 +274,36 @@ fn root_what_the_container_opens_itself_is_left_alone() {
 }
 
 #[test]
+fn root_rules_about_what_the_container_may_open_hold_for_its_published_ports_too() {
+    for_each_family(|world| {
+        let family = if world.published.is_ipv6() { "ip6" } else { "ip" };
+        sh(
+            &world.host,
+            &format!(
+                "nft 'table {family} own {{ chain c {{ type filter hook forward priority 0;
+                    iifname br0 ct state new counter reject with tcp reset; }}; }}'"
+            ),
+        );
+        let publish = world.publish();
+        // Answers go on.
+        world.tcp_echo(&world.client, SocketAddr::new(world.published, SAME), SAME, 1000);
+        let server = world.client.run(|| TcpListener::bind((world.client_address, 7000))).unwrap().unwrap();
+        let target = server.local_addr().unwrap();
+        let open = format!(
+            "import socket; s = socket.socket(socket.{}); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); \
+             s.bind(('{}', {SAME})); s.settimeout(5); print(s.connect_ex(('{}', 7000)))",
+            if family == "ip6" { "AF_INET6" } else { "AF_INET" },
+            world.inner,
+            target.ip()
+        );
+        let code = sh(&world.container, &format!("python3 -c \"{open}\""));
+        // ECONNREFUSED of Linux.
+        assert_eq!(code.trim(), "111");
+        assert_eq!(packets(&publish, Direction::Out, Reason::Opens), 1);
+    });
+}
+
+#[test]
 fn root_when_it_ends_nothing_is_left_and_the_rules_go_on() {
     for_each_family(|world| {
         let programs = || {
@@ -342,4 +372,20 @@ fn root_a_link_that_is_gone_is_noticed() {
             (packets(&publish, Direction::In, Reason::OtherWay) == 2).then_some(())
         });
     });
+}
+
+#[test]
+fn root_more_containers_than_an_interface_takes_are_told_and_those_before_stay() {
+    if test_needs_root() {
+        return;
+    }
+    let world = World::new(false);
+    let mut publish: Vec<_> = (0..63).map(|_| world.publish()).collect();
+    let mut one_more = world.load();
+    let refused = world.host.run(|| one_more.attach().unwrap_err().to_string()).unwrap();
+    assert!(refused.contains("has 63 programs, and the kernel takes no more"), "{refused}");
+    assert!(!one_more.is_attached().unwrap());
+    publish.truncate(1);
+    world.tcp_echo(&world.client, SocketAddr::new(world.published, PUBLISHED), INNER, 1000);
+    assert!(packets(&publish[0], Direction::In, Reason::Translated) > 0);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use weir_lists::Registry;
 
+use super::in_effect::InEffect;
 use super::time::{DAY, between};
 
 pub(crate) mod apply;
@@ -64,21 +65,8 @@ pub(crate) enum AllowCommand {
     Remove(JsonArgs),
     /// Load what was confirmed, after a reboot
     Restore(RestoreArgs),
-    /// Load the policy in a folder
-    #[command(hide = true)]
-    Load {
-        /// The folder
-        policy: PathBuf,
-        /// Where that fails, take away what is loaded
-        #[arg(long)]
-        or_unload: bool,
-    },
-    /// Take what is loaded out of the kernel
-    #[command(hide = true)]
-    Unload,
-    /// Print what is in the kernel
-    #[command(hide = true)]
-    State,
+    #[command(flatten)]
+    InEffect(InEffect),
 }
 
 #[derive(Debug, Args)]

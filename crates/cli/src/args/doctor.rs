@@ -80,7 +80,7 @@ pub(crate) enum DoctorCommand {
 /// `weir doctor selftest`.
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArgs {
-    /// Only cases with this in their name; may be repeated
+    /// Only the case of this name, or all with this in their names; may be repeated
     #[arg(long = "case", value_name = "WORD")]
     pub(crate) cases: Vec<String>,
     /// How often each is tried

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use weir_publish::Mapping;
 
+use super::in_effect::InEffect;
 use super::time::seconds_to_a_day;
 
 #[derive(Debug, Args)]
@@ -23,21 +24,8 @@ pub(crate) enum PublishCommand {
     Confirm(JsonArgs),
     /// Take away everything that apply loaded, whatever there is of it
     Remove(JsonArgs),
-    /// Load what is in a file
-    #[command(hide = true)]
-    Load {
-        /// The file
-        wanted: std::path::PathBuf,
-        /// Where that fails, take away what is loaded
-        #[arg(long)]
-        or_unload: bool,
-    },
-    /// Take what is loaded out of the kernel
-    #[command(hide = true)]
-    Unload,
-    /// Print what is in the kernel
-    #[command(hide = true)]
-    State,
+    #[command(flatten)]
+    InEffect(InEffect),
 }
 
 #[derive(Debug, Args)]

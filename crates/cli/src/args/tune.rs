@@ -38,7 +38,8 @@ pub(crate) enum TuneCommand {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What to change")]
 pub(crate) struct WhatArgs {
-    /// For this kind of host; may be repeated. Without it, --from and --set: nat-gateway
+    /// For this kind of host: nat-gateway, rfc, throughput or published-ports; may be repeated. Without it, --from and --set:
+    /// nat-gateway
     #[arg(long = "profile", value_name = "PROFILE", value_parser = profile)]
     pub(crate) profiles: Vec<Profile>,
     /// What heals these findings: a file of `weir doctor --json`, or - for standard input
@@ -60,6 +61,9 @@ pub(crate) struct WhatArgs {
     #[arg(long = "for", alias = "time", default_value = "2s", value_name = "TIME",
           value_parser = between(Duration::from_secs(1), DAY))]
     pub(crate) window: Duration,
+    /// The interface that clients come in by (published-ports); by default the one that the default routes lead to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) outer: Option<String>,
     /// In another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
     #[arg(long, value_name = "NAME|PID|PATH")]
     pub(crate) netns: Option<String>,

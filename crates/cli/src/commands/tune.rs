@@ -1,16 +1,17 @@
 //! `weir tune`, and the guard process behind it.
 
+mod ports;
+mod prove;
+
 use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_doctor::tune::prove::{Better, LEAST, Proof, measure};
 use weir_doctor::tune::{
-    self, Counter, LARGEST_FINDINGS, Place, Plan, Profile, Request, View, render_plan, render_set,
-    render_status,
+    self, LARGEST_FINDINGS, Place, Plan, Profile, Request, View, render_plan, render_set, render_status,
 };
 use weir_guard::{
     ChangeSet, Keeper, Metric, Namespace, Phase, Program, Sentinel, StepNow, StepState, Watch, Worse,
@@ -20,33 +21,32 @@ use weir_sys::process::run_captured;
 use weir_sys::{NetNs, ProcRoot};
 
 use super::conntrack::namespace;
-use crate::args::time::DAY;
-use crate::args::tune::{ApplyArgs, Direction, ProveArgs, TuneArgs, TuneCommand, WhatArgs};
-use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
+use super::on_trial::in_words;
+use crate::args::tune::{ApplyArgs, TuneArgs, TuneCommand, WhatArgs};
+use crate::exit::{FAILED, Failure, MISSING, Outcome, USAGE};
 use crate::output::{print, print_json, printable, width};
+use ports::Ports;
 
 /// Whose change sets these are.
-const BY: &str = "tune";
+pub(super) const BY: &str = "tune";
 /// Version of the JSON of change sets.
 const SCHEMA: u32 = 1;
 /// How long counters are watched before a change to know how fast they grow without it.
 const BASELINE: Duration = Duration::from_secs(2);
 /// Longest time for a reading of a number to be watched.
 const READING: Duration = Duration::from_secs(5);
-/// Longest time for a command between two windows.
-const BETWEEN: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: &TuneArgs) -> Outcome {
     match &args.command {
         TuneCommand::Plan(args) => {
-            let (plan, _) = plan(&args.what)?;
+            let Made { plan, .. } = make(&args.what, false)?;
             if args.json { print_json(&plan) } else { print(&page(&plan, "apply")) }
         }
         TuneCommand::Apply(args) => apply(args),
         TuneCommand::Confirm(args) => confirm(args.json),
         TuneCommand::Rollback(args) => rollback(args.json),
         TuneCommand::Status(args) => status(args.json),
-        TuneCommand::Prove(args) => prove(args),
+        TuneCommand::Prove(args) => prove::run(args),
     }
 }
 
@@ -115,7 +115,18 @@ fn place(netns: Option<&str>) -> Result<Place, Failure> {
     Ok(Place { view, name: format!("network namespace {name}"), namespace: Some(known) })
 }
 
-fn plan(what: &WhatArgs) -> Result<(Plan, Place), Failure> {
+/// A plan, where it is for, and what it has to do with published ports.
+struct Made {
+    plan: Plan,
+    place: Place,
+    ports: Ports,
+}
+
+/// Plans. To go on with the plan, what nobody answers for any more is taken back first; otherwise nothing is changed.
+fn make(what: &WhatArgs, to_go_on: bool) -> Result<Made, Failure> {
+    if to_go_on {
+        Keeper::new(BY).make_way()?;
+    }
     let place = place(what.netns.as_deref())?;
     let findings = what.from.as_deref().map(read_findings).transpose()?;
     let mut set = Vec::new();
@@ -128,7 +139,7 @@ fn plan(what: &WhatArgs) -> Result<(Plan, Place), Failure> {
     if profiles.is_empty() && findings.is_none() && set.is_empty() {
         profiles.push(Profile::NatGateway);
     }
-    let request = Request {
+    let mut request = Request {
         profiles,
         findings,
         set,
@@ -136,8 +147,16 @@ fn plan(what: &WhatArgs) -> Result<(Plan, Place), Failure> {
         peak: what.peak,
         rtt_ms: what.rtt,
         window: what.window,
+        actions: Vec::new(),
+        notes: Vec::new(),
     };
-    Ok((tune::plan(&place, &request)?, place))
+    let ports = match tune::wish(&place, &request)? {
+        Some(wish) => Ports::look(&wish, what, to_go_on)?,
+        None => Ports::default(),
+    };
+    request.actions.extend(ports.action.clone());
+    request.notes.extend(ports.note.clone());
+    Ok(Made { plan: tune::plan(&place, &request)?, place, ports })
 }
 
 /// Name and text of the doctor's findings.
@@ -166,13 +185,12 @@ fn page(plan: &Plan, next: &str) -> String {
 
 fn apply(args: &ApplyArgs) -> Outcome {
     needs_root("apply")?;
-    Keeper::new(BY).make_way()?;
-    let (plan, place) = plan(&args.what)?;
+    let Made { plan, place, ports } = make(&args.what, true)?;
     if !args.json {
         print(&page(&plan, ""))?;
     }
     if plan.is_empty() {
-        can_be_written(&plan)?;
+        can_be_made(&plan, &ports)?;
         eprintln!("there is nothing to apply");
         return if args.json {
             print_json(&json!({ "schema": SCHEMA, "plan": plan, "set": null }))
@@ -186,7 +204,8 @@ fn apply(args: &ApplyArgs) -> Outcome {
     }
     new.watches.extend(own_watch(args)?);
     let watched: Vec<String> = new.watches.iter().map(|w| printable(&w.name)).collect();
-    let set = Keeper::new(BY).apply(new, &sentinel())?;
+    ports.keep()?;
+    let set = Keeper::new(BY).apply(new, &sentinel()).map_err(in_words)?;
     if args.json {
         return print_json(&json!({ "schema": SCHEMA, "plan": plan, "set": set_json(&set, None) }));
     }
@@ -198,8 +217,11 @@ fn apply(args: &ApplyArgs) -> Outcome {
     Ok(())
 }
 
-/// Whether a plan without anything to apply is one only because it cannot be written here.
-fn can_be_written(plan: &Plan) -> Outcome {
+/// Whether a plan without anything to apply is one only because something is missing here.
+fn can_be_made(plan: &Plan, ports: &Ports) -> Outcome {
+    if let Some(missing) = &ports.missing {
+        return Err(Failure::new(MISSING, missing));
+    }
     if !plan.is_blocked() {
         return Ok(());
     }
@@ -317,124 +339,4 @@ fn set_json(set: &ChangeSet, now: Option<&[StepNow]>) -> Value {
         "progress": set.phase, "confirmed_unix_s": set.confirmed_unix_s, "watches": begin.watches,
         "steps": steps.collect::<Vec<_>>(),
     })
-}
-
-fn prove(args: &ProveArgs) -> Outcome {
-    needs_root("prove")?;
-    Keeper::new(BY).make_way()?;
-    let (plan, place) = plan(&args.what)?;
-    if plan.is_empty() {
-        can_be_written(&plan)?;
-        return Err(Failure::failed(
-            "there is nothing to apply, so there is nothing to prove (weir tune plan says why)",
-        ));
-    }
-    let rounds = usize::from(args.rounds);
-    if rounds < LEAST {
-        eprintln!("note: fewer than {LEAST} rounds show no interval");
-    }
-    let better = match (args.better, args.counter) {
-        (Some(Direction::Higher), _) | (None, None) => Better::Higher,
-        (Some(Direction::Lower), _) | (None, Some(_)) => Better::Lower,
-    };
-    let seed = args.seed.unwrap_or_else(new_seed);
-    let window = Window { args, view: &place.view };
-    let mut trial = Keeper::new(BY).try_out(plan.change_set(DAY.as_secs()), &sentinel())?;
-    eprintln!("{rounds} rounds of two windows; Ctrl-C ends it, and everything is put back");
-    let mut n = 0;
-    let measured = measure(rounds, seed, |made| -> Result<f64, Failure> {
-        trial.switch(made)?;
-        let value = window.measure()?;
-        n += 1;
-        eprintln!("{n}/{}: {} {value}", 2 * rounds, if made { "after " } else { "before" });
-        Ok(value)
-    });
-    let set = trial.end()?;
-    let proof = Proof::of(measured?, seed, better);
-    if args.json {
-        print_json(&json!({ "schema": SCHEMA, "plan": plan, "proof": proof, "set": set_json(&set, None) }))?;
-    } else {
-        print(&format!("{}{}\n(seed {seed}; everything is as before)\n", page(&plan, ""), proof.words()))?;
-    }
-    if !matches!(set.phase, Phase::Reverted { .. }) {
-        return Err(Failure::failed(
-            "something could not be put back; the next weir tune command tries again",
-        ));
-    }
-    if args.require_better && !proof.helps() { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
-}
-
-/// From the clock: it only has to differ from the last one.
-fn new_seed() -> u64 {
-    io::Read::bytes(&mut jiff::Timestamp::now().as_nanosecond().to_le_bytes().as_slice())
-        .flatten()
-        .fold(0, |seed, byte| (seed ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-}
-
-/// One measurement.
-struct Window<'a> {
-    args: &'a ProveArgs,
-    view: &'a View,
-}
-
-impl Window<'_> {
-    fn measure(&self) -> Result<f64, Failure> {
-        if let Some(line) = &self.args.between {
-            shell(line, BETWEEN)?;
-        }
-        let before = self.args.counter.map(|c| self.count(c)).transpose()?;
-        let begun = Instant::now();
-        let printed = shell(&self.args.command, self.args.timeout)?;
-        let seconds = begun.elapsed().as_secs_f64();
-        match (self.args.counter, before) {
-            (Some(counter), Some(before)) => Ok(self.count(counter)?.saturating_sub(before) as f64 / seconds),
-            _ => number(&printed, self.args.number_after.as_deref()).ok_or_else(|| {
-                let after =
-                    self.args.number_after.as_ref().map_or(String::new(), |t| format!(" after `{t}`"));
-                let printed: String = printed.chars().take(400).collect();
-                Failure::failed(format!("the load printed no number{after}: {printed}"))
-            }),
-        }
-    }
-
-    fn count(&self, counter: Counter) -> Result<u64, Failure> {
-        let read = self.view.inside(|| counter.read(&self.view.root)).map_err(Failure::failed)?;
-        read.map_err(|e| Failure::new(MISSING, format!("--counter {}: {e}", counter.name())))
-    }
-}
-
-fn shell(line: &str, limit: Duration) -> Result<String, Failure> {
-    let output = run_captured(super::shell(line)?, limit).map_err(Failure::failed)?;
-    if !output.status.success() {
-        return Err(Failure::failed(format!("`{line}` failed ({}): {}", output.status, output.message())));
-    }
-    Ok(output.stdout_text())
-}
-
-/// The first number in a text, or the first after some words of it.
-fn number(text: &str, after: Option<&str>) -> Option<f64> {
-    let rest = match after {
-        Some(words) => &text[text.find(words)? + words.len()..],
-        None => text,
-    };
-    let word = |c: char| {
-        c.is_whitespace() || matches!(c, ',' | ':' | ';' | '=' | '"' | '[' | ']' | '{' | '}' | '(' | ')')
-    };
-    rest.split(word).find_map(|w| w.parse().ok().filter(|v: &f64| v.is_finite()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_found_in_what_loads_print() {
-        let ab = "Concurrency Level:      50\nRequests per second:    6315.25 [#/sec] (mean)\n";
-        assert_eq!(number(ab, Some("Requests per second:")), Some(6315.25));
-        assert_eq!(number(ab, None), Some(50.0));
-        assert_eq!(number(r#"{"end":{"bits_per_second":1.5e9}}"#, Some("bits_per_second")), Some(1.5e9));
-        for (text, after) in [("none", None), ("5", Some("x")), ("x nan", Some("x")), ("", None)] {
-            assert_eq!(number(text, after), None);
-        }
-    }
 }

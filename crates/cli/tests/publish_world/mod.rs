@@ -129,9 +129,23 @@ impl Host {
     }
 
     pub(crate) fn weir(&self, args: &[&str]) -> Command {
-        let mut command = self.world.weir(&[&["publish"], args].concat());
+        self.any(&[&["publish"], args].concat())
+    }
+
+    /// `weir` with these words, and with the state that belongs to this host.
+    pub(crate) fn any(&self, words: &[&str]) -> Command {
+        let mut command = self.world.weir(words);
         command.env("WEIR_STATE_DIR", self.world.folder().join("state"));
         command
+    }
+
+    /// `weir tune`.
+    pub(crate) fn tune(&self, args: &[&str]) -> Outcome {
+        self.world.run(self.any(&[&["tune"], args].concat()))
+    }
+
+    pub(crate) fn tune_json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.tune(&[args, &["--json"]].concat()).expect(0).stdout).unwrap()
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Outcome {
@@ -149,7 +163,7 @@ impl Host {
 
     /// The guard process.
     pub(crate) fn guard(&self) -> Option<u32> {
-        let is_guard = |line: &str| line.contains(" guard publish ");
+        let is_guard = |line: &str| line.contains(" guard publish ") || line.contains(" guard tune ");
         self.world.processes().into_iter().find(|(_, line)| is_guard(line)).map(|(pid, _)| pid)
     }
 

@@ -98,6 +98,7 @@ impl Gateway {
             way: Way::Egress,
             inject: Inject::Gateway,
             cpus: cores[cores.len().saturating_sub(1)..].to_vec(),
+            reference: true,
         };
         let sender = Mutex::new(LiveSender::new(&link));
         Ok(Gateway { namespace: gateway, _initiator: initiator, sender, flows: flows(), forwarded })

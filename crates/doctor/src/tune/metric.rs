@@ -183,8 +183,12 @@ fn of_setting(name: &str) -> Option<Counter> {
 /// over `baseline`. A counter that cannot be read is left out.
 pub fn watches(plan: &Plan, view: &View, baseline: Duration) -> Vec<Watch> {
     let mut counters: Vec<Counter> = Vec::new();
-    for row in plan.rows.iter().filter(|r| r.held.is_none()) {
-        if let Some(counter) = of_setting(&row.name).filter(|c| !counters.contains(c)) {
+    let settings = plan.rows.iter().filter(|r| r.held.is_none()).filter_map(|r| of_setting(&r.name));
+    // Another way for packets is to relieve the table; if it goes wrong, what the host itself exchanges with containers suffers.
+    let actions = plan.actions.iter().filter(|a| a.held.is_none());
+    let others = actions.flat_map(|_| [Counter::ConntrackDrops, Counter::Retransmits]);
+    for counter in settings.chain(others) {
+        if !counters.contains(&counter) {
             counters.push(counter);
         }
     }

@@ -5,6 +5,7 @@
 //! | [`knobs`](self) | every setting that may be changed: bounds, cost, risk |
 //! | need | what was measured |
 //! | profile, findings | who proposes |
+//! | action | a change that is no setting, which the caller brings |
 //! | [`plan`](fn@plan) | bounds, budget, order: a [`Plan`] |
 //! | persist | the files that make it last |
 //! | [`metric`](fn@metric) | numbers that must not get worse |
@@ -12,6 +13,7 @@
 //!
 //! Planning reads only. Changes are made, confirmed and taken back by `weir-guard`.
 
+mod action;
 mod findings;
 mod knobs;
 mod metric;
@@ -22,6 +24,7 @@ mod profile;
 pub mod prove;
 mod render;
 
+pub use action::{Action, Wish, wish};
 pub use findings::LARGEST as LARGEST_FINDINGS;
 pub use knobs::Scope;
 pub use metric::{Counter, metric, watches};

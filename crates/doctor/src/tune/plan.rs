@@ -6,6 +6,7 @@ use serde::Serialize;
 use weir_guard::{Change, Namespace, NewSet, When};
 use weir_sys::slab::page_bytes;
 
+use super::action::{self, Action};
 use super::findings::{self, Finding};
 use super::knobs::{self, Cost, Knob, Scope, numbers};
 use super::need::{Need, View};
@@ -33,6 +34,10 @@ pub struct Request {
     pub rtt_ms: u64,
     /// How long counters are watched for what is lost, where a profile asks for that.
     pub window: Duration,
+    /// What else is to be done, which is no setting: answers to [`super::wish`].
+    pub actions: Vec<Action>,
+    /// What to know about what could not be brought.
+    pub notes: Vec<String>,
 }
 
 /// A memory budget.
@@ -110,11 +115,13 @@ pub struct Plan {
     pub place: String,
     /// The settings, in the order in which they are written.
     pub rows: Vec<Row>,
+    /// What is done after them, and is no setting.
+    pub actions: Vec<Action>,
     /// What was measured.
     pub need: Need,
     /// Memory that may be taken, bytes.
     pub budget_bytes: u64,
-    /// Memory that all rows together take more at most, bytes.
+    /// Memory that all of it together takes more at most, bytes.
     pub memory_bytes: i64,
     /// Files that `confirm` writes, so that the values last; none where they cannot.
     pub files: Vec<String>,
@@ -177,15 +184,22 @@ pub fn plan(place: &Place, request: &Request) -> Result<Plan, Error> {
     let mut rows = maker.rows;
     let mut notes = maker.notes;
     in_order(&mut rows);
-    let (files, changes) = changes(place, &mut rows, &mut notes);
+    let (files, mut changes) = changes(place, &mut rows, &mut notes);
+    let mut actions = request.actions.clone();
+    action::hold_what_is_too_large(&mut actions, budget_bytes);
+    let at = changes.iter().take_while(|(when, _)| *when == When::Apply).count();
+    let made = actions.iter().filter(|a| a.held.is_none()).map(|a| (When::Apply, a.change.clone()));
+    changes.splice(at..at, made);
+    notes.extend(request.notes.iter().cloned());
     notes.dedup();
     let mut plan = Plan {
         schema: SCHEMA,
         id: String::new(),
         from,
         place: place.name.clone(),
-        memory_bytes: rows.iter().filter(|r| r.held.is_none()).map(|r| r.memory_bytes).sum(),
+        memory_bytes: action::memory_bytes(&rows, &actions),
         rows,
+        actions,
         need,
         budget_bytes,
         files,
@@ -200,7 +214,7 @@ pub fn plan(place: &Place, request: &Request) -> Result<Plan, Error> {
 impl Plan {
     /// True if there is nothing to apply.
     pub fn is_empty(&self) -> bool {
-        self.rows.iter().all(|r| r.held.is_some())
+        self.rows.iter().all(|r| r.held.is_some()) && self.actions.iter().all(|a| a.held.is_some())
     }
 
     /// True if there are settings to change, and they can be written nowhere but elsewhere.
@@ -483,4 +497,4 @@ fn changes(place: &Place, rows: &mut [Row], notes: &mut Vec<String>) -> (Vec<Str
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -2,7 +2,7 @@ use super::*;
 use crate::machine_of_files::Files;
 
 /// A machine of files: 8 GiB, 4 GiB of them available, objects as on x86-64 with Linux 6.18.
-fn machine(settings: &[(&str, &str)]) -> (Files, Place) {
+pub(crate) fn machine(settings: &[(&str, &str)]) -> (Files, Place) {
     let files = Files::new(&[
         ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"),
         ("etc/sysctl.d/README", ""),
@@ -16,14 +16,14 @@ fn machine(settings: &[(&str, &str)]) -> (Files, Place) {
     (files, Place { view, name: "this network namespace".into(), namespace: None })
 }
 
-const CONNTRACK: [(&str, &str); 4] = [
+pub(crate) const CONNTRACK: [(&str, &str); 4] = [
     ("net.netfilter.nf_conntrack_count", "999"),
     ("net.netfilter.nf_conntrack_max", "1000"),
     ("net.netfilter.nf_conntrack_buckets", "512"),
     ("net.netfilter.nf_conntrack_tcp_timeout_established", "86400"),
 ];
 
-fn request() -> Request {
+pub(crate) fn request() -> Request {
     Request {
         profiles: Vec::new(),
         findings: None,
@@ -32,6 +32,8 @@ fn request() -> Request {
         peak: None,
         rtt_ms: 100,
         window: Duration::ZERO,
+        actions: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

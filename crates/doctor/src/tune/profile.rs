@@ -16,11 +16,15 @@ pub enum Profile {
     Rfc,
     /// Queues and buffers for high rates, where something was lost for want of them.
     Throughput,
+    /// Published ports of containers without connection tracking. It is no setting: whoever asks for a plan brings the action
+    /// ([`super::wish`]).
+    PublishedPorts,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 3] = [Profile::NatGateway, Profile::Rfc, Profile::Throughput];
+    pub const ALL: [Profile; 4] =
+        [Profile::NatGateway, Profile::Rfc, Profile::Throughput, Profile::PublishedPorts];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
@@ -28,6 +32,7 @@ impl Profile {
             Profile::NatGateway => "nat-gateway",
             Profile::Rfc => "rfc",
             Profile::Throughput => "throughput",
+            Profile::PublishedPorts => "published-ports",
         }
     }
 }
@@ -87,6 +92,7 @@ pub(crate) fn propose(
         Profile::NatGateway => nat_gateway(view, need, given),
         Profile::Rfc => rfc(view, need),
         Profile::Throughput => throughput(view, need, given),
+        Profile::PublishedPorts => (Vec::new(), Vec::new()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use weir_guard::{Change, ChangeSet, Outcome, Phase, Status, Step, StepNow, StepState, When};
 
+use super::action::Action;
 use super::display;
 use super::plan::{Plan, Row};
 use crate::page::wrap;
@@ -48,11 +49,14 @@ pub fn plan(plan: &Plan, columns: usize) -> String {
         &format!("{from}; {}", display(&plan.place)),
     );
     out.push('\n');
-    if plan.rows.is_empty() {
+    if plan.rows.is_empty() && plan.actions.is_empty() {
         out.push_str("nothing to change\n\n");
     }
     for row in &plan.rows {
         setting(&mut out, row, columns);
+    }
+    for one in &plan.actions {
+        action(&mut out, one, columns);
     }
     if !plan.is_empty() {
         let _ = writeln!(
@@ -91,6 +95,32 @@ fn setting(out: &mut String, row: &Row, columns: usize) {
     out.push('\n');
 }
 
+/// Items that are shown each in a line; of more there is a number.
+const MOST_ITEMS: usize = 12;
+
+fn action(out: &mut String, action: &Action, columns: usize) {
+    let head = format!("{}  ", display(&action.name));
+    said(out, columns, &head, &format!("{} -> {}", display(&action.now), display(&action.proposed)));
+    for item in action.items.iter().take(MOST_ITEMS) {
+        said(out, columns, "    port  ", &display(item));
+    }
+    if let Some(more) = action.items.len().checked_sub(MOST_ITEMS).filter(|more| *more > 0) {
+        let _ = writeln!(out, "    and {more} more (--json has all)");
+    }
+    for why in &action.why {
+        said(out, columns, "    why   ", &display(why));
+    }
+    if action.memory_bytes != 0 {
+        let _ = writeln!(out, "    cost  +{}", bytes(action.memory_bytes));
+    }
+    said(out, columns, "    risk  ", &display(&action.risk));
+    let _ = writeln!(out, "    undo  {}", display(&action.undo));
+    if let Some(held) = &action.held {
+        said(out, columns, "    held  ", &format!("apply leaves it out: {}", display(held)));
+    }
+    out.push('\n');
+}
+
 fn shown(value: Option<&str>, change: &Change) -> String {
     match (value, change) {
         (None, _) => "absent".into(),
@@ -100,6 +130,10 @@ fn shown(value: Option<&str>, change: &Change) -> String {
 }
 
 fn change_line(step: &Step, state: &StepState) -> String {
+    // Of what programs change there are names of states only, which say nothing to a person.
+    if matches!(step.change, Change::Commands { .. }) {
+        return display(&step.change.target());
+    }
     let made = match state {
         StepState::Applied { made } => made.as_deref(),
         _ => step.change.wanted(),
@@ -136,6 +170,11 @@ pub fn set(set: &ChangeSet) -> String {
             StepState::Planned => "not made yet".to_owned(),
             StepState::Writing => "was being made".to_owned(),
             StepState::Applied { .. } => "made".to_owned(),
+            StepState::Reverted { outcome: Outcome::LeftToOthers { .. } }
+                if matches!(step.change, Change::Commands { .. }) =>
+            {
+                "left alone: somebody else changed it".to_owned()
+            }
             StepState::Reverted { outcome } => display(&outcome.words()),
             StepState::Stuck { why, .. } => format!("could not be put back: {}", display(why)),
         };
@@ -184,6 +223,9 @@ pub fn status(status: &Status) -> String {
             (StepNow::Before, _) => "as before".into(),
             (StepNow::Others { found }, _) if matches!(step.change, Change::TextFile { .. }) => {
                 format!("somebody else's, {} lines", found.lines().count())
+            }
+            (StepNow::Others { .. }, _) if matches!(step.change, Change::Commands { .. }) => {
+                "somebody else changed it".into()
             }
             (StepNow::Others { found }, _) => format!("somebody else's: {}", value(found)),
             (StepNow::Absent, _) => "not there".into(),

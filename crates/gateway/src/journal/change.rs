@@ -110,6 +110,11 @@ pub enum Change {
         /// Tag of its place.
         tag: String,
     },
+    /// What `weir tune` applied, in a mount namespace that this process holds.
+    Tuned {
+        /// Tag of its place.
+        tag: String,
+    },
     /// A container engine, with its rules, files and control groups.
     Engine(EngineState),
     /// A user's commands; these take them back.
@@ -141,6 +146,7 @@ impl Change {
                 | Change::Ipset { .. }
                 | Change::Filter { .. }
                 | Change::Publish { .. }
+                | Change::Tuned { .. }
         )
     }
 
@@ -194,6 +200,7 @@ impl Change {
                 crate::bpf_publish::remove(tag);
                 Ok(())
             }
+            Change::Tuned { tag } => crate::tuned::remove(tag),
             Change::Engine(state) => state.undo(),
             Change::Commands { remove, environment, limit_s, .. } => {
                 // Each is run even if one before it failed; the first failure is told.

@@ -43,6 +43,37 @@ static __always_inline bool is_extension(__u8 next)
 	return next == 0 || next == 43 || next == 50 || next == 51 || next == 60 || next == 135;
 }
 
+// Sources that nobody outside has: of the container's network, and of IPv6 those of a single link (RFC 4291 section 2.5.6). The host's
+// routing takes them for false, and the container might take them for its host or a neighbour.
+static __always_inline bool false_source4(const struct iphdr *ip)
+{
+	return (ip->saddr & config.mask4) == config.inside4;
+}
+
+static __always_inline bool false_source6(const struct ipv6hdr *ip)
+{
+	const __be32 *source = (const void *)&ip->saddr;
+	__u32 difference = 0;
+
+#pragma unroll
+	for (int at = 0; at < 4; at++)
+		difference |= (source[at] & config.mask6[at]) ^ config.inside6[at];
+	return !difference || (source[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
+
+// Whether a segment opens a connection: SYN without ACK (RFC 9293 section 3.5). `at` is where it begins in the packet, `there` where it
+// lies, if it lies before `end`.
+static __always_inline bool opens(struct packet *p, __u32 at, void *there, void *end)
+{
+	__u8 flags, *direct = there + 13;
+
+	if ((void *)(direct + 1) <= end)
+		flags = *direct;
+	else if (bpf_skb_load_bytes(p->skb, at + 13, &flags, 1))
+		return true;
+	return (flags & 0x12) == 0x02;
+}
+
 // `net` is where the IP header begins; it and the ports behind it lie before `end`.
 static __always_inline enum weir_reason translate4(struct packet *p, void *net, void *end)
 {
@@ -74,10 +105,14 @@ static __always_inline enum weir_reason translate4(struct packet *p, void *net, 
 		return WEIR_NOT_MAPPED;
 	if (other->what != WEIR_TRANSLATE)
 		return WEIR_DIRECT;
+	if (!p->out && false_source4(ip))
+		return WEIR_FALSE_SOURCE;
 	// Segments that travel as one may be longer than the field can say; then it is 0.
 	length = bpf_ntohs(ip->tot_len);
 	if (length > p->bytes - ETH_HLEN || (!p->skb->gso_size && length < sizeof(*ip) + sizeof(struct udphdr)))
 		return WEIR_MALFORMED;
+	if (p->out && ip->protocol == IPPROTO_TCP && opens(p, transport, ports, end))
+		return WEIR_OPENS;
 	if (ip->ttl <= 1)
 		return WEIR_LAST_HOP;
 	reason = way4(p, ip, ports->source, ports->destination);
@@ -118,9 +153,13 @@ static __always_inline enum weir_reason translate6(struct packet *p, void *net, 
 		return WEIR_NOT_MAPPED;
 	if (other->what != WEIR_TRANSLATE)
 		return WEIR_DIRECT;
+	if (!p->out && false_source6(ip))
+		return WEIR_FALSE_SOURCE;
 	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (length > p->bytes - ETH_HLEN || (!p->skb->gso_size && length < sizeof(*ip) + sizeof(struct udphdr)))
 		return WEIR_MALFORMED;
+	if (p->out && ip->nexthdr == IPPROTO_TCP && opens(p, transport, ports, end))
+		return WEIR_OPENS;
 	if (ip->hop_limit <= 1)
 		return WEIR_LAST_HOP;
 	reason = way6(p, ip, ports->source, ports->destination);

@@ -39,6 +39,10 @@ enum weir_reason {
 	WEIR_OTHER_WAY,
 	// From the container, and the host forwards nothing that comes in by its bridge (sysctl `forwarding`).
 	WEIR_NO_FORWARDING,
+	// From the container, which opens a connection from its port: what it may do itself is for the host's rules to say.
+	WEIR_OPENS,
+	// From outside, with a source that is not there: one of the container's network, or of a link. The kernel judges it.
+	WEIR_FALSE_SOURCE,
 	// From outside to the container's own address and port: thrown away.
 	WEIR_DIRECT,
 	// The kernel refused to rewrite it (no memory): thrown away.
@@ -55,6 +59,14 @@ struct weir_config {
 	__u32 container;
 	// By which the host's routing sees the container's packets come in: its bridge, or the link itself.
 	__u32 bridge;
+	// The network there, of IPv4: its address, in network order, as its mask. Of a network that is not known both are all ones.
+	__be32 inside4;
+	// Mask.
+	__be32 mask4;
+	// The same of IPv6.
+	__be32 inside6[4];
+	// Mask.
+	__be32 mask6[4];
 };
 
 // An end of a connection, IPv4.

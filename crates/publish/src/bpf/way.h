@@ -62,6 +62,38 @@ static __always_inline __u16 capped(__u32 length)
 	return length > 0xffff ? 0xffff : length;
 }
 
+// The way of what comes from the container: the one that is remembered, or else the kernel's. `net_length` is that of its IP header,
+// `flow` the traffic class and flow label of IPv6, `client_port` 0 of what has none.
+static __always_inline enum weir_reason way_out(struct packet *p, const struct route_key *key, __u8 family,
+						__u32 net_length, __be32 flow, __be16 client_port)
+{
+	__u32 length = longest_part(p->skb, net_length, key->protocol);
+	struct route *route = route_slot(key);
+	struct bpf_fib_lookup fib = {};
+	enum weir_reason reason;
+
+	if (route && is_known(route, key, length))
+		return take(p, route);
+	fib.family = family;
+	fib.l4_protocol = key->protocol;
+	fib.sport = key->port;
+	fib.dport = client_port;
+	fib.tot_len = capped(length);
+	if (family == AF_INET) {
+		fib.tos = key->tos;
+		fib.ipv4_src = key->source[3];
+		fib.ipv4_dst = key->destination[3];
+	} else {
+		fib.flowinfo = flow;
+		__builtin_memcpy(fib.ipv6_src, key->source, 16);
+		__builtin_memcpy(fib.ipv6_dst, key->destination, 16);
+	}
+	reason = ask(p, &fib);
+	if (route && reason == WEIR_TRANSLATED)
+		remember(route, key, &p->next, fib.mtu_result);
+	return reason;
+}
+
 static __always_inline enum weir_reason way4(struct packet *p, const struct iphdr *ip, __be16 source, __be16 destination)
 {
 	struct route_key key = {
@@ -71,29 +103,8 @@ static __always_inline enum weir_reason way4(struct packet *p, const struct iphd
 		.protocol = ip->protocol,
 		.tos = ip->tos,
 	};
-	struct bpf_fib_lookup fib = {};
-	enum weir_reason reason;
-	struct route *route;
-	__u32 length;
 
-	if (!p->out)
-		return fits_in(p->skb);
-	length = longest_part(p->skb, sizeof(*ip), ip->protocol);
-	route = route_slot(&key);
-	if (route && is_known(route, &key, length))
-		return take(p, route);
-	fib.family = AF_INET;
-	fib.l4_protocol = ip->protocol;
-	fib.sport = source;
-	fib.dport = destination;
-	fib.tos = ip->tos;
-	fib.ipv4_src = ip->saddr;
-	fib.ipv4_dst = ip->daddr;
-	fib.tot_len = capped(length);
-	reason = ask(p, &fib);
-	if (route && reason == WEIR_TRANSLATED)
-		remember(route, &key, &p->next, fib.mtu_result);
-	return reason;
+	return p->out ? way_out(p, &key, AF_INET, sizeof(*ip), 0, destination) : fits_in(p->skb);
 }
 
 static __always_inline enum weir_reason way6(struct packet *p, const struct ipv6hdr *ip, __be16 source,
@@ -105,29 +116,10 @@ static __always_inline enum weir_reason way6(struct packet *p, const struct ipv6
 		.protocol = ip->nexthdr,
 		.tos = bpf_ntohl(flow) >> 20,
 	};
-	struct bpf_fib_lookup fib = {};
-	enum weir_reason reason;
-	struct route *route;
-	__u32 length;
 
 	if (!p->out)
 		return fits_in(p->skb);
 	__builtin_memcpy(key.source, &ip->saddr, 16);
 	__builtin_memcpy(key.destination, &ip->daddr, 16);
-	length = longest_part(p->skb, sizeof(*ip), ip->nexthdr);
-	route = route_slot(&key);
-	if (route && is_known(route, &key, length))
-		return take(p, route);
-	fib.family = AF_INET6;
-	fib.l4_protocol = ip->nexthdr;
-	fib.sport = source;
-	fib.dport = destination;
-	fib.flowinfo = flow;
-	__builtin_memcpy(fib.ipv6_src, key.source, 16);
-	__builtin_memcpy(fib.ipv6_dst, key.destination, 16);
-	fib.tot_len = capped(length);
-	reason = ask(p, &fib);
-	if (route && reason == WEIR_TRANSLATED)
-		remember(route, &key, &p->next, fib.mtu_result);
-	return reason;
+	return way_out(p, &key, AF_INET6, sizeof(*ip), flow, destination);
 }

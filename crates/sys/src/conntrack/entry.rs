@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::netlink::{Attributes, u32_be};
+use crate::netlink::{Attributes, Message, u32_be};
 
 // enum ctattr_type, include/uapi/linux/netfilter/nfnetlink_conntrack.h; those of a level stand together.
 pub(super) const TUPLE_ORIG: u16 = 1;
@@ -39,6 +39,11 @@ pub(super) const PROTOINFO_TCP: u16 = 1;
 const PROTOINFO_SCTP: u16 = 3;
 /// CTA_PROTOINFO_TCP_STATE and CTA_PROTOINFO_SCTP_STATE.
 pub(super) const PROTOINFO_STATE: u16 = 1;
+/// CTA_PROTOINFO_TCP_FLAGS_ORIGINAL and CTA_PROTOINFO_TCP_FLAGS_REPLY.
+pub(super) const PROTOINFO_FLAGS_ORIGINAL: u16 = 4;
+pub(super) const PROTOINFO_FLAGS_REPLY: u16 = 5;
+/// IP_CT_TCP_FLAG_BE_LIBERAL (include/uapi/linux/netfilter/nf_conntrack_tcp.h).
+pub(super) const LIBERAL: u8 = 1 << 3;
 
 const COUNTERS_PACKETS: u16 = 1;
 const COUNTERS_BYTES: u16 = 2;
@@ -141,6 +146,8 @@ pub struct Entry {
     pub timeout_s: Option<u32>,
     /// `enum tcp_conntrack` or `enum sctp_conntrack`.
     pub state: Option<u8>,
+    /// Of TCP: sequence numbers are not checked, in both directions.
+    pub liberal: bool,
     /// Mark of the connection (`ct mark`).
     pub mark: u32,
     /// Zone; 0 is the default one. Of an entry whose directions are in different zones that of the one with a zone.
@@ -169,7 +176,7 @@ impl Entry {
                 TIMEOUT => self.timeout_s = Some(u32_be(payload)?),
                 MARK => self.mark = u32_be(payload)?,
                 ZONE => self.zone = u16_be(payload)?,
-                PROTOINFO => self.state = protocol_state(payload),
+                PROTOINFO => (self.state, self.liberal) = protocol_state(payload).unwrap_or_default(),
                 COUNTERS_ORIG | COUNTERS_REPLY => {
                     let sum = self.counters.get_or_insert_default();
                     for (kind, payload) in Attributes(payload) {
@@ -189,6 +196,21 @@ impl Entry {
 }
 
 impl Tuple {
+    /// Appends it to a request; only for protocols with ports, and addresses of one family.
+    pub(super) fn write(&self, message: Message) -> Message {
+        let message = message.nest(TUPLE_IP, |m| match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => m.attr(IP_V4_SRC, &a.octets()).attr(IP_V4_DST, &b.octets()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => m.attr(IP_V6_SRC, &a.octets()).attr(IP_V6_DST, &b.octets()),
+            // Nothing is what the kernel refuses.
+            _ => m,
+        });
+        message.nest(TUPLE_PROTO, |m| {
+            m.attr(PROTO_NUM, &[self.protocol])
+                .attr(PROTO_SRC_PORT, &self.source_port.to_be_bytes())
+                .attr(PROTO_DST_PORT, &self.destination_port.to_be_bytes())
+        })
+    }
+
     /// True if both addresses and the protocol were there.
     fn read(&mut self, attributes: &[u8], zone: &mut u16) -> bool {
         let (mut addresses, mut protocol) = (false, false);
@@ -239,10 +261,14 @@ impl Tuple {
     }
 }
 
-fn protocol_state(attributes: &[u8]) -> Option<u8> {
-    let (_, inner) =
+/// The state, and whether sequence numbers are not checked.
+fn protocol_state(attributes: &[u8]) -> Option<(Option<u8>, bool)> {
+    let (kind, inner) =
         Attributes(attributes).find(|(kind, _)| matches!(*kind, PROTOINFO_TCP | PROTOINFO_SCTP))?;
-    Attributes(inner).get(PROTOINFO_STATE)?.first().copied()
+    let first = |attribute| Attributes(inner).get(attribute).and_then(|bytes| bytes.first().copied());
+    let liberal = |attribute| first(attribute).is_some_and(|flags| flags & LIBERAL != 0);
+    let both = kind == PROTOINFO_TCP && liberal(PROTOINFO_FLAGS_ORIGINAL) && liberal(PROTOINFO_FLAGS_REPLY);
+    Some((first(PROTOINFO_STATE), both))
 }
 
 fn u16_be(payload: &[u8]) -> Option<u16> {
@@ -258,7 +284,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::netlink::{HEADER, Message};
+    use crate::netlink::HEADER;
 
     /// What the kernel sends of one TCP connection behind source NAT: `struct nfgenmsg` left out.
     fn message() -> Vec<u8> {

@@ -3,10 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::entry::{
-    Entry, IP_V4_DST, IP_V4_SRC, IP_V6_DST, IP_V6_SRC, PROTO_DST_PORT, PROTO_NUM, PROTO_SRC_PORT, TUPLE_IP,
-    TUPLE_ORIG, TUPLE_PROTO, Tuple,
-};
+use super::entry::{Entry, TUPLE_ORIG, Tuple};
 use super::{Conntrack, GET, NFGENMSG, request_for};
 use crate::error::{Context, Error, Result};
 
@@ -29,18 +26,7 @@ impl Conntrack {
             }
         };
         // The kernel looks in a hash that holds both directions (nf_conntrack_find_get), so one question is enough.
-        let message = request_for(family, GET, libc::NLM_F_ACK).nest(TUPLE_ORIG, |m| {
-            let m = m.nest(TUPLE_IP, |m| match (source, destination) {
-                (IpAddr::V4(a), IpAddr::V4(b)) => m.attr(IP_V4_SRC, &a.octets()).attr(IP_V4_DST, &b.octets()),
-                (IpAddr::V6(a), IpAddr::V6(b)) => m.attr(IP_V6_SRC, &a.octets()).attr(IP_V6_DST, &b.octets()),
-                _ => m,
-            });
-            m.nest(TUPLE_PROTO, |m| {
-                m.attr(PROTO_NUM, &[packet.protocol])
-                    .attr(PROTO_SRC_PORT, &packet.source_port.to_be_bytes())
-                    .attr(PROTO_DST_PORT, &packet.destination_port.to_be_bytes())
-            })
-        });
+        let message = request_for(family, GET, libc::NLM_F_ACK).nest(TUPLE_ORIG, |m| packet.write(m));
         let mut found = None;
         let outcome = self.socket.request_with(message, |received| {
             let mut entry = Entry::default();

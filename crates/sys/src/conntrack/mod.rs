@@ -6,6 +6,7 @@ mod entry;
 mod filter;
 mod get;
 mod insert;
+mod loosen;
 #[cfg(test)]
 mod tests;
 

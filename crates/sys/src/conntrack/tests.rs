@@ -251,3 +251,34 @@ fn root_an_entry_is_found_by_the_packets_of_both_directions() {
     })
     .unwrap();
 }
+
+#[test]
+fn root_a_connection_can_be_let_go_on_whatever_its_sequence_numbers() {
+    if test_needs_root() {
+        return;
+    }
+    let ns = NetNs::create().unwrap();
+    ns.run(|| {
+        let mut conntrack = Conntrack::open().unwrap();
+        let zoned = NewEntry::tcp(at("10.0.0.2:4000"), at("198.18.0.1:80"), 3);
+        let made = [
+            NewEntry { zone: 7, ..zoned },
+            NewEntry::tcp(at("[2001:2::2]:4000"), at("[2001:2::1]:80"), 3),
+            NewEntry::tcp(at("10.0.0.3:4000"), at("198.18.0.1:80"), 3),
+        ];
+        conntrack.insert(made).unwrap();
+        let (before, _) = matching(&Filter::default());
+        assert!(before.iter().all(|e| !e.liberal), "{before:?}");
+        let meant = |e: &Entry| e.original.source.ip() != at("10.0.0.3:0").ip();
+        for entry in before.iter().filter(|e| meant(e)) {
+            assert!(conntrack.be_liberal(entry).unwrap(), "{entry:?}");
+        }
+        let (after, _) = matching(&Filter::default());
+        assert_eq!(after.len(), 3, "nothing was added");
+        assert!(after.iter().all(|e| e.liberal == meant(e) && e.state == Some(3)), "{after:?}");
+        conntrack.flush().unwrap();
+        assert!(!conntrack.be_liberal(&before[0]).unwrap(), "it is gone, and stays so");
+        assert_eq!(matching(&Filter::default()).0, []);
+    })
+    .unwrap();
+}

@@ -108,6 +108,7 @@ pub(super) const PAGES: &[Page] = &[
         examples: &[
             "weir tune plan",
             "weir tune plan --profile throughput --rtt 40 --memory 256M",
+            "weir tune plan --profile published-ports",
             "weir doctor --json | weir tune plan --from -",
         ],
         codes: "",
@@ -123,7 +124,7 @@ pub(super) const PAGES: &[Page] = &[
             "weir tune apply --set net.core.somaxconn=8192 --no-watch",
         ],
         codes: "Exit codes: 0 applied, or nothing to change; 1 it could not be made, and what was made is taken back; 2 wrong usage, \
-                or a value out of bounds; 4 it needs root, or the machine's own network namespace.",
+                or a value out of bounds; 4 it needs root, the machine's own network namespace, or for published ports Linux 6.6.",
     },
     Page {
         command: "tune confirm",

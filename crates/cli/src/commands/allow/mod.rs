@@ -17,6 +17,7 @@ use serde::Serialize;
 use weir_prefix::{List, Ranges, Selection, export, read};
 
 use crate::args::allow::{AllowArgs, AllowCommand, BuildArgs, ListArgs, ListFormat};
+use crate::args::in_effect::InEffect;
 use crate::exit::{Failure, NOT_MET, Outcome};
 use crate::output::{print, print_json, printable};
 
@@ -41,9 +42,9 @@ pub(crate) fn run(args: &AllowArgs) -> Outcome {
         AllowCommand::Status(args) => status::run(args),
         AllowCommand::Remove(args) => remove::run(args.json),
         AllowCommand::Restore(args) => remove::restore(args.unit),
-        AllowCommand::Load { policy, or_unload } => apply::load_now(policy, *or_unload),
-        AllowCommand::Unload => weir_allow::unload().map_err(Failure::from),
-        AllowCommand::State => print(&weir_allow::state()?),
+        AllowCommand::InEffect(InEffect::Load { from, or_unload }) => apply::load_now(from, *or_unload),
+        AllowCommand::InEffect(InEffect::Unload) => weir_allow::unload().map_err(Failure::from),
+        AllowCommand::InEffect(InEffect::State) => print(&weir_allow::state()?),
     }
 }
 

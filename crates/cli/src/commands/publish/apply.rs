@@ -1,28 +1,23 @@
 //! `weir publish apply` and `confirm`: the shorter way on trial.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde_json::json;
-use weir_guard::{Change, Keeper, Namespace, NewSet, Sentinel, When};
-use weir_publish::{Plan, Request, Store, Wanted};
+use weir_guard::{Keeper, Namespace, NewSet, Sentinel, When};
+use weir_publish::{Plan, Request, Wanted};
 
-use super::{BY, SCHEMA, line};
+use super::{BY, SCHEMA, change, line};
 use crate::args::publish::ApplyArgs;
-use crate::commands::on_trial::{self, in_words, needs_root, own, set_json, text};
+use crate::commands::on_trial::{self, in_words, needs_root, set_json};
 use crate::exit::{Failure, NOT_MET, Outcome};
 use crate::output::{print, print_json};
-
-/// Longest time for a loading, s: some tables and two programs for each container, on a busy machine.
-const LIMIT_S: u64 = 60;
 
 pub(super) fn run(args: &ApplyArgs) -> Outcome {
     needs_root("publish apply")?;
     let keeper = Keeper::new(BY);
     keeper.make_way()?;
     let wanted = wanted(args)?;
-    let store = Store::usual();
-    let before = tidy(&store)?;
+    let before = change::tidy()?;
     let id = wanted.id();
     if before.as_ref() == Some(&wanted) && weir_publish::is_whole(&wanted)? {
         eprintln!("this is in effect already: there is nothing to do");
@@ -32,29 +27,11 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
             Ok(())
         };
     }
-    let path = store.keep(&wanted)?;
-    let before_id = before.as_ref().map(Wanted::id);
-    let undo = match &before_id {
-        // If it cannot be loaded any more, because its container is gone, the kernel has the packets.
-        Some(before) => own(&["publish", "load", "--or-unload", &text(&store.path(before))]),
-        None => own(&["publish", "unload"]),
-    };
-    let keep: Vec<&str> = std::iter::once(id.as_str()).chain(before_id.as_deref()).collect();
-    store.forget_but(&keep)?;
+    change::keep(&wanted, before.as_ref())?;
     let new = NewSet {
         title: title(&wanted),
         namespace: Some(Namespace::own()?),
-        changes: vec![(
-            When::Apply,
-            Change::Commands {
-                name: "published ports".into(),
-                apply: own(&["publish", "load", &text(&path)]),
-                undo,
-                read: own(&["publish", "state"]),
-                limit_s: LIMIT_S,
-                outlives_reboot: false,
-            },
-        )],
+        changes: vec![(When::Apply, change::change(&wanted, before.as_ref()))],
         timeout_s: args.confirm_within,
         watches: Vec::new(),
     };
@@ -98,42 +75,6 @@ fn wanted(args: &ApplyArgs) -> Result<Wanted, Failure> {
     Ok(wanted)
 }
 
-/// Takes away what is in effect no more, and says what is.
-fn tidy(store: &Store) -> Result<Option<Wanted>, Failure> {
-    let Some(id) = weir_publish::loaded_id()? else {
-        if weir_publish::state()?.lines().any(|line| !line.starts_with("tables ")) {
-            return Err(Failure::failed(
-                "programs of weir's are attached whose tables are gone: weir publish remove takes them away; nothing was \
-                 changed",
-            ));
-        }
-        // Tables that nothing uses, of something that was killed.
-        weir_publish::unload()?;
-        return Ok(None);
-    };
-    let Some(before) = store.find(&id)? else {
-        return Err(Failure::failed(format!(
-            "what is in effect ({id}) is not on disk in {}: it could not be put back (weir publish remove takes it away)",
-            store.path(&id).display()
-        )));
-    };
-    if weir_publish::is_whole(&before)? {
-        return Ok(Some(before));
-    }
-    // What is left is loaded as a set of its own, to which the way back leads.
-    match weir_publish::alive(&before)? {
-        None => {
-            weir_publish::unload()?;
-            Ok(None)
-        }
-        Some(alive) => {
-            store.keep(&alive)?;
-            weir_publish::load(&alive)?;
-            Ok(Some(alive))
-        }
-    }
-}
-
 fn title(wanted: &Wanted) -> String {
     let ports = wanted.mappings().count();
     let links: Vec<&str> = wanted.containers.iter().map(|c| c.link.as_str()).collect();
@@ -152,19 +93,16 @@ fn page(wanted: &Wanted) -> String {
 }
 
 pub(super) fn confirm(json: bool) -> Outcome {
+    needs_root("publish confirm")?;
+    if change::of_tune()?.is_some_and(|status| status.remaining_s.is_some()) {
+        return Err(Failure::failed(
+            "weir tune has it on trial, with what else it changed: weir tune confirm",
+        ));
+    }
     on_trial::confirm(BY, "publish confirm", SCHEMA, json, |title, before| {
         format!(
             "{} stay{before}, until the next reboot or until the container is started again\n",
             line(title)
         )
     })
-}
-
-/// `weir publish load`: what the guard calls to make and to take back.
-pub(super) fn load_now(path: &Path, or_unload: bool) -> Outcome {
-    let loaded = Store::read(path).and_then(|wanted| weir_publish::load(&wanted));
-    if loaded.is_err() && or_unload {
-        return Ok(weir_publish::unload()?);
-    }
-    Ok(loaded?)
 }

@@ -1,6 +1,7 @@
 //! `weir publish`: published ports of containers without connection tracking.
 
 mod apply;
+pub(super) mod change;
 mod remove;
 mod status;
 
@@ -10,6 +11,7 @@ use serde_json::json;
 use weir_publish::{Found, Plan, Request};
 
 use super::on_trial::needs_root;
+use crate::args::in_effect::InEffect;
 use crate::args::publish::{PlanArgs, PublishArgs, PublishCommand};
 use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
 use crate::output::{print, print_json, printable};
@@ -38,9 +40,9 @@ pub(crate) fn run(args: &PublishArgs) -> Outcome {
         PublishCommand::Status(args) => status::run(args.json),
         PublishCommand::Confirm(args) => apply::confirm(args.json),
         PublishCommand::Remove(args) => remove::run(args.json),
-        PublishCommand::Load { wanted, or_unload } => apply::load_now(wanted, *or_unload),
-        PublishCommand::Unload => weir_publish::unload().map_err(Failure::from),
-        PublishCommand::State => print(&weir_publish::state()?),
+        PublishCommand::InEffect(InEffect::Load { from, or_unload }) => change::load_now(from, *or_unload),
+        PublishCommand::InEffect(InEffect::Unload) => weir_publish::unload().map_err(Failure::from),
+        PublishCommand::InEffect(InEffect::State) => print(&weir_publish::state()?),
     }
 }
 
@@ -101,6 +103,6 @@ fn row(found: &Found) -> [String; 4] {
 }
 
 /// Text from outside that is to stay within its line.
-fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], "\u{fffd}")
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use weir_guard::{Keeper, Phase};
 use weir_publish::Store;
 
-use super::{BY, SCHEMA};
+use super::{BY, SCHEMA, change};
 use crate::commands::on_trial::needs_root;
 use crate::exit::{Failure, Outcome};
 use crate::output::{print, print_json, printable};
@@ -36,6 +36,9 @@ pub(super) fn run(json: bool) -> Outcome {
     let left = weir_publish::state()?;
     if !left.is_empty() {
         return Err(Failure::failed(format!("something is still there: {left}")));
+    }
+    if change::of_tune().is_ok_and(|of_tune| of_tune.is_some()) {
+        eprintln!("note: weir tune had applied it; weir tune rollback takes back what else it changed");
     }
     if json {
         return print_json(&json!({ "schema": SCHEMA, "removed": before }));

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use weir_guard::{Keeper, Phase};
+use weir_guard::{Keeper, Phase, Status};
 use weir_publish::{Attachment, Pinned, Plan, Request, Store, Wanted};
 
-use super::{BY, SCHEMA, line};
+use super::{BY, SCHEMA, change, line};
 use crate::commands::on_trial::{needs_root, set_json};
 use crate::exit::{Failure, NOT_MET, Outcome};
 use crate::output::{print, print_json};
@@ -24,6 +24,7 @@ pub(super) fn run(json: bool) -> Outcome {
     needs_root("publish status")?;
     // Settles what nobody answers for any more, and so comes first.
     let set = Keeper::new(BY).status()?;
+    let of_tune = change::of_tune()?;
     let loaded = weir_publish::loaded()?;
     let wanted = match loaded.iter().find(|p| !p.id.is_empty()) {
         Some(pinned) => Store::usual().find(&pinned.id)?,
@@ -32,7 +33,9 @@ pub(super) fn run(json: bool) -> Outcome {
     let shown = judge(loaded, wanted.as_ref());
     let missing = missing(&shown, wanted.as_ref());
     let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
-    let lost = confirmed && shown.is_empty();
+    // Without a reboot, somebody took away what weir tune had applied: that is weir tune's to tell.
+    let rebooted = of_tune.as_ref().is_some_and(|of| of.rebooted && of.set.confirmed_unix_s.is_some());
+    let lost = (confirmed || rebooted) && shown.is_empty();
     let right = !lost && missing.is_empty() && shown.iter().all(|s| s.wrong.is_empty());
     let behind = behind(&shown)?;
     if json {
@@ -50,6 +53,9 @@ pub(super) fn run(json: bool) -> Outcome {
                 value["remaining_s"] = json!(status.remaining_s);
                 value
             }),
+            "tune": of_tune.as_ref().map(|of| {
+                json!({ "id": of.set.begin.id, "progress": of.set.phase, "remaining_s": of.remaining_s })
+            }),
         }))?;
     } else {
         let mut page = page(&shown, wanted.as_ref(), &missing);
@@ -59,6 +65,9 @@ pub(super) fn run(json: bool) -> Outcome {
         }
         if let Some(status) = &set {
             page.push_str(&trial(&status.set.phase, status.remaining_s));
+        }
+        if let Some(of_tune) = &of_tune {
+            page.push_str(&tuned(of_tune));
         }
         if lost {
             page.push_str("what was confirmed is gone: was the machine started again?\n");
@@ -90,6 +99,17 @@ fn trial(phase: &Phase, remaining_s: Option<u64>) -> String {
         Phase::Reverting { why } | Phase::Reverted { why, .. } => {
             format!("what was applied last was taken back: {}\n", line(why))
         }
+    }
+}
+
+/// What `weir tune` has to do with it.
+fn tuned(status: &Status) -> String {
+    let id = &status.set.begin.id;
+    match status.remaining_s {
+        Some(left) => {
+            format!("on trial in weir tune's set {id}: taken back in {left} s, unless: weir tune confirm\n")
+        }
+        None => format!("applied by weir tune, in its set {id}: weir tune rollback takes back all of that\n"),
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) const CAUSE: Cause = Cause {
     yields_to: &["conntrack-early-drop"],
     remedy: "Find out first who holds the entries (`weir conntrack`). If they are real, allow more; if they are stale, let them \
              die sooner; what needs no NAT and no state can be left untracked. Ports that a container engine publishes can do without \
-             entries (`weir publish plan`).",
+             entries (`weir tune plan --profile published-ports`).",
     sources: &[
         "net/netfilter/nf_conntrack_core.c: __nf_conntrack_alloc, early_drop",
         "RFC 5382, REQ-5",

@@ -1,0 +1,122 @@
+//! Published ports without connection tracking, as a part of a plan of `weir tune`.
+
+use weir_doctor::tune::{Action, Wish};
+use weir_publish::{Error, Plan, Request, Wanted};
+use weir_sys::ProcRoot;
+use weir_sys::privilege::Privilege;
+
+use crate::args::tune::WhatArgs;
+use crate::commands::publish::change;
+use crate::commands::publish::line;
+use crate::exit::{Failure, Outcome};
+
+const RISK: &str = "no rule of the packet filter sees translated packets, those of FORWARD and DOCKER-USER neither, and they stand in \
+                    no table of connections; it ends with a reboot, and with a container that is started again: then the \
+                    rules publish as before";
+
+/// What a plan has to do with published ports.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    /// What can be done.
+    pub(super) action: Option<Action>,
+    /// What cannot, and why; one line.
+    pub(super) note: Option<String>,
+    /// What this machine lacks for it.
+    pub(super) missing: Option<String>,
+    /// What the action loads, and what is in effect before.
+    load: Option<(Wanted, Option<Wanted>)>,
+}
+
+impl Ports {
+    /// What is published here, and whether it can go by BPF. To go on with it, what is left of something that was killed is taken away;
+    /// otherwise nothing is changed.
+    pub(super) fn look(wish: &Wish, what: &WhatArgs, to_go_on: bool) -> Result<Self, Failure> {
+        let asked = wish.held.is_none();
+        if what.netns.is_some() {
+            let why = "published ports by BPF: not with --netns, because their programs have one place on a machine; run weir \
+                       tune inside that network namespace, with a WEIR_STATE_DIR and a WEIR_BPF_DIR of its own";
+            return if asked { Err(Failure::usage(why)) } else { Ok(Ports::noted(why.into())) };
+        }
+        if Privilege::current(&ProcRoot::default()).map_err(Failure::failed)?.euid != 0 {
+            return Ok(Ports::noted(
+                "published ports by BPF: only root can see what is published here".into(),
+            ));
+        }
+        let plan = match Plan::make(&Request { outer: what.outer.clone(), link: None }) {
+            Ok(plan) => plan,
+            Err(e) if e.is_missing() => {
+                let why = format!("published ports by BPF: {}", line(&e.to_string()));
+                let missing = asked.then(|| why.clone());
+                return Ok(Ports { missing, ..Ports::noted(why) });
+            }
+            // What clients come in by must be said by somebody who wants it.
+            Err(e) if asked => return Err(e.into()),
+            Err(e) => return Ok(Ports::noted(format!("published ports by BPF: {}", line(&e.to_string())))),
+        };
+        let wanted = match plan.all() {
+            Ok(wanted) => wanted,
+            Err(Error::Nothing(why)) => return Ok(Ports::noted(format!("published ports by BPF: {why}"))),
+            Err(e) => return Err(e.into()),
+        };
+        let before = if to_go_on && asked { change::tidy()? } else { change::in_effect()? };
+        if before.as_ref() == Some(&wanted) && weir_publish::is_whole(&wanted)? {
+            return Ok(Ports::noted("published ports: they go by BPF already (weir publish status)".into()));
+        }
+        Ports::of(wish, &plan, wanted, before)
+    }
+
+    fn noted(note: String) -> Self {
+        Ports { note: Some(note), ..Ports::default() }
+    }
+
+    fn of(wish: &Wish, plan: &Plan, wanted: Wanted, before: Option<Wanted>) -> Result<Self, Failure> {
+        let passed_by = plan.passed_by(&wanted);
+        let stopped = (!passed_by.is_empty()).then(|| {
+            format!(
+                "packets would not be seen any more by rules that throw some away: {} (weir publish apply --all --force does it \
+                 all the same)",
+                passed_by.join("; ")
+            )
+        });
+        let items = wanted.containers.iter().flat_map(|container| {
+            container.mappings.iter().map(|mapping| format!("{mapping} by {}", line(&container.link)))
+        });
+        let ports = wanted.mappings().count();
+        let action = Action {
+            name: change::NAME.into(),
+            now: match &before {
+                None => "by the rules, with connection tracking".into(),
+                Some(before) => format!("{} of them by BPF", before.mappings().count()),
+            },
+            proposed: format!(
+                "{ports} of {} by BPF for what comes in by {}, without connection tracking",
+                plan.found.len(),
+                line(&wanted.outer)
+            ),
+            items: items.collect(),
+            why: wish.why.clone(),
+            memory_bytes: i64::try_from(wanted.memory_bytes()?).unwrap_or(i64::MAX),
+            risk: RISK.into(),
+            undo: "weir publish remove".into(),
+            held: wish.held.clone().or(stopped),
+            change: change::change(&wanted, before.as_ref()),
+        };
+        let left = plan.found.iter().filter(|found| found.mapping.is_none()).count();
+        let note = (left > 0).then(|| {
+            format!(
+                "{left} of {} published ports stay with the rules: weir publish plan says why",
+                plan.found.len()
+            )
+        });
+        let load = action.held.is_none().then_some((wanted, before));
+        Ok(Ports { action: Some(action), note, missing: None, load })
+    }
+
+    /// Writes down what the action refers to, before it is made.
+    pub(super) fn keep(&self) -> Outcome {
+        match &self.load {
+            Some((wanted, before)) => change::keep(wanted, before.as_ref()),
+            None => Ok(()),
+        }
+    }
+}
