@@ -44,14 +44,14 @@ fn conclude(run: &Run, rounds: impl Fn(u32) -> bool) -> Results {
     analyse(&part)
 }
 
-/// Half-widths of all headline intervals, in one order.
-fn widths(run: &Run, results: &Results) -> Vec<f64> {
+/// Half-widths of all headline intervals, in one order; `None` where too few trials were left for one.
+fn widths(run: &Run, results: &Results) -> Vec<Option<f64>> {
     let mut widths = Vec::new();
     for workload in &run.workloads {
         for metric in workload.metrics.iter().filter(|m| m.headline && m.scale == Scale::Ratio) {
             for variant in run.variants.iter().filter(|v| !v.baseline) {
                 let cell = results.cell(&workload.name, &metric.name, &variant.name).unwrap();
-                widths.push(cell.comparison.unwrap().half_width().unwrap());
+                widths.push(cell.comparison.and_then(|c| c.half_width()));
             }
         }
     }
@@ -89,8 +89,10 @@ fn root_disturbance_widens_intervals_and_makes_no_winner() {
     let halves = [conclude(run, |round| round < ROUNDS / 2), conclude(run, |round| round >= ROUNDS / 2)];
     let mut wider: Vec<f64> = Vec::new();
     for half in &halves {
-        wider.extend(widths(run, half).iter().zip(&quiet).map(|(disturbed, quiet)| disturbed / quiet));
+        let both = widths(run, half).into_iter().zip(&quiet);
+        wider.extend(both.filter_map(|(disturbed, quiet)| Some(disturbed? / (*quiet)?)));
     }
+    assert!(wider.len() >= quiet.len(), "half of the intervals at least: {wider:?}");
     println!("quiet ±{quiet:.3?}; with every second round disturbed these times as wide: {wider:.2?}");
     let mean = (wider.iter().map(|w| w.ln()).sum::<f64>() / wider.len() as f64).exp();
     assert!(mean > 1.0, "intervals must be wider, in the (geometric) mean: {mean:.2} times, {wider:?}");

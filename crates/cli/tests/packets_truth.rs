@@ -11,7 +11,7 @@ use measure::{Measured, Resident, bench, turn, world};
 use weir_lab::impair::{Impairment, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_sys::ethtool::Ethtool;
-use weir_testkit::World;
+use weir_testkit::{World, wait_for_quiet};
 
 const NFT: (&str, &str) = ("nft", "nftables");
 const TC: (&str, &str) = ("tc", "iproute2");
@@ -54,6 +54,9 @@ fn values(measured: &Measured, metric: &str) -> Vec<f64> {
 fn is_right(world: &World, text: &str, metric: &str, right: impl Fn(f64) -> bool) {
     let mut found = Vec::new();
     for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            wait_for_quiet();
+        }
         let measured = bench(world, text);
         let value = values(&measured, metric)[0];
         println!("attempt {attempt}: {metric} = {value}");
@@ -193,6 +196,9 @@ fn root_a_millisecond_of_a_relay_is_measured() {
     let delay = Duration::from_millis(1);
     let mut found = Vec::new();
     for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            wait_for_quiet();
+        }
         let run = |part| format!("test-packets-delay-{}-{attempt}-{part}", std::process::id());
         let (without, late_before) = round_trip_ns(&world, &run("a"), delay);
         let (with, late) = round_trip_ns(&world, &run("b"), 2 * delay);

@@ -44,7 +44,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("fragments-lost/receiver", "accept-queue-full/default"),
 ];
 
-/// All cases; with `only`, those whose name contains one of the words.
+/// All cases; with `only`, those that have one of the words as their name, or, if that is no case's name, as a part of it.
 pub fn cases(only: &[String]) -> Vec<Case> {
     let mut cases = Vec::new();
     for cause in causes::all() {
@@ -59,8 +59,12 @@ pub fn cases(only: &[String]) -> Vec<Case> {
     }
     cases.extend(PAIRS.iter().filter_map(|(a, b)| pair(&cases, a, b)).collect::<Vec<_>>());
     cases.extend(healthy::loads());
-    let wanted = |case: &Case| only.is_empty() || only.iter().any(|word| case.name.contains(word.as_str()));
-    cases.into_iter().filter(wanted).collect()
+    let is_name: Vec<bool> = only.iter().map(|word| cases.iter().any(|case| case.name == *word)).collect();
+    let meant = |case: &Case, (word, is_name): (&String, &bool)| {
+        if *is_name { case.name == *word } else { case.name.contains(word.as_str()) }
+    };
+    cases.retain(|case| only.is_empty() || only.iter().zip(&is_name).any(|word| meant(case, word)));
+    cases
 }
 
 /// Two cases in one lab.
@@ -86,5 +90,18 @@ mod tests {
             assert_eq!(all.iter().filter(|c| c.name == case.name).count(), 1, "{}", case.name);
         }
         assert_eq!(all.iter().filter(|c| c.kind == Kind::Pair).count(), PAIRS.len());
+    }
+
+    #[test]
+    fn a_whole_name_means_that_case_alone_and_a_part_of_one_all_that_have_it() {
+        let names = |words: &[&str]| -> Vec<String> {
+            let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            cases(&words).into_iter().map(|c| c.name).collect()
+        };
+        assert_eq!(names(&["nft-rule-drop/counted"]), ["nft-rule-drop/counted"]);
+        let with_part = names(&["nft-rule-drop/count"]);
+        assert_eq!(with_part, ["nft-rule-drop/counted", "nft-rule-drop/counted + blackhole-route/blackhole"]);
+        assert_eq!(names(&["no such case"]), [""; 0]);
+        assert_eq!(names(&["no such case", "healthy-idle/routed"]), ["healthy-idle/routed"]);
     }
 }

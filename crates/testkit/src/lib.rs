@@ -9,6 +9,7 @@
 
 mod background;
 mod folder;
+mod quiet;
 mod record;
 pub mod scenario;
 mod watch;
@@ -17,6 +18,7 @@ mod world;
 use std::time::{Duration, Instant};
 
 pub use background::Background;
+pub use quiet::wait_for_quiet;
 pub use record::Record;
 pub use watch::Watch;
 pub use world::{Outcome, World};
