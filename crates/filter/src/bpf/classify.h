@@ -41,12 +41,14 @@ struct weir_boundary boundaries[1] SEC(".bss.boundaries");
 static __always_inline __u32 class4(__u32 address)
 {
 	__u32 net = address >> 8, at = address & 0xff, number;
+	// Of the /24 in its entry: its place times BITS, which is a power of two.
+	__u32 shift = address >> (8 - __builtin_ctz(BITS)) & (PER_ENTRY - 1) * BITS;
 	__u64 entry = level1[net / PER_ENTRY];
 
-	number = entry >> (net % PER_ENTRY * BITS) & MIXED;
+	number = entry >> shift & MIXED;
 	if (number != MIXED)
 		return number;
-	number = (entry >> 32) + net % PER_ENTRY;
+	number = (entry >> 32) + shift / BITS;
 	// It never is; but the verifier cannot know.
 	if (UNLIKELY(number >= config.blocks))
 		return 0;

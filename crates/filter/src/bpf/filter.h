@@ -186,6 +186,8 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 #if ESTABLISHED_FIRST
 	return other_at_tc(skb, out);
 #else
+	// First, while there is nothing yet that would have to be kept over a call.
+	struct weir_counters *mine = own_counters();
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 count;
 
@@ -194,7 +196,7 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 	count = count4(data, out);
 	if (UNLIKELY(count % WEIR_ACTIONS != WEIR_ALLOW))
 		return other_at_tc(skb, out);
-	add(counter(own_counters(), count, out), skb->len);
+	add(counter(mine, count, out), skb->len);
 	// TCX_NEXT: whoever is attached behind us is asked too.
 	return TC_ACT_UNSPEC;
 #endif
@@ -232,6 +234,7 @@ static __noinline int other_at_xdp(struct xdp_md *ctx)
 SEC("xdp")
 int allow_xdp(struct xdp_md *ctx)
 {
+	struct weir_counters *mine = own_counters();
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 count, bytes;
 
@@ -239,12 +242,12 @@ int allow_xdp(struct xdp_md *ctx)
 	if (UNLIKELY(!has_class(data, end, false) || *(__be16 *)(data + 12) != bpf_htons(ETH_P_IP)))
 		return other_at_xdp(ctx);
 	bytes = end - data;
-	// Here and not where it is used, until when both ends would have to be kept.
-	asm volatile("" : "+r"(bytes));
+	// Here and not where they are used, until when what they are made of would have to be kept.
+	asm volatile("" : "+r"(bytes), "+r"(mine));
 	count = count4(data, false);
 	if (UNLIKELY(count % WEIR_ACTIONS != WEIR_ALLOW))
 		return other_at_xdp(ctx);
-	add(counter(own_counters(), count, false), bytes);
+	add(counter(mine, count, false), bytes);
 	return XDP_PASS;
 }
 #endif
