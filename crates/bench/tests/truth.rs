@@ -11,6 +11,7 @@ use weir_lab::{Family, Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_load::{Part, Setting, Workload};
 use weir_sys::privilege;
 use weir_sys::process::which;
+use weir_testkit::holds_in_quiet;
 
 /// The delay that is added in one direction, or in both.
 const DELAY: Duration = Duration::from_millis(5);
@@ -105,7 +106,7 @@ fn delays(family: Family, workload: serde_json::Value, histogram: &str, before: 
             (share - 1.0).abs() < TOLERANCE
         };
         assert!(
-            (0..ATTEMPTS).any(right),
+            holds_in_quiet(ATTEMPTS, right),
             "{DELAY:?} (and back: {back}) are not measured within 2 %: see above"
         );
     }

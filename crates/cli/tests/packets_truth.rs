@@ -4,14 +4,13 @@
 mod measure;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use measure::{Measured, Resident, bench, turn, world};
 use weir_lab::impair::{Impairment, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_sys::ethtool::Ethtool;
-use weir_testkit::{World, wait_for_quiet};
+use weir_testkit::{World, holds_in_quiet};
 
 const NFT: (&str, &str) = ("nft", "nftables");
 const TC: (&str, &str) = ("tc", "iproute2");
@@ -53,20 +52,14 @@ fn values(measured: &Measured, metric: &str) -> Vec<f64> {
 #[track_caller]
 fn is_right(world: &World, text: &str, metric: &str, right: impl Fn(f64) -> bool) {
     let mut found = Vec::new();
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            wait_for_quiet();
-        }
+    let held = holds_in_quiet(ATTEMPTS, |attempt| {
         let measured = bench(world, text);
         let value = values(&measured, metric)[0];
         println!("attempt {attempt}: {metric} = {value}");
-        if right(value) {
-            return;
-        }
         found.push(value);
-        fs::remove_dir_all(world.work().join("out")).unwrap();
-    }
-    panic!("{metric}: {found:?}");
+        right(value)
+    });
+    assert!(held, "{metric}: {found:?}");
 }
 
 #[test]
@@ -178,7 +171,6 @@ fn round_trip_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
         addresses.initiator, addresses.responder
     );
     let measured = bench(world, &text);
-    fs::remove_dir_all(world.work().join("out")).unwrap();
     let (passed, _) = impairment.finish().unwrap();
     drop(ends);
     assert_eq!(passed.overflows, 0, "the relay was too slow");
@@ -195,10 +187,7 @@ fn root_a_millisecond_of_a_relay_is_measured() {
     let _turn = turn();
     let delay = Duration::from_millis(1);
     let mut found = Vec::new();
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            wait_for_quiet();
-        }
+    let right = holds_in_quiet(ATTEMPTS, |attempt| {
         let run = |part| format!("test-packets-delay-{}-{attempt}-{part}", std::process::id());
         let (without, late_before) = round_trip_ns(&world, &run("a"), delay);
         let (with, late) = round_trip_ns(&world, &run("b"), 2 * delay);
@@ -207,10 +196,8 @@ fn root_a_millisecond_of_a_relay_is_measured() {
         println!(
             "{without} ns, then a millisecond more and {late} ns late: {with} ns, {share:.4} of the truth"
         );
-        if (share - 1.0).abs() < 0.05 {
-            return;
-        }
         found.push(share);
-    }
-    panic!("{found:?} of the truth");
+        (share - 1.0).abs() < 0.05
+    });
+    assert!(right, "{found:?} of the truth");
 }

@@ -5,7 +5,7 @@ mod measure;
 use measure::{bench, turn, world};
 use weir_record::Patterns;
 use weir_stats::repeats::Repeatability;
-use weir_testkit::wait_for_quiet;
+use weir_testkit::holds_in_quiet;
 
 const IPTABLES: (&str, &str) = ("iptables", "iptables");
 
@@ -49,18 +49,13 @@ fn root_a_gateway_chosen_per_connection_is_found_and_none_where_there_is_one() {
     let Some(world) = world(&[IPTABLES]) else { return };
     let _turn = turn();
     let mut seen = Vec::new();
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            wait_for_quiet();
-        }
+    let right = holds_in_quiet(ATTEMPTS, |_| {
         let measured = bench(&world, SCENARIO);
         let found = measured.run.results.as_ref().unwrap().patterns.as_ref().unwrap();
-        if is_right(found) {
-            return;
-        }
         seen.push(format!("{found:#?}"));
-    }
-    panic!("{}", seen.join("\n\n"));
+        is_right(found)
+    });
+    assert!(right, "{}", seen.join("\n\n"));
 }
 
 /// The path through two gateways jumps between two levels that are as far apart as their delays, the lower one that of the path

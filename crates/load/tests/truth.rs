@@ -8,6 +8,7 @@ use ends::path::Path;
 use ends::{setting, trial, workload};
 use serde_json::json;
 use weir_record::FaultCode;
+use weir_testkit::holds_in_quiet;
 
 /// What tbf lets through per second, in bits on the wire as it counts them (with Ethernet's header of 14 bytes).
 const RATE_BPS: f64 = 100e6;
@@ -20,16 +21,14 @@ const ATTEMPTS: usize = 6;
 /// Tries until one trial's value is within 1 % of the truth; any that is above fails.
 fn reaches(what: &str, truth: f64, mut attempt: impl FnMut() -> (f64, String)) {
     let mut seen = Vec::new();
-    for _ in 0..ATTEMPTS {
+    let reached = holds_in_quiet(ATTEMPTS, |_| {
         let (value, words) = attempt();
         let ratio = value / truth;
         assert!(ratio < 1.01, "{what}: {ratio} of what can get through; {words}");
-        if ratio > 0.99 {
-            return;
-        }
         seen.push((ratio, words));
-    }
-    panic!("{what}: never within 1 %: {seen:?}");
+        ratio > 0.99
+    });
+    assert!(reached, "{what}: never within 1 %: {seen:?}");
 }
 
 fn limit(path: &Path, device: &str) {

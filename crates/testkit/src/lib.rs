@@ -18,7 +18,7 @@ mod world;
 use std::time::{Duration, Instant};
 
 pub use background::Background;
-pub use quiet::wait_for_quiet;
+pub use quiet::{holds_in_quiet, wait_for_quiet};
 pub use record::Record;
 pub use watch::Watch;
 pub use world::{Outcome, World};

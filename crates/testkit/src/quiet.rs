@@ -13,6 +13,16 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How long they rest in between.
 const REST: Duration = Duration::from_secs(2);
 
+/// Whether something holds in one of so many attempts (0..): what a disturbed machine may spoil is tried again in a quiet time.
+pub fn holds_in_quiet(attempts: usize, mut holds: impl FnMut(usize) -> bool) -> bool {
+    (0..attempts).any(|attempt| {
+        if attempt > 0 {
+            wait_for_quiet();
+        }
+        holds(attempt)
+    })
+}
+
 /// Waits until the hypervisor takes hardly any of the cores' time, but not for ever: before something is tried again that a disturbed
 /// machine may have spoilt. Prints what was seen.
 pub fn wait_for_quiet() {

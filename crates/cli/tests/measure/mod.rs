@@ -52,6 +52,8 @@ pub(crate) fn bench(world: &World, scenario: &str) -> Measured {
 #[track_caller]
 pub(crate) fn bench_heard(world: &World, scenario: &str, mut hear: impl FnMut(&str)) -> Measured {
     let file = world.write("scenario.toml", scenario);
+    // No run is written over another one.
+    let _ = std::fs::remove_dir_all(world.work().join("out"));
     let mut command = world.command("timeout");
     command.args(["-k", "5", LIMIT_S, "setsid", "--wait", "sh", "-c", FIRST, "sh"]).arg(world.binary());
     command.args(["bench", "--json", "--seed", "1", "-o", "out"]).arg(&file);
