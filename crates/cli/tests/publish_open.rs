@@ -218,17 +218,19 @@ fn root_a_folder_of_state_may_be_told_from_where_one_is() {
     let Some(host) = Host::new(WEIR) else { return };
     let weir = |args: &[&str]| {
         let mut command = host.weir(args);
-        command.env("WEIR_STATE_DIR", "own/state");
+        command.env("WEIR_STATE_DIR", "own/state").env("WEIR_BPF_DIR", "own/bpf");
         host.world.run(command)
     };
-    fs::create_dir(host.world.work().join("own")).unwrap();
+    let kernel = || weir(&["state"]).expect(0).stdout;
+    host.world.sh("mkdir -p own/bpf && mount -t bpf bpf own/bpf");
     weir(&["apply", "198.18.0.1:53=198.19.0.2:5353/udp", "--no-guard"]).expect(0);
-    let first = host.kernel();
+    let first = kernel();
     weir(&["apply", "--all", "--confirm-within", "1h"]).expect(0);
-    assert_ne!(host.kernel(), first);
+    assert_ne!(kernel(), first);
     host.world.sh(&format!("kill -TERM {}", host.guard().unwrap()));
-    until("the first one is back", PATIENCE, || (host.kernel() == first).then_some(()));
+    until("the first one is back", PATIENCE, || (kernel() == first).then_some(()));
     until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
     weir(&["remove"]).expect(0);
-    assert_eq!(host.pins(), "");
+    assert_eq!(host.world.sh("find own/bpf -mindepth 1 ! -name '*.debug'"), "");
+    assert_eq!(host.pins(), "", "nothing was put where it is by default");
 }

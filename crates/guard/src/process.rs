@@ -34,6 +34,8 @@ const LOCK: Duration = Duration::from_secs(60);
 const LEAST_EVERY_MS: u64 = 100;
 /// Longest time that a program may take for a reading.
 const READING: Duration = Duration::from_secs(5);
+/// Variables that name folders: of journals, and of whoever's changes are guarded.
+const FOLDERS: [&str; 2] = ["WEIR_STATE_DIR", "WEIR_BPF_DIR"];
 /// What the guard says when it is ready.
 const ARMED: &[u8] = b"armed\n";
 /// What it is told when all changes are made.
@@ -63,6 +65,12 @@ impl Sentinel {
         let mut command = Command::new("/proc/self/exe");
         std::os::unix::process::CommandExt::arg0(&mut command, own_name());
         command.args(&self.args).args([by, id]);
+        // It works in the root folder, and what it runs is told where things are by the same variables.
+        for name in FOLDERS {
+            if let Some(folder) = std::env::var_os(name).filter(|folder| !folder.is_empty()) {
+                command.env(name, std::path::absolute(&folder).unwrap_or(folder.into()));
+            }
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(debug_assertions)]
         {
