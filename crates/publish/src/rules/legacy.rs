@@ -41,6 +41,7 @@ fn does(rule: &Rule) -> Does {
     match (&rule.target, &rule.destination) {
         (_, Some(to)) => Does::Lead(to.clone()),
         (Target::Jump(chain), None) => Does::Jump(chain.clone()),
+        (Target::Goto(chain), None) => Does::Goto(chain.clone()),
         (Target::Drop, None) => Does::Stop,
         (Target::Accept, None) => Does::Ends,
         (Target::Return, None) => Does::Return,

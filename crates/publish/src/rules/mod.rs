@@ -76,6 +76,8 @@ enum Does {
     Else,
     /// On to the chain of that name in its table.
     Jump(String),
+    /// Likewise, and from its end not back to this one.
+    Goto(String),
     /// Translates.
     Lead(Translation),
     /// Throws away, refuses, or asks a program.
@@ -214,21 +216,21 @@ impl Walk<'_> {
             }
             match does {
                 Does::Else => {}
-                Does::Jump(name) => {
+                Does::Jump(name) | Does::Goto(name) => {
                     if let Some(next) = self.chains.get(&(chain.table.as_str(), name.as_str()))
                         && depth < DEEPEST
                     {
                         self.chain(next, &outside.and(asks), depth + 1);
+                    }
+                    if matches!(does, Does::Goto(_)) {
+                        self.keep(outside.and(asks), true);
                     }
                 }
                 Does::Lead(to) if self.begins == Begins::Translates => {
                     self.lead(chain, outside.and(asks), to)
                 }
                 Does::Return | Does::Ends | Does::Stop if self.begins == Begins::Translates => {
-                    let kept = (outside.and(asks), *does == Does::Return);
-                    if !self.kept.contains(&kept) {
-                        self.kept.push(kept);
-                    }
+                    self.keep(outside.and(asks), *does == Does::Return)
                 }
                 Does::Stop if !is_engines(chain) => {
                     let translated = self.begins == Begins::After;
@@ -245,6 +247,14 @@ impl Walk<'_> {
             at += 1;
             at <= before || !returns
         });
+    }
+
+    /// What does not come on to later rules, of this chain only if it returns.
+    fn keep(&mut self, asks: Asks, returns: bool) {
+        let kept = (asks, returns);
+        if !self.kept.contains(&kept) {
+            self.kept.push(kept);
+        }
     }
 
     fn lead(&mut self, chain: &Chain, asks: Asks, to: &Translation) {

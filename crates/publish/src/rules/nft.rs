@@ -67,13 +67,16 @@ fn does(expressions: &[Expression]) -> Does {
         return Does::Lead(to);
     }
     let one = |e: &Expression| match e {
-        Expression::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(Does::Jump(chain.clone())),
+        Expression::Verdict(Verdict::Jump(chain)) => Some(Does::Jump(chain.clone())),
+        Expression::Verdict(Verdict::Goto(chain)) => Some(Does::Goto(chain.clone())),
         Expression::Verdict(Verdict::Accept) => Some(Does::Ends),
         Expression::Verdict(Verdict::Return) => Some(Does::Return),
         Expression::Verdict(Verdict::Drop) | Expression::Reject { .. } | Expression::Queue { .. } => {
             Some(Does::Stop)
         }
         Expression::Target { name, .. } => legacy::target(name),
+        // A map of verdicts: what it says of which packet is not looked up, and may be that no later rule is asked.
+        Expression::Lookup { to: Some(None), .. } => Some(Does::Ends),
         // To a port of this host.
         Expression::Other { name, .. } if name == "redir" || name == "tproxy" => Some(Does::Ends),
         _ => None,

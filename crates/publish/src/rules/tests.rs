@@ -237,6 +237,10 @@ fn root_what_a_rule_before_keeps_is_known() {
             tcp dport 81 dnat to 198.19.0.2:81
             tcp dport 82 redirect to :9
             tcp dport 82 dnat to 198.19.0.2:82
+            tcp dport 83 goto other
+            tcp dport vmap { 84 : accept }
+            tcp dport 83 dnat to 198.19.0.2:83
+            udp dport 83 dnat to 198.19.0.2:83
             accept
         }
         chain second { type nat hook prerouting priority 0; udp dport 82 dnat to 198.19.0.2:82; }
@@ -251,11 +255,17 @@ fn root_what_a_rule_before_keeps_is_known() {
              {program} -t nat -A PREROUTING -p tcp --dport 81 -j DNAT --to-destination 198.19.0.2:81
              {program} -t nat -A PREROUTING -p tcp --dport 82 -j REDIRECT --to-ports 9
              {program} -t nat -A PREROUTING -p tcp --dport 82 -j DNAT --to-destination 198.19.0.2:82
-             {program} -t nat -A PREROUTING -p udp --dport 82 -j DNAT --to-destination 198.19.0.2:82"
+             {program} -t nat -A PREROUTING -p udp --dport 82 -j DNAT --to-destination 198.19.0.2:82
+             {program} -t nat -N OTHER
+             {program} -t nat -A PREROUTING -p tcp --dport 83 -g OTHER
+             {program} -t nat -A PREROUTING -p tcp --dport 83 -s 192.0.2.1 -j ACCEPT
+             {program} -t nat -A PREROUTING -p tcp --dport 83 -j DNAT --to-destination 198.19.0.2:83
+             {program} -t nat -A PREROUTING -p udp --dport 83 -j DNAT --to-destination 198.19.0.2:83"
         )
     };
     // Each with how many rules before it keep something: a return up to the end of its chain, and no verdict in another hook's chain.
-    let expected = ["tcp 80 1", "tcp 81 1", "tcp 82 1", "udp 82 0"];
+    // A jump that does not come back keeps what it takes, and a map of verdicts what it is asked.
+    let expected = ["tcp 80 1", "tcp 81 1", "tcp 82 1", "tcp 83 2", "udp 82 0", "udp 83 0"];
     for script in [by_nft.to_owned(), by_iptables("iptables-nft"), by_iptables("iptables-legacy")] {
         let mut kept: Vec<String> = published(&script)
             .iter()

@@ -87,6 +87,8 @@ pub enum Target {
     Return,
     /// To a chain of that name.
     Jump(String),
+    /// Likewise, and from its end back to where this chain was jumped from (`-g`).
+    Goto(String),
     /// To the next rule; it only counts.
     Continue,
     /// A target with a name (`REJECT`, `LOG`, `MASQUERADE`).
@@ -100,6 +102,9 @@ struct Layout {
     /// Where in the entry target offset, next offset and counters are.
     target_offset: usize,
     counters: usize,
+    /// Where its flags are, and the one that says that a jump does not come back (IPT_F_GOTO, IP6T_F_GOTO).
+    flags: usize,
+    goto: u8,
     /// Bytes of the entry before its matches.
     length: usize,
 }
@@ -109,6 +114,8 @@ const IP: Layout = Layout {
     domain: AddressFamily::INET,
     target_offset: 88,
     counters: 96,
+    flags: 82,
+    goto: 0x02,
     length: 112,
 };
 const IP6: Layout = Layout {
@@ -116,6 +123,8 @@ const IP6: Layout = Layout {
     domain: AddressFamily::INET6,
     target_offset: 140,
     counters: 152,
+    flags: 131,
+    goto: 0x04,
     length: 168,
 };
 
@@ -277,7 +286,11 @@ fn chains(info: &[u8; INFO], table: &[u8], family: Family) -> Vec<Chain> {
             continue;
         }
         let Some(chain) = chains.last_mut() else { continue };
-        let target = target(entry, &names, entries.get(place + 1).map(|next| next.offset));
+        let goto = entry.bytes.get(layout.flags).is_some_and(|flags| flags & layout.goto != 0);
+        let target = match target(entry, &names, entries.get(place + 1).map(|next| next.offset)) {
+            Target::Jump(chain) if goto => Target::Goto(chain),
+            target => target,
+        };
         if hooks(entry.offset, policies).is_some() {
             chain.policy = Some((target, entry.packets));
             continue;

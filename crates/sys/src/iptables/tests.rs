@@ -34,6 +34,10 @@ fn root_rules_are_what_iptables_was_told() {
          iptables-legacy -A FORWARD ! -d 198.18.0.1/32 -o wg+ -j mine
          iptables-legacy -A FORWARD -p udp
          iptables-legacy -A FORWARD -p udp -m limit --limit 5/s -j REJECT
+         iptables-legacy -A FORWARD -p tcp -g mine
+         ip6tables-legacy -N mine
+         ip6tables-legacy -A OUTPUT -p tcp -g mine
+         ip6tables-legacy -A OUTPUT -p tcp -j mine
          iptables-legacy -A mine -p icmp -j RETURN
          iptables-legacy -A mine -j ACCEPT
          iptables-legacy -P FORWARD DROP
@@ -52,19 +56,24 @@ fn root_rules_are_what_iptables_was_told() {
     // What iptables itself prints, without the matches that have parameters.
     let printed = shell(&ns, "iptables-legacy -S FORWARD");
     let asked: Vec<&str> = forward.rules.iter().map(|r| r.asks.as_str()).collect();
-    assert_eq!(asked, ["-s 192.0.2.0/24 -i eth0 -p tcp", "! -d 198.18.0.1/32 -o wg+", "-p udp", "-p udp"]);
+    assert_eq!(
+        asked,
+        ["-s 192.0.2.0/24 -i eth0 -p tcp", "! -d 198.18.0.1/32 -o wg+", "-p udp", "-p udp", "-p tcp"]
+    );
     for (line, asks) in printed.lines().skip(1).zip(asked) {
         assert!(line.starts_with(&format!("-A FORWARD {asks}")), "{line}");
     }
     let targets: Vec<&Target> = forward.rules.iter().map(|r| &r.target).collect();
-    let wanted =
-        [Target::Drop, Target::Jump("mine".into()), Target::Continue, Target::Named("REJECT".into())];
+    let (jump, goto) = (Target::Jump("mine".into()), Target::Goto("mine".into()));
+    let wanted = [Target::Drop, jump.clone(), Target::Continue, Target::Named("REJECT".into()), goto.clone()];
     assert_eq!(targets, wanted.iter().collect::<Vec<_>>());
     assert_eq!(forward.rules[0].matches[0].0, "tcp");
     assert_eq!(forward.rules[3].matches[0].0, "limit");
     let mine: Vec<&Target> = chain("mine").rules.iter().map(|r| &r.target).collect();
     assert_eq!(mine, [&Target::Return, &Target::Accept]);
     let ip6 = tables.iter().find(|t| t.family == Family::Ip6).unwrap();
+    let output = ip6.chains.iter().find(|c| c.name == "OUTPUT").unwrap();
+    assert_eq!(output.rules.iter().map(|r| &r.target).collect::<Vec<_>>(), [&goto, &jump]);
     let input = ip6.chains.iter().find(|c| c.name == "INPUT").unwrap();
     assert_eq!(input.rules[0].asks, "-s 2001:2::/48 ! -i lo -p udp");
 }

@@ -52,7 +52,8 @@ fn hooks(table: &Table, chain: &str) -> Vec<String> {
     while let Some(to) = reached.get(at).copied() {
         at += 1;
         for from in &table.chains {
-            let jumps = |r: &OldRule| matches!(&r.target, Target::Jump(name) if name == to);
+            let jumps =
+                |r: &OldRule| matches!(&r.target, Target::Jump(name) | Target::Goto(name) if name == to);
             if from.rules.iter().any(jumps) && !reached.contains(&from.name.as_str()) {
                 reached.push(&from.name);
             }
@@ -122,6 +123,7 @@ fn text(chain: &str, rule: &OldRule) -> String {
         Target::Return => "-j RETURN".to_owned(),
         Target::Continue => return words.join(" "),
         Target::Jump(name) | Target::Named(name) => format!("-j {name}"),
+        Target::Goto(name) => format!("-g {name}"),
     });
     words.join(" ")
 }
