@@ -152,6 +152,9 @@ fn make(what: &WhatArgs, to_go_on: bool) -> Result<Made, Failure> {
     };
     let ports = match tune::wish(&place, &request)? {
         Some(wish) => Ports::look(&wish, what, to_go_on)?,
+        None if what.outer.is_some() => {
+            return Err(Failure::usage("--outer is for published ports: --profile published-ports"));
+        }
         None => Ports::default(),
     };
     request.actions.extend(ports.action.clone());

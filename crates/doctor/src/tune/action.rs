@@ -66,12 +66,15 @@ pub fn wish(place: &Place, request: &Request) -> Result<Option<Wish>, Error> {
         for finding in found.iter().filter(|f| HEALED.contains(&f.cause.as_str())) {
             let elsewhere = finding.namespace != 0 && here.is_some_and(|inode| inode != finding.namespace);
             if !elsewhere && !finding.is_doubtful() {
-                why.push(format!("finding {}: connections to published ports fill the table", finding.cause));
+                let words =
+                    format!("finding {}: connections to published ports fill the table", finding.cause);
+                // Two namespaces, or a list of the same findings, say it once.
+                if !why.contains(&words) {
+                    why.push(words);
+                }
             }
         }
     }
-    // Two namespaces, or a list of the same findings, say it once.
-    why.dedup();
     let held = "it replaces the way that packets take, a bigger step than a setting: --profile published-ports asks for it";
     Ok((!why.is_empty()).then(|| Wish { why, held: (!asked).then(|| held.to_owned()) }))
 }
@@ -83,14 +86,19 @@ pub(super) fn memory_bytes(rows: &[Row], actions: &[Action]) -> i64 {
     rows.chain(actions).sum()
 }
 
-/// An action takes what it takes: there is no smaller one.
-pub(super) fn hold_what_is_too_large(actions: &mut [Action], budget_bytes: u64) {
-    let room = i64::try_from(budget_bytes).unwrap_or(i64::MAX);
-    for action in actions.iter_mut().filter(|a| a.held.is_none() && a.memory_bytes > room) {
-        action.held = Some(format!(
-            "it takes {} bytes, and the memory budget is {room} (--memory)",
-            action.memory_bytes
-        ));
+/// An action takes what it takes: there is no smaller one. Settings come first.
+pub(super) fn hold_what_is_too_large(actions: &mut [Action], rows: &[Row], budget_bytes: u64) {
+    let budget = i64::try_from(budget_bytes).unwrap_or(i64::MAX);
+    let mut room = budget.saturating_sub(memory_bytes(rows, &[]).max(0));
+    for action in actions.iter_mut().filter(|a| a.held.is_none()) {
+        if action.memory_bytes > room {
+            action.held = Some(format!(
+                "it takes {} bytes, and of the memory budget of {budget} bytes (--memory) {room} are left",
+                action.memory_bytes
+            ));
+        } else {
+            room -= action.memory_bytes;
+        }
     }
 }
 

@@ -186,7 +186,7 @@ pub fn plan(place: &Place, request: &Request) -> Result<Plan, Error> {
     in_order(&mut rows);
     let (files, mut changes) = changes(place, &mut rows, &mut notes);
     let mut actions = request.actions.clone();
-    action::hold_what_is_too_large(&mut actions, budget_bytes);
+    action::hold_what_is_too_large(&mut actions, &rows, budget_bytes);
     let at = changes.iter().take_while(|(when, _)| *when == When::Apply).count();
     let made = actions.iter().filter(|a| a.held.is_none()).map(|a| (When::Apply, a.change.clone()));
     changes.splice(at..at, made);

@@ -42,23 +42,31 @@ impl Ports {
                 "published ports by BPF: only root can see what is published here".into(),
             ));
         }
+        match Ports::found(wish, what, to_go_on && asked) {
+            // What nobody asked for is no error.
+            Err(Failure::Told { message, .. }) if !asked => {
+                Ok(Ports::noted(format!("published ports by BPF: {}", line(&message))))
+            }
+            found => found,
+        }
+    }
+
+    fn found(wish: &Wish, what: &WhatArgs, to_go_on: bool) -> Result<Self, Failure> {
         let plan = match Plan::make(&Request { outer: what.outer.clone(), link: None }) {
             Ok(plan) => plan,
             Err(e) if e.is_missing() => {
                 let why = format!("published ports by BPF: {}", line(&e.to_string()));
-                let missing = asked.then(|| why.clone());
+                let missing = wish.held.is_none().then(|| why.clone());
                 return Ok(Ports { missing, ..Ports::noted(why) });
             }
-            // What clients come in by must be said by somebody who wants it.
-            Err(e) if asked => return Err(e.into()),
-            Err(e) => return Ok(Ports::noted(format!("published ports by BPF: {}", line(&e.to_string())))),
+            Err(e) => return Err(e.into()),
         };
         let wanted = match plan.all() {
             Ok(wanted) => wanted,
             Err(Error::Nothing(why)) => return Ok(Ports::noted(format!("published ports by BPF: {why}"))),
             Err(e) => return Err(e.into()),
         };
-        let before = if to_go_on && asked { change::tidy()? } else { change::in_effect()? };
+        let before = if to_go_on { change::tidy()? } else { change::in_effect()? };
         if before.as_ref() == Some(&wanted) && weir_publish::is_whole(&wanted)? {
             return Ok(Ports::noted("published ports: they go by BPF already (weir publish status)".into()));
         }
