@@ -150,9 +150,6 @@ impl Limits {
     fn admit_at(self: &Arc<Self>, client: IpAddr, now: Instant) -> Result<Admission, Refused> {
         let client = counted_as(client);
         let mut guests = self.guests();
-        if guests.all >= self.sessions {
-            return Err(Refused::Full(self.sessions));
-        }
         let most = self.sessions_per_client;
         if guests.by_client.get(&client).is_some_and(|own| *own >= most) || most == 0 {
             return Err(Refused::ClientFull(most));
@@ -167,6 +164,10 @@ impl Limits {
         let before = guests.begun.get(&client).map_or(0.0, level);
         if before + 1.0 > f64::from(most) * BURST_S {
             return Err(Refused::ClientOften(most));
+        }
+        // Last: for a client that would be let in otherwise, another one may have to make room.
+        if guests.all >= self.sessions {
+            return Err(Refused::Full(self.sessions));
         }
         guests.begun.insert(client, Begun { level: before + 1.0, at: now });
         *guests.by_client.entry(client).or_default() += 1;
