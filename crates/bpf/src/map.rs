@@ -89,8 +89,14 @@ impl Map {
         let bytes = bytes.map_err(|e| Error::new(what(), std::io::Error::other(e), ""))?;
         let handle =
             MapHandle::create(MapType::Array, Some(name), size_of::<u32>() as u32, bytes, 1, &options);
-        let handle =
-            handle.map_err(|e| Error::new(what(), std::io::Error::last_os_error(), &e.to_string()))?;
+        let handle = handle.map_err(|e| match std::io::Error::last_os_error() {
+            source if source.raw_os_error() == Some(libc::E2BIG) => Error::Missing {
+                what: what(),
+                source,
+                hint: "single values of more than 4 MiB need Linux 6.0",
+            },
+            source => Error::new(what(), source, &e.to_string()),
+        })?;
         let map = Map::new(handle, name);
         map.share::<T>()?.fill_new(values);
         Ok(map)

@@ -89,9 +89,11 @@ impl Loader {
         let mut map = self
             .object
             .maps_mut()
-            .find(|m| {
+            .filter(|m| {
                 [".rodata", ".rodata.config"].iter().any(|end| m.name().to_string_lossy().ends_with(end))
             })
+            // The section of its own, where there are both.
+            .max_by_key(|m| m.name().len())
             .ok_or_else(absent)?;
         let data = map.initial_value_mut().ok_or_else(absent)?;
         data.get_mut(..size_of::<T>()).ok_or_else(absent)?.copy_from_slice(value.bytes());
