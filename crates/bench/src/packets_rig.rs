@@ -21,7 +21,7 @@ use crate::packets_end::{End, only};
 use crate::packets_gateway::prepare;
 use crate::packets_timing::{NOT_BACK, Timing, is_about_delay};
 use crate::sampling::{Profiled, Sampled, Sampling};
-use crate::testbed::Site;
+use crate::testbed::{Member, Site};
 use crate::trial::Watch;
 
 /// A sender must be done this long after its time.
@@ -116,6 +116,19 @@ fn close(path: Path<'_>) -> Result<(), Error> {
     first.map_err(Error::from)
 }
 
+/// The responder's end.
+fn far(path: Path<'_>, responder: &Member, initiator: IpAddr) -> Link {
+    Link {
+        interface: only(responder),
+        address: path.site.place.responder,
+        target: initiator,
+        way: Way::Ingress,
+        inject: Inject::Wire,
+        cpus: responder.cpus.clone(),
+        reference: false,
+    }
+}
+
 impl<'a> Tester<'a> {
     fn open(path: Path<'a>, cookie: u64) -> Result<Self, Error> {
         let Path { site, variant, packets, .. } = path;
@@ -131,19 +144,10 @@ impl<'a> Tester<'a> {
             way: Way::Egress,
             inject,
             cpus: cpus.to_vec(),
-            // In the lab alone the sender's core forwards, too, and nobody minds one more interface on the host that sends.
-            reference: path.is_lab && packets.procedure == Procedure::Rate,
+            // In the lab alone the sender's core forwards, too; and the gateway gets no interface that it does not have otherwise.
+            reference: path.is_lab && packets.procedure == Procedure::Rate && inject == Inject::Wire,
         };
-        let far = Link {
-            interface: only(responder),
-            address: site.place.responder,
-            target: initiator.address,
-            way: Way::Ingress,
-            inject: Inject::Wire,
-            cpus: responder.cpus.clone(),
-            reference: false,
-        };
-        let responder = End::open(path, responder, far)?;
+        let responder = End::open(path, responder, far(path, responder, initiator.address))?;
         let (sender, back) = match packets.inject {
             Inject::Wire => {
                 let end = End::open(path, initiator, near(only(initiator), &initiator.cpus, Inject::Wire))?;

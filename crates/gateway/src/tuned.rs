@@ -2,7 +2,8 @@
 //!
 //! What they write down and what they load has a place of its own, so that several variants may be in effect on one machine, and
 //! nothing of what was tuned there for good is touched: a process of this agent's holds a mount namespace with an empty folder
-//! (tmpfs) and a BPF file system. When that process ends, however it ends, both are gone, and with them the programs.
+//! (tmpfs) and a BPF file system. When that process ends, however it ends, both are gone, and with them the programs; but where it ends
+//! between apply and confirm, only when the guard of `weir tune` does.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -41,6 +42,9 @@ impl Tuning {
 const STATE: &str = "/tmp/state";
 const BPF: &str = "/tmp/bpf";
 
+/// How long the guard waits for the confirmation that comes right after.
+const CONFIRM_WITHIN: &str = "30s";
+
 /// Who holds the mount namespaces, by the tag of their place.
 static HELD: Mutex<Vec<(String, Process)>> = Mutex::new(Vec::new());
 
@@ -51,6 +55,7 @@ fn held() -> MutexGuard<'static, Vec<(String, Process)>> {
 /// Tunes the calling thread's host.
 pub(crate) fn apply(place: &Place, tuned: &[Tuning], journal: &mut Journal) -> Result<(), Error> {
     let mut words = vec!["apply", "--outer", &place.inside_interface, "--no-watch", "--json"];
+    words.extend(["--confirm-within", CONFIRM_WITHIN]);
     words.extend(tuned.iter().flat_map(|tuning| ["--profile", tuning.profile()]));
     let holder = hold()?;
     // Nobody else knows of it before it is in the journal.

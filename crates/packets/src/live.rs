@@ -124,7 +124,7 @@ impl LiveSender {
         self.load(sending, path, reference, flows)?;
         // Only what goes there is asked for.
         let router = self.reference.as_ref().filter(|_| reference.is_some());
-        let come_through = router.map_or(Ok(0), Reference::come_through)?;
+        let come_through = router.and_then(|r| r.come_through().ok());
         let Some(Ready { programs, .. }) = &self.ready else { unreachable!("it was just loaded") };
         let before = self.counters()?;
         self.check_mtu(sending, &before)?;
@@ -138,7 +138,9 @@ impl LiveSender {
         if let ([program], Some(router)) = (&programs[..], router) {
             let state = program.state();
             sent.spend_elsewhere(state.turns_ns);
-            if router.took(program::count(&state, shared::WEIR_REFERRED), come_through)? {
+            // What cannot be told of the router is no fault of the transfer: it has no pace then.
+            let referred = program::count(&state, shared::WEIR_REFERRED);
+            if come_through.is_some_and(|before| router.took(referred, before).unwrap_or(false)) {
                 sent.pace = Pace::of(&program.slices(), program.make().batch);
             }
         }
