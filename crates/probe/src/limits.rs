@@ -288,6 +288,7 @@ mod tests {
         );
         let third = admit("192.0.2.2").unwrap();
         assert_eq!(admit("192.0.2.3").unwrap_err(), Refused::Full(3));
+        assert_eq!(admit("192.0.2.1").unwrap_err(), Refused::ClientFull(2), "nobody need make room for it");
         drop((first, third));
         assert_eq!(limits.admitted(), 1);
         drop(second);

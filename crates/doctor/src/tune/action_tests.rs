@@ -122,3 +122,27 @@ fn what_is_held_is_shown_and_left_out() {
     let alone = plan(&place, &Request { actions: vec![action(None)], ..request() }).unwrap();
     assert!(!alone.is_empty() && !render_plan(&alone, 80).contains("nothing to change"));
 }
+
+#[test]
+fn what_is_left_of_the_budget_goes_to_the_first_that_fit() {
+    let mut actions = [action(None), action(None), action(Some("an offer"))];
+    hold_what_is_too_large(&mut actions, &[], 150_000);
+    assert_eq!(actions[0].held, None);
+    assert!(actions[1].held.as_deref().unwrap().ends_with("50000 are left"), "{:?}", actions[1].held);
+    assert_eq!(actions[2].held.as_deref(), Some("an offer"));
+    let (_files, place) = machine(&CONNTRACK);
+    let with = |memory| Request {
+        profiles: vec![Profile::NatGateway],
+        actions: vec![action(None)],
+        memory: Budget::Bytes(memory),
+        ..request()
+    };
+    let alone = plan(&place, &Request { actions: Vec::new(), ..with(1 << 30) }).unwrap().memory_bytes;
+    let budgets: Vec<u64> = (0..20).map(|n| 50_000 + alone as u64 * n / 10).collect();
+    let plans: Vec<_> = budgets.iter().map(|budget| plan(&place, &with(*budget)).unwrap()).collect();
+    for plan in &plans {
+        assert!(plan.memory_bytes as u64 <= plan.budget_bytes, "{} {}", plan.memory_bytes, plan.budget_bytes);
+    }
+    assert!(plans.iter().any(|p| p.actions[0].held.is_some()));
+    assert!(plans.iter().any(|p| p.actions[0].held.is_none()));
+}
