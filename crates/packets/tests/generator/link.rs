@@ -13,9 +13,13 @@ use weir_sys::ethtool::Ethtool;
 use weir_sys::netlink::{Rtnetlink, VethEnd};
 use weir_sys::privilege::test_needs_root;
 use weir_sys::{NetNs, ProcRoot, sysctl};
+use weir_testkit::holds_in_quiet;
 
 const HERE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
 const THERE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];
+
+/// How often what is sent as fast as it goes is tried.
+const ATTEMPTS: usize = 4;
 
 /// Two hosts on one link.
 pub(crate) struct Hosts {
@@ -230,8 +234,15 @@ fn root_frames_that_the_other_end_cannot_take_are_told_as_refused() {
     assert_eq!((sent.frames, sent.refused, sent.bytes), (0, 1000, 0));
 }
 
-/// Egress, and the flows answered in the other direction, counted by the stations themselves.
-fn there_and_back(family: Family, protocol: Protocol, cpus: Vec<usize>) {
+/// As fast as it goes, the queue of the other end may run full where others keep its core busy: then once more.
+fn there_and_back(family: Family, protocol: Protocol, cpus: &[usize]) {
+    let all_taken = holds_in_quiet(ATTEMPTS, |_| are_there_and_back(family, protocol, cpus.to_vec()));
+    assert!(all_taken, "the other end never took all frames");
+}
+
+/// Egress, and the flows answered in the other direction, counted by the stations themselves. False if the other end could not
+/// take all of them.
+fn are_there_and_back(family: Family, protocol: Protocol, cpus: Vec<usize>) -> bool {
     let hosts = Hosts::new(family);
     let threads = cpus.len();
     let (initiator, responder) = (hosts.initiator(cpus), hosts.responder());
@@ -240,8 +251,13 @@ fn there_and_back(family: Family, protocol: Protocol, cpus: Vec<usize>) {
     hosts.responder.run(|| responder.expect(7, Some(&sending), true).unwrap()).unwrap();
     hosts.initiator.run(|| initiator.expect(7, None, true).unwrap()).unwrap();
     let sent = hosts.send(&initiator, &sending, &Stop::default()).unwrap();
-    assert_eq!((sent.frames, sent.refused), (50_000, 0));
+    assert_eq!(sent.frames + sent.refused, 50_000);
     let egress = settled(&hosts.responder, &responder, sent.frames);
+    if sent.refused > 0 {
+        println!("{} of 50,000 were refused", sent.refused);
+        assert_eq!(egress.frames, sent.frames, "those that were not arrive");
+        return false;
+    }
     check(&egress, 50_000, threads);
     assert_eq!((egress.flows, egress.source), (1000, Some(hosts.own())));
     assert_eq!(egress.delay.len(), 5_000, "each thread stamps its first frame and every tenth after");
@@ -253,6 +269,7 @@ fn there_and_back(family: Family, protocol: Protocol, cpus: Vec<usize>) {
     assert_eq!((sent.frames, sent.refused), (3_000, 0));
     check(&settled(&hosts.initiator, &initiator, sent.frames), 3_000, 1);
     assert!(initiator.describe().contains("live frames") && initiator.engine() == Engine::Xdp);
+    true
 }
 
 /// What was received once all has come or does not come any more.
@@ -281,21 +298,21 @@ fn check(received: &Received, frames: u64, threads: usize) {
 #[test]
 fn root_udp_over_ipv4_there_and_back() {
     if !test_needs_root() {
-        there_and_back(Family::Ipv4, Protocol::Udp, vec![0]);
+        there_and_back(Family::Ipv4, Protocol::Udp, &[0]);
     }
 }
 
 #[test]
 fn root_udp_over_ipv6_there_and_back() {
     if !test_needs_root() {
-        there_and_back(Family::Ipv6, Protocol::Udp, vec![0]);
+        there_and_back(Family::Ipv6, Protocol::Udp, &[0]);
     }
 }
 
 #[test]
 fn root_syns_there_and_back() {
     if !test_needs_root() {
-        there_and_back(Family::Ipv4, Protocol::TcpSyn, vec![0]);
+        there_and_back(Family::Ipv4, Protocol::TcpSyn, &[0]);
     }
 }
 
@@ -303,7 +320,7 @@ fn root_syns_there_and_back() {
 fn root_two_threads_there_and_back() {
     if !test_needs_root() {
         // On one core, so that it runs on any machine: two threads, two programs, two parts of the deck.
-        there_and_back(Family::Ipv4, Protocol::Udp, vec![0, 0]);
+        there_and_back(Family::Ipv4, Protocol::Udp, &[0, 0]);
     }
 }
 
