@@ -61,13 +61,30 @@ fn tables(policy: &Policy) -> Result<(Compiled, Vec<weir_filter::Action>), Error
     Ok((Compiled::of(&lists).map_err(Error::Unfit)?, actions))
 }
 
+/// Numbers of the policy's interfaces.
+///
+/// # Errors
+/// There is none of a name, or its packets begin where the programs do not look: they read addresses behind an Ethernet header, and
+/// of packets without one they would judge other bytes.
+pub(crate) fn interfaces(policy: &Policy) -> Result<Vec<u32>, Error> {
+    let mut netlink = Rtnetlink::open()?;
+    let number = |name: &String| {
+        let interface = netlink.interface(name)?;
+        if interface.has_ethernet_header() {
+            return Ok(interface.index);
+        }
+        Err(Error::Unfit(format!(
+            "interface {name}: packets come in there without an Ethernet header (as by WireGuard, tun, PPP and most tunnels), and the \
+             BPF filter finds addresses only behind one; --backend nft or ipset filters there, and so does what `weir allow build \
+             --format nft` (or ipset) writes"
+        )))
+    };
+    policy.interfaces.iter().map(number).collect()
+}
+
 pub(crate) fn load(policy: &Policy, id: &str) -> Result<(), Error> {
     mount_bpf_file_system()?;
-    let mut netlink = Rtnetlink::open()?;
-    let mut interfaces = Vec::new();
-    for name in &policy.interfaces {
-        interfaces.push(netlink.interface(name)?.index);
-    }
+    let interfaces = interfaces(policy)?;
     let (compiled, actions) = tables(policy)?;
     let options = Options { sample: SAMPLE, established_first: policy.established_first };
     let filter = Filter::load_with(&compiled, &actions, options)?;

@@ -2,8 +2,6 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use weir_sys::netlink::Rtnetlink;
-
 use crate::policy::{Backend, Policy};
 use crate::store::{Loaded, Store};
 use crate::{Error, bpf, command, ipset, nft, tracking};
@@ -97,13 +95,10 @@ pub fn is_whole(policy: &Policy) -> Result<bool, Error> {
 /// Whether everything is here that a policy needs; changes nothing.
 ///
 /// # Errors
-/// What is missing, with what provides it.
+/// What is missing, with what provides it; or an interface that the back end cannot filter.
 pub fn requirements(policy: &Policy) -> Result<(), Error> {
-    let mut netlink = Rtnetlink::open()?;
     if policy.backend == Backend::Bpf {
-        for name in &policy.interfaces {
-            netlink.interface(name)?;
-        }
+        bpf::interfaces(policy)?;
     }
     let programs: &[&str] = match policy.backend {
         Backend::Bpf => &[],

@@ -161,6 +161,24 @@ fn root_a_driver_without_xdp_is_named() {
 }
 
 #[test]
+fn root_an_interface_without_an_ethernet_header_is_refused() {
+    if test_needs_root() {
+        return;
+    }
+    let _turn = turn();
+    let world = World::routed(Family::Ipv4);
+    in_ns(&world.gateway, "ip tuntap add tun7 mode tun && ip link set tun7 up");
+    let place = Place { inside_interface: "tun7".into(), ..world.place.clone() };
+    let before = world.facts();
+    for filter in ["bpf", "bpf-xdp"] {
+        let v = variant(&format!(r#"{{"kind": "allow-list", "filter": "{filter}"}}"#));
+        let error = world.apply_on(Role::Gateway, &place, &v).unwrap_err().to_string();
+        assert!(error.contains("tun7: packets come in there without an Ethernet header"), "{error}");
+        assert_eq!(world.facts(), before);
+    }
+}
+
+#[test]
 fn root_a_real_list_decides_address_by_address() {
     if test_needs_root() || lacks_programs() {
         return;

@@ -116,7 +116,11 @@ impl AllowList {
         let class = self.list(place)?;
         let tables = Compiled::of(std::slice::from_ref(&class)).map_err(Error::Unsupported)?;
         let name = self.interface(place)?;
-        let interface = Rtnetlink::open()?.interface(&name)?.index;
+        let interface = Rtnetlink::open()?.interface(&name)?;
+        if !interface.has_ethernet_header() {
+            return Err(no_ethernet(&name));
+        }
+        let interface = interface.index;
         if self.established_first {
             // The kernel tracks connections of a namespace only where a rule asks for it.
             let rules = vec!["ct state established accept".to_owned()];
@@ -133,6 +137,14 @@ impl AllowList {
         held::hold(&place.tag, filter);
         Ok(())
     }
+}
+
+/// Why it is not on an interface such as a tunnel's: the programs find addresses behind an Ethernet header.
+fn no_ethernet(interface: &str) -> Error {
+    Error::Unsupported(format!(
+        "interface {interface}: packets come in there without an Ethernet header (as by WireGuard, tun, PPP and most tunnels), and the \
+         BPF filter finds addresses only behind one; filter = \"nft-set\" or \"ipset-iptables\" runs there"
+    ))
 }
 
 /// Why it is not at XDP.

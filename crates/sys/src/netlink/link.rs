@@ -34,6 +34,8 @@ pub struct Interface {
     pub up: bool,
     /// MTU, bytes.
     pub mtu: u32,
+    /// What its packets begin with: ARPHRD_... (linux/if_arp.h).
+    pub link_type: u16,
     /// Ethernet address, if it has one of six bytes.
     pub mac: Option<Mac>,
     /// Kind of virtual device (`veth`, `bridge`), empty for others.
@@ -44,6 +46,14 @@ pub struct Interface {
     pub counters: InterfaceCounters,
     /// Addresses with prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
+}
+
+impl Interface {
+    /// Whether an Ethernet header is before each packet. It is not on WireGuard, tun, PPP and most tunnels: what comes in there
+    /// begins with its IP header.
+    pub fn has_ethernet_header(&self) -> bool {
+        matches!(self.link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
+    }
 }
 
 /// One end of a veth pair.
@@ -260,6 +270,7 @@ fn read_link(received: Received<'_>) -> Option<Interface> {
     let mut interface = Interface {
         index: u32_ne(&received.payload[4..8])?,
         up: flags & libc::IFF_UP as u32 != 0,
+        link_type: u16::from_ne_bytes([received.payload[2], received.payload[3]]),
         ..Interface::default()
     };
     for (kind, payload) in Attributes::after(received.payload, IFINFO) {

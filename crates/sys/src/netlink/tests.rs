@@ -58,6 +58,21 @@ fn root_links_are_what_iproute2_sees() {
 }
 
 #[test]
+fn root_interfaces_without_an_ethernet_header_are_told_apart() {
+    if test_needs_root() {
+        return;
+    }
+    let ns = NetNs::create().unwrap();
+    let mut net = Rtnetlink::open_in(&ns).unwrap();
+    net.create_veth(end("here", None), VethEnd { name: "there", ..end("there", None) }.with_mac(9)).unwrap();
+    ip(&ns, "tuntap add tap7 mode tap");
+    ip(&ns, "tuntap add tun7 mode tun");
+    for (name, expected) in [("lo", true), ("here", true), ("tap7", true), ("tun7", false)] {
+        assert_eq!(net.interface(name).unwrap().has_ethernet_header(), expected, "{name}");
+    }
+}
+
+#[test]
 fn root_addresses_routes_and_neighbours_are_what_iproute2_sees() {
     if test_needs_root() {
         return;

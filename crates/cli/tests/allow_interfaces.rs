@@ -1,0 +1,28 @@
+//! Interfaces on which `weir allow apply` filters, and those on which it does not.
+
+mod allow_world;
+
+use allow_world::Gate;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Packets of a tunnel begin with their IP header, where the BPF filter looks for an Ethernet header.
+#[test]
+fn root_a_tunnel_is_left_to_the_other_back_ends() {
+    let Some(gate) = Gate::new(WEIR) else { return };
+    gate.list("list", 10);
+    gate.world.sh("ip tuntap add mode tun tun7 && ip link set tun7 up");
+    for more in [&[][..], &["--xdp=generic"], &["-i", "in0"]] {
+        let args = [&["apply", "list", "-i", "tun7", "--confirm-within", "1h"], more].concat();
+        let outcome = gate.run(&args).expect(2);
+        assert!(outcome.stderr.contains("tun7: packets come in there without"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("weir allow build --format nft"), "{}", outcome.stderr);
+        assert_eq!(outcome.complaints().len(), 1, "{}", outcome.stderr);
+        assert_eq!(gate.kernel(), "", "nothing was attached");
+    }
+    for backend in ["nft", "ipset"] {
+        let args = ["apply", "list", "-i", "tun7", "--backend", backend, "--confirm-within", "1h"];
+        gate.run(&args).expect(0);
+        gate.run(&["rollback"]).expect(0);
+    }
+}
