@@ -294,7 +294,22 @@ impl Policy {
                 "at XDP no connection can be looked up first: leave out --xdp or --established-first".into(),
             );
         }
+        if self.xdp.is_some() {
+            self.check_marks()?;
+        }
         Ok(())
+    }
+
+    /// Refuses marks, which a packet at XDP has not yet: what should be marked would pass like anything that is let through.
+    fn check_marks(&self) -> Result<(), String> {
+        let lists = self.classes.iter().map(|class| (format!("class {}", class.name), class.action));
+        let mut all = lists.chain([("the rest".to_owned(), self.rest)]);
+        match all.find(|(_, action)| matches!(action, Action::Mark(_))) {
+            Some((who, action)) => {
+                Err(format!("{who}: at XDP no packet has a mark yet: leave out --xdp or {action}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The name of a policy with this content: the same content has the same name.
@@ -425,6 +440,17 @@ mod tests {
             (p.backend, p.xdp, p.established_first) = (Backend::Bpf, Some(Xdp::Native), true);
         };
         refused(&established, "at XDP");
+        let at_xdp = |p: &mut Policy| (p.backend, p.xdp) = (Backend::Bpf, Some(Xdp::Generic));
+        let marked = |p: &mut Policy| {
+            at_xdp(p);
+            p.classes[1].action = Action::Mark(7);
+        };
+        refused(&marked, "class good: at XDP no packet has a mark yet: leave out --xdp or mark=7");
+        let rest = |p: &mut Policy| {
+            at_xdp(p);
+            p.rest = Action::Mark(1);
+        };
+        refused(&rest, "the rest: at XDP");
     }
 
     #[test]

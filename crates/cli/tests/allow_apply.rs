@@ -431,6 +431,8 @@ fn root_ports_and_hooks_narrow_what_is_judged() {
     for more in [&["--port", "udp/7000"][..], &["--hook", "input"], &["--xdp", "--established-first"]] {
         gate.apply("list", "bpf", more).expect(2);
     }
+    let marks = gate.apply("list", "bpf", &["--xdp=generic", "--action", "mark=7"]).expect(2);
+    assert!(marks.stderr.contains("at XDP no packet has a mark yet"), "{}", marks.stderr);
     gate.apply("list", "bpf", &["--xdp=generic"]).expect(0);
     assert_eq!(send(&gate), only_listed());
     let kernel = gate.kernel();

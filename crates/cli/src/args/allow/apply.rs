@@ -33,7 +33,8 @@ pub(crate) struct ApplyArgs {
     /// Packets of connections that are there already pass first, so that answers come in from anywhere
     #[arg(long)]
     pub(crate) established_first: bool,
-    /// With bpf, look packets up at XDP instead of tc, which is earlier: in the driver, or generic on any interface
+    /// With bpf, look packets up at XDP instead of tc, which is earlier: in the driver, or generic on any interface. Not with
+    /// --established-first or mark=N
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "native")]
     pub(crate) xdp: Option<Xdp>,
     /// Another list with its own action (allow, drop, log, mark=N), before FILE; in the place of the file, @CC is a country of
