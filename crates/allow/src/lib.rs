@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+mod card;
 mod command;
 mod error;
 mod follow;
@@ -26,6 +27,7 @@ mod store;
 mod tracking;
 mod verify;
 
+pub use card::hint;
 pub use error::Error;
 pub use follow::{Follow, Refused};
 pub use load::{is_whole, load, loaded_id, requirements, state, tidy, unload};

@@ -312,6 +312,14 @@ impl Policy {
         }
     }
 
+    /// Whether a policy at tc could be carried out at XDP as well.
+    pub(crate) fn could_be_at_xdp(&self) -> bool {
+        self.backend == Backend::Bpf
+            && self.xdp.is_none()
+            && !self.established_first
+            && self.check_marks().is_ok()
+    }
+
     /// The name of a policy with this content: the same content has the same name.
     pub fn id(&self) -> String {
         let mut text = self.header().to_string();

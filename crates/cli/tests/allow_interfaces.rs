@@ -2,6 +2,8 @@
 
 mod allow_world;
 
+use std::fs;
+
 use allow_world::Gate;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -25,4 +27,25 @@ fn root_a_tunnel_is_left_to_the_other_back_ends() {
         gate.run(&args).expect(0);
         gate.run(&["rollback"]).expect(0);
     }
+}
+
+#[test]
+fn root_a_card_s_owner_is_told_of_xdp() {
+    let Some(gate) = Gate::new(WEIR) else { return };
+    gate.list("list", 10);
+    let hints = |more: &[&str]| {
+        let outcome = gate.apply("list", "bpf", more).expect(0);
+        gate.run(&["rollback"]).expect(0);
+        outcome
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("hint: in0: ") && line.contains("--xdp"))
+            .count()
+    };
+    assert_eq!(hints(&[]), 0, "there is no card behind a veth pair");
+    // What a card has there.
+    fs::create_dir_all(gate.world.work().join("net/in0/device")).unwrap();
+    gate.world.sh("mount --bind net /sys/class/net");
+    assert_eq!(hints(&[]), 1);
+    assert_eq!(hints(&["--xdp=generic"]), 0);
 }

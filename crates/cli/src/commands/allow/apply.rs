@@ -128,6 +128,9 @@ fn tell(args: &ApplyArgs, policy: &Policy, set: &ChangeSet, took_ms: Option<u64>
             "loaded{took}, and asked about addresses in and beside the lists\nundo: weir allow rollback\n"
         ))?;
     }
+    if let Some(hint) = weir_allow::hint(policy, &ProcRoot::default()) {
+        eprintln!("{}", printable(&hint));
+    }
     eprintln!("taken back in {} s, unless: weir allow confirm", args.confirm_within);
     Ok(())
 }
