@@ -154,6 +154,31 @@ fn a_damaged_file_is_refused_even_by_force() {
     assert_eq!(fs::read_to_string(scene.file()).unwrap(), new);
 }
 
+/// A file that was taken without one of its lines is what the next one is compared with, whether or not lines may be left out then.
+#[test]
+fn a_list_with_a_bad_line_is_not_replaced_by_a_worse_one_either() {
+    let scene = Scene::new();
+    let with_bad_line = apnic(20_251_120, 10).replace("198.18.3.0|256", "198.18.3.0|0");
+    scene.publish(&with_bad_line);
+    scene.update(&["--skip-bad-lines"]).expect(0);
+    let offline = ["update", "--registry", "apnic", "--cache", "cache", "--offline"];
+    let outcome = scene.world.run(scene.command(&offline)).expect(3);
+    let words = format!("cache/{APNIC}:8: that many addresses do not follow");
+    assert!(outcome.stderr.contains(&words), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("--skip-bad-lines"), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("apnic    kept "), "{}", outcome.stdout);
+    scene.world.run(scene.command(&[&offline[..], &["--skip-bad-lines"]].concat())).expect(0);
+
+    // That the publisher has nothing newer does not make it better.
+    scene.refused(&[], 3, "apnic:8: that many addresses do not follow");
+    scene.publish(&apnic(20_251_121, 5));
+    scene.refused(&[], 3, "44 % fewer IPv4 addresses (1280, was 2304)");
+    scene.refused(&["--skip-bad-lines"], 3, "44 % fewer");
+    scene.publish(&apnic(20_251_121, 10));
+    scene.update(&[]).expect(0);
+    assert_eq!(fs::read_to_string(scene.file()).unwrap(), apnic(20_251_121, 10));
+}
+
 #[test]
 fn redirects_are_few_and_never_leave_https() {
     let scene = Scene::new();

@@ -96,6 +96,8 @@ pub enum Cause {
     Refused,
     /// It is not in the cache, and nobody was asked.
     Offline,
+    /// It is in the cache and has lines that cannot be read, and nobody was asked ([`Rules::skip_bad_lines`]).
+    Unreadable,
 }
 
 /// A list in the cache.
@@ -165,6 +167,7 @@ pub fn offline(cache: &Cache, sources: &[Source], rules: &Rules, now_s: u64) -> 
     let each = |source: &Source| {
         let item = Item::new(cache, source, rules, now_s);
         let step = match &item.old {
+            Some(Old { bad_line: Some(error), .. }) => Err((Cause::Unreadable, hinted(error))),
             Some(_) => Ok(Outcome::NotAsked),
             None => Err((Cause::Offline, "it is not in the cache".to_owned())),
         };
@@ -194,6 +197,9 @@ struct Old {
     fetched_s: u64,
     age_s: u64,
     survey: Survey,
+    /// Its first line that cannot be read, unless such lines may be left out. Whoever uses the list now is refused it; a new one is
+    /// compared with it all the same.
+    bad_line: Option<ReadError>,
 }
 
 /// One list on its way.
@@ -211,23 +217,31 @@ impl<'a> Item<'a> {
             Item { source, path: cache.path(&source.name), old: None, replaced: None, notes: Vec::new() };
         match cache.stored(&source.name) {
             Ok(None) => {}
-            Ok(Some(stored)) => match examine(source, &source.name, &stored.bytes, rules) {
-                // What is wrong in it was told when it came.
-                Ok((survey, _)) => item.old = Some(Item::old(stored, survey, now_s)),
-                Err(reason) => item.notes.push(format!("the file in the cache is of no use: {reason}")),
-            },
+            // It was taken once, perhaps without some lines; told was that when it came.
+            Ok(Some(stored)) => {
+                match examine(source, &stored.path.display().to_string(), &stored.bytes, rules, true) {
+                    Ok((survey, wrong)) => {
+                        let bad_line = wrong.into_iter().next().filter(|_| !rules.skip_bad_lines);
+                        item.old = Some(Item::old(stored, survey, bad_line, now_s));
+                    }
+                    Err(reason) => item.notes.push(format!("the file in the cache is of no use: {reason}")),
+                }
+            }
             Err(e) => item.notes.push(format!("the file in the cache cannot be read: {e}")),
         }
         item
     }
 
-    fn old(stored: Stored, survey: Survey, now_s: u64) -> Old {
-        Old { age_s: stored.age_s(now_s), fetched_s: stored.fetched_s, about: stored.about, survey }
+    fn old(stored: Stored, survey: Survey, bad_line: Option<ReadError>, now_s: u64) -> Old {
+        let (age_s, fetched_s) = (stored.age_s(now_s), stored.fetched_s);
+        Old { age_s, fetched_s, about: stored.about, survey, bad_line }
     }
 
-    /// What is known of the old file, as far as it is of the same address.
+    /// What is known of the old file, as far as it is of the same address and of use: that the publisher still has the same one is no
+    /// news about one that cannot be used.
     fn known(&self) -> Option<&About> {
-        self.old.as_ref()?.about.as_ref().filter(|about| about.url == self.source.url)
+        let old = self.old.as_ref().filter(|old| old.bad_line.is_none())?;
+        old.about.as_ref().filter(|about| about.url == self.source.url)
     }
 
     fn online(
@@ -275,7 +289,8 @@ impl<'a> Item<'a> {
     ) -> Result<Outcome, Wrong> {
         let Download { bytes, etag, last_modified } = download;
         let url = &self.source.url;
-        let (survey, wrong) = examine(self.source, url, &bytes, rules).map_err(refused)?;
+        let (survey, wrong) =
+            examine(self.source, url, &bytes, rules, rules.skip_bad_lines).map_err(refused)?;
         let told = wrong.iter().take(MOST_TOLD).map(|error| format!("left out: {error}"));
         self.notes.extend(told);
         if wrong.len() > MOST_TOLD {
@@ -294,7 +309,7 @@ impl<'a> Item<'a> {
         let fresh = Fresh { url, etag, last_modified, checksum, now_s };
         let about = writer.replace(&self.source.name, &bytes, fresh).map_err(failed)?;
         self.replaced = self.old.take().map(|old| old.survey).filter(|_| !same);
-        self.old = Some(Old { fetched_s: now_s, age_s: 0, survey, about: Some(about) });
+        self.old = Some(Old { fetched_s: now_s, age_s: 0, survey, about: Some(about), bad_line: None });
         Ok(if same { Outcome::NotModified } else { Outcome::Fetched })
     }
 
@@ -356,22 +371,27 @@ fn beside(url: &str) -> String {
     format!("{}.md5{}", &url[..at], &url[at..])
 }
 
-/// Reads a list to its end, and makes sure that it is the one that was meant. With it come the lines that were left out.
+/// A line that cannot be read, and what helps.
+fn hinted(error: &ReadError) -> String {
+    let hint = if error.line.is_some() { " (see --skip-bad-lines)" } else { "" };
+    format!("{error}{hint}")
+}
+
+/// Reads a list to its end, and makes sure that it is the one that was meant. With it come the lines that were left out, where that
+/// is done.
 fn examine(
     source: &Source,
     name: &str,
     bytes: &[u8],
     rules: &Rules,
+    leniently: bool,
 ) -> Result<(Survey, Vec<ReadError>), String> {
-    let read = if rules.skip_bad_lines {
+    let read = if leniently {
         Survey::leniently(name, bytes, &rules.countries)
     } else {
         Survey::of(name, bytes, &rules.countries).map(|survey| (survey, Vec::new()))
     };
-    let (survey, wrong) = read.map_err(|e| {
-        let hint = if e.line.is_some() && !rules.skip_bad_lines { " (see --skip-bad-lines)" } else { "" };
-        format!("{e}{hint}")
-    })?;
+    let (survey, wrong) = read.map_err(|e| if leniently { e.to_string() } else { hinted(&e) })?;
     if let Some(expected) = source.registry
         && survey.registry.as_deref() != Some(expected.name())
     {
@@ -419,15 +439,17 @@ mod tests {
         let arin =
             "2|arin|20251120|1|19830613|20251119|+1000\narin|US|ipv4|192.0.2.0|256|20110412|allocated\n";
         assert_eq!(
-            examine(&source, "f", arin.as_bytes(), &no).unwrap_err(),
+            examine(&source, "f", arin.as_bytes(), &no, false).unwrap_err(),
             "f: it is the file of arin, not of apnic"
         );
         let plain = "192.0.2.0/24\n";
-        assert!(examine(&source, "f", plain.as_bytes(), &no).unwrap_err().contains("no registry"));
+        assert!(examine(&source, "f", plain.as_bytes(), &no, false).unwrap_err().contains("no registry"));
         let empty = "2|apnic|20251120|0|19830613|20251119|+1000\n";
-        assert!(examine(&source, "f", empty.as_bytes(), &no).unwrap_err().contains("no address"));
+        assert!(examine(&source, "f", empty.as_bytes(), &no, false).unwrap_err().contains("no address"));
         assert!(
-            examine(&Source::own("https://h/x").unwrap(), "f", b"", &no).unwrap_err().contains("no address")
+            examine(&Source::own("https://h/x").unwrap(), "f", b"", &no, false)
+                .unwrap_err()
+                .contains("no address")
         );
     }
 }

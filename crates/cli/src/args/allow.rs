@@ -93,7 +93,7 @@ pub(crate) struct ListArgs {
 #[command(
     after_help = "The cache is /var/cache/weir/lists for root, and ~/.cache/weir/lists ($XDG_CACHE_HOME) for others.\n\nExit codes: \
                   0 all lists are up to date; 1 some could not be downloaded or stored; 2 wrong usage; 3 some came and \
-                  were refused; 4 a list is not in the cache (--offline), or this host knows no certificate authority."
+                  were refused, or have a line in the cache that cannot be read (--offline); 4 a list is not in the cache (--offline), or this host knows no certificate authority."
 )]
 pub(crate) struct UpdateArgs {
     /// A country that a new list must not lose: one with over 20 % less of it is refused; may be repeated

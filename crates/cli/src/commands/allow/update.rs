@@ -170,6 +170,7 @@ fn by_country(reports: &[Report]) -> BTreeMap<String, Size> {
 fn verdict(reports: &[Report]) -> Outcome {
     let count = |cause: Cause| reports.iter().filter(|r| r.cause == Some(cause)).count();
     let (refused, failed, offline) = (count(Cause::Refused), count(Cause::Failed), count(Cause::Offline));
+    let unreadable = count(Cause::Unreadable);
     let all = reports.len();
     let kept = "what the cache had is there as it was";
     if refused > 0 {
@@ -177,6 +178,12 @@ fn verdict(reports: &[Report]) -> Outcome {
     }
     if failed > 0 {
         return Err(Failure::new(FAILED, format!("{failed} of {all} lists could not be updated; {kept}")));
+    }
+    if unreadable > 0 {
+        let message = format!(
+            "{unreadable} of {all} lists in the cache have lines that cannot be read; --skip-bad-lines leaves those out"
+        );
+        return Err(Failure::new(NOT_MET, message));
     }
     if offline > 0 {
         let message = format!(
