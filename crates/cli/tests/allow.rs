@@ -84,6 +84,36 @@ fn root_a_long_list_is_loaded_whole() {
     assert_eq!(listed.trim(), "70000");
 }
 
+/// Wherever a load ends halfway, the next one loads all of its own list and nothing of the other one's.
+#[test]
+fn root_an_interrupted_load_does_not_hinder_the_next_one() {
+    let Some(world) = World::root(WEIR) else { return };
+    let build = |name: &str, prefixes: &str| {
+        world.write("list", prefixes);
+        let args = ["allow", "build", "list", "--format", "ipset", "--name", "jp", "-o", name];
+        world.run(world.weir(&args)).expect(0);
+    };
+    build("first", "192.0.2.0/25\n2001:db8::/48\n203.0.113.8/29\n");
+    // Longer, so that it asks for more buckets.
+    let many: String = (0..200).map(|n| format!("10.0.{n}.0/25\n")).collect();
+    build("second", &format!("{many}2001:db8:1::/48\n"));
+    let lines = world.sh("cat first").lines().count();
+    for cut in 1..lines {
+        world.sh("ipset destroy");
+        // What a killed program has done so far. The first time there is no set before, then one.
+        for _ in 0..2 {
+            world.sh(&format!("head -n {cut} first | ipset restore && ipset restore -f second"));
+            assert_eq!(world.sh("ipset list -n | sort").lines().collect::<Vec<_>>(), ["jp4", "jp6"], "{cut}");
+            let entries = world.sh("ipset list jp4; ipset list jp6");
+            assert!(!entries.contains("192.0.2.0") && !entries.contains("2001:db8::/48"), "{cut}: {entries}");
+            assert!(
+                entries.contains("entries: 200\n") && entries.contains("entries: 1\n"),
+                "{cut}: {entries}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_bad_line_stops_and_names_itself() {
     let world = World::plain(WEIR);

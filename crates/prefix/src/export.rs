@@ -6,8 +6,9 @@ use std::fmt::Write;
 use crate::address::Address;
 use crate::ranges::Ranges;
 
-/// Longest name of a set (`IPSET_MAXNAMELEN` is 32 with the closing zero; ours gets a letter more while it is swapped).
-const LONGEST_NAME: usize = 30;
+/// Longest name of a set (`IPSET_MAXNAMELEN` is 32 with the closing zero; ours gets a digit for the family, and a letter more while it
+/// is swapped).
+const LONGEST_NAME: usize = 29;
 
 /// The name of a set, table or file that every program here takes: a letter, then letters, digits, `_` and `-`.
 ///
@@ -51,7 +52,7 @@ fn nft_set<A: Address>(text: &mut String, table: &str, set: &str, kind: &str, ra
 }
 
 /// A file for `ipset restore`: the sets `NAME4` and `NAME6` of type `hash:net` are filled under another name, swapped in, and
-/// the old content is destroyed.
+/// the old content is destroyed. A load that was interrupted, wherever, is made good by the next one.
 pub fn ipset(name: &str, v4: &Ranges<u32>, v6: &Ranges<u128>) -> String {
     let mut text = String::new();
     ipset_set(&mut text, &format!("{name}4"), "inet", v4);
@@ -70,7 +71,10 @@ fn ipset_set<A: Address>(text: &mut String, set: &str, family: &str, ranges: &Ra
     // swapping brings the bound of the other one along. So it is always the same, the greatest; it takes no memory.
     let options = format!("hash:net family {family} maxelem {}", u32::MAX);
     let _ = writeln!(text, "create {set} {options} -exist");
-    let _ = writeln!(text, "create {set}- {options} hashsize {hash}");
+    // A load that was killed leaves this one behind, half full, or with the old content behind the swap. It has the same bound, and
+    // the number of buckets may differ.
+    let _ = writeln!(text, "create {set}- {options} hashsize {hash} -exist");
+    let _ = writeln!(text, "flush {set}-");
     if everything {
         let half = A::BITS - 1;
         let _ = writeln!(text, "add {set}- {}/1", A::FIRST.text());
@@ -123,12 +127,13 @@ mod tests {
     fn ipset_fills_another_set_and_swaps() {
         let (v4, v6) = some();
         let text = ipset("jp", &v4, &v6);
-        let lines: Vec<&str> = text.lines().take(7).collect();
+        let lines: Vec<&str> = text.lines().take(8).collect();
         assert_eq!(
             lines,
             [
                 "create jp4 hash:net family inet maxelem 4294967295 -exist",
-                "create jp4- hash:net family inet maxelem 4294967295 hashsize 64",
+                "create jp4- hash:net family inet maxelem 4294967295 hashsize 64 -exist",
+                "flush jp4-",
                 "add jp4- 0.0.0.7",
                 "add jp4- 10.0.0.0/29",
                 "add jp4- 10.0.0.8/31",
@@ -149,8 +154,8 @@ mod tests {
 
     #[test]
     fn names_that_would_break_the_text_are_refused() {
-        assert!(check_name("jp-list_1").is_ok());
-        for name in ["", "1a", "a b", "a;b", "a\n", "-a", &"a".repeat(31)] {
+        assert!(check_name("jp-list_1").is_ok() && check_name(&"a".repeat(29)).is_ok());
+        for name in ["", "1a", "a b", "a;b", "a\n", "-a", &"a".repeat(30)] {
             assert!(check_name(name).is_err(), "{name}");
         }
     }
