@@ -306,15 +306,25 @@ impl<T: Plain> Mapped<T> {
 }
 
 impl<T: Plain> Mapped<T> {
-    /// Puts values in from the beginning on, but for those that are zero: what was never written is zero already, and memory
-    /// that is not touched costs nothing.
+    /// Puts values in from the beginning on, where nothing was written yet and no program reads: what is zero is left out, a page or so
+    /// at a time, because it is zero already, and memory that is not touched costs nothing.
     ///
     /// # Panics
     /// If there are more values than there is room.
     pub fn fill_new(&self, values: &[T]) {
-        for (index, value) in values.iter().enumerate() {
-            if value.bytes().iter().any(|b| *b != 0) {
-                self.set(index, *value);
+        const PIECE_BYTES: usize = 4096;
+        assert!(values.len() <= self.length, "{} of {}", values.len(), self.length);
+        let count = (PIECE_BYTES / size_of::<T>()).max(1);
+        for (number, piece) in values.chunks(count).enumerate() {
+            // SAFETY: there is no padding, so every byte is initialised.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(piece.as_ptr().cast::<u8>(), size_of_val(piece)) };
+            // All of them, without an end at the first one: many at a time.
+            if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
+                // SAFETY: inside the mapping, by the assertion, and not what is copied from.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(piece.as_ptr(), self.start.add(number * count), piece.len())
+                };
             }
         }
     }

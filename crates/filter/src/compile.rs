@@ -68,10 +68,20 @@ impl Width {
         word >> (at * self.bits() as usize) & self.mixed()
     }
 
-    /// Puts a class there.
-    fn put(self, word: &mut u64, at: usize, number: u64) {
-        let shift = at * self.bits() as usize;
-        *word = *word & !(self.mixed() << shift) | number << shift;
+    /// Puts a class into places from `from` to before `to`, of which there are so many in a word from its lowest bits on. A word at a
+    /// time: most of what is filled is long.
+    fn fill(self, words: &mut [u64], per_word: usize, from: usize, to: usize, number: u64) {
+        let bits = self.bits() as usize;
+        // The number in every place of a word.
+        let spread = number * (u64::MAX / self.mixed());
+        let mut at = from;
+        while at < to {
+            let (place, word) = (at % per_word, &mut words[at / per_word]);
+            let count = (per_word - place).min(to - at);
+            let mask = u64::MAX >> (64 - count * bits) << (place * bits);
+            *word = *word & !mask | spread & mask;
+            at += count;
+        }
     }
 }
 
@@ -138,7 +148,8 @@ where
         taken = taken.union(list);
     }
     pieces.extend(taken.complement().as_slice().iter().map(|(first, last)| (*first, *last, 0)));
-    pieces.sort_unstable_by_key(|piece| piece.0);
+    // Each list is in order already, and this sort makes use of that.
+    pieces.sort_by_key(|piece| piece.0);
     let mut segments: Vec<(A, u32)> = pieces.into_iter().map(|(first, _, number)| (first, number)).collect();
     segments.dedup_by_key(|segment| segment.1);
     segments
@@ -147,93 +158,78 @@ where
 /// The blocks of /24s that are not all of one class, in the order in which those are met.
 struct Blocks {
     width: Width,
-    /// The /24 of the last one.
-    last: Option<u32>,
+    /// Their /24s.
+    nets: Vec<u32>,
     words: Vec<u64>,
 }
 
 impl Blocks {
-    /// Writes a class into addresses of a /24, the same one as the last time or one behind it.
-    fn put(&mut self, net: u32, addresses: std::ops::RangeInclusive<usize>, number: u64) {
+    /// Writes a class into addresses of a /24, from `low` to `high`: the same one as the last time or one behind it.
+    fn put(&mut self, net: u32, low: usize, high: usize, number: u64) {
         let length = self.width.block_words();
-        if self.last != Some(net) {
-            self.last = Some(net);
+        if self.nets.last() != Some(&net) {
+            self.nets.push(net);
             self.words.resize(self.words.len() + length, 0);
         }
-        let (begin, per_word) = (self.words.len() - length, self.width.per_word());
-        for at in addresses {
-            self.width.put(&mut self.words[begin + at / per_word], at % per_word, number);
-        }
+        let begin = self.words.len() - length;
+        self.width.fill(&mut self.words[begin..], self.width.per_word(), low, high + 1, number);
     }
 }
 
 fn table4(width: Width, segments: &[(u32, u32)]) -> (Vec<u64>, Vec<u64>) {
     let per_entry = width.per_entry();
     let mut entries = vec![0_u64; (1 << 24) / per_entry];
-    let mut blocks = Blocks { width, last: None, words: Vec::new() };
-    // One class in all of an entry.
-    let spread =
-        |number: u64| (0..per_entry).fold(0, |entry, at| entry | number << (at * width.bits() as usize));
+    let mut blocks = Blocks { width, nets: Vec::new(), words: Vec::new() };
     for (at, &(first, number)) in segments.iter().enumerate() {
         let last = segments.get(at + 1).map_or(u32::MAX, |next| next.0 - 1);
         let number = u64::from(number);
         let (first_net, last_net) = (first >> 8, last >> 8);
         let (low, high) = ((first & 0xff) as usize, (last & 0xff) as usize);
-        let mut part = |net: u32, addresses| {
-            width.put(&mut entries[net as usize / per_entry], net as usize % per_entry, width.mixed());
-            blocks.put(net, addresses, number);
-        };
         if first_net == last_net && (low != 0 || high != 0xff) {
-            part(first_net, low..=high);
+            blocks.put(first_net, low, high, number);
             continue;
         }
         if low != 0 {
-            part(first_net, low..=0xff);
+            blocks.put(first_net, low, 0xff, number);
+        }
+        // One more than the last whole one; it may be 2^24.
+        let whole = first_net as usize + usize::from(low != 0)..last_net as usize + usize::from(high == 0xff);
+        // Zero is there already, and most of the table is never written to.
+        if number != 0 {
+            width.fill(&mut entries, per_entry, whole.start, whole.end, number);
         }
         if high != 0xff {
-            part(last_net, 0..=high);
-        }
-        let mut net = first_net as usize + usize::from(low != 0);
-        // One more than the last whole one; it may be 2^24.
-        let whole_to = last_net as usize + usize::from(high == 0xff);
-        while net < whole_to {
-            if net.is_multiple_of(per_entry) && net + per_entry <= whole_to {
-                entries[net / per_entry] = spread(number);
-                net += per_entry;
-            } else {
-                width.put(&mut entries[net / per_entry], net % per_entry, number);
-                net += 1;
-            }
+            blocks.put(last_net, 0, high, number);
         }
     }
-    let blocks = laid_out(width, &mut entries, &blocks.words);
+    let blocks = laid_out(&mut entries, &blocks);
     (entries, blocks)
 }
 
-/// Lays the blocks of each entry out and writes into it where they are. The block of a /24 lies as far behind that as the /24 is in
-/// the entry, so that the program need not count: rows with gaps are laid into each other's gaps.
-fn laid_out(width: Width, entries: &mut [u64], blocks: &[u64]) -> Vec<u64> {
-    let length = width.block_words();
-    let mut in_order = blocks.chunks_exact(length);
-    let mut laid = Vec::with_capacity(blocks.len());
+/// Lays the blocks of each entry out and writes into it which of its /24s have one, and where they are. The block of a /24 lies as far
+/// behind that as the /24 is in the entry, so that the program need not count: rows with gaps are laid into each other's gaps.
+fn laid_out(entries: &mut [u64], blocks: &Blocks) -> Vec<u64> {
+    let (width, length) = (blocks.width, blocks.width.block_words());
+    let per_entry = width.per_entry();
+    let mut in_order = blocks.words.chunks_exact(length);
+    let mut laid = Vec::with_capacity(blocks.words.len());
     // A bit for each place that is taken from `from` on.
     let (mut from, mut taken) = (0_usize, 0_u128);
-    for entry in entries {
-        let places = (0..width.per_entry()).filter(|at| width.class(*entry, *at) == width.mixed());
-        let row = places.fold(0_u128, |row, at| row | 1 << at);
-        if row == 0 {
-            continue;
-        }
+    for nets in blocks.nets.chunk_by(|a, b| *a as usize / per_entry == *b as usize / per_entry) {
+        let entry = &mut entries[nets[0] as usize / per_entry..][..1];
+        let places = nets.iter().map(|net| *net as usize % per_entry);
+        let row = places.clone().fold(0_u128, |row, at| row | 1 << at);
         // Behind all that is taken there is room at the latest.
         let shift = (0..LOOK_BACK).find(|shift| taken & row << shift == 0).unwrap_or(LOOK_BACK);
         let begin = from + shift;
-        *entry |= (begin as u64) << 32;
         taken |= row << shift;
-        for at in (0..width.per_entry()).filter(|at| row >> at & 1 == 1) {
+        for at in places {
+            width.fill(entry, per_entry, at, at + 1, width.mixed());
             let end = (begin + at + 1) * length;
             laid.resize(laid.len().max(end), 0);
             laid[end - length..end].copy_from_slice(in_order.next().unwrap_or_default());
         }
+        entry[0] |= (begin as u64) << 32;
         // Places that are left behind are not looked at again.
         let used = (u128::BITS - taken.leading_zeros()) as usize;
         let behind = used.saturating_sub(LOOK_BACK).max(taken.trailing_ones() as usize);
@@ -251,32 +247,34 @@ fn boundaries(segments: &[(u128, u32)]) -> Vec<WeirBoundary> {
     segments.iter().map(boundary).collect()
 }
 
-/// The bucket of an address, by its upper half.
-fn bucket(high: u64) -> usize {
+/// Where the bucket of an address is in the order of addresses, by the address's upper half: below 2000::/3, those of it, above.
+fn position(high: u64) -> usize {
     let middle = 1 << WEIR_BUCKET_BITS;
     match high >> 61 {
-        0 => middle,
-        1 => (high >> (61 - WEIR_BUCKET_BITS)) as usize & (middle - 1),
+        0 => 0,
+        1 => 1 + ((high >> (61 - WEIR_BUCKET_BITS)) as usize & (middle - 1)),
         _ => middle + 1,
     }
 }
 
 fn buckets(boundaries: &[WeirBoundary]) -> Vec<WeirBucket> {
-    // In the order of addresses: below 2000::/3, the buckets of it, above.
     let middle = 1_usize << WEIR_BUCKET_BITS;
-    let order = std::iter::once(middle).chain(0..middle).chain(std::iter::once(middle + 1));
     let mut buckets = vec![WeirBucket { begin: 0, end: 0 }; WEIR_BUCKETS as usize];
-    let mut at = 0;
-    for number in order {
-        let begin = at;
-        while at < boundaries.len() && bucket(boundaries[at].high) == number {
-            at += 1;
-        }
-        buckets[number] = match at.checked_sub(1) {
-            // The boundary before the bucket holds for all of it.
-            Some(last) if begin == at => WeirBucket { begin: boundaries[last].class_number as u32, end: 0 },
-            _ => WeirBucket { begin: begin as u32, end: at as u32 },
-        };
+    // In the table those of 2000::/3 come first.
+    let mut put = |position: usize, bucket| {
+        let at = if position == 0 { middle } else { position - usize::from(position <= middle) };
+        buckets[at] = bucket;
+    };
+    let (mut next, mut at, mut class) = (0, 0, 0);
+    let same = |a: &WeirBoundary, b: &WeirBoundary| position(a.high) == position(b.high);
+    for own in boundaries.chunk_by(same) {
+        let position = position(own[0].high);
+        // The boundary before holds for all of the buckets between; those of class 0 are there already.
+        (next..position).filter(|_| class != 0).for_each(|p| put(p, WeirBucket { begin: class, end: 0 }));
+        put(position, WeirBucket { begin: at, end: at + own.len() as u32 });
+        (next, at) = (position + 1, at + own.len() as u32);
+        class = own[own.len() - 1].class_number as u32;
     }
+    (next..middle + 2).filter(|_| class != 0).for_each(|p| put(p, WeirBucket { begin: class, end: 0 }));
     buckets
 }

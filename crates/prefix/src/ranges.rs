@@ -63,7 +63,12 @@ impl<A: Address> Ranges<A> {
     pub fn new(ranges: impl IntoIterator<Item = (A, A)>) -> Self {
         let mut ranges: Vec<(A, A)> = ranges.into_iter().filter(|(first, last)| first <= last).collect();
         ranges.sort_unstable();
-        let mut merged: Vec<(A, A)> = Vec::with_capacity(ranges.len());
+        Ranges::in_order(ranges.into_iter())
+    }
+
+    /// As [`Ranges::new`], of ranges that come by their first addresses.
+    fn in_order(ranges: impl Iterator<Item = (A, A)>) -> Self {
+        let mut merged: Vec<(A, A)> = Vec::with_capacity(ranges.size_hint().0);
         for (first, last) in ranges {
             match merged.last_mut() {
                 Some((_, end)) if end.next().is_none_or(|next| first <= next) => *end = (*end).max(last),
@@ -102,7 +107,14 @@ impl<A: Address> Ranges<A> {
     /// Addresses in either.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        Ranges::new(self.ranges.iter().chain(&other.ranges).copied())
+        let (mut a, mut b) =
+            (self.ranges.iter().copied().peekable(), other.ranges.iter().copied().peekable());
+        let next = || match (a.peek(), b.peek()) {
+            (Some(one), Some(another)) if another < one => b.next(),
+            (None, _) => b.next(),
+            _ => a.next(),
+        };
+        Ranges::in_order(std::iter::from_fn(next))
     }
 
     /// Addresses not in it.
