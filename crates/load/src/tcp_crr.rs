@@ -72,6 +72,11 @@ impl TcpCrr {
     fn parallel(&self) -> u32 {
         self.connections.unwrap_or(DEFAULT_CONNECTIONS)
     }
+
+    /// Connections at a time; `None` on a schedule, which keeps open as many as it takes.
+    pub fn at_a_time(&self) -> Option<u32> {
+        self.rate_per_second.is_none().then(|| self.parallel())
+    }
 }
 
 impl Engine for TcpCrr {

@@ -13,22 +13,24 @@ pub struct Limits {
     pub sessions: u32,
     /// Of these, from one address; IPv6: from one /64, which is what a single subscriber has (RFC 6177).
     pub sessions_per_client: u32,
-    /// Streams or connections at once of one client, in each direction.
+    /// Streams or connections at once of one client, over all of its measurements, in each direction.
     pub streams: u32,
     /// Longest measurement, warm-up included.
     pub duration: Duration,
-    /// Highest bit rate of one measurement in each direction, payload bits per second; `None` for as fast as it goes.
+    /// Highest bit rate of one client in each direction, payload bits per second, over all of its measurements, iperf3's too, by the
+    /// rate that each names; TCP that names none has what is left. `None` for as fast as it goes.
     pub rate_bps: Option<f64>,
-    /// The same over all measurements together, iperf3's too, by the rate that each names; TCP that names none has what is left,
-    /// and no more than [`Limits::rate_bps`] of it.
+    /// The same over all clients together.
     pub total_rate_bps: Option<f64>,
-    /// Bytes of sockets' buffers over all clients.
+    /// Bytes of sockets' buffers over all clients; one of them has [`Limits::memory_per_client`] of it.
     pub memory_bytes: u64,
     /// How long a client may take for the next step of a conversation that is its turn: the opening bytes, the rest of a frame,
     /// an answer. Who is idle between two measurements may be so for [`Limits::idle`].
     pub patience: Duration,
     /// How long a client may stay without asking for anything.
     pub idle: Duration,
+    /// How long a measurement may go on in which nothing moves.
+    pub standstill: Duration,
     /// Who is in: nobody at first.
     pub guests: Guests,
 }
@@ -39,12 +41,61 @@ pub struct Guests(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    all: u32,
-    by_client: HashMap<IpAddr, u32>,
+    all: Held,
+    /// By [`counted_as`]; only those who hold something.
+    by_client: HashMap<IpAddr, Held>,
     begun: HashMap<IpAddr, Begun>,
+}
+
+/// What is held of a server.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    sessions: u32,
+    streams: u32,
     memory_bytes: u64,
     /// Whole bits per second: what was added is taken away again to the last one.
     rate_bps: u64,
+}
+
+/// What whoever is in holds by that alone.
+const PLACE: Held = Held { sessions: 1, streams: 0, memory_bytes: 0, rate_bps: 0 };
+
+impl Held {
+    fn add(&mut self, more: Held) {
+        self.sessions += more.sessions;
+        self.streams = self.streams.saturating_add(more.streams);
+        self.memory_bytes = self.memory_bytes.saturating_add(more.memory_bytes);
+        self.rate_bps = self.rate_bps.saturating_add(more.rate_bps);
+    }
+
+    fn take(&mut self, less: Held) {
+        self.sessions -= less.sessions;
+        self.streams = self.streams.saturating_sub(less.streams);
+        self.memory_bytes = self.memory_bytes.saturating_sub(less.memory_bytes);
+        self.rate_bps = self.rate_bps.saturating_sub(less.rate_bps);
+    }
+}
+
+impl Counts {
+    /// What a client holds, by [`counted_as`].
+    fn of(&self, client: IpAddr) -> Held {
+        self.by_client.get(&client).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, client: IpAddr, more: Held) {
+        self.all.add(more);
+        self.by_client.entry(client).or_default().add(more);
+    }
+
+    fn take(&mut self, client: IpAddr, less: Held) {
+        self.all.take(less);
+        if let Some(own) = self.by_client.get_mut(&client) {
+            own.take(less);
+            if *own == Held::default() {
+                self.by_client.remove(&client);
+            }
+        }
+    }
 }
 
 /// How many clients have begun at an address lately: a bucket that runs empty at [`Limits::sessions_per_client`] a second.
@@ -61,8 +112,15 @@ const BURST_S: f64 = 4.0;
 /// Addresses that are remembered before those whose bucket is empty are forgotten.
 const REMEMBERED: usize = 1024;
 
-/// What is left of the total rate is not worth a measurement below one so manieth of it.
+/// What is left of a rate is not worth a measurement below one so manieth of it.
 const LEAST_SHARE: u64 = 100;
+
+/// One client has one so manieth of the memory, so that none can take all of it from the others. Of the usual 256 MiB this holds the
+/// largest that is usual: 128 TCP streams both ways set 80 MiB aside, iperf3's 128 of UDP 92 MiB.
+const MEMORY_SHARE: u64 = 2;
+
+/// But so many bytes as far as there are so many: a server with little memory serves one after the other, and not nobody.
+const LEAST_MEMORY: u64 = 4 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -76,6 +134,8 @@ impl Default for Limits {
             memory_bytes: 256 << 20,
             patience: Duration::from_secs(5),
             idle: Duration::from_secs(300),
+            // The default of iperf3's --rcv-timeout.
+            standstill: Duration::from_secs(120),
             guests: Guests::default(),
         }
     }
@@ -90,10 +150,16 @@ pub enum Refused {
     ClientFull(u32),
     /// Too many from this client's address began and ended lately: so many a second may.
     ClientOften(u32),
+    /// So many streams that this client's address may have are not left.
+    ClientStreams(u32),
     /// The memory that is asked for is not left.
     Memory(u64),
+    /// It is not left of the share of this client's address.
+    ClientMemory(u64),
     /// The bit rate that is asked for is not left, in each direction.
     Rate(u64),
+    /// It is not left of what this client's address may have.
+    ClientRate(u64),
 }
 
 impl fmt::Display for Refused {
@@ -105,6 +171,15 @@ impl fmt::Display for Refused {
             }
             Refused::ClientOften(n) => {
                 write!(f, "too many after one another: the server takes {n} a second from one address")
+            }
+            Refused::ClientStreams(n) => {
+                write!(f, "too many streams at a time: the server gives {n} to one address")
+            }
+            Refused::ClientMemory(n) => {
+                write!(f, "too much memory for buffers at a time: the server gives {n} bytes to one address")
+            }
+            Refused::ClientRate(n) => {
+                write!(f, "this address has its bit rate in use: the server gives it {n} bit/s")
             }
             Refused::Memory(n) => {
                 write!(f, "the server's buffers are in use: it gives {n} bytes to all clients together")
@@ -123,18 +198,18 @@ pub struct Admission {
     client: IpAddr,
 }
 
-/// Memory, or a bit rate, that a client was given. Dropping it gives it back.
+/// Streams with their memory, or a bit rate, that a client was given. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Reserved {
     limits: Arc<Limits>,
-    bytes: u64,
-    rate_bps: u64,
+    client: IpAddr,
+    held: Held,
 }
 
 impl Reserved {
     /// The bit rate, payload bits per second in each direction.
     pub fn rate_bps(&self) -> f64 {
-        self.rate_bps as f64
+        self.held.rate_bps as f64
     }
 }
 
@@ -151,7 +226,7 @@ impl Limits {
         let client = counted_as(client);
         let mut guests = self.guests();
         let most = self.sessions_per_client;
-        if guests.by_client.get(&client).is_some_and(|own| *own >= most) || most == 0 {
+        if guests.of(client).sessions >= most {
             return Err(Refused::ClientFull(most));
         }
         let level = |begun: &Begun| {
@@ -166,70 +241,98 @@ impl Limits {
             return Err(Refused::ClientOften(most));
         }
         // Last: for a client that would be let in otherwise, another one may have to make room.
-        if guests.all >= self.sessions {
+        if guests.all.sessions >= self.sessions {
             return Err(Refused::Full(self.sessions));
         }
         guests.begun.insert(client, Begun { level: before + 1.0, at: now });
-        *guests.by_client.entry(client).or_default() += 1;
-        guests.all += 1;
+        guests.add(client, PLACE);
         Ok(Admission { limits: self.clone(), client })
     }
 
-    /// Set so many bytes aside for a client's buffers.
+    /// Set streams aside for a client, and so many bytes for their buffers.
     ///
     /// # Errors
-    /// They are not left.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reserved, Refused> {
+    /// They are not left, of all or of this client's.
+    pub fn reserve(
+        self: &Arc<Self>,
+        client: IpAddr,
+        streams: u32,
+        memory_bytes: u64,
+    ) -> Result<Reserved, Refused> {
+        let client = counted_as(client);
         let mut guests = self.guests();
-        let sum = guests.memory_bytes.checked_add(bytes).filter(|sum| *sum <= self.memory_bytes);
-        guests.memory_bytes = sum.ok_or(Refused::Memory(self.memory_bytes))?;
-        Ok(Reserved { limits: self.clone(), bytes, rate_bps: 0 })
+        let own = guests.of(client);
+        if own.streams.saturating_add(streams) > self.streams {
+            return Err(Refused::ClientStreams(self.streams));
+        }
+        let share = self.memory_per_client();
+        if own.memory_bytes.saturating_add(memory_bytes) > share {
+            return Err(Refused::ClientMemory(share));
+        }
+        if guests.all.memory_bytes.saturating_add(memory_bytes) > self.memory_bytes {
+            return Err(Refused::Memory(self.memory_bytes));
+        }
+        Ok(self.give(&mut guests, client, Held { streams, memory_bytes, ..Held::default() }))
     }
 
-    /// Set aside a bit rate of [`Limits::total_rate_bps`], if there is such a limit.
+    /// Set aside a bit rate for a client, out of [`Limits::rate_bps`] and [`Limits::total_rate_bps`] where there are such limits.
     ///
     /// # Errors
-    /// It is not left.
-    pub fn reserve_rate(self: &Arc<Self>, bps: f64) -> Result<Reserved, Refused> {
+    /// It is not left, of all or of this client's.
+    pub fn reserve_rate(self: &Arc<Self>, client: IpAddr, bps: f64) -> Result<Reserved, Refused> {
+        let client = counted_as(client);
         let mut guests = self.guests();
         let rate_bps = bps.ceil() as u64;
-        let sum = guests.rate_bps.saturating_add(rate_bps);
-        if let Some(most) = self.total_rate_bps
-            && sum > most as u64
-        {
-            return Err(Refused::Rate(most as u64));
+        let beyond = |limit: Option<f64>, used: u64| {
+            let most = limit.map(|most| most.ceil() as u64);
+            most.filter(|most| used.saturating_add(rate_bps) > *most)
+        };
+        if let Some(most) = beyond(self.rate_bps, guests.of(client).rate_bps) {
+            return Err(Refused::ClientRate(most));
         }
-        guests.rate_bps = sum;
-        Ok(Reserved { limits: self.clone(), bytes: 0, rate_bps })
+        if let Some(most) = beyond(self.total_rate_bps, guests.all.rate_bps) {
+            return Err(Refused::Rate(most));
+        }
+        Ok(self.give(&mut guests, client, Held { rate_bps, ..Held::default() }))
     }
 
     /// Set aside what one measurement may have of what is left; `None` where there is no limit.
     ///
     /// # Errors
-    /// Less than a hundredth of the total is left.
-    pub fn reserve_rate_left(self: &Arc<Self>) -> Result<Option<Reserved>, Refused> {
-        let Some(most) = self.most_bps() else { return Ok(None) };
+    /// Less than a hundredth is left of what all may have together, or of what this client may have.
+    pub fn reserve_rate_left(self: &Arc<Self>, client: IpAddr) -> Result<Option<Reserved>, Refused> {
+        let client = counted_as(client);
         let mut guests = self.guests();
-        let mut rate_bps = most as u64;
-        if let Some(total) = self.total_rate_bps {
-            let total = total as u64;
-            rate_bps = rate_bps.min(total.saturating_sub(guests.rate_bps));
-            if rate_bps < (total / LEAST_SHARE).max(1) {
-                return Err(Refused::Rate(total));
-            }
-        }
-        guests.rate_bps = guests.rate_bps.saturating_add(rate_bps);
-        Ok(Some(Reserved { limits: self.clone(), bytes: 0, rate_bps }))
+        let left = |limit: Option<f64>, used: u64, refused: fn(u64) -> Refused| {
+            let Some(most) = limit.map(|most| most as u64) else { return Ok(None) };
+            let left = most.saturating_sub(used);
+            if left < (most / LEAST_SHARE).max(1) { Err(refused(most)) } else { Ok(Some(left)) }
+        };
+        let own = left(self.rate_bps, guests.of(client).rate_bps, Refused::ClientRate)?;
+        let all = left(self.total_rate_bps, guests.all.rate_bps, Refused::Rate)?;
+        let Some(rate_bps) = own.into_iter().chain(all).min() else { return Ok(None) };
+        Ok(Some(self.give(&mut guests, client, Held { rate_bps, ..Held::default() })))
     }
 
-    /// What one measurement may have in each direction: the limit of one, or else all there is.
+    fn give(self: &Arc<Self>, guests: &mut Counts, client: IpAddr, held: Held) -> Reserved {
+        guests.add(client, held);
+        Reserved { limits: self.clone(), client, held }
+    }
+
+    /// What one client may have in each direction: the limit of one, or else all there is.
     pub fn most_bps(&self) -> Option<f64> {
         self.rate_bps.or(self.total_rate_bps)
     }
 
+    /// Bytes of sockets' buffers that one client may have: half of [`Limits::memory_bytes`], or 4 MiB where that is more and there are
+    /// so many.
+    pub fn memory_per_client(&self) -> u64 {
+        (self.memory_bytes / MEMORY_SHARE).max(LEAST_MEMORY).min(self.memory_bytes)
+    }
+
     /// Clients that are in now.
     pub fn admitted(&self) -> u32 {
-        self.guests().all
+        self.guests().all.sessions
     }
 
     fn guests(&self) -> MutexGuard<'_, Counts> {
@@ -240,22 +343,13 @@ impl Limits {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        let mut guests = self.limits.guests();
-        guests.all -= 1;
-        if let Some(own) = guests.by_client.get_mut(&self.client) {
-            *own -= 1;
-            if *own == 0 {
-                guests.by_client.remove(&self.client);
-            }
-        }
+        self.limits.guests().take(self.client, PLACE);
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let mut guests = self.limits.guests();
-        guests.memory_bytes -= self.bytes;
-        guests.rate_bps = guests.rate_bps.saturating_sub(self.rate_bps);
+        self.limits.guests().take(self.client, self.held);
     }
 }
 
@@ -268,109 +362,4 @@ pub(crate) fn counted_as(client: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn limits() -> Arc<Limits> {
-        Arc::new(Limits { sessions: 3, sessions_per_client: 2, memory_bytes: 100, ..Limits::default() })
-    }
-
-    #[test]
-    fn places_are_given_and_come_back() {
-        let limits = limits();
-        let admit = |a: &str| limits.admit(a.parse().unwrap());
-        let first = admit("192.0.2.1").unwrap();
-        let second = admit("::ffff:192.0.2.1").unwrap();
-        assert_eq!(
-            admit("192.0.2.1").unwrap_err(),
-            Refused::ClientFull(2),
-            "the same address, written so or so"
-        );
-        let third = admit("192.0.2.2").unwrap();
-        assert_eq!(admit("192.0.2.3").unwrap_err(), Refused::Full(3));
-        assert_eq!(admit("192.0.2.1").unwrap_err(), Refused::ClientFull(2), "nobody need make room for it");
-        drop((first, third));
-        assert_eq!(limits.admitted(), 1);
-        drop(second);
-        assert!(limits.guests().by_client.is_empty(), "nothing is left of who has gone");
-    }
-
-    #[test]
-    fn clients_of_one_address_may_not_begin_and_end_all_the_time() {
-        let limits = limits();
-        let begun = Instant::now();
-        let admit =
-            |address: &str, ms| limits.admit_at(address.parse().unwrap(), begun + Duration::from_millis(ms));
-        // Two at once: eight, and two a second.
-        for _ in 0..8 {
-            drop(admit("192.0.2.1", 0).unwrap());
-        }
-        assert_eq!(admit("192.0.2.1", 499).unwrap_err(), Refused::ClientOften(2));
-        drop(admit("192.0.2.2", 499).unwrap());
-        drop(admit("192.0.2.1", 500).unwrap());
-        assert!(admit("192.0.2.1", 500).is_err());
-        // Who has been quiet has all of it again, and is not remembered for ever.
-        for _ in 0..8 {
-            drop(admit("192.0.2.1", 10_000).unwrap());
-        }
-        for n in 0..2 * REMEMBERED as u64 {
-            let other = IpAddr::from(0x0a00_0000u32.wrapping_add(n as u32).to_be_bytes());
-            drop(limits.admit_at(other, begun + Duration::from_secs(20 + n)).unwrap());
-        }
-        assert!(limits.guests().begun.len() <= REMEMBERED, "{}", limits.guests().begun.len());
-    }
-
-    #[test]
-    fn a_64_of_ipv6_is_one_client() {
-        let limits = limits();
-        let admit = |a: &str| limits.admit(a.parse().unwrap());
-        let _one = admit("2001:db8:0:1::1").unwrap();
-        let _two = admit("2001:db8:0:1:ffff::2").unwrap();
-        assert_eq!(admit("2001:db8:0:1::3").unwrap_err(), Refused::ClientFull(2));
-        assert!(admit("2001:db8:0:2::1").is_ok());
-    }
-
-    #[test]
-    fn bit_rates_are_bounded_over_all() {
-        let limits = Arc::new(Limits { total_rate_bps: Some(1e9), ..Limits::default() });
-        let most = limits.reserve_rate(8e8).unwrap();
-        assert_eq!(limits.reserve_rate(3e8).unwrap_err(), Refused::Rate(1_000_000_000));
-        drop(most);
-        let _all = limits.reserve_rate(1e9).unwrap();
-        assert!(limits.reserve_rate(1.0).is_err());
-        assert_eq!((limits.most_bps(), Limits::default().most_bps()), (Some(1e9), None));
-        let unlimited = Arc::new(Limits::default());
-        assert!(unlimited.reserve_rate(1e18).is_ok() && unlimited.reserve_rate_left().unwrap().is_none());
-    }
-
-    #[test]
-    fn who_names_no_rate_has_what_is_left() {
-        let limits = Arc::new(Limits { total_rate_bps: Some(1e9), rate_bps: Some(7e8), ..Limits::default() });
-        let left = || limits.reserve_rate_left().map(|r| r.unwrap());
-        let (one, two) = (left().unwrap(), left().unwrap());
-        assert_eq!((one.rate_bps(), two.rate_bps()), (7e8, 3e8));
-        assert_eq!(left().unwrap_err(), Refused::Rate(1_000_000_000));
-        drop((one, two));
-        let _most = limits.reserve_rate(0.1 + 0.2 + 989_999_998.0).unwrap();
-        assert_eq!(left().unwrap().rate_bps(), 10_000_001.0, "rounded in favour of who was first");
-        let _more = limits.reserve_rate(2e6).unwrap();
-        assert!(left().is_err(), "less than a hundredth");
-        // Nothing is left over of fractions.
-        drop((_most, _more));
-        assert!(limits.reserve_rate(1e9).is_ok());
-        let each = Arc::new(Limits { rate_bps: Some(5e6), ..Limits::default() });
-        let all: Vec<_> = (0..3).map(|_| each.reserve_rate_left().unwrap().unwrap().rate_bps()).collect();
-        assert_eq!(all, [5e6; 3]);
-    }
-
-    #[test]
-    fn memory_is_bounded_over_all() {
-        let limits = limits();
-        let most = limits.reserve(60).unwrap();
-        assert_eq!(limits.reserve(41).unwrap_err(), Refused::Memory(100));
-        let rest = limits.reserve(40).unwrap();
-        assert_eq!(limits.reserve(u64::MAX).unwrap_err(), Refused::Memory(100));
-        drop((most, rest));
-        assert!(limits.reserve(100).is_ok());
-    }
-}
+mod tests;

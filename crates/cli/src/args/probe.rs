@@ -219,20 +219,21 @@ pub(crate) struct ServeArgs {
     /// Of these, from one address (IPv6: from one /64); as many may begin in a second
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
     pub(crate) max_per_client: u32,
-    /// Streams or connections at once of one client
+    /// Streams or connections at once of one client's address, over all of its measurements
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LIMITS)]
     pub(crate) max_streams: u32,
     /// Longest measurement: 10m, 1h
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = time, help_heading = LIMITS)]
     pub(crate) max_time: Duration,
-    /// Highest bit rate of one measurement, in each direction: 100M, 10G; without it as fast as it goes
+    /// Highest bit rate of one client's address, in each direction and over all of its measurements: 100M, 10G; without it as fast as it
+    /// goes
     #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
     pub(crate) max_rate: Option<f64>,
-    /// The same over all clients' measurements together, by the rate that each names (--bitrate); TCP without one has what is left, and
-    /// one for which not enough is left is refused
+    /// The same over all clients together, by the rate that each measurement names (--bitrate); TCP without one has what is left, and
+    /// one for which not enough is left is refused. Without --max-rate one client may have all of it
     #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
     pub(crate) max_total_rate: Option<f64>,
-    /// Memory for sockets' buffers over all clients: 256M
+    /// Memory for sockets' buffers over all clients, of which one client's address has half (4M at least, as far as there is so much): 256M
     #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = bytes_u64, help_heading = LIMITS)]
     pub(crate) max_memory: u64,
 }

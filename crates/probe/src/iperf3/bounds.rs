@@ -1,5 +1,6 @@
 //! What a client asks for, held against the server's limits.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::error::Error;
 use super::parameters::{NO_BUFFERS, Parameters, Protocol, Refusal, TOO_FAST, TOO_LONG, TOO_MANY_STREAMS};
 use super::udp;
 use crate::Limits;
-use crate::limits::Reserved;
+use crate::limits::{Refused, Reserved};
 
 /// How far above the limit of its rate a client may be on average, and from when on that is looked at.
 const TOO_MUCH: (f64, Duration) = (1.1, Duration::from_secs(2));
@@ -29,7 +30,7 @@ pub(super) struct Taken {
 
 impl Taken {
     /// What is asked for, if the server's limits allow it, with the memory and the bit rate that it takes.
-    pub(super) fn new(limits: &Arc<Limits>, asked: &Value) -> Result<Taken, Refusal> {
+    pub(super) fn new(limits: &Arc<Limits>, client: IpAddr, asked: &Value) -> Result<Taken, Refusal> {
         let mut p = Parameters::parse(asked)?;
         if p.streams > limits.streams {
             let words = format!("{} streams; the server takes {}", p.streams, limits.streams);
@@ -42,8 +43,11 @@ impl Taken {
                 format!("{} s; the server takes {most}", p.time_s + p.omit_s),
             ));
         }
-        let rate = take_rate(limits, &mut p)?;
-        let memory = limits.reserve(memory(&p)).map_err(|e| Refusal::new(NO_BUFFERS, e.to_string()))?;
+        let rate = take_rate(limits, client, &mut p)?;
+        let memory = limits.reserve(client, p.streams, memory(&p)).map_err(|e| {
+            let streams = matches!(e, Refused::ClientStreams(_));
+            Refusal::new(if streams { TOO_MANY_STREAMS } else { NO_BUFFERS }, e.to_string())
+        })?;
         Ok(Taken { parameters: Arc::new(p), _memory: memory, rate })
     }
 
@@ -63,15 +67,18 @@ impl Taken {
 
 /// Where there is a limit, the bit rate that a test asks for, or what is left if it asks for none: what this end sends is held to
 /// it then.
-fn take_rate(limits: &Arc<Limits>, p: &mut Parameters) -> Result<Option<Reserved>, Refusal> {
+fn take_rate(limits: &Arc<Limits>, client: IpAddr, p: &mut Parameters) -> Result<Option<Reserved>, Refusal> {
     let Some(most) = limits.most_bps() else { return Ok(None) };
     let streams = f64::from(p.streams);
     let asked = p.rate_bps.max(p.fq_rate_bps) as f64 * streams;
     if asked > most {
         return Err(Refusal::new(TOO_FAST, format!("{asked} bit/s; the server takes {most}")));
     }
-    let reserved =
-        if asked > 0.0 { limits.reserve_rate(asked).map(Some) } else { limits.reserve_rate_left() };
+    let reserved = if asked > 0.0 {
+        limits.reserve_rate(client, asked).map(Some)
+    } else {
+        limits.reserve_rate_left(client)
+    };
     let reserved = reserved.map_err(|e| Refusal::new(TOO_FAST, e.to_string()))?;
     if let Some(reserved) = reserved.as_ref().filter(|_| p.rate_bps == 0) {
         p.rate_bps = ((reserved.rate_bps() / streams) as u64).max(1);
@@ -94,6 +101,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     fn limits(rate_bps: Option<f64>, total_rate_bps: Option<f64>) -> Arc<Limits> {
         Arc::new(Limits { rate_bps, total_rate_bps, ..Limits::default() })
     }
@@ -101,7 +110,7 @@ mod tests {
     #[test]
     fn rates_of_all_tests_together_are_bounded_in_each_direction() {
         let limits = limits(None, Some(100e6));
-        let take = |value: Value| Taken::new(&limits, &value);
+        let take = |value: Value| Taken::new(&limits, CLIENT, &value);
         let asked = take(json!({"udp": true, "parallel": 3, "bandwidth": 20_000_000, "bidirectional": true}));
         let asked = asked.unwrap();
         assert_eq!(asked.parameters.rate_bps, 20_000_000);
@@ -126,14 +135,42 @@ mod tests {
     fn a_refused_test_keeps_nothing() {
         let limits =
             Arc::new(Limits { total_rate_bps: Some(1e6), memory_bytes: 1 << 20, ..Limits::default() });
-        let refusal = Taken::new(&limits, &json!({"tcp": true, "window": 1 << 20})).unwrap_err();
+        let refusal = Taken::new(&limits, CLIENT, &json!({"tcp": true, "window": 1 << 20})).unwrap_err();
         assert_eq!(refusal.code, NO_BUFFERS);
-        assert!(Taken::new(&limits, &json!({"tcp": true, "bandwidth": 1_000_000})).is_ok());
+        assert!(Taken::new(&limits, CLIENT, &json!({"tcp": true, "bandwidth": 1_000_000})).is_ok());
+    }
+
+    #[test]
+    fn streams_and_rate_of_a_client_are_those_of_all_its_tests() {
+        let limits = Arc::new(Limits { streams: 4, rate_bps: Some(10e6), ..Limits::default() });
+        let take = |client: [u8; 4], value| Taken::new(&limits, client.into(), &value);
+        let three = json!({"tcp": true, "parallel": 3, "bandwidth": 2_000_000});
+        let first = take([192, 0, 2, 1], three.clone()).unwrap();
+        let one = json!({"tcp": true, "parallel": 2, "bandwidth": 1_000_000});
+        assert_eq!(take([192, 0, 2, 1], one).unwrap_err().code, TOO_MANY_STREAMS);
+        let fast = json!({"udp": true, "bandwidth": 4_000_001});
+        assert_eq!(take([192, 0, 2, 1], fast.clone()).unwrap_err().code, TOO_FAST);
+        let rest = take([192, 0, 2, 1], json!({"tcp": true})).unwrap();
+        assert_eq!(rest.parameters.rate_bps, 4_000_000);
+        assert!(take([192, 0, 2, 2], three).is_ok() && take([192, 0, 2, 2], fast).is_ok());
+        drop((first, rest));
+    }
+
+    #[test]
+    fn what_is_usual_fits_what_one_client_may_have() {
+        let limits = Arc::new(Limits::default());
+        for value in [
+            json!({"tcp": true, "parallel": 128, "bidirectional": true}),
+            json!({"udp": true, "parallel": 128, "bandwidth": 1_048_576, "len": 1448}),
+            json!({"udp": true, "bandwidth": 0, "len": 1448, "bidirectional": true}),
+        ] {
+            assert!(Taken::new(&limits, CLIENT, &value).is_ok(), "{value}");
+        }
     }
 
     #[test]
     fn a_client_is_held_to_what_it_was_given() {
-        let take = |limits: &Arc<Limits>, value| Taken::new(limits, &value).unwrap();
+        let take = |limits: &Arc<Limits>, value| Taken::new(limits, CLIENT, &value).unwrap();
         let limited = limits(Some(80e6), None);
         let asked = take(&limited, json!({"tcp": true, "bandwidth": 8_000_000, "len": 1000}));
         let second = Duration::from_secs(1);
@@ -144,6 +181,7 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(asked.hold(u64::MAX, second).is_ok(), "a burst at its beginning");
+        drop(asked);
         let unasked = take(&limited, json!({"tcp": true, "len": 1000}));
         assert!(
             unasked.hold(100_000_000, 10 * second).is_ok() && unasked.hold(120_000_000, 10 * second).is_err()

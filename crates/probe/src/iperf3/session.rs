@@ -35,9 +35,6 @@ const KEPT: usize = 20_000;
 /// A client that has not ended its test so long after it should have is told to go, as iperf3 does.
 const GRACE: Duration = Duration::from_secs(40);
 
-/// A test in which not a byte moves for this long is over (the default of --rcv-timeout).
-const STANDSTILL: Duration = Duration::from_secs(120);
-
 /// A client that has vanished is noticed after this time without an answer: first probe, then every so often, so many times.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
@@ -142,21 +139,23 @@ impl<'a> Session<'a> {
             Err(Error::Protocol(words)) => Err(Refusal::new(NOT_UNDERSTOOD, words)),
             other => Ok(other?),
         };
-        let taken = asked.and_then(|asked| Taken::new(&self.shared.limits, &asked)).map_err(refused)?;
-        let parameters = &taken.parameters;
+        let taken = asked
+            .and_then(|asked| Taken::new(&self.shared.limits, self.client.ip(), &asked))
+            .map_err(refused)?;
+        let parameters = taken.parameters.clone();
         tally.asked = Some(Asked {
             protocol: parameters.protocol,
             way: parameters.way,
             streams: parameters.streams,
             title: parameters.title.clone(),
         });
-        let streams = self.streams(parameters)?;
+        let streams = self.streams(&parameters)?;
         self.control.write(
             &[State::TestStart.byte(), State::TestRunning.byte()],
             self.patience,
             "start the test",
         )?;
-        self.test(&taken, streams, tally)
+        self.test(taken, streams, tally)
     }
 
     /// Wait for all streams: those that the client sends on come first.
@@ -257,8 +256,8 @@ impl<'a> Session<'a> {
     }
 
     /// From the start to the end of the session.
-    fn test(&mut self, taken: &Taken, streams: Vec<Stream>, tally: &mut Tally) -> Result<(), Error> {
-        let p = &taken.parameters;
+    fn test(&mut self, taken: Taken, streams: Vec<Stream>, tally: &mut Tally) -> Result<(), Error> {
+        let p = &*taken.parameters.clone();
         // A number of bytes is exact where nothing gets lost; otherwise the client says when it has enough.
         let goal = p.goal_bytes().filter(|_| p.protocol == Protocol::Tcp && p.omit_s == 0);
         let course = Arc::new(Course::new(goal, p.omit_s > 0)?);
@@ -268,16 +267,18 @@ impl<'a> Session<'a> {
         let congestion = streams.first().and_then(Stream::congestion);
         let keep = if p.get_server_output { KEPT } else { 0 };
         let mut ledger = Ledger::begin(streams.clone(), p.omit_s > 0, keep, begun);
-        let threads = Threads::start(&streams, p, &course)?;
+        let threads = Threads::start(&streams, &taken.parameters, &course)?;
         // From here on only the threads and the book have the sockets: they close with them.
         drop(streams);
-        let result = self.measure(taken, &course, &mut ledger, begun);
+        let result = self.measure(&taken, &course, &mut ledger, begun);
         if result.is_ok() && goal.is_some() && p.egress() {
             drain(&course, &ledger, &self.control)?;
         }
         let over = Instant::now();
         let mut used = threads.join();
         ledger.close(over);
+        // Its sockets and threads are gone. Before the client hears of the end, so that its next test has room.
+        drop(taken);
         tally.enter(&ledger, p);
         result?;
         let now = thread_cpu_use();
@@ -350,22 +351,22 @@ impl<'a> Session<'a> {
             } else if now >= tick {
                 ledger.tick(now);
                 tick += SECOND;
-                watch(ledger, now, &mut moved)?;
+                self.watch(ledger, now, &mut moved)?;
                 taken.hold(ledger.moved_bytes(false), now - begun)?;
             }
         }
     }
-}
 
-/// Nobody may stay without doing anything.
-fn watch(ledger: &Ledger, now: Instant, moved: &mut (u64, Instant)) -> Result<(), Error> {
-    let all = ledger.moved_bytes(false) + ledger.moved_bytes(true);
-    if all != moved.0 {
-        *moved = (all, now);
-    } else if now - moved.1 >= STANDSTILL {
-        return Err(Error::Silent("waiting for data"));
+    /// Nobody may stay without doing anything.
+    fn watch(&self, ledger: &Ledger, now: Instant, moved: &mut (u64, Instant)) -> Result<(), Error> {
+        let all = ledger.moved_bytes(false) + ledger.moved_bytes(true);
+        if all != moved.0 {
+            *moved = (all, now);
+        } else if now - moved.1 >= self.shared.limits.standstill {
+            return Err(Error::Silent("waiting for data"));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 impl Tally {

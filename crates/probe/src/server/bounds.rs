@@ -21,6 +21,8 @@ pub(super) struct Fit {
     pub(super) workload: Workload,
     /// What was changed, in words.
     pub(super) notes: Vec<String>,
+    /// Streams or connections of the client that it takes, in each direction.
+    pub(super) streams: u32,
     /// Memory to set aside, bytes.
     pub(super) bytes: u64,
     /// Bit rate to set aside, where there is a limit.
@@ -58,10 +60,10 @@ pub(super) fn fit(
         ));
     }
     workload.engine().validate()?;
-    let streams = |n: u32| {
-        let most = limits.streams;
-        if n > most { Err(format!("{n} streams: the server allows {most}")) } else { Ok(u64::from(n)) }
-    };
+    let count = streams(&workload);
+    if count > limits.streams {
+        return Err(format!("{count} streams: the server allows {}", limits.streams));
+    }
     let ways = |d: Direction| if d == Direction::Both { 2 } else { 1 };
     let mut notes = Vec::new();
     let mut rate = Rate::Little;
@@ -69,32 +71,27 @@ pub(super) fn fit(
         Workload::TcpStream(w) => {
             rate = named(limits, w.rate_bps)?.unwrap_or(Rate::Left);
             congestion(&w.congestion)?;
-            let all = streams(w.streams)? * ways(w.direction);
+            let all = u64::from(w.streams) * ways(w.direction);
             // The kernel doubles what is asked for, in both directions.
             let buffers = u64::from(w.buffer_bytes) + 4 * u64::from(w.window_bytes.unwrap_or(0));
             (all * (PER_STREAM + buffers), Some(all))
         }
         Workload::UdpStream(w) => {
-            let all = streams(w.streams)? * ways(w.direction);
+            let all = u64::from(w.streams) * ways(w.direction);
             rate = of_datagrams(limits, w)?;
             let most = (limits.memory_bytes / UDP_SHARE).max(UDP_LEAST);
             let buffer = u64::from(w.receive_buffer_bytes).min(most);
             (all * PER_STREAM + 2 * buffer, Some(all))
         }
         Workload::TcpRr(w) => {
-            let all = streams(w.connections)?;
+            let all = u64::from(w.connections);
             (all * (PER_STREAM + u64::from(w.request_bytes) + u64::from(w.response_bytes)), Some(all))
         }
         Workload::UdpRr(w) => {
-            let all = streams(w.connections)?;
+            let all = u64::from(w.connections);
             (all * (PER_STREAM + u64::from(w.request_bytes) + u64::from(w.response_bytes)), Some(all))
         }
-        Workload::TcpCrr(w) => {
-            if let Some(n) = w.connections {
-                streams(n)?;
-            }
-            (PER_STREAM + u64::from(w.response_bytes), None)
-        }
+        Workload::TcpCrr(w) => (PER_STREAM + u64::from(w.response_bytes), None),
         other => return Err(format!("{} is not served here", other.engine().kind())),
     };
     let workload = match workload {
@@ -102,7 +99,19 @@ pub(super) fn fit(
         other => other,
     };
     let connections = connections.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-    Ok(Fit { workload, notes, bytes, rate, connections })
+    Ok(Fit { workload, notes, streams: count, bytes, rate, connections })
+}
+
+/// Streams or connections at once, in each direction; on a schedule nobody knows how many, and one thread here answers them all.
+fn streams(workload: &Workload) -> u32 {
+    match workload {
+        Workload::TcpStream(w) => w.streams,
+        Workload::UdpStream(w) => w.streams,
+        Workload::TcpRr(w) => w.connections,
+        Workload::UdpRr(w) => w.connections,
+        Workload::TcpCrr(w) => w.at_a_time().unwrap_or(1),
+        _ => 1,
+    }
 }
 
 fn smaller_buffer(limits: &Limits, mut w: UdpStream, notes: &mut Vec<String>) -> UdpStream {
@@ -184,6 +193,8 @@ mod tests {
             (json!({"kind": "tcp-stream", "streams": 5}), "5 streams"),
             (json!({"kind": "tcp-rr", "connections": 5}), "5 streams"),
             (json!({"kind": "tcp-crr", "connections": 5}), "5 streams"),
+            // So many it has at a time by itself.
+            (json!({"kind": "tcp-crr"}), "8 streams"),
             (json!({"kind": "tcp-stream", "congestion": "../x"}), "congestion control"),
             (json!({"kind": "tcp-stream", "streams": 0}), "streams = 0"),
             (json!({"kind": "udp-stream"}), "set a rate"),
@@ -222,6 +233,27 @@ mod tests {
             (json!({"kind": "tcp-rr"}), Rate::Little),
         ] {
             assert_eq!(check(&limits, value.clone()).unwrap().rate, rate, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_usual_fits_what_one_client_may_have() {
+        let limits = Limits::default();
+        for value in [
+            json!({"kind": "tcp-stream", "streams": 128, "congestion": ""}),
+            json!({"kind": "tcp-stream", "streams": 128, "congestion": "", "direction": "both"}),
+            json!({"kind": "udp-stream"}),
+            json!({"kind": "udp-stream", "streams": 128, "direction": "both"}),
+            json!({"kind": "tcp-rr", "connections": 128}),
+            json!({"kind": "tcp-crr"}),
+        ] {
+            let fit = check(&limits, value.clone()).unwrap();
+            assert!(fit.bytes <= limits.memory_per_client(), "{value}: {}", fit.bytes);
+        }
+        // One client alone on a server with little of it.
+        let small = Limits { memory_bytes: 4 << 20, ..Limits::default() };
+        for value in [json!({"kind": "tcp-stream", "congestion": ""}), json!({"kind": "udp-stream"})] {
+            assert!(check(&small, value).unwrap().bytes <= small.memory_per_client());
         }
     }
 

@@ -11,6 +11,7 @@ mod opening;
 mod rate_watch;
 mod session;
 mod shared;
+mod standstill;
 
 use std::io;
 use std::net::SocketAddr;

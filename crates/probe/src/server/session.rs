@@ -11,7 +11,8 @@ use weir_load::{FlowFigures, Observer, Part, Setting, Workload};
 
 use super::bounds::{Fit, Rate, fit};
 use super::rate_watch::RateWatch;
-use super::shared::{OpenLine, Shared, Trial};
+use super::shared::{OpenLine, OpenTrial, Shared, Trial};
+use super::standstill::Standstill;
 use super::{Config, Note};
 use crate::frame::{Error, Line, MOST_FROM_CLIENT};
 use crate::key::{self, End, Nonce};
@@ -89,6 +90,12 @@ fn empty(mut socket: &TcpStream) {
     {
         left = fewer;
     }
+}
+
+/// What a measurement has set aside of the server until it is dropped.
+struct Taken {
+    _memory: Reserved,
+    rate: Option<Reserved>,
 }
 
 struct Session<'a> {
@@ -172,23 +179,23 @@ impl Session<'_> {
         let begun = Instant::now();
         let limits = &self.shared.limits;
         let fit = fit(limits, workload, warmup, duration).and_then(|fit| {
-            let memory = limits.reserve(fit.bytes).map_err(|e| e.to_string())?;
+            let memory = limits.reserve(self.peer.ip(), fit.streams, fit.bytes).map_err(|e| e.to_string())?;
             let rate = self.reserve_rate(fit.rate).map_err(|e| e.to_string())?;
-            Ok((fit, memory, rate))
+            Ok((fit, Taken { _memory: memory, rate }))
         });
-        let (mut fit, _memory, rate) = match fit {
+        let (mut fit, taken) = match fit {
             Ok(fits) => fits,
             Err(reason) => {
                 self.shared.note(&self.note(begun, None, &[], &reason));
                 return Ok(line.say(&Tell::Refused { reason }, patience)?);
             }
         };
-        if let (Rate::Left, Some(rate)) = (fit.rate, &rate) {
+        if let (Rate::Left, Some(rate)) = (fit.rate, &taken.rate) {
             hold_to(&mut fit, rate.rate_bps());
         }
         let words = fit.workload.engine().describe();
         let observer = Observer::watched();
-        let result = self.run_trial(line, fit, rate.as_ref(), (warmup, duration), &observer);
+        let result = self.run_trial(line, fit, taken, (warmup, duration), &observer);
         let end = match &result {
             Ok(()) => "done",
             Err(end) => &end.words,
@@ -197,13 +204,13 @@ impl Session<'_> {
         result.map_err(|end| Cut { logged: true, ..end })
     }
 
-    /// What the measurement may have of the total rate.
+    /// What the measurement may have of the client's rate and of the total one.
     fn reserve_rate(&self, rate: Rate) -> Result<Option<Reserved>, Refused> {
         let limits = &self.shared.limits;
         match rate {
             Rate::Little => Ok(None),
-            Rate::Named(bps) => limits.reserve_rate(bps).map(Some),
-            Rate::Left => limits.reserve_rate_left(),
+            Rate::Named(bps) => limits.reserve_rate(self.peer.ip(), bps).map(Some),
+            Rate::Left => limits.reserve_rate_left(self.peer.ip()),
         }
     }
 
@@ -211,7 +218,7 @@ impl Session<'_> {
         &self,
         line: &Line<'_>,
         fit: Fit,
-        rate: Option<&Reserved>,
+        taken: Taken,
         (warmup, duration): (Duration, Duration),
         observer: &Observer,
     ) -> Result<(), Cut> {
@@ -221,7 +228,8 @@ impl Session<'_> {
         let setting = Setting { observer: observer.clone(), ..Setting::new(warmup, duration, cookie) };
         let (usher, inlet) = inlet(self.shared.port.address().port()).map_err(Error::Io)?;
         let responder = fit.workload.engine().serve(&setting, inlet).map_err(|e| refused(e.to_string()))?;
-        let most_bps = self.shared.limits.most_bps().map(|most| rate.map_or(most, Reserved::rate_bps));
+        let most_bps =
+            self.shared.limits.most_bps().map(|most| taken.rate.as_ref().map_or(most, Reserved::rate_bps));
         let pacing = most_bps.map(|bps| {
             let each = bps / 8.0 / f64::from(fit.connections.unwrap_or(1).max(1));
             // The option is signed here, and at 17 Gbit/s a limit is none.
@@ -229,27 +237,24 @@ impl Session<'_> {
         });
         let left = fit.connections.map(|n| n + controls(&fit.workload));
         let knocks = matches!(fit.workload, Workload::UdpStream(_) | Workload::UdpRr(_));
-        let trial = Trial { usher, own, left, peers: HashSet::new(), pacing, knocks };
-        let rate =
-            RateWatch::new(most_bps, writes_bytes(&fit.workload), is_paced(&fit.workload), Instant::now());
+        let trial = Trial { usher, own, left, came: 0, peers: HashSet::new(), pacing, knocks };
+        let begun = Instant::now();
+        let rate = RateWatch::new(most_bps, writes_bytes(&fit.workload), is_paced(&fit.workload), begun);
+        let standstill = Standstill::new(self.shared.limits.standstill, &fit.workload, begun);
         let open = self.shared.open_trial(cookie, trial);
         let opened = Tell::Opened { cookie, workload: Box::new(fit.workload), notes: fit.notes };
         line.say(&opened, patience)?;
-        self.await_finish(line, warmup + duration + SLACK, observer, rate)?;
+        let mut watch = Watch { open: &open, observer, rate, standstill };
+        self.await_finish(line, warmup + duration + SLACK, &mut watch)?;
         let mut part = responder.finish().map_err(|e| refused(e.to_string()))?;
-        drop(open);
+        // Before the client hears of the end, so that its next measurement has room.
+        drop((open, taken));
         finite(&mut part);
         Ok(line.say(&Tell::Seen { part: Box::new(part), flows: observer.flows() }, patience)?)
     }
 
     /// Until the client says that it is done, with a word to it every second.
-    fn await_finish(
-        &self,
-        line: &Line<'_>,
-        longest: Duration,
-        observer: &Observer,
-        mut rate: RateWatch,
-    ) -> Result<(), Cut> {
+    fn await_finish(&self, line: &Line<'_>, longest: Duration, watch: &mut Watch<'_>) -> Result<(), Cut> {
         let patience = self.shared.limits.patience;
         let begun = Instant::now();
         loop {
@@ -262,10 +267,7 @@ impl Session<'_> {
             if begun.elapsed() > longest {
                 return Err(refused(format!("not done after {:.0} s", longest.as_secs_f64())));
             }
-            let flows = observer.flows();
-            rate.check(&flows, Instant::now()).map_err(|e| {
-                refused(format!("{:.0} bit/s: the server allows {} bit/s", e.bps, e.most_bps))
-            })?;
+            let flows = watch.look()?;
             line.say(&Tell::Live { flows }, patience)?;
         }
     }
@@ -280,6 +282,28 @@ impl Session<'_> {
             received_bytes: bytes(false),
             sent_bytes: bytes(true),
             end: end.to_owned(),
+        }
+    }
+}
+
+/// What is looked at while a measurement runs.
+struct Watch<'a> {
+    open: &'a OpenTrial<'a>,
+    observer: &'a Observer,
+    rate: RateWatch,
+    standstill: Standstill,
+}
+
+impl Watch<'_> {
+    /// What has flowed so far.
+    fn look(&mut self) -> Result<Vec<FlowFigures>, Cut> {
+        let (flows, now) = (self.observer.flows(), Instant::now());
+        self.rate
+            .check(&flows, now)
+            .map_err(|e| refused(format!("{:.0} bit/s: the server allows {} bit/s", e.bps, e.most_bps)))?;
+        match self.standstill.is_over(&flows, self.open.came(), now) {
+            Some(still) => Err(refused(format!("nothing has moved for {:.0} s", still.as_secs_f64()))),
+            None => Ok(flows),
         }
     }
 }

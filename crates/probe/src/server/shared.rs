@@ -29,6 +29,8 @@ pub(super) struct Trial {
     pub(super) own: IpAddr,
     /// Connections, or flows, that may still come.
     pub(super) left: Option<u32>,
+    /// Those that have come.
+    pub(super) came: u32,
     /// Whose flows have come: a proof that was sent twice is not another one.
     pub(super) peers: HashSet<SocketAddr>,
     /// Bytes per second that each may be sent.
@@ -43,6 +45,7 @@ impl Trial {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(1)?;
         }
+        self.came = self.came.wrapping_add(1);
         Some(())
     }
 }
@@ -261,6 +264,13 @@ impl Shared {
     }
 }
 
+impl OpenTrial<'_> {
+    /// Connections, or flows, that have come for it.
+    pub(super) fn came(&self) -> u32 {
+        lock(&self.shared.trials).get(&self.cookie).map_or(0, |trial| trial.came)
+    }
+}
+
 impl Drop for OpenTrial<'_> {
     fn drop(&mut self) {
         self.shared.close_trial(self.cookie);
@@ -303,7 +313,7 @@ mod tests {
         let shared = Shared::new(config, Arc::default(), port).unwrap();
         let (usher, _inlet) = weir_load::door::inlet(1).unwrap();
         let own = "127.0.0.1".parse().unwrap();
-        let trial = Trial { usher, own, left, peers: HashSet::new(), pacing: None, knocks: true };
+        let trial = Trial { usher, own, left, came: 0, peers: HashSet::new(), pacing: None, knocks: true };
         let _open = shared.open_trial(7, trial);
         look(&shared, 7)
     }

@@ -3,6 +3,7 @@
 #[path = "../ends/mod.rs"]
 mod ends;
 mod raw;
+mod shares;
 mod unproven;
 
 use std::io::{Read, Write};
