@@ -41,6 +41,12 @@ pub fn grouped(number: u32) -> String {
     out
 }
 
+/// The EDNS buffer size that DNS servers and clients should have on a path: 1,232 bytes, or the path's safe UDP payload (bytes) where
+/// that is less, since answers that fill it would be split or lost.
+pub fn edns(safe_payload: u32) -> u32 {
+    EDNS.min(safe_payload)
+}
+
 /// How a router is told to hold TCP to segments of that many bytes.
 pub fn clamp(ipv6: bool, mss: u32) -> String {
     let (family, program) = if ipv6 { ("ipv6", "ip6tables") } else { ("ipv4", "iptables") };
@@ -159,7 +165,8 @@ impl Words<'_> {
             ),
         };
         let mut advice: Vec<String> = bad.iter().map(|f| told(f)).collect();
-        advice.push(format!("iperf3 -u -l {}; DNS servers: an EDNS buffer size of {EDNS}", self.payload));
+        let (payload, edns) = (self.payload, edns(self.payload));
+        advice.push(format!("iperf3 -u -l {payload}; DNS servers: an EDNS buffer size of {edns}"));
         advice.push("or let fragments pass where they are dropped: a stateless rule that asks for UDP ports matches none of those".into());
         Some(PathFinding { cause, summary: format!("{what}: {}", self.send_at_most()), advice })
     }
@@ -316,5 +323,59 @@ pub fn told(seen: &Fragments) -> String {
             format!("{datagrams}; {first} fragments with a UDP header arrived, and {later} without")
         }
         _ => datagrams,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path that carries packets of so many bytes and loses fragments without a UDP header.
+    fn headerless(target: &str, mtu: u32) -> Survey {
+        let path = |way| PathMtu {
+            way,
+            bytes: Some(mtu),
+            too_long: Some(mtu + 1),
+            limit: Limit::Told,
+            claim: None,
+            tries: Vec::new(),
+        };
+        let fragments = |way| Fragments { fate: Fate::FirstOnly, ..Fragments::unknown(way) };
+        Survey {
+            target: target.parse().unwrap(),
+            port: 9347,
+            method: Method::FarEnd,
+            link_mtu: 1500,
+            round_trip_ms: None,
+            egress: path(Way::Egress),
+            ingress: Some(path(Way::Ingress)),
+            egress_fragments: fragments(Way::Egress),
+            ingress_fragments: fragments(Way::Ingress),
+            segments: None,
+            hops: Vec::new(),
+            black_hole: None,
+            unknown: Vec::new(),
+            took_s: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_edns_size_that_is_advised_goes_through_the_path() {
+        for (target, mtu, size) in [
+            ("192.0.2.1", 1500, 1232),
+            ("192.0.2.1", 1260, 1232),
+            ("192.0.2.1", 1259, 1231),
+            ("192.0.2.1", 576, 548),
+            ("2001:db8::1", 1500, 1232),
+            // The least that IPv6 has.
+            ("2001:db8::1", 1280, 1232),
+        ] {
+            let verdict = Verdict::of(&headerless(target, mtu));
+            let fragments = &verdict.findings[0];
+            assert_eq!(fragments.cause, PathCause::HeaderlessFragmentsDropped);
+            let said = fragments.advice.join("\n");
+            assert!(said.contains(&format!("an EDNS buffer size of {size}\n")), "{mtu}: {said}");
+            assert_eq!(edns(verdict.safe_payload_bytes.unwrap()), size);
+        }
     }
 }

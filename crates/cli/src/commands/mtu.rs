@@ -9,6 +9,7 @@ use serde::Serialize;
 use weir_mtu::fragments::{Fate, Fragments};
 use weir_mtu::search::{Limit, PathMtu, Try};
 use weir_mtu::survey::Method;
+use weir_mtu::verdict::edns;
 use weir_mtu::{Error, Outcome as Seen, Survey, Target, Verdict, Way, survey};
 
 use crate::args::mtu::MtuArgs;
@@ -17,8 +18,6 @@ use crate::output::{print, print_json, printable, width};
 
 /// How long a name may take to be looked up.
 const NAME_TIME: Duration = Duration::from_secs(5);
-/// Payload of DNS over UDP that crosses nearly every path unsplit (DNS Flag Day 2020; RFC 9715).
-const EDNS_BYTES: u32 = 1232;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -179,7 +178,7 @@ fn facts(survey: &Survey, verdict: &Verdict) -> Vec<(&'static str, String)> {
         facts.push(("TCP MSS", words));
     }
     if let (Some(payload), Some(mss)) = (verdict.safe_payload_bytes, verdict.safe_mss_bytes) {
-        let edns = EDNS_BYTES.min(payload);
+        let edns = edns(payload);
         let words = format!("UDP payload -l {payload}; TCP MSS {mss}; EDNS buffer size {edns}");
         facts.push(("safe to set", words));
     }
