@@ -136,6 +136,44 @@ fn a_time_to_connect_and_a_url_need_no_server_of_ours() {
     assert!(outcome.stderr.contains("is `weir serve` running there?"), "{outcome:?}");
 }
 
+#[test]
+fn root_a_name_with_two_addresses_is_measured_at_the_one_that_answers() {
+    if World::lacks(&[("unshare", "util-linux")]) {
+        return;
+    }
+    if World::root(WEIR).is_none() {
+        return;
+    }
+    // In the network of this test, where its listener is, with a list of hosts of its own.
+    let world = World::plain(WEIR);
+    // ::1 comes before 127.0.0.1 (RFC 6724 section 2.1), and nobody listens there.
+    let hosts = world.write("hosts", "127.0.0.1 twofold.test\n::1 twofold.test\n");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer_http(stream));
+        }
+    });
+    for (target, mode) in
+        [(format!("http://twofold.test:{port}/x?y"), "http"), (format!("twofold.test:{port}"), "connect")]
+    {
+        let mut command = world.command("unshare");
+        let mounted = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+        command.args(["--mount", "sh", "-c", &mounted, "sh", WEIR, "probe", &target, mode]);
+        command.args(["--time", "300ms", "--json"]);
+        let outcome = world.run(command).expect(0);
+        let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(document["address"], format!("127.0.0.1:{port}"), "{document}");
+        let seen = &document["long"]["near"]["values"];
+        assert!(
+            seen["ok"].as_f64().unwrap() > 0.0 && seen["connect_refused"].as_f64().unwrap_or(0.0) == 0.0,
+            "{seen}"
+        );
+        assert!(outcome.stderr.contains(&format!("127.0.0.1:{port} is measured")), "{outcome:?}");
+    }
+}
+
 /// Two bytes for every request of /x?y, as long as they come.
 fn answer_http(stream: TcpStream) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

@@ -9,6 +9,7 @@ mod workload;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use weir_load::sockets::{TcpOptions, connect_tcp};
 use weir_load::{Stop, Workload};
 use weir_probe::client::{self, Measured, Span, Visit};
 use weir_probe::{Key, key};
@@ -22,6 +23,9 @@ use target::Target;
 
 /// How long to measure when it is not said.
 const USUAL: Duration = Duration::from_secs(10);
+
+/// How long one of several addresses may take to answer a connect where --timeout does not say it: two SYNs more.
+const ANSWER: Duration = Duration::from_secs(4);
 
 /// Environment variable with the key itself.
 const KEY_VARIABLE: &str = "WEIR_KEY";
@@ -129,8 +133,13 @@ impl Probe<'_> {
     /// The first of the target's addresses that answers.
     fn reach(&self, target: &Target) -> Result<(SocketAddr, Far), Failure> {
         if matches!(self.mode, Mode::Connect | Mode::Http) {
-            let first = target.addresses.first().copied();
-            return first.map(|a| (a, Far::Anyone)).ok_or_else(|| Failure::failed("no address"));
+            let patience = self.args.traffic.timeout.unwrap_or(ANSWER);
+            let (address, passed_over) = answering(&target.addresses, patience, &self.stop)
+                .ok_or_else(|| Failure::failed("no address"))?;
+            for (other, error) in passed_over {
+                eprintln!("weir: note: cannot connect to {other}: {error}; {address} is measured");
+            }
+            return Ok((address, Far::Anyone));
         }
         let key = key_of(self.args.key_file.as_deref())?;
         let mut failure = None;
@@ -222,6 +231,24 @@ impl Probe<'_> {
     }
 }
 
+/// The first of several addresses that answers a connect, and those before it with what went wrong there. Where none does, or there
+/// is only one, the first: what becomes of connections to it is measured.
+fn answering(
+    addresses: &[SocketAddr],
+    patience: Duration,
+    stop: &Stop,
+) -> Option<(SocketAddr, Vec<(SocketAddr, std::io::Error)>)> {
+    let first = *addresses.first()?;
+    let mut passed_over = Vec::new();
+    for &address in addresses.iter().filter(|_| addresses.len() > 1) {
+        match connect_tcp(address, &TcpOptions::default(), patience, stop) {
+            Ok(_closed) => return Some((address, passed_over)),
+            Err(e) => passed_over.push((address, e)),
+        }
+    }
+    Some((first, Vec::new()))
+}
+
 impl Far {
     /// Name and version of the server.
     fn program(&self) -> Option<&str> {
@@ -229,5 +256,32 @@ impl Far {
             Far::Served(visit) => Some(visit.program()),
             Far::Anyone => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn of_several_addresses_the_first_that_answers_is_measured() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = |ip: &str| SocketAddr::new(ip.parse().unwrap(), open.port());
+        let (none, other) = (closed("127.0.0.2"), closed("127.0.0.3"));
+        for (addresses, chosen, before) in [
+            (&[none, open][..], open, 1),
+            (&[none, other, open], open, 2),
+            (&[open, none], open, 0),
+            // Nobody answers: as if there were only the first.
+            (&[none, other], none, 0),
+            (&[none], none, 0),
+        ] {
+            let (address, passed_over) =
+                answering(addresses, Duration::from_secs(20), &Stop::default()).unwrap();
+            assert_eq!((address, passed_over.len()), (chosen, before), "{addresses:?}");
+        }
+        assert!(answering(&[], ANSWER, &Stop::default()).is_none());
     }
 }
