@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weir_doctor::collect::{Options, Scope, Watch};
-use weir_doctor::diagnosis::diagnose as weigh;
-use weir_doctor::evidence::Sight;
+use weir_doctor::diagnosis::{Diagnosis, diagnose as weigh};
+use weir_doctor::evidence::{Plane, Sight};
 use weir_doctor::finding::{Finding, Severity};
 use weir_record::{Diagnosed, DiagnosedFinding};
 
@@ -21,26 +21,69 @@ pub(crate) fn diagnose(
     let options = Options { scope: Scope::Own, ..Options::default() };
     let watch = Watch::begin(options).map_err(|e| TaskError::failed(e.to_string()))?;
     sleep_unless(ended, duration.saturating_sub(watch.elapsed()));
-    let diagnosis = weigh(&watch.end());
+    Ok(recorded(&weigh(&watch.end())))
+}
+
+/// What a trial keeps of a diagnosis.
+fn recorded(diagnosis: &Diagnosis) -> Diagnosed {
     let worth = |f: &&Finding| f.severity >= Severity::Warning;
-    let blind = |(plane, sight): (&_, &Sight)| match sight {
-        Sight::Blind(why) => Some(format!("{plane:?}: {why}")),
+    let blind = |(plane, sight): (&Plane, &Sight)| match sight {
+        Sight::Blind(why) => Some(format!("{}: {why}", plane.words())),
         _ => None,
     };
-    Ok(Diagnosed {
+    Diagnosed {
         findings: diagnosis.findings.iter().filter(worth).map(told).collect(),
         lost_packets: diagnosis.lost.packets,
         explained_packets: diagnosis.lost.explained,
         not_in_sight: diagnosis.planes.iter().filter_map(blind).collect(),
-    })
+    }
 }
 
 fn told(finding: &Finding) -> DiagnosedFinding {
+    let fix = finding.remedy().cloned().unwrap_or_default();
     DiagnosedFinding {
         cause: finding.cause.clone(),
         critical: finding.severity == Severity::Critical,
         summary: finding.summary.clone(),
         explains_packets: finding.explains_packets,
-        commands: finding.fixes.first().map_or(Vec::new(), |fix| fix.commands.clone()),
+        commands: fix.commands,
+        risk: fix.risk,
+        undo: fix.undo,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_doctor::evidence::Evidence;
+    use weir_doctor::finding::Fix;
+
+    use super::*;
+
+    /// A firewall's first fix only looks; what is kept is the one that changes something, with risk and undo.
+    #[test]
+    fn what_helps_is_kept_with_its_way_back_and_what_was_not_seen_with_its_reason() {
+        let planes = [(Plane::Drops, Sight::Blind("no BTF".into())), (Plane::Counters, Sight::Seen)].into();
+        let mut diagnosis = weigh(&Evidence { planes, ..Evidence::default() });
+        let look = Fix { commands: vec!["nft list ruleset".into()], ..Fix::default() };
+        let accept = Fix {
+            commands: vec!["nft insert rule".into()],
+            risk: "it passes unchecked".into(),
+            undo: vec!["nft delete rule".into()],
+            ..look.clone()
+        };
+        let finding = |fixes| {
+            let finding = serde_json::json!({
+                "cause": "nft-rule-drop", "namespace": 1, "place": "host", "severity": "critical", "confidence": "high",
+                "object": "", "summary": "", "evidence": [], "not": [], "missing": [], "claims": [], "harm": 0.0, "fixes": [],
+            });
+            Finding { fixes, ..serde_json::from_value(finding).unwrap() }
+        };
+        diagnosis.findings = vec![finding(vec![look.clone(), accept]), finding(vec![look])];
+        let kept = recorded(&diagnosis);
+        assert_eq!(kept.not_in_sight, ["dropped packets: no BTF"]);
+        let [changes, looks] = &kept.findings[..] else { panic!("{kept:?}") };
+        assert_eq!((&changes.commands[0][..], &changes.undo[0][..]), ("nft insert rule", "nft delete rule"));
+        assert_eq!((&changes.risk[..], &looks.commands[0][..]), ("it passes unchecked", "nft list ruleset"));
+        assert!(looks.undo.is_empty());
     }
 }

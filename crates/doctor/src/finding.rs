@@ -133,6 +133,14 @@ pub struct Setting {
     pub why: String,
 }
 
+impl Finding {
+    /// The fix to begin with: the best that changes something, which is one with a way back, or the first where all of them only
+    /// show.
+    pub fn remedy(&self) -> Option<&Fix> {
+        self.fixes.iter().find(|fix| !fix.undo.is_empty()).or(self.fixes.first())
+    }
+}
+
 impl Fact {
     /// Something seen that is no counter.
     pub fn seen(plane: Plane, text: impl Into<String>) -> Self {

@@ -93,7 +93,7 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
         Confidence::Low => Some("not sure"),
     };
     if let Some(sure) = sure {
-        let planes: Vec<_> = finding.missing.iter().map(|p| words(*p)).collect();
+        let planes: Vec<_> = finding.missing.iter().map(|p| p.words()).collect();
         let missing =
             if planes.is_empty() { String::new() } else { format!("; not in sight: {}", planes.join(", ")) };
         page.line(&format!("{sure}{missing}"), 3, Some(Tone::Faint));
@@ -148,7 +148,7 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
         .planes
         .iter()
         .filter(|(_, s)| !matches!(s, Sight::Blind(_)))
-        .map(|(p, _)| words(*p))
+        .map(|(p, _)| p.words())
         .collect();
     page.gap();
     page.line(&format!("looked at: {}", seen.join(", ")), 0, Some(Tone::Faint));
@@ -156,10 +156,10 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
         match sight {
             Sight::Seen => {}
             Sight::Partly(why) => {
-                page.line(&format!("partly: {}: {why}", words(*plane)), 0, Some(Tone::Faint))
+                page.line(&format!("partly: {}: {why}", plane.words()), 0, Some(Tone::Faint))
             }
             Sight::Blind(why) => {
-                page.line(&format!("not in sight: {}: {why}", words(*plane)), 0, Some(Tone::Warning));
+                page.line(&format!("not in sight: {}: {why}", plane.words()), 0, Some(Tone::Warning));
             }
         }
     }
@@ -178,29 +178,6 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
         count(cost.events_lost)
     );
     page.line(&words, 0, Some(Tone::Faint));
-}
-
-/// A plane in words.
-fn words(plane: Plane) -> &'static str {
-    match plane {
-        Plane::Counters => "protocol counters",
-        Plane::Interfaces => "interfaces",
-        Plane::Driver => "driver counters",
-        Plane::Qdiscs => "queueing disciplines",
-        Plane::Cores => "cores",
-        Plane::Pressure => "pressure and memory",
-        Plane::Drops => "dropped packets",
-        Plane::Flows => "retransmissions and resets",
-        Plane::ConntrackStatistics => "conntrack statistics",
-        Plane::Connections => "connections",
-        Plane::Rules => "rules",
-        Plane::Sockets => "sockets",
-        Plane::Neighbours => "neighbours",
-        Plane::Routes => "routes",
-        Plane::Programs => "BPF programs",
-        Plane::Settings => "settings",
-        Plane::Log => "kernel log",
-    }
 }
 
 /// The page of a cause, as Markdown: what `docs/causes/ID.md` holds and `weir doctor explain ID` prints.

@@ -27,6 +27,12 @@ pub struct DiagnosedFinding {
     pub summary: String,
     /// Packets that it explains.
     pub explains_packets: u64,
-    /// Commands that help.
+    /// Commands that help: of the best fix that changes something, or those that look where none does.
     pub commands: Vec<String>,
+    /// What may go wrong with them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub risk: String,
+    /// Commands that take them back. None where nothing is changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undo: Vec<String>,
 }

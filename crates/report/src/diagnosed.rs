@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_record::{DiagnosedFinding, Run, VariantInfo, WorkloadInfo};
 
 use crate::escape::line;
-use crate::view::{everyone, trials};
+use crate::view::trials;
 
 /// A cause that was found.
 pub(crate) struct Said<'a> {
@@ -25,25 +25,40 @@ impl Said<'_> {
         format!("{}, {}", line(&self.variant.name), line(&self.workload.name))
     }
 
+    /// True of the same cause at an A/A twin.
+    fn repeats(&self, other: &Said<'_>) -> bool {
+        self.variant.twin_of.as_deref() == Some(other.variant.name.as_str())
+            && self.workload.name == other.workload.name
+            && self.finding.cause == other.finding.cause
+    }
+
     /// How often.
     pub(crate) fn often(&self) -> String {
         format!("in {} of {} trials", self.trials, self.watched)
     }
 
-    /// In one sentence, with the commands that help.
+    /// In one sentence, with the commands that help, what may go wrong, and the way back.
     pub(crate) fn sentence(&self) -> String {
         let help = match self.finding.commands.as_slice() {
             [] => String::new(),
             commands => format!(" To do: {}", line(&commands.join("; "))),
         };
-        format!("{}: {}{help}", line(&self.finding.cause), line(&self.finding.summary))
+        let after: String =
+            self.aftermath().iter().map(|(what, text)| format!(" ({what}: {text})")).collect();
+        format!("{}: {}{help}{after}", line(&self.finding.cause), line(&self.finding.summary))
+    }
+
+    /// What may go wrong with the commands that help, and what takes them back, each with its label.
+    pub(crate) fn aftermath(&self) -> Vec<(&'static str, String)> {
+        let (risk, undo) = (line(&self.finding.risk), line(&self.finding.undo.join("; ")));
+        [("risk", risk), ("undo", undo)].into_iter().filter(|(_, text)| !text.is_empty()).collect()
     }
 }
 
 /// Every cause that was found, by variant and workload in the run's order, the most frequent first.
 pub(crate) fn said(run: &Run) -> Vec<Said<'_>> {
     let mut all = Vec::new();
-    for variant in everyone(run) {
+    for variant in &run.variants {
         for workload in &run.workloads {
             let watched: Vec<_> =
                 trials(run, &workload.name, &variant.name).filter_map(|t| t.diagnosed.as_ref()).collect();
@@ -61,6 +76,10 @@ pub(crate) fn said(run: &Run) -> Vec<Said<'_>> {
             all.extend(causes.into_iter().map(one));
         }
     }
+    // What is found at an A/A twin as well as at what it is a twin of need not be said twice.
+    let twins: Vec<bool> = all.iter().map(|said| all.iter().any(|other| said.repeats(other))).collect();
+    let mut twins = twins.into_iter();
+    all.retain(|_| !twins.next().unwrap_or(false));
     all
 }
 
@@ -69,5 +88,58 @@ pub(crate) fn any(run: &Run) -> bool {
     run.trials.iter().any(|t| t.diagnosed.is_some())
 }
 
-/// What to say where it watched and found nothing.
-pub(crate) const NOTHING: &str = "The doctor watched the gateway in every trial and found nothing wrong.";
+/// What to say beside what was found: where the doctor watched, that it found nothing if so, and what it could not see.
+pub(crate) fn notes(run: &Run) -> Vec<String> {
+    let (whole, place) = extent(run);
+    let blind = blind(run);
+    let nothing = run.trials.iter().filter_map(|t| t.diagnosed.as_ref()).all(|d| d.findings.is_empty());
+    let mut notes = Vec::new();
+    if nothing {
+        let seen = if blind.is_empty() { "" } else { " in what it could see" };
+        notes.push(format!("The doctor watched the gateway {place} and found nothing wrong{seen}."));
+    } else if !whole {
+        notes.push(format!("The doctor watched the gateway {place}."));
+    }
+    notes.extend(blind);
+    notes
+}
+
+/// Whether every trial was watched, and which were, in words.
+fn extent(run: &Run) -> (bool, String) {
+    let count = |variant: &VariantInfo| {
+        let of: Vec<_> = run.trials.iter().filter(|t| t.variant == variant.name).collect();
+        (of.iter().filter(|t| t.diagnosed.is_some()).count(), of.len())
+    };
+    let counts: Vec<_> = run.variants.iter().map(|v| (v, count(v))).collect();
+    let sum = counts.iter().fold((0, 0), |sum, (_, n)| (sum.0 + n.0, sum.1 + n.1));
+    if sum.0 == sum.1 {
+        return (true, "in every trial".to_owned());
+    }
+    let gaps = counts.iter().filter(|(_, (watched, all))| watched < all);
+    let gaps: Vec<_> =
+        gaps.map(|(v, (watched, all))| format!("{}: {watched} of {all}", line(&v.name))).collect();
+    (false, format!("in {} of {} trials ({})", sum.0, sum.1, gaps.join(", ")))
+}
+
+/// What could not be seen, with the reason and in how many of the trials that were watched.
+fn blind(run: &Run) -> Vec<String> {
+    let watched: Vec<_> = run.trials.iter().filter_map(|t| Some((t, t.diagnosed.as_ref()?))).collect();
+    let mut gaps: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (trial, diagnosed) in &watched {
+        for gap in &diagnosed.not_in_sight {
+            match gaps.iter_mut().find(|(known, _)| known == gap) {
+                Some((_, places)) => places.push(&trial.variant),
+                None => gaps.push((gap, vec![&trial.variant])),
+            }
+        }
+    }
+    let words = |(gap, mut places): (&str, Vec<&str>)| {
+        let times = places.len();
+        let whole = times == watched.len();
+        places.sort_unstable();
+        places.dedup();
+        let of = format!(" in {times} of {} watched trials, {}", watched.len(), line(&places.join(", ")));
+        format!("The doctor could not see{}: {}.", if whole { String::new() } else { of }, line(gap))
+    };
+    gaps.into_iter().map(words).collect()
+}

@@ -229,16 +229,17 @@ fn push_diagnoses(out: &mut String, run: &Run) {
         return;
     }
     let said = diagnosed::said(run);
-    if said.is_empty() {
-        out.push_str(&format!("{}\n\n", diagnosed::NOTHING));
-        return;
+    if !said.is_empty() {
+        out.push_str(
+            "| variant, workload | how often | what the doctor found at the gateway |\n|---|---|---|\n",
+        );
+        for said in said {
+            let row = [said.place(), said.often(), said.sentence()].map(|cell| text(&cell));
+            out.push_str(&format!("| {} |\n", row.join(" | ")));
+        }
+        out.push('\n');
     }
-    out.push_str("| variant, workload | how often | what the doctor found at the gateway |\n|---|---|---|\n");
-    for said in said {
-        let row = [said.place(), said.often(), said.sentence()].map(|cell| text(&cell));
-        out.push_str(&format!("| {} |\n", row.join(" | ")));
-    }
-    out.push('\n');
+    diagnosed::notes(run).iter().for_each(|note| out.push_str(&format!("{}\n\n", text(note))));
 }
 
 fn push_takes(out: &mut String, run: &Run) {

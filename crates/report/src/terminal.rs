@@ -215,11 +215,7 @@ fn push_diagnoses(out: &mut String, run: &Run, to: Terminal) {
     let title =
         Text { text: "what the doctor found at the gateway".to_owned(), bold: true, ..Text::default() };
     out.push_str(&format!("\n{}\n", to.paint(&title)));
-    let said = diagnosed::said(run);
-    if said.is_empty() {
-        out.push_str(&paragraph(diagnosed::NOTHING, 1, to));
-    }
-    for said in said {
+    for said in diagnosed::said(run) {
         let tone = if said.finding.critical { words::Tone::Worse } else { words::Tone::Different };
         let head = format!("{}, {}: {}", said.place(), said.often(), line(&said.finding.cause));
         for piece in wrap(&head, to.width() - 1) {
@@ -230,6 +226,12 @@ fn push_diagnoses(out: &mut String, run: &Run, to: Terminal) {
         for command in &said.finding.commands {
             out.push_str(&format!("     {}\n", line(command)));
         }
+        for (what, text) in said.aftermath() {
+            out.push_str(&paragraph(&format!("{what}: {text}"), 3, to));
+        }
+    }
+    for note in diagnosed::notes(run) {
+        out.push_str(&paragraph(&note, 1, to));
     }
 }
 

@@ -94,6 +94,31 @@ pub enum Plane {
     Log,
 }
 
+impl Plane {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Plane::Counters => "protocol counters",
+            Plane::Interfaces => "interfaces",
+            Plane::Driver => "driver counters",
+            Plane::Qdiscs => "queueing disciplines",
+            Plane::Cores => "cores",
+            Plane::Pressure => "pressure and memory",
+            Plane::Drops => "dropped packets",
+            Plane::Flows => "retransmissions and resets",
+            Plane::ConntrackStatistics => "conntrack statistics",
+            Plane::Connections => "connections",
+            Plane::Rules => "rules",
+            Plane::Sockets => "sockets",
+            Plane::Neighbours => "neighbours",
+            Plane::Routes => "routes",
+            Plane::Programs => "BPF programs",
+            Plane::Settings => "settings",
+            Plane::Log => "kernel log",
+        }
+    }
+}
+
 /// Whether a plane was in sight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "sight", content = "why")]

@@ -3,6 +3,7 @@
 use weir_record::results::Results;
 use weir_record::{Run, Unit, VariantInfo};
 
+use crate::diagnosed::{self, Said};
 use crate::escape::line;
 use crate::gateway::{Handled, handled};
 use crate::markup::Markup;
@@ -214,13 +215,18 @@ pub(super) fn takes(out: &mut Markup, takes: &crate::takes::Takes<'_>) {
     out.close();
 }
 
-/// What the tester itself did wrong, and which trials are left out because of it.
+/// What the doctor found at the gateway, and what it could not see.
 pub(super) fn diagnoses(out: &mut Markup, run: &Run) {
-    let said = crate::diagnosed::said(run);
-    if said.is_empty() {
-        out.leaf("p", &[], crate::diagnosed::NOTHING);
-        return;
+    let said = diagnosed::said(run);
+    if !said.is_empty() {
+        causes(out, &said);
     }
+    for note in diagnosed::notes(run) {
+        out.leaf("p", &[], &note);
+    }
+}
+
+fn causes(out: &mut Markup, said: &[Said<'_>]) {
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     for head in ["cause", "variant, workload", "how often", "what was seen, and what helps"] {
         out.leaf("th", &[("scope", "col")], head);
@@ -236,11 +242,15 @@ pub(super) fn diagnoses(out: &mut Markup, run: &Run) {
             out.empty("br", &[]);
             out.leaf("code", &[], &line(command));
         }
+        for (what, text) in said.aftermath() {
+            out.empty("br", &[]).text(&format!("{what}: {text}"));
+        }
         out.close().close();
     }
     out.close().close().close();
 }
 
+/// What the tester itself did wrong, and which trials are left out because of it.
 pub(super) fn faults(out: &mut Markup, run: &Run, results: &Results) {
     if results.faults.is_empty() {
         let text = format!("None: in all {} the tester kept up.", words::plural(run.trials.len(), "trial"));
