@@ -6,6 +6,7 @@
 use serde::Serialize;
 use weir_guard::Change;
 
+use super::budget;
 use super::findings;
 use super::plan::{Request, Row};
 use super::profile::Profile;
@@ -88,12 +89,11 @@ pub(super) fn memory_bytes(rows: &[Row], actions: &[Action]) -> i64 {
 
 /// An action takes what it takes: there is no smaller one. Settings come first.
 pub(super) fn hold_what_is_too_large(actions: &mut [Action], rows: &[Row], budget_bytes: u64) {
-    let budget = i64::try_from(budget_bytes).unwrap_or(i64::MAX);
-    let mut room = budget.saturating_sub(memory_bytes(rows, &[]).max(0));
+    let mut room = budget::room(budget_bytes, rows, "");
     for action in actions.iter_mut().filter(|a| a.held.is_none()) {
         if action.memory_bytes > room {
             action.held = Some(format!(
-                "it takes {} bytes, and of the memory budget of {budget} bytes (--memory) {room} are left",
+                "it takes {} bytes, and of the memory budget of {budget_bytes} bytes (--memory) {room} are left",
                 action.memory_bytes
             ));
         } else {

@@ -190,15 +190,16 @@ pub(crate) const KNOBS: &[Knob] = &[
         1500,
         "packets to paths with a smaller MTU are fragmented on the way, or lost",
     ),
-    // Neighbours: a struct neighbour with its hardware header is about 0.5 KiB.
+    // Neighbours: a struct neighbour with its hardware header is about 0.5 KiB. Only the third threshold allows more of them; the
+    // other two say which are forgotten first.
     of_machine(
         "net.ipv4.neigh.default.gc_thresh1",
         64,
         1 << 20,
-        Cost::Each(512),
+        Cost::None,
         "memory; below it nothing is forgotten",
     ),
-    of_machine("net.ipv4.neigh.default.gc_thresh2", 128, 1 << 20, Cost::Each(512), "memory"),
+    of_machine("net.ipv4.neigh.default.gc_thresh2", 128, 1 << 20, Cost::None, "memory"),
     of_machine(
         "net.ipv4.neigh.default.gc_thresh3",
         256,
@@ -210,10 +211,10 @@ pub(crate) const KNOBS: &[Knob] = &[
         "net.ipv6.neigh.default.gc_thresh1",
         64,
         1 << 20,
-        Cost::Each(512),
+        Cost::None,
         "memory; below it nothing is forgotten",
     ),
-    of_machine("net.ipv6.neigh.default.gc_thresh2", 128, 1 << 20, Cost::Each(512), "memory"),
+    of_machine("net.ipv6.neigh.default.gc_thresh2", 128, 1 << 20, Cost::None, "memory"),
     of_machine(
         "net.ipv6.neigh.default.gc_thresh3",
         256,

@@ -6,7 +6,8 @@
 //! | need | what was measured |
 //! | profile, findings | who proposes |
 //! | action | a change that is no setting, which the caller brings |
-//! | [`plan`](fn@plan) | bounds, budget, order: a [`Plan`] |
+//! | budget | what all of it may take together, and what each takes |
+//! | [`plan`](fn@plan) | bounds, order: a [`Plan`] |
 //! | persist | the files that make it last |
 //! | [`metric`](fn@metric) | numbers that must not get worse |
 //! | [`prove`](mod@prove) | before and after in alternating windows |
@@ -14,6 +15,7 @@
 //! Planning reads only. Changes are made, confirmed and taken back by `weir-guard`.
 
 mod action;
+mod budget;
 mod findings;
 mod knobs;
 mod metric;
@@ -25,11 +27,12 @@ pub mod prove;
 mod render;
 
 pub use action::{Action, Wish, wish};
+pub use budget::Budget;
 pub use findings::LARGEST as LARGEST_FINDINGS;
 pub use knobs::Scope;
 pub use metric::{Counter, metric, watches};
 pub use need::{Lost, Need, View};
-pub use plan::{Budget, Place, Plan, Request, Row, plan};
+pub use plan::{Place, Plan, Request, Row, plan};
 pub use profile::Profile;
 pub use render::{plan as render_plan, set as render_set, status as render_status};
 

@@ -7,6 +7,7 @@ use weir_guard::{Change, Namespace, NewSet, When};
 use weir_sys::slab::page_bytes;
 
 use super::action::{self, Action};
+use super::budget::{self, Budget};
 use super::findings::{self, Finding};
 use super::knobs::{self, Cost, Knob, Scope, numbers};
 use super::need::{Need, View};
@@ -38,41 +39,6 @@ pub struct Request {
     pub actions: Vec<Action>,
     /// What to know about what could not be brought.
     pub notes: Vec<String>,
-}
-
-/// A memory budget.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Budget {
-    /// Share of the machine's memory, 0 to 1; never more than half of what is available.
-    Share(f64),
-    /// Bytes.
-    Bytes(u64),
-}
-
-impl std::str::FromStr for Budget {
-    type Err = String;
-
-    /// `5%`, `256M`, `1G`, or bytes.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is neither a share such as 5% nor an amount such as 256M or 2G");
-        if let Some(percent) = text.strip_suffix('%') {
-            let percent: f64 = percent.parse().map_err(|_| wrong())?;
-            // More than half of the machine for settings is a mistake, not a wish.
-            return if percent > 0.0 && percent <= 50.0 {
-                Ok(Budget::Share(percent / 100.0))
-            } else {
-                Err("more than 0 % and at most 50 %".into())
-            };
-        }
-        let (digits, unit) = match text.char_indices().last() {
-            Some((at, 'K' | 'k')) => (&text[..at], 1_u64 << 10),
-            Some((at, 'M' | 'm')) => (&text[..at], 1 << 20),
-            Some((at, 'G' | 'g')) => (&text[..at], 1 << 30),
-            _ => (text, 1),
-        };
-        let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0);
-        bytes.map(Budget::Bytes).ok_or_else(wrong)
-    }
 }
 
 /// One setting: now, and as proposed.
@@ -147,8 +113,12 @@ pub struct Place {
 /// Heads of hash chains for so many entries: as many, which is the kernel's own choice, in whole pages, as
 /// `nf_ct_alloc_hashtable` rounds them (net/netfilter/nf_conntrack_core.c).
 pub(crate) fn hash_heads(entries: u64) -> u64 {
-    let heads = page_bytes() / size_of::<usize>() as u64;
+    let heads = heads_of_page();
     entries.max(1).checked_next_multiple_of(heads).unwrap_or(u64::MAX - heads)
+}
+
+fn heads_of_page() -> u64 {
+    page_bytes() / size_of::<usize>() as u64
 }
 
 /// What should be changed here, and why. Changes nothing.
@@ -159,28 +129,10 @@ pub fn plan(place: &Place, request: &Request) -> Result<Plan, Error> {
     let view = &place.view;
     let measured = [Profile::NatGateway, Profile::Throughput].iter().any(|p| request.profiles.contains(p));
     let need = Need::read(view, if measured { request.window } else { Duration::ZERO });
-    let budget_bytes = budget(request.memory, &need)?;
-    let mut maker = Maker { view, need: &need, budget_bytes, rows: Vec::new(), notes: blind(&need) };
-    let mut from = Vec::new();
-    let given = Given { budget_bytes, peak: request.peak, rtt_ms: request.rtt_ms };
-    for profile in &request.profiles {
-        from.push(format!("profile {}", profile.name()));
-        let (proposals, notes) = profile::propose(*profile, view, &need, given);
-        maker.notes.extend(notes);
-        for proposal in proposals {
-            maker.add(proposal, None);
-        }
-    }
-    if let Some((name, text)) = &request.findings {
-        from.push(name.clone());
-        let found = findings::parse(text).map_err(|reason| Error::Findings { name: name.clone(), reason })?;
-        let here = place.namespace.as_ref().map(|n| n.inode);
-        found.iter().for_each(|finding| maker.follow(finding, here));
-    }
-    for (name, value) in &request.set {
-        from.push(format!("--set {name}={value}"));
-        maker.demand(name, value)?;
-    }
+    let budget_bytes = budget::bytes(request.memory, &need)?;
+    let mut maker =
+        Maker { view, need: &need, budget_bytes, asked: Vec::new(), rows: Vec::new(), notes: blind(&need) };
+    let from = maker.ask_all(request, place)?;
     let mut rows = maker.rows;
     let mut notes = maker.notes;
     in_order(&mut rows);
@@ -234,20 +186,6 @@ impl Plan {
     }
 }
 
-fn budget(memory: Budget, need: &Need) -> Result<u64, Error> {
-    match memory {
-        Budget::Bytes(bytes) => Ok(bytes),
-        Budget::Share(share) => {
-            let (Some(all), Some(free)) = (need.memory_bytes, need.available_bytes) else {
-                return Err(Error::Unfit(
-                    "/proc/meminfo cannot be read: give --memory as an amount, e.g. 256M".into(),
-                ));
-            };
-            Ok(((all as f64 * share) as u64).min(free / 2))
-        }
-    }
-}
-
 /// What could not be seen.
 fn blind(need: &Need) -> Vec<String> {
     let mut notes = Vec::new();
@@ -270,11 +208,39 @@ struct Maker<'a> {
     view: &'a View,
     need: &'a Need,
     budget_bytes: u64,
+    /// Settings that a user asks for outright, which nobody else has a say in.
+    asked: Vec<String>,
     rows: Vec<Row>,
     notes: Vec<String>,
 }
 
 impl Maker<'_> {
+    /// Hears all who propose, and returns who they are. What a user asks for outright has the first claim to the memory budget;
+    /// then come profiles and findings, each with what is left.
+    fn ask_all(&mut self, request: &Request, place: &Place) -> Result<Vec<String>, Error> {
+        for (name, value) in &request.set {
+            self.demand(name, value)?;
+        }
+        let mut from = Vec::new();
+        for profile in &request.profiles {
+            from.push(format!("profile {}", profile.name()));
+            let left = u64::try_from(budget::room(self.budget_bytes, &self.rows, "")).unwrap_or(0);
+            let given = Given { budget_bytes: left, peak: request.peak, rtt_ms: request.rtt_ms };
+            let (proposals, notes) = profile::propose(*profile, self.view, self.need, given);
+            self.notes.extend(notes);
+            proposals.into_iter().for_each(|proposal| self.propose(proposal, None));
+        }
+        if let Some((name, text)) = &request.findings {
+            from.push(name.clone());
+            let found =
+                findings::parse(text).map_err(|reason| Error::Findings { name: name.clone(), reason })?;
+            let here = place.namespace.as_ref().map(|n| n.inode);
+            found.iter().for_each(|finding| self.follow(finding, here));
+        }
+        from.extend(request.set.iter().map(|(name, value)| format!("--set {name}={value}")));
+        Ok(from)
+    }
+
     /// What a finding's best fix would set.
     fn follow(&mut self, finding: &Finding, here: Option<u64>) {
         let held = finding.is_doubtful().then(|| {
@@ -291,7 +257,10 @@ impl Maker<'_> {
                 continue;
             }
             let why = format!("finding {}: {}", finding.cause, setting.why);
-            self.add(Proposal { name: name.to_owned(), value: setting.proposed.clone(), why }, held.clone());
+            self.propose(
+                Proposal { name: name.to_owned(), value: setting.proposed.clone(), why },
+                held.clone(),
+            );
         }
     }
 
@@ -308,20 +277,28 @@ impl Maker<'_> {
         }
         let now = self.view.get(name, knob.scope);
         let now = now.ok_or_else(|| wrong("this kernel or network namespace does not have it".into()))?;
-        let cost = self.cost(knob, value) - self.cost(knob, &now);
-        if cost > self.budget_bytes as i64 {
+        let (cost, room) = (self.more(knob, &now, &exact(knob, bounded)), self.room(name));
+        if cost > room {
             return Err(wrong(format!(
-                "it takes {cost} bytes, and the memory budget is {} (--memory)",
+                "it takes {cost} bytes, and of the memory budget of {} bytes (--memory) {room} are left",
                 self.budget_bytes
             )));
         }
-        // It takes the place of what others propose.
+        // The last of several counts.
         self.rows.retain(|r| r.name != name);
+        self.asked.push(name.to_owned());
         self.add(
             Proposal { name: name.to_owned(), value: value.to_owned(), why: "asked for by --set".into() },
             None,
         );
         Ok(())
+    }
+
+    /// What nobody has asked for otherwise.
+    fn propose(&mut self, proposal: Proposal, held: Option<String>) {
+        if !self.asked.contains(&proposal.name) {
+            self.add(proposal, held);
+        }
     }
 
     fn add(&mut self, proposal: Proposal, held: Option<String>) {
@@ -335,51 +312,47 @@ impl Maker<'_> {
                 .push(format!("{name} is proposed, and this kernel or network namespace does not have it"));
             return;
         };
-        let bounded = match knob.bounded(&value) {
-            Ok(bounded) => self.affordable(knob, &now, bounded),
+        let wanted = match knob.bounded(&value) {
+            Ok(bounded) => exact(knob, bounded),
             Err(e) => {
                 self.notes.push(format!("{name} is proposed with a useless value: {e}"));
                 return;
             }
         };
-        // The kernel rounds it up; what is proposed is what there will be.
-        let bounded = match (knob.cost, bounded.parse()) {
-            (Cost::ConntrackBuckets, Ok(heads)) => hash_heads(heads).to_string(),
-            _ => bounded,
-        };
-        if bounded.split_whitespace().eq(now.split_whitespace()) {
+        if same(&wanted, &now) {
             return;
         }
-        let before = self.rows.iter().position(|r| r.name == name);
-        if let Some(at) = before {
-            let row = &mut self.rows[at];
-            // Two who propose: the one who asks for more is served, both are named.
-            let more = numbers(&bounded) > numbers(&row.proposed);
-            if more {
-                row.proposed = bounded;
-            }
-            row.why.push(why);
-            if held.is_none() && !row.read_only {
-                row.held = None;
-            }
-            let (now, proposed) = (row.now.clone(), row.proposed.clone());
-            self.rows[at].memory_bytes = self.cost(knob, &proposed) - self.cost(knob, &now);
+        let at = self.rows.iter().position(|r| r.name == name);
+        let before = at.map(|at| self.rows.remove(at));
+        // Two who propose: the one who asks for more is served, both are named.
+        let wanted = match &before {
+            Some(row) if numbers(&row.proposed) > numbers(&wanted) => row.proposed.clone(),
+            _ => wanted,
+        };
+        let proposed = self.affordable(knob, &name, &now, wanted);
+        if same(&proposed, &now) {
             return;
         }
         let read_only = self.read_only(knob, &name);
-        self.rows.push(Row {
-            memory_bytes: self.cost(knob, &bounded) - self.cost(knob, &now),
+        let (mut whys, held) = match before {
+            Some(row) => (row.why, row.held.and(held)),
+            None => (Vec::new(), held),
+        };
+        whys.push(why);
+        let row = Row {
+            memory_bytes: self.more(knob, &now, &proposed),
             undo: format!("sysctl -w {name}='{}'", now.split_whitespace().collect::<Vec<_>>().join(" ")),
             scope: knob.scope,
-            proposed: bounded,
-            why: vec![why],
+            proposed,
+            why: whys,
             risk: knob.risk.to_owned(),
             read_only: read_only.is_some(),
             held: held.or(read_only),
             overridden_by: None,
             name,
             now,
-        });
+        };
+        self.rows.insert(at.unwrap_or(self.rows.len()), row);
     }
 
     fn read_only(&self, knob: &Knob, name: &str) -> Option<String> {
@@ -392,45 +365,44 @@ impl Maker<'_> {
         })
     }
 
-    /// A value that the budget has room for.
-    fn affordable(&mut self, knob: &Knob, now: &str, value: String) -> String {
-        let more = self.cost(knob, &value) - self.cost(knob, now);
-        if more <= self.budget_bytes as i64 {
+    /// A value that what is left of the budget has room for.
+    fn affordable(&mut self, knob: &Knob, name: &str, now: &str, value: String) -> String {
+        let (more, room) = (self.more(knob, now, &value), self.room(name));
+        if more <= room {
             return value;
         }
-        let room = match (knob.cost, numbers(now).unwrap_or_default()[..].first()) {
-            (Cost::ConntrackEntries, Some(now)) => now + self.budget_bytes / self.need.entry_bytes.max(1),
-            (Cost::ConntrackBuckets, Some(now)) => now + self.budget_bytes / size_of::<usize>() as u64,
-            (Cost::Each(bytes), Some(now)) => now + self.budget_bytes / bytes,
-            (Cost::Bytes, Some(now)) => now + self.budget_bytes,
-            // Several numbers that rise: none of them is changed.
-            _ => {
-                self.notes.push(format!(
-                    "{}: {value} would take {more} bytes, more than the memory budget",
-                    knob.name
-                ));
-                return now.to_owned();
-            }
+        let left =
+            format!("{name}: {value} would take {more} bytes, and of the memory budget {room} are left");
+        let Some(most) = budget::most(self.need, knob, now, room) else {
+            self.notes.push(left);
+            return now.to_owned();
         };
-        self.notes.push(format!(
-            "{}: {value} would take {more} bytes, and the memory budget has room for {room}",
-            knob.name
-        ));
-        room.min(knob.max).to_string()
+        let most = if knob.cost == Cost::ConntrackBuckets { most - most % heads_of_page() } else { most };
+        self.notes.push(format!("{left}: room for {most}"));
+        let fits = self.more(knob, now, &most.to_string()) > 0;
+        if fits { most.to_string() } else { now.to_owned() }
     }
 
-    /// What a value takes, bytes, when all of it is used.
-    fn cost(&self, knob: &Knob, value: &str) -> i64 {
-        let each = match knob.cost {
-            Cost::None => return 0,
-            Cost::ConntrackEntries => self.need.entry_bytes,
-            Cost::ConntrackBuckets => size_of::<usize>() as u64,
-            Cost::Each(bytes) => bytes,
-            Cost::Bytes => 1,
-            Cost::Pages => page_bytes(),
-        };
-        let last = numbers(value).and_then(|n| n.last().copied()).unwrap_or(0);
-        i64::try_from(last.saturating_mul(each)).unwrap_or(i64::MAX)
+    /// What it takes more, bytes.
+    fn more(&self, knob: &Knob, now: &str, value: &str) -> i64 {
+        budget::cost(self.need, knob, value).saturating_sub(budget::cost(self.need, knob, now))
+    }
+
+    fn room(&self, name: &str) -> i64 {
+        budget::room(self.budget_bytes, &self.rows, name)
+    }
+}
+
+/// Whether two values are one: the kernel prints tabs.
+fn same(a: &str, b: &str) -> bool {
+    a.split_whitespace().eq(b.split_whitespace())
+}
+
+/// What there will be: the kernel rounds some values up.
+fn exact(knob: &Knob, value: String) -> String {
+    match (knob.cost, value.parse()) {
+        (Cost::ConntrackBuckets, Ok(heads)) => hash_heads(heads).to_string(),
+        _ => value,
     }
 }
 

@@ -96,6 +96,69 @@ fn what_the_budget_cannot_pay_for_is_not_proposed() {
     assert_eq!(share.budget_bytes, 2 << 30);
 }
 
+/// Each of them alone fits; what they take together is what counts.
+#[test]
+fn the_budget_is_for_all_settings_together() {
+    const THRESHOLD: &str = "net.ipv4.neigh.default.gc_thresh3";
+    const MAX: &str = "net.netfilter.nf_conntrack_max";
+    let (_files, place) = machine(&[&CONNTRACK[..], &[(THRESHOLD, "1024")]].concat());
+    let set = |pairs: &[(&str, &str)], memory| Request {
+        set: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+        memory: Budget::Bytes(memory),
+        ..request()
+    };
+    // 1000 entries of 384 bytes and 1024 neighbours of 512.
+    let both = [(MAX, "2000"), (THRESHOLD, "2048")];
+    let refused = plan(&place, &set(&both, 384_000 + 524_287)).unwrap_err().to_string();
+    assert!(refused.contains(THRESHOLD) && refused.ends_with("524287 are left"), "{refused}");
+    let fits = plan(&place, &set(&both, 384_000 + 524_288)).unwrap();
+    assert_eq!(fits.memory_bytes as u64, fits.budget_bytes);
+    // What shrinks does not pay for what grows: it may be left out in the end.
+    assert!(plan(&place, &set(&[(MAX, "500"), (THRESHOLD, "2048")], 524_287)).is_err());
+
+    // What was asked for outright goes first, then profiles, then findings with what is left.
+    let more =
+        Request { profiles: vec![Profile::NatGateway], ..findings(finding("high", 0, THRESHOLD, "1000000")) };
+    for memory in (500_000..200_000_000).step_by(3_000_001) {
+        let plan = plan(&place, &Request { memory: Budget::Bytes(memory), ..more.clone() }).unwrap();
+        let sum: i64 = plan.rows.iter().map(|r| r.memory_bytes).sum();
+        assert!(sum == plan.memory_bytes && sum <= memory as i64, "{sum} of {memory}: {:?}", plan.rows);
+        let threshold = Request { memory: Budget::Bytes(memory), ..set(&[(THRESHOLD, "2000")], memory) };
+        let asked = super::plan(&place, &Request { profiles: more.profiles.clone(), ..threshold }).unwrap();
+        assert!(asked.memory_bytes <= memory as i64);
+        assert_eq!(asked.rows.iter().filter(|r| r.name == THRESHOLD && r.proposed == "2000").count(), 1);
+    }
+    let little = plan(&place, &Request { memory: Budget::Bytes(150_000_000), ..more }).unwrap();
+    assert!(little.notes.iter().any(|n| n.contains("of the memory budget") && n.contains("room for")));
+    let page = super::super::render_plan(&little, 80);
+    assert!(
+        page.contains("memory: all of it together 143 MiB more at most, of a budget of 143 MiB"),
+        "{page}"
+    );
+}
+
+/// A finding of low confidence is shown and not made: it takes nothing from the others. If a second one confirms it, it must fit.
+#[test]
+fn what_is_held_takes_nothing_of_the_budget_until_somebody_else_asks_for_it_too() {
+    const THRESHOLD: &str = "net.ipv4.neigh.default.gc_thresh3";
+    let (_files, place) = machine(&[("net.ipv4.tcp_max_tw_buckets", "1024"), (THRESHOLD, "1024")]);
+    let one = |confidence, name, value| finding(confidence, 0, name, value)[0].clone();
+    let plan = |found: Vec<serde_json::Value>| {
+        let request = findings(serde_json::Value::Array(found));
+        plan(&place, &Request { memory: Budget::Bytes(600_000), ..request }).unwrap()
+    };
+    let doubtful = one("low", THRESHOLD, "2048");
+    // 2000 sockets in TIME_WAIT of 256 bytes.
+    let sure = one("high", "net.ipv4.tcp_max_tw_buckets", "3024");
+    let held = plan(vec![doubtful.clone(), sure.clone()]);
+    assert_eq!((held.memory_bytes, held.rows.len()), (512_000, 2));
+    let confirmed = plan(vec![doubtful, sure, one("high", THRESHOLD, "2048")]);
+    let row = confirmed.rows.iter().find(|r| r.name == THRESHOLD).unwrap();
+    // 88,000 bytes are left: 171 neighbours.
+    assert_eq!((row.proposed.as_str(), row.held.as_deref()), ("1195", None));
+    assert!(confirmed.memory_bytes <= 600_000);
+}
+
 #[test]
 fn findings_are_followed_within_bounds() {
     let (_files, place) =

@@ -61,7 +61,7 @@ pub fn plan(plan: &Plan, columns: usize) -> String {
     if !plan.is_empty() {
         let _ = writeln!(
             out,
-            "memory: {} more at most, of a budget of {}",
+            "memory: all of it together {} more at most, of a budget of {}",
             bytes(plan.memory_bytes.max(0)),
             bytes(i64::try_from(plan.budget_bytes).unwrap_or(i64::MAX))
         );
