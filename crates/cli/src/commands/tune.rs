@@ -202,19 +202,28 @@ fn apply(args: &ApplyArgs) -> Outcome {
         };
     }
     let mut new = plan.change_set(args.confirm_within);
-    if !args.no_watch {
-        new.watches = tune::watches(&plan, &place.view, BASELINE);
-    }
+    let unwatched = if args.no_watch {
+        Vec::new()
+    } else {
+        let watched = tune::watches(&plan, &place.view, BASELINE);
+        new.watches = watched.watches;
+        watched.gaps
+    };
     new.watches.extend(own_watch(args)?);
     let watched: Vec<String> = new.watches.iter().map(|w| printable(&w.name)).collect();
     ports.keep()?;
     let set = Keeper::new(BY).apply(new, &sentinel()).map_err(in_words)?;
     if args.json {
-        return print_json(&json!({ "schema": SCHEMA, "plan": plan, "set": set_json(&set, None) }));
+        return print_json(
+            &json!({ "schema": SCHEMA, "plan": plan, "set": set_json(&set, None), "unwatched": unwatched }),
+        );
     }
     print(&format!("\n{}", render_set(&set)))?;
     for watched in watched {
         print(&format!("  watched: {watched}\n"))?;
+    }
+    for gap in unwatched {
+        print(&format!("  {}\n", printable(&gap)))?;
     }
     eprintln!("taken back in {} s, unless: weir tune confirm", args.confirm_within);
     Ok(())

@@ -10,6 +10,7 @@
 //! | [`plan`](fn@plan) | bounds, order: a [`Plan`] |
 //! | persist | the files that make it last |
 //! | [`metric`](fn@metric) | numbers that must not get worse |
+//! | watched | which of them for which setting |
 //! | [`prove`](mod@prove) | before and after in alternating windows |
 //!
 //! Planning reads only. Changes are made, confirmed and taken back by `weir-guard`.
@@ -25,16 +26,18 @@ mod plan;
 mod profile;
 pub mod prove;
 mod render;
+mod watched;
 
 pub use action::{Action, Wish, wish};
 pub use budget::Budget;
 pub use findings::LARGEST as LARGEST_FINDINGS;
 pub use knobs::Scope;
-pub use metric::{Counter, metric, watches};
+pub use metric::{Counter, metric};
 pub use need::{Lost, Need, View};
 pub use plan::{Place, Plan, Request, Row, plan};
 pub use profile::Profile;
 pub use render::{plan as render_plan, set as render_set, status as render_status};
+pub use watched::{Watched, watches};
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]

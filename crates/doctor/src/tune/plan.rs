@@ -10,10 +10,11 @@ use super::action::{self, Action};
 use super::budget::{self, Budget};
 use super::findings::{self, Finding};
 use super::knobs::{self, Cost, Knob, Scope, numbers};
+use super::metric::Counter;
 use super::need::{Need, View};
 use super::persist;
 use super::profile::{self, Given, Profile, Proposal};
-use super::{Error, display};
+use super::{Error, display, watched};
 
 /// Version of the JSON layout. It grows with every change that an old reader would misread.
 pub(super) const SCHEMA: u32 = 1;
@@ -60,6 +61,8 @@ pub struct Row {
     pub risk: String,
     /// The command that takes it back by hand.
     pub undo: String,
+    /// Counters that take it back while it is on trial, if they get worse. None: only the time limit does.
+    pub watched: Vec<Counter>,
     /// Why it is shown only, and `apply` leaves it out.
     pub held: Option<String>,
     /// True if it is held because nobody can write it here.
@@ -346,6 +349,7 @@ impl Maker<'_> {
             proposed,
             why: whys,
             risk: knob.risk.to_owned(),
+            watched: watched::of_setting(&name).to_vec(),
             read_only: read_only.is_some(),
             held: held.or(read_only),
             overridden_by: None,

@@ -6,7 +6,9 @@ use weir_guard::{Change, ChangeSet, Outcome, Phase, Status, Step, StepNow, StepS
 
 use super::action::Action;
 use super::display;
+use super::metric::Counter;
 use super::plan::{Plan, Row};
+use super::watched::{NOTHING, OF_ACTIONS};
 use crate::page::wrap;
 
 /// Three digits and a unit.
@@ -75,6 +77,12 @@ pub fn plan(plan: &Plan, columns: usize) -> String {
     out
 }
 
+/// What takes a change back while it is on trial.
+fn watch(counters: &[Counter]) -> String {
+    let words: Vec<&str> = counters.iter().map(|c| c.words()).collect();
+    if words.is_empty() { NOTHING.to_owned() } else { words.join("; ") }
+}
+
 fn setting(out: &mut String, row: &Row, columns: usize) {
     let _ = writeln!(out, "{}  {} -> {}", display(&row.name), value(&row.now), value(&row.proposed));
     for why in &row.why {
@@ -86,6 +94,7 @@ fn setting(out: &mut String, row: &Row, columns: usize) {
     }
     said(out, columns, "    risk  ", &display(&row.risk));
     let _ = writeln!(out, "    undo  {}", display(&row.undo));
+    said(out, columns, "    watch ", &watch(&row.watched));
     if let Some(other) = &row.overridden_by {
         said(out, columns, "    boot  ", &format!("{}, after ours: change it there", display(other)));
     }
@@ -115,6 +124,7 @@ fn action(out: &mut String, action: &Action, columns: usize) {
     }
     said(out, columns, "    risk  ", &display(&action.risk));
     let _ = writeln!(out, "    undo  {}", display(&action.undo));
+    said(out, columns, "    watch ", &watch(&OF_ACTIONS));
     if let Some(held) = &action.held {
         said(out, columns, "    held  ", &format!("apply leaves it out: {}", display(held)));
     }
