@@ -18,7 +18,7 @@ pub const UNEXPLAINED: &str = "unexplained";
 const KEEPS: f64 = 0.05;
 
 /// Fewer packets that nobody can explain are what any host has in a window, whatever its length.
-const STRAY: u64 = 10;
+pub(crate) const STRAY: u64 = 10;
 
 /// What the doctor says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

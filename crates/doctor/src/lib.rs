@@ -22,4 +22,4 @@ pub mod table;
 pub mod tune;
 
 pub use page::Look;
-pub use render::{explain, list, render};
+pub use render::{explain, explain_unexplained, list, render};

@@ -24,6 +24,7 @@ const OF_NAMESPACES: &[&str] = &[
     "ss",
     "nstat",
     "tcpdump",
+    "ping",
     "wg",
 ];
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::causes::{self, Cause};
-use crate::diagnosis::{Diagnosis, UNEXPLAINED};
+use crate::diagnosis::{Diagnosis, STRAY, UNEXPLAINED};
 use crate::evidence::{Plane, Sight};
 use crate::finding::{Confidence, Finding, Severity};
 use crate::page::{Look, Page, Tone, bytes, count, percent};
@@ -112,9 +112,7 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
             page.line(&format!("undo: {undo}"), 5, Some(Tone::Faint));
         }
     }
-    if finding.cause != UNEXPLAINED {
-        page.line(&format!("more: weir doctor explain {}", finding.cause), 3, Some(Tone::Faint));
-    }
+    page.line(&format!("more: weir doctor explain {}", finding.cause), 3, Some(Tone::Faint));
 }
 
 fn balance(page: &mut Page, diagnosis: &Diagnosis) {
@@ -216,6 +214,27 @@ pub fn explain(cause: &Cause) -> String {
     page
 }
 
+/// The page of what no cause explains, which is a finding without being a cause.
+pub fn explain_unexplained() -> String {
+    format!(
+        "# Packets that no known cause explains\n\n`{UNEXPLAINED}`\n\n\
+         Packets were thrown away, and none of the causes that weir knows takes them for its own. The finding names the \
+         functions of the kernel that let go of most of them, with the kernel's reason, so that they can be looked up.\n\n\
+         ## What is seen in every case\n\n\
+         - dropped packets (`kfree_skb`) that are no noise, which every host has, and that no other finding explains\n\
+         - at least {STRAY} of them in the window, and enough of the traffic for a warning\n\n\
+         ## What to do\n\n\
+         Look whether a plane was out of sight: the last lines of the page say so, and a cause that needs it cannot be found \
+         without it. Otherwise look for the function in the kernel's source, and watch it longer: \
+         `weir doctor --for 60 --save evidence.json` keeps what was seen. A cause that weir should know is worth an issue, \
+         with that file.\n\n\
+         ## How it is made for the self-test\n\n\
+         It is not: whatever could be made on purpose has a cause.\n\n\
+         ## Sources\n\n\
+         - include/net/dropreason-core.h of Linux: the reasons\n"
+    )
+}
+
 /// All causes: id and title, by group.
 pub fn list() -> String {
     let mut page = String::from("# Causes that the doctor knows\n");
@@ -227,6 +246,8 @@ pub fn list() -> String {
         }
         let _ = writeln!(page, "- [{}]({}.md): {}", cause.id, cause.id, cause.title);
     }
+    let _ = write!(page, "\n## {}\n\n", heading(causes::Group::Rest));
+    let _ = writeln!(page, "- [{UNEXPLAINED}]({UNEXPLAINED}.md): packets that no known cause explains");
     page
 }
 

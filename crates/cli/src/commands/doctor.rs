@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use weir_doctor::causes;
 use weir_doctor::collect::{Options, Scope, Watch};
-use weir_doctor::diagnosis::{Diagnosis, diagnose};
+use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
 use weir_doctor::evidence::{Evidence, Plane};
 use weir_doctor::finding::Severity;
-use weir_doctor::{Look, explain, list, render};
+use weir_doctor::{Look, explain, explain_unexplained, list, render};
 use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, Stop};
 
@@ -28,6 +28,9 @@ pub(crate) fn run(args: &DoctorArgs, color: Color) -> Outcome {
     match &args.command {
         Some(DoctorCommand::Selftest(selftest)) => super::selftest::run(selftest),
         Some(DoctorCommand::Explain { cause: None }) => print(&list()),
+        Some(DoctorCommand::Explain { cause: Some(id) }) if id == UNEXPLAINED => {
+            print(&explain_unexplained())
+        }
         Some(DoctorCommand::Explain { cause: Some(id) }) => print(&explain(find(id)?)),
         None => watch(args, color),
     }

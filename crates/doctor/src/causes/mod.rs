@@ -120,4 +120,106 @@ mod tests {
     fn a_host_without_evidence_has_no_findings() {
         assert_eq!(examine(&Evidence::default()), []);
     }
+
+    /// Programs that an undo may begin with.
+    const PROGRAMS: &[&str] = &[
+        "bridge",
+        "conntrack",
+        "echo",
+        "ethtool",
+        "ip",
+        "ip6tables",
+        "ip6tables-legacy",
+        "ip6tables-restore",
+        "ip6tables-legacy-restore",
+        "iptables",
+        "iptables-legacy",
+        "iptables-legacy-restore",
+        "iptables-restore",
+        "modprobe",
+        "nft",
+        "ping",
+        "rm",
+        "sed",
+        "sysctl",
+        "systemctl",
+        "tc",
+        "wg",
+        // A subshell, and a loop.
+        "(echo",
+        "for",
+    ];
+
+    /// True of a command that changes nothing.
+    fn only_shows(command: &str) -> bool {
+        const SHOW: &[&str] = &[
+            "#",
+            "bpftool net show",
+            "bpftool prog show",
+            "bpftool prog dump",
+            "cat ",
+            "conntrack -E",
+            "conntrack -L",
+            "conntrack -S",
+            "dmesg",
+            "ethtool -S ",
+            "ethtool -g ",
+            "ethtool -i ",
+            "ethtool -k ",
+            "ethtool -l ",
+            "grep ",
+            "ip -6 neigh show",
+            "ip -6 route get",
+            "ip neigh show",
+            "ip route get",
+            "ip rule show",
+            "nft -a list",
+            "nft -a -t list",
+            "nft list",
+            "ping ",
+            "ps ",
+            "slabtop",
+            "ss ",
+            "tcpdump ",
+            "top ",
+            "tc -s ",
+            "vmstat ",
+        ];
+        let lists = command.starts_with("ip") && command.contains("tables") && command.contains(" -L ");
+        !command.contains("> /root") && (lists || SHOW.iter().any(|begins| command.starts_with(begins)))
+    }
+
+    /// What was recorded of hosts while each cause was made in them.
+    fn recorded() -> Vec<(String, Evidence)> {
+        let groups = ["conntrack", "firewall", "network", "queues"]
+            .map(|group| format!("{}/src/causes/{group}/recorded", env!("CARGO_MANIFEST_DIR")));
+        let files =
+            groups.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|e| e.unwrap().path());
+        files
+            .map(|path| {
+                let text = std::fs::read_to_string(&path).unwrap();
+                (path.display().to_string(), serde_json::from_str(&text).unwrap())
+            })
+            .collect()
+    }
+
+    /// Whatever a fix changes can be taken back, by commands and not by words.
+    #[test]
+    fn every_fix_that_changes_something_has_its_way_back() {
+        let all = recorded();
+        assert!(all.len() >= 50, "{}", all.len());
+        let mut wrong = Vec::new();
+        for (name, evidence) in &all {
+            for finding in examine(evidence) {
+                for fix in &finding.fixes {
+                    let back = !fix.undo.is_empty() || fix.commands.iter().all(|c| only_shows(c));
+                    let program = |c: &String| PROGRAMS.contains(&c.split(' ').next().unwrap_or_default());
+                    if !back || !fix.undo.iter().all(program) {
+                        wrong.push(format!("{name}: {}: {fix:#?}", finding.cause));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 }

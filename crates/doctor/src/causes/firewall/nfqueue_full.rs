@@ -89,10 +89,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         ..Fix::default()
     });
     finding.fixes.push(Fix {
-        title: "start the program, or give it more queues".into(),
-        commands: vec!["systemctl restart NAME_OF_THE_PROGRAM".into()],
-        risk: "what waits in the queue is lost".into(),
-        undo: vec!["nothing to take back".into()],
+        title: "start the program if nobody serves the queue; one that cannot keep up needs more queues"
+            .into(),
+        commands: vec!["systemctl start NAME_OF_THE_PROGRAM".into()],
+        risk: "packets then go where the program sends them".into(),
+        undo: vec!["systemctl stop NAME_OF_THE_PROGRAM".into()],
         tune: Vec::new(),
     });
     Some(finding)

@@ -75,7 +75,8 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 fn longer(setting: &str, now: Option<u64>) -> Fix {
     let proposed = now.map_or(4 * USUAL_BYTES, |n| n.saturating_mul(4)).max(USUAL_BYTES);
-    let undo = now.map(|n| format!("sysctl -w {}", word(&format!("{setting}={n}"))));
+    // What cannot be read is what the kernel begins with.
+    let undo = word(&format!("{setting}={}", now.unwrap_or(USUAL_BYTES)));
     let tune = now.map(|n| Setting {
         name: setting.to_owned(),
         now: n.to_string(),
@@ -86,7 +87,7 @@ fn longer(setting: &str, now: Option<u64>) -> Fix {
         title: "let more packets wait for the answer".into(),
         commands: vec![format!("sysctl -w {}", word(&format!("{setting}={proposed}")))],
         risk: "memory for each neighbour that does not answer".into(),
-        undo: undo.into_iter().collect(),
+        undo: vec![format!("sysctl -w {undo}")],
         tune: tune.into_iter().collect(),
     }
 }

@@ -183,11 +183,12 @@ fn fixes(hop: IpAddr, interface: &str) -> Vec<Fix> {
     vec![Fix {
         title: "ask it again, and see who answers on the link".into(),
         commands: vec![
-            format!("{ip} neigh flush to {hop} dev {dev}"),
+            format!("ping -c 3 -I {dev} {hop}"),
+            format!("{ip} neigh show to {hop} dev {dev}"),
             format!("{ip} route get {hop}"),
             format!("tcpdump -eni {dev} {}", if hop.is_ipv4() { "arp" } else { "icmp6" }),
         ],
-        risk: "none".into(),
+        risk: "none, it only asks".into(),
         undo: Vec::new(),
         tune: Vec::new(),
     }]

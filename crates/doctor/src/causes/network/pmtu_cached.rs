@@ -90,11 +90,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 }
 
 fn fixes(namespace: &Namespace, worst: &RememberedMtu) -> Vec<Fix> {
+    // A packet of full size that may not be fragmented makes the path tell again: less the IP header and the 8 bytes of ICMP.
+    let headers = if worst.destination.is_ipv4() { 28 } else { 48 };
+    let full = namespace.interface(worst.interface).map_or(1500, |i| i.mtu).saturating_sub(headers);
     let mut fixes = vec![Fix {
         title: "forget what was learned".into(),
         commands: vec![format!("{} route flush cache", ip(worst.destination))],
         risk: "if the path is as narrow as that, a packet or a few for each destination are lost to learn it again".into(),
-        undo: Vec::new(),
+        undo: vec![format!("ping -c 3 -M do -s {full} {}", worst.destination)],
         tune: Vec::new(),
     }];
     let name = "net.ipv4.route.min_pmtu";
@@ -164,6 +167,7 @@ mod tests {
         assert_eq!((found[0].severity, found[0].object.as_str()), (Severity::Warning, "198.19.0.2"));
         assert!((found[0].harm - (1.0 - 700.0 / 1500.0)).abs() < 1e-9);
         assert_eq!(found[0].fixes[0].commands, ["ip route flush cache"]);
+        assert_eq!(found[0].fixes[0].undo, ["ping -c 3 -M do -s 1472 198.19.0.2"]);
     }
 
     #[test]

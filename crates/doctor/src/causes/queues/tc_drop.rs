@@ -3,7 +3,7 @@
 use super::lost::on;
 use crate::causes::shell::word;
 use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{DropGroup, Interface, Namespace, Plane, TcFilter};
+use crate::evidence::{BpfProgram, DropGroup, Interface, Namespace, Plane, TcFilter};
 use crate::finding::{Confidence, Fact, Finding, Fix};
 use crate::recipe::{Place, Recipe, Step, Traffic};
 
@@ -132,31 +132,51 @@ fn fixes(interface: &Interface, side: &str, filters: &[&TcFilter]) -> Vec<Fix> {
     if let [only] = filters
         && only.kind != "tcx"
     {
-        let (preference, kind) = (only.preference, &only.kind);
-        let remove = format!("tc filter del dev {dev} {side} pref {preference} {kind}");
-        let pin = only.program.as_ref().map(|p| (p.id, format!("/sys/fs/bpf/tc-{}", p.id)));
-        fixes.push(match pin {
-            // Pinned, the program lives on and can be attached again.
-            Some((id, pin)) => Fix {
-                title: "remove it, if nothing needs it any more".into(),
-                commands: vec![format!("bpftool prog pin id {id} {pin}"), remove],
-                risk: "what it kept out comes in; an agent that owns it will put it back".into(),
-                undo: vec![
-                    format!("tc filter add dev {dev} {side} pref {preference} bpf da pinned {pin}"),
-                    format!("rm {pin}"),
-                ],
-                tune: Vec::new(),
-            },
-            None => Fix {
-                title: "remove it, if nothing needs it any more; note first what the command above shows"
-                    .into(),
-                commands: vec![remove],
-                risk: "what it kept out comes in; only what was noted can be typed in again".into(),
-                ..Fix::default()
-            },
+        fixes.extend(match &only.program {
+            Some(program) => Some(remove(&dev, side, only, program)),
+            None => pass(interface, &dev, side, only),
         });
     }
     fixes
+}
+
+/// Takes a program away. Pinned, it lives on and can be attached again.
+fn remove(dev: &str, side: &str, filter: &TcFilter, program: &BpfProgram) -> Fix {
+    let (preference, kind, id) = (filter.preference, &filter.kind, program.id);
+    let pin = format!("/sys/fs/bpf/tc-{id}");
+    Fix {
+        title: "remove it, if nothing needs it any more".into(),
+        commands: vec![
+            format!("bpftool prog pin id {id} {pin}"),
+            format!("tc filter del dev {dev} {side} pref {preference} {kind}"),
+        ],
+        risk: "what it kept out comes in; an agent that owns it will put it back".into(),
+        undo: vec![
+            format!("tc filter add dev {dev} {side} pref {preference} bpf da pinned {pin}"),
+            format!("rm {pin}"),
+        ],
+        tune: Vec::new(),
+    }
+}
+
+/// Lets everything pass before it comes to a filter that cannot be typed in again from what is seen of it; `None` if there is no
+/// place before it.
+fn pass(interface: &Interface, dev: &str, side: &str, filter: &TcFilter) -> Option<Fix> {
+    let taken = |p: &u32| interface.filters.iter().any(|f| f.direction == side && f.preference == *p);
+    let before = (1..filter.preference).rev().find(|p| !taken(p))?;
+    // A classifier of the same kind: that one is there. Classic BPF of one instruction, TC_ACT_OK; the others match anything.
+    let (kind, all) = match filter.kind.as_str() {
+        "bpf" => ("bpf", "bpf da bytecode '1,6 0 0 0'"),
+        "u32" => ("u32", "u32 match u32 0 0 action ok"),
+        _ => ("matchall", "matchall action ok"),
+    };
+    Some(Fix {
+        title: "let everything pass before it".into(),
+        commands: vec![format!("tc filter add dev {dev} {side} pref {before} protocol all {all}")],
+        risk: "what it and the filters after it kept out comes in".into(),
+        undo: vec![format!("tc filter del dev {dev} {side} pref {before} protocol all {kind}")],
+        tune: Vec::new(),
+    })
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -179,7 +199,7 @@ fn recipes() -> Vec<Recipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::{BpfProgram, Delta, Evidence, Sight};
+    use crate::evidence::{Delta, Evidence, Sight};
 
     fn host(filters: Vec<TcFilter>, reason: &str, sees_drops: bool) -> Evidence {
         let interface = Interface { index: 2, name: "eth0".into(), filters, ..Interface::default() };
@@ -250,5 +270,11 @@ mod tests {
         let found = examine(&Scene::of(&evidence));
         assert_eq!(found[0].object, "eth0: filter u32 of preference 7 with action police");
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 40, .. }]));
+        let fix = found[0].remedy().unwrap();
+        assert_eq!(
+            fix.commands,
+            ["tc filter add dev eth0 ingress pref 6 protocol all u32 match u32 0 0 action ok"]
+        );
+        assert_eq!(fix.undo, ["tc filter del dev eth0 ingress pref 6 protocol all u32"]);
     }
 }
