@@ -136,6 +136,22 @@ fn root_the_counter_of_the_setting_is_watched() {
     assert!(why.contains("connections that found a full queue, per second got worse"), "{why}");
 }
 
+/// Who finds no free port is told by an error, and the kernel counts none: nobody shall believe that a counter guards it.
+#[test]
+fn root_what_cannot_be_watched_is_said_before_and_after() {
+    let Some(tuned) = Tuned::new(WEIR) else { return };
+    let set = ["--set", "net.ipv4.ip_local_port_range=20000 60000", "--set", "net.ipv4.conf.all.rp_filter=2"];
+    let words = "nothing to watch: only the time limit takes it back";
+    let page = tuned.run(&[&["plan"], &set[..]].concat()).expect(0).stdout;
+    assert!(page.contains(&format!("watch {words}")), "{page}");
+    let applied = tuned.run(&[&["apply", "--timeout", "1h"], &set[..]].concat()).expect(0).stdout;
+    let said = format!("net.ipv4.ip_local_port_range: {words}");
+    for words in ["watched: sources that the reverse path filter refused, per second", &said] {
+        assert!(applied.contains(words), "{words}: {applied}");
+    }
+    tuned.run(&["rollback"]).expect(0);
+}
+
 #[test]
 fn root_the_guard_outlives_hangups_and_reverts_when_it_is_told_to_end() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
