@@ -8,6 +8,7 @@ mod cases;
 mod error;
 mod healthy;
 mod lab;
+mod load;
 mod matrix;
 mod traffic;
 mod trial;

@@ -10,6 +10,9 @@ use crate::trial::{Answer, Trial};
 /// What a doctor who finds nothing answers.
 pub(crate) const NOTHING: &str = "nothing";
 
+/// What stands for the first finding where a load did not happen.
+const NO_LOAD: &str = "(the load failed)";
+
 /// One case over its repetitions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -45,7 +48,10 @@ impl Matrix {
         let Some(answer) = trial.answer else { return };
         row.tried += 1;
         row.right += u32::from(answer == Answer::Right);
-        let first = trial.found.first().map_or(NOTHING, |(cause, _, _)| cause.as_str());
+        let first = match answer {
+            Answer::Void => NO_LOAD,
+            _ => trial.found.first().map_or(NOTHING, |(cause, _, _)| cause.as_str()),
+        };
         *row.first.entry(first.to_owned()).or_default() += 1;
     }
 
@@ -77,6 +83,11 @@ impl Matrix {
     pub fn score(&self, kind: Kind) -> (u32, u32) {
         let of = |f: fn(&Row) -> u32| self.rows.iter().filter(|r| r.kind == kind).map(f).sum();
         (of(|r| r.right), of(|r| r.tried))
+    }
+
+    /// Trials of all cases.
+    pub fn tried(&self) -> u32 {
+        self.rows.iter().map(|r| r.tried).sum()
     }
 
     /// Cases that were not tried, with the reason.

@@ -15,6 +15,7 @@ use weir_sys::{ProcRoot, Stop};
 use crate::Error;
 use crate::cases::{Case, Kind};
 use crate::lab::{Hosts, name};
+use crate::load;
 use crate::traffic::Running;
 
 /// Time that traffic has to get going before the window begins.
@@ -45,6 +46,8 @@ pub enum Answer {
     Late,
     /// Not found; of a healthy load: something was found.
     Wrong,
+    /// A healthy load that did not happen: that nothing was found says nothing.
+    Void,
 }
 
 /// How a case went.
@@ -60,7 +63,7 @@ pub struct Trial {
     pub diagnosis: Option<Diagnosis>,
     /// What it was said of.
     pub evidence: Option<Evidence>,
-    /// What went wrong while sending; a fault of the recipe, not of the doctor.
+    /// What went wrong while sending; a fault of the recipe, not of the doctor. It makes a healthy load void.
     pub troubles: Vec<String>,
 }
 
@@ -90,12 +93,15 @@ pub fn run(case: &Case, options: &Options) -> Result<Trial, Error> {
     let traffic: Vec<_> = case.recipes.iter().flat_map(|r| r.traffic.clone()).collect();
     let running = Running::start(&hosts, &traffic)?;
     let watched = watch(&hosts, options);
-    let troubles = running.end();
+    let mut troubles = running.end();
     let evidence = watched?;
+    if case.kind == Kind::Healthy {
+        troubles.extend(load::missed(&traffic, &evidence));
+    }
     let diagnosis = diagnose(&evidence);
     let found: Vec<_> =
         diagnosis.findings.iter().map(|f| (f.cause.clone(), f.place.clone(), f.severity)).collect();
-    let answer = Some(judge(case, &found));
+    let answer = Some(judge(case, &found, &troubles));
     Ok(Trial { answer, skipped: None, found, diagnosis: Some(diagnosis), evidence: Some(evidence), troubles })
 }
 
@@ -138,10 +144,14 @@ fn unfit(case: &Case, options: &Options) -> Option<String> {
     machine.find(read_only).map(|(name, _)| format!("{name} of the machine cannot be changed from here"))
 }
 
-fn judge(case: &Case, found: &[(String, String, Severity)]) -> Answer {
+fn judge(case: &Case, found: &[(String, String, Severity)], troubles: &[String]) -> Answer {
     if case.kind == Kind::Healthy {
         let silent = found.iter().all(|(_, _, severity)| *severity < Severity::Warning);
-        return if silent { Answer::Right } else { Answer::Wrong };
+        return match (silent, troubles) {
+            (false, _) => Answer::Wrong,
+            (true, []) => Answer::Right,
+            (true, _) => Answer::Void,
+        };
     }
     let within = if case.kind == Kind::Pair { 3 } else { 1 };
     let at = |cause: &str, place: &str| {
@@ -187,15 +197,23 @@ mod tests {
     fn only_the_first_finding_in_the_right_place_is_right() {
         use Severity::{Critical, Note, Warning};
         let one = case(Kind::Cause, &[("a", Place::Gateway)]);
-        assert_eq!(judge(&one, &found(&[("a", "gateway", Critical), ("b", "gateway", Note)])), Answer::Right);
-        assert_eq!(judge(&one, &found(&[("b", "gateway", Note), ("a", "gateway", Note)])), Answer::Late);
-        assert_eq!(judge(&one, &found(&[("a", "responder", Critical)])), Answer::Wrong);
-        assert_eq!(judge(&one, &[]), Answer::Wrong);
+        assert_eq!(
+            judge(&one, &found(&[("a", "gateway", Critical), ("b", "gateway", Note)]), &[]),
+            Answer::Right
+        );
+        assert_eq!(judge(&one, &found(&[("b", "gateway", Note), ("a", "gateway", Note)]), &[]), Answer::Late);
+        assert_eq!(judge(&one, &found(&[("a", "responder", Critical)]), &[]), Answer::Wrong);
+        assert_eq!(judge(&one, &[], &[]), Answer::Wrong);
         let two = case(Kind::Pair, &[("a", Place::Gateway), ("b", Place::Gateway)]);
         let list = [("c", "gateway", Critical), ("b", "gateway", Warning), ("a", "gateway", Note)];
-        assert_eq!(judge(&two, &found(&list)), Answer::Right);
+        assert_eq!(judge(&two, &found(&list), &[]), Answer::Right);
         let healthy = case(Kind::Healthy, &[]);
-        assert_eq!(judge(&healthy, &found(&[("a", "gateway", Note)])), Answer::Right);
-        assert_eq!(judge(&healthy, &found(&[("a", "gateway", Warning)])), Answer::Wrong);
+        assert_eq!(judge(&healthy, &found(&[("a", "gateway", Note)]), &[]), Answer::Right);
+        assert_eq!(judge(&healthy, &found(&[("a", "gateway", Warning)]), &[]), Answer::Wrong);
+        // A load that broke down is no healthy one; one that was made on purpose may break something.
+        let trouble = ["connections to 198.19.0.2:9003: no route".to_owned()];
+        assert_eq!(judge(&healthy, &[], &trouble), Answer::Void);
+        assert_eq!(judge(&healthy, &found(&[("a", "gateway", Warning)]), &trouble), Answer::Wrong);
+        assert_eq!(judge(&one, &found(&[("a", "gateway", Critical)]), &trouble), Answer::Right);
     }
 }

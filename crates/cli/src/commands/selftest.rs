@@ -52,7 +52,21 @@ pub(crate) fn run(args: &SelftestArgs) -> Outcome {
     } else {
         print(&page(&matrix))?
     }
-    if good(&matrix) && !stop.raised() { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
+    if stop.raised() { Err(Failure::Silent(NOT_MET)) } else { ending(&matrix) }
+}
+
+/// How it ends: where nothing was tried, nothing was shown.
+fn ending(matrix: &Matrix) -> Outcome {
+    if matrix.tried() == 0 {
+        let (case, why) = matrix.skipped().next().unwrap_or(("no case", "none was there"));
+        let message = format!(
+            "nothing was tried: each of the cases ({}) was skipped, such as {case}: {why}{}",
+            matrix.rows.len(),
+            if why.ends_with("of the whole machine") { " (--machine allows it)" } else { "" }
+        );
+        return Err(Failure::new(MISSING, printable(&message)));
+    }
+    if good(matrix) { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
 }
 
 fn tell(name: &str, trial: &Trial, args: &SelftestArgs) {
@@ -65,6 +79,7 @@ fn tell(name: &str, trial: &Trial, args: &SelftestArgs) {
         (Some(why), _) => format!("SKIP: {why}"),
         (None, Some(Answer::Right)) => format!("right: {found}"),
         (None, Some(Answer::Late)) => format!("LATE: {found}"),
+        (None, Some(Answer::Void)) => "VOID: the load did not happen as it should".to_owned(),
         (None, _) => format!("WRONG: {found}"),
     };
     eprintln!("{name}: {}", printable(&word));
@@ -81,6 +96,7 @@ fn keep(name: &str, trial: &Trial, args: &SelftestArgs) -> Outcome {
     std::fs::write(&path, text).map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
 }
 
+/// Of a kind that was not meant, all is well.
 fn share((right, tried): (u32, u32)) -> f64 {
     if tried == 0 { 1.0 } else { f64::from(right) / f64::from(tried) }
 }
@@ -131,5 +147,47 @@ fn line(row: &Row, widest: usize) -> String {
         .map(|(first, times)| format!("{first} x{times}"))
         .collect();
     let mark = if row.right == row.tried { "ok   " } else { "WRONG" };
+    // Of a healthy load this is what was wrong; of a cause, made on purpose, it is not.
+    let trouble = row.troubles.first().filter(|_| row.kind == Kind::Healthy && row.right < row.tried);
+    let others: Vec<_> = others.into_iter().chain(trouble.cloned()).collect();
     format!("  {name}  {mark}  {}/{}  {}\n", row.right, row.tried, others.join(", ")).replace("  \n", "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: Kind, tried: u32, right: u32) -> Row {
+        let skipped = (tried == 0).then(|| "it changes net.core.rmem_max of the whole machine".to_owned());
+        Row {
+            case: "a/b".into(),
+            kind,
+            tried,
+            right,
+            first: Default::default(),
+            skipped,
+            troubles: Vec::new(),
+        }
+    }
+
+    fn code(rows: Vec<Row>) -> u8 {
+        match ending(&Matrix { rows }) {
+            Ok(()) => 0,
+            Err(Failure::Told { code, message }) => {
+                assert!(message.contains("nothing was tried") && message.contains("--machine"), "{message}");
+                code
+            }
+            Err(Failure::Silent(code)) => code,
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_trial_shows_nothing() {
+        let skipped = || row(Kind::Cause, 0, 0);
+        assert_eq!(code(vec![skipped(), skipped()]), MISSING);
+        assert_eq!(code(vec![skipped(), row(Kind::Healthy, 1, 1)]), 0);
+        assert_eq!(code(vec![skipped(), row(Kind::Healthy, 1, 0)]), NOT_MET);
+        assert_eq!(code(vec![row(Kind::Cause, 20, 19), row(Kind::Pair, 5, 4)]), 0);
+        assert_eq!(code(vec![row(Kind::Cause, 20, 18)]), NOT_MET);
+    }
 }
