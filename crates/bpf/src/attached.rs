@@ -85,13 +85,13 @@ pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::fd::RawFd;
     use std::process::Command;
 
     use super::*;
 
-    fn is_root() -> bool {
+    pub(crate) fn is_root() -> bool {
         // SAFETY: a system call without pointers.
         let root = unsafe { libc::geteuid() } == 0;
         if !root {

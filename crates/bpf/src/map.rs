@@ -338,3 +338,27 @@ impl<T> Drop for Mapped<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attached::tests::is_root;
+
+    #[test]
+    fn root_a_new_map_holds_what_it_was_made_of() {
+        if !is_root() {
+            return;
+        }
+        // A size that no page is a multiple of, zeros for pages on end, and single values between and at both ends.
+        let mut values = vec![[0_u64; 3]; 5000];
+        for at in [0, 169, 170, 171, 2500, 4999] {
+            values[at] = [at as u64, 0, !0];
+        }
+        let map = Map::of_values("test", &values).unwrap();
+        let shared = map.share::<[u64; 3]>().unwrap();
+        assert!((0..values.len()).all(|at| shared.get(at) == values[at]));
+        // The same by system call.
+        assert_eq!(map.get::<u32, [[u64; 3]; 5000]>(&0).unwrap().unwrap()[..], values[..]);
+        assert_eq!(Map::of_values::<u64>("none", &[]).unwrap().first_word(&0_u32).unwrap(), 0);
+    }
+}
