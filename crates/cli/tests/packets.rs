@@ -229,6 +229,11 @@ fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
             assert!(trial["metrics"]["pdv_ns"].as_f64().unwrap() > 0.0, "{trial}");
         }
     }
+    // What is not bounded is not sent, neither here nor anywhere else that nobody has built for it.
+    world.write("s.toml", text("").replace("rate = 2000", ""));
+    let outcome = world.run(world.weir(&["bench", "s.toml", "-o", "none"])).expect(2);
+    let words = outcome.complaints();
+    assert!(words.len() == 1 && words[0].contains("no `max-rate`"), "{}", outcome.stderr);
     for procedure in ["latency", "pdv"] {
         world.write("s.toml", text(&format!("procedure = \"{procedure}\"\nengine = \"af-packet\"")));
         let outcome = world.run(world.weir(&["bench", "s.toml", "-o", "none"])).expect(2);

@@ -132,9 +132,11 @@ pub struct Packets {
     /// First and last destination port, 1..=65535. RFC 4814: 1 to 49151.
     pub destination_ports: [u16; 2],
     /// Frames a second, 1..=100000000. `rate`: offered, without it as many as possible. `latency` and `pdv`: instead of the throughput.
+    /// The frames that open the flows keep to it, too, unless `max-rate` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// Greatest rate tried, frames a second, 1..=100000000; without it what the sender is found to reach.
+    /// Greatest rate tried, frames a second, 1..=100000000, which nothing that is sent goes beyond; without it what the sender is found
+    /// to reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_rate: Option<f64>,
     /// Share of the frames that a load may lose and still be carried, 0..=0.5. Anything but 0 is no throughput as of RFC 1242.
@@ -215,6 +217,11 @@ impl Packets {
     /// How many different tuples are used; with `capacity` at most.
     pub fn flow_count(&self) -> u32 {
         self.flows.unwrap_or_else(|| self.procedure.flows())
+    }
+
+    /// What bounds everything that is sent, frames a second of each direction; `None` where the sender alone does.
+    pub fn bound(&self) -> Option<f64> {
+        self.max_rate.or(self.rate)
     }
 
     /// The frame, or why there is none of that length for that version of IP.
@@ -383,7 +390,7 @@ impl Packets {
     pub fn stamps(&self) -> bool {
         match self.procedure {
             Procedure::Latency | Procedure::Pdv => true,
-            Procedure::Rate => self.rate.or(self.max_rate).is_some(),
+            Procedure::Rate => self.bound().is_some(),
             _ => false,
         }
     }

@@ -232,6 +232,18 @@ pub(super) fn carried(load: &Load, testbed: &Testbed) -> Result<(), String> {
     }
 }
 
+/// Towards hosts that are there nothing is sent without a bound that the scenario sets: what lies between is somebody's network.
+pub(super) fn bounded(load: &Load, testbed: &Testbed) -> Result<(), String> {
+    match (load, testbed) {
+        (Load::Packets(packets), Testbed::Hosts(_)) if packets.bound().is_none() => Err(
+            "no `max-rate`, which single frames need between hosts that are there: without it the first step would be as many as the \
+             sender can make; valid is 1 to 100000000 frames a second"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Prices, as far as they stand in the scenario itself; a price file is read by whoever asks for the prices.
 pub(super) fn cost(block: &CostBlock, origin: &str) -> Result<(), String> {
     if block.prices.is_some() {

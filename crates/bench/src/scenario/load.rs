@@ -181,6 +181,33 @@ kind = "tcp-rr"
         assert!(seconds(rate) < 5.0 && seconds(search) > 120.0, "{} {}", seconds(rate), seconds(search));
     }
 
+    /// One workload of single frames between hosts that are there, with these options.
+    fn between_hosts(options: &str) -> String {
+        format!(
+            "name = \"frames\"\ntitle = \"Single frames\"\n[testbed]\nkind = \"hosts\"\n\
+             [testbed.initiator]\nhost = \"local\"\naddress = \"10.0.0.1\"\n\
+             [testbed.responder]\nhost = \"ssh://b\"\naddress = \"10.0.0.2\"\n\
+             [[variant]]\nkind = \"path\"\n[[workload]]\nname = \"w\"\nkind = \"packets\"\n{options}\n"
+        )
+    }
+
+    #[test]
+    fn towards_hosts_that_are_there_nothing_is_sent_without_a_bound() {
+        for options in
+            ["", "procedure = \"throughput\"", "procedure = \"back-to-back\"", "procedure = \"capacity\""]
+        {
+            let error = load(&between_hosts(options)).unwrap_err();
+            assert!(
+                error.contains("[[workload]]") && error.contains("no `max-rate`, which"),
+                "{options}: {error}"
+            );
+            load(&between_hosts(&format!("{options}\nmax-rate = 10000"))).unwrap();
+        }
+        load(&between_hosts("rate = 1000")).unwrap();
+        // In the lab nobody else's network is in between.
+        load(TEXT).unwrap();
+    }
+
     #[test]
     fn a_preset_changes_all_workloads_of_frames_and_no_other() {
         let mut scenario = load(TEXT).unwrap();

@@ -318,7 +318,11 @@ fn workloads(
         };
         let head: RawWorkloadHead = section.read(&head, &[], &valid)?;
         let also = [&HEAD[..], &["kind", SWEEP]].concat();
-        let valid = |load: &Load| load.validate().and_then(|()| check::carried(load, testbed));
+        let valid = |load: &Load| {
+            load.validate()?;
+            check::carried(load, testbed)?;
+            check::bounded(load, testbed)
+        };
         let workload: Load = section.read(&rest, &also, &valid)?;
         if let (Load::Packets(_), Some(_)) = (&workload, &head.under) {
             let what = "under: single frames are measured by themselves, since the load would be in their way on the tester, too";

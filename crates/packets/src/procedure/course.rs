@@ -10,7 +10,12 @@ use crate::transfer::{Frame, Limit, Offer, Order, Outcome, Received, Sending, Se
 use crate::workload::Packets;
 
 /// Rate of a fill to begin with, flows a second: a fill must not be what is measured. It is halved when flows are lost.
-pub(super) const FILL_RATE: f64 = 200e3;
+const FILL_RATE: f64 = 200e3;
+
+/// The same for a workload: what bounds its frames bounds those of its fills.
+pub(super) fn fill_rate(packets: &Packets) -> f64 {
+    packets.bound().map_or(FILL_RATE, |bound| bound.min(FILL_RATE))
+}
 
 /// Most frames of one transfer: their numbers have 28 bits.
 pub(super) const MOST_FRAMES: u64 = (1 << 28) - 1;
@@ -231,7 +236,7 @@ impl<'a> Course<'a> {
         rig: &'a mut dyn Rig,
     ) -> Result<Course<'a>, RigError> {
         let frame = packets.frame(setting.family).map_err(|e| RigError(e.into()))?;
-        let fill_rate = packets.max_rate.map_or(FILL_RATE, |max| max.min(FILL_RATE));
+        let fill_rate = fill_rate(packets);
         let plan = packets.plan();
         let (findings, tally) = (Findings::default(), Tally::default());
         Ok(Course { packets, setting, plan, findings, frame, rig, fill_rate, tally })

@@ -179,7 +179,7 @@ impl Plan {
         let flows = f64::from(packets.flow_count());
         let one = self.drain.as_secs_f64() + OVERHEAD_S;
         // Filling and measuring: two transfers.
-        let fill = one + flows / super::course::FILL_RATE;
+        let fill = one + flows / super::course::fill_rate(packets);
         let around = fill + one + 2.0 * OVERHEAD_S;
         let of = |(trials, seconds): (f64, f64), around: f64| seconds + trials * around;
         let throughput = of(estimate(&self.method), around) + 4.0 * around;

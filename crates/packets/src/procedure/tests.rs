@@ -1,6 +1,7 @@
 //! The procedures against gateways of known truth.
 
 mod adjusted;
+mod bounds;
 mod round_trips;
 
 use std::time::Duration;

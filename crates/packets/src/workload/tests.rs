@@ -129,3 +129,15 @@ fn what_it_does_is_told() {
          128-byte UDP frames, 60000 connections, at most 100000 a second"
     );
 }
+
+#[test]
+fn the_bound_is_max_rate_or_else_the_rate() {
+    for (options, bound) in [
+        (json!({}), None),
+        (json!({"rate": 10.0}), Some(10.0)),
+        (json!({"max-rate": 20.0}), Some(20.0)),
+        (json!({"rate": 10.0, "max-rate": 20.0}), Some(20.0)),
+    ] {
+        assert_eq!(read(options.clone()).bound(), bound, "{options}");
+    }
+}
