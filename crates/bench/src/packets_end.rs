@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use weir_agent::packets::{Described, PacketsAnswer, PacketsTask};
 use weir_agent::{Answer, Task};
-use weir_packets::{Link, Received, Sending};
+use weir_packets::live::LiveSender;
+use weir_packets::workload::Packets;
+use weir_packets::{Engine, Link, Received, Sending};
 
 use crate::SHORT;
 use crate::error::Error;
@@ -47,6 +49,26 @@ impl<'a> End<'a> {
             PacketsAnswer::Described(described) => Ok(described),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// What did not become the best mechanism although it might have, and why; `sends`: as the end that sends these frames.
+    pub(crate) fn fallback(&self, packets: &Packets, sends: bool) -> Result<Option<String>, Error> {
+        if packets.engine.engine().is_some() {
+            return Ok(None);
+        }
+        let (described, role) = (self.described()?, self.0.role.name());
+        Ok(if described.engine != Engine::Xdp {
+            Some(format!("single frames at the {role}: {}", described.words))
+        } else if sends && packets.outgrows_live_frames() {
+            let bytes = packets.frame_bytes.unwrap_or_default();
+            Some(format!(
+                "single frames at the {role}: those of {bytes} bytes are sent by packet sockets (AF_PACKET), since live frames (XDP) have at \
+                 most {}",
+                LiveSender::LONGEST
+            ))
+        } else {
+            None
+        })
     }
 
     /// What has come in so far.

@@ -11,8 +11,7 @@ use weir_agent::{Answer, Task};
 use weir_gateway::{Expectation, Variant};
 use weir_packets::workload::{Packets, Procedure};
 use weir_packets::{
-    Engine, Inject, Limit, Link, Offer, Order, Outcome, Received, Rig, RigError, Sending, Sent, Transfer,
-    Tuples, Way,
+    Inject, Limit, Link, Offer, Order, Outcome, Received, Rig, RigError, Sending, Sent, Transfer, Tuples, Way,
 };
 
 use crate::SHORT;
@@ -289,16 +288,10 @@ impl<'a> Tester<'a> {
 
     /// What did not become the best mechanism although it might have, and why.
     pub(crate) fn fallbacks(&self) -> Result<Vec<String>, Error> {
+        let packets = self.path.packets;
         let mut words: Vec<String> = self.timing.note().into_iter().collect();
-        if self.path.packets.engine.engine().is_some() {
-            return Ok(words);
-        }
-        for end in [self.sender, self.responder] {
-            let described = end.described()?;
-            if described.engine != Engine::Xdp {
-                words.push(format!("single frames at the {}: {}", end.0.role.name(), described.words));
-            }
-        }
+        words.extend(self.sender.fallback(packets, true)?);
+        words.extend(self.responder.fallback(packets, packets.procedure.answers())?);
         Ok(words)
     }
 

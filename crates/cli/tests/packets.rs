@@ -124,6 +124,37 @@ fn root_frames_are_handed_to_the_gateway_itself_and_ipv6_and_af_packet_work() {
 }
 
 #[test]
+fn root_frames_beyond_live_ones_go_by_packet_sockets_and_the_record_says_so() {
+    let Some(world) = World::root(WEIR) else { return };
+    let jumbo = format!("{}\nmtu = 9000", scenario::LAB);
+    let record = run(&world, &frames(&jumbo, VARIANTS, "flows = 10\nframe-bytes = 9018\nrate = 2000"));
+    for variant in ["routed", "nft-masquerade"] {
+        assert!(proof(&record, variant).contains("a frame of 9018 bytes arrives from"), "{variant}");
+        let trial = trials(&record, variant)[0];
+        let late = |f: &Value| f["code"] == "late-sends" && f["void"] == true;
+        if !trial["faults"].as_array().unwrap().iter().any(late) {
+            let metrics = &trial["metrics"];
+            assert!(metrics["forwarding_rate_pps"].as_f64().unwrap() > 0.0, "{variant}: {metrics}");
+            assert_eq!(metrics["mistranslated"], 0.0, "{variant}: {metrics}");
+        }
+    }
+    let notes = record.json["notes"].to_string();
+    let note = "initiator: those of 9018 bytes are sent by packet sockets (AF_PACKET)";
+    assert!(notes.contains(note) && !notes.contains("responder: those"), "{notes}");
+    // The longest live ones need no such note.
+    let record = run(&world, &frames(&jumbo, VARIANTS, "flows = 10\nframe-bytes = 3400\nrate = 2000"));
+    assert!(!record.json["notes"].to_string().contains("packet sockets"), "{}", record.json["notes"]);
+
+    let text = frames(&jumbo, VARIANTS, "flows = 10\nframe-bytes = 9018\nengine = \"xdp\"");
+    world.write("s.toml", text);
+    let outcome = world.run(world.weir(&["scenario", "check", "s.toml"])).expect(2);
+    let words = outcome.complaints();
+    for word in ["s.toml:", "frame-bytes = 9018", "engine = \"xdp\"", "64 to 3400", "\"auto\""] {
+        assert!(words.len() == 1 && words[0].contains(word), "no {word}: {words:?}");
+    }
+}
+
+#[test]
 fn root_a_path_that_carries_nothing_is_told_at_once_with_what_was_tried() {
     let Some(world) = World::root(WEIR) else { return };
     // Connections and answers pass, and frames of this port do not.

@@ -20,6 +20,8 @@ use crate::xdp_receiver::XdpReceiver;
 pub struct Station {
     link: Link,
     engine: Engine,
+    /// XDP was asked for, so that nothing else may take over.
+    strict: bool,
     /// Why it is not the better engine, where that was not asked for.
     reason: Option<String>,
     sender: Mutex<Sender>,
@@ -46,7 +48,7 @@ enum Receiver {
 
 impl Station {
     /// A station on a link, by the engine that is asked for, or by the best that can be had here: live frames and XDP, else packet
-    /// sockets, with the reason in [`Station::describe`]. Frames longer than live frames carry go by packet sockets in any case.
+    /// sockets, with the reason in [`Station::describe`]. Frames longer than live frames carry go by packet sockets unless XDP is asked for.
     ///
     /// # Errors
     /// [`Error::Missing`] or [`Error::Bpf`] if the privilege or the kernel's part is missing; [`Error::Unfit`] for a link without
@@ -60,6 +62,7 @@ impl Station {
             )));
         }
         let (live, raw) = (LiveSender::new(link), RawSender::new(link));
+        let strict = engine == Some(Engine::Xdp);
         let (engine, reason) = match engine {
             Some(Engine::Xdp) => (live.probe().map(|()| Engine::Xdp)?, None),
             Some(Engine::AfPacket) => (raw.probe().map(|()| Engine::AfPacket)?, None),
@@ -74,6 +77,7 @@ impl Station {
         Ok(Station {
             link: link.clone(),
             engine,
+            strict,
             reason,
             sender: Mutex::new(Sender { live, raw, order: None }),
             receiver: Mutex::new(None),
@@ -94,7 +98,7 @@ impl Station {
         };
         if let Some(reason) = &self.reason {
             words += &format!(" (live frames cannot be had here: {reason})");
-        } else if self.engine == Engine::Xdp {
+        } else if self.engine == Engine::Xdp && !self.strict {
             words += &format!(" (by packet sockets beyond {} bytes)", LiveSender::LONGEST);
         }
         match &*locked(&self.receiver) {
@@ -160,7 +164,8 @@ impl Station {
     /// Sends, and returns when all has left, the time is over, or `stop` is raised (within some milliseconds).
     ///
     /// # Errors
-    /// [`Error::Unfit`] for what cannot be sent here: no way to the target, frames too long, a responder that has seen no flow yet.
+    /// [`Error::Unfit`] for what cannot be sent here: no way to the target, frames too long for the link or for the engine that was
+    /// asked for, a responder that has seen no flow yet.
     pub fn send(&self, cookie: u32, sending: &Sending, stop: &Stop) -> Result<Sent, Error> {
         let mut sender = locked(&self.sender);
         let order = match sender.order.take() {
@@ -170,7 +175,9 @@ impl Station {
         let flows = self.flows(&order, sending);
         sender.order = Some((sending.tuples.clone(), order));
         match &mut sender.live {
-            Some(live) if LiveSender::carries(sending.frame.bytes) => live.send(cookie, sending, flows, stop),
+            Some(live) if self.strict || LiveSender::carries(sending.frame.bytes) => {
+                live.send(cookie, sending, flows, stop)
+            }
             _ => sender.raw.send(cookie, sending, &flows, stop),
         }
     }

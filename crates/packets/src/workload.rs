@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
+use crate::live::LiveSender;
 use crate::procedure::{Delay, Plan, metrics};
 use crate::transfer::{Engine, Family, Frame, Inject, Order, Protocol, Tuples};
 
@@ -155,7 +156,7 @@ pub enum EngineChoice {
     /// XDP where it can be had, AF_PACKET elsewhere, and the record says so.
     #[default]
     Auto,
-    /// XDP or nothing.
+    /// XDP or nothing: frames that do not fit into live ones are refused.
     Xdp,
     /// AF_PACKET sockets.
     AfPacket,
@@ -222,6 +223,11 @@ impl Packets {
     /// What bounds everything that is sent, frames a second of each direction; `None` where the sender alone does.
     pub fn bound(&self) -> Option<f64> {
         self.max_rate.or(self.rate)
+    }
+
+    /// True if frames are so long that they go by packet sockets although the station has XDP.
+    pub fn outgrows_live_frames(&self) -> bool {
+        self.engine == EngineChoice::Auto && self.frame_bytes.is_some_and(|bytes| !LiveSender::carries(bytes))
     }
 
     /// The frame, or why there is none of that length for that version of IP.
@@ -338,7 +344,29 @@ impl Packets {
         if !(0.0..=0.5).contains(&self.loss_ratio) {
             return Err(format!("loss-ratio = {}: valid is 0 to 0.5", self.loss_ratio));
         }
+        self.fits_live_frames()?;
         self.together()
+    }
+
+    /// Frames that only packet sockets carry, where only live ones will do.
+    fn fits_live_frames(&self) -> Result<(), String> {
+        let Some(bytes) = self.frame_bytes.filter(|bytes| !LiveSender::carries(*bytes)) else {
+            return Ok(());
+        };
+        let longest = LiveSender::LONGEST;
+        if self.engine == EngineChoice::Xdp {
+            return Err(format!(
+                "frame-bytes = {bytes} with engine = \"xdp\": valid is 64 to {longest}, since live frames lie in one page of memory; \
+                 longer ones go by packet sockets, with engine = \"auto\" or \"af-packet\""
+            ));
+        }
+        if self.inject == Inject::Gateway {
+            return Err(format!(
+                "frame-bytes = {bytes} with inject = \"gateway\": valid is 64 to {longest}, since only live frames enter there, and they \
+                 lie in one page of memory; longer ones go with inject = \"wire\""
+            ));
+        }
+        Ok(())
     }
 
     /// Options that do not go together.

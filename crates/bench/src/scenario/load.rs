@@ -209,6 +209,16 @@ kind = "tcp-rr"
     }
 
     #[test]
+    fn frames_too_long_for_xdp_are_refused_where_it_is_asked_for() {
+        let long = TEXT.replace("frame-bytes = 128", "frame-bytes = 9018\nengine = \"xdp\"");
+        let error = load(&format!("{long}[testbed]\nmtu = 9000\n")).unwrap_err();
+        for word in ["f.toml:", "frame-bytes = 9018", "engine = \"xdp\"", "64 to 3400", "\"auto\""] {
+            assert!(error.contains(word), "no {word}: {error}");
+        }
+        load(&format!("{}[testbed]\nmtu = 9000\n", long.replace("xdp", "auto"))).unwrap();
+    }
+
+    #[test]
     fn a_preset_changes_all_workloads_of_frames_and_no_other() {
         let mut scenario = load(TEXT).unwrap();
         scenario.apply_preset("short").unwrap();

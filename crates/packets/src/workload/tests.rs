@@ -63,6 +63,16 @@ fn each_bad_option_is_named_with_what_is_valid() {
     for (options, message) in [
         (json!({"frame-bytes": 63}), "frame-bytes = 63: valid is 64 to 9018"),
         (json!({"frame-bytes": 9019}), "frame-bytes = 9019: valid is 64 to 9018"),
+        (
+            json!({"frame-bytes": 3401, "engine": "xdp"}),
+            "frame-bytes = 3401 with engine = \"xdp\": valid is 64 to 3400, since live frames lie in one page of memory; \
+             longer ones go by packet sockets, with engine = \"auto\" or \"af-packet\"",
+        ),
+        (
+            json!({"frame-bytes": 9018, "inject": "gateway"}),
+            "frame-bytes = 9018 with inject = \"gateway\": valid is 64 to 3400, since only live frames enter there, and they \
+             lie in one page of memory; longer ones go with inject = \"wire\"",
+        ),
         (json!({"flows": 0}), "flows = 0: valid is 1 to 16777216"),
         (
             json!({"source-ports": [2000, 1000]}),
@@ -128,6 +138,21 @@ fn what_it_does_is_told() {
         "validated connection establishment rate (RFC 9693), MLRsearch with up to 3 trials a rate, to 1 %, \
          128-byte UDP frames, 60000 connections, at most 100000 a second"
     );
+}
+
+#[test]
+fn frames_too_long_for_live_ones_go_by_packet_sockets_only_where_nothing_else_is_asked_for() {
+    for (options, outgrows) in [
+        (json!({"frame-bytes": 3400}), false),
+        (json!({"frame-bytes": 3401}), true),
+        (json!({"frame-bytes": 3401, "engine": "af-packet"}), false),
+        (json!({"frame-bytes": 3400, "engine": "xdp"}), false),
+        (json!({}), false),
+    ] {
+        let packets = read(options.clone());
+        packets.validate().unwrap();
+        assert_eq!(packets.outgrows_live_frames(), outgrows, "{options}");
+    }
 }
 
 #[test]

@@ -234,6 +234,28 @@ fn root_frames_that_the_other_end_cannot_take_are_told_as_refused() {
     assert_eq!((sent.frames, sent.refused, sent.bytes), (0, 1000, 0));
 }
 
+#[test]
+fn root_frames_too_long_for_live_ones_are_refused_where_xdp_is_asked_for() {
+    if test_needs_root() {
+        return;
+    }
+    let hosts = Hosts::new(Family::Ipv4);
+    let open = |engine| {
+        hosts.initiator.run(|| Station::open(&hosts.link(Way::Egress, vec![0]), engine).unwrap()).unwrap()
+    };
+    let mut sending = hosts.sending(Offer::Rate(1000.0), 1, LONG);
+    sending.frame.bytes = 3401;
+    let asked = open(Some(Engine::Xdp));
+    let error = hosts.send(&asked, &sending, &Stop::default()).unwrap_err().to_string();
+    assert!(error.contains("live frames have at most 3400"), "{error}");
+    assert!(!asked.describe().contains("packet sockets"), "{}", asked.describe());
+    // Where it is not, packet sockets take over, and say what this link lacks.
+    let any = open(None);
+    let error = hosts.send(&any, &sending, &Stop::default()).unwrap_err().to_string();
+    assert!(error.contains("need an MTU of 3383"), "{error}");
+    assert!(any.describe().contains("by packet sockets beyond 3400 bytes"), "{}", any.describe());
+}
+
 /// As fast as it goes, the queue of the other end may run full where others keep its core busy: then once more.
 fn there_and_back(family: Family, protocol: Protocol, cpus: &[usize]) {
     let all_taken = holds_in_quiet(ATTEMPTS, |_| are_there_and_back(family, protocol, cpus.to_vec()));
