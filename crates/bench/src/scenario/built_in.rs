@@ -58,6 +58,7 @@ pub fn find(name_or_path: &str) -> Result<(String, String), ScenarioError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Load, Scenario, WorkloadEntry};
     use super::*;
 
     #[test]
@@ -65,6 +66,40 @@ mod tests {
         let (text, origin) = find("nat-instance").unwrap();
         assert_eq!(origin, "nat-instance");
         assert!(text.contains("[[variant]]"));
+    }
+
+    #[test]
+    fn nat_rfc_has_every_procedure_and_rfc2544_those_of_its_section_26() {
+        let (text, origin) = find("nat-rfc").unwrap();
+        let procedures = |preset: Option<&str>| -> Vec<&str> {
+            let mut scenario = Scenario::load(&text, &origin).unwrap();
+            preset.map_or(Ok(()), |preset| scenario.apply_preset(preset)).unwrap();
+            let of = |w: &WorkloadEntry| match &w.workload {
+                Load::Packets(packets) => packets.procedure.name(),
+                Load::Sockets(_) => panic!("{}: no single frames", w.name),
+            };
+            scenario.workloads.iter().map(of).collect()
+        };
+        let all = procedures(None);
+        for name in [
+            "rate",
+            "throughput",
+            "frame-loss",
+            "back-to-back",
+            "latency",
+            "pdv",
+            "establishment",
+            "establishment-validated",
+            "throughput-bidirectional",
+            "tear-down",
+            "capacity",
+        ] {
+            assert!(all.contains(&name), "no {name} in {all:?}");
+        }
+        let rfc2544 = procedures(Some("rfc2544"));
+        assert_eq!(rfc2544, ["throughput", "frame-loss", "back-to-back", "latency", "pdv"]);
+        let quick = procedures(Some("quick"));
+        assert!(quick.contains(&"frame-loss") && quick.contains(&"back-to-back"), "{quick:?}");
     }
 
     #[test]
