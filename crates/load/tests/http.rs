@@ -137,6 +137,42 @@ fn a_refused_connection_is_counted_and_tried_again_at_leisure() {
 }
 
 #[test]
+fn root_no_route_and_a_reset_in_the_handshake_have_their_own_counts() {
+    if weir_sys::privilege::test_needs_root() {
+        return;
+    }
+    let namespace = NetNs::create().unwrap();
+    Rtnetlink::open_in(&namespace).unwrap().set_up("lo").unwrap();
+    let towards = |target: std::net::SocketAddr| {
+        namespace.run(|| run(json!({"connections": 3}), &setting(0, 500), target)).unwrap()
+    };
+    let t = towards("198.18.0.1:80".parse().unwrap());
+    let counted = failures(&t);
+    assert!(matches!(counted[..], [("connect_unreachable", n)] if n >= 3.0), "{counted:?}");
+    assert_conserved(&t);
+    if weir_sys::process::which("nft").is_none() {
+        println!("SKIP: nft is not installed (apt-get install nftables)");
+        return;
+    }
+    // The third segment of the handshake is answered by a reset, which most often is there before the connection is looked at.
+    let listener = namespace.run(|| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let rules = format!(
+        "table ip t {{ chain c {{ type filter hook input priority 0; \
+         tcp dport {} tcp flags & (syn | ack) == ack reject with tcp reset; }}; }}",
+        address.port()
+    );
+    let nft = || std::process::Command::new("nft").arg(&rules).status().unwrap();
+    assert!(namespace.run(nft).unwrap().success());
+    let t = towards(address);
+    let counted = failures(&t);
+    let of = |name| counted.iter().find(|(n, _)| *n == name).map_or(0.0, |(_, n)| *n);
+    assert!(of("connect_reset") > 0.0, "{counted:?}");
+    assert!(counted.iter().all(|(name, _)| ["connect_reset", "reset"].contains(name)), "{counted:?}");
+    assert_conserved(&t);
+}
+
+#[test]
 fn a_listener_that_does_not_take_part_times_out() {
     // A full accept queue (listen(2) with a backlog of 0 takes one) drops further SYNs.
     let server = Server::deaf();
@@ -194,32 +230,38 @@ fn a_schedule_is_kept_and_timed_from_the_intended_start() {
         OK.into()
     });
     let options = json!({"connections": 1, "rate-per-second": 500});
-    let once = || run(options.clone(), &setting(300, 4000), server.address);
-    // Where this machine itself was late, the trial says so or its median shows it, and nothing else is to be seen in it: one
-    // of ten is enough.
+    // Short, so that one is found in which the machine did nothing else. A slow one in 50 before the window begins is not at its edge.
+    let once = || run(options.clone(), &setting(200, 1000), server.address);
+    // Where this machine itself was late, the trial says so or its quantiles show it, and nothing else is to be seen in it: one of
+    // forty is enough. The truth is below 0.2 ms for the median. Of 500, the 5 slow ones take 5 ms and a little; then come those that
+    // waited behind them, for as much of the 5 ms as was left when they were due: at 99 % the one that waited longest, and at 98 % the
+    // sixth of them, about 3 ms.
     let undisturbed = |t: &Part| {
-        let median = t.histograms["latency"].quantile(0.5).unwrap();
-        println!("p50 {median} ns, {:?}", t.faults);
-        median < 2_500_000 && !t.faults.iter().any(|f| f.void)
+        let at = |q| t.histograms["latency"].quantile(q).unwrap();
+        let [p50, p98, p99] = [0.5, 0.98, 0.99].map(at);
+        println!("p50 {p50} ns, p98 {p98} ns, p99 {p99} ns, {:?}", t.faults);
+        p50 < 1_500_000 && p98 < 6_000_000 && p99 < 8_000_000 && !t.faults.iter().any(|f| f.void)
     };
-    let t = (0..10).map(|_| once()).find(undisturbed).expect("a median untouched by 3 % of slow requests");
+    let t = (0..40).map(|_| once()).find(undisturbed).expect("quantiles as 1 % of slow requests make them");
     let latency = &t.histograms["latency"];
     // One operation per interval of the schedule.
-    assert_eq!(t.value("scheduled"), 2000.0);
+    assert_eq!(t.value("scheduled"), 500.0);
     assert_eq!(latency.len() as f64, t.value("ok"));
     let unanswered = failures(&t).iter().map(|f| f.1).sum::<f64>() + t.value("unsent");
-    assert_eq!(t.value("ok") + unanswered, 2000.0, "{:?}", t.values);
+    assert_eq!(t.value("ok") + unanswered, 500.0, "{:?}", t.values);
     assert_conserved(&t);
-    // 20 slow ones see 5 ms at least, but for those that the window's end cut off. Those due within it wait for what is left of
+    // 5 slow ones see 5 ms at least, but for those that the window's end cut off. Those due within it wait for what is left of
     // it: 5 ms at 500 a second are 2.5 more each, of which those due in the first 4 ms wait 1 ms and longer: 2.0.
     let cut_off = unanswered as u64;
     let late = ends::at_least(latency, 5_000_000);
-    assert!(late + cut_off >= 20, "{late} and {cut_off}");
+    assert!(late + cut_off >= 5, "{late} and {cut_off}");
     let affected = ends::at_least(latency, 1_000_000);
-    assert!(affected + cut_off >= 20 + 20, "{affected} and {cut_off}");
-    // 1 % is late: what 99.2 % stay below is lateness.
-    let tail = latency.quantile(0.992).unwrap();
-    assert!(cut_off > 3 || tail >= 5_000_000, "{tail}");
+    assert!(affected + cut_off >= 5 + 5, "{affected} and {cut_off}");
+    // 1 % is late: what 99.2 % stay below is lateness, and what 99 % and 98 % do is waiting, which a closed loop has none of.
+    for (quantile, least) in [(0.992, 5_000_000), (0.99, 2_000_000), (0.98, 1_000_000)] {
+        let tail = latency.quantile(quantile).unwrap();
+        assert!(cut_off > 0 || tail >= least, "{quantile}: {tail}");
+    }
 }
 
 #[test]
