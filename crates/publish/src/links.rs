@@ -35,10 +35,10 @@ impl Links {
         let wrong = |link: &Link, what: &str| {
             Err(Error::Link(format!("interface `{}` {what}", link.name.escape_default())))
         };
-        if outer.address.len() != 6 {
+        if !outer.has_ethernet_header() {
             return wrong(
                 outer,
-                "has no Ethernet address: packets come without the header that is looked for",
+                "is none with an Ethernet header (as of WireGuard, tun, PPP and most tunnels): packets come without what is looked for",
             );
         }
         if container.kind != "veth" {

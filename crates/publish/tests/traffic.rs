@@ -352,7 +352,7 @@ fn root_interfaces_that_cannot_be_used_are_told_with_the_reason() {
     assert!(find("v0", "v0").contains("must be two"));
     assert!(find("br0", "v0").contains("must be two"));
     if tunnel {
-        assert!(find("t0", "v0").contains("no Ethernet address"));
+        assert!(find("t0", "v0").contains("none with an Ethernet header"));
     }
 }
 

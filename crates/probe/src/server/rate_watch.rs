@@ -62,11 +62,12 @@ impl RateWatch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn flow(way: Direction, bytes: u64) -> FlowFigures {
+    /// A stream that this end receives.
+    pub(in crate::server) fn flow(way: Direction, bytes: u64) -> FlowFigures {
         let (number, sends) = (0, false);
         let (packets, lost, reordered, jitter_ns, retransmits, rtt_ns, cwnd, ok, failed) = Default::default();
         FlowFigures {

@@ -56,6 +56,7 @@ fn between_writes(workload: &Workload) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rate_watch::tests::flow;
     use super::*;
     use serde_json::json;
     use weir_load::Direction;
@@ -69,30 +70,9 @@ mod tests {
         let mut standstill = Standstill::new(LONGEST, &workload, begun);
         (1..=3600).find(|second| {
             let (bytes, came) = seen(*second);
-            let flow = FlowFigures { bytes, ..figures() };
-            standstill.is_over(&[flow], came, begun + Duration::from_secs(*second)).is_some()
+            let flows = [flow(Direction::Egress, bytes)];
+            standstill.is_over(&flows, came, begun + Duration::from_secs(*second)).is_some()
         })
-    }
-
-    fn figures() -> FlowFigures {
-        let (number, sends, way) = (0, false, Direction::Egress);
-        let (bytes, packets, lost, reordered, jitter_ns, retransmits, rtt_ns, cwnd, ok, failed) =
-            Default::default();
-        FlowFigures {
-            way,
-            number,
-            sends,
-            bytes,
-            packets,
-            lost,
-            reordered,
-            jitter_ns,
-            retransmits,
-            rtt_ns,
-            cwnd,
-            ok,
-            failed,
-        }
     }
 
     #[test]

@@ -52,8 +52,13 @@ impl Interface {
     /// Whether an Ethernet header is before each packet. It is not on WireGuard, tun, PPP and most tunnels: what comes in there
     /// begins with its IP header.
     pub fn has_ethernet_header(&self) -> bool {
-        matches!(self.link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
+        has_ethernet_header(self.link_type)
     }
+}
+
+/// The same by the type of an interface.
+pub(super) fn has_ethernet_header(link_type: u16) -> bool {
+    matches!(link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
 }
 
 /// One end of a veth pair.

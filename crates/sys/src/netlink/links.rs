@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::address::read_address;
 use super::link::Rtnetlink;
+use super::link::has_ethernet_header;
 use super::message::{Attributes, Message, Received, text, u32_ne};
 use crate::error::{Context, Result};
 use crate::netns::NetNs;
@@ -77,6 +78,8 @@ pub struct Link {
     pub name: String,
     /// Kind of virtual device (`veth`, `bridge`), empty of others.
     pub kind: String,
+    /// What its packets begin with: ARPHRD_... (linux/if_arp.h).
+    pub link_type: u16,
     /// Ethernet or other address.
     pub address: Vec<u8>,
     /// MTU, bytes.
@@ -105,6 +108,13 @@ pub struct Link {
     pub xdp: Vec<(XdpAttachment, u32)>,
     /// Addresses with prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
+}
+
+impl Link {
+    /// As [`super::Interface::has_ethernet_header`].
+    pub fn has_ethernet_header(&self) -> bool {
+        has_ethernet_header(self.link_type)
+    }
 }
 
 impl Rtnetlink {
@@ -159,6 +169,7 @@ fn read(received: Received<'_>) -> Option<Link> {
     let flags = u32_ne(&received.payload[8..12])?;
     let mut link = Link {
         index: u32_ne(&received.payload[4..8])?,
+        link_type: u16::from_ne_bytes([received.payload[2], received.payload[3]]),
         up: flags & libc::IFF_UP as u32 != 0,
         carrier: flags & libc::IFF_LOWER_UP as u32 != 0,
         ..Link::default()
