@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use weir_doctor::collect::{Options, Scope, Watch};
+use weir_doctor::collect::{OpenWindow, Options, Scope};
 use weir_doctor::diagnosis::{Diagnosis, diagnose as weigh};
 use weir_doctor::evidence::{Plane, Sight};
 use weir_doctor::finding::{Finding, Severity};
 use weir_record::{Diagnosed, DiagnosedFinding};
 
-use crate::perform::sleep_unless;
-use crate::protocol::TaskError;
+use crate::error::TaskError;
+use weir_sys::clock::sleep_unless;
 
 /// Watches the namespace of the calling thread, and nothing else: what other hosts of a lab lose is not this gateway's.
 pub(crate) fn diagnose(
@@ -19,12 +19,12 @@ pub(crate) fn diagnose(
 ) -> Result<Diagnosed, TaskError> {
     sleep_unless(ended, after);
     let options = Options { scope: Scope::Own, ..Options::default() };
-    let watch = Watch::begin(options).map_err(|e| TaskError::failed(e.to_string()))?;
+    let watch = OpenWindow::begin(options).map_err(|e| TaskError::failed(e.to_string()))?;
     sleep_unless(ended, duration.saturating_sub(watch.elapsed()));
     Ok(recorded(&weigh(&watch.end())))
 }
 
-/// What a trial keeps of a diagnosis.
+/// Extracts the parts of a diagnosis that a trial records.
 fn recorded(diagnosis: &Diagnosis) -> Diagnosed {
     let worth = |f: &&Finding| f.severity >= Severity::Warning;
     let blind = |(plane, sight): (&Plane, &Sight)| match sight {
@@ -35,7 +35,7 @@ fn recorded(diagnosis: &Diagnosis) -> Diagnosed {
         findings: diagnosis.findings.iter().filter(worth).map(told).collect(),
         lost_packets: diagnosis.lost.packets,
         explained_packets: diagnosis.lost.explained,
-        not_in_sight: diagnosis.planes.iter().filter_map(blind).collect(),
+        not_in_sight: diagnosis.evidence_sources.iter().filter_map(blind).collect(),
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
         let finding = |fixes| {
             let finding = serde_json::json!({
                 "cause": "nft-rule-drop", "namespace": 1, "place": "host", "severity": "critical", "confidence": "high",
-                "object": "", "summary": "", "evidence": [], "not": [], "missing": [], "claims": [], "harm": 0.0, "fixes": [],
+                "object": "", "summary": "", "evidence": [], "not": [], "missing": [], "claims": [], "impact": 0.0, "fixes": [],
             });
             Finding { fixes, ..serde_json::from_value(finding).unwrap() }
         };

@@ -1,15 +1,17 @@
-//! What a host is like: enough to judge whether two runs may be compared.
+//! Facts about a host: enough to judge if two runs are comparable.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
+use weir_netlink::ethtool::Ethtool;
+use weir_netlink::{Interface, Rtnetlink};
 use weir_record::{HostFacts, InterfaceFacts};
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::{Interface, Rtnetlink};
 use weir_sys::process::{run_captured, which};
 use weir_sys::uname::Uname;
-use weir_sys::{ProcRoot, Result, features, sched, sysctl};
+use weir_sys::{ProcRoot, Result, sched, sysctl};
+
+use weir_netlink::features;
 
 /// Settings that change what forwarding, NAT or the tester's sockets cost.
 const SYSCTLS: [&str; 22] = [

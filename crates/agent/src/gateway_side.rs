@@ -1,5 +1,4 @@
-//! What a gateway contributes to measurements with single frames: it is made ready for them, and its table of
-//! connections is counted and emptied.
+//! The gateway's side of measurements with single frames: prepares the gateway, and counts and flushes its connection table.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,19 +7,18 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use weir_gateway::Journal;
-use weir_sys::conntrack::Conntrack;
-use weir_sys::ethtool::Ethtool;
+use weir_netlink::conntrack::Conntrack;
+use weir_netlink::ethtool::Ethtool;
 use weir_sys::{ProcRoot, sysctl};
 
-use crate::perform::lock;
-use crate::protocol::TaskError;
+use crate::error::{TaskError, lock};
 use crate::undo;
 
-/// What a gateway can be asked to do around single frames.
+/// The gateway tasks for measurements with single frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GatewayTask {
-    /// Make it ready, until [`GatewayTask::Restore`] or the agent's end. Only what is not so already is changed.
+    /// Prepare the gateway, until [`GatewayTask::Restore`] or the agent's end. Settings that already fit stay unchanged.
     Prepare {
         /// Its interfaces on the path. A veth among them gets GRO: without it (and without an XDP program) a veth drops frames
         /// that were redirected to its peer (`veth_xdp_xmit`, drivers/net/veth.c).
@@ -67,7 +65,7 @@ pub enum GatewayAnswer {
     Table(Option<Table>),
 }
 
-/// What flushing did.
+/// The result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushed {
     /// How long it took.
@@ -87,7 +85,7 @@ pub struct Table {
     pub buckets: u64,
 }
 
-/// What was changed for single frames.
+/// The changes made for single frames.
 #[derive(Default)]
 pub(crate) struct Gateway {
     prepared: Mutex<Prepared>,
@@ -194,8 +192,8 @@ fn table() -> Result<Option<Table>, TaskError> {
 
 #[cfg(test)]
 mod tests {
+    use weir_netlink::{Rtnetlink, VethEnd};
     use weir_sys::NetNs;
-    use weir_sys::netlink::{Rtnetlink, VethEnd};
     use weir_sys::privilege::test_needs_root;
 
     use super::*;

@@ -1,4 +1,4 @@
-//! Where a host of the testbed is, and how its agent is started there.
+//! The address of a testbed host, and how weir starts its agent there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,7 +36,7 @@ pub enum HostAddress {
     },
 }
 
-/// What each form looks like, for messages.
+/// The syntax of each form, for messages.
 const FORMS: &str = "local, netns:NAME, ssh://[USER@]HOST[:PORT], docker://CONTAINER or \
                                 kubectl://NAMESPACE/POD[/CONTAINER]";
 

@@ -1,11 +1,12 @@
-//! What runs on a host.
+//! The part of weir that runs on a host.
 //!
-//! The conductor starts one agent for each host of the testbed and speaks with it over the agent's standard input and
-//! output ([`protocol`], [`frame`]). How the agent is started is the [`transport`]; the conductor's end is [`remote`], the
+//! The runner starts one agent for each host of the testbed and speaks with it over the agent's standard input and
+//! output ([`protocol`], [`frame`]). How the agent is started is the [`transport`]; the runner's end is [`remote`], the
 //! host's end is [`serve`]. No port is opened for control. When its input ends, an agent stops its loads, undoes what it did
-//! to its host and exits: so everything ends with the conductor, however that ends.
+//! to its host and exits: so everything ends with the runner, however that ends.
 
 mod diagnosis;
+mod error;
 pub mod facts;
 pub mod frame;
 pub mod gateway_side;

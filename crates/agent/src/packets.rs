@@ -1,16 +1,15 @@
-//! Single frames: an agent's station, which sends them and counts those that arrive.
+//! Single frames: an agent's endpoint, which sends them and counts those that arrive.
 
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use weir_packets::{Engine, Link, Received, Sending, Sent, Station, Stop};
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
+use weir_packets::{Endpoint, Engine, Link, Received, Sending, Sent, Stop};
 use weir_sys::sched;
 
-use crate::perform::lock;
-use crate::protocol::TaskError;
+use crate::error::{TaskError, lock};
 
-/// What a station can be asked to do. A host has one at a time.
+/// The tasks of an endpoint. A host has one endpoint at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketsTask {
@@ -26,7 +25,7 @@ pub enum PacketsTask {
     Expect {
         /// Marks the frames of this transfer.
         cookie: u32,
-        /// What the far end sends, if it does.
+        /// The frames that the far end sends, if it sends any.
         incoming: Option<Sending>,
         /// Forget the flows learnt so far.
         forget: bool,
@@ -36,7 +35,7 @@ pub enum PacketsTask {
     Reflect {
         /// Marks the frames of this transfer.
         cookie: u32,
-        /// What the far end sends.
+        /// The frames that the far end sends.
         incoming: Sending,
         /// Forget the flows learnt so far.
         forget: bool,
@@ -45,10 +44,10 @@ pub enum PacketsTask {
     Send {
         /// Marks the frames of this transfer.
         cookie: u32,
-        /// What.
+        /// The frames to send.
         sending: Sending,
     },
-    /// What has arrived so far.
+    /// Report the frames received so far.
     Received,
     /// How it works: what counts is known once something was expected.
     Describe,
@@ -59,13 +58,13 @@ pub enum PacketsTask {
 impl PacketsTask {
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            PacketsTask::Open { .. } => "opening the packet station",
+            PacketsTask::Open { .. } => "opening the packet endpoint",
             PacketsTask::Expect { .. } => "getting ready to count frames",
             PacketsTask::Reflect { .. } => "getting ready to count frames and send them back",
             PacketsTask::Send { .. } => "sending frames",
             PacketsTask::Received => "reading what arrived",
-            PacketsTask::Describe => "describing the packet station",
-            PacketsTask::Close => "closing the packet station",
+            PacketsTask::Describe => "describing the packet endpoint",
+            PacketsTask::Close => "closing the packet endpoint",
         }
     }
 }
@@ -84,7 +83,7 @@ pub enum PacketsAnswer {
     Received(Received),
 }
 
-/// How a station works.
+/// How an endpoint works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Described {
     /// Its mechanism.
@@ -93,16 +92,16 @@ pub struct Described {
     pub words: String,
 }
 
-/// The station of an agent, if one is open.
+/// The endpoint of an agent, if one is open.
 #[derive(Default)]
-pub(crate) struct Stations {
-    open: Mutex<Option<Arc<Station>>>,
+pub(crate) struct Endpoints {
+    open: Mutex<Option<Arc<Endpoint>>>,
     stop: Mutex<Stop>,
     /// Held while frames are being sent.
     sending: Mutex<()>,
 }
 
-impl Stations {
+impl Endpoints {
     pub(crate) fn perform(&self, task: PacketsTask) -> Result<PacketsAnswer, TaskError> {
         match task {
             PacketsTask::Open { link, engine } => {
@@ -110,24 +109,24 @@ impl Stations {
                 Ok(PacketsAnswer::Done)
             }
             PacketsTask::Expect { cookie, incoming, forget } => {
-                self.station()?.expect(cookie, incoming.as_ref(), forget)?;
+                self.endpoint()?.expect(cookie, incoming.as_ref(), forget)?;
                 Ok(PacketsAnswer::Done)
             }
             PacketsTask::Reflect { cookie, incoming, forget } => {
-                self.station()?.reflect(cookie, &incoming, forget)?;
+                self.endpoint()?.reflect(cookie, &incoming, forget)?;
                 Ok(PacketsAnswer::Done)
             }
             PacketsTask::Send { cookie, sending } => {
                 let stop = lock(&self.stop).clone();
                 let _sending = lock(&self.sending);
-                Ok(PacketsAnswer::Sent(self.station()?.send(cookie, &sending, &stop)?))
+                Ok(PacketsAnswer::Sent(self.endpoint()?.send(cookie, &sending, &stop)?))
             }
-            PacketsTask::Received => Ok(PacketsAnswer::Received(self.station()?.received()?)),
+            PacketsTask::Received => Ok(PacketsAnswer::Received(self.endpoint()?.received()?)),
             PacketsTask::Describe => {
-                let station = self.station()?;
+                let endpoint = self.endpoint()?;
                 Ok(PacketsAnswer::Described(Described {
-                    engine: station.engine(),
-                    words: station.describe(),
+                    engine: endpoint.engine(),
+                    words: endpoint.describe(),
                 }))
             }
             PacketsTask::Close => {
@@ -145,12 +144,12 @@ impl Stations {
         if link.cpus.is_empty() {
             link.cpus = sched::allowed_cpus()?.into_iter().take(1).collect();
         }
-        *lock(&self.open) = Some(Arc::new(Station::open(&link, engine)?));
+        *lock(&self.open) = Some(Arc::new(Endpoint::open(&link, engine)?));
         Ok(())
     }
 
-    fn station(&self) -> Result<Arc<Station>, TaskError> {
-        lock(&self.open).clone().ok_or_else(|| TaskError::failed("no packet station is open"))
+    fn endpoint(&self) -> Result<Arc<Endpoint>, TaskError> {
+        lock(&self.open).clone().ok_or_else(|| TaskError::failed("no packet endpoint is open"))
     }
 
     /// Ends a transfer that is under way; later ones are not concerned.
@@ -169,7 +168,7 @@ impl Stations {
 /// The interface that has the address.
 fn interface_of(link: &Link) -> Result<String, TaskError> {
     let interfaces = Rtnetlink::open()?.interfaces()?;
-    let has = |i: &&weir_sys::netlink::Interface| i.addresses.iter().any(|(a, _)| *a == link.address);
+    let has = |i: &&weir_netlink::Interface| i.addresses.iter().any(|(a, _)| *a == link.address);
     interfaces.iter().find(has).map(|i| i.name.clone()).ok_or_else(|| {
         TaskError::failed(format!("no interface of this host has the address {}", link.address))
     })

@@ -1,26 +1,27 @@
-//! What an agent does on its host.
+//! The agent's work on its host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
 
-use weir_gateway::{Journal, Place, Role, Variant};
-use weir_load::{Responder, Setting, Stop};
+use weir_gateway::{Journal, Place, Role, VariantKind};
+use weir_load::{Responder, Stop, TrialSettings};
+use weir_sys::clock::sleep_unless;
 use weir_sys::process::which;
 
 use crate::diagnosis::diagnose;
+use crate::error::lock;
 use crate::facts::host_facts;
 use crate::gateway_side::Gateway;
-use crate::packets::Stations;
+use crate::packets::Endpoints;
 use crate::profiler;
 use crate::protocol::{Answer, Task, TaskError};
 use crate::reach::{Echo, reach, send_from};
 use crate::sampler::{Sampler, Window};
 use crate::undo;
 
-type Outcome = Result<Answer, TaskError>;
+type TaskResult = Result<Answer, TaskError>;
 
 /// The state of an agent: what is open and what was changed.
 #[derive(Default)]
@@ -32,47 +33,14 @@ pub(crate) struct Host {
     /// Locked as long as this agent answers for an undo list on disk.
     held: Mutex<Option<File>>,
     gateway: Gateway,
-    packets: Stations,
+    packets: Endpoints,
     /// Ends the windows of the samplers.
     sampled: Mutex<Stop>,
 }
 
-/// A panic in another task must not keep this one from cleaning up.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl TaskError {
-    /// A failure that is not for want of something.
-    pub(crate) fn failed(message: impl Into<String>) -> Self {
-        TaskError { missing: false, message: message.into() }
-    }
-}
-
-impl From<weir_gateway::Error> for TaskError {
-    fn from(error: weir_gateway::Error) -> Self {
-        use weir_gateway::Error;
-        let missing = matches!(error, Error::Missing { .. } | Error::Unsupported(_));
-        TaskError { missing, message: error.to_string() }
-    }
-}
-
-impl From<weir_load::Error> for TaskError {
-    fn from(error: weir_load::Error) -> Self {
-        TaskError::failed(error.to_string())
-    }
-}
-
-impl From<weir_sys::Error> for TaskError {
-    fn from(error: weir_sys::Error) -> Self {
-        let missing = error.kind() == std::io::ErrorKind::PermissionDenied;
-        TaskError { missing, message: error.to_string() }
-    }
-}
-
 impl Host {
     /// Performs one task; long ones return when they are done.
-    pub(crate) fn perform(&self, task: Task) -> Outcome {
+    pub(crate) fn perform(&self, task: Task) -> TaskResult {
         match task {
             Task::Ping => Ok(Answer::Done),
             Task::Facts { role, transport, interfaces } => {
@@ -83,9 +51,10 @@ impl Host {
             }
             Task::Apply { variant, role, place, journal } => self.apply(&variant, role, &place, journal),
             Task::Remove => self.remove(),
-            Task::Counter { variant, place } => Ok(Answer::Counter(variant.hop().counter(&place)?)),
-            Task::Refused { variant, place } => Ok(Answer::Counter(variant.hop().refused(&place)?)),
-            Task::VariantFacts { variant, place } => Ok(Answer::VariantFacts(variant.hop().facts(&place)?)),
+            Task::Counter { variant, place } => Ok(Answer::Counter(variant.counter(&place)?)),
+            Task::Carried { variant, place } => Ok(Answer::Carried(variant.carried(&place)?)),
+            Task::Refused { variant, place } => Ok(Answer::Counter(variant.refused(&place)?)),
+            Task::VariantFacts { variant, place } => Ok(Answer::VariantFacts(variant.facts(&place)?)),
             Task::OpenEcho { bind } => self.open_echo(bind),
             Task::CloseEcho => {
                 *lock(&self.echo) = None;
@@ -138,7 +107,7 @@ impl Host {
         }
     }
 
-    fn open_echo(&self, bind: SocketAddr) -> Outcome {
+    fn open_echo(&self, bind: SocketAddr) -> TaskResult {
         let echo =
             Echo::open(bind).map_err(|e| TaskError::failed(format!("cannot listen on {bind}: {e}")))?;
         let port = echo.port();
@@ -146,13 +115,13 @@ impl Host {
         Ok(Answer::Port(port))
     }
 
-    fn heard(&self, source: IpAddr) -> Outcome {
+    fn heard(&self, source: IpAddr) -> TaskResult {
         let echo = lock(&self.echo);
         let echo = echo.as_ref().ok_or_else(|| TaskError::failed("no echo is open"))?;
         Ok(Answer::Counter(Some(echo.heard(source))))
     }
 
-    fn set_sysctls(&self, values: BTreeMap<String, String>) -> Outcome {
+    fn set_sysctls(&self, values: BTreeMap<String, String>) -> TaskResult {
         let mut journal = lock(&self.journal);
         *journal = self.stored("host-sysctls")?;
         for (name, value) in values {
@@ -161,31 +130,31 @@ impl Host {
         Ok(Answer::Done)
     }
 
-    fn finish(&self, session: u64) -> Outcome {
+    fn finish(&self, session: u64) -> TaskResult {
         let end = lock(&self.ends).remove(&session);
         let end = end.ok_or_else(|| TaskError::failed(format!("no open session {session}")))?;
         Ok(Answer::Part(Box::new(end.finish()?)))
     }
 
-    /// Whether what is sampled is over, or everything is.
+    /// Returns a check: true if sampling has ended, or if everything must stop.
     fn ended(&self) -> impl Fn() -> bool + use<> {
         let (stop, sampled) = (lock(&self.stop).clone(), lock(&self.sampled).clone());
         move || stop.raised() || sampled.raised()
     }
 
     /// The setting with this process' own way to stop.
-    fn own(&self, setting: Setting) -> Setting {
-        Setting { stop: lock(&self.stop).clone(), ..setting }
+    fn own(&self, setting: TrialSettings) -> TrialSettings {
+        TrialSettings { stop: lock(&self.stop).clone(), ..setting }
     }
 
-    fn apply(&self, variant: &Variant, role: Role, place: &Place, on_disk: bool) -> Outcome {
+    fn apply(&self, variant: &VariantKind, role: Role, place: &Place, on_disk: bool) -> TaskResult {
         let mut journal = lock(&self.journal);
         if !journal.is_empty() {
             return Err(TaskError::failed("a variant is in effect on this host already"));
         }
         *journal = if on_disk { self.stored(role.name())? } else { Journal::new() };
-        weir_gateway::apply(variant.hop(), role, place, &mut journal)?;
-        if let Err(cause) = variant.hop().verify(role, place) {
+        weir_gateway::apply(&**variant, role, place, &mut journal)?;
+        if let Err(cause) = variant.verify(role, place) {
             let mut words = vec![cause.to_string()];
             words.extend(journal.undo().iter().map(ToString::to_string));
             return Err(TaskError::failed(words.join("; ")));
@@ -201,7 +170,7 @@ impl Host {
         Ok(journal)
     }
 
-    fn remove(&self) -> Outcome {
+    fn remove(&self) -> TaskResult {
         let errors = lock(&self.journal).undo();
         if errors.is_empty() {
             return Ok(Answer::Done);
@@ -218,17 +187,5 @@ impl Host {
         let mut left = self.gateway.restore();
         left.extend(lock(&self.journal).undo().iter().map(ToString::to_string));
         left
-    }
-}
-
-/// Sleeps, but ends early when asked to stop.
-pub(crate) fn sleep_unless(asked: &dyn Fn() -> bool, time: Duration) {
-    let end = Instant::now() + time;
-    while !asked() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
     }
 }

@@ -1,24 +1,25 @@
-//! The messages between conductor and agent.
+//! The messages between runner and agent.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_gateway::{Place, Role, Variant};
-use weir_load::{Part, Setting, Workload};
+use weir_gateway::{Carried, Place, Role, VariantKind};
+use weir_load::{Part, TrialSettings, Workload};
 use weir_record::{Diagnosed, HostFacts, HostSample, Profile, VariantFact};
 
+pub use crate::error::TaskError;
 use crate::gateway_side::{GatewayAnswer, GatewayTask};
 use crate::packets::{PacketsAnswer, PacketsTask};
 
 /// Version of these messages. Both ends must have the same.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
 pub const MARKER: &[u8] = b"\n#weir-agent#\n";
 
-/// What the agent says first.
+/// The agent's first message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`] of the agent.
@@ -32,9 +33,9 @@ pub struct Hello {
 /// A task with the number under which it will be answered.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
-    /// Chosen by the conductor, unique in the session.
+    /// Chosen by the runner, unique in the session.
     pub id: u64,
-    /// What to do.
+    /// The task to perform.
     pub task: Task,
 }
 
@@ -43,21 +44,13 @@ pub struct Request {
 pub struct Response {
     /// The request's number.
     pub id: u64,
+    /// The agent's clock when this was written, ns (CLOCK_MONOTONIC of its host).
+    pub clock_ns: u64,
     /// The outcome.
     pub answer: Result<Answer, TaskError>,
 }
 
-/// Why a task failed on the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{message}")]
-pub struct TaskError {
-    /// True if something that weir needs is missing there (privilege, kernel feature, program).
-    pub missing: bool,
-    /// What happened, for people.
-    pub message: String,
-}
-
-/// What an agent can be asked to do. Tasks run side by side; each is answered when it is done.
+/// The agent's tasks. They run side by side; the agent answers each one when it is done.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
@@ -80,10 +73,10 @@ pub enum Task {
     /// Put a variant into effect and verify what can be verified on the host alone.
     Apply {
         /// Which.
-        variant: Variant,
+        variant: VariantKind,
         /// As whom.
         role: Role,
-        /// Where.
+        /// The place to apply it.
         place: Place,
         /// Whether the changes must survive a `kill -9` of the agent as an undo list on disk: true on real hosts, whose
         /// network namespace outlives the agent.
@@ -94,22 +87,29 @@ pub enum Task {
     /// The variant's own counter on the gateway.
     Counter {
         /// Which variant.
-        variant: Variant,
-        /// Where.
+        variant: VariantKind,
+        /// The place of the variant.
+        place: Place,
+    },
+    /// The counts of the variant's fast path so far, on the host that counts.
+    Carried {
+        /// Which variant.
+        variant: VariantKind,
+        /// The place of the variant.
         place: Place,
     },
     /// Packets that the variant has refused so far, on the host that counts.
     Refused {
         /// Which variant.
-        variant: Variant,
-        /// Where.
+        variant: VariantKind,
+        /// The place of the variant.
         place: Place,
     },
-    /// What it takes to have the variant that is in effect on this host: memory, time to load.
+    /// Measure the cost of the variant in effect on this host: memory, time to load.
     VariantFacts {
         /// Which variant.
-        variant: Variant,
-        /// Where.
+        variant: VariantKind,
+        /// The place of the variant.
         place: Place,
     },
     /// Answer [`Task::Reach`] on this port, TCP and UDP, with the address that asks, until [`Task::CloseEcho`].
@@ -128,7 +128,7 @@ pub enum Task {
     },
     /// Send to the far end's echo from another address, which need not be this host's, and wait for no answer.
     SendFrom {
-        /// That address.
+        /// The source address to send from.
         source: IpAddr,
         /// The echo.
         target: SocketAddr,
@@ -140,11 +140,11 @@ pub enum Task {
         /// Whose.
         source: IpAddr,
     },
-    /// What single frames need of a gateway.
+    /// Prepare, restore, flush or count on the gateway, for single frames.
     Gateway(GatewayTask),
     /// Single frames.
     Packets(PacketsTask),
-    /// Set kernel settings of the whole machine, until this agent ends, however the conductor ends.
+    /// Set kernel settings of the whole machine, until this agent ends, however the runner ends.
     HostSysctls {
         /// Values by dotted name.
         values: BTreeMap<String, String>,
@@ -156,7 +156,7 @@ pub enum Task {
         /// Which workload.
         workload: Workload,
         /// With which settings.
-        setting: Setting,
+        setting: TrialSettings,
         /// Address and port.
         bind: SocketAddr,
     },
@@ -170,8 +170,8 @@ pub enum Task {
         /// Which workload.
         workload: Workload,
         /// With which settings.
-        setting: Setting,
-        /// Where the far end listens, as seen from here.
+        setting: TrialSettings,
+        /// Address on which the far end listens, as this host sees it.
         target: SocketAddr,
     },
     /// Sample the host.
@@ -216,7 +216,7 @@ impl Task {
         }
     }
 
-    /// What is being done, for messages.
+    /// Names the task in progress, for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Task::Ping => "a sign of life",
@@ -225,6 +225,7 @@ impl Task {
             Task::Apply { .. } => "applying the variant",
             Task::Remove => "removing the variant",
             Task::Counter { .. } => "reading the variant's counter",
+            Task::Carried { .. } => "reading what the fast path carried",
             Task::Refused { .. } => "reading what the variant refused",
             Task::VariantFacts { .. } => "measuring what the variant takes",
             Task::OpenEcho { .. } | Task::CloseEcho | Task::Heard { .. } => "the echo",
@@ -256,6 +257,8 @@ pub enum Answer {
     Missing(Vec<String>),
     /// [`Task::Counter`], [`Task::Refused`] and [`Task::Heard`].
     Counter(Option<u64>),
+    /// [`Task::Carried`].
+    Carried(Option<Carried>),
     /// [`Task::VariantFacts`].
     VariantFacts(Vec<VariantFact>),
     /// [`Task::OpenEcho`] and [`Task::Open`]: the port.
@@ -276,7 +279,7 @@ pub enum Answer {
     Diagnosed(Box<Diagnosed>),
 }
 
-/// What the far end's echo said.
+/// The reply of the far end's echo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
     /// The source address that the far end saw over TCP.

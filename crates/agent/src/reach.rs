@@ -1,4 +1,4 @@
-//! Proof of a path: an echo that tells whoever asks which address it sees, over TCP and UDP.
+//! Proof of a path: an echo over TCP and UDP that replies with the client's address as the echo sees it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::perform::lock;
+use crate::error::lock;
 use crate::protocol::Reached;
 
-/// How often the echo looks whether it shall stop, and the asker sends again.
+/// Interval at which the echo checks if it must stop, and at which the client sends again.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Answers until dropped.
@@ -70,13 +70,13 @@ impl Drop for Echo {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Both threads only loop over sockets; a panic there has nobody left to tell.
+            // Both threads only loop over sockets; no caller is left to receive a panic from them.
             let _ = thread.join();
         }
     }
 }
 
-/// Addresses are counted up to a number that no proof comes near: whoever else sends here shall not fill the memory.
+/// Limit on the counted source addresses, far above the need of any proof: other senders must not fill the memory.
 const MOST_SOURCES: usize = 1024;
 
 fn count(heard: &mut BTreeMap<IpAddr, u64>, source: IpAddr) {

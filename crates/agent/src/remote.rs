@@ -1,6 +1,7 @@
-//! The conductor's end of one agent.
+//! The runner's end of one agent.
 
 mod error;
+mod pulse;
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read};
@@ -9,10 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weir_sys::clock::now_ns;
 use weir_sys::process::{self, Process, run_with_input};
 
 pub use error::Error;
 use error::failed;
+use pulse::Pulse;
 
 use crate::frame;
 use crate::protocol::{Answer, Hello, MARKER, PROTOCOL, Request, Response, Task, TaskError};
@@ -28,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(6);
 /// How long a host that answers may take to undo what was done to it.
 const LEAVE: Duration = Duration::from_secs(8);
 
-/// How often a waiting conductor asks whether the agent is there.
+/// How often a waiting runner asks whether the agent is there.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Longest copy of the binary to a host.
@@ -37,15 +40,19 @@ const COPY: Duration = Duration::from_secs(60);
 /// Most that is kept of what a host prints before the agent's first word.
 const NOISE: usize = 64 << 10;
 
+/// The number of every [`Task::Ping`] of [`Remote::check`]; no caller waits for its answer.
+const SIGN_OF_LIFE: u64 = 0;
+
 type Waiting = HashMap<u64, Sender<Result<Answer, TaskError>>>;
 
-/// What the reading thread shares with the callers.
+/// State that the reading thread shares with the callers.
 #[derive(Debug)]
 struct Shared {
     waiting: Mutex<Option<Waiting>>,
     /// When the agent was asked for a sign of life and has not answered since; and when it was asked last.
     asked: Mutex<Option<Instant>>,
     nudged: Mutex<Option<Instant>>,
+    pulse: Mutex<Pulse>,
     said: Mutex<String>,
 }
 
@@ -113,6 +120,7 @@ impl Remote {
             waiting: Mutex::new(Some(HashMap::new())),
             asked: Mutex::new(None),
             nudged: Mutex::new(None),
+            pulse: Mutex::new(Pulse::default()),
             said: Mutex::new(String::new()),
         });
         let listener = shared.clone();
@@ -149,7 +157,7 @@ impl Remote {
         }
     }
 
-    /// What messages call the host.
+    /// Returns the host's name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -227,14 +235,22 @@ impl Remote {
         if due {
             // Before it is sent: the answer may be here at once.
             lock(&self.shared.asked).get_or_insert_with(Instant::now);
-            self.send(&Request { id: 0, task: Task::Ping })?;
+            lock(&self.shared.pulse).ask(now_ns());
+            self.send(&Request { id: SIGN_OF_LIFE, task: Task::Ping })?;
         }
         Ok(())
     }
 
-    /// True if it was asked and has not answered for too long. Silence that nobody asked into proves nothing.
+    /// True if the agent got a request and has not answered for too long. Silence without a request proves nothing.
     fn is_silent(&self) -> bool {
         lock(&self.shared.asked).is_some_and(|at| at.elapsed() > SILENCE)
+    }
+
+    /// How fast the agent's clock has run since `since_ns` (CLOCK_MONOTONIC of this machine), 1 being this machine's, if it
+    /// differs by more than 1 % for certain. Times and rates of that host are then wrong. It is seen from the answers to
+    /// [`Remote::check`], so not before there are two.
+    pub fn clock_drift(&self, since_ns: u64) -> Option<f64> {
+        lock(&self.shared.pulse).drift(since_ns)
     }
 
     fn lost(&self) -> Error {
@@ -252,14 +268,14 @@ impl Remote {
         join(&[&ended, &self.last_words()])
     }
 
-    /// What it said last. A process may end before what it said was read here, so this waits for the end of its standard
-    /// error; not for long, since somebody else may hold that open.
+    /// Returns the agent's last output. A process may end before this side has read all its output, so this waits for the end of
+    /// its standard error. The wait is short, since another process may keep it open.
     fn last_words(&self) -> String {
         let _ = lock(&self.all_said).recv_timeout(Duration::from_millis(500));
         lock(&self.shared.said).trim().to_owned()
     }
 
-    /// What to do where the host's shell could not execute the copy (POSIX.1-2017, XCU 2.8.2: 126 and 127).
+    /// Returns advice if the host's shell could not execute the copy (POSIX.1-2017, XCU 2.8.2: 126 and 127).
     fn why_not_executed(&self) -> &'static str {
         match lock(&self.process).try_wait() {
             Ok(Some(ended)) if matches!(ended.status.code(), Some(126 | 127)) => {
@@ -336,7 +352,7 @@ enum Started {
     Absent(String),
 }
 
-/// What comes first from a started agent.
+/// The first output of a started agent.
 enum First {
     Hello(Hello),
     Absent(String),
@@ -372,15 +388,18 @@ fn install(name: &str, transport: &Transport, kind: &str) -> Result<(), Error> {
     Err(failed(name, format!("copy this binary: {}", output.message())))
 }
 
-/// Reads the greeting, then answers, until the stream ends; then nobody waits any more.
+/// Reads the greeting, then answers, until the stream ends; then releases all waiting callers.
 fn read_answers(mut stream: impl Read, first: &Sender<First>, shared: &Shared) {
     let greeting = greet(&mut stream);
     let is_agent = matches!(greeting, First::Hello(_));
-    // If nobody waits for the greeting any more, the process is being ended.
+    // If no caller waits for the greeting any more, weir is already ending the process.
     let _ = first.send(greeting);
     if is_agent {
-        while let Ok(Some(Response { id, answer })) = frame::read(&mut stream) {
+        while let Ok(Some(Response { id, clock_ns, answer })) = frame::read(&mut stream) {
             *lock(&shared.asked) = None;
+            if id == SIGN_OF_LIFE {
+                lock(&shared.pulse).hear(clock_ns, now_ns());
+            }
             if let Some(waiting) = lock(&shared.waiting).as_mut().and_then(|w| w.remove(&id)) {
                 let _ = waiting.send(answer);
             }

@@ -1,4 +1,4 @@
-//! What the kernel of a host counted during the measuring window of a trial.
+//! Counters of a host's kernel during the measuring window of a trial.
 //!
 //! One thread reads `/proc` when the window begins, once a second within it, and when it ends. Everything works
 //! without privilege; what the host does not have (conntrack, IPv6) is absent from the sample. A reading costs about 0.12 ms of
@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use weir_netlink::conntrack::Conntrack;
 use weir_record::{CpuTime, HostSample, InterfaceDelta, Series};
-use weir_sys::conntrack::Conntrack;
 use weir_sys::procfs::{CpuTicks, InterfaceCounters, Softnet, ticks_per_second};
 use weir_sys::{Error, ProcRoot, Result};
 
@@ -43,7 +43,7 @@ impl Sampler {
     /// Starts sampling. `interfaces` are those on the measured path; without any, all but `lo` are taken.
     ///
     /// # Errors
-    /// If no thread can be started. What cannot be read is reported by [`Self::finish`].
+    /// If no thread can start. [`Self::finish`] reports anything that the sampler cannot read.
     pub fn start(window: Window, interfaces: Vec<String>) -> Result<Self> {
         Self::start_with(ProcRoot::new("/"), window, interfaces)
     }
@@ -54,13 +54,13 @@ impl Sampler {
         let began = Instant::now();
         let thread = std::thread::Builder::new()
             .name("sampler".into())
-            .spawn(move || Watch::new(root, interfaces).run(window, began, &asked))
+            .spawn(move || CounterReader::new(root, interfaces).run(window, began, &asked))
             .map_err(|e| Error::new("start the sampler", e))?;
         Ok(Sampler { finish, thread })
     }
 
-    /// What was counted in the window. Before the end of the window, the window ends now; before its start, the sample is
-    /// empty.
+    /// Returns the counts of the window. If called before the window's end, it ends the window now; before its start, the sample
+    /// is empty.
     pub fn finish(self) -> Result<HostSample> {
         // A thread that is done already does not listen.
         let _ = self.finish.send(());
@@ -90,18 +90,18 @@ struct Totals {
 }
 
 /// The reader.
-struct Watch {
+struct CounterReader {
     root: ProcRoot,
     interfaces: Vec<String>,
     conntrack: Option<Conntrack>,
 }
 
-impl Watch {
+impl CounterReader {
     fn new(root: ProcRoot, interfaces: Vec<String>) -> Self {
         // Asking ctnetlink on a host without conntrack would make the kernel load it. Without CAP_NET_ADMIN the
         // statistics are out of reach and absent.
         let conntrack = root.conntrack_count().and_then(|_| Conntrack::open().ok());
-        Watch { root, interfaces, conntrack }
+        CounterReader { root, interfaces, conntrack }
     }
 
     fn run(mut self, window: Window, began: Instant, finish: &Receiver<()>) -> Result<HostSample> {
@@ -153,7 +153,7 @@ impl Watch {
     }
 }
 
-/// Waits; true if the end was asked for (or nobody is left to ask).
+/// Waits until `due`. True if the end was requested, or if the requester is gone.
 fn wait_until(due: Instant, finish: &Receiver<()>) -> bool {
     !matches!(
         finish.recv_timeout(due.saturating_duration_since(Instant::now())),

@@ -128,7 +128,7 @@ fn root_a_host_of_the_lab_counts_its_own_packets_to_the_last() {
     let target = (site.addresses().responder, 5000);
     let receiver = site.host(Role::Responder).unwrap().run(|| UdpSocket::bind(target).unwrap()).unwrap();
     let sample = site.host(Role::Initiator).unwrap().run(|| {
-        let mut watch = Watch::new(ProcRoot::new("/"), vec!["eth0".into()]);
+        let mut watch = CounterReader::new(ProcRoot::new("/"), vec!["eth0".into()]);
         let (totals, first) = (watch.totals().unwrap(), watch.point().unwrap());
         let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
         for _ in 0..50 {

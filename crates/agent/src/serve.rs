@@ -3,6 +3,8 @@
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_sys::clock::now_ns;
+
 use crate::frame;
 use crate::perform::Host;
 use crate::protocol::{Answer, Hello, MARKER, PROTOCOL, Request, Response, Task, TaskError};
@@ -11,7 +13,7 @@ use crate::protocol::{Answer, Hello, MARKER, PROTOCOL, Request, Response, Task, 
 /// the host.
 ///
 /// # Errors
-/// If the conductor does not speak this protocol, or something could not be undone (in words).
+/// If the runner does not speak this protocol, or something could not be undone (in words).
 pub fn serve(mut input: impl Read, output: impl Write + Send + 'static) -> io::Result<()> {
     let output = Arc::new(Mutex::new(output));
     {
@@ -25,7 +27,7 @@ pub fn serve(mut input: impl Read, output: impl Write + Send + 'static) -> io::R
         match frame::read::<Request>(&mut input) {
             Ok(Some(request)) => {
                 if request.task.outlives_agent() {
-                    // A conductor that is killed must not take this process along before it has undone its work; the end
+                    // A runner that is killed must not take this process along before it has undone its work; the end
                     // of the input is the sign then.
                     weir_sys::process::outlive_parent().map_err(io::Error::other)?;
                 }
@@ -62,6 +64,6 @@ fn start<W: Write + Send + 'static>(host: &Arc<Host>, output: &Arc<Mutex<W>>, re
 
 fn answer<W: Write>(output: &Mutex<W>, id: u64, answer: Result<Answer, TaskError>) {
     let mut out = output.lock().unwrap_or_else(PoisonError::into_inner);
-    // If nobody listens any more, the input ends as well, and that is acted upon.
-    let _ = frame::write(&mut *out, &Response { id, answer });
+    // If the peer no longer listens, the input ends as well, and the agent reacts to that.
+    let _ = frame::write(&mut *out, &Response { id, clock_ns: now_ns(), answer });
 }

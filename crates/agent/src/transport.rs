@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use weir_sys::NetNs;
+use weir_text::shell::word;
 
 use crate::host::HostAddress;
 
@@ -20,7 +21,7 @@ pub enum Transport {
     Host(HostAddress),
 }
 
-/// What a remote host's agent is started as.
+/// Options for starting a remote host's agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// Program on the host; without it this binary is copied there once, into the user's cache directory.
@@ -63,7 +64,7 @@ impl Transport {
         let sudo = if options.sudo { "sudo -n " } else { "" };
         let mut command = if self.is_remote() {
             match &options.program {
-                Some(program) => self.shell(&format!("exec {sudo}{} agent", quoted(program))),
+                Some(program) => self.shell(&format!("exec {sudo}{} agent", word(program))),
                 None => self.shell(&format!(
                     "f=\"{}\"; if [ -x \"$f\" ]; then exec {sudo}\"$f\" agent; fi; echo \"{ABSENT} $(uname -sm)\"",
                     cached_path()?
@@ -114,7 +115,7 @@ impl Transport {
                     command.args(["-p", &port.to_string()]);
                 }
                 // The login shell takes the script apart once more.
-                command.args(["--", host, &format!("sh -c {}", quoted(script))]);
+                command.args(["--", host, &format!("sh -c {}", word(script))]);
             }
             Transport::Host(HostAddress::Docker(container)) => {
                 command = Command::new("docker");
@@ -146,11 +147,6 @@ fn ssh() -> Command {
     command
 }
 
-/// One word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 /// This binary. Not by its path, which may be replaced or removed (an upgrade, a rebuild) while this process runs; and not
 /// `/proc/self`, which in a child before exec is the child.
 fn own_binary() -> PathBuf {
@@ -162,7 +158,8 @@ pub(crate) fn own_bytes() -> io::Result<Vec<u8>> {
     std::fs::read(own_binary())
 }
 
-/// Where the copy lies on a host: named by its content, so that another version is another file. `$HOME` is the host's.
+/// Returns the path of the copy on a host. The name contains a hash of the content, so another version is another file. `$HOME`
+/// is the host's.
 fn cached_path() -> io::Result<String> {
     static HASH: OnceLock<u64> = OnceLock::new();
     let hash = match HASH.get() {

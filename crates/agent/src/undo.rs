@@ -9,7 +9,7 @@ use weir_gateway::Journal;
 use weir_lab::registry;
 use weir_sys::NetNs;
 
-use crate::protocol::TaskError;
+use crate::error::TaskError;
 
 /// A new list, with the lock to be held as long as it is answered for. A list that an agent left that was killed is
 /// worked off first.
@@ -43,7 +43,7 @@ pub fn clear_leftovers() -> Result<Vec<Leftover>, String> {
         if !name.starts_with("undo-") {
             continue;
         }
-        // Whoever holds the lock answers for its list.
+        // The holder of the lock is responsible for its list.
         let Some(held) = lock(&path)? else { continue };
         if name.ends_with(".journal") {
             let outcome = work_off(&path);
@@ -51,7 +51,7 @@ pub fn clear_leftovers() -> Result<Vec<Leftover>, String> {
         }
         drop(held);
         if !path.with_extension("journal").exists() {
-            // An empty file that says nothing any more; if it stays, nobody minds.
+            // An empty file that carries no information any more; it does no harm if it stays.
             let _ = fs::remove_file(path.with_extension("lock"));
         }
     }

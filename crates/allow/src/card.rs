@@ -4,9 +4,9 @@ use weir_sys::ProcRoot;
 
 use crate::policy::Policy;
 
-/// What would cost less, in words: a policy at tc that could be at XDP, where all of its interfaces are network cards. It says
-/// nothing of whether their drivers have XDP. It is not done unasked, because many drivers begin anew when a program is attached, and
-/// lose packets meanwhile: perhaps those of the connection by which the administrator came.
+/// Suggests a cheaper setup, in words: a policy at tc that could be at XDP, if all its interfaces are network cards. It does not
+/// know if their drivers support XDP. Weir does not switch by itself, because many drivers restart when a program is attached,
+/// and lose packets meanwhile: perhaps those of the administrator's own connection.
 pub fn hint(policy: &Policy, root: &ProcRoot) -> Option<String> {
     // Only what has hardware below it has this link.
     let is_card = |name: &String| root.path(&format!("sys/class/net/{name}/device")).exists();

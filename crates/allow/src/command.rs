@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use weir_sys::process::{run_with_input, which};
+use weir_sys::process::{install, run_with_input, which};
 
 use crate::Error;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(program: &str, args: &[&str], input: &str) -> Result<String, E
     }
 }
 
-/// What it printed, or what it complained of where its exit code is not 0.
+/// Runs a program. Returns its output, or its error text if its exit code is not 0.
 pub(crate) fn try_run(program: &str, args: &[&str], input: &str) -> Result<Result<String, String>, Error> {
     let mut command = Command::new(require(program)?);
     // Messages are read by people and by the tests; translated ones would be read by neither.
@@ -28,16 +28,9 @@ pub(crate) fn try_run(program: &str, args: &[&str], input: &str) -> Result<Resul
     Ok(if output.status.success() { Ok(output.stdout_text()) } else { Err(output.message()) })
 }
 
-/// Where a program is; where it is missing, what provides it.
+/// Finds the path of a program; if it is missing, the error names what provides it.
 pub(crate) fn require(program: &str) -> Result<std::path::PathBuf, Error> {
-    which(program).ok_or_else(|| {
-        let package = match program {
-            "nft" => "nftables",
-            p if p.contains("tables") => "iptables",
-            p => p,
-        };
-        Error::Missing { program: program.to_owned(), provide: format!("apt-get install {package}") }
-    })
+    which(program).ok_or_else(|| Error::Missing { program: program.to_owned(), provide: install(program) })
 }
 
 fn line(program: &str, args: &[&str]) -> String {

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use std::io;
 use std::path::Path;
@@ -14,21 +14,21 @@ pub enum Error {
     Missing {
         /// Its name.
         program: String,
-        /// What provides it.
+        /// The command that installs it.
         provide: String,
     },
     /// Something that the kernel lacks, with what provides it.
     #[error("{0}")]
     Lacking(String),
-    /// Somebody else is at it.
+    /// Another process is using it.
     #[error("{0}")]
     Busy(String),
     /// A program failed.
     #[error("{command}: {output}")]
     Command {
-        /// What was run.
+        /// The command that failed.
         command: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
     /// A file of ours.
@@ -36,7 +36,7 @@ pub enum Error {
     File {
         /// Its path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The kernel does not do what was loaded.

@@ -14,15 +14,15 @@ use crate::{Error, bpf, load};
 pub struct Refused {
     /// When, microseconds since 1970.
     pub unix_us: u64,
-    /// Where it came from.
+    /// Its source address.
     pub source: IpAddr,
-    /// Where it was to go.
+    /// Its destination address.
     pub destination: IpAddr,
-    /// Name of its class; `rest` for whoever is in no list, `class N` where the policy is not on disk any more.
+    /// Name of its class; `rest` for an address in no list, `class N` if the policy is no longer on disk.
     pub class: String,
     /// Number of its class; 0: in no list.
     pub class_number: usize,
-    /// What was done with it: `drop` or `log`.
+    /// The action taken: `drop` or `log`.
     pub action: &'static str,
     /// Number of its protocol.
     pub protocol: u8,
@@ -46,8 +46,8 @@ impl Follow {
     /// Begins with the next packet. `None` if nothing is loaded.
     ///
     /// # Errors
-    /// [`Error::Lacking`] where the back end does not tell of single packets, [`Error::Busy`] where somebody else follows: of two,
-    /// each would get a part.
+    /// [`Error::Lacking`] if the back end does not report single packets, [`Error::Busy`] if another process already follows:
+    /// each of two would get only a part.
     pub fn begin(store: &Store) -> Result<Option<Follow>, Error> {
         let Some((backend, id)) = load::loaded_id()? else { return Ok(None) };
         if backend != Backend::Bpf {
@@ -92,7 +92,7 @@ impl Follow {
         }
     }
 
-    /// Refused packets since this began of which nothing was told: there were too many.
+    /// Counts refused packets since the beginning that were not reported, because too many came at a time.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -1,23 +1,27 @@
 //! By sets of ipset, asked by iptables.
 
+mod rules;
+
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use weir_prefix::{Ranges, export};
+use weir_prefix::export;
 use weir_sys::{ProcRoot, modules};
 
 use crate::command;
-use crate::policy::{Action, Hook, LINK_V4, Policy};
-use crate::status::Counted;
+use crate::kernel::{Counted, Held, OnTrial};
+use crate::policy::{Hook, Policy};
 use crate::{Error, verify};
+use rules::{entrances, rules};
 
 /// The programs that loading needs.
 pub(crate) const PROGRAMS: [&str; 3] = ["ipset", "iptables-restore", "ip6tables-restore"];
-const CHAIN: &str = "weir-allow";
-/// The two generations of sets.
+/// The two generations of sets and chains: one is in effect, the other one is being filled, or on trial.
 const GENERATIONS: [&str; 2] = ["weir0-", "weir1-"];
+/// How the names of the sets begin that say how long a trial is.
+const TRIAL: &str = "weir-trial-";
 /// How long the kernel may take to let go of sets whose rules are gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -50,7 +54,7 @@ fn sets() -> Result<Vec<String>, Error> {
     }
     // A kernel without modules and without ipset refuses.
     let Ok(names) = command::try_run("ipset", &["list", "-n"], "")? else { return Ok(Vec::new()) };
-    let ours = |name: &&str| GENERATIONS.iter().any(|g| name.starts_with(g));
+    let ours = |name: &&str| GENERATIONS.iter().chain([&TRIAL]).any(|g| name.starts_with(g));
     Ok(names.lines().filter(ours).map(str::to_owned).collect())
 }
 
@@ -60,12 +64,61 @@ fn chain(family: Family, name: &str) -> Result<Option<Vec<String>>, Error> {
     Ok(printed.ok().map(|text| text.lines().map(str::to_owned).collect()))
 }
 
-/// Rules of others' chains that lead into ours, as they were added.
-fn jumps(family: Family) -> Result<Vec<String>, Error> {
+/// A rule of another chain that leads into one of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Jump {
+    /// The rule as `iptables -S` prints it behind `-A `: `INPUT -i eth0 ... -j weir0-allow`.
+    rule: String,
+    generation: &'static str,
+    way: Way,
+}
+
+/// When a jump is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Always,
+    /// While the elements of the set of trials are there.
+    OnTrial,
+    /// While they are not.
+    OffTrial,
+}
+
+impl Way {
+    /// The words of a rule for it.
+    fn matching(self, family: Family) -> String {
+        let set = trial_set(family);
+        match self {
+            Way::Always => String::new(),
+            Way::OnTrial => format!(" -m set --match-set {set} src"),
+            Way::OffTrial => format!(" -m set ! --match-set {set} src"),
+        }
+    }
+}
+
+impl Jump {
+    fn read(rule: &str, family: Family) -> Option<Self> {
+        let rule = rule.strip_prefix("-A ")?;
+        let generation =
+            GENERATIONS.into_iter().find(|g| rule.ends_with(&format!(" -j {}", chain_name(g))))?;
+        let way = [Way::OnTrial, Way::OffTrial].into_iter().find(|way| rule.contains(&way.matching(family)));
+        Some(Jump { rule: rule.to_owned(), generation, way: way.unwrap_or(Way::Always) })
+    }
+
+    /// The same under another condition, to be inserted first.
+    fn inserted(&self, way: Way, family: Family) -> String {
+        let plain = self.rule.replace(&self.way.matching(family), "");
+        let (hook, rest) = plain.split_once(' ').unwrap_or((&plain, ""));
+        let (matching, target) = rest.split_once(" -j ").unwrap_or((rest, ""));
+        format!("-I {hook} 1 {matching}{} -j {target}", way.matching(family))
+    }
+}
+
+/// All of them, in their order.
+fn jumps(family: Family) -> Result<Vec<Jump>, Error> {
     let mut jumps = Vec::new();
     for name in ["INPUT", "FORWARD"] {
         let rules = chain(family, name)?.unwrap_or_default();
-        jumps.extend(rules.into_iter().filter(|rule| rule.ends_with(&format!("-j {CHAIN}"))));
+        jumps.extend(rules.iter().filter_map(|rule| Jump::read(rule, family)));
     }
     Ok(jumps)
 }
@@ -74,112 +127,168 @@ fn set_name(generation: &str, class: usize, family: Family) -> String {
     format!("{generation}{class}-{}", family.digit())
 }
 
-pub(crate) fn load(policy: &Policy, id: &str) -> Result<(), Error> {
-    let families = Family::all();
-    let mut used = String::new();
-    for family in &families {
-        used.push_str(&chain(*family, CHAIN)?.unwrap_or_default().join("\n"));
+fn chain_name(generation: &str) -> String {
+    format!("{generation}allow")
+}
+
+/// While it has elements, packets go the way of the trial. They have a timeout: the kernel ends a trial by itself.
+fn trial_set(family: Family) -> String {
+    format!("{TRIAL}{}", family.digit())
+}
+
+/// Every address, for that many seconds.
+fn begin_trial(seconds: u64) -> Result<(), Error> {
+    let mut text = String::new();
+    for family in Family::all() {
+        let (set, kind) = (trial_set(family), if family.v6 { "inet6" } else { "inet" });
+        let _ = writeln!(text, "create -exist {set} hash:net family {kind} timeout 0");
+        // There is no prefix of length 0 in such a set.
+        for half in if family.v6 { ["::/1", "8000::/1"] } else { ["0.0.0.0/1", "128.0.0.0/1"] } {
+            let _ = writeln!(text, "add -exist {set} {half} timeout {seconds}");
+        }
     }
-    // Whichever no rule asks.
-    let next = if used.contains(GENERATIONS[0]) { GENERATIONS[1] } else { GENERATIONS[0] };
-    // What a killed process left of it.
+    command::run("ipset", &["restore"], &text).map(drop)
+}
+
+/// The generation that lasts: the one whose jumps are not those of a trial.
+fn lasting(jumps: &[Jump]) -> Option<&'static str> {
+    jumps.iter().find(|jump| jump.way != Way::OnTrial).map(|jump| jump.generation)
+}
+
+fn on_trial(jumps: &[Jump]) -> Option<&'static str> {
+    jumps.iter().find(|jump| jump.way == Way::OnTrial).map(|jump| jump.generation)
+}
+
+pub(crate) fn load(policy: &Policy, id: &str, trial_s: Option<u64>) -> Result<(), Error> {
+    let used = lasting(&jumps(Family { v6: false })?);
+    let next = GENERATIONS.into_iter().find(|g| Some(*g) != used).unwrap_or(GENERATIONS[0]);
+    // Remove the parts of this generation that a killed process left.
+    for family in Family::all() {
+        replace(family, |jump| (jump.generation != next).then_some(jump.way))?;
+    }
     destroy(|name| name.starts_with(next))?;
     for (n, class) in (1..).zip(&policy.classes) {
         let text = export::ipset(&format!("{next}{n}-"), &class.v4, &class.v6);
         command::run("ipset", &["restore"], &text)?;
     }
     check(policy, next)?;
-    for family in &families {
-        let script = script(policy, id, next, *family, &jumps(*family)?);
+    if let Some(seconds) = trial_s {
+        begin_trial(seconds)?;
+    }
+    for family in Family::all() {
+        let script = script(policy, id, next, family, &jumps(family)?, trial_s.is_some());
         command::run(&family.program("-restore"), &["-w", "10", "--noflush"], &script)?;
     }
-    destroy(|name| !name.starts_with(next))
+    if trial_s.is_some() { Ok(()) } else { destroy(|name| !name.starts_with(next)) }
 }
 
-/// What replaces the whole chain, and the rules that lead to it, in one commit.
-fn script(policy: &Policy, id: &str, generation: &str, family: Family, jumps: &[String]) -> String {
+/// Builds the script that adds the chain of a policy, and replaces the rules that lead to other policies' chains, in one commit.
+fn script(
+    policy: &Policy,
+    id: &str,
+    generation: &str,
+    family: Family,
+    before: &[Jump],
+    trial: bool,
+) -> String {
+    let own = chain_name(generation);
     // Named here, the chain is emptied if it is there (--noflush leaves the others).
-    let mut text = format!("*filter\n:{CHAIN} - [0:0]\n");
+    let mut text = format!("*filter\n:{own} - [0:0]\n");
     for rule in rules(policy, id, generation, family) {
-        let _ = writeln!(text, "-A {CHAIN} {rule}");
+        let _ = writeln!(text, "-A {own} {rule}");
     }
-    for jump in jumps {
-        let _ = writeln!(text, "-D {}", jump.trim_start_matches("-A "));
-    }
+    text.push_str(&moved(family, before, |_| trial.then_some(Way::OffTrial)));
     let hooks: &[&str] = match policy.hook {
         Hook::Input => &["INPUT"],
         Hook::Forward => &["FORWARD"],
         Hook::Both => &["INPUT", "FORWARD"],
     };
+    let way = if trial { Way::OnTrial } else { Way::Always }.matching(family);
     for hook in hooks {
         for from in entrances(policy) {
-            let _ = writeln!(text, "-I {hook} 1 {from} -j {CHAIN}");
+            let _ = writeln!(text, "-I {hook} 1 {from}{way} -j {own}");
         }
     }
     text.push_str("COMMIT\n");
     text
 }
 
-/// Which packets are judged.
-fn entrances(policy: &Policy) -> Vec<String> {
-    let mut all = Vec::new();
-    for name in &policy.interfaces {
-        if policy.ports.is_empty() {
-            all.push(format!("-i {name}"));
-        }
-        for port in &policy.ports {
-            let protocol = if port.tcp { "tcp" } else { "udp" };
-            all.push(format!("-i {name} -p {protocol} --dport {}", port.number));
+/// Returns lines that put each jump under the condition from `way`, or remove it. They also remove chains that lost all their
+/// jumps.
+fn moved(family: Family, jumps: &[Jump], way: impl Fn(&Jump) -> Option<Way>) -> String {
+    let mut text = String::new();
+    for jump in jumps {
+        let _ = writeln!(text, "-D {}", jump.rule);
+    }
+    // Each is inserted before the last one.
+    for jump in jumps.iter().rev() {
+        if let Some(way) = way(jump) {
+            let _ = writeln!(text, "{}", jump.inserted(way, family));
         }
     }
-    all
+    for generation in GENERATIONS {
+        let mut of_it = jumps.iter().filter(|jump| jump.generation == generation).peekable();
+        if of_it.peek().is_some() && of_it.all(|jump| way(jump).is_none()) {
+            let _ = writeln!(text, "-F {0}\n-X {0}", chain_name(generation));
+        }
+    }
+    text
 }
 
-fn rules(policy: &Policy, id: &str, generation: &str, family: Family) -> Vec<String> {
-    let comment = |text: &str| format!("-m comment --comment \"weir:{text}\"");
-    let mut rules = vec![comment(&format!("id:{id}"))];
-    if policy.established_first {
-        let states = "-m conntrack --ctstate ESTABLISHED,RELATED";
-        rules.push(format!("{states} {} -j RETURN", comment("established")));
-    }
-    let link = comment("link");
-    if family.v6 {
-        rules.push(format!("-s ::/128 {link} -j RETURN"));
-        rules.push(format!("-s fe80::/10 {link} -j RETURN"));
-        // Neighbour discovery (RFC 4861).
-        rules.extend((133..=137).map(|kind| {
-            format!("-p ipv6-icmp -m icmp6 --icmpv6-type {kind} -m hl --hl-eq 255 {link} -j RETURN")
-        }));
-    } else {
-        let prefixes: Vec<String> = Ranges::new(LINK_V4).prefixes().map(|p| p.to_string()).collect();
-        rules.extend(prefixes.iter().map(|prefix| format!("-s {prefix} {link} -j RETURN")));
-        // What a DHCP server answers its client (RFC 2131).
-        rules.push(format!("-p udp --sport 67 --dport 68 {link} -j RETURN"));
-    }
-    for (n, class) in (1..).zip(&policy.classes) {
-        let empty = if family.v6 { class.v6.is_empty() } else { class.v4.is_empty() };
-        if !empty {
-            let matching = format!("-m set --match-set {} src ", set_name(generation, n, family));
-            decide(&mut rules, &matching, class.action, &comment(&format!("class {n}")), &class.name);
+/// The same in a commit of its own.
+fn replace(family: Family, way: impl Fn(&Jump) -> Option<Way>) -> Result<(), Error> {
+    let jumps = jumps(family)?;
+    let mut text = format!("*filter\n{}", moved(family, &jumps, &way));
+    // A chain that a killed process filled, or that lost its jumps.
+    for generation in GENERATIONS {
+        if jumps.iter().all(|jump| jump.generation != generation)
+            && chain(family, &chain_name(generation))?.is_some()
+        {
+            let _ = writeln!(text, "-F {0}\n-X {0}", chain_name(generation));
         }
     }
-    decide(&mut rules, "", policy.rest, &comment("class 0"), "rest");
-    rules
+    if text.lines().count() == 1 {
+        return Ok(());
+    }
+    text.push_str("COMMIT\n");
+    command::run(&family.program("-restore"), &["-w", "10", "--noflush"], &text).map(drop)
 }
 
-fn decide(rules: &mut Vec<String>, matching: &str, action: Action, comment: &str, name: &str) {
-    match action {
-        Action::Allow => rules.push(format!("{matching}{comment} -j RETURN")),
-        Action::Drop => rules.push(format!("{matching}{comment} -j DROP")),
-        Action::Log => {
-            rules.push(format!("{matching}-m limit --limit 10/second -j LOG --log-prefix \"weir {name} \""));
-            rules.push(format!("{matching}{comment} -j RETURN"));
-        }
-        Action::Mark(mark) => {
-            rules.push(format!("{matching}-j MARK --set-mark {mark}"));
-            rules.push(format!("{matching}{comment} -j RETURN"));
-        }
+/// Has one generation alone in effect from now on.
+fn settle(keep: Option<&str>) -> Result<(), Error> {
+    for family in Family::all() {
+        replace(family, |jump| (Some(jump.generation) == keep).then_some(Way::Always))?;
     }
+    destroy(|name| keep.is_none_or(|keep| !name.starts_with(keep)))
+}
+
+/// The policy that lasts is out of effect for a time: another back end has one on trial.
+pub(crate) fn suspend(seconds: u64) -> Result<(), Error> {
+    if sets()?.is_empty() {
+        return Ok(());
+    }
+    begin_trial(seconds)?;
+    Family::all().into_iter().try_for_each(|family| replace(family, |_| Some(Way::OffTrial)))
+}
+
+/// Makes the policy on trial permanent; removes a policy that was suspended meanwhile.
+pub(crate) fn keep() -> Result<(), Error> {
+    if !is_on_trial()? {
+        return Ok(());
+    }
+    settle(on_trial(&jumps(Family { v6: false })?))
+}
+
+/// Removes the policy on trial, and puts the previous policy back into effect.
+pub(crate) fn end_trial() -> Result<(), Error> {
+    if !is_on_trial()? {
+        return Ok(());
+    }
+    settle(lasting(&jumps(Family { v6: false })?))
+}
+
+fn is_on_trial() -> Result<bool, Error> {
+    Ok(sets()?.iter().any(|name| name.starts_with(TRIAL)))
 }
 
 /// Asks the sets of the kernel about addresses in and beside the lists.
@@ -202,65 +311,80 @@ fn check(policy: &Policy, generation: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is loaded, in words that do not change by themselves; empty if nothing is.
+/// Describes the loaded policy in words that do not change by themselves; empty if none is loaded. Reports the one on trial if
+/// two policies are loaded.
 pub(crate) fn state() -> Result<String, Error> {
     let sets = sets()?;
     if sets.is_empty() {
         return Ok(String::new());
     }
-    let mut text = format!("ipset {}\n", sets.join(" "));
+    let v4 = jumps(Family { v6: false })?;
+    let upper = on_trial(&v4).or_else(|| lasting(&v4));
+    let own = |name: &&String| upper.map_or(!name.starts_with(TRIAL), |upper| name.starts_with(upper));
+    let mut text = format!("ipset {}\n", sets.iter().filter(own).cloned().collect::<Vec<_>>().join(" "));
     for family in Family::all() {
-        for rule in chain(family, CHAIN)?.unwrap_or_default().into_iter().chain(jumps(family)?) {
-            let _ = writeln!(text, "{} {rule}", family.program(""));
+        for generation in GENERATIONS.into_iter().filter(|g| upper.is_none_or(|upper| upper == *g)) {
+            let jumps = jumps(family)?.into_iter().filter(|jump| jump.generation == generation);
+            let jumps = jumps.map(|jump| format!("-A {}", jump.rule.replace(&jump.way.matching(family), "")));
+            for rule in chain(family, &chain_name(generation))?.unwrap_or_default().into_iter().chain(jumps) {
+                let _ = writeln!(text, "{} {rule}", family.program(""));
+            }
         }
     }
     // Which generation it is says nothing; if both are there, each set is named twice.
     Ok(GENERATIONS.iter().fold(text, |text, generation| text.replace(generation, "weir-")))
 }
 
-/// The policy that is loaded, if one is.
-pub(crate) fn loaded_id() -> Result<Option<String>, Error> {
-    if sets()?.is_empty() {
-        return Ok(None);
-    }
-    let rules = chain(Family { v6: false }, CHAIN)?.unwrap_or_default();
+/// The policy of a generation.
+fn policy_of(generation: &str) -> Result<Option<String>, Error> {
+    let rules = chain(Family { v6: false }, &chain_name(generation))?.unwrap_or_default();
     Ok(rules.iter().find_map(|rule| {
         let (_, rest) = rule.split_once("weir:id:")?;
         rest.split(|c: char| !c.is_ascii_hexdigit()).next().map(str::to_owned)
     }))
 }
 
-/// Removes what has no effect: sets that no rule asks.
+/// Returns the loaded policies, if any.
+pub(crate) fn held() -> Result<Held, Error> {
+    let sets = sets()?;
+    if sets.is_empty() {
+        return Ok(Held::default());
+    }
+    let v4 = jumps(Family { v6: false })?;
+    let name = |generation: Option<&str>| generation.map_or(Ok(None), policy_of);
+    let set = trial_set(Family { v6: false });
+    let trial = if sets.contains(&set) {
+        // Elements whose time is over are not listed.
+        let listing = command::run("ipset", &["list", &set], "")?;
+        Some(OnTrial { policy: name(on_trial(&v4))?, runs: listing.contains("\n0.0.0.0/1 ") })
+    } else {
+        None
+    };
+    Ok(Held { lasting: name(lasting(&v4))?, trial })
+}
+
+/// Removes what has no effect: sets that no rule asks, and a trial that no journal knows.
 pub(crate) fn tidy() -> Result<(), Error> {
     if sets()?.is_empty() {
         return Ok(());
     }
+    end_trial()?;
     let mut used = String::new();
     for family in Family::all() {
-        used.push_str(&chain(family, CHAIN)?.unwrap_or_default().join("\n"));
+        for generation in GENERATIONS {
+            used.push_str(&chain(family, &chain_name(generation))?.unwrap_or_default().join("\n"));
+        }
     }
     destroy(|name| !used.contains(&format!("--match-set {name} ")))
 }
 
 /// Takes everything of ours away, whatever there is of it.
 pub(crate) fn unload() -> Result<(), Error> {
-    // The chain asks at least one set: where there is none, there is no chain.
+    // A chain asks at least one set: where there is none, there is no chain.
     if sets()?.is_empty() {
         return Ok(());
     }
-    for family in Family::all() {
-        let (ours, jumps) = (chain(family, CHAIN)?, jumps(family)?);
-        if ours.is_none() {
-            continue;
-        }
-        let mut script = "*filter\n".to_owned();
-        for jump in jumps {
-            let _ = writeln!(script, "-D {}", jump.trim_start_matches("-A "));
-        }
-        let _ = write!(script, "-F {CHAIN}\n-X {CHAIN}\nCOMMIT\n");
-        command::run(&family.program("-restore"), &["-w", "10", "--noflush"], &script)?;
-    }
-    destroy(|_| true)
+    settle(None)
 }
 
 /// Destroys our sets of these names. The kernel lets go of them a moment after the rules are gone.
@@ -277,23 +401,27 @@ fn destroy(which: impl Fn(&str) -> bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the rules have counted.
-pub(crate) fn counted() -> Result<Vec<Counted>, Error> {
+/// Returns the counters of a policy's rules.
+pub(crate) fn counted(id: &str) -> Result<Vec<Counted>, Error> {
     let mut counted = Vec::new();
-    if sets()?.is_empty() {
-        return Ok(counted);
+    let mut own = None;
+    for generation in GENERATIONS {
+        if policy_of(generation)?.as_deref() == Some(id) {
+            own = Some(chain_name(generation));
+        }
     }
+    let Some(own) = own else { return Ok(counted) };
     for family in Family::all() {
         let text = command::run(&family.program("-save"), &["-c", "-t", "filter"], "")?;
-        counted.extend(text.lines().filter_map(count));
+        counted.extend(text.lines().filter_map(|line| count(line, &own)));
     }
     Ok(counted)
 }
 
-/// `[packets:bytes] -A weir-allow ... --comment "weir:class 1" ...`.
-fn count(line: &str) -> Option<Counted> {
+/// `[packets:bytes] -A weir0-allow ... --comment "weir:class 1" ...`.
+fn count(line: &str, chain: &str) -> Option<Counted> {
     let (counts, rule) = line.strip_prefix('[')?.split_once("] ")?;
-    rule.strip_prefix(&format!("-A {CHAIN} "))?;
+    rule.strip_prefix(&format!("-A {chain} "))?;
     let (packets, bytes) = counts.split_once(':')?;
     let (_, rest) = rule.split_once("\"weir:").or_else(|| rule.split_once("weir:"))?;
     let label = rest.split([' ', '"']).next()?;
@@ -316,42 +444,4 @@ pub(crate) fn memory_bytes() -> Result<Option<u64>, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_are_read_as_iptables_prints_them() {
-        let of = |line| count(line).map(|c| (c.label, c.packets, c.bytes));
-        assert_eq!(
-            of(
-                r#"[3:180] -A weir-allow -m set --match-set weir0-1-4 src -m comment --comment "weir:class 1" -j RETURN"#
-            ),
-            Some(("class 1".into(), 3, 180))
-        );
-        assert_eq!(
-            of("[1:60] -A weir-allow -s 169.254.0.0/16 -m comment --comment \"weir:link\" -j RETURN"),
-            Some(("link".into(), 1, 60))
-        );
-        assert_eq!(
-            of("[1:60] -A weir-allow -s 169.254.0.0/16 -m comment --comment weir:link -j RETURN"),
-            Some(("link".into(), 1, 60))
-        );
-        assert_eq!(of("[1:60] -A INPUT -i eth0 -j weir-allow"), None);
-        assert_eq!(of(":INPUT ACCEPT [0:0]"), None);
-    }
-
-    #[test]
-    fn the_chain_is_replaced_as_a_whole_and_old_ways_to_it_go() {
-        let policy = verify::tests::policy();
-        let v4 = Family { v6: false };
-        let text = script(&policy, "abc", GENERATIONS[1], v4, &["-A INPUT -i old0 -j weir-allow".into()]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..2], ["*filter", ":weir-allow - [0:0]"]);
-        assert!(lines.contains(&"-D INPUT -i old0 -j weir-allow"), "{text}");
-        assert!(lines.contains(&"-I FORWARD 1 -i eth0 -j weir-allow"), "{text}");
-        let class =
-            "-A weir-allow -m set --match-set weir1-1-4 src -m comment --comment \"weir:class 1\" -j RETURN";
-        assert!(lines.contains(&class), "{text}");
-        assert_eq!(lines.last(), Some(&"COMMIT"));
-    }
-}
+mod tests;

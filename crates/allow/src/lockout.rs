@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
+use weir_netlink::sock_diag::{self, Protocol, Query, state};
+use weir_netlink::{RouteKind, Rtnetlink};
 use weir_sys::ProcRoot;
-use weir_sys::netlink::{RouteKind, Rtnetlink};
-use weir_sys::sock_diag::{self, Protocol, Query, state};
 
 use crate::policy::{Action, Policy};
 
@@ -15,10 +15,10 @@ const DAEMONS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "dropbear"];
 /// Descriptors that are looked at to find whose a connection is.
 const MOST_DESCRIPTORS: usize = 1_000_000;
 
-/// Somebody on the other side.
+/// A remote peer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// Where they come from.
+    /// Its source address.
     pub address: IpAddr,
     /// The port here that they talk to, if it is known.
     pub port: Option<u16>,
@@ -26,8 +26,8 @@ pub struct Peer {
     pub why: String,
 }
 
-/// Where administrators come from now: this session's client (`SSH_CONNECTION`, `SSH_CLIENT`, which sudo takes away), and whoever
-/// has a connection to an SSH server here. Nobody, if this is a console.
+/// Finds the current addresses of administrators: this session's client (`SSH_CONNECTION`, `SSH_CLIENT`, which sudo removes), and
+/// every peer with a connection to an SSH server here. Empty on a console.
 pub fn administrators(root: &ProcRoot, variable: impl Fn(&str) -> Option<String>) -> Vec<Peer> {
     let mut peers = BTreeSet::new();
     // CLIENT CLIENT-PORT SERVER SERVER-PORT, and CLIENT CLIENT-PORT SERVER-PORT (ssh(1)).
@@ -74,8 +74,8 @@ fn connections(root: &ProcRoot) -> Vec<(IpAddr, u16, u32)> {
     found
 }
 
-/// Those of the peers whom a policy would shut out, in words. Whoever would come in by an interface that it leaves alone is not
-/// among them; where the way back to somebody is not known, the worst is assumed.
+/// Lists, in words, the peers that a policy would shut out. It omits a peer that comes in by an interface without the filter. If
+/// the route back to a peer is unknown, it assumes the worst.
 pub fn shut_out(policy: &Policy, peers: &[Peer]) -> Vec<String> {
     let own = interfaces(policy);
     let mut words = Vec::new();
@@ -125,7 +125,7 @@ fn comes_in_by(own: &BTreeSet<u32>, address: IpAddr) -> Option<bool> {
     Some(own.contains(&way.interface))
 }
 
-/// What the host leans on, of which a policy would throw away what it sends: default gateways and name servers, in words.
+/// Lists, in words, the default gateways and name servers that the host needs and whose packets a policy would drop.
 pub fn warnings(policy: &Policy, root: &ProcRoot) -> Vec<String> {
     let own = interfaces(policy);
     let refused = |address: IpAddr| {
@@ -134,7 +134,7 @@ pub fn warnings(policy: &Policy, root: &ProcRoot) -> Vec<String> {
     let mut words = BTreeSet::new();
     if let Ok(mut netlink) = Rtnetlink::open() {
         let mut gateways = BTreeSet::new();
-        let each = |route: weir_sys::netlink::RouteEntry| {
+        let each = |route: weir_netlink::RouteEntry| {
             if route.prefix == 0 && route.kind == RouteKind::Unicast && !route.remembered {
                 gateways.extend(route.next_hop);
             }

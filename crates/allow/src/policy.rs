@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_prefix::{Ranges, export};
 
@@ -20,7 +21,7 @@ const MOST_INTERFACES: usize = 32;
 /// Most classes: one less than the BPF filter has, for the link's own addresses.
 const MOST_CLASSES: usize = 253;
 
-/// What becomes of a packet.
+/// The action on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -76,8 +77,8 @@ impl FromStr for Action {
     }
 }
 
-/// What looks addresses up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The mechanism that looks up addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
     /// Weir's own program, at tc or XDP.
@@ -103,7 +104,7 @@ impl Backend {
 }
 
 /// Which packets are looked up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
     /// Those for this host.
@@ -114,8 +115,8 @@ pub enum Hook {
     Both,
 }
 
-/// Where XDP runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The place in which XDP runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Xdp {
     /// In the driver.
@@ -125,7 +126,7 @@ pub enum Xdp {
 }
 
 /// A service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Port {
     /// True for TCP, false for UDP.
     pub tcp: bool,
@@ -152,9 +153,9 @@ impl FromStr for Port {
 pub struct Class {
     /// Its name: a letter, then letters, digits, `_` and `-`.
     pub name: String,
-    /// What is done.
+    /// The action on packets from these addresses.
     pub action: Action,
-    /// Where the list came from; text from outside.
+    /// Origin of the list; text from outside.
     pub origin: Vec<String>,
     /// Its IPv4 addresses.
     pub v4: Ranges<u32>,
@@ -177,21 +178,21 @@ impl Class {
     }
 }
 
-/// What a policy says of an address.
+/// A policy's verdict on an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct PolicyVerdict<'a> {
     /// Number of the class, from 1; 0: in none; `None`: the link's own address, which is not looked up.
     pub class: Option<usize>,
     /// Its name.
     pub name: &'a str,
-    /// What is done.
+    /// The action on packets from the address.
     pub action: Action,
 }
 
 /// Who may come in where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// What looks addresses up.
+    /// The back end that looks up addresses.
     pub backend: Backend,
     /// Names of the interfaces by which packets come in.
     pub interfaces: Vec<String>,
@@ -205,32 +206,32 @@ pub struct Policy {
     pub established_first: bool,
     /// Lists; the first that has an address wins.
     pub classes: Vec<Class>,
-    /// What is done with everybody else.
+    /// The action on packets from all other addresses.
     pub rest: Action,
 }
 
 impl Policy {
-    /// What is done with packets from an address.
-    pub fn verdict(&self, address: IpAddr) -> Verdict<'_> {
+    /// Returns the verdict on packets from an address.
+    pub fn verdict(&self, address: IpAddr) -> PolicyVerdict<'_> {
         let address = address.to_canonical();
         let link = match address {
             IpAddr::V4(a) => Ranges::new(LINK_V4).contains(a.into()),
             IpAddr::V6(a) => Ranges::new(LINK_V6).contains(a.into()),
         };
         if link {
-            return Verdict { class: None, name: "the link's own", action: Action::Allow };
+            return PolicyVerdict { class: None, name: "the link's own", action: Action::Allow };
         }
         let found = self.classes.iter().enumerate().find(|(_, class)| class.has(address));
         match found {
-            Some((n, class)) => Verdict { class: Some(n + 1), name: &class.name, action: class.action },
-            None => Verdict { class: Some(0), name: "the rest", action: self.rest },
+            Some((n, class)) => PolicyVerdict { class: Some(n + 1), name: &class.name, action: class.action },
+            None => PolicyVerdict { class: Some(0), name: "the rest", action: self.rest },
         }
     }
 
     /// Refuses what no back end can do, and what cannot be meant.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The problem, in words.
     pub fn check(&self) -> Result<(), String> {
         if self.interfaces.is_empty() || self.interfaces.len() > MOST_INTERFACES {
             return Err(format!("{} interfaces: 1 to {MOST_INTERFACES} can be named", self.interfaces.len()));
@@ -343,8 +344,7 @@ impl Policy {
         })
     }
 
-    /// What is shut out now and was not before in a suspicious way: classes that lost more than this share of their addresses,
-    /// in words.
+    /// Lists, in words, suspicious losses against the old policy: classes that lost more than this share of their addresses.
     pub fn shrunk(&self, old: &Policy, share: f64) -> Vec<String> {
         let mut words = Vec::new();
         for before in &old.classes {

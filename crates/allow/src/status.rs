@@ -1,55 +1,34 @@
-//! What is in effect, and what it has counted.
+//! The policy in effect, and its counters.
 
-use std::net::IpAddr;
-
+use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use crate::kernel::{Counted, Denied};
 use crate::policy::{Action, Backend, Policy};
 use crate::store::{Loaded, Store};
 use crate::{Error, bpf, ipset, load, nft};
 
-/// What one rule has counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
-    /// `class N`, `established`, `link`.
-    pub label: String,
-    /// Packets.
-    pub packets: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// A source of packets that were refused or logged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Denied {
-    /// Its address.
-    pub source: IpAddr,
-    /// Its packets, as far as they were counted.
-    pub packets: u64,
-    /// Number of its class, where that is known; 0: in no list.
-    pub class: Option<usize>,
-}
-
-/// Events of single packets, for whoever follows them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Events of single packets, for a process that follows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Events {
     /// Those that were written, read or not.
     pub written: u64,
     /// Those that were not, because there were too many at a time.
     pub lost: u64,
-    /// Whether somebody follows them now; also true for up to 3 s after that one was killed.
+    /// Whether a process follows them now; also true for up to 3 s after that process was killed.
     pub followed: bool,
 }
 
 /// A class, and what came of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClassCount {
-    /// Its name; `rest` for whoever is in no list.
+    /// Its name; `rest` for addresses in no list.
     pub name: String,
-    /// What is done.
+    /// The action on its packets.
     #[serde(serialize_with = "in_words")]
+    #[schemars(with = "String")]
     pub action: Action,
-    /// Where the list came from; text from outside.
+    /// Origin of the list; text from outside.
     pub origin: Vec<String>,
     /// Its ranges, IPv4 and IPv6; `None` of the rest.
     pub ranges: Option<usize>,
@@ -67,7 +46,7 @@ fn in_words<S: serde::Serializer>(action: &Action, serializer: S) -> Result<S::O
     serializer.collect_str(action)
 }
 
-/// What is in effect.
+/// The policy in effect, with its counters.
 #[derive(Debug, Clone)]
 pub struct Status {
     /// By what.
@@ -84,7 +63,7 @@ pub struct Status {
     pub link_packets: u64,
     /// Sources of what was refused or logged, those with most packets first; `None` where the back end does not remember them.
     pub denied: Option<Vec<Denied>>,
-    /// What became of their events; `None` where the back end has none.
+    /// Counters of their events; `None` if the back end has no events.
     pub events: Option<Events>,
     /// Memory of the tables as the kernel counts it, bytes; `None` where it does not tell.
     pub memory_bytes: Option<u64>,
@@ -92,7 +71,7 @@ pub struct Status {
     pub loaded: Option<Loaded>,
 }
 
-/// What is in effect; `None` if nothing of ours is.
+/// Returns the status of the policy in effect; `None` if no policy of weir is loaded.
 ///
 /// # Errors
 /// If the kernel does not tell.
@@ -100,13 +79,15 @@ pub fn status(store: &Store) -> Result<Option<Status>, Error> {
     let Some((backend, id)) = load::loaded_id()? else { return Ok(None) };
     let policy = store.find(&id)?;
     let Numbers { counted, denied, events, memory_bytes } = match backend {
-        Backend::Bpf => bpf_numbers()?,
+        Backend::Bpf => bpf_numbers(&id)?,
         Backend::Nft => {
-            Numbers { counted: nft::counted()?, denied: Some(nft::denied()?), ..Numbers::default() }
+            Numbers { counted: nft::counted(&id)?, denied: Some(nft::denied()?), ..Numbers::default() }
         }
-        Backend::Ipset => {
-            Numbers { counted: ipset::counted()?, memory_bytes: ipset::memory_bytes()?, ..Numbers::default() }
-        }
+        Backend::Ipset => Numbers {
+            counted: ipset::counted(&id)?,
+            memory_bytes: ipset::memory_bytes()?,
+            ..Numbers::default()
+        },
     };
     let sum = |label: &str| {
         let of = counted.iter().filter(|c| c.label == label);
@@ -151,7 +132,7 @@ pub fn status(store: &Store) -> Result<Option<Status>, Error> {
     }))
 }
 
-/// What a back end has counted; see [`Status`].
+/// The counters of a back end; see [`Status`].
 #[derive(Default)]
 struct Numbers {
     counted: Vec<Counted>,
@@ -160,8 +141,8 @@ struct Numbers {
     memory_bytes: Option<u64>,
 }
 
-fn bpf_numbers() -> Result<Numbers, Error> {
-    let Some((status, memory)) = bpf::status()? else {
+fn bpf_numbers(id: &str) -> Result<Numbers, Error> {
+    let Some((status, memory)) = bpf::status(id)? else {
         return Ok(Numbers { denied: Some(Vec::new()), ..Numbers::default() });
     };
     let mut counted = Vec::new();

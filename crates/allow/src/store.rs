@@ -1,19 +1,16 @@
-//! Policies on disk: to be put back, and to be loaded again after a reboot.
+//! Policies on disk: to be restored, and to be loaded again after a reboot.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_prefix::{List, Selection, export, read};
+use weir_sys::{file, state};
 
 use crate::Error;
 use crate::error::at;
 use crate::policy::{Action, Backend, Class, Hook, Policy, Port, Xdp};
 
-/// Where state is unless WEIR_STATE_DIR says otherwise.
-const STATE: &str = "/var/lib/weir";
 /// The file with everything but the lists.
 const HEADER: &str = "policy.json";
 /// Names the policy that is loaded after a reboot.
@@ -58,11 +55,10 @@ struct ClassHeader {
 impl Store {
     /// The usual one: the folder `allow` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
     pub fn usual() -> Self {
-        let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
-        Store { folder: PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("allow") }
+        Store { folder: state::folder("allow") }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -77,15 +73,13 @@ impl Store {
     /// # Errors
     /// If it cannot be made, or others may write to it.
     pub fn prepare(&self) -> Result<(), Error> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(at(&self.folder))?;
-        let meta = fs::symlink_metadata(&self.folder).map_err(at(&self.folder))?;
-        if !meta.is_dir() || meta.mode() & 0o022 != 0 {
-            return Err(Error::Unfit(format!(
-                "{} is not fit for policies: others may write to it",
-                self.folder.display()
-            )));
+        state::make_private(&self.folder).map_err(at(&self.folder))?;
+        match state::why_not_private(&self.folder).map_err(at(&self.folder))? {
+            Some(reason) => {
+                Err(Error::Unfit(format!("{} is not fit for policies: {reason}", self.folder.display())))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Writes a policy down and says where. One with the same content is written only once.
@@ -103,13 +97,17 @@ impl Store {
         if beside.exists() {
             fs::remove_dir_all(&beside).map_err(at(&beside))?;
         }
-        DirBuilder::new().mode(0o700).create(&beside).map_err(at(&beside))?;
-        write(&beside.join(HEADER), &policy.header().to_string())?;
+        state::make_private(&beside).map_err(at(&beside))?;
+        let write = |name: &str, text: String| {
+            let path = beside.join(name);
+            file::write_new(&path, 0o600, text).map_err(at(&path))
+        };
+        write(HEADER, policy.header().to_string())?;
         for (n, class) in (1..).zip(&policy.classes) {
-            write(&beside.join(format!("{n}.list")), &export::ranges(&class.v4, &class.v6))?;
+            write(&format!("{n}.list"), export::ranges(&class.v4, &class.v6))?;
         }
         fs::rename(&beside, &path).map_err(at(&path))?;
-        sync(&self.folder)?;
+        file::sync_folder_of(&path).map_err(at(&self.folder))?;
         Ok(path)
     }
 
@@ -203,22 +201,14 @@ impl Store {
     pub fn note(&self, loaded: Loaded) -> Result<(), Error> {
         self.prepare()?;
         let text = serde_json::to_string(&loaded).unwrap_or_default();
-        write(&self.folder.join(LOADED), &text)
+        let path = self.folder.join(LOADED);
+        file::replace(&path, 0o600, text).map_err(at(&path))
     }
 
     /// The last loading, if it is known.
     pub fn loaded(&self) -> Option<Loaded> {
         serde_json::from_str(&fs::read_to_string(self.folder.join(LOADED)).ok()?).ok()
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    let mut file = File::create(path).map_err(at(path))?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(at(path))
-}
-
-fn sync(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|d| d.sync_all()).map_err(at(folder))
 }
 
 #[cfg(test)]

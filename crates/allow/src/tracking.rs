@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-use weir_sys::conntrack::{Conntrack, Tuple};
+use weir_netlink::conntrack::{Conntrack, Tuple};
 use weir_sys::{ProcRoot, modules};
 
 use crate::Error;

@@ -9,18 +9,18 @@ use crate::policy::Policy;
 
 /// Ranges of each list that are asked about, where a question is cheap.
 pub(crate) const MANY: usize = 32;
-/// Where each question is a process.
+/// The same, if each question needs a process.
 pub(crate) const FEW: usize = 3;
 
-/// Both ends of some ranges of each list, spread over it, and their neighbours outside; some others besides. The link's own
-/// addresses, which are not looked up, are left out.
+/// Returns both ends of some ranges of each list, spread over it, their neighbours outside, and some other addresses. It leaves
+/// out the link's own addresses, which no back end looks up.
 pub(crate) fn samples(policy: &Policy, ranges: usize) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for class in &policy.classes {
         ends(&class.v4, ranges, &mut addresses);
         ends(&class.v6, ranges, &mut addresses);
     }
-    // Documentation and benchmarking: nobody has them, and a list may.
+    // Addresses for documentation and benchmarking: no host has them, but a list may.
     for text in ["192.0.2.1", "198.18.0.1", "203.0.113.200", "2001:db8::1", "2001:2::1"] {
         addresses.extend(text.parse::<IpAddr>());
     }

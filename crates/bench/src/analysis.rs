@@ -4,6 +4,7 @@
 //! in a comparison where both sides have a valid trial that measured the metric.
 
 mod estimate;
+mod fairness;
 mod measured;
 mod pairs;
 mod patterns;
@@ -17,6 +18,7 @@ use weir_stats::signed_rank::LEAST_ROUNDS;
 use weir_stats::{Margins, Verdict, verdict};
 
 use estimate::{Depth, estimate};
+pub(crate) use fairness::fails_more_than;
 pub(crate) use measured::{Measured, Subject};
 pub(crate) use pairs::{Effect, effect_of};
 
@@ -33,6 +35,7 @@ pub fn analyse(run: &Run) -> Results {
     let mut results = Results {
         complete_rounds: complete_rounds(run),
         faults: faults(run),
+        void_biases: fairness::void_biases(run),
         widest: None,
         ..Results::default()
     };
@@ -41,7 +44,7 @@ pub fn analyse(run: &Run) -> Results {
         for def in &workload.metrics {
             let floor = floor(run, &measured, workload, def);
             let cells = cells(run, &measured, workload, def, floor.floor, depth);
-            // What is measured in a few rounds only never becomes more precise.
+            // A workload with only a few rounds never becomes more precise.
             if def.headline && def.scale == Scale::Ratio && workload.rounds.is_none() {
                 cells.iter().for_each(|cell| widest.look(cell, run));
             }
@@ -53,6 +56,7 @@ pub fn analyse(run: &Run) -> Results {
     for pair in &run.compare {
         results.workload_comparisons.extend(workload_comparisons(run, &measured, pair, &results.floors));
     }
+    fairness::temper(run, &mut results);
     results.patterns =
         run.patterns.as_ref().and_then(|plan| patterns::conclude(run, &measured, plan, &results.floors));
     results
@@ -168,7 +172,7 @@ fn cells(
             estimate: estimate(measured, def, subject, depth),
             void: measured.void(subject),
             comparison: effect.as_ref().map(|e| e.comparison),
-            // Of a workload that has but a few rounds more rounds are no remedy, and a verdict was never meant.
+            // A workload with only a few rounds gets no verdict: none was intended, and more rounds are no remedy.
             verdict: effect.as_ref().filter(|_| judged).and_then(|e| words(e, def, &margins(run, floor))),
             per_round: effect.map(|e| e.per_round()).unwrap_or_default(),
         }
@@ -266,13 +270,14 @@ impl Widest {
             return;
         }
         match cell.comparison.and_then(|c| c.half_width()) {
-            Some(width) => {
+            // Between a value and an operation that failed no number of rounds makes an interval narrow.
+            Some(width) if width.is_finite() => {
                 if self.found.as_ref().is_none_or(|(widest, _)| width > *widest) {
                     let place = format!("{}/{}/{}", cell.workload, cell.metric, cell.variant);
                     self.found = Some((width, place));
                 }
             }
-            None => self.open = true,
+            _ => self.open = true,
         }
     }
 

@@ -19,7 +19,7 @@ pub enum Error {
     NotProved {
         /// Which.
         variant: String,
-        /// What was seen instead.
+        /// The observation instead.
         reason: String,
     },
     /// Testbed and variants do not fit each other.
@@ -55,4 +55,9 @@ impl Error {
     pub fn is_interrupted(&self) -> bool {
         matches!(self, Error::Agent(remote::Error::Interrupted))
     }
+}
+
+/// An agent answered something that its task has no use for.
+pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Error {
+    Error::Internal(format!("unexpected answer {answer:?}"))
 }

@@ -4,15 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weir_agent::{Answer, Task};
-use weir_gateway::Variant;
+use weir_gateway::VariantKind;
 use weir_gateway::allow_list::{Hook, Lookup};
 use weir_record::VariantFact;
 
 use crate::SHORT;
 use crate::error::Error;
-use crate::proof::REACH;
 use crate::scenario::VariantRun;
-use crate::testbed::{Member, Site};
+use crate::site::{Member, REACH, Site};
 
 /// Datagrams from the address that is not listed.
 const DENIED: u32 = 8;
@@ -24,18 +23,18 @@ const MEASURE: Duration = Duration::from_secs(900);
 const TICK: Duration = Duration::from_millis(20);
 
 /// The host whose rules count.
-fn counting<'a>(site: &'a Site, variant: &Variant) -> Option<&'a Member> {
-    let role = variant.hop().counts_at();
+pub(crate) fn counting<'a>(site: &'a Site, variant: &VariantKind) -> Option<&'a Member> {
+    let role = variant.counts_at();
     site.members().find(|member| member.role == role)
 }
 
 /// The variant's own counter, where it has one.
-pub(crate) fn counter(site: &Site, variant: &Variant) -> Result<Option<u64>, Error> {
+pub(crate) fn counter(site: &Site, variant: &VariantKind) -> Result<Option<u64>, Error> {
     let Some(member) = counting(site, variant) else { return Ok(None) };
     ask(member, Task::Counter { variant: variant.clone(), place: site.place.clone() })
 }
 
-fn refused(site: &Site, variant: &Variant) -> Result<u64, Error> {
+fn refused(site: &Site, variant: &VariantKind) -> Result<u64, Error> {
     let Some(member) = counting(site, variant) else { return Ok(0) };
     let task = Task::Refused { variant: variant.clone(), place: site.place.clone() };
     ask(member, task).map(Option::unwrap_or_default)
@@ -48,15 +47,15 @@ fn ask(member: &Member, task: Task) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Proves, while the responder's echo is open at `target`, that nothing arrives from an address that must not get through: the
-/// filter counts as refused what the initiator sends from there, and the echo hears none of it. `None` for variants that refuse
-/// nobody; the inner error is why it is not proved.
+/// Proves, while the responder's echo is open at `target`, that packets from a denied address do not arrive. The filter must
+/// count the initiator's packets from there as refused, and the echo must receive none of them. `None` for variants without
+/// denied addresses; the inner error is the reason why the proof failed.
 pub(crate) fn prove_denial(
     site: &Site,
-    variant: &Variant,
+    variant: &VariantKind,
     target: SocketAddr,
 ) -> Result<Option<Result<String, String>>, Error> {
-    let Some(source) = variant.hop().denied_source(&site.place) else { return Ok(None) };
+    let Some(source) = variant.denied_source(&site.place) else { return Ok(None) };
     let (Some(initiator), Some(responder)) = (site.initiators.first(), site.responders.first()) else {
         return Err(Error::Internal("a site without ends".into()));
     };
@@ -82,8 +81,8 @@ pub(crate) fn prove_denial(
     Ok(Some(judge(source, counted, heard()?)))
 }
 
-/// What it takes to have the variant that is in effect on a site: nothing is known of most.
-pub(crate) fn facts(site: &Site, variant: &Variant) -> Result<Vec<VariantFact>, Error> {
+/// Returns the cost of the variant in effect on a site: empty for most variants.
+pub(crate) fn facts(site: &Site, variant: &VariantKind) -> Result<Vec<VariantFact>, Error> {
     let Some(member) = counting(site, variant) else { return Ok(Vec::new()) };
     let task = Task::VariantFacts { variant: variant.clone(), place: site.place.clone() };
     match member.agent.call(task, MEASURE)? {
@@ -95,12 +94,12 @@ pub(crate) fn facts(site: &Site, variant: &Variant) -> Result<Vec<VariantFact>, 
 /// Single frames are taken from the responder's link before its own filter sees them.
 pub(crate) fn sees_frames(variant: &VariantRun) -> Result<(), Error> {
     match &variant.variant {
-        Variant::AllowList(list) if list.hook == Hook::Input => Err(Error::Unfit(format!(
+        VariantKind::AllowList(list) if list.hook == Hook::Input => Err(Error::Unfit(format!(
             "variant `{}` filters at the responder (hook = \"input\"), which takes single frames from its link before any filter: \
              measure it with workloads of sockets",
             variant.name
         ))),
-        Variant::BpfPublish(_) => Err(Error::Unfit(format!(
+        VariantKind::BpfPublish(_) => Err(Error::Unfit(format!(
             "variant `{}` puts packets into the container's stack and not onto its link (bpf_redirect_peer), from which single \
              frames are taken: measure it with workloads of sockets",
             variant.name
@@ -109,10 +108,16 @@ pub(crate) fn sees_frames(variant: &VariantRun) -> Result<(), Error> {
     }
 }
 
-/// What a filter needs where hosts are real, and not a lab's.
+/// Checks what filters and fast paths need on real hosts, as opposed to a lab.
 pub(crate) fn fits_real_hosts(variants: &[VariantRun]) -> Result<(), Error> {
+    if let Some(fast) = variants.iter().find(|v| v.variant.has_fastpath()) {
+        return Err(Error::Unfit(format!(
+            "variant `{}` has a fast path, which would carry every connection of the gateway and not only the run's: only in a lab",
+            fast.name
+        )));
+    }
     for variant in variants {
-        let Variant::AllowList(list) = &variant.variant else { continue };
+        let VariantKind::AllowList(list) = &variant.variant else { continue };
         if list.hook == Hook::Input {
             return Err(Error::Unfit(format!(
                 "variant `{}` filters all that the responder receives (hook = \"input\"), what it is administered by among it: \
@@ -122,8 +127,8 @@ pub(crate) fn fits_real_hosts(variants: &[VariantRun]) -> Result<(), Error> {
         }
         if list.filter != Lookup::None && list.denied_source.is_none() {
             return Err(Error::Unfit(format!(
-                "variant `{}`: between real hosts `denied-source` must name an address that the initiator has besides and that is \
-                 not listed: that nothing arrives from there is a part of the proof",
+                "variant `{}`: between real hosts `denied-source` must name a second, unlisted address of the initiator: \
+                 the proof shows that nothing arrives from it",
                 variant.name
             )));
         }
@@ -131,7 +136,7 @@ pub(crate) fn fits_real_hosts(variants: &[VariantRun]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What follows from how many datagrams the filter counted as refused, and how many arrived all the same.
+/// Judges a filter by the number of datagrams that it counted as refused, and the number that still arrived.
 fn judge(source: IpAddr, counted: u64, heard: u64) -> Result<String, String> {
     if heard > 0 {
         return Err(format!(

@@ -8,7 +8,6 @@ use weir_record::link::LinkPassed;
 use weir_record::{Fault, FaultCode, Trial};
 
 use crate::error::Error;
-use crate::testbed::Site;
 
 /// The latest in a hundred packets may be this late, ns: what the scheduler of a busy machine does to any program.
 const NOTED_NS: u64 = 1_000_000;
@@ -43,8 +42,8 @@ impl Emulated {
 }
 
 /// By what the link of a site is made, one line each.
-pub(crate) fn mechanisms(site: &Site) -> Vec<String> {
-    let Some(link) = &site.link else { return Vec::new() };
+pub(crate) fn mechanisms(link: Option<&Emulated>) -> Vec<String> {
+    let Some(link) = link else { return Vec::new() };
     let mut lines = link.emulation().mechanisms().to_vec();
     if link.frames {
         lines.push("both ways: GRO is on at the wan, which takes in frames sent by XDP only so".to_owned());
@@ -53,13 +52,13 @@ pub(crate) fn mechanisms(site: &Site) -> Vec<String> {
 }
 
 /// Before a trial: counters at nothing, and connections choose their gateways anew.
-pub(crate) fn begin(site: &Site, cookie: u64) -> Result<(), Error> {
-    site.link.as_ref().map_or(Ok(()), |link| link.emulation().begin(cookie).map_err(Error::Lab))
+pub(crate) fn begin(link: Option<&Emulated>, cookie: u64) -> Result<(), Error> {
+    link.map_or(Ok(()), |link| link.emulation().begin(cookie).map_err(Error::Lab))
 }
 
 /// After a trial: what the link did to it goes into the record, and what it did wrong is a fault.
-pub(crate) fn judge(site: &Site, trial: &mut Trial) -> Result<(), Error> {
-    let Some(link) = &site.link else { return Ok(()) };
+pub(crate) fn judge(link: Option<&Emulated>, trial: &mut Trial) -> Result<(), Error> {
+    let Some(link) = link else { return Ok(()) };
     let crossed = link.emulation().crossed().map_err(Error::Lab)?;
     for (way, crossed) in ["egress", "ingress"].into_iter().zip(crossed) {
         let passed = recorded(crossed);
@@ -88,7 +87,7 @@ fn faults(way: &str, passed: &LinkPassed) -> Vec<Fault> {
     if passed.overflows > 0 {
         let words =
             format!("the {way} link dropped {} packets that it could not hold in time", passed.overflows);
-        faults.push(Fault::void(FaultCode::LinkOverflow, "conductor", words));
+        faults.push(Fault::void(FaultCode::LinkOverflow, "runner", words));
     }
     if let Some(late) = passed.late_p99_ns.filter(|late| *late > NOTED_NS) {
         let words = format!(
@@ -96,7 +95,7 @@ fn faults(way: &str, passed: &LinkPassed) -> Vec<Fault> {
             late as f64 / 1e6
         );
         let fault = if late > VOID_NS { Fault::void } else { Fault::noted };
-        faults.push(fault(FaultCode::LinkLate, "conductor", words));
+        faults.push(fault(FaultCode::LinkLate, "runner", words));
     }
     faults
 }

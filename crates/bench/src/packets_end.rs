@@ -1,4 +1,4 @@
-//! A host with an open station for single frames.
+//! A host with an open endpoint for single frames.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use weir_packets::{Engine, Link, Received, Sending};
 
 use crate::SHORT;
 use crate::error::Error;
-use crate::packets_rig::{Path, unexpected};
-use crate::testbed::Member;
+use crate::error::unexpected;
+use crate::packets_path::Path;
+use crate::site::Member;
 
 /// Loading and attaching BPF programs takes a moment, more so on a machine under full load.
 const OPEN: Duration = Duration::from_secs(20);
 
-/// A host with an open station.
+/// A host with an open endpoint.
 #[derive(Clone, Copy)]
 pub(crate) struct End<'a>(pub(crate) &'a Member);
 
 impl<'a> End<'a> {
-    /// Opens its station, by the mechanism that the workload asks for.
+    /// Opens its endpoint, by the mechanism that the workload asks for.
     pub(crate) fn open(path: Path<'_>, member: &'a Member, link: Link) -> Result<Self, Error> {
         let engine = path.packets.engine.engine();
         let pending = member.agent.begin(Task::Packets(PacketsTask::Open { link, engine }))?;
@@ -43,7 +44,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// What it does how.
+    /// Describes how the endpoint works.
     pub(crate) fn described(&self) -> Result<Described, Error> {
         match self.ask(PacketsTask::Describe)? {
             PacketsAnswer::Described(described) => Ok(described),
@@ -51,7 +52,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// What did not become the best mechanism although it might have, and why; `sends`: as the end that sends these frames.
+    /// Describes why the endpoint fell back from the best mechanism, if it did; `sends`: this end sends the frames.
     pub(crate) fn fallback(&self, packets: &Packets, sends: bool) -> Result<Option<String>, Error> {
         if packets.engine.engine().is_some() {
             return Ok(None);
@@ -71,7 +72,7 @@ impl<'a> End<'a> {
         })
     }
 
-    /// What has come in so far.
+    /// Returns the frames received so far.
     pub(crate) fn received(&self) -> Result<Received, Error> {
         match self.ask(PacketsTask::Received)? {
             PacketsAnswer::Received(received) => Ok(received),

@@ -1,4 +1,4 @@
-//! What single frames need of the gateway under test.
+//! The preparation of the gateway under test for single frames.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,9 @@ use weir_agent::{Answer, Task};
 
 use crate::SHORT;
 use crate::error::Error;
-use crate::packets_rig::{Path, unexpected};
-use crate::testbed::{Member, Site};
+use crate::error::unexpected;
+use crate::packets_path::Path;
+use crate::site::{Member, Site};
 
 /// Gets the gateway ready. Returns what was changed, in words.
 pub(crate) fn prepare(path: Path<'_>) -> Result<Vec<String>, Error> {

@@ -4,11 +4,10 @@
 use weir_agent::packets::Described;
 use weir_packets::workload::{Packets, Procedure};
 use weir_packets::{Engine, Inject, Received, Sending, Transfer};
-use weir_stats::Histogram;
 
 use crate::error::Error;
 use crate::packets_end::End;
-use crate::packets_rig::Path;
+use crate::packets_path::Path;
 
 /// Why a path that carries frames may not carry back what the responder's driver returns.
 pub(crate) const NOT_BACK: &str = "it gets there, but none that the responder's XDP program sends back arrives; what lies next to the \
@@ -45,6 +44,11 @@ impl<'a> Timing<'a> {
         }
     }
 
+    /// True if frames may carry the time. A time that no endpoint can read gives no information about missing frames.
+    pub(crate) fn stamps(&self) -> bool {
+        !matches!(self, Timing::Untimed(_))
+    }
+
     /// Who times this transfer's round trips, and what comes back to it.
     pub(crate) fn round_trips<'b>(&self, transfer: &'b Transfer) -> Option<(End<'a>, &'b Sending)> {
         let Timing::RoundTrip(end) = self else { return None };
@@ -54,18 +58,17 @@ impl<'a> Timing<'a> {
 
     /// Puts the round trips in the place of what two clocks made of the way there. True if none is under way any more.
     pub(crate) fn take(&self, received: &mut Received) -> Result<bool, Error> {
-        let delay = match self {
-            Timing::OneWay => return Ok(true),
-            // No stamped frame has arrived, so none was sent back; or none was stamped.
-            Timing::RoundTrip(_) if received.delay.is_empty() => return Ok(true),
-            Timing::RoundTrip(end) => end.received()?.delay,
-            Timing::Untimed(_) => Histogram::default(),
-        };
+        // No stamped frame has arrived, so none was sent back; or none was stamped.
+        let Timing::RoundTrip(end) = self else { return Ok(true) };
+        if received.delay.is_empty() {
+            return Ok(true);
+        }
+        let delay = end.received()?.delay;
         let sent_back = std::mem::replace(&mut received.delay, delay).len();
-        Ok(matches!(self, Timing::Untimed(_)) || received.delay.len() >= sent_back)
+        Ok(received.delay.len() >= sent_back)
     }
 
-    /// What a reader of the record should know.
+    /// Returns a note for readers of the record.
     pub(crate) fn note(&self) -> Option<String> {
         match self {
             Timing::Untimed(words) => Some(format!("round trips of single frames are not measured: {words}")),
@@ -79,7 +82,7 @@ pub(crate) fn is_about_delay(packets: &Packets) -> bool {
     matches!(packets.procedure, Procedure::Latency | Procedure::Pdv)
 }
 
-/// What prevents round trips, if anything does.
+/// Returns the obstacle to round trips, if any.
 fn obstacle(packets: &Packets, responder: &Described) -> Option<String> {
     if packets.inject == Inject::Gateway {
         let words =
@@ -125,7 +128,7 @@ mod tests {
         received.delay.record(5);
         assert!(Timing::OneWay.take(&mut received).unwrap());
         assert_eq!(received.delay.len(), 1);
-        assert!(Timing::Untimed("no XDP".into()).take(&mut received).unwrap());
-        assert!(received.delay.is_empty());
+        assert!(Timing::OneWay.stamps());
+        assert!(!Timing::Untimed("no XDP".into()).stamps());
     }
 }

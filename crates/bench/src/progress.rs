@@ -1,4 +1,4 @@
-//! What a run tells while it works.
+//! The events that a run reports while it works.
 
 use weir_record::{Run, Trial};
 
@@ -59,7 +59,7 @@ pub enum Event<'a> {
     Note(&'a str),
 }
 
-/// Whoever listens.
+/// A listener for the events of a run.
 pub trait Progress {
     /// Takes a piece of news. It must return soon: the run waits.
     fn tell(&mut self, event: Event<'_>);

@@ -1,29 +1,22 @@
 //! Proof that a variant is in effect, before anything is measured on it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use weir_agent::{Answer, Reached, Task};
-use weir_gateway::Variant;
+use weir_gateway::VariantKind;
 
 use crate::SHORT;
+use crate::carried;
 use crate::error::Error;
 use crate::filtering::{self, counter};
-use crate::testbed::Site;
-
-/// Longest until a fresh path answers.
-pub(crate) const REACH: Duration = Duration::from_secs(5);
+use crate::site::{REACH, Site};
 
 /// Applying a real container engine takes a while.
 const APPLY: Duration = Duration::from_secs(90);
 
-/// The address to listen on: any, because behind some translations a host does not have the address it is reached at.
-pub(crate) fn any(of: IpAddr) -> IpAddr {
-    if of.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
-}
-
 /// Puts a variant into effect on all hosts of a site.
-pub(crate) fn apply(site: &Site, variant: &Variant) -> Result<(), Error> {
+pub(crate) fn apply(site: &Site, variant: &VariantKind) -> Result<(), Error> {
     for member in site.members() {
         let task = Task::Apply {
             variant: variant.clone(),
@@ -49,7 +42,7 @@ pub(crate) fn remove(site: &Site) -> Result<(), Error> {
 
 /// Proves a variant with a few packets: the responder sees the address that it must see, the reply comes back, the variant's own
 /// counter moved, and what it must refuse it refuses. Returns one line per check.
-pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<String>, Error> {
+pub(crate) fn prove(site: &Site, name: &str, variant: &VariantKind) -> Result<Vec<String>, Error> {
     let not_proved = |reason: String| Error::NotProved { variant: name.to_owned(), reason };
     let (Some(initiator), Some(responder)) = (site.initiators.first(), site.responders.first()) else {
         return Err(Error::Internal("a site without ends".into()));
@@ -58,9 +51,13 @@ pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<St
     let port = *site.place.ports.start();
     let bind = SocketAddr::new(site.listen, port);
     responder.agent.call(Task::OpenEcho { bind }, SHORT)?;
-    let expected = variant.hop().expectation(&site.place);
+    let expected = variant.expectation(&site.place);
     let target = SocketAddr::new(expected.target, port);
     let reached = initiator.agent.call(Task::Reach { target, timeout: REACH }, REACH + SHORT);
+    let fast = match &reached {
+        Ok(_) => carried::prove(site, variant, target)?,
+        Err(_) => None,
+    };
     let denied = match &reached {
         Ok(_) => filtering::prove_denial(site, variant, target),
         Err(_) => Ok(None),
@@ -84,6 +81,9 @@ pub(crate) fn prove(site: &Site, name: &str, variant: &Variant) -> Result<Vec<St
             )));
         }
         (None, _) => {}
+    }
+    if let Some(fast) = fast {
+        proof.push(fast.map_err(not_proved)?);
     }
     if let Some(denied) = denied? {
         proof.push(denied.map_err(not_proved)?);

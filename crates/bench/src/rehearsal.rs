@@ -8,17 +8,17 @@ use weir_agent::remote;
 use weir_packets::workload::{Packets, Procedure};
 
 use crate::error::Error;
-use crate::packets_rig::{self, passable};
+use crate::packets_testbed::{self, passable};
 use crate::scenario::{Load, VariantRun, WorkloadEntry};
-use crate::testbed::Site;
+use crate::site::Site;
 use crate::trial::Rules;
 
-/// What was seen.
+/// The observations of a rehearsal.
 #[derive(Default)]
 pub(crate) struct Rehearsal {
     /// One line per check.
     pub(crate) proof: Vec<String>,
-    /// What a reader of the record should know.
+    /// Notes for readers of the record.
     pub(crate) notes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn rehearse(
         }
         seen.push(packets);
         let path = rules.path(site, &variant.variant, packets, &watch);
-        let (line, fallbacks) = packets_rig::with(path, u64::from(u32::MAX), |tester| {
+        let (line, fallbacks) = packets_testbed::with(path, u64::from(u32::MAX), |tester| {
             let line = tester.prove()?;
             table = tester.look_at_table()?;
             Ok((line, tester.fallbacks()?))
@@ -59,7 +59,7 @@ pub(crate) fn rehearse(
     {
         rehearsal.notes.push(format!("no profile of the gateway's kernel: {reason}"));
     }
-    let open = variant.variant.hop().expectation(&site.place).ports;
+    let open = variant.variant.expectation(&site.place).ports;
     for (entry, packets) in of_packets(workloads) {
         has_ports(open.as_ref(), &variant.name, entry, packets)?;
         has_room(table, &variant.name, entry, packets)?;
@@ -85,7 +85,7 @@ fn goes_the_same_way(one: &Packets, other: &Packets, is_lab: bool) -> bool {
     way(one) == way(other)
 }
 
-/// What the scenario's format allows but these hosts cannot do.
+/// Refuses a workload that the scenario's format allows but these hosts cannot run.
 fn fits(site: &Site, entry: &WorkloadEntry, packets: &Packets, rules: &Rules<'_>) -> Result<(), Error> {
     let (initiators, responders) = (site.initiators.len(), site.responders.len());
     if initiators > 1 || responders > 1 {

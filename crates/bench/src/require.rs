@@ -11,11 +11,11 @@
 //! A multiple of another variant (or workload) is compared within rounds, like everything else.
 
 mod judge;
-mod unit;
 
 use std::fmt;
 
 use weir_record::{MetricDef, Run, Unit};
+use weir_text::units;
 
 use crate::scenario::{Load, Scenario, Testbed, nearest};
 use crate::trial::common_metrics;
@@ -67,7 +67,7 @@ enum Bound {
     },
 }
 
-/// What is wrong with the text of a bound.
+/// A problem with the text of a bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) what: String,
@@ -202,15 +202,15 @@ fn read(text: &str, known: &Known) -> Result<Requirement, Problem> {
     Ok(Requirement { text: text.trim().to_owned(), target, metric: metric.clone(), relation, bound })
 }
 
-/// What stands on the right.
+/// Reads the right side of a bound.
 fn bound(text: &str, target: &Target, metric: &MetricDef, known: &Known) -> Result<Bound, Problem> {
     let (number, rest) =
         number(text).ok_or_else(|| Problem::new(format!("\"{text}\" is not a number; {FORM}")))?;
     let multiple = ["x ", "× ", "* "].iter().find_map(|sign| rest.strip_prefix(sign));
     let Some(of) = multiple else {
-        let factor = unit::factor(metric.unit, rest).ok_or_else(|| match metric.unit {
+        let factor = units::factor(metric.unit, rest).ok_or_else(|| match metric.unit {
             Unit::Count => Problem::new(format!("{} is a count: \"{rest}\" is no unit of it", metric.name)),
-            unit => Problem::unknown(&format!("unit of {}", metric.name), rest, unit::names(unit)),
+            unit => Problem::unknown(&format!("unit of {}", metric.name), rest, units::names(unit)),
         })?;
         return Ok(Bound::Value(number * factor));
     };

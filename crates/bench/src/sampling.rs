@@ -9,8 +9,10 @@ use weir_record::{Diagnosed, HostSample, Profile};
 
 use crate::SHORT;
 use crate::error::Error;
-use crate::testbed::{Member, Site};
-use crate::trial::Watch;
+use crate::site::{Member, Site};
+
+/// Asked again and again while something is being waited for.
+pub(crate) type AliveCheck<'a> = &'a dyn Fn() -> Result<(), weir_agent::remote::Error>;
 
 /// Reading a profile's last samples and naming its functions, or reading a large table of connections, takes a while on a
 /// busy machine.
@@ -50,14 +52,14 @@ impl<'a> Profiled<'a> {
     }
 }
 
-/// What was seen in the window.
+/// The samples of the window.
 #[derive(Debug, Default)]
 pub(crate) struct Sampled {
     /// By host.
     pub(crate) hosts: BTreeMap<String, HostSample>,
-    /// Of the gateway.
+    /// The gateway's profile.
     pub(crate) profile: Option<Profile>,
-    /// Of the gateway.
+    /// The diagnosis of the gateway.
     pub(crate) diagnosed: Option<Diagnosed>,
 }
 
@@ -80,7 +82,7 @@ impl<'a> Sampling<'a> {
         if self.runs() {
             self.end()?;
         }
-        // Nobody waits for the earlier ones any more.
+        // No caller waits for the earlier samples any more.
         self.running.clear();
         for member in self.site.members() {
             let interfaces = member.interfaces.clone();
@@ -104,13 +106,13 @@ impl<'a> Sampling<'a> {
     }
 
     /// Ends the window, if it has not ended, and returns what was seen.
-    pub(crate) fn finish(&mut self, watch: Watch<'_>) -> Result<Sampled, Error> {
+    pub(crate) fn finish(&mut self, watch: AliveCheck<'_>) -> Result<Sampled, Error> {
         self.end()?;
         self.collect(watch)
     }
 
     /// Waits for the end of the window. Returns what was seen.
-    pub(crate) fn collect(&mut self, watch: Watch<'_>) -> Result<Sampled, Error> {
+    pub(crate) fn collect(&mut self, watch: AliveCheck<'_>) -> Result<Sampled, Error> {
         let mut sampled = Sampled::default();
         for (member, pending) in self.running.drain(..) {
             let Answer::Sample(sample) = pending.wait(SHORT, watch)? else {

@@ -14,7 +14,7 @@ use crate::scenario::VariantRun;
 type Values = BTreeMap<String, String>;
 
 /// Keeps the machine's settings changed. An agent that does nothing else makes the changes: it takes them back when its input
-/// ends, which is also what `kill -9` of the conductor does.
+/// ends, which is also what `kill -9` of the runner does.
 #[derive(Debug)]
 pub(crate) struct Settings {
     keeper: Option<Remote>,
@@ -23,12 +23,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Where nothing is to be changed.
+    /// Returns settings that change nothing.
     pub(crate) fn none() -> Self {
         Settings { keeper: None, common: Values::new(), now: Mutex::default() }
     }
 
-    /// Sets what all of the run shall have. The agent runs on `host`, reached by `transport`.
+    /// Sets the values for the whole run. The agent runs on `host`, reached by `transport`.
     pub(crate) fn hold(
         common: &Values,
         variants: &[VariantRun],
@@ -45,7 +45,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets what a variant's trial shall have: the run's, and the variant's own before them.
+    /// Sets the values for a variant's trial: the run's values, overridden by the variant's own.
     pub(crate) fn of(&self, variant: &VariantRun) -> Result<(), Error> {
         let mut values = self.common.clone();
         values.extend(variant.host_sysctls.clone());
@@ -55,7 +55,7 @@ impl Settings {
     fn set(&self, values: Values) -> Result<(), Error> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keeper) = self.keeper.as_ref().filter(|_| *now != values) {
-            // What was changed before is taken back by the same task.
+            // The same task reverts the earlier changes.
             keeper.call(Task::HostSysctls { values: values.clone() }, SHORT)?;
             *now = values;
         }

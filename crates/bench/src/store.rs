@@ -1,50 +1,57 @@
 //! The run's folder: `run.json`, replaced as a whole after every trial.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use weir_record::{Run, SCHEMA_VERSION};
+use weir_record::{Run, SCHEMA_VERSION, Source};
+use weir_sys::file;
 
 use crate::error::Error;
 
 /// Name of the record in a run's folder.
 pub const RECORD: &str = "run.json";
+/// A file that is made and removed to see whether it can be.
+const TRIED: &str = ".run.json.tried";
 
-/// Where a run is written.
+/// The folder of a run. Dropped without a record, it removes the folders that it made.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
+    /// The innermost first.
+    made: Vec<PathBuf>,
 }
 
 impl Store {
-    /// Makes the folder, which must not hold a run yet.
+    /// Makes the folder, which must not hold a run yet, and tries whether a file can be written there.
     pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Store { path: folder.display().to_string(), source };
+        let missing = folder.ancestors().take_while(|f| !f.as_os_str().is_empty() && !f.exists());
+        let store = Store { folder: folder.to_owned(), made: missing.map(Path::to_owned).collect() };
         fs::create_dir_all(folder).map_err(failed)?;
         if folder.join(RECORD).exists() {
-            return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "there is a run in it already")));
+            return Err(Error::Unfit(format!("there is a run in {} already", folder.display())));
         }
-        Ok(Store { folder: folder.to_owned() })
+        let tried = folder.join(TRIED);
+        fs::File::create(&tried).and_then(|_| fs::remove_file(&tried)).map_err(failed)?;
+        Ok(store)
     }
 
     /// Replaces the record in one step: whatever happens, the file holds the last whole record.
     pub(crate) fn write(&self, run: &Run) -> Result<(), Error> {
         let path = self.folder.join(RECORD);
-        let draft = self.folder.join(".run.json.new");
-        let written = (|| {
-            let mut file = io::BufWriter::new(File::create(&draft)?);
-            serde_json::to_writer(&mut file, run)?;
-            file.write_all(b"\n")?;
-            // Data before name: after a crash of the machine there must not be an empty file under the right name.
-            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()?;
-            fs::rename(&draft, &path)
-        })();
-        written.map_err(|source| {
-            // A half-written draft is of no use to anyone; if it cannot be removed, the first error matters more.
-            let _ = fs::remove_file(&draft);
-            Error::Store { path: path.display().to_string(), source }
-        })
+        let text = serde_json::to_string(run).map_err(io::Error::from);
+        text.and_then(|text| file::replace(&path, 0o666, text + "\n"))
+            .map_err(|source| Error::Store { path: path.display().to_string(), source })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        for folder in &self.made {
+            // Fails where there is a record in it, or anything else.
+            let _ = fs::remove_dir(folder);
+        }
     }
 }
 
@@ -64,13 +71,13 @@ pub enum ReadError {
     Format {
         /// Which file.
         path: String,
-        /// Where in it.
+        /// The line.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A record of another layout.
-    #[error("{path}: schema {found}; this version of weir reads schema {SCHEMA_VERSION}")]
+    #[error("{path}: schema {found}; this version of weir reads schema 1 to {SCHEMA_VERSION}")]
     Schema {
         /// Which file.
         path: String,
@@ -94,7 +101,23 @@ pub fn read(path: &Path) -> Result<Run, ReadError> {
     };
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(format)?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
+        Some(1) => serde_json::from_slice(&text).map(from_first).map_err(format),
         Some(found) if found != u64::from(SCHEMA_VERSION) => Err(ReadError::Schema { path: name, found }),
         _ => serde_json::from_slice(&text).map_err(format),
     }
+}
+
+/// A record of the first layout: its percentiles left out what failed, and say so from here on.
+fn from_first(mut run: Run) -> Run {
+    for def in run.workloads.iter_mut().flat_map(|w| &mut w.metrics) {
+        if matches!(def.source, Source::Quantile { .. }) {
+            def.label += " (of those answered)";
+        }
+    }
+    run.notes.push(
+        "This record is of an older version of weir: its percentiles are of answered operations only. Failed, lost \
+         and unfinished operations are missing in them."
+            .to_owned(),
+    );
+    run
 }

@@ -8,55 +8,15 @@ use weir_agent::Task;
 use weir_agent::remote::Remote;
 use weir_agent::transport::{Options, Transport};
 use weir_gateway::path::Path;
-use weir_gateway::{Place, Role, Variant};
+use weir_gateway::{Place, Role, VariantKind};
 use weir_lab::{Lab, SiteSpec};
 
 use crate::SHORT;
 use crate::error::Error;
 use crate::links::Emulated;
-use crate::proof::any;
 use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Load, Scenario, Testbed, VariantRun};
 use crate::settings::Settings;
-
-/// One host of a site.
-#[derive(Debug, Clone)]
-pub(crate) struct Member {
-    /// Its role.
-    pub(crate) role: Role,
-    /// Its agent.
-    pub(crate) agent: Arc<Remote>,
-    /// Its address on the measured path.
-    pub(crate) address: IpAddr,
-    /// Cores for its load threads.
-    pub(crate) cpus: Vec<usize>,
-    /// Interfaces on the measured path; empty for all.
-    pub(crate) interfaces: Vec<String>,
-}
-
-/// The hosts of one variant.
-#[derive(Debug)]
-pub(crate) struct Site {
-    /// Where the variant is put into effect.
-    pub(crate) place: Place,
-    /// At least one.
-    pub(crate) initiators: Vec<Member>,
-    /// None where nothing lies between, or nothing that we may touch.
-    pub(crate) gateway: Option<Member>,
-    /// At least one.
-    pub(crate) responders: Vec<Member>,
-    /// Where responders listen: any address, because behind some translations a host does not have the one that it is reached
-    /// at; but one of several that it has by itself, since answers over UDP would come from another.
-    pub(crate) listen: IpAddr,
-    /// The lab's link, where it is not a plain one.
-    pub(crate) link: Option<Emulated>,
-}
-
-impl Site {
-    /// All hosts: the gateway first, since the others depend on it.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
-        self.gateway.iter().chain(&self.initiators).chain(&self.responders)
-    }
-}
+use crate::site::{Member, Site, any};
 
 /// All hosts of a run. Dropping it ends the agents, which undo what they did, and takes the lab down.
 #[derive(Debug)]
@@ -67,9 +27,9 @@ pub(crate) struct Hosts {
     pub(crate) description: String,
     /// True in the lab: each variant has hosts of its own, and all share one machine.
     pub(crate) is_lab: bool,
-    /// True where nobody said which cores do the gateway's work, and weir may choose: in a lab without `rps.gateway`.
+    /// True if the user did not choose the cores for the gateway's work, so weir may choose them: in a lab without `rps.gateway`.
     pub(crate) steers: bool,
-    /// True where the gateway's table of connections may be emptied: the lab's is nobody else's.
+    /// True if weir may flush the gateway's connection table: in a lab, the table has no other user.
     pub(crate) flushes: bool,
     /// Keeps changed settings of the machine, and takes them back when it ends.
     pub(crate) settings: Settings,
@@ -136,13 +96,13 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun], frames: bo
     Ok(Hosts { sites, description, is_lab: true, steers, flushes: true, settings, _lab: Some(lab) })
 }
 
-/// The responder gets a route back to the inside only where it shall see the initiator's own address: otherwise replies
-/// to untranslated packets would go unnoticed.
+/// The responder gets a route back to the inside only if it must see the initiator's own address: otherwise replies to
+/// untranslated packets would go unnoticed.
 fn site_spec(variant: &VariantRun, testbed: &LabTestbed) -> SiteSpec {
-    let hop = variant.variant.hop();
-    let topology = hop.topology();
+    let kind = &variant.variant;
+    let topology = kind.topology();
     let place = place(&weir_lab::Addresses::of(topology, testbed.options.family), testbed, 0);
-    let seen = hop.expectation(&place).seen_source;
+    let seen = kind.expectation(&place).seen_source;
     let return_route = seen.is_none() || seen == Some(place.initiator);
     SiteSpec { name: variant.name.clone(), topology, return_route, wan: !variant.link.is_plain() }
 }
@@ -200,7 +160,7 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
     for (number, variant) in variants.iter().enumerate() {
         let place = real_place(testbed, number)?;
         let translates =
-            variant.variant.hop().expectation(&place).seen_source.is_some_and(|s| s != place.initiator);
+            variant.variant.expectation(&place).seen_source.is_some_and(|s| s != place.initiator);
         if translates && initiators.len() > 1 {
             return Err(Error::Unfit(format!(
                 "variant `{}` translates one initiator's address, and this testbed has {} initiators",
@@ -232,16 +192,17 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
 
 /// Who answers: of a path with a target of its own the responder with that address, or else the first, which has it beside
 /// the one by which it is known.
-fn reached(responders: &[Member], variant: &Variant) -> Vec<Member> {
-    let Variant::Path(Path { target: Some(target) }) = variant else { return responders.to_vec() };
+fn reached(responders: &[Member], variant: &VariantKind) -> Vec<Member> {
+    let VariantKind::Path(Path { target: Some(target) }) = variant else { return responders.to_vec() };
     let has_it = |member: &&Member| member.address == *target;
     responders.iter().find(has_it).or(responders.first()).cloned().into_iter().collect()
 }
 
-/// Where the responder of a variant listens. Whether it has a path's own target is found by listening there.
-fn listen(place: &Place, responders: &[Member], variant: &Variant) -> Result<IpAddr, Error> {
+/// Returns the address on which a variant's responder listens. It tries to listen on the target of a path, to find out if the
+/// host owns that address.
+fn listen(place: &Place, responders: &[Member], variant: &VariantKind) -> Result<IpAddr, Error> {
     let any = any(place.responder);
-    let (Variant::Path(Path { target: Some(target) }), Some(responder)) = (variant, responders.first())
+    let (VariantKind::Path(Path { target: Some(target) }), Some(responder)) = (variant, responders.first())
     else {
         return Ok(any);
     };
@@ -256,7 +217,7 @@ fn listen(place: &Place, responders: &[Member], variant: &Variant) -> Result<IpA
     }
 }
 
-/// What the scenario's format allows but these hosts cannot do.
+/// Refuses settings that the scenario's format allows but these hosts cannot provide.
 fn fits(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<(), Error> {
     crate::filtering::fits_real_hosts(variants)?;
     let changes = !testbed.host_sysctls.is_empty() || variants.iter().any(|v| !v.host_sysctls.is_empty());

@@ -6,19 +6,22 @@ use std::time::{Duration, Instant};
 
 use weir_agent::remote::{self, Pending};
 use weir_agent::{Answer, Task};
-use weir_gateway::{Place, Variant};
-use weir_load::{Part, Setting, Workload};
+use weir_gateway::{Place, VariantKind};
+use weir_load::{Part, TrialSettings, Workload};
 use weir_packets::workload::Packets;
 use weir_packets::{Delay, procedure};
 use weir_record::{Better, CpuTime, Fault, FaultCode, HostSample, MetricDef, Trial, Unit};
+use weir_sys::clock::now_ns;
 
 use crate::SHORT;
+use crate::carried;
 use crate::error::Error;
 use crate::links;
-use crate::packets_rig::{self, Path};
-use crate::sampling::Sampling;
+use crate::packets_path::Path;
+use crate::packets_testbed;
+use crate::sampling::{AliveCheck, Sampling};
 use crate::scenario::{Load, WorkloadEntry};
-use crate::testbed::{Member, Site};
+use crate::site::{Member, Site};
 
 /// A workload must be done this long after its window; connections that time out are its longest wait.
 const SLACK: Duration = Duration::from_secs(10);
@@ -26,7 +29,7 @@ const SLACK: Duration = Duration::from_secs(10);
 /// How long a background load runs before the measured one starts.
 const LEAD: Duration = Duration::from_millis(300);
 
-/// What does not change from trial to trial.
+/// The rules that are the same for all trials.
 pub(crate) struct Rules<'a> {
     /// Trials with a greater steal share are void.
     pub(crate) max_steal: f64,
@@ -49,18 +52,15 @@ impl<'a> Rules<'a> {
     pub(crate) fn path(
         &self,
         site: &'a Site,
-        variant: &'a Variant,
+        variant: &'a VariantKind,
         packets: &'a Packets,
-        watch: Watch<'a>,
+        watch: AliveCheck<'a>,
     ) -> Path<'a> {
         let (steers, flushes, is_lab, seed) = (self.steers, self.flushes, self.is_lab, self.seed);
         let diagnose = self.diagnose;
         Path { site, variant, packets, steers, flushes, is_lab, seed, diagnose, watch }
     }
 }
-
-/// Asked again and again while something is being waited for.
-pub(crate) type Watch<'a> = &'a dyn Fn() -> Result<(), remote::Error>;
 
 /// One workload's opened far ends and running near ends.
 struct Running<'a> {
@@ -107,13 +107,14 @@ pub(crate) fn common_metrics(is_lab: bool) -> Vec<MetricDef> {
             "CPU time of the gateway (in the lab: of the whole machine) per packet it handled",
         )
         .detail(),
+        carried::metric(),
     ]
 }
 
 /// Makes one trial. A host that is lost is an error; everything else that goes wrong is a fault of the trial.
 pub(crate) fn make(
     site: &Site,
-    variant: &Variant,
+    variant: &VariantKind,
     entry: &WorkloadEntry,
     cookie: u64,
     rules: &Rules<'_>,
@@ -124,7 +125,9 @@ pub(crate) fn make(
         true => Err(remote::Error::Interrupted),
         false => site.members().try_for_each(|member| member.agent.check()),
     };
-    links::begin(site, cookie)?;
+    links::begin(site.link.as_ref(), cookie)?;
+    let begun_ns = now_ns();
+    let carried_before = carried::read(site, variant)?;
     let outcome = match &entry.workload {
         Load::Sockets(workload) => sockets((site, variant, workload), entry, cookie, rules, &watch, trial),
         Load::Packets(packets) => {
@@ -132,7 +135,10 @@ pub(crate) fn make(
             frames(path, entry, cookie, trial)
         }
     };
-    links::judge(site, trial)?;
+    links::judge(site.link.as_ref(), trial)?;
+    if !rules.is_lab {
+        judge_clocks(site, begun_ns, trial);
+    }
     if let Err(error) = outcome {
         stop_all(site);
         match error {
@@ -140,7 +146,7 @@ pub(crate) fn make(
                 trial.faults.push(Fault::void(FaultCode::ConnectionFailed, &host, source.message));
             }
             Error::Agent(e @ remote::Error::Slow { .. }) => {
-                trial.faults.push(Fault::void(FaultCode::Timeout, "conductor", e.to_string()));
+                trial.faults.push(Fault::void(FaultCode::Timeout, "runner", e.to_string()));
             }
             Error::NotProved { reason, .. } => {
                 trial.faults.push(Fault::void(FaultCode::VariantLost, "responder", reason));
@@ -150,6 +156,9 @@ pub(crate) fn make(
         return Ok(());
     }
     judge_tester(rules, trial);
+    if let (Some(before), Some(after)) = (carried_before, carried::read(site, variant)?) {
+        carried::judge(after.since(before), &entry.workload, trial);
+    }
     match &entry.workload {
         // Over a search the gateway's figures would be those of many loads at once.
         Load::Packets(packets) if packets.procedure.searches() => {}
@@ -161,6 +170,18 @@ pub(crate) fn make(
     Ok(())
 }
 
+/// A host whose clock runs at another speed than this machine's measures other times and rates than there were.
+fn judge_clocks(site: &Site, begun_ns: u64, trial: &mut Trial) {
+    for member in site.members() {
+        if let Some(ratio) = member.agent.clock_drift(begun_ns) {
+            let detail = format!(
+                "its clock runs {ratio:.3} times as fast as that of the machine that runs weir bench"
+            );
+            trial.faults.push(Fault::void(FaultCode::ClockDrift, member.role.name(), detail));
+        }
+    }
+}
+
 fn stop_all(site: &Site) {
     for member in site.members() {
         // One that does not answer is reported by the next that needs it.
@@ -170,11 +191,11 @@ fn stop_all(site: &Site) {
 
 /// A workload of two ends that talk through sockets.
 fn sockets(
-    (site, variant, workload): (&Site, &Variant, &Workload),
+    (site, variant, workload): (&Site, &VariantKind, &Workload),
     entry: &WorkloadEntry,
     cookie: u64,
     rules: &Rules<'_>,
-    watch: Watch<'_>,
+    watch: AliveCheck<'_>,
     trial: &mut Trial,
 ) -> Result<(), Error> {
     let port = *site.place.ports.start();
@@ -219,17 +240,17 @@ fn sockets(
 
 /// A procedure of single frames, which may be one transfer or hundreds.
 fn frames(path: Path<'_>, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial) -> Result<(), Error> {
-    packets_rig::with(path, cookie, |tester| {
+    packets_testbed::with(path, cookie, |tester| {
         tester.prove()?;
         tester.look_at_table()?;
-        let setting = procedure::Setting {
+        let setting = procedure::ProcedureSettings {
             warmup: entry.warmup,
             duration: entry.duration,
             family: path.site.place.family,
             delay: if path.is_lab { Delay::OneWay } else { Delay::RoundTrip },
             seed: path.seed,
         };
-        let findings = procedure::run(path.packets, &setting, tester).map_err(packets_rig::cause)?;
+        let findings = procedure::run(path.packets, &setting, tester).map_err(packets_testbed::cause)?;
         trial.metrics.extend(findings.values);
         trial.histograms = findings.histograms;
         trial.series = findings.series;
@@ -243,14 +264,16 @@ fn frames(path: Path<'_>, entry: &WorkloadEntry, cookie: u64, trial: &mut Trial)
 /// Opens the far ends and starts the near ones; each initiator has a port and a responder of its own.
 fn start<'a>(
     site: &'a Site,
-    variant: &Variant,
+    variant: &VariantKind,
     workload: &'a Workload,
     (warmup, duration): (Duration, Duration),
     cookie: u64,
     port: u16,
 ) -> Result<Running<'a>, Error> {
-    let setting =
-        |member: &Member| Setting { cpus: member.cpus.clone(), ..Setting::new(warmup, duration, cookie) };
+    let setting = |member: &Member| TrialSettings {
+        cpus: member.cpus.clone(),
+        ..TrialSettings::new(warmup, duration, cookie)
+    };
     let limit = warmup + duration + workload.engine().patience() + SLACK;
     let mut running = Running { workload, sessions: Vec::new(), drives: Vec::new(), limit };
     let pairs = || site.initiators.iter().zip(site.responders.iter().cycle()).zip(0u16..);
@@ -263,7 +286,7 @@ fn start<'a>(
     }
     for ((initiator, responder), number) in pairs() {
         let place = Place { responder: responder.address, ..site.place.clone() };
-        let target = SocketAddr::new(variant.hop().expectation(&place).target, port + number);
+        let target = SocketAddr::new(variant.expectation(&place).target, port + number);
         let (workload, setting) = (workload.clone(), setting(initiator));
         running.drives.push(initiator.agent.begin(Task::Drive { workload, setting, target })?);
     }
@@ -272,7 +295,7 @@ fn start<'a>(
 
 impl Running<'_> {
     /// Waits for the near ends, closes the far ends, and makes the metrics.
-    fn finish(self, watch: Watch<'_>) -> Result<Part, Error> {
+    fn finish(self, watch: AliveCheck<'_>) -> Result<Part, Error> {
         let mut near = Vec::new();
         let mut failure = None;
         for drive in self.drives {

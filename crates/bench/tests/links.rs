@@ -1,7 +1,7 @@
 //! Links and labels as scenarios write them.
 
 use weir_bench::scenario::{Scenario, Testbed};
-use weir_gateway::Variant;
+use weir_gateway::VariantKind;
 
 const HEAD: &str = "name = \"links\"\ntitle = \"Links\"\n";
 const WORKLOAD: &str = "[[workload]]\nname = \"rr\"\nkind = \"tcp-rr\"\n";
@@ -60,8 +60,8 @@ fn mistakes_in_links_are_named_with_their_line() {
     let path = "[[variant]]\nkind = \"path\"\n";
     for (text, words) in [
         (
-            format!("[testbed.link]\ndelay = \"5\"\n{path}"),
-            "f.toml:4: [testbed.link]: delay: \"5\" is not a wait like",
+            format!("[testbed.link]\ndelay = \"5x\"\n{path}"),
+            "f.toml:4: [testbed.link]: delay: \"5x\" is not a wait like",
         ),
         (
             format!("[testbed.link]\ndelays = [\"1ms\"]\n{path}"),
@@ -106,7 +106,7 @@ fn a_path_between_hosts_may_lead_elsewhere() {
         .variants
         .iter()
         .map(|v| match &v.variant {
-            Variant::Path(path) => path.target.map(|target| target.to_string()),
+            VariantKind::Path(path) => path.target.map(|target| target.to_string()),
             other => panic!("{other:?}"),
         })
         .collect();

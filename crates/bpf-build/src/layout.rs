@@ -1,8 +1,8 @@
 //! A C header's structs and constants as Rust: one definition for the program in the kernel and for its driver.
 //!
-//! What is understood is on purpose little: `#define NAME NUMBER`, `enum name { A, B, };`, and
-//! `struct name { type field; type field[N]; };` with the types `__u8 .. __u64`, `__s32`, `__s64`, `__be16`, `__be32` and
-//! earlier structs, without implicit padding. A comment `/* .. */` or `// ..` before an item or a field becomes its doc comment.
+//! The supported syntax is small on purpose: `#define NAME NUMBER`, `enum name { A, B, };`, and `struct name { type field; type
+//! field[N]; };` with the types `__u8 .. __u64`, `__s32`, `__s64`, `__be16`, `__be32` and earlier structs, without implicit
+//! padding. A comment `/* .. */` or `// ..` before an item or a field becomes its doc comment.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -37,7 +37,7 @@ pub struct Layout {
 /// Reads a header.
 ///
 /// # Errors
-/// What is not understood, with its line.
+/// The unsupported syntax, with its line.
 pub fn read(text: &str) -> Result<Layout, String> {
     let mut layout = Layout::default();
     let mut doc: Vec<String> = Vec::new();

@@ -11,13 +11,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Headers that programs of several crates use: `#include "weir/sum.h"`.
+const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
+
 /// Compiles `sources` and translates `headers`; paths are relative to the crate. Ends the build with the compiler's words
 /// when something is wrong.
 pub fn build(sources: &[&str], headers: &[&str]) {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
-    println!("cargo::rerun-if-changed={}", own.display());
     println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-changed={INCLUDE}");
     for folder in sources.iter().filter_map(|s| Path::new(s).parent()) {
         println!("cargo::rerun-if-changed={}", folder.display());
     }
@@ -29,11 +31,11 @@ pub fn build(sources: &[&str], headers: &[&str]) {
         write(&out.join(stem).with_extension("check.h"), &layout.to_c_assertions());
     }
     for source in sources {
-        compile(source, &own, &out);
+        compile(source, &out);
     }
 }
 
-fn compile(source: &str, own: &Path, out: &Path) {
+fn compile(source: &str, out: &Path) {
     let libbpf = env::var("DEP_WEIR_BPF_INCLUDE")
         .unwrap_or_else(|_| fail("libbpf's headers are not known: the crate needs weir-bpf as a dependency"));
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
@@ -51,8 +53,7 @@ fn compile(source: &str, own: &Path, out: &Path) {
         .arg(format!("-D__TARGET_ARCH_{target}"))
         .arg("-I")
         .arg(out)
-        .arg("-I")
-        .arg(own)
+        .args(["-I", INCLUDE])
         .args(["-isystem", &libbpf])
         // Debian keeps asm/types.h by architecture.
         .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])

@@ -6,7 +6,7 @@ use crate::attached::Direction;
 use crate::object::ProgramFd;
 use crate::{Error, Result};
 
-/// Where an XDP program runs.
+/// The place in which an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver.
@@ -86,7 +86,7 @@ pub fn attach_tracing(program: &ProgramFd) -> Result<Attached> {
         let source = std::io::Error::from_raw_os_error(-fd);
         return Err(Error::new(format!("attach {}", program.name()), source, ""));
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor, without another owner.
     Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
 }
 
@@ -108,7 +108,7 @@ pub fn attach_tracepoint(program: &ProgramFd, event: u32) -> Result<Attached> {
         libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC)
     };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| Error::last(what()))?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor, without another owner.
     let link = unsafe { OwnedFd::from_raw_fd(fd) };
     for (request, argument) in
         [(PERF_EVENT_IOC_SET_BPF, program.fd().as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)]
@@ -154,6 +154,6 @@ fn link(
             "",
         ));
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor, without another owner.
     Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
 }

@@ -2,14 +2,15 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use crate::object::ProgramFd;
 use crate::{Error, Result};
 
 /// A side of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// What comes in.
+    /// Received packets.
     Ingress,
-    /// What goes out.
+    /// Sent packets.
     Egress,
 }
 
@@ -21,19 +22,13 @@ const MOST_AT_A_HOOK: usize = 64;
 /// # Errors
 /// [`Error::Missing`] without CAP_SYS_ADMIN, which the kernel demands for a look at others' programs.
 pub fn program_name(id: u32) -> Result<String> {
-    // SAFETY: a system call without pointers.
-    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
-    if fd < 0 {
-        return Err(Error::new(format!("open BPF program {id}"), std::io::Error::from_raw_os_error(-fd), ""));
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    let program = unsafe { OwnedFd::from_raw_fd(fd) };
+    let program = ProgramFd::by_number(id)?;
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: the buffer is a valid bpf_prog_info of the length given.
     let result = unsafe {
         libbpf_sys::bpf_obj_get_info_by_fd(
-            program.as_raw_fd(),
+            program.fd().as_raw_fd(),
             std::ptr::from_mut(&mut info).cast(),
             &raw mut length,
         )
@@ -47,6 +42,23 @@ pub fn program_name(id: u32) -> Result<String> {
     }
     let bytes: Vec<u8> = info.name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl ProgramFd {
+    /// The program of that number.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] without CAP_SYS_ADMIN; if there is none.
+    pub fn by_number(number: u32) -> Result<Self> {
+        // SAFETY: a system call without pointers.
+        let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(number) };
+        if fd < 0 {
+            let source = std::io::Error::from_raw_os_error(-fd);
+            return Err(Error::new(format!("open BPF program {number}"), source, ""));
+        }
+        // SAFETY: a new descriptor, without another owner.
+        Ok(ProgramFd::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, &format!("program {number}")))
+    }
 }
 
 /// Numbers of the programs attached by TCX to an interface of the calling thread's namespace, in the order in which they run.

@@ -1,4 +1,4 @@
-//! What the running kernel says about its own types (BTF).
+//! The running kernel's description of its own types (BTF).
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ impl Btf {
         Some(members.iter().map(|m| (m.value as u32, text(m.name))).collect())
     }
 
-    /// As [`Self::enumeration`], of a module that has types of its own besides the kernel's (`/sys/kernel/btf/openvswitch`).
+    /// Like [`Self::enumeration`], for a module that adds its own types to the kernel's (`/sys/kernel/btf/openvswitch`).
     pub fn enumeration_of_module(&self, path: &Path, name: &str) -> Option<Vec<(u32, String)>> {
         let path = CString::new(path.as_os_str().as_bytes()).ok()?;
         let name = CString::new(name).ok()?;

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// Most folders of one name that are looked for a free number.
 const MOST: u32 = 100;
 
-/// What has a name in that folder, in order; nothing where there is no such folder.
+/// Returns the names in a folder, in order; empty if the folder does not exist.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -37,7 +37,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
 /// for itself (bpf_lookup, kernel/bpf/inode.c).
 ///
 /// # Errors
-/// If the kernel refuses, or there are a hundred of that name.
+/// If the kernel refuses, or a hundred folders of that name exist.
 pub fn new_folder(above: &Path, name: &str) -> Result<PathBuf> {
     for n in 0..MOST {
         let path = above.join(format!("{name}-{n}"));

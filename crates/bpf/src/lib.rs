@@ -13,6 +13,7 @@ mod live;
 mod map;
 mod object;
 mod pin;
+mod place;
 mod ring;
 mod statistics;
 
@@ -24,6 +25,7 @@ pub use live::{LiveFrames, TestRun, test_run};
 pub use map::{Map, Mapped, Plain, cpu_numbers, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
 pub use pin::{Attachment, BPF_FILE_SYSTEM, is_bpf_file_system, mount_bpf_file_system};
+pub use place::{is_file_system_mounted, own_folder, prepare_file_system};
 pub use ring::Ring;
 pub use statistics::{RunStatistics, count_run_time};
 
@@ -33,23 +35,26 @@ pub enum Error {
     /// The kernel lacks it, or the process may not.
     #[error("{what}: {source}: {hint}")]
     Missing {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// The error number.
         source: std::io::Error,
-        /// What provides it.
+        /// The missing privilege or feature, for the message.
         hint: &'static str,
     },
     /// Anything else, with libbpf's or the verifier's last words.
     #[error("{what}: {source}{words}")]
     Refused {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// The error number.
         source: std::io::Error,
-        /// Of libbpf or the verifier; empty or beginning with a separator.
+        /// Message of libbpf or the verifier; empty or beginning with a separator.
         words: String,
     },
+    /// No BPF file system to pin in.
+    #[error("no BPF file system is mounted at {0}")]
+    Unmounted(String),
     /// The object lacks a program or map of that name.
     #[error("this BPF object has no {0}")]
     Absent(String),
@@ -58,18 +63,18 @@ pub enum Error {
 impl Error {
     /// True if privilege or a kernel feature is missing.
     pub fn is_missing(&self) -> bool {
-        matches!(self, Error::Missing { .. })
+        matches!(self, Error::Missing { .. } | Error::Unmounted(_))
     }
 
     /// The error number, if there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Error::Missing { source, .. } | Error::Refused { source, .. } => source.raw_os_error(),
-            Error::Absent(_) => None,
+            Error::Absent(_) | Error::Unmounted(_) => None,
         }
     }
 
-    /// Of a system call's error number.
+    /// Creates an error from a system call's error number.
     pub(crate) fn new(what: impl Into<String>, source: std::io::Error, words: &str) -> Self {
         let what = what.into();
         let hint = match source.raw_os_error() {
@@ -90,7 +95,7 @@ impl Error {
         Error::Missing { what, source, hint }
     }
 
-    /// Of the calling thread's last error.
+    /// Creates an error from the calling thread's last error.
     pub(crate) fn last(what: impl Into<String>) -> Self {
         Error::new(what, std::io::Error::last_os_error(), "")
     }

@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use crate::object::ProgramFd;
 use crate::{Error, Result};
 
-/// What a program made of one packet.
+/// The result of a program on one packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestRun {
-    /// What it returned: its verdict.
+    /// Its return value: the verdict.
     pub verdict: u32,
     /// The packet afterwards.
     pub packet: Vec<u8>,
@@ -44,7 +44,7 @@ pub fn test_run(program: &ProgramFd, packet: &[u8], ingress: u32, repeat: u32) -
 pub struct LiveFrames<'a> {
     /// The program.
     pub program: &'a ProgramFd,
-    /// What each frame holds before it was first used. Later it holds what the last user left in it.
+    /// The content of each frame before its first use. Later it holds the content that its last user left in it.
     pub packet: &'a [u8],
     /// Index of the interface that frames seem to come in by; `XDP_PASS` hands them to its stack, `XDP_TX` sends them out of it.
     pub ingress: u32,

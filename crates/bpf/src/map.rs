@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// A type of which every bit pattern is a value, and which has no padding: what maps hold.
 ///
 /// # Safety
-/// That is what an implementation promises.
+/// An implementation guarantees both properties.
 pub unsafe trait Plain: Copy + 'static {
     /// All zeros.
     fn zeroed() -> Self {
@@ -73,8 +73,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// Makes a map of a single value that is all of these: what takes the place of a section of an object ([`crate::Loader::reuse`]),
-    /// whose programs reach into it without looking it up. Of none it is one that is zero.
+    /// Creates a map with a single value that consists of all these values. The map replaces a section of an object
+    /// ([`crate::Loader::reuse`]), whose programs access it without a look-up. If `values` is empty, the map holds one zero.
     ///
     /// # Errors
     /// If the kernel refuses: privilege, memory, or more than 4 MiB before Linux 6.0.
@@ -238,7 +238,7 @@ impl Map {
     }
 }
 
-/// An array map's memory, shared with the programs that use it. Whoever writes must know that the others are reading.
+/// An array map's memory, shared with the programs that use it. A writer must expect concurrent readers.
 #[derive(Debug)]
 pub struct Mapped<T> {
     start: *mut T,
@@ -306,8 +306,8 @@ impl<T: Plain> Mapped<T> {
 }
 
 impl<T: Plain> Mapped<T> {
-    /// Puts values in from the beginning on, where nothing was written yet and no program reads: what is zero is left out, a page or so
-    /// at a time, because it is zero already, and memory that is not touched costs nothing.
+    /// Writes values from the beginning of a new map, which no program reads yet. It skips pieces of zeros, a page or so at a
+    /// time: they are zero already, and untouched memory costs nothing.
     ///
     /// # Panics
     /// If there are more values than there is room.

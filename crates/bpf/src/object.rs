@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapHandle, OpenObject, PrintLevel};
 use crate::map::{Map, Plain};
 use crate::{Error, Result};
 
-/// What libbpf said since it was last asked. It has one channel for the whole process.
+/// Messages of libbpf since the last read. libbpf has one channel for the whole process.
 static WORDS: Mutex<String> = Mutex::new(String::new());
 
 /// Loads are made one after the other, so that each failure has its own words.
@@ -86,14 +86,14 @@ impl Loader {
     pub fn config<T: Plain>(&mut self, value: &T) -> Result<()> {
         let name = self.name;
         let absent = || Error::Absent(format!("read-only data of {} bytes ({name})", size_of::<T>()));
+        const OWN: &str = ".rodata.config";
+        // The section of its own, if there are both. The name of the other one begins with that of the object, and constants of the
+        // compiler are in further ones.
         let mut map = self
             .object
             .maps_mut()
-            .filter(|m| {
-                [".rodata", ".rodata.config"].iter().any(|end| m.name().to_string_lossy().ends_with(end))
-            })
-            // The section of its own, where there are both.
-            .max_by_key(|m| m.name().len())
+            .filter(|m| m.name() == OWN || m.name().to_string_lossy().ends_with(".rodata"))
+            .max_by_key(|m| m.name() == OWN)
             .ok_or_else(absent)?;
         let data = map.initial_value_mut().ok_or_else(absent)?;
         data.get_mut(..size_of::<T>()).ok_or_else(absent)?.copy_from_slice(value.bytes());
@@ -170,7 +170,7 @@ impl Object {
     /// A program, kept alive by the handle.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If the object has no program of that name.
     pub fn program(&self, name: &str) -> Result<ProgramFd> {
         let program = self
             .object
@@ -185,7 +185,7 @@ impl Object {
     /// A map, kept alive by the handle.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If the object has no map of that name.
     pub fn map(&self, name: &str) -> Result<Map> {
         let map = self
             .object
@@ -196,7 +196,7 @@ impl Object {
         Ok(Map::new(handle, name))
     }
 
-    /// What libbpf has of it, for attachments that this crate has no function for (tracepoints).
+    /// Returns libbpf's own object, for attachments that this crate has no function for (tracepoints).
     pub fn inner(&self) -> &libbpf_rs::Object {
         &self.object
     }

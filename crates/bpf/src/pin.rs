@@ -1,4 +1,5 @@
-//! What outlives the process that loaded it: maps, programs and attachments with a name in a BPF file system (bpf(2), BPF_OBJ_PIN).
+//! Objects that outlive the process that loaded them: maps, programs and attachments with a name in a BPF file system (bpf(2),
+//! BPF_OBJ_PIN).
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,7 +13,7 @@ use crate::map::Map;
 use crate::object::ProgramFd;
 use crate::{Error, Result};
 
-/// Where the BPF file system is on every distribution.
+/// Path of the BPF file system on every distribution.
 pub const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 /// BPF_FS_MAGIC (include/uapi/linux/magic.h).
@@ -78,7 +79,7 @@ fn open(path: &Path) -> Result<OwnedFd> {
         let source = std::io::Error::from_raw_os_error(-fd);
         return Err(Error::new(format!("open {}", path.display()), source, ""));
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -98,7 +99,7 @@ impl Map {
     /// One that was pinned.
     ///
     /// # Errors
-    /// If there is no map of that name.
+    /// If no map has that name.
     pub fn open_pinned(path: &Path) -> Result<Map> {
         // Asked first, because its error says more.
         drop(open(path)?);
@@ -133,13 +134,13 @@ impl ProgramFd {
     /// One that was pinned.
     ///
     /// # Errors
-    /// If there is no program of that name.
+    /// If no program has that name.
     pub fn open_pinned(path: &Path) -> Result<ProgramFd> {
         Ok(ProgramFd::from_fd(open(path)?, &file_name(path)))
     }
 }
 
-/// What an attachment is.
+/// The description of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attachment {
     /// Number of the program that runs there.
@@ -160,7 +161,7 @@ impl Attached {
     /// One that was pinned.
     ///
     /// # Errors
-    /// If there is no attachment of that name.
+    /// If no attachment has that name.
     pub fn open_pinned(path: &Path) -> Result<Attached> {
         open(path).map(Attached::from_fd)
     }
@@ -176,7 +177,7 @@ impl Attached {
         }
     }
 
-    /// Detaches it at once, whoever else holds it (Linux 5.9). What is detached stays so.
+    /// Detaches it at once, even if another process holds it (Linux 5.9). It then stays detached.
     ///
     /// # Errors
     /// If the kernel refuses; that its interface is gone already is no error.
@@ -192,7 +193,7 @@ impl Attached {
         }
     }
 
-    /// What it is now.
+    /// Describes its current state.
     ///
     /// # Errors
     /// If the kernel does not tell.

@@ -16,7 +16,7 @@ pub struct Ring<T> {
 }
 
 impl<T: Plain> Ring<T> {
-    /// Reads a map of that kind, whose records are `T`; what is shorter is filled up with zeros.
+    /// Opens a map of that kind, whose records are `T`; it pads shorter records with zeros.
     ///
     /// # Errors
     /// If it is no ring, or its memory cannot be shared.
@@ -36,7 +36,7 @@ impl<T: Plain> Ring<T> {
         Ok(Ring { ring, taken, name: map.name().to_owned() })
     }
 
-    /// What was written since it was last asked; does not wait.
+    /// Returns the records since the last read; does not wait.
     ///
     /// # Errors
     /// If libbpf cannot read it.

@@ -1,14 +1,14 @@
-//! What programs cost.
+//! Run time of programs.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::object::ProgramFd;
 use crate::{Error, Result};
 
-/// What a program has used since it was loaded.
+/// Run statistics of a program since it was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunStatistics {
-    /// Time in it, ns; counted only while somebody holds [`count_run_time`].
+    /// Time in it, ns; counted only while a process holds [`count_run_time`].
     pub time_ns: u64,
     /// Runs, likewise.
     pub runs: u64,
@@ -27,12 +27,12 @@ pub fn count_run_time() -> Result<OwnedFd> {
         let source = std::io::Error::from_raw_os_error(-fd);
         return Err(Error::new("count the run time of BPF programs", source, ""));
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl ProgramFd {
-    /// What it has used.
+    /// Returns its run statistics.
     ///
     /// # Errors
     /// If the kernel does not tell.

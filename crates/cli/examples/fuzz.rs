@@ -51,7 +51,7 @@ fn main() {
     }
 }
 
-/// Messages between conductor and agent, in both directions.
+/// Messages between runner and agent, in both directions.
 fn agent() -> Target {
     fn framed(message: &impl Serialize) -> Vec<u8> {
         let mut bytes = Vec::new();

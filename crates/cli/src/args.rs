@@ -1,6 +1,7 @@
 //! Commands and options: help, man page and completions come from here.
 
 pub(crate) mod allow;
+pub(crate) mod fastpath;
 pub(crate) mod in_effect;
 pub(crate) mod mtu;
 pub(crate) mod probe;
@@ -13,6 +14,7 @@ mod cost;
 mod doctor;
 mod lab;
 mod pages;
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 pub(crate) mod time;
@@ -23,7 +25,8 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::exit::{Failure, Outcome, USAGE};
+use crate::documents::Kind;
+use crate::exit::{CommandResult, Failure, USAGE};
 use crate::output::{When, unwritten};
 
 pub(crate) use bench::{BenchArgs, CompareArgs, ReportArgs, ScenarioArgs, ScenarioCommand};
@@ -35,18 +38,24 @@ pub(crate) use lab::{LabArgs, LabCommand};
 /// Place of options that every command has: behind its own, before `--help`.
 const LAST: usize = 998;
 
-/// What a hop in a network path costs, and why
+/// Measure a network hop, explain its losses, improve it safely
 #[derive(Debug, Parser)]
 #[command(
     name = "weir",
     version,
-    about = "What the hop in a network path costs: NAT instance, firewall, Docker host, gateway"
+    about = "Find out why a Linux gateway drops packets, what it costs, and which setup is faster"
 )]
 pub(crate) struct Cli {
     /// Colour: auto (on a terminal, unless NO_COLOR is set), always, never
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN", hide_possible_values = true,
           display_order = LAST)]
     pub(crate) color: When,
+    /// Print no notes and no progress on standard error, only warnings and failures
+    #[arg(short, long, global = true, conflicts_with = "verbose", display_order = LAST)]
+    pub(crate) quiet: bool,
+    /// Print each step on standard error, with the time since the start
+    #[arg(short, long, global = true, display_order = LAST)]
+    pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -55,55 +64,67 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a scenario and compare its variants
     Bench(BenchArgs),
-    /// The built-in scenarios
+    /// List, print and check scenarios
     Scenario(ScenarioArgs),
     /// Render a stored run again
     Report(ReportArgs),
-    /// Two runs of one scenario: what changed
+    /// Compare two runs of one scenario
     Compare(CompareArgs),
-    /// What the hop costs a month, managed against self-run
+    /// Price a managed gateway against your own, per month
     Cost(CostArgs),
-    /// Country and prefix lists: download, check, and filter this host's packets by them
+    /// Download and check country and prefix lists, and filter this host's packets by them
     Allow(allow::AllowArgs),
-    /// Published ports of containers without connection tracking: planned, on trial, confirmed, removed
+    /// Forward published container ports by BPF, bypassing conntrack and firewall rules
     Publish(publish::PublishArgs),
-    /// Measure towards a host that runs `weir serve`, an iperf3 server, any TCP port, or an HTTP server
+    /// Carry established connections past the rules that decided about them: faster NAT and forwarding
+    Fastpath(fastpath::FastpathArgs),
+    /// Measure a path to `weir serve`, an iperf3 server, any TCP port, or an HTTP server
     Probe(Box<probe::ProbeArgs>),
     /// Answer `weir probe` and stock iperf3 clients
     Serve(probe::ServeArgs),
-    /// How large a packet the path carries, and what becomes of fragments
+    /// Measure the path MTU and the fate of fragments
     Mtu(mtu::MtuArgs),
-    /// The connection-tracking table: who fills it, how full it is, SNAT ports, memory
+    /// Show the connection-tracking table: fill level, top users, SNAT ports, memory
     Conntrack(ConntrackArgs),
-    /// Watch this host under its own load: what loses or delays packets, and what to do
+    /// Watch this host and name the causes of lost or delayed packets, with fixes
     Doctor(DoctorArgs),
-    /// Settings for this host: planned, applied on trial, confirmed or taken back, proved
+    /// Plan, apply on trial, confirm, roll back and prove kernel settings
     Tune(tune::TuneArgs),
-    /// The labs on this machine: list, enter, clean up
+    /// List, enter and clean up the labs on this machine
     Lab(LabArgs),
-    /// Print the JSON schema of run.json
-    Schema,
+    /// List the kinds of JSON documents, or print the JSON Schema of one
+    Schema {
+        /// Kind of a document, such as doctor or tune-plan (default: list them)
+        #[arg(value_enum, hide_possible_values = true)]
+        kind: Option<Kind>,
+    },
     /// Print a completion script
     Completions {
-        /// Which shell
+        /// Shell
         shell: Shell,
     },
     /// Print the man page (roff), or write one page for each command
     Man {
-        /// Folder to write them to, made if it is not there
+        /// Folder for the pages; created if missing
         #[arg(value_name = "DIR")]
         folder: Option<PathBuf>,
     },
-    /// The process that runs on each host, speaking on its standard input and output
+    /// Run on one host of a testbed, speaking on standard input and output
     #[command(hide = true)]
     Agent,
-    /// The process that takes a change set back unless it is confirmed
+    /// Roll a change set back unless it is confirmed
     #[command(hide = true)]
     Guard {
-        /// The command whose set it is
+        /// Command that owns the set
         by: String,
         /// Name of the set
         id: String,
+        /// Started by its partner, which it restarts when that one dies
+        #[arg(long, conflicts_with = "alone")]
+        beside: bool,
+        /// Started by a timer, without a partner
+        #[arg(long)]
+        alone: bool,
     },
 }
 
@@ -119,7 +140,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
 
 /// Prints help, or what is wrong with the usage. Help that cannot be printed is a failure like that of any other output,
 /// which clap's own way out would pass over.
-pub(crate) fn tell(error: &clap::Error) -> Outcome {
+pub(crate) fn tell(error: &clap::Error) -> CommandResult {
     let printed = error.print().and_then(|()| io::stdout().flush());
     match printed {
         _ if error.use_stderr() => Err(Failure::Silent(USAGE)),

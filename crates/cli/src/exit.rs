@@ -15,14 +15,14 @@ pub(crate) enum Failure {
     Told {
         /// Exit code.
         code: u8,
-        /// What happened.
+        /// The message.
         message: String,
     },
-    /// Everything was told already.
+    /// The command has already printed everything.
     Silent(u8),
 }
 
-pub(crate) type Outcome = Result<(), Failure>;
+pub(crate) type CommandResult = Result<(), Failure>;
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl ToString) -> Self {

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use weir_bench::progress::{Event, Progress};
 use weir_record::{Run, Source, Trial};
-use weir_report::units::{duration, quantity};
+use weir_report::units::{delay, quantity};
 use weir_report::words;
+use weir_text::time::duration;
 
 use crate::output::{printable, range, width};
+use crate::talk;
 
 /// Tells a run's news to people.
 pub(crate) struct Live {
@@ -51,7 +53,8 @@ impl Live {
 
     /// The line that is rewritten.
     fn status(&self) {
-        if self.quiet || !self.terminal {
+        // Steps would tear the line that is rewritten.
+        if self.quiet || !self.terminal || talk::is_verbose() {
             return;
         }
         let left = match self.remaining_s {
@@ -70,13 +73,12 @@ impl Live {
     /// The first headline value of a trial.
     fn headline(&self, trial: &Trial) -> Option<String> {
         let def = &self.metrics.iter().find(|(workload, _)| *workload == trial.workload)?.1;
-        let value = match &def.source {
-            Source::Value => *trial.metrics.get(&def.name)?,
+        Some(match &def.source {
+            Source::Value => quantity(def.unit, *trial.metrics.get(&def.name)?, None),
             Source::Quantile { histogram, q } => {
-                trial.histograms.get(histogram)?.reportable_quantile(*q)? as f64
+                delay(trial.histograms.get(histogram)?.reportable_quantile(*q)?)
             }
-        };
-        Some(quantity(def.unit, value, None))
+        })
     }
 
     /// The running estimate: the widest interval decides how long it takes.
@@ -102,6 +104,14 @@ impl Live {
             }
         }
     }
+}
+
+/// A trial in a line, with the faults of the tester.
+fn measured(trial: &Trial, headline: Option<String>) -> String {
+    let value = headline.unwrap_or_else(|| "no value".to_owned());
+    let state = if trial.is_void() { ", void" } else { "" };
+    let faults: String = trial.faults.iter().map(|f| format!("; {}: {}", f.host, f.detail)).collect();
+    format!("measured {} on {}: {value}{state}{faults}", trial.workload, trial.variant)
 }
 
 /// One line per variant: its first headline metric against the baseline, so far.
@@ -147,11 +157,15 @@ impl Progress for Live {
             Event::Proved { variant, proof } => self.line(&format!("{variant}: {}", proof.join("; "))),
             Event::Trial { round, position, of, variant, workload } => {
                 self.now = format!("round {} · {}/{of} · {workload} on {variant}", round + 1, position + 1);
+                talk::step(|| {
+                    format!("trial {}/{of} of round {}: {workload} on {variant}", position + 1, round + 1)
+                });
                 self.status();
             }
             Event::Measured { trial } => {
                 self.measured += 1;
                 self.last = self.headline(trial).map(|v| format!(" · last {v}")).unwrap_or_default();
+                talk::step(|| measured(trial, self.headline(trial)));
                 self.status();
             }
             Event::Round { run, rounds, remaining_s } => {

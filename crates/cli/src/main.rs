@@ -5,14 +5,16 @@
 
 mod args;
 mod commands;
+mod documents;
 mod exit;
 mod live;
 mod output;
+mod talk;
 
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandResult, Failure};
 
 fn main() -> ExitCode {
     // A reader that has seen enough (`weir report | head`) is no error; std would panic on the next line printed.
@@ -27,9 +29,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Outcome {
+fn run(cli: Cli) -> CommandResult {
     let color = output::Color::of(cli.color);
-    match cli.command {
+    talk::begin(talk::Level::of(cli.quiet, cli.verbose));
+    talk::step(output::situation);
+    let outcome = command(cli.command, color);
+    talk::step(|| match &outcome {
+        Ok(()) => "done".to_owned(),
+        Err(Failure::Silent(code) | Failure::Told { code, .. }) => format!("ends with exit code {code}"),
+    });
+    outcome
+}
+
+fn command(command: Command, color: output::Color) -> CommandResult {
+    match command {
         Command::Bench(args) => commands::bench::run(&args, color),
         Command::Scenario(args) => commands::scenario::run(&args),
         Command::Report(args) => commands::report::run(&args, color),
@@ -37,6 +50,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Cost(args) => commands::cost::run(&args),
         Command::Allow(args) => commands::allow::run(&args),
         Command::Publish(args) => commands::publish::run(&args),
+        Command::Fastpath(args) => commands::fastpath::run(&args),
         Command::Probe(args) => commands::probe::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Mtu(args) => commands::mtu::run(&args),
@@ -44,10 +58,10 @@ fn run(cli: Cli) -> Outcome {
         Command::Doctor(args) => commands::doctor::run(&args, color),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Lab(args) => commands::lab::run(&args),
-        Command::Schema => commands::schema(),
+        Command::Schema { kind } => commands::schema::run(kind),
         Command::Completions { shell } => commands::completions(shell),
         Command::Man { folder } => commands::man(folder.as_deref()),
         Command::Agent => commands::agent(),
-        Command::Guard { by, id } => commands::tune::guard(&by, &id),
+        Command::Guard { by, id, beside, alone } => commands::on_trial::guard(&by, &id, beside, alone),
     }
 }

@@ -1,10 +1,14 @@
-//! What goes to the terminal: colour, width, and nothing that a name could smuggle in.
+//! Output to the terminal: colour, width, and protection against harmful characters in names.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
+use weir_sys::privilege::Privilege;
+use weir_sys::{ProcRoot, file};
+pub(crate) use weir_text::escape::block as printable;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandResult, Failure};
 
 /// When to use colour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -38,6 +42,20 @@ impl Color {
     }
 }
 
+/// For --verbose: this program, the kernel and the rights it has here.
+pub(crate) fn situation() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let own = Privilege::current(&ProcRoot::default());
+    let rights = own.map_or_else(
+        |e| format!("rights unknown: {e}"),
+        |own| {
+            let network = if own.may_create_namespaces() { "may" } else { "may not" };
+            format!("user {}, {network} create network namespaces", own.euid)
+        },
+    );
+    format!("weir {}, Linux {}, {rights}", env!("CARGO_PKG_VERSION"), kernel.trim())
+}
+
 /// Columns of the terminal; 100 where there is none.
 pub(crate) fn width() -> usize {
     let set = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
@@ -64,7 +82,7 @@ pub(crate) fn quiet_on_broken_pipe() {
 }
 
 /// Data for standard output.
-pub(crate) fn print(text: &str) -> Outcome {
+pub(crate) fn print(text: &str) -> CommandResult {
     is_read(put(text)).map(drop)
 }
 
@@ -75,7 +93,7 @@ pub(crate) fn put(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Whether somebody reads what was put out; a reader that has seen enough (`| head`) is no failure.
+/// Returns true if the reader still reads the output; a reader that has seen enough (`| head`) is no failure.
 pub(crate) fn is_read(outcome: io::Result<()>) -> Result<bool, Failure> {
     match outcome {
         Ok(()) => Ok(true),
@@ -94,23 +112,12 @@ pub(crate) fn range(least: String, most: String) -> String {
     if least == most { most } else { format!("{least} to {most}") }
 }
 
-/// A value as JSON on standard output.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> Outcome {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::failed)?;
-    print(&format!("{text}\n"))
-}
-
-/// Text from outside without what a terminal would obey.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escape_sequences_lose_their_escape() {
-        assert_eq!(printable("a\x1b[31mb\nc"), "a\u{fffd}[31mb\nc");
-    }
+/// Replaces a file as a whole. A pipe or a device is written to directly; of a symbolic link the target is replaced.
+pub(crate) fn save(path: &Path, text: &str) -> CommandResult {
+    let written = if path.metadata().is_ok_and(|there| !there.is_file()) {
+        std::fs::write(path, text)
+    } else {
+        file::replace(&path.canonicalize().unwrap_or_else(|_| path.to_owned()), 0o666, text)
+    };
+    written.map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
 }

@@ -1,5 +1,7 @@
 //! `weir allow`: what it writes is loaded by the real programs, and they agree on every boundary.
 
+mod documents;
+
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
@@ -187,6 +189,9 @@ fn a_difference_of_two_lists() {
     let outcome = world.run(world.weir(&["allow", "diff", "old", "new"])).expect(0);
     assert_eq!(outcome.stdout, "-192.0.2.128/25\n+203.0.113.0/24\n");
     let outcome = world.run(world.weir(&["allow", "diff", "old", "new", "--json"])).expect(0);
-    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
-    assert_eq!(json, serde_json::json!({ "added": ["203.0.113.0/24"], "removed": ["192.0.2.128/25"] }));
+    let json = documents::read(&outcome.stdout, "allow-diff");
+    assert_eq!(
+        (&json["added"], &json["removed"]),
+        (&["203.0.113.0/24"].as_slice().into(), &["192.0.2.128/25"].as_slice().into())
+    );
 }

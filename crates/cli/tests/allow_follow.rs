@@ -2,6 +2,7 @@
 //! lists are loaded.
 
 mod allow_world;
+mod documents;
 
 use allow_world::{Gate, LISTED, UNLISTED};
 use serde_json::Value;
@@ -25,7 +26,7 @@ fn events(gate: &Gate) -> Value {
 /// The lines of JSON about packets, as soon as there are so many.
 fn packets(follower: &Background, count: usize) -> Vec<Value> {
     until("events", PATIENCE, || {
-        let lines = lines(&follower.printed(), "packet");
+        let lines = lines(&follower.printed(), "allow-packet");
         (lines.len() >= count).then_some(lines)
     })
 }
@@ -33,8 +34,8 @@ fn packets(follower: &Background, count: usize) -> Vec<Value> {
 /// Whole lines of that kind.
 fn lines(printed: &str, kind: &str) -> Vec<Value> {
     let whole = printed.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let lines = whole.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["kind"] == kind).collect()
+    let lines = whole.lines().map(documents::read_any);
+    lines.filter(|line| line["schema"] == format!("weir.{kind}/1")).collect()
 }
 
 /// A handshake that nobody answers, an echo request, and a datagram longer than the link's 1,500 bytes.
@@ -96,7 +97,7 @@ fn root_each_refused_packet_is_a_line_and_ctrl_c_ends_it() {
     outside(&gate, OTHERS);
     let has = |protocol: &str, port: Value, fragment: bool| {
         until(protocol, PATIENCE, || {
-            let all = lines(&follower.printed(), "packet");
+            let all = lines(&follower.printed(), "allow-packet");
             let is = |p: &&Value| p["protocol"] == protocol && p["port"] == port && p["fragment"] == fragment;
             all.iter().find(is).map(drop)
         });
@@ -106,7 +107,7 @@ fn root_each_refused_packet_is_a_line_and_ctrl_c_ends_it() {
     has("udp", Value::Null, true);
     follower.signal("INT");
     let outcome = follower.end_within(PATIENCE).expect(0);
-    assert!(lines(&outcome.stdout, "lost").is_empty(), "{}", outcome.stdout);
+    assert!(lines(&outcome.stdout, "allow-lost").is_empty(), "{}", outcome.stdout);
     let events = events(&gate);
     assert_eq!((&events["followed"], &events["lost"]), (&false.into(), &0.into()));
 }
@@ -118,9 +119,9 @@ fn root_a_second_follower_is_refused_and_a_killed_one_is_forgotten() {
     gate.apply("list", "bpf", &[]).expect(0);
     let first = follow(&gate, "first", &[]);
     let second = gate.run(&["status", "--follow"]).expect(1);
-    assert!(second.stderr.contains("somebody else follows"), "{}", second.stderr);
+    assert!(second.stderr.contains("another process follows"), "{}", second.stderr);
     assert_eq!(second.complaints().len(), 1);
-    assert!(gate.run(&["status"]).expect(0).stdout.contains("somebody follows"));
+    assert!(gate.run(&["status"]).expect(0).stdout.contains("another process follows"));
     gate.send(&[UNLISTED[0]], 5);
     until("lines", PATIENCE, || (first.printed().lines().count() == 5).then_some(()));
     let line = first.printed().lines().next().unwrap().to_owned();
@@ -182,8 +183,8 @@ fn root_what_is_too_much_to_tell_is_counted() {
     outside(&gate, FLOOD);
     let sum = until("all events", PATIENCE, || {
         let printed = follower.printed();
-        let lost: u64 = lines(&printed, "lost").iter().map(|l| l["events"].as_u64().unwrap()).sum();
-        let told = lines(&printed, "packet").len() as u64;
+        let lost: u64 = lines(&printed, "allow-lost").iter().map(|l| l["events"].as_u64().unwrap()).sum();
+        let told = lines(&printed, "allow-packet").len() as u64;
         (told + lost >= 20_000).then_some((told, lost))
     });
     assert!(sum.0 + sum.1 == 20_000 && sum.1 > 0, "{sum:?}");

@@ -1,6 +1,7 @@
 //! Interfaces on which `weir allow apply` filters, and those on which it does not.
 
 mod allow_world;
+mod documents;
 
 use std::fs;
 

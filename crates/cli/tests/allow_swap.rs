@@ -1,6 +1,7 @@
 //! Lists are replaced under traffic, by each back end: every packet meets the old list or the new one.
 
 mod allow_world;
+mod documents;
 
 use allow_world::{Flood, Gate, LISTED, UNLISTED, names};
 

@@ -1,5 +1,6 @@
 //! `weir allow update`: whatever a publisher, the network or this host does wrong, the list that was there stays whole.
 
+mod documents;
 #[path = "allow_update/endings.rs"]
 mod endings;
 #[path = "allow_update/https.rs"]
@@ -341,7 +342,7 @@ fn without_a_network_the_cache_says_how_old_it_is() {
     scene.update(&[]).expect(0);
     let before = scene.server.connections();
     let outcome = offline("apnic").expect(0);
-    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let json = documents::read(&outcome.stdout, "allow-update");
     let list = &json["lists"][0];
     assert_eq!((&list["outcome"], &list["held"]["serial"]), (&"not-asked".into(), &"20251120".into()));
     assert_eq!((&list["held"]["records"], &list["held"]["ipv4_addresses"]), (&11.into(), &2560.into()));
@@ -361,7 +362,7 @@ fn an_old_list_is_used_and_said_to_be_old() {
     scene.world.sh(&format!("touch -d '10 days ago' cache/{APNIC}"));
     let args = ["build", "--country", "JP", "--registry", "apnic", "--cache", "cache", "--format", "cidr"];
     let outcome = scene.world.run(scene.command(&args)).expect(0);
-    assert!(outcome.stderr.contains("apnic (10 days); run `weir allow update`"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("apnic (10 d); run `weir allow update`"), "{}", outcome.stderr);
     // What somebody put there is compared with as well.
     scene.publish(&apnic(20_251_121, 5));
     scene.refused(&[], 3, "50 % fewer");
@@ -378,7 +379,7 @@ fn a_list_of_one_s_own_is_kept_under_its_own_name() {
     let url = scene.server.url("/office");
     let args = ["update", "--from", &url, "--ca", "ca.pem", "--cache", "cache", "--json"];
     let outcome = scene.world.run(scene.command(&args)).expect(0);
-    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let json = documents::read(&outcome.stdout, "allow-update");
     let path = json["lists"][0]["path"].as_str().unwrap();
     assert!(path.starts_with("cache/from-127.0.0.1-"), "{path}");
     let built = scene.world.run(scene.command(&["build", path, "--format", "cidr"])).expect(0);

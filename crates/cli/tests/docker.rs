@@ -16,13 +16,7 @@ struct Engine {
 impl Engine {
     /// `None`, with the reason printed, where there cannot be one.
     fn start() -> Option<Engine> {
-        let programs = [
-            ("dockerd", "docker.io"),
-            ("docker", "docker.io"),
-            ("busybox", "busybox-static"),
-            ("iptables", "iptables"),
-            ("ldd", "libc-bin"),
-        ];
+        let programs = ["dockerd", "docker", "busybox", "iptables", "ldd"];
         if World::lacks(&programs) {
             return None;
         }

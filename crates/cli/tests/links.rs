@@ -2,17 +2,15 @@
 
 mod measure;
 
-use std::time::Duration;
-
 use measure::{Resident, bench, turn, world};
 use serde_json::Value;
+use weir_netlink::{Rtnetlink, VethEnd};
 use weir_record::Trial;
 use weir_sys::NetNs;
-use weir_sys::netlink::{Rtnetlink, VethEnd};
-use weir_testkit::{PATIENCE, Watch, World, until};
+use weir_testkit::{NamespaceWatch, PATIENCE, World, until};
 
-const IPTABLES: (&str, &str) = ("iptables", "iptables");
-const NFT: (&str, &str) = ("nft", "nftables");
+const IPTABLES: &str = "iptables";
+const NFT: &str = "nft";
 
 fn scenario(plan: &str, entries: &str) -> String {
     format!(
@@ -25,7 +23,7 @@ fn trials<'a>(run: &'a weir_record::Run, workload: &str, variant: &str) -> Vec<&
 }
 
 #[test]
-fn root_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
+fn root_measured_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
     let Some(world) = world(&[IPTABLES, NFT]) else { return };
     let _turn = turn();
     let entries = "[[variant]]\nkind = \"path\"\nname = \"one\"\nlink = { egress = { delay = \"1.8ms\" } }\n\
@@ -43,7 +41,7 @@ fn root_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
     assert!(proof.contains("link, egress: waits 1.8ms or 3ms by hash of the connection by"), "{proof}");
 
     // The least of a trial's round trips is what the link made of it, however busy the machine was.
-    let least_ms = |trial: &Trial| trial.histograms["rtt"].min() as f64 / 1e6;
+    let least_ms = |trial: &Trial| trial.histograms["rtt"].answered().min() as f64 / 1e6;
     let mut slow = 0;
     for trial in trials(run, "rr", "either") {
         let (least, gateways) = (least_ms(trial), &trial.link["egress"].gateways);
@@ -68,7 +66,7 @@ fn root_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
 }
 
 #[test]
-fn root_what_a_link_loses_and_lets_pass_is_measured() {
+fn root_measured_what_a_link_loses_and_lets_pass() {
     let Some(world) = world(&[IPTABLES, NFT]) else { return };
     let _turn = turn();
     let entries = "[testbed.link]\nrate = \"100mbit\"\n\
@@ -128,7 +126,7 @@ fn bridged(world: &World) -> (NetNs, Vec<Resident>) {
 
 #[test]
 fn root_paths_lead_to_responders_of_their_own() {
-    let Some(world) = world(&[("ip", "iproute2")]) else { return };
+    let Some(world) = world(&["ip"]) else { return };
     let _turn = turn();
     let (_middle, residents) = bridged(&world);
     let text = "name = \"targets\"\ntitle = \"A test\"\n[testbed]\nkind = \"hosts\"\n\
@@ -161,19 +159,19 @@ fn root_a_run_over_links_leaves_nothing_however_it_ends() {
         run.wait_for("routed: the responder sees");
         let list = world.run(world.weir(&["lab", "list", "--json"])).expect(0).stdout;
         let list: Value = serde_json::from_str(&list).unwrap();
-        let entry = &list.as_array().unwrap()[0];
-        let pid = entry["conductor"]["pid"].as_u64().unwrap() as u32;
-        let watches: Vec<Watch> = entry["hosts"]
+        let entry = &list["labs"][0];
+        let pid = entry["runner"]["pid"].as_u64().unwrap() as u32;
+        let watches: Vec<NamespaceWatch> = entry["hosts"]
             .as_array()
             .unwrap()
             .iter()
-            .map(|host| Watch::on(pid, host["fd"].as_i64().unwrap() as i32))
+            .map(|host| NamespaceWatch::on(pid, host["fd"].as_i64().unwrap() as i32))
             .collect();
         assert_eq!(watches.len(), 5);
         run.signal(signal);
-        let outcome = run.end_within(Duration::from_secs(10));
+        let outcome = run.end_within(PATIENCE);
         drop(outcome);
-        watches.iter().for_each(Watch::wait_until_gone);
+        watches.iter().for_each(NamespaceWatch::wait_until_gone);
         until("nothing of the run is there", PATIENCE, || world.processes().is_empty().then_some(()));
         world.run(world.weir(&["lab", "clean"])).expect(0);
         assert!(world.labs().is_empty(), "{:?}", world.labs());

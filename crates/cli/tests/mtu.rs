@@ -1,10 +1,12 @@
 //! `weir mtu` as a user calls it, in network namespaces of the test's own.
 
+mod documents;
+
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_sys::process::which;
-use weir_testkit::{Background, Outcome, Record, World};
+use weir_testkit::{Background, CommandOutput, PATIENCE, Record, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -38,7 +40,7 @@ const TARGETS: [(&str, &str); 2] = [("198.19.0.2", "IPv4"), ("2001:2:0:1::2", "I
 
 /// The path, unless it cannot be here.
 fn path() -> Option<World> {
-    if World::lacks(&[("ip", "iproute2"), ("nft", "nftables"), ("setpriv", "util-linux")]) {
+    if World::lacks(&["ip", "nft", "setpriv"]) {
         return None;
     }
     let world = World::root(WEIR)?;
@@ -47,14 +49,14 @@ fn path() -> Option<World> {
 }
 
 /// `weir mtu` at the client.
-fn mtu(world: &World, args: &[&str]) -> Outcome {
+fn mtu(world: &World, args: &[&str]) -> CommandOutput {
     let mut command = world.command("ip");
     command.args(["netns", "exec", "client"]).arg(world.binary()).arg("mtu").args(args);
     world.run(command)
 }
 
 fn json(world: &World, args: &[&str]) -> Value {
-    serde_json::from_str(&mtu(world, &[args, &["--json"]].concat()).expect(0).stdout).unwrap()
+    documents::read(&mtu(world, &[args, &["--json"]].concat()).expect(0).stdout, "mtu")
 }
 
 fn causes(document: &Value) -> Vec<&str> {
@@ -67,20 +69,20 @@ fn help_and_wrong_usage() {
     let world = World::plain(WEIR);
     for flag in ["--help", "-h"] {
         let help = world.run(world.weir(&["mtu", flag])).expect(0).stdout;
-        for word in ["TARGET", "--port", "--ipv6", "--time", "--json", "--fail-on-finding", "Exit codes"] {
+        for word in ["TARGET", "--port", "--ipv6", "--for", "--json", "--fail-on-finding", "--help"] {
             assert!(help.contains(word), "{flag}: no {word} in {help}");
         }
     }
     for (args, word) in [
         (&["mtu"][..], "TARGET"),
         (&["mtu", "192.0.2.1", "--port", "0"], "--port"),
-        (&["mtu", "192.0.2.1", "--time", "0"], "--time"),
+        (&["mtu", "192.0.2.1", "--for", "0"], "--for"),
         (&["mtu", "192.0.2.1", "-4", "-6"], "cannot be used with"),
         (&["mtu", "192.0.2.1:80"], "--port"),
         (&["mtu", "http://192.0.2.1/"], "host name or an address"),
         (&["mtu", "\u{1b}[31mred"], "host name or an address"),
         (&["mtu", ""], "host name or an address"),
-        (&["mtu", "2001:2::1", "-4"], "no address of IPv4"),
+        (&["mtu", "2001:2::1", "-4"], "not an IPv4 address"),
         (&["mtu", "224.0.0.1"], "not the address of one host"),
     ] {
         let outcome = world.run(world.weir(args)).expect(2);
@@ -138,7 +140,7 @@ fn root_a_clean_path_and_a_tunnel_and_a_black_hole() {
 #[test]
 fn root_the_kernel_s_own_discovery_finds_the_same() {
     let Some(world) = path() else { return };
-    if World::lacks(&[("python3", "python3")]) {
+    if World::lacks(&["python3"]) {
         return;
     }
     // An independent program: the kernel's own path MTU discovery (RFC 1191), by a plain UDP socket that asks until it is told.
@@ -199,7 +201,7 @@ fn root_without_privilege_a_closed_port_has_to_do() {
     assert!(clean["survey"]["unknown"].to_string().contains("ping_group_range"), "{clean:#}");
     world.sh("ip -n router link set out0 mtu 1400; ip -n target link set eth0 mtu 1400");
     // The host refuses once a second by now.
-    let tunnel = unprivileged(&["198.19.0.2", "--json", "--time", "30"]);
+    let tunnel = unprivileged(&["198.19.0.2", "--json", "--for", "30"]);
     assert_eq!(tunnel["verdict"]["path_mtu_bytes"], 1400, "{tunnel:#}");
     assert_eq!(causes(&tunnel), ["smaller-mtu"]);
 }
@@ -253,7 +255,7 @@ fn root_a_tcp_probe_names_a_black_hole() {
         assert_eq!(trial["metrics"]["goodput_bps"], 0.0, "{document:#}");
     }
     server.signal("TERM");
-    server.end_within(Duration::from_secs(10));
+    server.end_within(PATIENCE);
 }
 
 #[test]
@@ -277,12 +279,12 @@ fn root_weir_serve_shows_each_direction() {
     assert!(text.starts_with(sentence), "{text}");
     assert!(text.contains("arrived there as 1200: clamped on the path"), "{text}");
     server.signal("TERM");
-    server.end_within(Duration::from_secs(10));
+    server.end_within(PATIENCE);
 }
 
 #[test]
 fn root_the_scenario_says_what_is_the_matter_on_each_path() {
-    if World::lacks(&[("nft", "nftables"), ("iptables", "iptables")]) {
+    if World::lacks(&["nft", "iptables"]) {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };
@@ -324,7 +326,7 @@ fn root_the_scenario_says_what_is_the_matter_on_each_path() {
 /// Nothing is what TCP moves through a black hole: a result with its reason, and no void trial.
 #[test]
 fn root_the_scenario_s_tcp_counts_where_it_moves_nothing() {
-    if World::lacks(&[("nft", "nftables"), ("iptables", "iptables")]) {
+    if World::lacks(&["nft", "iptables"]) {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };

@@ -1,7 +1,7 @@
 //! What goes wrong around a command: no privilege, no programs, nobody who reads. One message, the exit code of the
 //! documentation, no panic.
 
-use weir_testkit::{Outcome, World};
+use weir_testkit::{CommandOutput, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -29,7 +29,7 @@ const PRINTING: &[&str] = &[
 ];
 
 #[track_caller]
-fn assert_one_message(what: &str, outcome: &Outcome, code: i32, words: &[&str]) {
+fn assert_one_message(what: &str, outcome: &CommandOutput, code: i32, words: &[&str]) {
     assert_eq!(outcome.code, code, "{what}: {}", outcome.stderr);
     assert_eq!(outcome.complaints().len(), 1, "{what}: {}", outcome.stderr);
     assert!(!outcome.stderr.contains("panicked"), "{what}: {}", outcome.stderr);
@@ -136,7 +136,7 @@ fn root_without_root_what_needs_it_says_so_and_the_rest_works() {
         assert_one_message(line, &outcome, 4, &["root"]);
         assert_eq!(outcome.stdout, "", "{line}");
     }
-    for line in ["tune plan --for 1", "doctor --for 0.2", "doctor --for 0.2 --own", "mtu 127.0.0.1 --time 2"]
+    for line in ["tune plan --for 1", "doctor --for 0.2", "doctor --for 0.2 --own", "mtu 127.0.0.1 --for 2"]
         .iter()
         .chain(PRINTING)
     {
@@ -154,7 +154,7 @@ fn root_without_a_path_nothing_panics() {
         command.arg("PATH=/no/such/folder").arg(world.binary()).args(line.split(' '));
         world.run(command)
     };
-    let more = ["doctor --for 0.2 --own", "tune plan --for 1", "mtu 127.0.0.1 --time 2"];
+    let more = ["doctor --for 0.2 --own", "tune plan --for 1", "mtu 127.0.0.1 --for 2"];
     for line in more.iter().chain(PRINTING) {
         let outcome = without(line);
         assert_eq!((outcome.code, outcome.complaints().len()), (0, 0), "{line}: {}", outcome.stderr);

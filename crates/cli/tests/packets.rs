@@ -9,7 +9,7 @@ use std::time::Duration;
 use measure::{Resident, turn};
 use serde_json::Value;
 use weir_lab::{Addresses, Lab, LabOptions, Role, SiteSpec, Topology};
-use weir_testkit::{Background, PATIENCE, Record, Watch, World, scenario, until};
+use weir_testkit::{Background, NamespaceWatch, PATIENCE, Record, World, scenario, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -213,7 +213,7 @@ fn hosts(addresses: &Addresses) -> String {
 
 #[test]
 fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
-    if World::lacks(&[("ethtool", "ethtool")]) {
+    if World::lacks(&["ethtool"]) {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };
@@ -257,7 +257,9 @@ fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
         let median = cells.iter().find(|c| c["metric"] == "rtt_p50_ns").unwrap();
         assert!(median["estimate"]["center"].as_f64().unwrap() > 0.0, "{procedure}: {median}");
         if procedure == "pdv" {
-            assert!(trial["metrics"]["pdv_ns"].as_f64().unwrap() > 0.0, "{trial}");
+            // 2,000 frames have too few beyond their 99.9th percentile: the distribution is there, and no figure.
+            let answered = trial["histograms"]["pdv"].as_array().map(|buckets| buckets.len());
+            assert!(answered > Some(1), "{trial}");
         }
     }
     // What is not bounded is not sent, neither here nor anywhere else that nobody has built for it.
@@ -326,13 +328,13 @@ fn floods(world: &World) -> bool {
 }
 
 /// Watches all namespaces of the one lab of a world.
-fn watches(world: &World) -> Vec<Watch> {
+fn watches(world: &World) -> Vec<NamespaceWatch> {
     let list = world.run(world.weir(&["lab", "list", "--json"])).expect(0).stdout;
     let list: Value = serde_json::from_str(&list).unwrap();
-    let pid = list[0]["conductor"]["pid"].as_u64().unwrap() as u32;
-    let hosts = list[0]["hosts"].as_array().unwrap();
+    let pid = list["labs"][0]["runner"]["pid"].as_u64().unwrap() as u32;
+    let hosts = list["labs"][0]["hosts"].as_array().unwrap();
     assert_eq!(hosts.len(), 6, "two gateways with their ends");
-    hosts.iter().map(|h| Watch::on(pid, h["fd"].as_i64().unwrap() as i32)).collect()
+    hosts.iter().map(|h| NamespaceWatch::on(pid, h["fd"].as_i64().unwrap() as i32)).collect()
 }
 
 #[test]
@@ -343,7 +345,7 @@ fn root_ctrl_c_in_the_middle_of_a_flood_ends_it_at_once_and_leaves_nothing() {
     run.signal("INT");
     run.end_within(SOON).expect(1);
     world.wait_until_idle();
-    watches.iter().for_each(Watch::wait_until_gone);
+    watches.iter().for_each(NamespaceWatch::wait_until_gone);
     assert!(world.labs().is_empty() && world.undo_lists().is_empty());
 }
 
@@ -356,7 +358,7 @@ fn root_kill_9_in_the_middle_of_a_flood_ends_it_at_once_and_leaves_nothing() {
     assert_eq!(run.end_within(SOON).code, -1);
     // Ten seconds for all: the flood would have gone on for most of a minute.
     world.wait_until_idle();
-    watches.iter().for_each(Watch::wait_until_gone);
+    watches.iter().for_each(NamespaceWatch::wait_until_gone);
     world.run(world.weir(&["lab", "clean"])).expect(0);
     assert!(world.labs().is_empty() && world.undo_lists().is_empty());
 }

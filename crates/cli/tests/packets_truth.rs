@@ -9,17 +9,18 @@ use std::time::Duration;
 use measure::{Measured, Resident, bench, turn, world};
 use weir_lab::impair::{Impairment, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
+use weir_netlink::ethtool::Ethtool;
 use weir_record::{Trial, Unit};
-use weir_sys::ethtool::Ethtool;
-use weir_testkit::{World, holds_in_quiet};
+use weir_testkit::{World, measured};
 
-const NFT: (&str, &str) = ("nft", "nftables");
-const TC: (&str, &str) = ("tc", "iproute2");
-const IPTABLES: (&str, &str) = ("iptables", "iptables");
-const ETHTOOL: (&str, &str) = ("ethtool", "ethtool");
+const NFT: &str = "nft";
+const TC: &str = "tc";
+const IPTABLES: &str = "iptables";
+const ETHTOOL: &str = "ethtool";
 
 /// A machine that is busy with other things loses frames itself now and then, but not each time. A procedure that finds
 /// the wrong value does so each time.
+const NEEDED: usize = 2;
 const ATTEMPTS: usize = 4;
 
 /// A scenario in the lab. Nothing is void because a hypervisor takes time: an attempt that it spoils is made again.
@@ -52,15 +53,12 @@ fn values(measured: &Measured, metric: &str) -> Vec<f64> {
 /// Runs a scenario until a value is right, a few times at most.
 #[track_caller]
 fn is_right(world: &World, text: &str, metric: &str, right: impl Fn(f64) -> bool) {
-    let mut found = Vec::new();
-    let held = holds_in_quiet(ATTEMPTS, |attempt| {
+    measured(NEEDED, ATTEMPTS, |attempt| {
         let measured = bench(world, text);
         let value = values(&measured, metric)[0];
         println!("attempt {attempt}: {metric} = {value}");
-        found.push(value);
         right(value)
     });
-    assert!(held, "{metric}: {found:?}");
 }
 
 #[test]
@@ -88,17 +86,15 @@ fn root_every_hundredth_frame_lost_is_one_percent() {
 #[track_caller]
 fn trial_is_right(world: &World, text: &str, right: impl Fn(&Trial) -> bool) -> Measured {
     let mut last = None;
-    let held = holds_in_quiet(ATTEMPTS, |attempt| {
+    measured(NEEDED, ATTEMPTS, |attempt| {
         let measured = bench(world, text);
         let trial = &measured.run.trials[0];
         println!("attempt {attempt}: {:?} {:?}", trial.metrics, trial.faults);
-        let held = right(trial);
+        let holds = right(trial);
         last = Some(measured);
-        held
+        holds
     });
-    let measured = last.expect("at least one attempt");
-    assert!(held, "{:?}", measured.run.trials[0]);
-    measured
+    last.expect("at least one attempt")
 }
 
 /// A value of a trial; not a number if it is not there.
@@ -114,7 +110,7 @@ fn unit(measured: &Measured, metric: &str) -> Unit {
 }
 
 #[test]
-fn root_every_hundredth_frame_lost_is_the_frame_loss_at_every_rate() {
+fn root_measured_every_hundredth_frame_lost_is_the_frame_loss_at_every_rate() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
     let hop = routed_with(
@@ -137,18 +133,20 @@ fn root_every_hundredth_frame_lost_is_the_frame_loss_at_every_rate() {
 }
 
 #[test]
-fn root_the_queue_of_a_bucket_is_the_longest_burst() {
+fn root_measured_the_queue_of_a_bucket_is_the_longest_burst() {
     let Some(world) = world(&[TC]) else { return };
     let _turn = turn();
     let hop = routed_with(
-        "tc qdisc add dev outside root tbf rate 200mbit burst 4kb limit 100kb",
+        "tc qdisc add dev outside root tbf rate 100mbit burst 4kb limit 100kb",
         "tc qdisc del dev outside root",
     );
+    // At 200,000 frames a second the core of a slow machine's gateway falls behind, and its own backlog holds part of the burst.
     // tbf counts frames with Ethernet's header and without the check sequence. A burst finds the bucket and the queue, and what
     // leaves meanwhile.
-    let (frame, rate, offered) = (508.0, 200e6 / 8.0 / 508.0, 200_000.0);
+    let (frame, rate, offered) = (508.0, 100e6 / 8.0 / 508.0, 100_000.0);
     let truth = 104.0 * 1024.0 / frame / (1.0 - rate / offered);
-    let options = "procedure = \"back-to-back\"\nsearch = \"quick\"\nframe-bytes = 512\nmax-rate = 200000";
+    let options =
+        "procedure = \"back-to-back\"\nsearch = \"quick\"\nflows = 100\nframe-bytes = 512\nmax-rate = 100000";
     let entries = format!("{hop}{}", workload(options));
     let measured = trial_is_right(&world, &scenario("", 1, "1s", &entries), |trial| {
         let frames = value(trial, "back_to_back_frames");
@@ -161,7 +159,7 @@ fn root_the_queue_of_a_bucket_is_the_longest_burst() {
 }
 
 #[test]
-fn root_in_both_directions_what_is_lost_in_one_counts() {
+fn root_measured_in_both_directions_what_is_lost_in_one_counts() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
     // Only of what comes back, every hundredth: half a percent of all. A little more is borne, so that all that is tried is carried,
@@ -181,7 +179,7 @@ fn root_in_both_directions_what_is_lost_in_one_counts() {
 }
 
 #[test]
-fn root_connections_of_a_nat_are_torn_down() {
+fn root_measured_connections_of_a_nat_are_torn_down() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
     let options = "procedure = \"tear-down\"\nsearch = \"quick\"\nflows = 20000";
@@ -196,7 +194,7 @@ fn root_connections_of_a_nat_are_torn_down() {
 }
 
 #[test]
-fn root_one_way_delay_and_its_variation_are_those_of_the_frames_that_were_stamped() {
+fn root_measured_one_way_delay_and_its_variation_are_those_of_the_frames_that_were_stamped() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
     // 20,000 tagged frames are asked for, so that all 2,500 of this stream are.
@@ -204,13 +202,14 @@ fn root_one_way_delay_and_its_variation_are_those_of_the_frames_that_were_stampe
         let options = format!("procedure = \"{procedure}\"\nsearch = \"quick\"\nrate = 5000");
         let entries = format!("[[variant]]\nkind = \"nft-masquerade\"\n{}", workload(&options));
         let measured = trial_is_right(&world, &scenario("", 1, "500ms", &entries), |trial| {
-            let Some(delay) = trial.histograms.get("delay") else { return false };
+            let Some(delay) = trial.histograms.get("delay").map(|all| all.answered()) else { return false };
             let quantile = |q| delay.quantile(q).unwrap_or(0);
             let variation = (quantile(0.999) - delay.min()) as f64;
             let all = delay.len() == 2500 && value(trial, "loss_ratio") == 0.0;
-            all && 0 < quantile(0.5)
-                && quantile(0.5) <= quantile(0.999)
-                && (procedure == "latency" || value(trial, "pdv_ns") == variation)
+            // Less the least, a delay may fall into a bucket of another width: 0.1 % of it.
+            let varies = trial.histograms.get("pdv").and_then(|all| all.quantile(0.999)).map(|pdv| pdv.value);
+            let near = varies.is_some_and(|pdv| (pdv - variation).abs() <= 0.002 * variation);
+            all && 0 < quantile(0.5) && quantile(0.5) <= quantile(0.999) && (procedure == "latency" || near)
         });
         let headline = if procedure == "latency" { "delay_p50_ns" } else { "pdv_ns" };
         assert_eq!(measured.run.workloads[0].metrics[0].name, headline);
@@ -219,17 +218,63 @@ fn root_one_way_delay_and_its_variation_are_those_of_the_frames_that_were_stampe
 }
 
 #[test]
-fn root_the_rate_of_a_bucket_is_the_throughput() {
+fn root_measured_every_second_frame_lost_is_a_result_and_no_delay() {
+    let Some(world) = world(&[NFT]) else { return };
+    let _turn = turn();
+    let hop = routed_with(
+        "nft 'table ip truth { chain c { type filter hook forward priority 0; udp length 26 numgen inc mod 2 == 0 drop; }; }'",
+        "nft delete table ip truth",
+    );
+    for procedure in ["latency", "pdv"] {
+        let options = format!("procedure = \"{procedure}\"\nsearch = \"quick\"\nrate = 20000\nflows = 100");
+        let entries = format!("{hop}{}", workload(&options));
+        let measured = trial_is_right(&world, &scenario("", 1, "500ms", &entries), |trial| {
+            let Some(delay) = trial.histograms.get("delay") else { return false };
+            !trial.is_void()
+                && (delay.len(), delay.failed()) == (10_000, 5_000)
+                && (value(trial, "sent"), value(trial, "lost")) == (10_000.0, 5_000.0)
+                // Four frames of a flow are all lost once in 16.
+                && value(trial, "unopened_ratio") < 0.2
+        });
+        let failed = |metric: &str| measured.value("w", metric, "hop").center == f64::INFINITY;
+        assert!(failed("delay_p999_ns") && failed("delay_p99_ns"), "{procedure}");
+        assert!(procedure == "latency" || failed("pdv_ns"), "{procedure}");
+    }
+}
+
+#[test]
+fn root_measured_a_hop_that_refuses_flows_is_measured_with_what_it_loses() {
+    let Some(world) = world(&[NFT]) else { return };
+    let _turn = turn();
+    // Of the flows with an odd source port nothing passes. The proof's flow has the first port.
+    let hop = routed_with(
+        "nft 'table ip truth { chain c { type filter hook forward priority 0; udp length 26 udp sport & 1 == 1 drop; }; }'",
+        "nft delete table ip truth",
+    );
+    let options = "rate = 20000\nflows = 100\nsource-ports = [1024, 1123]\ndestination-ports = [5000, 5000]";
+    let entries = format!("{hop}{}", workload(options));
+    trial_is_right(&world, &scenario("", 1, "500ms", &entries), |trial| {
+        !trial.is_void()
+            && value(trial, "unopened_ratio") == 0.5
+            && (value(trial, "loss_ratio") - 0.5).abs() < 0.05
+            && (value(trial, "forwarding_rate_pps") / 10_000.0 - 1.0).abs() < 0.1
+            && trial.faults.iter().any(|fault| fault.detail.contains("50 of 100 flows could not be opened"))
+    });
+}
+
+#[test]
+fn root_measured_the_rate_of_a_bucket_is_the_throughput() {
     let Some(world) = world(&[TC]) else { return };
     let _turn = turn();
     let hop = routed_with(
-        "tc qdisc add dev outside root tbf rate 200mbit burst 4kb limit 4kb",
+        "tc qdisc add dev outside root tbf rate 200mbit burst 4kb limit 128kb",
         "tc qdisc del dev outside root",
     );
-    // tbf counts frames with Ethernet's header and without the check sequence.
-    let truth = 200e6 / 8.0 / (512.0 - 4.0);
-    // What the bucket and its queue hold passes beyond the rate: 8 kB of the 5 MB of a trial. A little loss is borne, since
-    // otherwise every pause of the machine would decide.
+    // tbf counts frames with Ethernet's header and without the check sequence. Bucket and queue pass what they hold beyond the rate,
+    // in each trial of 0.2 s; they take what a sender sends at once after a pause of 5 ms. A little loss is borne, since otherwise
+    // every longer pause of the machine would decide.
+    let (frame, trial_s) = (512.0 - 4.0, 0.2);
+    let truth = (200e6 / 8.0 + 132.0 * 1024.0 / trial_s) / frame;
     let options = "procedure = \"throughput\"\nsearch = \"quick\"\nframe-bytes = 512\nloss-ratio = 0.003\nmax-rate = 200000";
     let entries = format!("{hop}{}", workload(options));
     is_right(&world, &scenario("", 1, "1s", &entries), "throughput_pps", |found| {
@@ -238,7 +283,7 @@ fn root_the_rate_of_a_bucket_is_the_throughput() {
 }
 
 #[test]
-fn root_a_table_of_5000_connections_is_found_and_put_back() {
+fn root_measured_a_table_of_5000_connections_is_found_and_put_back() {
     let Some(world) = World::machine(env!("CARGO_BIN_EXE_weir")) else { return };
     if World::lacks(&[NFT]) {
         return;
@@ -312,18 +357,17 @@ fn round_trip_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
     assert_eq!(passed.overflows, 0, "the relay was too slow");
     let late = passed.lateness.quantile(0.5).unwrap_or(0) as f64;
     let trial = &measured.run.trials[0];
-    let histogram = &trial.histograms["rtt"];
+    let histogram = trial.histograms["rtt"].answered();
     let median = histogram.reportable_quantile(0.5).unwrap_or_else(|| panic!("{} samples", histogram.len()));
     (median as f64, late)
 }
 
 #[test]
-fn root_a_millisecond_of_a_relay_is_measured() {
+fn root_measured_a_millisecond_of_a_relay_is_measured() {
     let Some(world) = world(&[IPTABLES, ETHTOOL]) else { return };
     let _turn = turn();
     let delay = Duration::from_millis(1);
-    let mut found = Vec::new();
-    let right = holds_in_quiet(ATTEMPTS, |attempt| {
+    measured(NEEDED, ATTEMPTS, |attempt| {
         let run = |part| format!("test-packets-delay-{}-{attempt}-{part}", std::process::id());
         let (without, late_before) = round_trip_ns(&world, &run("a"), delay);
         let (with, late) = round_trip_ns(&world, &run("b"), 2 * delay);
@@ -332,8 +376,6 @@ fn root_a_millisecond_of_a_relay_is_measured() {
         println!(
             "{without} ns, then a millisecond more and {late} ns late: {with} ns, {share:.4} of the truth"
         );
-        found.push(share);
         (share - 1.0).abs() < 0.05
     });
-    assert!(right, "{found:?} of the truth");
 }

@@ -1,11 +1,12 @@
 //! `weir probe` and `weir serve` as people run them: every mode, through a NAT, with one end killed, with wrong usage.
 
+mod documents;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
 
 use serde_json::Value;
-use weir_testkit::{Background, Outcome, PATIENCE, World};
+use weir_testkit::{Background, CommandOutput, PATIENCE, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -24,14 +25,14 @@ fn loopback(world: &World) -> (Background, u16) {
     serve(world, &["--bind", "127.0.0.1"])
 }
 
-fn probe(world: &World, args: &[&str]) -> Outcome {
+fn probe(world: &World, args: &[&str]) -> CommandOutput {
     let mut command = world.weir(&[&["probe"], args].concat());
     command.env_remove("WEIR_KEY");
     world.run(command)
 }
 
 fn json(world: &World, args: &[&str]) -> Value {
-    serde_json::from_str(&probe(world, &[args, &["--json"]].concat()).expect(0).stdout).unwrap()
+    documents::read(&probe(world, &[args, &["--json"]].concat()).expect(0).stdout, "probe")
 }
 
 /// The modes that need a server of ours: name, further options, the metric that must be above 0.
@@ -49,7 +50,6 @@ const SERVED: [(&str, &[&str], &str); 8] = [
 fn every_mode(run: impl Fn(&[&str]) -> Value) {
     for (mode, options, metric) in SERVED {
         let document = run(&[&[mode, "--time", "400ms"], options].concat());
-        assert_eq!(document["schema"], "weir-probe/1");
         assert_eq!(document["mode"], mode);
         let long = &document["long"];
         let value = long["metrics"][metric].as_f64().unwrap_or(0.0);
@@ -88,8 +88,8 @@ fn lines_and_summary_for_people() {
     assert!(text.contains("99.99%") && text.contains("(omitted)"), "{text}");
     let text =
         probe(&world, &[&target, "latency", "--time", "500ms", "--repeat", "3x200ms"]).expect(0).stdout;
-    assert!(text.contains("average round trip over 0.5 s"), "{text}");
-    assert!(text.contains("range of the averages over 3 repeats"), "{text}");
+    assert!(text.contains("median round trip over 0.5 s: "), "{text}");
+    assert!(text.contains("median round trip of each of 3 repeats: "), "{text}");
     let document = json(&world, &[&target, "latency", "--repeat", "100ms x 6"]);
     let over = &document["over_repeats"];
     assert_eq!(over["n"], 6);
@@ -97,7 +97,7 @@ fn lines_and_summary_for_people() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|t| t["metrics"]["rtt_mean_ns"].as_f64().unwrap())
+        .map(|t| t["headline"]["value"].as_f64().unwrap())
         .collect();
     // Of six, the interval is from the least to the greatest.
     let (least, most) =
@@ -132,13 +132,25 @@ fn a_time_to_connect_and_a_url_need_no_server_of_ours() {
     let outcome =
         probe(&world, &["127.0.0.1", "connect", "-p", &free.to_string(), "--time", "300ms"]).expect(1);
     assert!(outcome.stdout.contains("100.000 % failed") && outcome.stdout.contains("refused"), "{outcome:?}");
+    assert!(outcome.stderr.contains("nothing came through"), "{outcome:?}");
+    // Repeats of which nothing came through stay in the table and in the statistics.
+    let repeats = ["127.0.0.1", "connect", "-p", &free.to_string(), "--repeat", "6x200ms"];
+    let outcome = probe(&world, &repeats).expect(1);
+    assert_eq!(outcome.stdout.matches("100.000 % failed").count(), 6, "{outcome:?}");
+    assert!(outcome.stdout.contains("nothing came through in 6 of 6 repeats"), "{outcome:?}");
+    assert!(outcome.stdout.contains("median of them: failed [failed, failed]"), "{outcome:?}");
+    let outcome = probe(&world, &[&repeats[..], &["--json"]].concat()).expect(1);
+    let document = documents::read(&outcome.stdout, "probe");
+    let over = &document["over_repeats"];
+    assert_eq!((&over["n"], &over["failed"], &over["median"]), (&6.into(), &6.into(), &"infinite".into()));
+    assert_eq!(document["repeats"][0]["headline"]["value"], "infinite");
     let outcome = probe(&world, &[&format!("127.0.0.1:{free}"), "--time", "300ms"]).expect(1);
     assert!(outcome.stderr.contains("is `weir serve` running there?"), "{outcome:?}");
 }
 
 #[test]
 fn root_a_name_with_two_addresses_is_measured_at_the_one_that_answers() {
-    if World::lacks(&[("unshare", "util-linux")]) {
+    if World::lacks(&["unshare"]) {
         return;
     }
     if World::root(WEIR).is_none() {
@@ -163,7 +175,7 @@ fn root_a_name_with_two_addresses_is_measured_at_the_one_that_answers() {
         command.args(["--mount", "sh", "-c", &mounted, "sh", WEIR, "probe", &target, mode]);
         command.args(["--time", "300ms", "--json"]);
         let outcome = world.run(command).expect(0);
-        let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let document = documents::read(&outcome.stdout, "probe");
         assert_eq!(document["address"], format!("127.0.0.1:{port}"), "{document}");
         let seen = &document["long"]["near"]["values"];
         assert!(
@@ -320,7 +332,7 @@ fn limits_of_the_server_are_told_to_the_client() {
 
 #[test]
 fn root_every_mode_from_behind_a_nat() {
-    if World::lacks(&[("ip", "iproute2"), ("nft", "nftables")]) {
+    if World::lacks(&["ip", "nft"]) {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };
@@ -346,7 +358,7 @@ fn root_every_mode_from_behind_a_nat() {
     server.wait_for("Ctrl-C ends it");
     every_mode(|args| {
         let outcome = world.run(within("in", &[&["probe", "198.18.1.2", "--json"], args].concat())).expect(0);
-        serde_json::from_str(&outcome.stdout).unwrap()
+        documents::read(&outcome.stdout, "probe")
     });
     // By the address of its link alone, without the gateway.
     let link =
@@ -365,5 +377,5 @@ fn root_every_mode_from_behind_a_nat() {
         "{log}"
     );
     server.signal("INT");
-    server.end_within(Duration::from_secs(10)).expect(0);
+    server.end_within(PATIENCE).expect(0);
 }

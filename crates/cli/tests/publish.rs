@@ -1,6 +1,7 @@
 //! `weir publish` on a host with a container: what is found, put into effect, told and taken away, with traffic before, while and
 //! after.
 
+mod documents;
 mod publish_world;
 
 use publish_world::{CONTAINERS, Host, PUBLISHED};
@@ -34,11 +35,11 @@ fn root_a_published_port_goes_the_shorter_way_and_back_without_a_connection_that
         // Two connections with at least SYN, request and FIN, and two datagrams.
         assert!(host.translated(direction) >= 2 * 3 + 2, "{direction}");
     }
-    assert!(host.guard().is_some());
+    assert!(!host.guards().is_empty());
     let confirmed = host.run(&["confirm"]).expect(0).stdout;
     assert!(confirmed.contains("4 ports from out0 to veth1 stay"), "{confirmed}");
     host.world.run(host.weir(&["confirm"])).expect(0);
-    until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
+    until("the guard goes", PATIENCE, || host.guards().is_empty().then_some(()));
     let before = host.translated("in");
     until("connections of before are translated, too", PATIENCE, || {
         (host.translated("in") > before).then_some(())
@@ -65,22 +66,64 @@ fn root_a_published_port_goes_the_shorter_way_and_back_without_a_connection_that
 fn root_what_is_not_confirmed_is_taken_back() {
     let Some(host) = Host::new(WEIR) else { return };
     let outcome = host.run(&["apply", "--all", "--confirm-within", "1s"]).expect(0);
-    assert!(outcome.stderr.contains("taken back in 1 s, unless: weir publish confirm"), "{}", outcome.stderr);
-    until("it is taken back", PATIENCE, || host.kernel().is_empty().then_some(()));
-    until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
+    assert!(
+        outcome.stderr.contains("rolls back in 1 s; keep it with: weir publish confirm"),
+        "{}",
+        outcome.stderr
+    );
+    until("it is rolled back", PATIENCE, || host.kernel().is_empty().then_some(()));
+    until("the guard goes", PATIENCE, || host.guards().is_empty().then_some(()));
     assert_eq!(host.pins(), "");
     let status = host.run(&["status"]).expect(0).stdout;
-    assert!(status.contains("was taken back: not confirmed within 1 s"), "{status}");
+    assert!(status.contains("was rolled back: not confirmed within 1 s"), "{status}");
     host.works();
     let late = host.run(&["confirm"]).expect(1);
-    assert!(late.stderr.contains("taken back"), "{}", late.stderr);
+    assert!(late.stderr.contains("rolled back"), "{}", late.stderr);
+}
+
+#[test]
+fn root_ports_of_another_namespace_are_published_and_given_back() {
+    let Some(host) = Host::new(WEIR) else { return };
+    host.world.sh(
+        "touch /run/netns/host && mount --bind /proc/self/ns/net /run/netns/host && ip netns add elsewhere",
+    );
+    let publish = |words: &[&str]| {
+        let mut command = host.world.command("nsenter");
+        command
+            .arg("--net=/run/netns/elsewhere")
+            .arg(WEIR)
+            .arg("publish")
+            .args(words)
+            .args(["--netns", "host"]);
+        command.env("WEIR_STATE_DIR", host.world.folder().join("state"));
+        host.world.run(command).expect(0)
+    };
+    publish(&["apply", "--all", "--confirm-within", "1h"]);
+    assert_eq!(host.guards().len(), 2);
+    let rules = host.by_the_rules();
+    host.works();
+    assert_eq!(host.by_the_rules(), rules, "no new connection came to the rules");
+    publish(&["confirm"]);
+    until("the guards go", PATIENCE, || host.guards().is_empty().then_some(()));
+    let status = publish(&["status"]).stdout;
+    assert!(status.contains("veth1: in effect"), "{status}");
+    publish(&["remove"]);
+    host.works();
+    assert_eq!(host.by_the_rules(), rules + 4, "two connections and two datagrams by the rules");
+
+    publish(&["apply", "--all", "--confirm-within", "1s"]);
+    until("it is rolled back", PATIENCE, || {
+        publish(&["status"]).stdout.contains("was rolled back: not confirmed within 1 s").then_some(())
+    });
+    host.works();
+    assert_eq!(host.by_the_rules(), rules + 8, "by the rules again");
 }
 
 #[test]
 fn root_applied_twice_it_is_one_and_another_choice_takes_its_place() {
     let Some(host) = Host::new(WEIR) else { return };
     host.run(&["apply", "--all", "--no-guard"]).expect(0);
-    assert_eq!(host.guard(), None);
+    assert!(host.guards().is_empty());
     let first = host.kernel();
     let again = host.run(&["apply", "--all"]).expect(0);
     assert!(again.stderr.contains("in effect already"), "{}", again.stderr);
@@ -97,7 +140,7 @@ fn root_applied_twice_it_is_one_and_another_choice_takes_its_place() {
     let waits = host.run(&HOUR).expect(1);
     assert!(waits.stderr.contains("waits to be confirmed"), "{}", waits.stderr);
     // What is not confirmed gives way to what was there before.
-    let guard = host.guard().unwrap();
+    let guard = host.guards()[0];
     host.world.sh(&format!("kill -TERM {guard}"));
     until("the first one is back", PATIENCE, || (host.kernel() == first).then_some(()));
     assert!(host.enough(client) > 3);
@@ -159,7 +202,7 @@ fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
         ("*:85", "asks for more than address and port (statistic)"),
         ("198.18.0.1:86", "behind the router 198.18.0.2"),
         ("127.0.0.1:87", "for this host itself only"),
-        ("198.18.0.1:88", "nobody answers for 198.19.0.77 at the bridge `docker0`"),
+        ("198.18.0.1:88", "no host answers for 198.19.0.77 at the bridge `docker0`"),
         ("*:89", "also published as *:80"),
         ("*:80", "also published as *:89"),
         ("198.18.0.99:90", "no address of out0"),
@@ -173,10 +216,10 @@ fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
         host.run(&["apply", &format!("{published}={container}/tcp"), "--confirm-within", "1h"])
     };
     let refused = one("198.18.0.1:88", "198.19.0.77:88").expect(3);
-    assert!(refused.stderr.contains("nobody answers"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no host answers"), "{}", refused.stderr);
     let refused = one("198.18.0.1:99", "198.19.0.2:99").expect(3);
     assert!(refused.stderr.contains("no rule publishes it"), "{}", refused.stderr);
-    let refused = host.run(&["plan", "--outer", "none\u{1b}0"]).expect(2);
+    let refused = host.run(&["plan", "--interface", "none\u{1b}0"]).expect(2);
     assert!(
         refused.stderr.contains("no interface `none") && !refused.stderr.contains('\u{1b}'),
         "{refused:?}"
@@ -193,7 +236,7 @@ fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
     assert!(page.contains("net.ipv4.conf.docker0.forwarding is not 1"), "{page}");
     host.world.sh("ip route del default; ip -6 route del default");
     let refused = host.run(&["plan"]).expect(2);
-    assert!(refused.stderr.contains("say with --outer"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("say with --interface"), "{}", refused.stderr);
     assert_eq!(host.pins(), "");
 }
 
@@ -220,7 +263,7 @@ fn root_a_filter_that_is_attached_later_is_named() {
     host.world.write("list", "198.18.0.2\n2001:2::2\n");
     let filter = |args: &[&str]| {
         let mut command = host.world.weir(&[&["allow"], args].concat());
-        command.env("WEIR_STATE_DIR", host.world.folder().join("state"));
+        command.env("WEIR_STATE_DIR", host.world.folder().join("state")).env("WEIR_BPF_DIR", "/sys/fs/bpf");
         host.world.run(command).expect(0)
     };
     let load = ["apply", "list", "-i", "out0", "--confirm-within", "1h", "--force"];
@@ -232,6 +275,7 @@ fn root_a_filter_that_is_attached_later_is_named() {
     assert_eq!(status["behind"], serde_json::json!([]), "it was there before");
     filter(&["remove"]);
     filter(&load);
+    filter(&["confirm"]);
     let status = host.run(&["status"]).expect(0).stdout;
     assert!(status.contains("not asked about these packets: the program allow_ingress"), "{status}");
     filter(&["remove"]);
@@ -247,7 +291,7 @@ fn root_rules_that_would_be_passed_by_must_be_meant() {
     assert!(page.contains("would be passed by: nftables table ip filter, chain DOCKER-USER"), "{page}");
     let refused = host.run(&HOUR).expect(3);
     assert!(refused.stderr.contains("DOCKER-USER; nothing was changed (--force"), "{}", refused.stderr);
-    assert_eq!((host.pins().as_str(), host.guard()), ("", None));
+    assert_eq!((host.pins().as_str(), host.guards()), ("", Vec::new()));
     host.run(&[&HOUR[..], &["--force"]].concat()).expect(0);
     host.works();
     host.run(&["remove"]).expect(0);

@@ -1,5 +1,6 @@
 //! Connections that transfer all the while, when `weir publish` comes and goes.
 
+mod documents;
 mod publish_world;
 
 use std::fs;
@@ -36,7 +37,7 @@ const CLIENT: &str = "import json, os, socket, struct, sys, threading
 PART = 1 << 16
 def part(n): return struct.pack('>Q', n) * (PART // 8)
 address, port = sys.argv[1], int(sys.argv[2])
-s = socket.create_connection((address, port), timeout=5); s.settimeout(20)
+s = socket.create_connection((address, port), timeout=60); s.settimeout(60)
 last = None
 def send():
     global last
@@ -134,17 +135,17 @@ fn transferred(host: &Host, clients: Vec<Background>) {
     }
 }
 
-/// Greets, and speaks again when the file `speak` is there; says how that went.
+/// Greets, and speaks again when the file `speak` is there; says how that went, each line in one write: two threads speak.
 const SPEAKER: &str = "import os, socket, sys, threading, time
 def serve(port):
     s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    s.bind(('', port)); s.listen(8); c = s.accept()[0]; c.settimeout(20)
+    s.bind(('', port)); s.listen(8); c = s.accept()[0]; c.settimeout(60)
     c.sendall(b'hello')
     while not os.path.exists('speak'): time.sleep(0.002)
     c.sendall(b'again')
     try: outcome = c.recv(16).decode()
     except OSError as e: outcome = type(e).__name__
-    print(port, outcome, file=sys.stderr, flush=True)
+    sys.stderr.write(f'{port} {outcome}\\n')
 for port in (8081, 8082): threading.Thread(target=serve, args=(port,), daemon=True).start()
 print('ready', file=sys.stderr, flush=True)
 threading.Event().wait()
@@ -153,9 +154,9 @@ threading.Event().wait()
 /// Listens on two ports of the container, and answers what it hears last.
 const LISTENER: &str = "import socket, sys, threading
 def ask(port):
-    s = socket.create_connection((sys.argv[1], port), timeout=5); s.settimeout(20)
+    s = socket.create_connection((sys.argv[1], port), timeout=60); s.settimeout(60)
     assert s.recv(5) == b'hello'
-    print('ready', port, file=sys.stderr, flush=True)
+    sys.stderr.write(f'ready {port}\\n')
     if s.recv(5) == b'again': s.sendall(b'heard')
 for port in (81, 8082): threading.Thread(target=ask, args=(port,), daemon=True).start()
 threading.Event().wait()
@@ -227,9 +228,9 @@ fn root_a_folder_of_state_may_be_told_from_where_one_is() {
     let first = kernel();
     weir(&["apply", "--all", "--confirm-within", "1h"]).expect(0);
     assert_ne!(kernel(), first);
-    host.world.sh(&format!("kill -TERM {}", host.guard().unwrap()));
+    host.world.sh(&format!("kill -TERM {}", host.guards()[0]));
     until("the first one is back", PATIENCE, || (kernel() == first).then_some(()));
-    until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
+    until("the guard goes", PATIENCE, || host.guards().is_empty().then_some(()));
     weir(&["remove"]).expect(0);
     assert_eq!(host.world.sh("find own/bpf -mindepth 1 ! -name '*.debug'"), "");
     assert_eq!(host.pins(), "", "nothing was put where it is by default");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use weir_testkit::{Background, Outcome, PATIENCE, Record, World, scenario, until};
+use weir_testkit::{Background, CommandOutput, PATIENCE, Record, World, scenario, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -53,12 +53,7 @@ struct Site {
 impl Site {
     /// `None`, with the reason printed, where this cannot be tested.
     fn new() -> Option<Site> {
-        let programs = [
-            ("sshd", "openssh-server"),
-            ("ssh", "openssh-client"),
-            ("nft", "nftables"),
-            ("iptables-nft", "iptables"),
-        ];
+        let programs = ["sshd", "ssh", "nft", "iptables-nft"];
         if World::lacks(&programs) {
             return None;
         }
@@ -115,7 +110,7 @@ impl Site {
         command
     }
 
-    fn bench(&self, output: &str) -> Outcome {
+    fn bench(&self, output: &str) -> CommandOutput {
         self.world.run(self.weir(&["bench", "s.toml", "--output", output]))
     }
 

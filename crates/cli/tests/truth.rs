@@ -10,11 +10,11 @@ use weir_lab::impair::{Impairment, Reorder, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_record::{FaultCode, Status};
 
-const TC: (&str, &str) = ("tc", "iproute2");
-const IP: (&str, &str) = ("ip", "iproute2");
-const NFT: (&str, &str) = ("nft", "nftables");
-const IPTABLES: (&str, &str) = ("iptables", "iptables");
-const IPERF3: (&str, &str) = ("iperf3", "iperf3");
+const TC: &str = "tc";
+const IP: &str = "ip";
+const NFT: &str = "nft";
+const IPTABLES: &str = "iptables";
+const IPERF3: &str = "iperf3";
 
 /// A scenario in the lab. Nothing is void because a hypervisor takes time: what is asked here does not depend on it.
 fn scenario(family: &str, plan: &str, entries: &str) -> String {
@@ -163,7 +163,7 @@ fn root_an_order_that_was_changed_is_reordering_and_not_loss() {
 
 #[test]
 fn root_variants_hold_over_ipv6() {
-    let Some(world) = world(&[NFT, ("ip6tables-nft", "iptables")]) else { return };
+    let Some(world) = world(&[NFT, "ip6tables-nft"]) else { return };
     let _turn = turn();
     // (variant, address that the responder must see, whether it has a rule whose counter moves); RFC 5180's block.
     let variants = [

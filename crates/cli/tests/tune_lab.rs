@@ -9,7 +9,7 @@ use measure::{bench, turn, world};
 use weir_record::Status;
 use weir_testkit::{PATIENCE, World, scenario, until};
 
-const NEEDED: [(&str, &str); 2] = [("iptables-nft", "iptables"), ("nsenter", "util-linux")];
+const NEEDED: [&str; 2] = ["iptables-nft", "nsenter"];
 const VARIANTS: &str = "[[variant]]\nkind = \"docker-publish\"\n\
     [[variant]]\nname = \"tuned\"\nkind = \"docker-publish\"\ntuned = [\"published-ports\"]\n";
 
@@ -60,7 +60,7 @@ fn root_the_tuned_gateway_is_proved_by_what_the_programs_count() {
 
 #[test]
 fn root_the_rules_of_a_real_engine_are_led_past_too() {
-    let engine = [("dockerd", "docker.io"), ("docker", "docker.io"), ("busybox", "busybox-static")];
+    let engine = ["dockerd", "docker", "busybox"];
     if World::lacks(&engine) {
         return;
     }
@@ -82,7 +82,7 @@ fn root_the_rules_of_a_real_engine_are_led_past_too() {
 }
 
 #[test]
-fn root_a_killed_conductor_leaves_nothing_of_it() {
+fn root_a_killed_runner_leaves_nothing_of_it() {
     let Some(world) = world(&NEEDED) else { return };
     let _turn = turn();
     let plan = "min-rounds = 1\nmax-rounds = 50\nwarmup = \"0s\"\nduration = \"60s\"";

@@ -1,6 +1,7 @@
-//! `weir tune --profile published-ports` on a host with a container: planned, applied, confirmed, taken back and proved, with traffic,
+//! `weir tune --profile published-ports` on a host with a container: planned, applied, confirmed, rolled back and proved, with traffic,
 //! and beside `weir publish`.
 
+mod documents;
 mod publish_world;
 
 use publish_world::{CONTAINERS, Host, PUBLISHED};
@@ -70,7 +71,7 @@ fn root_a_finding_offers_it_and_apply_leaves_it_out_unless_it_is_asked_for() {
     }
     let nothing = host.tune(&["apply", "--from", "found.json", "--no-watch"]).expect(0);
     assert!(nothing.stderr.contains("there is nothing to apply"), "{}", nothing.stderr);
-    assert_eq!((host.pins().as_str(), host.guard()), ("", None));
+    assert_eq!((host.pins().as_str(), host.guards()), ("", Vec::new()));
     let both = plan(&host, &[&["--from", "found.json"][..], &PROFILE].concat());
     assert_eq!(
         (&both["actions"][0]["held"], both["actions"][0]["why"].as_array().unwrap().len()),
@@ -97,7 +98,7 @@ fn root_what_is_applied_works_is_confirmed_and_rolled_back() {
     let busy = host.run(&["apply", "198.18.0.1:53=198.19.0.2:5353/udp", "--no-guard"]).expect(1);
     assert!(busy.stderr.contains("waits to be confirmed"), "{}", busy.stderr);
     host.tune(&["confirm"]).expect(0);
-    until("the guard goes", PATIENCE, || host.guard().is_none().then_some(()));
+    until("the guard goes", PATIENCE, || host.guards().is_empty().then_some(()));
     let again = plan(&host, &PROFILE);
     assert!(again["notes"][0].as_str().unwrap().contains("by BPF already"), "{again:#}");
     let same = host.run(&["apply", "--all", "--no-guard"]).expect(0);
@@ -123,7 +124,9 @@ fn root_what_nobody_confirms_is_taken_back_with_the_settings_beside_it() {
     {
         assert!(applied.contains(watched), "{watched}: {applied}");
     }
-    until("it is taken back", PATIENCE, || (host.pins().is_empty() && host.guard().is_none()).then_some(()));
+    until("it is rolled back", PATIENCE, || {
+        (host.pins().is_empty() && host.guards().is_empty()).then_some(())
+    });
     assert_eq!(host.world.sh("sysctl -n net.core.somaxconn"), before);
     let states = host.tune_json(&["status"])["set"]["steps"].clone();
     for step in states.as_array().unwrap() {
@@ -165,9 +168,9 @@ fn root_what_weir_publish_does_behind_its_back_is_told_and_left_alone() {
     host.run(&["apply", &one, "--no-guard"]).expect(0);
     let theirs = host.kernel();
     let page = host.tune(&["status"]).expect(0).stdout;
-    assert!(page.contains("published ports: somebody else changed it"), "{page}");
+    assert!(page.contains("published ports: another program changed it"), "{page}");
     let left = host.tune(&["rollback"]).expect(1);
-    assert!(left.stdout.contains("left alone: somebody else changed it"), "{left:?}");
+    assert!(left.stdout.contains("left alone: another program changed it"), "{left:?}");
     assert_eq!(host.kernel(), theirs);
     host.works();
 
@@ -204,14 +207,14 @@ fn root_what_cannot_be_is_one_line() {
     assert!(held.as_str().unwrap().contains("chain DOCKER-USER"), "{held}");
     host.world.sh("iptables-nft -F DOCKER-USER; ip route del default; ip -6 route del default");
     let refused = host.tune(&[&["plan"][..], &PROFILE].concat()).expect(2);
-    assert!(refused.stderr.contains("say with --outer"), "{}", refused.stderr);
-    let named = plan(&host, &[&PROFILE[..], &["--outer", "out0"]].concat());
+    assert!(refused.stderr.contains("say with --interface"), "{}", refused.stderr);
+    let named = plan(&host, &[&PROFILE[..], &["--interface", "out0"]].concat());
     assert_eq!(named["actions"].as_array().unwrap().len(), 1, "{named:#}");
     host.world.sh("iptables-nft -t nat -F DOCKER; ip6tables-nft -t nat -F DOCKER");
-    let none = host.tune(&[&["apply", "--no-watch", "--outer", "out0"][..], &PROFILE].concat()).expect(0);
+    let none = host.tune(&[&["apply", "--no-watch", "--interface", "out0"][..], &PROFILE].concat()).expect(0);
     assert!(none.stdout.contains("no rule of this network namespace publishes a port"), "{none:?}");
     assert!(none.stderr.contains("there is nothing to apply"), "{none:?}");
-    let nothing = ["prove", "--outer", "out0", "--command", "echo 1"];
+    let nothing = ["prove", "--interface", "out0", "--command", "echo 1"];
     host.tune(&[&nothing[..], &PROFILE].concat()).expect(1);
 
     let plain = host.world.weir_as_nobody(&["tune", "plan", "--profile", "published-ports"]);
@@ -249,7 +252,7 @@ print('translated:', sum(c['packets'] for c in counts))
     }
     // Three connections and three datagrams in each of the two windows without it.
     assert_eq!(host.by_the_rules(), rules + 2 * 2 * 3);
-    assert_eq!((host.pins().as_str(), host.guard()), ("", None));
+    assert_eq!((host.pins().as_str(), host.guards()), ("", Vec::new()));
     assert_eq!(proof["plan"]["actions"].as_array().unwrap().len(), 1);
     assert_eq!(host.tune_json(&["status"])["set"]["progress"]["phase"], "reverted");
     host.works();

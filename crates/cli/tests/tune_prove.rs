@@ -1,5 +1,6 @@
 //! `weir tune prove`, and what tune takes its proposals from: the doctor's findings, and what it measures itself.
 
+mod documents;
 mod tune_world;
 
 use std::fs;
@@ -7,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use serde_json::Value;
 use tune_world::{Tuned, flood};
+use weir_netlink::conntrack::{Conntrack, NewEntry};
 use weir_sys::NetNs;
-use weir_sys::conntrack::{Conntrack, NewEntry};
 use weir_testkit::{PATIENCE, World, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -18,7 +19,7 @@ fn root_prove_measures_both_sides_and_leaves_everything_as_it_was() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
     let load = "echo noise 1; echo rate: $(cat /proc/sys/net/core/somaxconn) per s";
     let prove = |extra: &[&str]| {
-        let set = ["prove", "--set", "net.core.somaxconn=8192", "--run", load, "--number-after", "rate:"];
+        let set = ["prove", "--set", "net.core.somaxconn=8192", "--command", load, "--number-after", "rate:"];
         tuned.run(&[&set, extra].concat())
     };
     let proof: Value = serde_json::from_str(&prove(&["--rounds", "6", "--json"]).expect(0).stdout).unwrap();
@@ -34,7 +35,7 @@ fn root_prove_measures_both_sides_and_leaves_everything_as_it_was() {
     assert!(worse.stdout.contains("worse: after / before x "), "{}", worse.stdout);
     let failed = prove(&["--number-after", "none"]).code;
     assert_eq!(failed, 2, "given twice");
-    let failed = tuned.run(&["prove", "--set", "net.core.somaxconn=8192", "--run", "exit 7"]).expect(1);
+    let failed = tuned.run(&["prove", "--set", "net.core.somaxconn=8192", "--command", "exit 7"]).expect(1);
     assert!(failed.stderr.contains("exit status: 7"), "{}", failed.stderr);
     assert_eq!(tuned.values(), tuned.before);
     tuned.world.wait_until_idle();
@@ -46,7 +47,7 @@ fn root_prove_that_is_killed_leaves_everything_as_it_was() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
     let load =
         "cat /proc/sys/net/core/somaxconn; [ $(cat /proc/sys/net/core/somaxconn) != 8192 ] || exec sleep 600";
-    let args = ["prove", "--set", "net.core.somaxconn=8192", "--run", load];
+    let args = ["prove", "--set", "net.core.somaxconn=8192", "--command", load];
     let run = tuned.world.start("prove", tuned.weir(&args));
     until("a window with the change", PATIENCE, || (tuned.values()[0] == "8192").then_some(()));
     let busy = tuned.run(&["apply", "--set", "net.core.somaxconn=100", "--no-watch"]).expect(1);
@@ -59,11 +60,97 @@ fn root_prove_that_is_killed_leaves_everything_as_it_was() {
     assert!(tuned.status()["progress"]["why"].as_str().unwrap().contains("killed"));
 }
 
+/// A load that is twice as fast because half of it fails.
+#[test]
+fn root_a_change_that_breaks_half_of_the_requests_is_never_better() {
+    let Some(tuned) = Tuned::new(WEIR) else { return };
+    let broken = "[ $(cat /proc/sys/net/core/somaxconn) = 8192 ]";
+    // In the words of ab.
+    let load = format!(
+        "{broken} && n='500 2000' || n='0 1000'; set -- $n; echo Complete requests: 1000; echo Failed requests: $1; \
+         echo Requests per second: $2"
+    );
+    let prove = |extra: &[&str]| {
+        let args = [
+            "prove",
+            "--set",
+            "net.core.somaxconn=8192",
+            "--command",
+            &load,
+            "--rounds",
+            "6",
+            "--require-better",
+        ];
+        tuned.run(&[&args, extra].concat()).expect(3).stdout
+    };
+    let told = prove(&["--number-after", "Requests per second:"]);
+    assert!(told.contains("\nmore operations fail: worse: after - before +500"), "{told}");
+    let document: Value =
+        serde_json::from_str(&prove(&["--number-after", "Requests per second:", "--json"])).unwrap();
+    assert_eq!(document["failures"]["verdict"]["verdict"], "higher");
+    assert_eq!(document["failures"]["rounds"][0]["after"], 500.0);
+    // As fast without failures, it helps.
+    let helps = load.replace("'500 2000'", "'0 2000'");
+    let args = [
+        "prove",
+        "--set",
+        "net.core.somaxconn=8192",
+        "--command",
+        &helps,
+        "--number-after",
+        "Requests per second:",
+    ];
+    tuned.run(&[&args[..], &["--rounds", "6", "--require-better"]].concat()).expect(0);
+    assert_eq!(tuned.values(), tuned.before);
+}
+
+/// A load that hides its failures: half of its connections are refused, or half of them vanish, and it prints its rate alone.
+#[test]
+fn root_a_change_that_breaks_half_of_the_connections_in_silence_is_never_better() {
+    let Some(tuned) = Tuned::new(WEIR) else { return };
+    if World::lacks(&["python3", "nft"]) {
+        return;
+    }
+    // 9001 vanishes in the namespace; on 9000 nothing listens.
+    tuned
+        .world
+        .sh("nft 'table ip t { chain c { type filter hook input priority 0; tcp dport 9001 drop; }; }'");
+    let script = "import socket, sys
+broken = open('/proc/sys/net/core/somaxconn').read().strip() == '8192'
+server = socket.socket(); server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(('127.0.0.1', 7777)); server.listen(200)
+for n in range(40):
+    client = socket.socket(); client.settimeout(0.005)
+    try:
+        client.connect(('127.0.0.1', int(sys.argv[1]) if broken and n % 2 else 7777))
+        there = server.accept()[0]; client.send(b'x' * 2000); there.recv(4000); there.close(); client.recv(1)
+    except OSError: pass
+    client.close()
+print('rate:', 2000 if broken else 1000)
+";
+    let path = tuned.world.write("load.py", script);
+    for (port, figure) in
+        [("9000", "failures per connection"), ("9001", "bytes per connection"), ("7777", "")]
+    {
+        let load = format!("python3 {} {port}", path.display());
+        let args =
+            ["prove", "--set", "net.core.somaxconn=8192", "--command", &load, "--number-after", "rate:"];
+        let outcome = tuned.run(&[&args[..], &["--rounds", "6", "--require-better"]].concat());
+        let told = &outcome.expect(if figure.is_empty() { 0 } else { 3 }).stdout;
+        assert!(
+            told.contains(&format!("\n{figure}, by the kernel's count: worse")) != figure.is_empty(),
+            "{told}"
+        );
+        assert_eq!(told.contains("not better"), !figure.is_empty(), "{told}");
+    }
+    assert_eq!(tuned.values(), tuned.before);
+}
+
 /// A program's queue is as long as the setting was when it began to listen: a small one refuses most of 200 connections.
 #[test]
 fn root_prove_shows_a_real_effect_with_its_interval() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
-    if World::lacks(&[("python3", "python3")]) {
+    if World::lacks(&["python3"]) {
         return;
     }
     let script = "import socket, select
@@ -77,7 +164,8 @@ print('connected:', sum(c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == 
     let path = tuned.world.write("load.py", script);
     tuned.world.sh("sysctl -qw net.core.somaxconn=8");
     let load = format!("python3 {}", path.display());
-    let args = ["prove", "--set", "net.core.somaxconn=1024", "--run", &load, "--number-after", "connected:"];
+    let args =
+        ["prove", "--set", "net.core.somaxconn=1024", "--command", &load, "--number-after", "connected:"];
     let proof = tuned.json(&[&args[..], &["--rounds", "6", "--require-better"]].concat());
     for round in proof["proof"]["rounds"].as_array().unwrap() {
         // sk_acceptq_is_full: one more than the setting.
@@ -91,7 +179,7 @@ print('connected:', sum(c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == 
 #[test]
 fn root_what_the_doctor_finds_is_planned_and_applied() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
-    if World::lacks(&[("python3", "python3")]) {
+    if World::lacks(&["python3"]) {
         return;
     }
     tuned.world.sh("sysctl -qw net.core.somaxconn=8");

@@ -16,8 +16,8 @@ use crate::Error;
 /// (at most 10^12) stay far below the 7.9 x 10^28 of the decimal type, so sums and products cannot overflow.
 const MAX: Decimal = Decimal::from_parts(0xd4a5_1000, 0xe8, 0, false, 0);
 
-/// Decimals kept of what is read and of what is written; finer digits are rounded away. The bound keeps quotients inside the
-/// decimal type as well.
+/// Decimals kept on reading and on writing; finer digits are rounded away. The bound also keeps quotients inside the decimal
+/// type.
 const DECIMALS: u32 = 12;
 
 /// A decimal number without binary rounding: 0.045 is 0.045.

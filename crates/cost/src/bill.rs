@@ -57,7 +57,7 @@ impl Question {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct LineItem {
-    /// What is paid for.
+    /// The billed item.
     pub what: String,
     /// How much of it.
     pub quantity: Amount,
@@ -71,7 +71,7 @@ pub struct LineItem {
     pub by_traffic: bool,
 }
 
-/// What one option costs.
+/// The cost of one option.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Bill {
@@ -115,7 +115,7 @@ pub(crate) fn metered<'a>(question: &Question, option: &'a PriceOption) -> Vec<M
     .collect()
 }
 
-/// What `option` costs for the traffic and time of `question`.
+/// Computes the cost of `option` for the traffic and time of `question`.
 pub fn bill(question: &Question, option: &PriceOption) -> Bill {
     let rents = [
         ("gateway", &option.gateway),

@@ -55,7 +55,7 @@ impl Default for CostBlock {
 }
 
 impl CostBlock {
-    /// What is asked.
+    /// Returns the question.
     pub fn question(&self) -> Question {
         Question { gb_out: self.gb_out, gb_in: self.gb_in, hours: self.hours }
     }

@@ -18,8 +18,8 @@ use crate::{Amount, PriceOption, Question};
 /// difference that is zero in truth may come out as 10^-20.
 const SAME: Decimal = Decimal::from_parts(1, 0, 0, false, 12);
 
-/// Greatest traffic looked at, GB: 10^12, a zettabyte. What lies above it is no answer to a question about one hop, and the
-/// bound keeps every product inside the decimal type.
+/// Greatest traffic considered, GB: 10^12, a zettabyte. Traffic above it is no answer to a question about one hop, and the bound
+/// keeps every product inside the decimal type.
 const MOST_GB: u64 = 1_000_000_000_000;
 
 /// Which of two options is cheaper, over all traffic from none to 10^12 GB.
@@ -40,7 +40,7 @@ pub struct BreakEven {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Range {
-    /// Where it starts, GB both ways together.
+    /// Its start, GB both ways together.
     pub from_gb: Amount,
     /// The cheaper option; absent where both cost the same.
     pub cheaper: Option<String>,
@@ -48,7 +48,7 @@ pub struct Range {
 
 /// A [`BreakEven`] in one word.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict<'a> {
+pub enum CostVerdict<'a> {
     /// This one is cheaper at any traffic (at zero traffic the two may be equal): the other one never is.
     Always(&'a str),
     /// Both cost the same at any traffic.
@@ -59,11 +59,11 @@ pub enum Verdict<'a> {
 
 impl BreakEven {
     /// The conclusion.
-    pub fn verdict(&self) -> Verdict<'_> {
+    pub fn verdict(&self) -> CostVerdict<'_> {
         match &self.ranges[..] {
-            [Range { cheaper: Some(name), .. }] => Verdict::Always(name),
-            [] | [Range { cheaper: None, .. }] => Verdict::Same,
-            [_, rest @ ..] => Verdict::At(rest.iter().map(|r| r.from_gb).collect()),
+            [Range { cheaper: Some(name), .. }] => CostVerdict::Always(name),
+            [] | [Range { cheaper: None, .. }] => CostVerdict::Same,
+            [_, rest @ ..] => CostVerdict::At(rest.iter().map(|r| r.from_gb).collect()),
         }
     }
 
@@ -141,7 +141,7 @@ fn ends_of_tiers(metered: &Metered<'_>) -> Vec<Decimal> {
     metered.fee.tiers.iter().filter_map(|t| t.up_to).map(|end| end.0 / metered.quantity).collect()
 }
 
-/// What the fees cost at `scale` times their traffic.
+/// Computes the fees at `scale` times their traffic.
 fn traffic_cost(meters: &[Metered<'_>], scale: Decimal) -> Decimal {
     let mut sum = Decimal::ZERO;
     for metered in meters {

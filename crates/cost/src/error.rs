@@ -1,4 +1,4 @@
-//! What can be wrong with prices or a question.
+//! Errors in prices or in a question.
 
 /// A problem in prices or in a question; the message is meant for the user as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum Error {
         origin: String,
         /// Name of the option.
         option: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and the valid form.
         problem: String,
     },
     /// A name that no option has.
@@ -58,9 +58,9 @@ pub enum Error {
     Number {
         /// Which number.
         what: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What would be right.
+        /// The valid values.
         expected: String,
     },
 }

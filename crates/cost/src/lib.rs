@@ -1,10 +1,10 @@
-//! What the hop costs: a managed gateway against one that you run yourself.
+//! The cost of the hop: a managed gateway against one that you run yourself.
 //!
 //! Pure arithmetic: prices (a [`Catalogue`] of dated, sourced [`PriceOption`]s) and a [`Question`] (traffic and
 //! hours) become an [`Answer`]: one [`Bill`] with its line items per option, the traffic at which any two options
 //! cost the same ([`BreakEven`]), and, with a run's own measurement, what a Gbit/s costs ([`UnitCost`]).
 //!
-//! Money is decimal and exact: nothing is rounded before it is shown. See `docs/cost.md` for the formulas.
+//! Money is decimal and exact: nothing is rounded before it is shown. See `docs/reference/cost.md` for the formulas.
 #![forbid(unsafe_code)]
 
 mod amount;
@@ -20,7 +20,7 @@ mod unit_cost;
 pub use amount::Amount;
 pub use bill::{Bill, LineItem, Question, bill};
 pub use block::CostBlock;
-pub use break_even::{BreakEven, Range, Verdict, break_even};
+pub use break_even::{BreakEven, CostVerdict, Range, break_even};
 pub use catalogue::{Catalogue, DEFAULT_OPTIONS};
 pub use error::Error;
 pub use price::{AsOf, Currency, Fee, GbUnit, PriceOption, Processed, Rent, RentPrice, Tier};
@@ -36,7 +36,7 @@ pub const HOURS_PER_MONTH: u32 = 730;
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Answer {
-    /// What was asked.
+    /// The question.
     pub question: Question,
     /// Currency of every amount below.
     pub currency: Currency,
@@ -46,7 +46,7 @@ pub struct Answer {
     pub break_evens: Vec<BreakEven>,
     /// Price of speed, for the options that were measured.
     pub unit_costs: Vec<UnitCost>,
-    /// Where the prices are from: the options as they were used.
+    /// The options as they were used, with the sources of their prices.
     pub prices: Vec<PriceOption>,
 }
 

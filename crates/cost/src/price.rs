@@ -14,13 +14,13 @@ const MAX_PRICE: u32 = 1_000_000;
 /// Greatest number of equal things rented.
 const MAX_COUNT: u32 = 10_000;
 
-/// One way to have the hop, with everything it is billed for. What is not given costs nothing.
+/// One way to have the hop, with everything it is billed for. An absent item costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PriceOption {
     /// Name to ask for, unique: letters, digits, `-`.
     pub name: String,
-    /// What it is, in words.
+    /// Its description, in words.
     pub title: String,
     /// Region that the prices hold for; `any` or `not stated` where the source says no more.
     pub region: String,
@@ -28,9 +28,9 @@ pub struct PriceOption {
     pub currency: Currency,
     /// Date at which the source had these prices, as far as it is known.
     pub as_of: AsOf,
-    /// Where the prices are from: a page, a document, an offer.
+    /// Source of the prices: a page, a document, an offer.
     pub source: String,
-    /// What a reader must know and no other key says.
+    /// Information for the reader that no other key holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// A managed gateway.
@@ -60,7 +60,7 @@ pub struct PriceOption {
 }
 
 impl PriceOption {
-    /// What is wrong with the option as a whole; single values are checked while they are read.
+    /// Returns a problem with the option as a whole, if any; the reader checks single values.
     pub(crate) fn problem(&self) -> Option<String> {
         let name_ok =
             !self.name.is_empty() && self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
@@ -166,7 +166,7 @@ pub struct Rent {
     pub price: RentPrice,
     /// How many, 1..=10,000.
     pub count: u32,
-    /// What exactly, for the bill.
+    /// The exact item, for the bill.
     pub what: Option<String>,
 }
 
@@ -192,7 +192,7 @@ struct RentKeys {
     /// How many.
     #[serde(default = "one")]
     count: u32,
-    /// What exactly.
+    /// The exact item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     what: Option<String>,
 }
@@ -242,7 +242,7 @@ impl From<Rent> for RentKeys {
 pub struct Fee {
     /// Tiers in rising order; the last one has no end.
     pub tiers: Vec<Tier>,
-    /// What the provider calls a GB.
+    /// The size of the provider's GB.
     pub unit: GbUnit,
 }
 
@@ -267,7 +267,7 @@ struct FeeKeys {
     /// Graduated prices, e.g. `[{ up-to = 100, per-gb = 0 }, { per-gb = 0.09 }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tiers: Vec<Tier>,
-    /// What the provider calls a GB.
+    /// The size of the provider's GB.
     #[serde(default)]
     unit: GbUnit,
 }
@@ -311,7 +311,7 @@ impl From<Fee> for FeeKeys {
     }
 }
 
-/// What a provider calls a GB.
+/// The size of a provider's GB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GbUnit {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::{Amount, Answer, BreakEven, HOURS_PER_MONTH, PriceOption, Verdict};
+use crate::{Amount, Answer, BreakEven, CostVerdict, HOURS_PER_MONTH, PriceOption};
 
 /// Said under every answer.
 const CHECK: &str = "Prices go out of date: check them at their source before you decide.";
@@ -59,7 +59,7 @@ fn text(answer: &Answer, style: Style) -> String {
         answer.bills.iter().map(|b| vec![b.option.clone(), money(b.fixed), money(b.traffic), money(b.total)]);
     out += &table(style, &["option", "fixed", "by traffic", &total], rows, &[1, 2, 3]);
 
-    heading(&mut out, style, "What that is made of");
+    heading(&mut out, style, "Items of the bills");
     let rows = answer.bills.iter().flat_map(|bill| {
         bill.items.iter().map(|item| {
             vec![
@@ -155,12 +155,12 @@ pub fn break_even(pair: &BreakEven) -> String {
         _ => format!("{:.1} % of it out", pair.egress_ratio.to_f64() * 100.0),
     };
     match pair.verdict() {
-        Verdict::Always(name) => {
+        CostVerdict::Always(name) => {
             let other = if name == a { b } else { a };
             format!("{name} is cheaper than {other} at any traffic ({mix}): there is no break-even.")
         }
-        Verdict::Same => format!("{a} and {b} cost the same at any traffic ({mix})."),
-        Verdict::At(_) => {
+        CostVerdict::Same => format!("{a} and {b} cost the same at any traffic ({mix})."),
+        CostVerdict::At(_) => {
             let parts: Vec<String> = pair
                 .ranges
                 .iter()

@@ -1,4 +1,4 @@
-//! What speed costs: a bill set against a measurement.
+//! The cost of speed: a bill set against a measurement.
 
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Amount, Bill, Error, Question};
 
-/// What a run measured for one option.
+/// A run's measurements for one option.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Measured {
@@ -21,7 +21,7 @@ pub struct Measured {
     pub connections_per_second: Option<f64>,
 }
 
-/// What one option costs for what it can do.
+/// The cost of one option relative to its performance.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct UnitCost {
@@ -74,8 +74,8 @@ pub fn unit_cost(question: &Question, bills: &[Bill], measured: &Measured) -> Re
     })
 }
 
-/// A measured rate as a decimal. At least one per second: what is slower is no rate of a hop, and its inverse could
-/// leave the decimal's range.
+/// Converts a measured rate to a decimal. The rate must be at least one per second: a slower one is no rate of a hop, and its
+/// inverse could leave the decimal's range.
 fn rate(value: f64, variant: &str, what: &str) -> Result<Decimal, Error> {
     if !(1.0..=1e15).contains(&value) {
         return Err(Error::Number {

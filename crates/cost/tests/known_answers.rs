@@ -1,8 +1,8 @@
 //! Amounts worked out by hand from the published prices.
 
 use weir_cost::{
-    Amount, Answer, Catalogue, CostBlock, DEFAULT_OPTIONS, Error, Measured, PriceOption, Question, Verdict,
-    answer, bill, break_even, render,
+    Amount, Answer, Catalogue, CostBlock, CostVerdict, DEFAULT_OPTIONS, Error, Measured, PriceOption,
+    Question, answer, bill, break_even, render,
 };
 
 fn amount(text: &str) -> Amount {
@@ -46,9 +46,9 @@ fn one_vm_is_always_cheaper_than_the_managed_gateway() {
     // (12.942 - 32.85) / 0.045 is negative: no traffic makes the gateway the cheaper one.
     let pair = default_pair();
     let result = break_even(&question("0", "1000"), &pair[0], &pair[1]);
-    assert_eq!(result.verdict(), Verdict::Always("nat-instance"));
+    assert_eq!(result.verdict(), CostVerdict::Always("nat-instance"));
     let reversed = break_even(&question("0", "1000"), &pair[1], &pair[0]);
-    assert_eq!(reversed.verdict(), Verdict::Always("nat-instance"));
+    assert_eq!(reversed.verdict(), CostVerdict::Always("nat-instance"));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn three_vms_break_even_at_132_8_gb() {
     let managed = &default_pair()[0];
     for mix in [question("0", "1000"), question("7", "0"), question("1", "3"), question("0", "0")] {
         let result = break_even(&mix, managed, &vms);
-        assert_eq!(result.verdict(), Verdict::At(vec![amount("132.8")]), "{mix:?}");
+        assert_eq!(result.verdict(), CostVerdict::At(vec![amount("132.8")]), "{mix:?}");
         assert_eq!(result.cheaper_at(amount("132")), Some("managed-gateway"));
         assert_eq!(result.cheaper_at(amount("133")), Some("three"));
     }
@@ -77,10 +77,10 @@ fn a_fee_on_egress_only_counts_egress_only() {
     let rent = option("rent", "vm = { per-month = 3 }");
     assert_eq!(
         break_even(&question("30", "70"), &one_way, &rent).verdict(),
-        Verdict::At(vec![amount("100")])
+        CostVerdict::At(vec![amount("100")])
     );
     // With nothing out the fee is never charged.
-    assert_eq!(break_even(&question("0", "70"), &one_way, &rent).verdict(), Verdict::Always("one-way"));
+    assert_eq!(break_even(&question("0", "70"), &one_way, &rent).verdict(), CostVerdict::Always("one-way"));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn tiers_are_graduated_and_may_cross_a_rent_more_than_once() {
     // 5 + 0.06x = 891 + 0.05(x - 10000) at x = 38600.
     let flat = option("flat", "vm = { per-month = 5 }\ntransfer-out = { per-gb = 0.06 }");
     let result = break_even(&question("1", "0"), &tiered, &flat);
-    let Verdict::At(points) = result.verdict() else { panic!("{result:?}") };
+    let CostVerdict::At(points) = result.verdict() else { panic!("{result:?}") };
     let points: Vec<Amount> = points.iter().map(|p| p.rounded(6)).collect();
     assert_eq!(points, [amount("466.666667"), amount("38600")]);
     let cheaper: Vec<_> = result.ranges.iter().map(|r| r.cheaper.as_deref().unwrap()).collect();
@@ -118,7 +118,7 @@ fn tiers_are_graduated_and_may_cross_a_rent_more_than_once() {
 fn equal_stretches_are_said_to_be_equal() {
     let a = option("a", "vm = { per-month = 5 }");
     let b = option("b", "disk = { per-month = 5 }");
-    assert_eq!(break_even(&question("1", "0"), &a, &b).verdict(), Verdict::Same);
+    assert_eq!(break_even(&question("1", "0"), &a, &b).verdict(), CostVerdict::Same);
     // Free up to 50 GB: the same until there, dearer after.
     let c = option(
         "c",
@@ -304,10 +304,10 @@ fn the_documentation_s_example_says_what_the_documentation_says() {
     struct Scenario {
         cost: CostBlock,
     }
-    let page = include_str!("../../../docs/cost.md");
+    let page = include_str!("../../../docs/reference/cost.md");
     let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let block = toml::from_str::<Scenario>(example).unwrap().cost;
-    let options = block.select("docs/cost.md", None).unwrap();
+    let options = block.select("docs/reference/cost.md", None).unwrap();
     let answer = answer(&block.question(), &options, &[]).unwrap();
     assert_eq!(answer.bills[0].total, amount("77.85"));
     assert_eq!(answer.bills[1].total, amount("25.884"));

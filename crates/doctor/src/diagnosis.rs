@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::causes::{self, is_noise};
 use crate::evidence::{Cost, Evidence, Interface, Namespace, Plane, Sight};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity, severity_of_loss};
-
-/// Version of the JSON layout. It grows with every change that an old reader would misread.
-pub const VERSION: u32 = 1;
 
 /// Id of the finding about what no cause explains.
 pub const UNEXPLAINED: &str = "unexplained";
@@ -17,43 +15,41 @@ pub const UNEXPLAINED: &str = "unexplained";
 /// A claim that keeps less than this share of itself after others took theirs is no finding any more.
 const KEEPS: f64 = 0.05;
 
-/// Fewer packets that nobody can explain are what any host has in a window, whatever its length.
+/// Fewer unexplained packets than this are normal on any host in a window, whatever its length.
 pub(crate) const STRAY: u64 = 10;
 
-/// What the doctor says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The doctor's diagnosis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis {
-    /// See [`VERSION`].
-    pub version: u32,
     /// Length of the window, s.
     pub window_s: f64,
     /// Its end, seconds since 1970, UTC.
     pub ended_unix_s: i64,
-    /// What was found, the most important first.
+    /// The findings, the most important first.
     pub findings: Vec<Finding>,
     /// Packets lost in the window.
     pub lost: Lost,
     /// In and out, by namespace.
     pub balance: Vec<Balance>,
-    /// What was in sight.
-    pub planes: BTreeMap<Plane, Sight>,
-    /// What it cost to look.
+    /// The evidence sources, and whether they were in sight.
+    pub evidence_sources: BTreeMap<Plane, Sight>,
+    /// The cost of the examination.
     pub cost: Cost,
 }
 
 /// Packets lost in the window.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lost {
     /// All, without those that every host loses without harm.
     pub packets: u64,
-    /// Of these, explained by a finding.
+    /// Lost packets that a finding explains.
     pub explained: u64,
-    /// Lost without harm: multicast that nobody wants, sockets that close, and the like.
+    /// Packets lost without harm: unwanted multicast, sockets that close, and the like.
     pub harmless: u64,
 }
 
-/// Where the packets of a namespace went in the window.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The packet balance of a namespace in the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Balance {
     /// Namespace.
     pub namespace: u64,
@@ -78,8 +74,8 @@ pub struct Balance {
     pub interfaces: Vec<InterfaceBalance>,
 }
 
-/// Where the packets of an interface went in the window.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The packet balance of an interface in the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceBalance {
     /// Name; text from outside.
     pub name: String,
@@ -100,24 +96,23 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     findings.extend(unexplained(evidence, lost));
     for finding in &mut findings {
         if let Some(namespace) = evidence.namespace(finding.namespace) {
-            crate::placed::place(&mut finding.fixes, namespace);
+            crate::command::place(&mut finding.fixes, namespace);
         }
     }
     findings.sort_by(|a, b| {
-        let weight = |f: &Finding| f.explains_ratio.max(f.harm);
+        let weight = |f: &Finding| f.explains_ratio.max(f.impact);
         (b.severity.cmp(&a.severity))
             .then(weight(b).total_cmp(&weight(a)))
             .then(b.confidence.cmp(&a.confidence))
             .then(a.cause.cmp(&b.cause))
     });
     Diagnosis {
-        version: VERSION,
         window_s: evidence.window_s,
         ended_unix_s: evidence.ended_unix_s,
         findings,
         lost,
         balance: evidence.namespaces.iter().map(|n| balance(evidence, n)).collect(),
-        planes: evidence.planes.clone(),
+        evidence_sources: evidence.planes.clone(),
         cost: evidence.cost.clone(),
     }
 }
@@ -129,7 +124,7 @@ impl Diagnosis {
     }
 }
 
-/// What a loss is told from others by: a claim without its number.
+/// The identity of a loss: a claim without its number.
 type Loss<'a> = (Option<usize>, u64, &'a str);
 
 fn loss(claim: &Claim) -> (Loss<'_>, u64) {
@@ -210,14 +205,14 @@ fn weigh(evidence: &Evidence, findings: &mut [Finding]) -> Lost {
 /// A finding about drops that no cause takes, if they are worth one: namespace by namespace would hide what is spread.
 fn unexplained(evidence: &Evidence, lost: Lost) -> Option<Finding> {
     let rest = lost.packets.saturating_sub(lost.explained);
-    let passed: u64 = evidence.namespaces.iter().map(|n| causes::Scene::of(evidence).passed(n)).sum();
+    let passed: u64 = evidence.namespaces.iter().map(|n| causes::EvidenceView::of(evidence).passed(n)).sum();
     let severity = severity_of_loss(rest, passed, evidence.window_s);
     if severity == Severity::Note || rest < STRAY {
         return None;
     }
-    let scene = causes::Scene::of(evidence);
-    // What is not understood is never more than a warning.
-    let mut finding = scene.machine_finding(UNEXPLAINED, Severity::Warning);
+    let view = causes::EvidenceView::of(evidence);
+    // An unexplained loss is never more than a warning.
+    let mut finding = view.machine_finding(UNEXPLAINED, Severity::Warning);
     finding.confidence = Confidence::High;
     finding.explains_packets = rest;
     finding.explains_ratio = rest as f64 / lost.packets.max(1) as f64;
@@ -245,7 +240,7 @@ fn balance(evidence: &Evidence, namespace: &Namespace) -> Balance {
     let lost: u64 = drops().filter(|d| !is_noise(d)).map(|d| d.packets).sum();
     let gone: u64 = drops().map(|d| d.packets).sum();
     let ip = |name: &str| namespace.grew(&format!("ip.{name}")) + namespace.grew(&format!("ip6.{name}"));
-    // Fragments come in one by one, and what is put together is one packet more.
+    // Fragments come in one by one, and the reassembled packet counts as one more.
     let went = ip("InDelivers") + ip("ForwDatagrams") + ip("OutForwDatagrams") + ip("ReasmReqds");
     let unaccounted = (ip("InReceives") + ip("ReasmOKs")).saturating_sub(went + gone);
     Balance {

@@ -1,14 +1,16 @@
-//! What the doctor concludes.
+//! The doctor's conclusions.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::command::{Command, Line, Unwritable, sysctl};
 use crate::evidence::Plane;
 
 /// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing; nobody is harmed by it now.
+    /// Worth knowing; it does no harm now.
     Note,
     /// Traffic is lost or delayed, or is about to be.
     Warning,
@@ -17,23 +19,23 @@ pub enum Severity {
 }
 
 /// How sure it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
     /// It fits, and so would something else.
     Low,
-    /// What must be there is there.
+    /// All required evidence is present.
     Medium,
     /// Independent planes agree.
     High,
 }
 
 /// A cause found in one place.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// Stable id of the cause (`conntrack-full`); its page is `docs/causes/ID.md`.
+    /// Stable id of the cause (`conntrack-full`); its page is `docs/reference/causes/ID.md`.
     pub cause: String,
-    /// Where: inode of the namespace, 0 of the machine as a whole.
+    /// Inode of the namespace, 0 for the machine as a whole.
     pub namespace: u64,
     /// Its name; text from outside.
     pub place: String,
@@ -41,22 +43,22 @@ pub struct Finding {
     pub severity: Severity,
     /// How sure.
     pub confidence: Confidence,
-    /// What exactly: the rule, the interface, the socket, the destination. Empty if the place says it all.
+    /// The exact object: the rule, the interface, the socket, the destination. Empty if the place says it all.
     pub object: String,
     /// One sentence: what happens.
     pub summary: String,
-    /// What was seen.
+    /// The observed facts.
     pub evidence: Vec<Fact>,
-    /// What it was told apart from, in words: "not a rule: no rule's counter moved".
+    /// Causes that were ruled out, in words: "not a rule: no rule's counter moved".
     pub not: Vec<String>,
-    /// Planes that would have told more, and were not in sight.
+    /// Evidence sources that would have told more, and were not in sight.
     pub missing: Vec<Plane>,
     /// Packets lost in the window that it explains.
     pub claims: Vec<Claim>,
-    /// Share of the traffic of its kind that it harms, 0 to 1, where that cannot be said in lost packets (connections that
-    /// fail elsewhere, time that is lost). 0 if the claims say it all.
-    pub harm: f64,
-    /// What helps, the best first.
+    /// Share of the traffic of its kind that it harms, 0 to 1, if lost packets cannot express the harm (connections that fail
+    /// elsewhere, time that is lost). 0 if the claims say it all.
+    pub impact: f64,
+    /// The fixes, the best first.
     pub fixes: Vec<Fix>,
     /// Packets that it explains; [`crate::diagnosis`] sets it.
     #[serde(default)]
@@ -67,9 +69,10 @@ pub struct Finding {
 }
 
 /// One thing seen.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fact {
-    /// Plane it comes from.
+    /// Evidence source that it comes from.
+    #[serde(rename = "evidence_source")]
     pub plane: Plane,
     /// In words, with the numbers.
     pub text: String,
@@ -82,10 +85,10 @@ pub struct Fact {
 }
 
 /// Part of what was lost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "from")]
 pub enum Claim {
-    /// Of a group of [`crate::evidence::Evidence::drops`].
+    /// Packets of a group of [`crate::evidence::Evidence::drops`].
     Drops {
         /// Its place in that list.
         group: usize,
@@ -104,24 +107,30 @@ pub enum Claim {
     },
 }
 
-/// What helps.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// A fix.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
-    /// What it does, in a few words.
+    /// Its effect, in a few words.
     pub title: String,
     /// Commands as they would be typed, in order. Placeholders in capitals only where weir cannot know.
     pub commands: Vec<String>,
-    /// What may go wrong.
+    /// The risk.
     pub risk: String,
-    /// How to take it back, as commands.
+    /// How to undo it, as commands.
     pub undo: Vec<String>,
-    /// What `weir tune` would set for it.
+    /// Why it has no commands, and what to look at instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_hand: Option<String>,
+    /// The commands are for another host: the sender, a client.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
+    /// The settings that `weir tune` would make for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tune: Vec<Setting>,
 }
 
 /// A setting that `weir tune` may change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Setting {
     /// Full sysctl name.
     pub name: String,
@@ -131,6 +140,54 @@ pub struct Setting {
     pub proposed: String,
     /// The measured need behind it.
     pub why: String,
+}
+
+impl Fix {
+    /// Commands that change something, and those that undo it. If one of them cannot be written, none is.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        risk: impl Into<String>,
+        commands: impl IntoIterator<Item = Line>,
+        undo: impl IntoIterator<Item = Line>,
+    ) -> Fix {
+        let mut fix = Fix { title: title.into(), risk: risk.into(), ..Fix::default() };
+        let lines = |lines: &mut dyn Iterator<Item = Line>| -> Result<Vec<String>, Unwritable> {
+            lines.map(|line| line.map(Command::into_line)).collect()
+        };
+        match lines(&mut commands.into_iter()).and_then(|c| Ok((c, lines(&mut undo.into_iter())?))) {
+            Ok((commands, undo)) => (fix.commands, fix.undo) = (commands, undo),
+            Err(why) => fix.by_hand = Some(why.words().to_owned()),
+        }
+        fix
+    }
+
+    /// The same on another host, where the finding's namespace means nothing.
+    pub(crate) fn elsewhere(self) -> Fix {
+        Fix { elsewhere: true, ..self }
+    }
+
+    /// Commands that only show something.
+    pub(crate) fn look(title: impl Into<String>, commands: impl IntoIterator<Item = Line>) -> Fix {
+        Fix::new(title, "none, it only shows", commands, [])
+    }
+
+    /// Writes settings, which `weir tune` may do as well; the undo writes them back in reverse order.
+    pub(crate) fn set(title: impl Into<String>, risk: impl Into<String>, settings: Vec<Setting>) -> Fix {
+        let commands: Vec<Line> = settings.iter().map(|s| sysctl::set(&s.name, &s.proposed)).collect();
+        let undo: Vec<Line> = settings.iter().rev().map(|s| sysctl::set(&s.name, &s.now)).collect();
+        Fix { tune: settings, ..Fix::new(title, risk, commands, undo) }
+    }
+}
+
+impl Setting {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        now: impl ToString,
+        proposed: impl ToString,
+        why: impl Into<String>,
+    ) -> Setting {
+        Setting { name: name.into(), now: now.to_string(), proposed: proposed.to_string(), why: why.into() }
+    }
 }
 
 impl Finding {

@@ -9,17 +9,11 @@
 
 pub mod causes;
 pub mod collect;
+mod command;
 pub mod diagnosis;
 pub mod evidence;
 pub mod finding;
-#[cfg(test)]
-mod machine_of_files;
-mod page;
-mod placed;
 pub mod recipe;
 mod render;
-pub mod table;
-pub mod tune;
 
-pub use page::Look;
 pub use render::{explain, explain_unexplained, list, render};

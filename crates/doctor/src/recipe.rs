@@ -9,7 +9,7 @@ pub mod frames;
 
 /// A host of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum LabHost {
     /// 198.18.0.2.
     Initiator,
     /// The hop.
@@ -23,8 +23,8 @@ pub enum Place {
 pub struct Recipe {
     /// Short name, unique within the cause; `default` if there is one way only.
     pub name: &'static str,
-    /// Where the finding must be.
-    pub at: Place,
+    /// The place where the finding must be.
+    pub at: LabHost,
     /// Done before the window, in order.
     pub setup: Vec<Step>,
     /// Sent through the window, all at once.
@@ -32,7 +32,7 @@ pub struct Recipe {
     /// Settings of the whole machine, put back in every ending: (name, value). Such recipes run only where the machine's own
     /// settings may be changed.
     pub machine: Vec<(&'static str, String)>,
-    /// What must be there to run it (`iptables-legacy`, `ipset`), by program name.
+    /// Programs needed to run it (`iptables-legacy`, `ipset`), by name.
     pub needs: Vec<&'static str>,
     /// Causes beside this one that the recipe shows by nature, and that may be named too, though not first.
     pub also: Vec<&'static str>,
@@ -42,7 +42,7 @@ impl Default for Recipe {
     fn default() -> Self {
         Recipe {
             name: "default",
-            at: Place::Gateway,
+            at: LabHost::Gateway,
             setup: Vec::new(),
             traffic: Vec::new(),
             machine: Vec::new(),
@@ -56,14 +56,14 @@ impl Default for Recipe {
 #[derive(Debug, Clone)]
 pub enum Step {
     /// A script.
-    Run(Place, String),
+    Run(LabHost, String),
     /// A further host, in a namespace of its own, with a veth to a place: name of the host, the place, the names of the two
     /// ends (there, here). Scripts of it run with [`Step::RunOn`].
     Host {
-        /// Its name. One that begins with `far-` is somebody else's: the doctor does not look into it.
+        /// Its name. A host whose name begins with `far-` belongs to another operator: the doctor does not look into it.
         name: &'static str,
         /// Linked to.
-        to: Place,
+        to: LabHost,
         /// Name of the interface there.
         there: &'static str,
         /// Name of its own interface.
@@ -72,7 +72,7 @@ pub enum Step {
     /// A script on a further host.
     RunOn(&'static str, String),
     /// Entries put into the connection-tracking table of a place.
-    Entries(Place, fn() -> Vec<weir_sys::conntrack::NewEntry>),
+    Entries(LabHost, fn() -> Vec<weir_netlink::conntrack::NewEntry>),
     /// This much of the traffic runs already before the window begins and is over when it does (a connection that is made
     /// before the fault comes).
     Before(Vec<Traffic>),
@@ -84,7 +84,7 @@ pub enum Traffic {
     /// UDP datagrams at a rate.
     Udp {
         /// Sender.
-        from: Place,
+        from: LabHost,
         /// `address:port`.
         to: String,
         /// Payload, bytes.
@@ -98,30 +98,30 @@ pub enum Traffic {
     },
     /// A UDP socket.
     UdpServer {
-        /// Where.
-        on: Place,
+        /// The place where it runs.
+        on: LabHost,
         /// Port.
         port: u16,
         /// Receive buffer, bytes; `None`: the kernel's.
         buffer: Option<usize>,
-        /// What it does.
+        /// Its behaviour.
         mode: UdpMode,
     },
     /// A listening TCP socket.
     TcpServer {
-        /// Where.
-        on: Place,
+        /// The place where it runs.
+        on: LabHost,
         /// Port.
         port: u16,
         /// Backlog of listen(2).
         backlog: u32,
-        /// What it does.
+        /// Its behaviour.
         mode: TcpMode,
     },
     /// New TCP connections at a rate, each sending one request of `bytes` and waiting for the answer, up to a second.
     Connects {
         /// From.
-        from: Place,
+        from: LabHost,
         /// `address:port`.
         to: String,
         /// Per second.
@@ -134,7 +134,7 @@ pub enum Traffic {
     /// TCP streams that send as fast as they can.
     Bulk {
         /// From.
-        from: Place,
+        from: LabHost,
         /// `address:port`.
         to: String,
         /// How many.
@@ -145,7 +145,7 @@ pub enum Traffic {
     /// One TCP connection that exchanges small messages, `bytes` each way, at a rate.
     Exchange {
         /// From.
-        from: Place,
+        from: LabHost,
         /// `address:port`.
         to: String,
         /// Messages per second.
@@ -156,7 +156,7 @@ pub enum Traffic {
     /// Whole Ethernet frames on an interface, in turn, at a rate. `frames` is given the Ethernet addresses (own, the peer's).
     Frames {
         /// From.
-        from: Place,
+        from: LabHost,
         /// Interface.
         interface: &'static str,
         /// Frames per second.
@@ -165,22 +165,31 @@ pub enum Traffic {
         frames: fn(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>>,
     },
     /// A script that runs through the window, and is ended after it.
-    Script(Place, String),
+    Script(LabHost, String),
 }
 
 impl Traffic {
-    /// Datagrams of `size` bytes from the initiator to port 7000 of the responder, which throws them away and has room for
-    /// all of them: what is lost is lost on the way. `rate` and `flows` as in [`Traffic::Udp`].
+    /// Connections from the initiator to a server behind that address, which sends back what it gets. `rate`, `bytes` and
+    /// `hold` as in [`Traffic::Connects`].
+    pub fn connects(to: &str, rate: u32, bytes: usize, hold: bool) -> Vec<Traffic> {
+        vec![
+            Traffic::TcpServer { on: LabHost::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo },
+            Traffic::Connects { from: LabHost::Initiator, to: to.into(), rate, bytes, hold },
+        ]
+    }
+
+    /// Datagrams of `size` bytes from the initiator to port 7000 of the responder, which discards them and has room for all of
+    /// them: any loss is on the path. `rate` and `flows` as in [`Traffic::Udp`].
     pub fn udp_across(size: usize, rate: u32, flows: u32) -> Vec<Traffic> {
         vec![
             Traffic::UdpServer {
-                on: Place::Responder,
+                on: LabHost::Responder,
                 port: 7000,
                 buffer: Some(8 << 20),
                 mode: UdpMode::Sink,
             },
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7000".into(),
                 size,
                 rate,
@@ -191,7 +200,7 @@ impl Traffic {
     }
 }
 
-/// What a UDP server does.
+/// The behaviour of a UDP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UdpMode {
     /// Reads and throws away.
@@ -202,7 +211,7 @@ pub enum UdpMode {
     Deaf,
 }
 
-/// What a TCP server does.
+/// The behaviour of a TCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpMode {
     /// Reads and throws away.

@@ -2,17 +2,20 @@
 
 use std::fmt::Write as _;
 
+use weir_text::layout::Terminal;
+use weir_text::units::{bytes, count, percent};
+
 use crate::causes::{self, Cause};
 use crate::diagnosis::{Diagnosis, STRAY, UNEXPLAINED};
 use crate::evidence::{Plane, Sight};
 use crate::finding::{Confidence, Finding, Severity};
-use crate::page::{Look, Page, Tone, bytes, count, percent};
+use weir_text::page::{Page, Tone};
 
 /// Facts shown of each finding; the JSON has all.
 const FACTS: usize = 5;
 
 /// The page. `place` says what was looked at.
-pub fn render(diagnosis: &Diagnosis, place: &str, look: Look) -> String {
+pub fn render(diagnosis: &Diagnosis, place: &str, look: Terminal) -> String {
     let mut page = Page::new(look);
     let (notes, told): (Vec<_>, Vec<_>) =
         diagnosis.findings.iter().partition(|f| f.severity == Severity::Note);
@@ -35,7 +38,7 @@ pub fn render(diagnosis: &Diagnosis, place: &str, look: Look) -> String {
 fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
     let lost = diagnosis.lost;
     let mut words = match (told, lost.packets) {
-        // Without that plane nobody has counted them.
+        // Without that plane dropped packets are not counted.
         (0, 0) if !sees_drops(diagnosis) => {
             "Nothing wrong found in what could be seen: dropped packets are not in sight.".to_owned()
         }
@@ -49,13 +52,13 @@ fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
         let _ = write!(words, " {} packets were lost; {share} of them are explained.", count(lost.packets));
     }
     if lost.harmless > 0 {
-        let _ = write!(words, " Besides, {} that nobody missed.", count(lost.harmless));
+        let _ = write!(words, " Also, {} harmless drops.", count(lost.harmless));
     }
     words
 }
 
 fn sees_drops(diagnosis: &Diagnosis) -> bool {
-    !matches!(diagnosis.planes.get(&Plane::Drops), None | Some(Sight::Blind(_)))
+    !matches!(diagnosis.evidence_sources.get(&Plane::Drops), None | Some(Sight::Blind(_)))
 }
 
 fn show(page: &mut Page, number: usize, finding: &Finding) {
@@ -100,6 +103,9 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
     }
     for fix in &finding.fixes {
         page.line(&format!("to do: {}", fix.title), 3, None);
+        if let Some(why) = &fix.by_hand {
+            page.line(why, 5, None);
+        }
         for command in &fix.commands {
             for line in command.lines() {
                 page.verbatim(line, 7, Some(Tone::Title));
@@ -109,7 +115,8 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
             page.line(&format!("risk: {}", fix.risk), 5, Some(Tone::Faint));
         }
         for undo in &fix.undo {
-            page.line(&format!("undo: {undo}"), 5, Some(Tone::Faint));
+            // Not wrapped: a broken line is another command when it is pasted.
+            page.verbatim(&format!("undo: {undo}"), 5, Some(Tone::Faint));
         }
     }
     page.line(&format!("more: weir doctor explain {}", finding.cause), 3, Some(Tone::Faint));
@@ -143,14 +150,14 @@ fn balance(page: &mut Page, diagnosis: &Diagnosis) {
 
 fn sight(page: &mut Page, diagnosis: &Diagnosis) {
     let seen: Vec<_> = diagnosis
-        .planes
+        .evidence_sources
         .iter()
         .filter(|(_, s)| !matches!(s, Sight::Blind(_)))
         .map(|(p, _)| p.words())
         .collect();
     page.gap();
     page.line(&format!("looked at: {}", seen.join(", ")), 0, Some(Tone::Faint));
-    for (plane, sight) in &diagnosis.planes {
+    for (plane, sight) in &diagnosis.evidence_sources {
         match sight {
             Sight::Seen => {}
             Sight::Partly(why) => {
@@ -178,7 +185,7 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
     page.line(&words, 0, Some(Tone::Faint));
 }
 
-/// The page of a cause, as Markdown: what `docs/causes/ID.md` holds and `weir doctor explain ID` prints.
+/// The page of a cause, as Markdown: what `docs/reference/causes/ID.md` holds and `weir doctor explain ID` prints.
 pub fn explain(cause: &Cause) -> String {
     let mut page = format!("# {}\n\n`{}`\n\n{}\n", capital(cause.title), cause.id, cause.about);
     let mut list = |title: &str, items: &[&str]| {
@@ -189,17 +196,17 @@ pub fn explain(cause: &Cause) -> String {
             }
         }
     };
-    list("What is seen in every case", cause.must);
-    list("What makes it surer", cause.should);
-    list("What speaks against it", cause.must_not);
+    list("Seen in every case", cause.must);
+    list("Raises confidence", cause.should);
+    list("Speaks against it", cause.must_not);
     let alike: Vec<String> =
         cause.lookalikes.iter().map(|(id, how)| format!("[{id}]({id}.md): {how}")).collect();
-    list("What looks alike", &alike.iter().map(String::as_str).collect::<Vec<_>>());
+    list("Similar causes", &alike.iter().map(String::as_str).collect::<Vec<_>>());
     let _ = write!(page, "\n## What to do\n\n{}\n", cause.remedy);
-    let _ = write!(page, "\n## How it is made for the self-test\n\n");
+    let _ = write!(page, "\n## How the self-test makes it\n\n");
     match cause.not_injected {
         Some(why) => {
-            let _ = writeln!(page, "It is not: {why}");
+            let _ = writeln!(page, "The self-test cannot make it: {why}");
         }
         None => {
             let names: Vec<_> =
@@ -217,19 +224,20 @@ pub fn explain(cause: &Cause) -> String {
 /// The page of what no cause explains, which is a finding without being a cause.
 pub fn explain_unexplained() -> String {
     format!(
-        "# Packets that no known cause explains\n\n`{UNEXPLAINED}`\n\n\
-         Packets were thrown away, and none of the causes that weir knows takes them for its own. The finding names the \
-         functions of the kernel that let go of most of them, with the kernel's reason, so that they can be looked up.\n\n\
-         ## What is seen in every case\n\n\
+        "# Packets that no known cause explains\n\n\
+         `{UNEXPLAINED}`\n\n\
+         Packets were dropped, and none of the causes that weir knows explains them. The finding names the functions of \
+         the kernel that dropped most of them, with the kernel's reason, so that you can look them up.\n\n\
+         ## Seen in every case\n\n\
          - dropped packets (`kfree_skb`) that are no noise, which every host has, and that no other finding explains\n\
          - at least {STRAY} of them in the window, and enough of the traffic for a warning\n\n\
          ## What to do\n\n\
-         Look whether a plane was out of sight: the last lines of the page say so, and a cause that needs it cannot be found \
-         without it. Otherwise look for the function in the kernel's source, and watch it longer: \
-         `weir doctor --for 60 --save evidence.json` keeps what was seen. A cause that weir should know is worth an issue, \
+         Check whether an evidence source was missing: the last lines of the page list it, and a cause that needs it \
+         cannot be found without it. Otherwise look for the function in the kernel's source, and watch for longer: `weir \
+         doctor --for 60 --save evidence.json` keeps the evidence. If weir should know the cause, please open an issue \
          with that file.\n\n\
-         ## How it is made for the self-test\n\n\
-         It is not: whatever could be made on purpose has a cause.\n\n\
+         ## How the self-test makes it\n\n\
+         The self-test cannot make it: every loss that it can make has a cause.\n\n\
          ## Sources\n\n\
          - include/net/dropreason-core.h of Linux: the reasons\n"
     )
@@ -276,7 +284,7 @@ mod tests {
     fn page(sight: Sight, cost: Cost) -> String {
         let planes = [(Plane::Drops, sight)].into();
         let diagnosis = diagnose(&Evidence { planes, cost, ..Evidence::default() });
-        render(&diagnosis, "here", Look { width: 200, color: false })
+        render(&diagnosis, "here", Terminal { width: 200, color: false })
     }
 
     #[test]

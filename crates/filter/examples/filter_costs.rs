@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use weir_bpf::{Loader, ProgramFd, test_run};
 use weir_filter::{Action, At, BpfError, Class, Compiled, Direction, Filter, Options, XdpMode};
+use weir_netlink::conntrack::{Conntrack, NewEntry};
 use weir_prefix::Ranges;
 use weir_sys::NetNs;
-use weir_sys::conntrack::{Conntrack, NewEntry};
 
 const SIZES: [u32; 5] = [1, 2860, 28_000, 172_000, 1_000_000];
 const ROUNDS: usize = 11;

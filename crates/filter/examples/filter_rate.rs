@@ -17,14 +17,14 @@ use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha8Rng;
 use weir_bpf::{Attached, Direction as Hook, Loader, Object, attach_tcx, attach_xdp};
 use weir_filter::{Action, At, Class, Compiled, Direction, Filter, XdpMode};
+use weir_netlink::ethtool::Ethtool;
+use weir_netlink::{Route, Rtnetlink, VethEnd};
 use weir_packets::{
-    Engine, Family, Frame, Inject, Limit, Link, Offer, Order, Protocol, Sending, Station, Stop, Tuples, Way,
+    Endpoint, Engine, Family, Frame, Inject, Limit, Link, Offer, Order, Protocol, Sending, Stop, Tuples, Way,
 };
 use weir_prefix::Ranges;
 use weir_stats::compare::compare_ratio;
 use weir_sys::NetNs;
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::{Route, Rtnetlink, VethEnd};
 use weir_sys::sched::allowed_cpus;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -104,7 +104,7 @@ impl Lab {
         Ok(Lab { initiator, gateway, responder, way_in })
     }
 
-    fn station(&self, host: &NetNs, way: Way, cpu: usize) -> Result<Station> {
+    fn endpoint(&self, host: &NetNs, way: Way, cpu: usize) -> Result<Endpoint> {
         let (address, target) = match way {
             Way::Egress => (INITIATOR, RESPONDER),
             Way::Ingress => (RESPONDER, INITIATOR),
@@ -118,7 +118,7 @@ impl Lab {
             cpus: vec![cpu],
             reference: false,
         };
-        Ok(host.run(|| Station::open(&link, Some(Engine::Xdp)))??)
+        Ok(host.run(|| Endpoint::open(&link, Some(Engine::Xdp)))??)
     }
 
     fn arrived(net: &mut Rtnetlink) -> Result<u64> {
@@ -193,7 +193,7 @@ fn measure(rounds: usize, prefixes: u32) -> Result<Vec<[f64; TURNS.len()]>> {
     let cores = allowed_cpus()?;
     let core = cores.last().copied().ok_or("no core")?;
     let (sender, receiver) =
-        (lab.station(&lab.initiator, Way::Egress, core)?, lab.station(&lab.responder, Way::Ingress, core)?);
+        (lab.endpoint(&lab.initiator, Way::Egress, core)?, lab.endpoint(&lab.responder, Way::Ingress, core)?);
     let sending = Sending {
         frame: Frame { family: Family::Ipv4, protocol: Protocol::Udp, bytes: 64 },
         tuples: Tuples {

@@ -68,8 +68,8 @@ impl Width {
         word >> (at * self.bits() as usize) & self.mixed()
     }
 
-    /// Puts a class into places from `from` to before `to`, of which there are so many in a word from its lowest bits on. A word at a
-    /// time: most of what is filled is long.
+    /// Writes a class into places from `from` to before `to`; `per_word` of them fit into a word, from its lowest bits on. It
+    /// fills a word at a time, because most ranges are long.
     fn fill(self, words: &mut [u64], per_word: usize, from: usize, to: usize, number: u64) {
         let bits = self.bits() as usize;
         // The number in every place of a word.
@@ -92,7 +92,7 @@ pub struct Compiled {
     pub width: Width,
     /// In each entry, classes of some /24s in its lower half, and where their blocks are in its upper one.
     pub(crate) level1: Vec<u64>,
-    /// Of each /24 that is not all of one class, the class of each of its addresses: [`Width::block_words`] each.
+    /// For each /24 with more than one class, the class of each of its addresses: [`Width::block_words`] each.
     pub(crate) blocks: Vec<u64>,
     /// One for each /23 of 2000::/3, then those below and above it.
     pub(crate) buckets: Vec<WeirBucket>,
@@ -101,7 +101,8 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Tables of these lists; the first that has an address wins, and what is in none is of class 0. List `n` is class `n + 1`.
+    /// Builds the tables of these lists. The first list that has an address wins; an address in no list has class 0. List `n` is
+    /// class `n + 1`.
     ///
     /// # Errors
     /// If there are more lists than classes.
@@ -247,7 +248,8 @@ fn boundaries(segments: &[(u128, u32)]) -> Vec<WeirBoundary> {
     segments.iter().map(boundary).collect()
 }
 
-/// Where the bucket of an address is in the order of addresses, by the address's upper half: below 2000::/3, those of it, above.
+/// Returns the position of an address's bucket in the order of addresses, by the address's upper half: below 2000::/3, within it,
+/// above it.
 fn position(high: u64) -> usize {
     let middle = 1 << WEIR_BUCKET_BITS;
     match high >> 61 {

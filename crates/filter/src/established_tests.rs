@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use weir_bpf::test_run;
+use weir_netlink::conntrack::{Conntrack, NewEntry, Status};
 use weir_sys::NetNs;
-use weir_sys::conntrack::{Conntrack, NewEntry, Status};
 use weir_sys::privilege::test_needs_root;
 
 use crate::probe::SHOT;

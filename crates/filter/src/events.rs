@@ -1,4 +1,4 @@
-//! Packets that were refused or logged, one by one, while somebody wants to see them.
+//! Refused or logged packets, one by one, while a reader wants to see them.
 //!
 //! The programs write an event only while a reader holds a lease: a time that it puts off again and again. A reader that was
 //! killed is forgotten when its lease is over. However many packets are refused, each core writes so many events and no more;
@@ -24,13 +24,13 @@ pub struct Event {
     pub time_ns: u64,
     /// In or out.
     pub direction: Direction,
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: IpAddr,
     /// Its class.
     pub class: u32,
-    /// What was done with it: `drop` or `log`.
+    /// The action on it: `drop` or `log`.
     pub action: &'static str,
     /// Number of its protocol; of IPv6 that of the first header that is no extension. In a fragment other than the first one
     /// nothing but that is known.
@@ -67,14 +67,14 @@ pub(crate) fn address_of(address: &WeirAddress) -> IpAddr {
     v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
 }
 
-/// What became of events since the filter was loaded.
+/// Counts of events since the filter was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Events {
-    /// Written, whether or not somebody read them.
+    /// Events written, whether or not a reader read them.
     pub written: u64,
     /// Not written although there was a reader: more than 125 in an eighth of a second on one core, or the ring was full.
     pub lost: u64,
-    /// Whether somebody reads them now.
+    /// Whether a reader reads them now.
     pub followed: bool,
 }
 
@@ -106,7 +106,7 @@ impl Follower {
     pub(crate) fn of(kernel: &Loaded) -> weir_bpf::Result<Self> {
         let counts = kernel.map("event_counts")?.try_clone()?;
         let mut ring = Ring::open(kernel.map("events")?)?;
-        // What was written for a reader before that did not come for it.
+        // Discards events written for an earlier reader that did not fetch them.
         ring.read()?;
         let lost_before = sums(&counts)?.1;
         let lease = kernel.map("follow")?.share::<WeirFollow>()?;

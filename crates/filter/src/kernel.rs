@@ -9,7 +9,7 @@ use crate::events::{Events, Follower, address_of};
 use crate::shared::{WEIR_ACTIONS, WEIR_COUNTS, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
 use crate::tables::{AT_XDP, COUNTERS, Loaded, Options};
 
-/// What is done with the packets of a class.
+/// The action on the packets of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Let through.
@@ -25,9 +25,9 @@ pub enum Action {
 /// Which packets are looked at, and by which address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// What comes in, by its source.
+    /// Received packets, by their source.
     Ingress,
-    /// What goes out, by its destination.
+    /// Sent packets, by their destination.
     Egress,
 }
 
@@ -40,8 +40,8 @@ pub enum Reason {
     NotIp,
     /// Shorter than its header.
     TooShort,
-    /// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP. An answer from a
-    /// class that is let through may be counted there.
+    /// Packets without which the link itself would not work: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP. This
+    /// may also count an answer from a class that may pass.
     LinkLocal,
     /// It belongs to a connection that is there already ([`Options::established_first`]).
     Established,
@@ -80,7 +80,7 @@ pub struct Denied {
     pub class: u32,
 }
 
-/// What a filter has counted.
+/// The counts of a filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// By direction, class and what was done with them (by the name of the action); those with none are left out.
@@ -89,11 +89,11 @@ pub struct Status {
     pub reasons: Vec<(Direction, Reason, Count)>,
     /// Sources of refused packets, those with most packets first.
     pub denied: Vec<Denied>,
-    /// What became of their events.
+    /// Counts of their events.
     pub events: Events,
 }
 
-/// Where a filter is attached.
+/// The attachment point of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// At tc (TCX).
@@ -127,9 +127,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Loads the programs with these lists: what is in none is of class 0, list `n` of class `n + 1`; `actions[c]` is what is
-    /// done with class `c`, and a class without one is dropped. One in `sample` refused packets is remembered with its source; 0:
-    /// none.
+    /// Loads the programs with these lists: an address in no list has class 0, one in list `n` has class `n + 1`. `actions[c]` is
+    /// the action on class `c`; packets of a class without one are dropped. One in `sample` refused packets is remembered with
+    /// its source; 0: none.
     ///
     /// # Errors
     /// [`weir_bpf::Error::Missing`] without privilege, or where the kernel lacks something (it needs 6.0, TCX 6.6).
@@ -145,14 +145,14 @@ impl Filter {
         Ok(Filter::of(Loaded::load(tables, actions, options, None)?))
     }
 
-    /// Of programs and tables that are in the kernel already.
+    /// Makes a filter of programs and tables that are in the kernel already.
     pub(crate) fn of(kernel: Loaded) -> Self {
         Filter { kernel, attached: Vec::new() }
     }
 
-    /// Puts other lists into the place of those that are there: other programs with other tables are loaded and put into the place of
-    /// those that this value has attached, one attachment after the other. Every packet meets the old ones or the new ones. What was
-    /// counted and seen is kept, and who follows goes on.
+    /// Replaces the lists: it loads other programs with other tables, and replaces those that this value has attached, one
+    /// attachment after the other. Every packet meets the old ones or the new ones. Counts and sampled sources are kept, and
+    /// followers go on.
     ///
     /// # Errors
     /// If the kernel refuses: memory. The old lists stay then.
@@ -211,6 +211,14 @@ impl Filter {
         attached.replace(self.kernel.program(at.program())?)
     }
 
+    /// The program that runs there when it is attached.
+    ///
+    /// # Errors
+    /// If it has no program for that place.
+    pub fn program_at(&self, at: At) -> weir_bpf::Result<&weir_bpf::ProgramFd> {
+        self.kernel.program(at.program())
+    }
+
     /// The number of the program that runs there when it is attached.
     ///
     /// # Errors
@@ -219,7 +227,7 @@ impl Filter {
         self.kernel.program(at.program())?.id()
     }
 
-    /// What it has counted so far.
+    /// Returns its counts so far.
     ///
     /// # Errors
     /// If the kernel refuses.

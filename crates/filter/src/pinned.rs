@@ -24,8 +24,8 @@ pub enum OpenError {
 }
 
 impl Filter {
-    /// Gives its programs and tables names in a folder of a BPF file system, by which they stay when this process ends. What is
-    /// attached is not among them: see [`Filter::attach_apart`].
+    /// Pins its programs and tables in a folder of a BPF file system, so that they stay when this process ends. Attachments are
+    /// not among them: see [`Filter::attach_apart`].
     ///
     /// # Errors
     /// If there are such names already, or the folder is in no BPF file system.

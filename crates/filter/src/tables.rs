@@ -42,7 +42,7 @@ const TABLES: [(&str, &str); 4] = [
     ("buckets", ".bss.buckets"),
     ("boundaries", ".bss.boundaries"),
 ];
-/// Those of what was counted and seen, which other lists take over; `follow` says whether somebody reads the events.
+/// Maps of counts and records, which other lists take over; `follow` shows whether a reader reads the events.
 const KEPT: [(&str, &str); 5] = [
     ("counts", ".bss.counts"),
     ("denied", "denied"),
@@ -50,7 +50,7 @@ const KEPT: [(&str, &str); 5] = [
     ("event_counts", "event_counts"),
     ("follow", ".data.follow"),
 ];
-/// What is constant. Every version pins something of that name that begins with its format.
+/// The constants. Every version pins a map of that name that begins with its format.
 const CONTROL: (&str, &str) = ("control", ".rodata.config");
 
 /// How a filter is loaded.
@@ -131,7 +131,7 @@ impl Loaded {
     /// Those that were pinned in a folder.
     pub(crate) fn open(folder: &Path) -> Result<Self, OpenError> {
         let control = Map::open_pinned(&folder.join(CONTROL.0))?;
-        // Of another version it may have another size; its format is first in all of them.
+        // The map of another version may have another size; its format is first in all of them.
         let format = control.first_word(&0_u32)?;
         if format != WEIR_FORMAT as u32 {
             return Err(OpenError::Version { found: format, own: WEIR_FORMAT as u32 });
@@ -191,7 +191,7 @@ fn in_octets(words: &[u64]) -> Cow<'_, [u64]> {
     words.iter().map(|word| word.to_le()).collect()
 }
 
-/// What is constant for the programs.
+/// Builds the constants of the programs.
 fn config(tables: &Compiled, actions: &[Action], options: Options, cpus: usize) -> WeirConfig {
     let policy = |class: usize| {
         let (action, mark) = match actions.get(class) {

@@ -4,12 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_netlink::Rtnetlink;
 use weir_publish::{Links, Mapping, Protocol, Publish};
-use weir_sys::netlink::Rtnetlink;
 
 use crate::docker_publish::{DockerPublish, Engine, PublishBackend};
 use crate::journal::Change;
-use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, routed};
+use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, routed};
 
 /// As `docker-publish`, with weir's BPF programs before its rules: they translate the published ports, and leave to the rules
 /// what is not plain (fragments, IP options, what the host itself or another container sends).
@@ -20,7 +20,7 @@ use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, rou
 pub struct BpfPublish {
     /// Who makes the rules below.
     pub engine: Engine,
-    /// What the rules below are written with.
+    /// The tool that writes the rules below.
     pub backend: PublishBackend,
     /// The host's end of the container's link. Without it, the only port that the bridge has.
     pub container_interface: Option<String>,
@@ -90,7 +90,7 @@ impl BpfPublish {
     }
 }
 
-impl Hop for BpfPublish {
+impl Variant for BpfPublish {
     fn kind(&self) -> &'static str {
         "bpf-publish"
     }
@@ -130,7 +130,7 @@ impl Hop for BpfPublish {
         let container = self.container_interface(place)?;
         let links = Links::find(&place.inside_interface, &container).map_err(refused)?;
         let mut publish = Publish::load(&BpfPublish::mappings(place), links).map_err(refused)?;
-        // Nobody else knows of it before it is in the journal; its end takes it away.
+        // Only this function knows of the mappings before they are in the journal; dropping them removes them.
         journal.record(Change::Publish { tag: place.tag.clone() })?;
         publish.attach().map_err(refused)?;
         held().push((place.tag.clone(), publish));

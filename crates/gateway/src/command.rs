@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use weir_sys::process::{Output, run_with_input, which};
+use weir_sys::process::{Output, install, run_with_input, which};
 use weir_sys::{NetNs, ProcRoot};
 
 use crate::Error;
@@ -56,21 +56,9 @@ pub(crate) fn shell(
     if output.status.success() { Ok(output.stdout_text()) } else { Err(failed(output.message())) }
 }
 
-/// Where the program is; fails with the command that provides it where it is missing.
+/// Returns the path of the program; if it is missing, fails with the command that provides it.
 pub(crate) fn require(program: &str) -> Result<PathBuf, Error> {
-    if let Some(path) = which(program) {
-        return Ok(path);
-    }
-    let package = match program {
-        "nft" => "nftables",
-        "ip" => "iproute2",
-        "docker" | "dockerd" => "docker.io",
-        "busybox" => "busybox-static",
-        "unshare" => "util-linux",
-        p if p.contains("tables") => "iptables",
-        p => p,
-    };
-    Err(Error::Missing { program: program.to_owned(), provide: format!("apt-get install {package}") })
+    which(program).ok_or_else(|| Error::Missing { program: program.to_owned(), provide: install(program) })
 }
 
 fn output<S: AsRef<str>>(program: &str, args: &[S], input: &str, limit: Duration) -> Result<Output, Error> {
@@ -80,8 +68,8 @@ fn output<S: AsRef<str>>(program: &str, args: &[S], input: &str, limit: Duration
         .map_err(|e| Error::Command { command: line(program, args), output: e.to_string() })
 }
 
-/// Children are forked by a thread of their own, which lives in the namespace where the process began: the child is
-/// told to enter the caller's.
+/// Runs a child in the caller's namespace. A separate thread forks children and lives in the namespace where the process began,
+/// so the child must enter the caller's.
 fn here(mut child: Command, input: &str, limit: Duration) -> weir_sys::Result<Output> {
     NetNs::current()?.enter_on_spawn(&mut child);
     // Messages are read by people and by the tests; translated ones would be read by neither.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, command};
+use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, command};
 
 /// Commands of the user put the hop into effect, prove it and remove it.
 ///
@@ -18,14 +18,14 @@ use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, com
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Custom {
-    /// What it is, for people.
+    /// Its description, for people.
     pub describe: String,
     /// Commands per role that put it into effect, in order. The first that fails ends it, and `remove` is run.
     pub apply: BTreeMap<Role, Vec<String>>,
     /// Commands per role that must succeed when it is in effect.
     pub verify: BTreeMap<Role, Vec<String>>,
-    /// Commands per role that take it back. All of them are run, also after an `apply` that stopped half-way, so they must
-    /// bear that something is not there.
+    /// Commands per role that revert it. All of them run, also after an `apply` that stopped half-way, so they must tolerate
+    /// missing objects.
     pub remove: BTreeMap<Role, Vec<String>>,
     /// The hosts and links it needs.
     pub topology: CustomTopology,
@@ -88,7 +88,7 @@ impl Custom {
     }
 }
 
-impl Hop for Custom {
+impl Variant for Custom {
     fn kind(&self) -> &'static str {
         "custom"
     }

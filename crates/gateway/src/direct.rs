@@ -2,14 +2,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology};
+use crate::{Error, Expectation, Journal, Place, Role, Topology, Variant};
 
 /// Initiator and responder on one link: what the tester can do by itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Direct {}
 
-impl Hop for Direct {
+impl Variant for Direct {
     fn kind(&self) -> &'static str {
         "direct"
     }

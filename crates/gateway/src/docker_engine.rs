@@ -28,7 +28,7 @@ const CONTAINER: &str = "weir";
 /// Starting takes about a second; a machine under load may need several times as long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is needed to remove an engine and all that it made.
+/// The state needed to remove an engine and all that it made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EngineState {
     /// Its files.
@@ -78,7 +78,7 @@ pub(crate) fn apply(place: &Place, journal: &mut Journal) -> Result<(), Error> {
         had_etc_docker: Path::new(ETC_DOCKER).is_dir(),
         links: links(&["type", "veth"])?,
     };
-    // The engine switches these on; switched on before, they are taken back with the rest.
+    // The engine switches these on; weir switches them on first, so that they are reverted with the rest.
     for name in ["net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"] {
         if sysctl::get_optional(&kernel(), name)?.is_some() {
             journal.sysctl(name, "1")?;

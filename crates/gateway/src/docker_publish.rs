@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::iptables::{self, Backend};
 use crate::nft::{self, Table};
 use crate::tuned::{self, Tuning};
-use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, docker_engine, routed};
+use crate::{
+    Carried, Error, Expectation, Family, Journal, Place, Role, Topology, Variant, docker_engine, fastpath,
+    routed,
+};
 
 /// The responder is a container behind a bridge on the gateway; its ports are published on the gateway's inside address.
 ///
@@ -19,11 +22,13 @@ use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, doc
 pub struct DockerPublish {
     /// Who makes the rules.
     pub engine: Engine,
-    /// What the rules are written with.
+    /// The tool that writes the rules.
     pub backend: PublishBackend,
     /// Profiles by which the gateway is tuned afterwards, by `weir tune apply` and `weir tune confirm` themselves; the end of the
     /// variant is `weir tune rollback`.
     pub tuned: Vec<Tuning>,
+    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
+    pub fastpath: bool,
 }
 
 /// Who makes the rules of a published port.
@@ -37,7 +42,7 @@ pub enum Engine {
     Docker,
 }
 
-/// What the rules of a published port are written with.
+/// The tool that writes the rules of a published port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PublishBackend {
@@ -113,7 +118,7 @@ impl DockerPublish {
     }
 }
 
-impl Hop for DockerPublish {
+impl Variant for DockerPublish {
     fn kind(&self) -> &'static str {
         "docker-publish"
     }
@@ -126,6 +131,7 @@ impl Hop for DockerPublish {
             Engine::Rules => format!("published container port, an engine's rules by {rules}"),
             Engine::Docker => "published container port, by Docker Engine".to_owned(),
         };
+        let published = if self.fastpath { format!("{published}, fast path") } else { published };
         let profiles: Vec<&str> = self.tuned.iter().map(|tuning| tuning.profile()).collect();
         if profiles.is_empty() {
             published
@@ -139,6 +145,11 @@ impl Hop for DockerPublish {
         }
         if self.engine == Engine::Docker && self.backend == PublishBackend::Nft {
             return Err("backend: engine = \"docker\" chooses by itself; leave backend out".into());
+        }
+        if self.fastpath && !self.tuned.is_empty() {
+            return Err(
+                "fastpath: the programs of `tuned` carry the published ports already; leave one out".into()
+            );
         }
         Ok(())
     }
@@ -179,6 +190,9 @@ impl Hop for DockerPublish {
             (Engine::Rules, PublishBackend::Nft) => DockerPublish::table(place).apply(journal)?,
         }
         routed::forward(place, journal)?;
+        if self.fastpath {
+            fastpath::begin(place, journal)?;
+        }
         if self.tuned.is_empty() {
             return Ok(());
         }
@@ -189,7 +203,19 @@ impl Hop for DockerPublish {
         tuned::apply(place, &self.tuned, journal)
     }
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
-        if role == Role::Gateway && !self.tuned.is_empty() { tuned::verify(place) } else { Ok(()) }
+        if role != Role::Gateway {
+            return Ok(());
+        }
+        if self.fastpath {
+            fastpath::verify(place)?;
+        }
+        if self.tuned.is_empty() { Ok(()) } else { tuned::verify(place) }
+    }
+    fn has_fastpath(&self) -> bool {
+        self.fastpath
+    }
+    fn carried(&self, place: &Place) -> Result<Option<Carried>, Error> {
+        self.fastpath.then(|| fastpath::carried(place)).transpose()
     }
     fn expectation(&self, place: &Place) -> Expectation {
         Expectation {

@@ -16,7 +16,7 @@ pub enum Error {
     Command {
         /// The command line.
         command: String,
-        /// What it printed.
+        /// Its output.
         output: String,
     },
     /// A file of the kernel could not be read or written.
@@ -30,12 +30,12 @@ pub enum Error {
     /// After removal something differs from before.
     #[error("{what} is not as it was before: {difference}")]
     NotRestored {
-        /// What.
+        /// The object that differs.
         what: String,
         /// How it differs.
         difference: String,
     },
-    /// What was put into effect is not all there.
+    /// Parts of the applied variant are missing.
     #[error("{0}")]
     NotInEffect(String),
     /// This kernel or place cannot have the variant.
@@ -52,12 +52,12 @@ pub enum Error {
     /// The system refused.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// It could not be put into effect, and what had been done until then could not be taken back either.
+    /// The variant could not be put into effect, and the rollback of its earlier changes failed too.
     #[error("{cause}; taking back what had been done failed too: {left}")]
     Stuck {
         /// Why it could not be put into effect.
         cause: Box<Error>,
-        /// What is left, as one text.
+        /// The failures of the rollback, as one text.
         left: String,
     },
 }

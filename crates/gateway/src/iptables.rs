@@ -23,13 +23,13 @@ impl Backend {
         }
     }
 
-    /// What a variant of this back end needs on a host: the programs of both IP versions come in one package.
+    /// Returns the programs that a variant of this back end needs on a host: those of both IP versions come in one package.
     pub(crate) fn programs(self, role: Role) -> Vec<String> {
         if role != Role::Gateway {
             return Vec::new();
         }
         let mut programs = vec![self.program(Family::Ipv4).to_owned(), self.program(Family::Ipv6).to_owned()];
-        // What iptables-nft leaves behind is found and removed by nft.
+        // nft finds and removes the leftovers of iptables-nft.
         programs.extend((self == Backend::NfTables).then(|| crate::nft::PROGRAM.to_owned()));
         programs
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ballast::{Ballast, Filter};
+use crate::extra_rules::{ExtraRules, Filter};
 use crate::iptables::{self, Backend};
 use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat};
@@ -27,8 +27,10 @@ pub struct Masquerade {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
-    /// Rules and routes that the gateway carries besides: `{ rules = 1000, routes = 10000 }`.
-    pub ballast: Ballast,
+    /// Extra rules and routes on the gateway: `{ rules = 1000, routes = 10000 }`.
+    pub extra: ExtraRules,
+    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
+    pub fastpath: bool,
 }
 
 /// One rule of iptables (nf_tables back end) masquerades what the initiator sends out.
@@ -44,7 +46,7 @@ pub struct IptablesMasquerade(pub Masquerade);
 #[serde(transparent)]
 pub struct IptablesLegacyMasquerade(pub Masquerade);
 
-/// What tells the two apart.
+/// The differences between the two.
 trait ByIptables {
     const BACKEND: Backend;
     const KIND: &'static str;
@@ -91,7 +93,8 @@ impl<T: ByIptables> SourceNat for T {
             allocation,
             mss_clamp: chosen.mss_clamp,
             timeouts: &chosen.conntrack_timeouts,
-            ballast: &chosen.ballast,
+            fastpath: chosen.fastpath,
+            extra: &chosen.extra,
         }
     }
     fn filter(&self) -> Filter {

@@ -1,8 +1,8 @@
 //! The changes made to a host, and their undoing in reverse order.
 //!
-//! A change is recorded, and where the journal has a file it is on disk, before it is made: whoever is killed in
-//! between leaves a record of something that may not have happened, never a change without a record. Undoing therefore
-//! asks for each change whether it is there. What somebody else changed in the meantime is left alone.
+//! Each change is recorded before it is made and, if the journal has a file, the record is on disk by then. A process killed in
+//! between leaves a record of a change that may not have happened, never a change without a record. Undoing therefore checks
+//! whether each change is there. It leaves other programs' changes alone.
 
 mod change;
 mod interface;
@@ -26,9 +26,9 @@ use store::{Entry, Store};
 
 /// Changes made so far to one host, in one network namespace.
 ///
-/// Dropping it, in a thread of that namespace, undoes them; call [`Journal::undo`] to learn what could not be undone. Where
-/// several variants are in effect on one host, the one applied last is undone first: a setting that both need belongs to the
-/// one that was there first.
+/// Dropping it, in a thread of that namespace, undoes them; call [`Journal::undo`] to learn which changes could not be undone. If
+/// several variants are in effect on one host, undo the one applied last first: a setting that both need belongs to the earlier
+/// one.
 #[derive(Debug, Default)]
 pub struct Journal {
     changes: Vec<Change>,
@@ -39,9 +39,9 @@ pub struct Journal {
     /// After the last one.
     after: Option<Snapshot>,
     store: Option<Store>,
-    /// Where to write, until the first change makes the file.
+    /// Its path, until the first change makes the file.
     path: Option<PathBuf>,
-    /// What runs as long as the changes are in effect. They end with this process, whatever happens to it.
+    /// Processes that run as long as the changes are in effect. They end with this process, whatever happens to it.
     kept: Vec<Process>,
 }
 
@@ -69,8 +69,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The journal that a killed process left, ready for [`Journal::undo`]. Of changes made before a reboot only the
-    /// users' own commands are kept, because the kernel has forgotten the others.
+    /// Opens the journal that a killed process left, ready for [`Journal::undo`]. After a reboot it keeps only the users' own
+    /// commands, because the kernel has forgotten the other changes.
     ///
     /// # Errors
     /// If the file is missing, is of another version, or belongs to another network namespace.
@@ -84,7 +84,7 @@ impl Journal {
         for entry in entries {
             match entry {
                 Entry::Begin { boot, namespace, .. } => {
-                    rebooted = boot != store::boot_id()?;
+                    rebooted = boot != weir_sys::state::boot_id()?;
                     journal.namespace = Some(namespace).filter(|_| !rebooted);
                 }
                 Entry::Before(snapshot) => journal.before = Some(snapshot).filter(|_| !rebooted),
@@ -107,13 +107,13 @@ impl Journal {
         self.changes.is_empty()
     }
 
-    /// What was changed, in order.
+    /// Returns the changes, in order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Takes everything back, the last change first, and goes on where one fails; returns what went wrong. A change that
-    /// could not be taken back stays in the journal, so that this can be called again.
+    /// Undoes everything, the last change first, and continues after a failure; returns the errors. A change that could not be
+    /// undone stays in the journal, so that this can be called again.
     ///
     /// At the end the rules of this host must be those of before, but for what others did in the meantime.
     pub fn undo(&mut self) -> Vec<Error> {
@@ -152,7 +152,7 @@ impl Journal {
         errors
     }
 
-    /// Called when a variant is in effect: what is there now is the variant's, what comes later is somebody else's.
+    /// Records that a variant is in effect: the present state is the variant's, later changes are other programs'.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         if self.changes.is_empty() {
             return Ok(());
@@ -174,7 +174,7 @@ impl Journal {
         let change = |new: String| Change::Sysctl { name: name.to_owned(), old: old.clone(), new };
         self.record(change(new.to_owned()))?;
         sysctl::set(&kernel(), name, new)?;
-        // Some settings are rounded (nf_conntrack_buckets, to whole pages): what is there now is ours all the same.
+        // The kernel rounds some settings (nf_conntrack_buckets, to whole pages): the rounded value is still weir's.
         let made = sysctl::get(&kernel(), name)?;
         if made != new {
             self.record(change(made))?;
@@ -273,7 +273,7 @@ impl Journal {
     pub(crate) fn route(&mut self, family: Family, route: &[&str]) -> Result<(), Error> {
         let change = Change::Route { family, route: route.iter().map(|&w| w.to_owned()).collect() };
         if !command::run("ip", &change.route("show"))?.trim().is_empty() {
-            // It is somebody else's, and stays.
+            // The route belongs to another program, and stays.
             return Ok(());
         }
         let command = change.route("add");
@@ -343,7 +343,11 @@ impl Journal {
         let namespace = NetNs::current()?.inode()?;
         if let Some(path) = &self.path {
             let mut store = Store::create(path)?;
-            store.append(&Entry::Begin { version: store::VERSION, boot: store::boot_id()?, namespace })?;
+            store.append(&Entry::Begin {
+                version: store::VERSION,
+                boot: weir_sys::state::boot_id()?,
+                namespace,
+            })?;
             self.store = Some(store);
         }
         self.namespace = Some(namespace);
@@ -369,7 +373,8 @@ impl Journal {
         let made_by_us = |line: &str| undone.iter().any(|change| change.is_base_of_ours(line));
         let difference = match &self.after {
             Some(after) => now.difference(&before.plus_changes(after, &met), made_by_us),
-            // Killed on the way: what came between cannot be told apart, but what was there must be there.
+            // The process was killed on the way: changes since then have no known owner, but everything from before must be
+            // there.
             None => now.missing_from(before, made_by_us),
         };
         if let Some(difference) = difference {
@@ -385,7 +390,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Whoever wants to know what failed calls `undo`; here is nobody left to tell.
+        // Callers call `undo` to learn of failures; a drop cannot report them.
         drop(self.undo());
     }
 }
@@ -415,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_off_was_never_carried_out() {
-        let boot = store::boot_id().unwrap();
+        let boot = weir_sys::state::boot_id().unwrap();
         let whole = format!("{}{SYSCTL}\n{COMMANDS}\n", begin(1, &boot));
         assert_eq!(recovered("whole", &whole).unwrap().len(), 2);
         assert_eq!(recovered("cut", &whole[..whole.len() - 5]).unwrap().len(), 1);
@@ -431,7 +436,7 @@ mod tests {
 
     #[test]
     fn other_versions_and_other_files_are_refused() {
-        let boot = store::boot_id().unwrap();
+        let boot = weir_sys::state::boot_id().unwrap();
         let error = recovered("version", &begin(99, &boot)).unwrap_err();
         assert!(error.to_string().contains("version 99"), "{error}");
         assert!(recovered("text", "hello\n").is_err());

@@ -1,12 +1,10 @@
 //! How each variant of the hop is applied, proved and removed.
 //!
-//! A variant works on a [`Place`] (interfaces and addresses), whoever built it: lab or real machines. The agent of each
-//! host calls [`apply`] with its role; everything changed is first written to a [`Journal`], from which it is
-//! taken back in reverse order. One file per variant (the two of iptables share one); a new one is registered in
-//! [`Variant::hop`].
+//! A variant works on a [`Place`] (interfaces and addresses), in a lab or on real machines. The agent of each host calls
+//! [`apply`] with its role. It writes every change to a [`Journal`] first, which undoes them in reverse order. One file per
+//! variant (the two of iptables share one); a new one is registered in [`VariantKind`] and its `deref`.
 
 pub mod allow_list;
-pub mod ballast;
 pub mod bpf_publish;
 mod command;
 pub mod custom;
@@ -14,6 +12,8 @@ pub mod direct;
 mod docker_engine;
 pub mod docker_publish;
 pub mod error;
+pub mod extra_rules;
+mod fastpath;
 mod iptables;
 pub mod iptables_masquerade;
 pub mod journal;
@@ -30,19 +30,21 @@ mod source_nat;
 pub mod tuned;
 
 use std::net::IpAddr;
+use std::ops::Deref;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::VariantFact;
 
 pub use error::Error;
+pub use fastpath::Carried;
 pub use journal::Journal;
 pub use place::{Expectation, Family, Place, Role, Topology};
 
 /// One way to build the hop: one `[[variant]]` of a scenario, told apart by `kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Variant {
+pub enum VariantKind {
     /// No hop: initiator and responder on one link.
     Direct(direct::Direct),
     /// A hop without translation.
@@ -69,25 +71,29 @@ pub enum Variant {
     Path(path::Path),
 }
 
-impl Variant {
-    /// The implementation behind the kind.
-    pub fn hop(&self) -> &dyn Hop {
+/// A kind with its options is used as the variant that it names.
+impl Deref for VariantKind {
+    type Target = dyn Variant;
+
+    fn deref(&self) -> &(dyn Variant + 'static) {
         match self {
-            Variant::Direct(v) => v,
-            Variant::Routed(v) => v,
-            Variant::NftMasquerade(v) => v,
-            Variant::NftSnat(v) => v,
-            Variant::NftStateless(v) => v,
-            Variant::IptablesMasquerade(v) => v,
-            Variant::IptablesLegacyMasquerade(v) => v,
-            Variant::AllowList(v) => v,
-            Variant::DockerPublish(v) => v,
-            Variant::BpfPublish(v) => v,
-            Variant::Custom(v) => v,
-            Variant::Path(v) => v,
+            VariantKind::Direct(v) => v,
+            VariantKind::Routed(v) => v,
+            VariantKind::NftMasquerade(v) => v,
+            VariantKind::NftSnat(v) => v,
+            VariantKind::NftStateless(v) => v,
+            VariantKind::IptablesMasquerade(v) => v,
+            VariantKind::IptablesLegacyMasquerade(v) => v,
+            VariantKind::AllowList(v) => v,
+            VariantKind::DockerPublish(v) => v,
+            VariantKind::BpfPublish(v) => v,
+            VariantKind::Custom(v) => v,
+            VariantKind::Path(v) => v,
         }
     }
+}
 
+impl VariantKind {
     /// Every kind, as written in scenarios.
     pub fn known_kinds() -> &'static [&'static str] {
         &[
@@ -107,13 +113,15 @@ impl Variant {
     }
 }
 
-/// Puts a variant into effect on the host of that role, the network namespace of the calling thread. If that fails, what
-/// had been done until then is taken back. [`Journal::undo`] removes it, in the same namespace.
-pub fn apply(hop: &dyn Hop, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-    hop.validate().map_err(|message| Error::Unsupported(format!("{}: {message}", hop.kind())))?;
+/// Puts a variant into effect on the host of that role, the network namespace of the calling thread. If that fails, it rolls back
+/// the changes made until then. [`Journal::undo`] removes the variant, in the same namespace.
+pub fn apply(variant: &dyn Variant, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+    variant.validate().map_err(|message| Error::Unsupported(format!("{}: {message}", variant.kind())))?;
     place.check()?;
-    hop.programs(role).iter().try_for_each(|program| command::require(program).map(drop))?;
-    let Err(cause) = hop.apply(role, place, journal).and_then(|()| journal.settle()) else { return Ok(()) };
+    variant.programs(role).iter().try_for_each(|program| command::require(program).map(drop))?;
+    let Err(cause) = variant.apply(role, place, journal).and_then(|()| journal.settle()) else {
+        return Ok(());
+    };
     let left = journal.undo();
     if left.is_empty() {
         return Err(cause);
@@ -122,12 +130,12 @@ pub fn apply(hop: &dyn Hop, role: Role, place: &Place, journal: &mut Journal) ->
     Err(Error::Stuck { cause: Box::new(cause), left })
 }
 
-/// What a variant does to the hosts.
-pub trait Hop {
+/// The effect of a variant on the hosts.
+pub trait Variant {
     /// The kind as written in scenarios, e.g. `nft-masquerade`.
     fn kind(&self) -> &'static str;
 
-    /// What it is with its options, in one line for people.
+    /// Describes the variant and its options in one line for people.
     fn describe(&self) -> String;
 
     /// Options out of range or contradicting each other: one message that names the key and what is valid.
@@ -143,13 +151,13 @@ pub trait Hop {
     /// checks first and takes a half-made change back.
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error>;
 
-    /// What can be proved on that host alone, without traffic.
+    /// Proves as much as that host can prove alone, without traffic.
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
         let _ = (role, place);
         Ok(())
     }
 
-    /// What the far end must see when it is in effect.
+    /// Returns the observations that the far end must make when the variant is in effect.
     fn expectation(&self, place: &Place) -> Expectation;
 
     /// The host whose rules count: the gateway, unless there is none.
@@ -157,24 +165,35 @@ pub trait Hop {
         Role::Gateway
     }
 
-    /// A counter on that host ([`Hop::counts_at`]) that moves when its rule handles a new connection (the rule's own counter),
+    /// A counter on that host ([`Variant::counts_at`]) that moves when its rule handles a new connection (the rule's own counter),
     /// if it has one. Returns the current value.
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error>;
 
-    /// A source address on the initiator's side from which nothing may arrive when it is in effect; `None` for what refuses
-    /// nobody.
+    /// True if weir's flow table carries established connections beside the variant's rules, on every flow of both interfaces.
+    fn has_fastpath(&self) -> bool {
+        false
+    }
+
+    /// Returns the counts of the fast path so far, on the host that counts; `None` for variants without one.
+    fn carried(&self, place: &Place) -> Result<Option<Carried>, Error> {
+        let _ = place;
+        Ok(None)
+    }
+
+    /// Returns a source address on the initiator's side from which nothing may arrive when the variant is in effect; `None` if it
+    /// refuses no source.
     fn denied_source(&self, place: &Place) -> Option<IpAddr> {
         let _ = place;
         None
     }
 
-    /// Packets that it has refused so far, on the host that counts; `None` for what refuses nobody.
+    /// Returns the packets that it has refused so far, on the host that counts; `None` if it refuses no source.
     fn refused(&self, place: &Place) -> Result<Option<u64>, Error> {
         let _ = place;
         Ok(None)
     }
 
-    /// What it takes to have it, measured on the host that counts: memory, time to load. Nothing of the host is changed by it.
+    /// Measures the costs of the variant on the host that counts: memory, time to load. It changes nothing on the host.
     fn facts(&self, place: &Place) -> Result<Vec<VariantFact>, Error> {
         let _ = place;
         Ok(Vec::new())
@@ -187,27 +206,27 @@ mod tests {
 
     #[test]
     fn every_known_kind_can_be_written_in_a_scenario() {
-        for kind in Variant::known_kinds() {
-            let variant: Variant = serde_json::from_str(&format!("{{\"kind\": \"{kind}\"}}")).unwrap();
-            assert_eq!(variant.hop().kind(), *kind);
-            assert!(!variant.hop().describe().is_empty());
+        for kind in VariantKind::known_kinds() {
+            let variant: VariantKind = serde_json::from_str(&format!("{{\"kind\": \"{kind}\"}}")).unwrap();
+            assert_eq!(variant.kind(), *kind);
+            assert!(!variant.describe().is_empty());
         }
-        let error = serde_json::from_str::<Variant>("{\"kind\": \"\"}").unwrap_err().to_string();
+        let error = serde_json::from_str::<VariantKind>("{\"kind\": \"\"}").unwrap_err().to_string();
         // serde lists the kinds that it knows: the list for messages is complete.
-        assert_eq!(error.matches('`').count() / 2 - 1, Variant::known_kinds().len(), "{error}");
+        assert_eq!(error.matches('`').count() / 2 - 1, VariantKind::known_kinds().len(), "{error}");
     }
 
     #[test]
     fn the_schema_names_every_kind() {
-        let schema = serde_json::to_string(&schemars::schema_for!(Variant)).unwrap();
-        for kind in Variant::known_kinds() {
+        let schema = serde_json::to_string(&schemars::schema_for!(VariantKind)).unwrap();
+        for kind in VariantKind::known_kinds() {
             assert!(schema.contains(&format!("\"const\":\"{kind}\"")), "{kind}");
         }
     }
 
     #[test]
     fn the_schema_allows_every_kind_beside_its_options() {
-        let schema = schemars::schema_for!(Variant);
+        let schema = schemars::schema_for!(VariantKind);
         for variant in schema.as_value()["oneOf"].as_array().unwrap() {
             // Options in a schema of their own that allows no others would forbid `kind`.
             assert!(variant["properties"]["kind"]["const"].is_string(), "{variant}");
@@ -221,9 +240,9 @@ mod tests {
 
     #[test]
     fn unknown_options_are_refused() {
-        for kind in Variant::known_kinds() {
+        for kind in VariantKind::known_kinds() {
             let text = format!("{{\"kind\": \"{kind}\", \"no-such-option\": 1}}");
-            let error = serde_json::from_str::<Variant>(&text).unwrap_err().to_string();
+            let error = serde_json::from_str::<VariantKind>(&text).unwrap_err().to_string();
             assert!(error.contains("no-such-option"), "{kind}: {error}");
         }
     }

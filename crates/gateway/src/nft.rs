@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use serde_json::Value;
-use weir_sys::nftables;
+use weir_netlink::nftables;
 
 use crate::options::{Allocation, MssClamp};
 use crate::source_nat::Options;
@@ -142,7 +142,7 @@ pub(crate) fn outgoing(place: &Place) -> String {
     format!("oifname \"{}\" {} saddr {}", place.outside_interface, family(place), place.initiator)
 }
 
-/// Where translated packets seem to come from.
+/// The visible source of translated packets.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
     /// The address of the interface that they leave by.

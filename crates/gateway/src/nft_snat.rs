@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use std::net::IpAddr;
 
-use crate::ballast::Ballast;
+use crate::extra_rules::ExtraRules;
 use crate::nft::{self, Source, Table};
-use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
-use crate::source_nat::{Options, SourceNat};
+use crate::options::{MssClamp, PortRange, Timeouts};
+use crate::source_nat::{Options, SourceNat, options_of};
 use crate::{Error, Journal, Place};
 
 /// One rule of nft rewrites the source of what the initiator sends out to a fixed address.
@@ -30,8 +30,10 @@ pub struct NftSnat {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
-    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
-    pub ballast: Ballast,
+    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
+    pub fastpath: bool,
+    /// Extra rules, prefixes and routes on the gateway: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub extra: ExtraRules,
 }
 
 impl NftSnat {
@@ -55,18 +57,7 @@ impl SourceNat for NftSnat {
         format!("nft snat to {to}")
     }
     fn options(&self) -> Options<'_> {
-        let allocation = Allocation {
-            random: self.random,
-            fully_random: self.fully_random,
-            persistent: self.persistent,
-            ports: self.ports,
-        };
-        Options {
-            allocation,
-            mss_clamp: self.mss_clamp,
-            timeouts: &self.conntrack_timeouts,
-            ballast: &self.ballast,
-        }
+        options_of!(self)
     }
     fn gateway_programs(&self) -> Vec<String> {
         vec![nft::PROGRAM.into()]

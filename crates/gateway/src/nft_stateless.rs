@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ballast::{Ballast, Filter};
+use crate::extra_rules::{ExtraRules, Filter};
 use crate::nft::{self, Table};
-use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology, command, routed};
+use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, command, routed};
 
 /// The chain with the rule that translates on the way out.
 const CHAIN: &str = "srcnat";
@@ -18,8 +18,8 @@ const CHAIN: &str = "srcnat";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NftStateless {
-    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
-    pub ballast: Ballast,
+    /// Extra rules, prefixes and routes on the gateway: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub extra: ExtraRules,
 }
 
 impl NftStateless {
@@ -58,16 +58,16 @@ impl NftStateless {
     }
 }
 
-impl Hop for NftStateless {
+impl Variant for NftStateless {
     fn kind(&self) -> &'static str {
         "nft-stateless"
     }
     fn describe(&self) -> String {
         let what = "nft, address to address without connection tracking".to_owned();
-        std::iter::once(what).chain(self.ballast.describe()).collect::<Vec<_>>().join(", ")
+        std::iter::once(what).chain(self.extra.describe()).collect::<Vec<_>>().join(", ")
     }
     fn validate(&self) -> Result<(), String> {
-        self.ballast.validate(Filter::Nft)
+        self.extra.validate(Filter::Nft)
     }
     fn topology(&self) -> Topology {
         Topology::Routed
@@ -77,7 +77,7 @@ impl Hop for NftStateless {
             Role::Initiator => Vec::new(),
             Role::Gateway => {
                 let mut programs = vec![nft::PROGRAM.to_owned()];
-                programs.extend(self.ballast.programs(Filter::Nft).into_iter().filter(|p| p != nft::PROGRAM));
+                programs.extend(self.extra.programs(Filter::Nft).into_iter().filter(|p| p != nft::PROGRAM));
                 programs
             }
             Role::Responder => vec!["ip".into()],
@@ -89,14 +89,14 @@ impl Hop for NftStateless {
             Role::Initiator => Ok(()),
             Role::Gateway => {
                 NftStateless::table(place, spare).apply(journal)?;
-                self.ballast.apply(Filter::Nft, place, journal)?;
+                self.extra.apply(Filter::Nft, place, journal)?;
                 routed::forward(place, journal)
             }
             Role::Responder => route_back(place, spare, journal),
         }
     }
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
-        if role == Role::Gateway { self.ballast.verify(Filter::Nft, place) } else { Ok(()) }
+        if role == Role::Gateway { self.extra.verify(Filter::Nft, place) } else { Ok(()) }
     }
     fn expectation(&self, place: &Place) -> Expectation {
         // Without a spare address `apply` has failed before anybody looks.
@@ -107,8 +107,8 @@ impl Hop for NftStateless {
     }
 }
 
-/// The gateway does not have the spare address, so it would not answer who asks for it on the link: the responder sends
-/// what is for it to the gateway.
+/// Routes packets for the spare address from the responder to the gateway. The gateway does not have that address, so it would
+/// not answer requests for it on the link.
 fn route_back(place: &Place, spare: IpAddr, journal: &mut Journal) -> Result<(), Error> {
     let (version, length) = match place.family {
         Family::Ipv4 => ("-4", "32"),

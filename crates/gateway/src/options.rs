@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::time::whole_seconds;
 
 use crate::{Error, Journal};
 
@@ -159,18 +160,8 @@ fn setting(name: &str) -> Result<&'static str, String> {
 const MAX_SECONDS: u32 = (1 << 31) / 1000;
 
 fn seconds(name: &str, value: &str) -> Result<u32, String> {
-    let (digits, factor) =
-        match value.trim().split_at(value.trim().trim_end_matches(char::is_alphabetic).len()) {
-            (digits, "s" | "") => (digits, 1),
-            (digits, "m") => (digits, 60),
-            (digits, "h") => (digits, 3600),
-            (digits, "d") => (digits, 86400),
-            _ => ("", 0),
-        };
-    let number = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(factor));
-    number.filter(|n| (1..=MAX_SECONDS).contains(n)).ok_or_else(|| {
-        format!("conntrack-timeouts: {name} = \"{value}\": expected a time like \"120s\", \"30m\", \"2h\" or \"5d\", at most 24d")
-    })
+    whole_seconds(value, MAX_SECONDS)
+        .map_err(|why| format!("conntrack-timeouts: {name} = \"{value}\": {why}"))
 }
 
 /// How source ports are chosen.
@@ -225,8 +216,8 @@ mod tests {
             [("nf_conntrack_tcp_timeout_established", 432_000)]
         );
         assert_eq!(settings("icmp", "7").unwrap(), [("nf_conntrack_icmp_timeout", 7)]);
-        for bad in ["", "0s", "s", "12x", "-3s", "1.5h", "25d", "99999999999s"] {
-            assert!(settings("udp", bad).unwrap_err().contains("\"120s\""), "{bad}");
+        for bad in ["", "0s", "s", "12x", "-3s", "1.5s", "25d", "99999999999s"] {
+            assert!(settings("udp", bad).unwrap_err().contains(&format!("udp = \"{bad}\": ")), "{bad}");
         }
         assert!(settings("udq", "1s").unwrap_err().contains("udp-stream"));
     }

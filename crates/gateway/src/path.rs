@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology};
+use crate::{Error, Expectation, Journal, Place, Role, Topology, Variant};
 
 /// The path from initiator to responder as it is. Nothing is changed on any host, and nothing is assumed about what the
 /// responder sees.
@@ -17,7 +17,7 @@ pub struct Path {
     pub target: Option<IpAddr>,
 }
 
-impl Hop for Path {
+impl Variant for Path {
     fn kind(&self) -> &'static str {
         "path"
     }

@@ -1,4 +1,4 @@
-//! Where a variant is put into effect.
+//! The hosts' interfaces and addresses that a variant works on.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -40,7 +40,7 @@ impl Place {
         all.into_iter().chain(self.spare_outside)
     }
 
-    /// What would break the text of rules: names and addresses that do not belong together.
+    /// Refuses values that would break the text of rules: names, and addresses that do not belong together.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |what: String| Err(Error::Unsupported(what));
         let tag = self.tag.as_bytes();
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-/// What must be seen when a variant is in effect.
+/// The required observations when a variant is in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expectation {
     /// The address to which the initiator sends.
@@ -76,8 +76,8 @@ pub struct Expectation {
     pub seen_source: Option<IpAddr>,
     /// Whether the path has a gateway that must lower the hop limit by one: `None` if unknown.
     pub hops: Option<u8>,
-    /// The destination ports that reach the responder, where not all of them do: whoever makes up packets by himself must
-    /// keep to them.
+    /// The destination ports that reach the responder, if not all of them do: a program that makes up its own packets must keep
+    /// to them.
     #[serde(default)]
     pub ports: Option<RangeInclusive<u16>>,
 }

@@ -4,44 +4,44 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::sysctl;
 
-use crate::ballast::{Ballast, Filter};
 use crate::command::{self, kernel};
-use crate::{Error, Expectation, Family, Hop, Journal, Place, Role, Topology};
+use crate::extra_rules::{ExtraRules, Filter};
+use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant};
 
 /// The gateway forwards and changes nothing. The responder must have a route back to the initiator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Routed {
-    /// Rules, prefixes and routes that the gateway carries besides: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
-    pub ballast: Ballast,
+    /// Extra rules, prefixes and routes on the gateway: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
+    pub extra: ExtraRules,
 }
 
-impl Hop for Routed {
+impl Variant for Routed {
     fn kind(&self) -> &'static str {
         "routed"
     }
     fn describe(&self) -> String {
         let what = "forwarding without translation".to_owned();
-        std::iter::once(what).chain(self.ballast.describe()).collect::<Vec<_>>().join(", ")
+        std::iter::once(what).chain(self.extra.describe()).collect::<Vec<_>>().join(", ")
     }
     fn validate(&self) -> Result<(), String> {
-        self.ballast.validate(Filter::Nft)
+        self.extra.validate(Filter::Nft)
     }
     fn topology(&self) -> Topology {
         Topology::Routed
     }
     fn programs(&self, role: Role) -> Vec<String> {
-        if role == Role::Gateway { self.ballast.programs(Filter::Nft) } else { Vec::new() }
+        if role == Role::Gateway { self.extra.programs(Filter::Nft) } else { Vec::new() }
     }
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         if role != Role::Gateway {
             return Ok(());
         }
-        self.ballast.apply(Filter::Nft, place, journal)?;
+        self.extra.apply(Filter::Nft, place, journal)?;
         forward(place, journal)
     }
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
-        if role == Role::Gateway { self.ballast.verify(Filter::Nft, place) } else { Ok(()) }
+        if role == Role::Gateway { self.extra.verify(Filter::Nft, place) } else { Ok(()) }
     }
     fn expectation(&self, place: &Place) -> Expectation {
         Expectation {
@@ -60,8 +60,8 @@ impl Hop for Routed {
 pub(crate) fn forward(place: &Place, journal: &mut Journal) -> Result<(), Error> {
     let interfaces = [&place.inside_interface, &place.outside_interface];
     match place.family {
-        // The kernel looks at the setting of the interface where the packet came in (IN_DEV_FORWARD, net/ipv4/route.c).
-        // The global ip_forward would change every interface, and could not be taken back one by one.
+        // The kernel checks the setting of the interface where the packet came in (IN_DEV_FORWARD, net/ipv4/route.c). The global
+        // ip_forward would change every interface, and could not be reverted one by one.
         Family::Ipv4 => {
             interfaces.iter().try_for_each(|i| journal.sysctl(&setting("ipv4", i, "forwarding"), "1"))
         }

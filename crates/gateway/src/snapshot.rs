@@ -83,21 +83,23 @@ impl Snapshot {
         for (line, n) in &after.0 {
             *sum.entry(line.clone()).or_default() -= n;
         }
-        // Below zero: somebody else removed what was ours.
+        // A count below zero means that another program removed a line of weir's.
         sum.retain(|_, n| *n > 0);
         Snapshot(sum)
     }
 
-    /// How it differs from what is expected, as a diff; `None` if it does not. What `may_go` says may be missing.
+    /// Returns the difference from the expected snapshot, as a diff; `None` if they are equal. Lines that `may_go` selects may be
+    /// missing.
     pub(crate) fn difference(&self, expected: &Snapshot, may_go: impl Fn(&str) -> bool) -> Option<String> {
         let extra = self.lines_missing_in(expected, "+");
-        // A table or chain that was ours stays while somebody else's rule is in it.
+        // A table or chain of weir's stays while another program's rule is in it.
         let extra = extra.into_iter().filter(|line| !expected.has_content_of(&line[1..]));
         let lines: Vec<String> = self.missing_from(expected, may_go).into_iter().chain(extra).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    /// What of an older snapshot is not in this one; `None` if all is but what `may_go` names.
+    /// Returns the lines of an older snapshot that are missing in this one, except those that `may_go` selects; `None` if no line
+    /// is missing.
     pub(crate) fn missing_from(&self, older: &Snapshot, may_go: impl Fn(&str) -> bool) -> Option<String> {
         let mut lines = older.lines_missing_in(self, "-");
         lines.retain(|line| !may_go(&line[1..]));

@@ -2,17 +2,37 @@
 
 use std::net::IpAddr;
 
-use crate::ballast::{Ballast, Filter};
+use crate::extra_rules::{ExtraRules, Filter};
 use crate::options::{Allocation, MssClamp, Timeouts};
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, nft, routed};
+use crate::{Carried, Error, Expectation, Journal, Place, Role, Topology, Variant, fastpath, nft, routed};
 
 /// The options that all of them have, as their scenario sets them.
 pub(crate) struct Options<'a> {
     pub(crate) allocation: Allocation,
     pub(crate) mss_clamp: MssClamp,
     pub(crate) timeouts: &'a Timeouts,
-    pub(crate) ballast: &'a Ballast,
+    pub(crate) extra: &'a ExtraRules,
+    pub(crate) fastpath: bool,
 }
+
+/// The options of a variant that has all of them as fields.
+macro_rules! options_of {
+    ($variant:expr) => {
+        $crate::source_nat::Options {
+            allocation: $crate::options::Allocation {
+                random: $variant.random,
+                fully_random: $variant.fully_random,
+                persistent: $variant.persistent,
+                ports: $variant.ports,
+            },
+            mss_clamp: $variant.mss_clamp,
+            timeouts: &$variant.conntrack_timeouts,
+            extra: &$variant.extra,
+            fastpath: $variant.fastpath,
+        }
+    };
+}
+pub(crate) use options_of;
 
 impl Options<'_> {
     fn validate(&self) -> Result<(), String> {
@@ -33,22 +53,23 @@ impl Options<'_> {
         parts.extend(self.allocation.ports.map(|p| format!("ports {p}")));
         parts.extend(self.mss_clamp.is_on().then(|| self.mss_clamp.to_string()));
         parts.extend((!self.timeouts.0.is_empty()).then(|| self.timeouts.to_string()));
-        parts.extend(self.ballast.describe());
+        parts.extend(self.extra.describe());
+        parts.extend(self.fastpath.then(|| "fast path".to_owned()));
         parts.join(", ")
     }
 }
 
-/// What is each variant's own.
+/// The parts that differ from variant to variant.
 pub(crate) trait SourceNat {
     /// The kind as written in scenarios.
     const KIND: &'static str;
 
-    /// What it is, in words for people, without its options.
+    /// Describes the variant for people, without its options.
     fn what(&self) -> String;
 
     fn options(&self) -> Options<'_>;
 
-    /// Where its rules are.
+    /// Returns the back end that holds its rules.
     fn filter(&self) -> Filter {
         Filter::Nft
     }
@@ -68,7 +89,7 @@ pub(crate) trait SourceNat {
     fn translations(&self, place: &Place) -> Result<u64, Error>;
 }
 
-impl<T: SourceNat> Hop for T {
+impl<T: SourceNat> Variant for T {
     fn kind(&self) -> &'static str {
         T::KIND
     }
@@ -77,7 +98,7 @@ impl<T: SourceNat> Hop for T {
     }
     fn validate(&self) -> Result<(), String> {
         self.options().validate()?;
-        self.options().ballast.validate(self.filter())
+        self.options().extra.validate(self.filter())
     }
     fn topology(&self) -> Topology {
         Topology::Routed
@@ -87,7 +108,7 @@ impl<T: SourceNat> Hop for T {
             return Vec::new();
         }
         let mut programs = self.gateway_programs();
-        let more = self.options().ballast.programs(self.filter());
+        let more = self.options().extra.programs(self.filter());
         programs.extend(more.into_iter().filter(|program| program != nft::PROGRAM));
         programs
     }
@@ -96,12 +117,19 @@ impl<T: SourceNat> Hop for T {
             return Ok(());
         }
         self.set_rules(place, journal)?;
-        self.options().ballast.apply(self.filter(), place, journal)?;
+        self.options().extra.apply(self.filter(), place, journal)?;
         self.options().timeouts.apply(journal)?;
-        routed::forward(place, journal)
+        routed::forward(place, journal)?;
+        if self.has_fastpath() { fastpath::begin(place, journal) } else { Ok(()) }
     }
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
-        if role == Role::Gateway { self.options().ballast.verify(self.filter(), place) } else { Ok(()) }
+        if role != Role::Gateway {
+            return Ok(());
+        }
+        if self.has_fastpath() {
+            fastpath::verify(place)?;
+        }
+        self.options().extra.verify(self.filter(), place)
     }
     fn expectation(&self, place: &Place) -> Expectation {
         let seen_source = Some(self.translated(place));
@@ -109,5 +137,11 @@ impl<T: SourceNat> Hop for T {
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
         self.translations(place).map(Some)
+    }
+    fn has_fastpath(&self) -> bool {
+        self.options().fastpath
+    }
+    fn carried(&self, place: &Place) -> Result<Option<Carried>, Error> {
+        self.has_fastpath().then(|| fastpath::carried(place)).transpose()
     }
 }

@@ -1,9 +1,9 @@
 //! A host that was tuned by weir's own commands: `weir tune apply`, then `weir tune confirm`, and `weir tune rollback` at the end.
 //!
-//! What they write down and what they load has a place of its own, so that several variants may be in effect on one machine, and
-//! nothing of what was tuned there for good is touched: a process of this agent's holds a mount namespace with an empty folder
-//! (tmpfs) and a BPF file system. When that process ends, however it ends, both are gone, and with them the programs; but where it ends
-//! between apply and confirm, only when the guard of `weir tune` does.
+//! The files that they write and the programs that they load have a place of their own. Several variants may thus be in effect on
+//! one machine, and permanent tuning there stays untouched. A process of this agent's holds a mount namespace with an empty
+//! folder (tmpfs) and a BPF file system. When that process ends, however it ends, both are gone, and the programs with them. If
+//! it ends between apply and confirm, they go only when the guard of `weir tune` ends.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ use crate::{Error, Journal, Place};
 /// Programs that it needs.
 pub(crate) const PROGRAMS: [&str; 4] = ["unshare", "nsenter", "mount", "sh"];
 
-/// What a host is tuned by: a profile of `weir tune`.
+/// A profile of `weir tune` that tunes a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tuning {
@@ -54,11 +54,11 @@ fn held() -> MutexGuard<'static, Vec<(String, Process)>> {
 
 /// Tunes the calling thread's host.
 pub(crate) fn apply(place: &Place, tuned: &[Tuning], journal: &mut Journal) -> Result<(), Error> {
-    let mut words = vec!["apply", "--outer", &place.inside_interface, "--no-watch", "--json"];
+    let mut words = vec!["apply", "--interface", &place.inside_interface, "--no-watch", "--json"];
     words.extend(["--confirm-within", CONFIRM_WITHIN]);
     words.extend(tuned.iter().flat_map(|tuning| ["--profile", tuning.profile()]));
     let holder = hold()?;
-    // Nobody else knows of it before it is in the journal.
+    // Only this function knows of the process before it is in the journal.
     journal.record(Change::Tuned { tag: place.tag.clone() })?;
     held().push((place.tag.clone(), holder));
     let applied = weir(&place.tag, &[&["tune"], &words[..]].concat())?;
@@ -95,7 +95,7 @@ pub(crate) fn counter(place: &Place) -> Result<u64, Error> {
     Ok(translated.filter_map(|count| count["packets"].as_u64()).sum())
 }
 
-/// Takes back what was tuned at that place, if this process did it; what another one did went with that.
+/// Rolls back the tuning at that place, if this process did it; another process's tuning went with that process.
 pub(crate) fn remove(tag: &str) -> Result<(), Error> {
     if !held().iter().any(|(held, _)| held == tag) {
         return Ok(());

@@ -8,19 +8,19 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_gateway::{Family, Journal, Place, Role, Variant};
+use weir_gateway::{Family, Journal, Place, Role, VariantKind};
 use weir_record::Unit;
 use weir_sys::foreign_source::udp_from;
 use weir_sys::privilege::test_needs_root;
 use weir_sys::process::which;
-use world::{World, in_ns, variant};
+use world::{GatewayWorld, in_ns, variant};
 
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
 const FILTERS: [&str; 5] = ["nft-set", "nft-linear", "ipset-iptables", "bpf", "bpf-xdp"];
 
 /// Nothing takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Prefixes in the form of a registry's file, a part of the project.
 fn sample() -> PathBuf {
@@ -42,18 +42,18 @@ fn lacks_programs() -> bool {
 }
 
 /// Runs on the host that filters.
-fn there<T: Send>(world: &World, variant: &Variant, work: impl FnOnce() -> T + Send) -> T {
-    world.ns(variant.hop().counts_at()).run(work).unwrap()
+fn there<T: Send>(world: &GatewayWorld, variant: &VariantKind, work: impl FnOnce() -> T + Send) -> T {
+    world.ns(variant.counts_at()).run(work).unwrap()
 }
 
-fn refused(world: &World, variant: &Variant) -> u64 {
-    there(world, variant, || variant.hop().refused(&world.place)).unwrap().unwrap()
+fn refused(world: &GatewayWorld, variant: &VariantKind) -> u64 {
+    there(world, variant, || variant.refused(&world.place)).unwrap().unwrap()
 }
 
 /// The datagrams that arrive of some sent from each of these addresses.
-fn arrive(world: &World, sources: &[IpAddr]) -> Vec<IpAddr> {
+fn arrive(world: &GatewayWorld, sources: &[IpAddr]) -> Vec<IpAddr> {
     let to = (world.place.responder, 5003);
-    let server = world.responder.run(|| UdpSocket::bind(to)).unwrap().unwrap();
+    let server = world.responder.run(|| weir_testkit::bound(|| UdpSocket::bind(to))).unwrap();
     for source in sources {
         let socket = world.initiator.run(|| udp_from(*source)).unwrap().unwrap();
         socket.send_to(b"let me in", to).unwrap();
@@ -73,7 +73,7 @@ fn arrive(world: &World, sources: &[IpAddr]) -> Vec<IpAddr> {
     }
 }
 
-fn undo(world: &World, journals: &mut [(Role, Journal)]) {
+fn undo(world: &GatewayWorld, journals: &mut [(Role, Journal)]) {
     journals.iter_mut().rev().for_each(|(role, journal)| world.undo(*role, journal));
 }
 
@@ -96,13 +96,13 @@ fn root_a_listed_source_gets_through_and_an_unlisted_one_does_not() {
                 r#"{{"kind": "allow-list", "filter": "{filter}", "hook": "{hook}", "prefixes": 300,
                     "established-first": {established}}}"#
             ));
-            proves(&World::routed(family), &v, hook == "input");
+            proves(&GatewayWorld::routed(family), &v, hook == "input");
         }
     }
 }
 
-fn proves(world: &World, v: &Variant, input: bool) {
-    let words = v.hop().describe();
+fn proves(world: &GatewayWorld, v: &VariantKind, input: bool) {
+    let words = v.describe();
     if input {
         // There is a gateway all the same, which does nothing but forward.
         in_ns(&world.gateway, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
@@ -112,13 +112,12 @@ fn proves(world: &World, v: &Variant, input: bool) {
     let mut journals = world.apply(v);
     let xdp: &[&str] = if words.contains("at XDP") { &[if input { "r0" } else { "in0" }] } else { &[] };
     assert_eq!(interfaces_with_xdp(world, v), xdp, "{words}");
-    let (counted, was_refused) =
-        (there(world, v, || v.hop().counter(&world.place)).unwrap(), refused(world, v));
+    let (counted, was_refused) = (there(world, v, || v.counter(&world.place)).unwrap(), refused(world, v));
     assert_eq!(world.udp(world.place.responder, 5001).source.ip(), world.place.initiator, "{words}");
     assert_eq!(world.tcp(world.place.responder, 5002).source.ip(), world.place.initiator, "{words}");
-    let now = there(world, v, || v.hop().counter(&world.place)).unwrap();
+    let now = there(world, v, || v.counter(&world.place)).unwrap();
     assert!(now > counted, "{words}: {counted:?} to {now:?}");
-    let denied = v.hop().denied_source(&world.place).unwrap();
+    let denied = v.denied_source(&world.place).unwrap();
     assert_eq!(arrive(world, &[denied, denied, denied]), [] as [IpAddr; 0], "{words}");
     let deadline = Instant::now() + PATIENCE;
     while refused(world, v) < was_refused + 3 && Instant::now() < deadline {
@@ -135,8 +134,8 @@ fn proves(world: &World, v: &Variant, input: bool) {
 }
 
 /// Interfaces of the host that filters which have a program at XDP, as ip(8) shows them.
-fn interfaces_with_xdp(world: &World, v: &Variant) -> Vec<String> {
-    let listing = in_ns(world.ns(v.hop().counts_at()), "ip -o link");
+fn interfaces_with_xdp(world: &GatewayWorld, v: &VariantKind) -> Vec<String> {
+    let listing = in_ns(world.ns(v.counts_at()), "ip -o link");
     let with = listing.lines().filter(|line| line.contains(" xdp"));
     // `2: in0@if3: <...`
     with.map(|line| line.split([':', '@']).nth(1).unwrap().trim().to_owned()).collect()
@@ -148,7 +147,7 @@ fn root_a_driver_without_xdp_is_named() {
         return;
     }
     let _turn = turn();
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     in_ns(&world.gateway, "ip link add plain0 type bridge && ip link set plain0 up");
     let place = Place { inside_interface: "plain0".into(), ..world.place.clone() };
     let before = world.facts();
@@ -166,7 +165,7 @@ fn root_an_interface_without_an_ethernet_header_is_refused() {
         return;
     }
     let _turn = turn();
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     in_ns(&world.gateway, "ip tuntap add tun7 mode tun && ip link set tun7 up");
     let place = Place { inside_interface: "tun7".into(), ..world.place.clone() };
     let before = world.facts();
@@ -210,7 +209,7 @@ fn root_a_real_list_decides_address_by_address() {
                 r#"{{"kind": "allow-list", "filter": "{filter}", "files": [{:?}], "countries": ["AA"]}}"#,
                 sample()
             ));
-            let world = World::routed(family);
+            let world = GatewayWorld::routed(family);
             // Sources that the gateway has no way back to.
             in_ns(&world.gateway, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.in0.rp_filter=0");
             let mut journals = world.apply(&v);
@@ -233,11 +232,11 @@ fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
         let prefixes = if filter == "ipset-iptables" { 70_000 } else { 5000 };
         let v =
             variant(&format!(r#"{{"kind": "allow-list", "filter": "{filter}", "prefixes": {prefixes}}}"#));
-        let world = World::routed(family);
+        let world = GatewayWorld::routed(family);
         let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
         let sets = "nft -t list ruleset; ipset list -n";
         let before = in_ns(&world.gateway, sets);
-        let facts = world.gateway.run(|| v.hop().facts(&world.place)).unwrap().unwrap();
+        let facts = world.gateway.run(|| v.facts(&world.place)).unwrap().unwrap();
         assert_eq!(in_ns(&world.gateway, sets), before, "{filter}");
         println!("{filter}: {facts:#?}");
         let value = |name: &str| facts.iter().find(|f| f.name == name).unwrap().value.unwrap();
@@ -258,6 +257,6 @@ fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
         world.undo(Role::Gateway, &mut journal);
     }
     let none = variant(r#"{"kind": "allow-list"}"#);
-    let world = World::routed(Family::Ipv4);
-    assert!(none.hop().facts(&world.place).unwrap().is_empty());
+    let world = GatewayWorld::routed(Family::Ipv4);
+    assert!(none.facts(&world.place).unwrap().is_empty());
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_gateway::{Error, Family, Journal, Role};
 use weir_sys::privilege::test_needs_root;
-use world::{World, in_ns, variant};
+use world::{GatewayWorld, in_ns, variant};
 
 #[test]
 fn root_rules_of_others_stay() {
@@ -23,9 +23,9 @@ fn root_rules_of_others_stay() {
         "bpf-publish",
     ] {
         let world = if kind.ends_with("publish") {
-            World::bridged(Family::Ipv4)
+            GatewayWorld::bridged(Family::Ipv4)
         } else {
-            World::routed(Family::Ipv4)
+            GatewayWorld::routed(Family::Ipv4)
         };
         in_ns(
             &world.gateway,
@@ -76,7 +76,7 @@ fn root_a_setting_that_somebody_changed_since_is_left() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     let v = variant(r#"{"kind": "nft-masquerade", "conntrack-timeouts": {"udp": "77s", "icmp": "9s"}}"#);
     let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
     in_ns(&world.gateway, "sysctl -q net.netfilter.nf_conntrack_udp_timeout=55");
@@ -95,7 +95,7 @@ fn root_rules_that_somebody_removed_since_do_no_harm() {
         return;
     }
     for kind in ["nft-masquerade", "iptables-masquerade"] {
-        let world = World::routed(Family::Ipv6);
+        let world = GatewayWorld::routed(Family::Ipv6);
         let before = world.facts();
         let v = variant(&format!("{{\"kind\": \"{kind}\", \"mss-clamp\": 1200}}"));
         let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
@@ -110,7 +110,7 @@ fn root_a_variant_that_fails_half_way_leaves_the_host_as_before() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     let before = world.facts();
     let custom = variant(
         r#"{"kind": "custom",
@@ -137,7 +137,7 @@ fn root_what_cannot_be_taken_back_is_told_and_stays_in_the_journal() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     let v = variant(
         r#"{"kind": "custom", "apply": {"gateway": ["nft add table ip stays"]},
             "remove": {"gateway": ["test -e /proc/self/no-such-file", "true"]}}"#,
@@ -167,7 +167,7 @@ fn root_a_dropped_journal_takes_everything_back() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     let before = world.facts();
     let journal =
         world.apply_on(Role::Gateway, &world.place, &variant(r#"{"kind": "iptables-masquerade"}"#)).unwrap();
@@ -181,7 +181,7 @@ fn root_changes_are_not_taken_back_in_another_namespace() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     let mut journal = world.apply_on(Role::Gateway, &world.place, &variant(r#"{"kind": "routed"}"#)).unwrap();
     let errors = world.responder.run(|| journal.undo()).unwrap();
     assert!(errors[0].to_string().contains("namespace"), "{errors:?}");
@@ -216,8 +216,7 @@ fn root_victim() {
     let var = |name| std::env::var(name).unwrap();
     let place = serde_json::from_str(&place).unwrap();
     let mut journal = Journal::stored_at(var("WEIR_TEST_JOURNAL")).unwrap();
-    weir_gateway::apply(variant(&var("WEIR_TEST_VARIANT")).hop(), Role::Gateway, &place, &mut journal)
-        .unwrap();
+    weir_gateway::apply(&*variant(&var("WEIR_TEST_VARIANT")), Role::Gateway, &place, &mut journal).unwrap();
     println!("in effect");
     loop {
         std::thread::park();
@@ -225,7 +224,7 @@ fn root_victim() {
 }
 
 /// Applies the variant in a process of its own, kills that with SIGKILL when `ready` is in the facts, recovers.
-fn killed(world: &World, json: &str, ready: &str) {
+fn killed(world: &GatewayWorld, json: &str, ready: &str) {
     let before = world.facts();
     let scratch = Scratch::new(&format!("killed-{}", ready.len()));
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -261,7 +260,7 @@ fn root_killed_in_effect() {
         return;
     }
     killed(
-        &World::routed(Family::Ipv4),
+        &GatewayWorld::routed(Family::Ipv4),
         r#"{"kind": "iptables-masquerade", "mss-clamp": true, "ports": "2000-3000", "conntrack-timeouts": {"udp": "99s"}}"#,
         "net.ipv4.conf.out0.forwarding = 1",
     );
@@ -274,8 +273,8 @@ fn root_killed_while_routes_are_loaded() {
     }
     for family in [Family::Ipv4, Family::Ipv6] {
         killed(
-            &World::routed(family),
-            r#"{"kind": "routed", "ballast": {"rules": 100, "prefixes": 100, "routes": 20000}}"#,
+            &GatewayWorld::routed(family),
+            r#"{"kind": "routed", "extra": {"rules": 100, "prefixes": 100, "routes": 20000}}"#,
             "proto 119",
         );
     }
@@ -286,10 +285,11 @@ fn root_killed_half_way() {
     if test_needs_root() {
         return;
     }
+    // The shell becomes the program: what a scenario's own command starts and leaves is not weir's to end after a SIGKILL.
     killed(
-        &World::routed(Family::Ipv4),
+        &GatewayWorld::routed(Family::Ipv4),
         r#"{"kind": "custom", "time-limit-s": 60,
-            "apply": {"gateway": ["nft add table ip half", "sleep 60", "nft add table ip never"]},
+            "apply": {"gateway": ["nft add table ip half", "exec sleep 60", "nft add table ip never"]},
             "remove": {"gateway": ["nft delete table ip half", "nft delete table ip never 2>/dev/null || true"]}}"#,
         "table ip half",
     );
@@ -301,7 +301,7 @@ fn root_killed_with_programs_at_its_interfaces() {
         return;
     }
     for family in [Family::Ipv4, Family::Ipv6] {
-        let world = World::bridged(family);
+        let world = GatewayWorld::bridged(family);
         killed(&world, r#"{"kind": "bpf-publish"}"#, "in0 Ingress publish_in");
         assert_eq!(world::programs(&world.gateway), "");
     }
@@ -315,7 +315,7 @@ fn root_killed_with_a_container_engine() {
     if world::lacks_docker() {
         return;
     }
-    let world = World::bridged(Family::Ipv4);
+    let world = GatewayWorld::bridged(Family::Ipv4);
     killed(&world, r#"{"kind": "docker-publish", "engine": "docker"}"#, "--to-destination 198.18.1.2:5004");
 }
 
@@ -325,7 +325,7 @@ fn root_a_route_that_was_there_stays() {
         return;
     }
     for family in [Family::Ipv4, Family::Ipv6] {
-        let world = World::routed(family);
+        let world = GatewayWorld::routed(family);
         let (spare, gateway) = (world.place.spare_outside.unwrap(), world.place.gateway_outside);
         let length = if family == Family::Ipv4 { 32 } else { 128 };
         in_ns(&world.responder, &format!("ip route add {spare}/{length} via {gateway}"));

@@ -2,17 +2,17 @@
 
 mod world;
 
-use weir_gateway::{Error, Family, Place, Role, Variant};
+use weir_gateway::{Error, Family, Place, Role, VariantKind};
 use weir_sys::privilege::test_needs_root;
-use world::{World, in_ns, variant};
+use world::{GatewayWorld, in_ns, variant};
 
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
 /// Applies, sends, compares with the expectation, removes, and compares the hosts with before. Returns the source ports.
-fn prove(world: &World, variant: &Variant) -> Vec<u16> {
+fn prove(world: &GatewayWorld, variant: &VariantKind) -> Vec<u16> {
     let before = world.facts();
     let mut journals = world.apply(variant);
-    let expectation = variant.hop().expectation(&world.place);
+    let expectation = variant.expectation(&world.place);
     let mut ports = Vec::new();
     for (port, udp) in [(5001, false), (5002, true), (5003, true), (5004, false)] {
         let counted = world.counter(&world.place, variant);
@@ -37,7 +37,7 @@ fn prove_routed(json: &str) {
         return;
     }
     for family in FAMILIES {
-        prove(&World::routed(family), &variant(json));
+        prove(&GatewayWorld::routed(family), &variant(json));
     }
 }
 
@@ -67,7 +67,7 @@ fn root_nft_stateless_leaves_nothing_in_the_table_of_connections() {
         return;
     }
     for family in FAMILIES {
-        let world = World::routed(family);
+        let world = GatewayWorld::routed(family);
         // Connection tracking is on, as on a firewall, and must not see the translated packets.
         in_ns(
             &world.gateway,
@@ -89,7 +89,7 @@ fn root_options_reach_the_kernel() {
                      "conntrack-timeouts": {"udp": "77s", "tcp-established": "2h"}"#;
     for kind in ["nft-masquerade", "nft-snat", "iptables-masquerade", "iptables-legacy-masquerade"] {
         for family in FAMILIES {
-            let world = World::routed(family);
+            let world = GatewayWorld::routed(family);
             let v = variant(&format!("{{\"kind\": \"{kind}\", {options}}}"));
             if lacks_legacy(&world, &v) {
                 continue;
@@ -114,7 +114,7 @@ fn root_iptables_legacy_masquerade() {
         return;
     }
     for family in FAMILIES {
-        let world = World::routed(family);
+        let world = GatewayWorld::routed(family);
         let v = variant(r#"{"kind": "iptables-legacy-masquerade"}"#);
         if !lacks_legacy(&world, &v) {
             prove(&world, &v);
@@ -123,8 +123,8 @@ fn root_iptables_legacy_masquerade() {
 }
 
 /// Where the kernel has no legacy iptables the variant must say so and leave the host as it was.
-fn lacks_legacy(world: &World, v: &Variant) -> bool {
-    if v.hop().kind() != "iptables-legacy-masquerade" {
+fn lacks_legacy(world: &GatewayWorld, v: &VariantKind) -> bool {
+    if v.kind() != "iptables-legacy-masquerade" {
         return false;
     }
     let before = world.facts();
@@ -149,7 +149,7 @@ fn root_docker_publish_by_iptables_and_by_nft() {
     }
     for backend in ["iptables", "nft"] {
         for family in FAMILIES {
-            let world = World::bridged(family);
+            let world = GatewayWorld::bridged(family);
             prove(&world, &variant(&format!(r#"{{"kind": "docker-publish", "backend": "{backend}"}}"#)));
         }
     }
@@ -163,7 +163,7 @@ fn root_docker_engine_publishes_and_leaves_nothing() {
     if world::lacks_docker() {
         return;
     }
-    let world = World::bridged(Family::Ipv4);
+    let world = GatewayWorld::bridged(Family::Ipv4);
     let v = variant(r#"{"kind": "docker-publish", "engine": "docker"}"#);
     prove(&world, &v);
 
@@ -176,7 +176,7 @@ fn root_docker_engine_publishes_and_leaves_nothing() {
     let left = world::facts(&world.gateway);
     assert!(left.contains("10.9.9.9") && !left.contains("DOCKER"), "{left}");
 
-    let error = World::bridged(Family::Ipv6);
+    let error = GatewayWorld::bridged(Family::Ipv6);
     let error = error.apply_on(Role::Gateway, &error.place, &v).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
@@ -186,7 +186,7 @@ fn root_docker_publish_lets_published_ports_through_a_closed_firewall() {
     if test_needs_root() {
         return;
     }
-    let world = World::bridged(Family::Ipv4);
+    let world = GatewayWorld::bridged(Family::Ipv4);
     in_ns(&world.gateway, "iptables-nft -P FORWARD DROP");
     prove(&world, &variant(r#"{"kind": "docker-publish"}"#));
 }
@@ -200,13 +200,13 @@ fn root_bpf_publish_translates_what_the_rules_below_then_do_not_see() {
     let tracked = "for f in ipv4 ipv6; do conntrack -L -f $f 2>/dev/null; done | grep port=500 || true";
     for backend in ["iptables", "nft"] {
         for family in FAMILIES {
-            let world = World::bridged(family);
+            let world = GatewayWorld::bridged(family);
             prove(&world, &variant(&format!(r#"{{"kind": "bpf-publish", "backend": "{backend}"}}"#)));
             assert_eq!(in_ns(&world.gateway, tracked), "", "{backend}, {family:?}");
         }
     }
     // The same traffic by the rules alone is in the table.
-    let world = World::bridged(Family::Ipv4);
+    let world = GatewayWorld::bridged(Family::Ipv4);
     let mut journal =
         world.apply_on(Role::Gateway, &world.place, &variant(r#"{"kind": "docker-publish"}"#)).unwrap();
     world.tcp(world.place.gateway_inside, 5001);
@@ -219,7 +219,7 @@ fn root_bpf_publish_says_which_link_it_needs() {
     if test_needs_root() {
         return;
     }
-    let world = World::bridged(Family::Ipv4);
+    let world = GatewayWorld::bridged(Family::Ipv4);
     let before = world.facts();
     let attempt = |json: &str| match world.apply_on(Role::Gateway, &world.place, &variant(json)) {
         Err(Error::Unsupported(why)) => why,
@@ -263,7 +263,7 @@ fn root_custom_verify_that_fails_is_told() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     let v = variant(
         r#"{"kind": "custom", "apply": {"gateway": ["true"]}, "remove": {"gateway": ["true"]},
             "verify": {"gateway": ["echo not in effect >&2; exit 3"]}}"#,
@@ -277,7 +277,7 @@ fn root_direct_and_path_change_nothing() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     for kind in ["direct", "path"] {
         let journals = world.apply(&variant(&format!("{{\"kind\": \"{kind}\"}}")));
         assert!(journals.iter().all(|(_, journal)| journal.is_empty()));
@@ -291,7 +291,7 @@ fn root_two_tags_on_one_host_do_not_collide() {
     }
     for kind in ["nft-masquerade", "iptables-masquerade"] {
         for first_in_first_out in [true, false] {
-            let world = World::routed(Family::Ipv4);
+            let world = GatewayWorld::routed(Family::Ipv4);
             let before = world.facts();
             let v = variant(&format!("{{\"kind\": \"{kind}\"}}"));
             let other = Place { tag: "b2".into(), ..world.place.clone() };
@@ -315,7 +315,7 @@ fn root_one_tag_twice_is_refused_and_the_first_stays() {
     if test_needs_root() {
         return;
     }
-    let world = World::routed(Family::Ipv4);
+    let world = GatewayWorld::routed(Family::Ipv4);
     for kind in ["nft-masquerade", "iptables-masquerade"] {
         let v = variant(&format!("{{\"kind\": \"{kind}\"}}"));
         let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();

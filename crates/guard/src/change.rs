@@ -1,24 +1,24 @@
-//! One change of a host: how it is read, made and taken back.
+//! One change of a host: how it is read, made and rolled back.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::process::{run_with_input, which};
-use weir_sys::{NetNs, ProcRoot, sysctl};
+use weir_sys::{NetNs, ProcRoot, file, sysctl};
 
 use crate::error::{Error, at};
 use crate::fingerprint;
 use crate::journal::StepState;
 use crate::step;
-use crate::store::sync_folder;
 
 /// A program with its arguments, and what it reads on standard input. No shell is involved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Program {
     /// Program and arguments.
     pub argv: Vec<String>,
@@ -34,7 +34,7 @@ impl Program {
     }
 }
 
-/// What is changed, and into what.
+/// A change: its target and the new value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Change {
@@ -59,19 +59,22 @@ pub enum Change {
     TextFile {
         /// Its path.
         path: PathBuf,
-        /// What is to be in it; `None`: it is to be gone.
+        /// Its new content; `None`: the file must not exist.
         text: Option<String>,
     },
     /// Something that programs change: a rule set, a setting of a device.
     Commands {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// Makes it. All of it or nothing, if that can be had.
         apply: Program,
         /// Takes it back; must do no harm when only a part of it is there, or nothing.
         undo: Program,
-        /// Prints the state of what is changed, and nothing that changes by itself (no counters). Its exit code belongs to the
-        /// state: a rule set that does not exist may be told by a failure.
+        /// Run by `confirm`: makes it last, where the kernel else ends it by itself a moment after the trial's time. `None`: it lasts
+        /// from the beginning.
+        confirm: Option<Program>,
+        /// Prints the state of the target, and nothing that changes by itself (no counters). Its exit code belongs to the state:
+        /// a failure may mean that a rule set does not exist.
         read: Program,
         /// Longest time that one of them may take, s.
         limit_s: u64,
@@ -80,12 +83,12 @@ pub enum Change {
     },
 }
 
-/// Where changes are made.
+/// The host on which changes are made.
 #[derive(Debug)]
 pub(crate) struct Host<'a> {
     /// `/`, but in tests.
     pub(crate) root: &'a ProcRoot,
-    /// Of settings and programs.
+    /// Namespace of settings and programs.
     pub(crate) namespace: Option<&'a NetNs>,
 }
 
@@ -106,7 +109,7 @@ impl Host<'_> {
         let (name, rest) = program.argv.split_first().ok_or_else(|| unfit("a command", "it has no words"))?;
         let path = which(name).ok_or_else(|| unfit(name, "there is no such program here"))?;
         let mut command = Command::new(path);
-        // Messages are parsed by nobody, but states are compared: they must not depend on who asks.
+        // The guard does not parse messages, but it compares states: they must not depend on the caller.
         command.args(rest).env("LC_ALL", "C");
         if let Some(namespace) = self.namespace {
             namespace.enter_on_spawn(&mut command);
@@ -121,7 +124,7 @@ fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
 }
 
 impl Change {
-    /// What is changed, for people.
+    /// Returns the name of the target, for people.
     pub fn target(&self) -> String {
         match self {
             Change::Sysctl { name, .. } => name.clone(),
@@ -139,12 +142,26 @@ impl Change {
         }
     }
 
+    /// True if the kernel ends it by itself unless it is confirmed.
+    pub fn ends_by_itself(&self) -> bool {
+        matches!(self, Change::Commands { confirm: Some(_), .. })
+    }
+
+    /// Makes it last.
+    pub(crate) fn make_last(&self, host: &Host<'_>) -> Result<(), Error> {
+        if let Change::Commands { confirm: Some(confirm), limit_s, .. } = self {
+            succeed(host, confirm, *limit_s)?;
+            step::passed();
+        }
+        Ok(())
+    }
+
     /// True for what is in the set's network namespace, and gone with it.
     pub(crate) fn is_in_namespace(&self) -> bool {
         matches!(self, Change::Sysctl { machine: false, .. } | Change::Commands { .. })
     }
 
-    /// False for what a reboot takes back by itself.
+    /// False for what a reboot rolls back by itself.
     pub fn outlives_reboot(&self) -> bool {
         match self {
             Change::Sysctl { .. } | Change::KernelFile { .. } => false,
@@ -153,7 +170,7 @@ impl Change {
         }
     }
 
-    /// Refuses what must not be written whoever asks for it.
+    /// Refuses targets that no caller may write.
     pub(crate) fn check(&self, host: &Host<'_>) -> Result<(), Error> {
         let plain = |path: &Path| {
             path.is_absolute()
@@ -196,7 +213,7 @@ impl Change {
             Change::TextFile { path, .. } => read_text(&host.root.path(&path.to_string_lossy())),
             Change::Commands { read, limit_s, .. } => {
                 let (code, printed, _) = host.run(read, *limit_s)?;
-                // A rule set may have megabytes: what is compared is its name.
+                // A rule set may have megabytes: only its fingerprint is compared.
                 let code = code.map_or("signal".to_owned(), |c| c.to_string());
                 Ok(Some(format!("{}/{code}", fingerprint(&printed))))
             }
@@ -262,6 +279,9 @@ impl Change {
             (StepState::Applied { made }, _) => self.same(now, made.as_deref()),
             // Killed between the program and the note of what it made: whatever is there then is taken for ours.
             (StepState::Writing, Change::Commands { .. }) => true,
+            // Killed while a program undid it: half of it may be gone.
+            (StepState::Undoing { .. }, Change::Commands { .. }) => true,
+            (StepState::Undoing { before }, _) => self.is_ours(before, now),
             (StepState::Writing, _) => self.same(now, self.wanted()),
             _ => false,
         }
@@ -279,7 +299,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("/"))
 }
 
-/// A file of ours; a symbolic link is somebody else's doing and is not followed.
+/// Reads a file of weir's; a symbolic link is another program's work and is not followed.
 fn read_text(path: &Path) -> Result<Option<String>, Error> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -294,34 +314,9 @@ fn read_text(path: &Path) -> Result<Option<String>, Error> {
 /// Writes beside the file and renames, so that a full disk or a crash leaves the old one whole.
 fn replace_text(path: &Path, text: Option<&str>) -> Result<(), Error> {
     let Some(text) = text else {
-        match fs::remove_file(path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(at(path)(e)),
-            _ => return sync_folder(path),
-        }
+        return file::remove(path).and_then(|()| file::sync_folder_of(path)).map_err(at(path));
     };
-    let mut beside = path.as_os_str().to_owned();
-    // sysctl.d and its kin read what ends in .conf only: half a file has no effect.
-    beside.push(".weir-new");
-    let beside = PathBuf::from(beside);
-    let written = write_new(&beside, text).and_then(|()| {
-        step::passed();
-        fs::rename(&beside, path)
-    });
-    written.map_err(|e| {
-        // The rest of a failed attempt is of no use to anybody.
-        let _ = fs::remove_file(&beside);
-        at(path)(e)
-    })?;
-    sync_folder(path)
-}
-
-fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    // One that a killed process left is in the way of create_new, which in turn never follows a link.
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    let draft = file::Draft::write(path, 0o644, text).map_err(at(path))?;
+    step::passed();
+    draft.replace().map_err(at(path))
 }

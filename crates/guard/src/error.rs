@@ -1,9 +1,9 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use std::io;
 use std::path::Path;
 
-/// Why a change set could not be made, confirmed or taken back.
+/// Why a change set could not be made, confirmed or rolled back.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder of ours.
@@ -11,7 +11,7 @@ pub enum Error {
     File {
         /// Its path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The journal cannot be understood. Nothing is done on its account.
@@ -49,7 +49,7 @@ pub enum Error {
     #[error("there is no change set of weir {0}: nothing was applied here")]
     NoSet(String),
     /// It is too late to confirm it.
-    #[error("change set {id} cannot be confirmed, it was taken back: {why}")]
+    #[error("change set {id} cannot be confirmed, it was rolled back: {why}")]
     TakenBack {
         /// Its name.
         id: String,
@@ -64,14 +64,14 @@ pub enum Error {
         /// Why.
         why: String,
     },
-    /// One of the changes could not be made. What was made before it was taken back.
+    /// One of the changes could not be made. The changes before it were rolled back.
     #[error("{what}: {why}; {undone}")]
     Apply {
         /// Which.
         what: String,
         /// Why.
         why: String,
-        /// What became of the changes before it.
+        /// The outcome of the changes before it.
         undone: String,
     },
     /// The guard process did not come up.

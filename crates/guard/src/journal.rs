@@ -1,18 +1,19 @@
-//! What is written down of a change set, and what follows from it.
+//! The record of a change set, and the state that follows from it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::process::Identity;
 
 use crate::change::Change;
 use crate::namespace::Namespace;
-use crate::revert::Outcome;
+use crate::revert::RevertOutcome;
 use crate::watch::Watch;
 
 /// Version of the format.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// When a change is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum When {
     /// By `apply`, on trial.
@@ -24,7 +25,7 @@ pub enum When {
 /// A change with the value before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// What is changed.
+    /// The change.
     pub change: Change,
     /// When.
     pub when: When,
@@ -43,7 +44,7 @@ pub struct Begin {
     pub id: String,
     /// The command whose set it is, e.g. `tune`.
     pub by: String,
-    /// What it is for, for people.
+    /// Its purpose, for people.
     pub title: String,
     /// The kernel's boot_id (random(4)): a reboot takes settings back by itself.
     pub boot: String,
@@ -57,7 +58,7 @@ pub struct Begin {
     pub namespace: Option<Namespace>,
     /// The changes, in the order in which they are made.
     pub steps: Vec<Step>,
-    /// What must not get worse.
+    /// Numbers that must not get worse.
     pub watches: Vec<Watch>,
 }
 
@@ -67,26 +68,26 @@ pub struct Begin {
 pub(crate) enum Entry {
     /// Nothing was changed yet.
     Begin(Box<Begin>),
-    /// The process that takes the set back unless it is confirmed.
-    Guard { process: Identity },
     /// About to be made.
     Writing { step: usize },
     /// Was made, and what was there then.
     Applied { step: usize, made: Option<String> },
-    /// All were made; the set is taken back at this time (CLOCK_BOOTTIME, ns) unless it is confirmed.
+    /// All were made; the set is rolled back at this time (CLOCK_BOOTTIME, ns) unless it is confirmed.
     Waiting { deadline_ns: u64 },
-    /// Somebody said that it is good.
+    /// The set was confirmed.
     Confirmed { unix_s: u64 },
-    /// It is being taken back.
+    /// It is being rolled back.
     Reverting { why: String, unix_s: u64 },
-    /// What became of one change then.
-    Reverted { step: usize, outcome: Outcome },
+    /// One change is about to be undone.
+    Undoing { step: usize },
+    /// The outcome of one change after that.
+    Reverted { step: usize, outcome: RevertOutcome },
     /// There is nothing left to do about it.
     Ended { unix_s: u64 },
 }
 
 /// How far a change set has come.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
     /// Its changes are being made.
@@ -101,12 +102,12 @@ pub enum Phase {
         /// Seconds since 1970.
         unix_s: u64,
     },
-    /// It is being taken back, or was on the way when that process was killed or failed.
+    /// It is being rolled back, or was on the way when that process was killed or failed.
     Reverting {
         /// Why.
         why: String,
     },
-    /// It was taken back.
+    /// It was rolled back.
     Reverted {
         /// Why.
         why: String,
@@ -116,7 +117,7 @@ pub enum Phase {
 }
 
 /// How far one change has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum StepState {
     /// Not begun.
@@ -125,16 +126,22 @@ pub enum StepState {
     Writing,
     /// Made.
     Applied {
-        /// What was there then.
+        /// The value at that time.
         made: Option<String>,
     },
-    /// Taken back, or not to be taken back.
-    Reverted {
-        /// What became of it.
-        #[serde(flatten)]
-        outcome: Outcome,
+    /// About to be undone; whether it was, or half of it, is not written down.
+    Undoing {
+        /// How far it had come before.
+        #[serde(skip)]
+        before: Box<StepState>,
     },
-    /// It could not be put back; the next command tries again.
+    /// Rolled back, or not to be rolled back.
+    Reverted {
+        /// Its outcome.
+        #[serde(flatten)]
+        outcome: RevertOutcome,
+    },
+    /// It could not be restored; the next command tries again.
     Stuck {
         /// Why.
         why: String,
@@ -149,8 +156,6 @@ pub enum StepState {
 pub struct ChangeSet {
     /// The changes, and what they are for.
     pub begin: Begin,
-    /// The guard process, if one came up.
-    pub guard: Option<Identity>,
     /// How far each change has come.
     pub states: Vec<StepState>,
     /// How far the set has come.
@@ -178,8 +183,7 @@ impl ChangeSet {
             None => return Err((1, "it is empty".into())),
         };
         let states = vec![StepState::Planned; begin.steps.len()];
-        let mut set =
-            ChangeSet { begin, guard: None, states, phase: Phase::Applying, confirmed_unix_s: None };
+        let mut set = ChangeSet { begin, states, phase: Phase::Applying, confirmed_unix_s: None };
         for (n, entry) in entries.enumerate() {
             set.take(entry).map_err(|why| (n + 2, why))?;
         }
@@ -191,7 +195,6 @@ impl ChangeSet {
         let misplaced = |what: &str| Err(format!("`{what}` does not follow from the lines before it"));
         match entry {
             Entry::Begin(_) => return misplaced("begin"),
-            Entry::Guard { process } => self.guard = Some(process),
             Entry::Writing { step } => match (self.state(step)?, &self.phase) {
                 (StepState::Planned | StepState::Writing, Phase::Applying | Phase::Confirmed { .. }) => {
                     self.states[step] = StepState::Writing;
@@ -217,6 +220,17 @@ impl ChangeSet {
                 Phase::Reverted { .. } => return misplaced("reverting"),
                 _ => self.phase = Phase::Reverting { why },
             },
+            Entry::Undoing { step } => match (self.state(step)?, &self.phase) {
+                (StepState::Planned | StepState::Reverted { .. }, _) => return misplaced("undoing"),
+                (state, Phase::Reverting { .. }) => {
+                    let before = match state {
+                        StepState::Stuck { before, .. } | StepState::Undoing { before } => before.clone(),
+                        other => Box::new(other.clone()),
+                    };
+                    self.states[step] = StepState::Undoing { before };
+                }
+                _ => return misplaced("undoing"),
+            },
             Entry::Reverted { step, outcome } => match (self.state(step)?, &self.phase) {
                 (StepState::Reverted { .. }, _) => return misplaced("reverted"),
                 (state, Phase::Reverting { .. }) => {
@@ -225,7 +239,7 @@ impl ChangeSet {
                         other => Box::new(other.clone()),
                     };
                     self.states[step] = match outcome {
-                        Outcome::Failed { why } => StepState::Stuck { why, before },
+                        RevertOutcome::Failed { why } => StepState::Stuck { why, before },
                         outcome => StepState::Reverted { outcome },
                     };
                 }
@@ -249,7 +263,7 @@ impl ChangeSet {
             .ok_or_else(|| format!("there is no change {step}; there are {}", self.states.len()))
     }
 
-    /// True while somebody has to decide or to finish something before the next set may come.
+    /// True while the set needs a decision, or work to finish, before the next set may come.
     pub fn is_in_flight(&self) -> bool {
         matches!(self.phase, Phase::Applying | Phase::Waiting { .. } | Phase::Reverting { .. })
     }

@@ -1,49 +1,57 @@
-//! Changes of a host that are taken back unless somebody confirms them.
+//! Changes of a host that roll back unless they are confirmed.
 //!
-//! A set of changes is written down, with the values before, and is on disk before the first of them is made. A process of
-//! its own, the guard, takes all of it back when nobody confirms in time, when a number that it watches gets worse, or when
-//! the command that was making the changes dies on the way. What was confirmed can still be rolled back later, also after a
-//! reboot, until the next set comes.
+//! A set of changes is written down, with the values before, and is on disk before the first of them is made. Two guard processes
+//! roll all of it back when it is not confirmed in time, when a number that they watch gets worse, or when the command that was
+//! making the changes dies on the way. Each restarts the other when it dies. Should both die at once, the kernel ends the trial where
+//! a change says so ([`Change::ends_by_itself`]), and else a timer of systemd ([`Backstop`]). A confirmed set can still be rolled
+//! back later, also after a reboot, until the next set comes.
 //!
 //! | step | on disk afterwards | if everything is killed here |
 //! |---|---|---|
 //! | plan | every change with the value before | nothing was changed |
-//! | write | "writing change n", before it is written | taken back by the guard, or by the next command |
+//! | write | "writing change n", before it is written | rolled back by the guard, or by the next command |
 //! | applied | what the kernel made of it | likewise |
 //! | waiting | until when | likewise, at that time |
 //! | confirmed | the decision | the values stay; files that make them last are written by the next `confirm` |
-//! | reverted | what became of each change | the rest is taken back by the next command |
+//! | reverted | what became of each change | the rest is rolled back by the next command |
 //!
-//! Taking back goes in reverse order and touches only what is still ours: a value that is neither the one before nor the
-//! one that was made is somebody else's, is left alone, and is said so.
+//! Rollback goes in reverse order and touches only values that are still weir's. A value that is neither the one before nor the
+//! one that was made belongs to another program: weir leaves it alone and reports it.
 //!
 //! This crate knows no setting and no rule: callers name what they change, and how it is read back.
 #![forbid(unsafe_code)]
 
 mod change;
+mod change_guard;
 mod error;
 mod journal;
-mod keeper;
+pub mod lines;
 mod namespace;
-mod process;
+mod partner;
 mod revert;
+mod sentinel;
+mod slot;
 mod status;
 mod step;
 mod store;
+mod timer;
 mod trial;
 mod watch;
+mod watchman;
 
 pub use change::{Change, Program};
+pub use change_guard::{ChangeGuard, Confirmed, NewSet};
 pub use error::Error;
 pub use journal::{Begin, ChangeSet, Phase, Step, StepState, When};
-pub use keeper::{Confirmed, Keeper, NewSet};
 pub use namespace::Namespace;
-pub use process::{Sentinel, guard};
-pub use revert::Outcome;
+pub use revert::RevertOutcome;
+pub use sentinel::{Role, Sentinel};
 pub use status::{Status, StepNow};
 pub use step::kill_point;
-pub use trial::Trial;
+pub use timer::Backstop;
+pub use trial::ChangeTrial;
 pub use watch::{Metric, Watch, Worse};
+pub use watchman::guard;
 
 /// 64-bit FNV-1a of some text, as 16 hexadecimal digits: the name of what has this text. It tells one from another and
 /// withstands no one who wants to forge it. Source: Fowler, Noll and Vo, RFC 9923 section 5.

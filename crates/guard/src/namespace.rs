@@ -14,7 +14,7 @@ pub struct Namespace {
     pub inode: u64,
     /// The kernel's number for it, which no later namespace gets (`SO_NETNS_COOKIE`); kernels before 5.14 have none.
     pub cookie: Option<u64>,
-    /// Where it was found; `None`: it was the caller's own.
+    /// The path where it was found; `None`: it was the caller's own.
     pub path: Option<PathBuf>,
 }
 

@@ -1,47 +1,49 @@
 //! Taking a set back.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::ProcRoot;
+use weir_sys::state::boot_id;
 
 use crate::change::Host;
 use crate::error::Error;
 use crate::journal::{Entry, Phase, Step, StepState};
-use crate::store::{Store, boot_id};
+use crate::store::Store;
 
-/// What became of a change when its set was taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The outcome of a change when its set was rolled back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RevertOutcome {
     /// It was never made.
     Untouched,
     /// The value before is there again, and was read back.
     Restored,
-    /// Somebody else changed it since: it was left alone.
+    /// Another program changed it since: it was left alone.
     LeftToOthers {
-        /// What is there; `None`: it is gone.
+        /// The value found; `None`: it is gone.
         found: Option<String>,
     },
     /// It is gone, with its interface, its network namespace or by a reboot, and what was changed with it.
     Gone,
-    /// It could not be put back; the next command tries again.
+    /// It could not be restored; the next command tries again.
     Failed {
         /// Why.
         why: String,
     },
 }
 
-impl Outcome {
+impl RevertOutcome {
     /// For people, in a few words.
     pub fn words(&self) -> String {
         match self {
-            Outcome::Untouched => "was never changed".into(),
-            Outcome::Restored => "put back".into(),
-            Outcome::LeftToOthers { found } => match found {
-                Some(found) => format!("left alone: somebody else set it to `{found}`"),
-                None => "left alone: somebody else removed it".into(),
+            RevertOutcome::Untouched => "was never changed".into(),
+            RevertOutcome::Restored => "restored".into(),
+            RevertOutcome::LeftToOthers { found } => match found {
+                Some(found) => format!("left alone: another program set it to `{found}`"),
+                None => "left alone: another program removed it".into(),
             },
-            Outcome::Gone => "gone, and the change with it".into(),
-            Outcome::Failed { why } => format!("could not be put back: {why}"),
+            RevertOutcome::Gone => "gone, and the change with it".into(),
+            RevertOutcome::Failed { why } => format!("could not be restored: {why}"),
         }
     }
 }
@@ -55,9 +57,9 @@ pub(crate) fn unix_s() -> u64 {
 /// what is left to do. The caller holds the lock.
 ///
 /// # Errors
-/// If the journal cannot be written; everything was put back nevertheless as far as that was possible.
+/// If the journal cannot be written; everything was restored nevertheless as far as that was possible.
 pub(crate) fn revert(store: &mut Store, root: &ProcRoot, why: &str) -> Result<(), Error> {
-    // A full disk must not keep the values from being put back: the first failure is told at the end.
+    // A full disk must not keep the values from being restored: the first failure is returned at the end.
     let mut journal = Ok(());
     let mut note = |store: &mut Store, entry: Entry| {
         let outcome = store.append(entry);
@@ -81,14 +83,16 @@ pub(crate) fn revert(store: &mut Store, root: &ProcRoot, why: &str) -> Result<()
         let (step, state) = (store.set.begin.steps[n].clone(), store.set.states[n].clone());
         let outcome = match &state {
             StepState::Reverted { .. } => continue,
-            StepState::Planned => Outcome::Untouched,
-            _ if lost && step.change.is_in_namespace() => Outcome::Gone,
-            // What was on trial went with the reboot. What had been confirmed came back with it, from the files.
-            _ if !same_boot && !step.change.outlives_reboot() && !confirmed => Outcome::Gone,
-            StepState::Stuck { before, .. } => put_back(&host, &step, before),
-            _ => put_back(&host, &step, &state),
+            StepState::Planned => RevertOutcome::Untouched,
+            _ if lost && step.change.is_in_namespace() => RevertOutcome::Gone,
+            // A reboot removed changes on trial. It brought confirmed changes back, from the files.
+            _ if !same_boot && !step.change.outlives_reboot() && !confirmed => RevertOutcome::Gone,
+            _ => {
+                let state = if let StepState::Stuck { before, .. } = &state { before } else { &state };
+                put_back(&host, &step, state, || note(store, Entry::Undoing { step: n }))
+            }
         };
-        failed |= matches!(outcome, Outcome::Failed { .. });
+        failed |= matches!(outcome, RevertOutcome::Failed { .. });
         note(store, Entry::Reverted { step: n, outcome });
     }
     if !failed {
@@ -97,25 +101,28 @@ pub(crate) fn revert(store: &mut Store, root: &ProcRoot, why: &str) -> Result<()
     journal
 }
 
-fn put_back(host: &Host<'_>, step: &Step, state: &StepState) -> Outcome {
+/// Puts the value before back. Calls `about_to` before it changes anything: killed on the way, the next process knows whose half it
+/// finds.
+fn put_back(host: &Host<'_>, step: &Step, state: &StepState, about_to: impl FnOnce()) -> RevertOutcome {
     let change = &step.change;
     let old = step.old.as_deref();
-    let attempt = || -> Result<Outcome, Error> {
+    let attempt = || -> Result<RevertOutcome, Error> {
         let now = change.read(host)?;
         if change.same(now.as_deref(), old) {
-            return Ok(Outcome::Restored);
+            return Ok(RevertOutcome::Restored);
         }
         if !change.is_ours(state, now.as_deref()) {
             let gone = now.is_none() && !change.outlives_reboot();
-            return Ok(if gone { Outcome::Gone } else { Outcome::LeftToOthers { found: now } });
+            return Ok(if gone { RevertOutcome::Gone } else { RevertOutcome::LeftToOthers { found: now } });
         }
+        about_to();
         change.unmake(host, old)?;
         let now = change.read(host)?;
         if change.same(now.as_deref(), old) {
-            return Ok(Outcome::Restored);
+            return Ok(RevertOutcome::Restored);
         }
         let shown = |value: Option<&str>| value.map_or("absent".to_owned(), |v| format!("`{v}`"));
-        Ok(Outcome::Failed { why: format!("it is {} and was {}", shown(now.as_deref()), shown(old)) })
+        Ok(RevertOutcome::Failed { why: format!("it is {} and was {}", shown(now.as_deref()), shown(old)) })
     };
-    attempt().unwrap_or_else(|e| Outcome::Failed { why: e.to_string() })
+    attempt().unwrap_or_else(|e| RevertOutcome::Failed { why: e.to_string() })
 }

@@ -2,23 +2,27 @@
 
 use std::fs::File;
 
+use schemars::JsonSchema;
 use serde::Serialize;
+use weir_sys::state::boot_id;
 
 use crate::change::Host;
+use crate::change_guard::{ChangeGuard, SHORT, boot_ns};
 use crate::error::Error;
-use crate::journal::{ChangeSet, Phase, Step, StepState};
-use crate::keeper::{Keeper, SHORT, boot_ns};
-use crate::store::{Store, boot_id};
+use crate::journal::{ChangeSet, Phase, Step, StepState, When};
+use crate::slot;
+use crate::store::Store;
+use crate::timer::Timer;
 
 /// A change as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepNow {
     /// As weir made it.
     Ours,
     /// As before.
     Before,
-    /// Somebody else's value.
+    /// Another program's value.
     Others {
         /// The value.
         found: String,
@@ -37,8 +41,10 @@ pub enum StepNow {
 pub struct Status {
     /// As its journal tells it.
     pub set: ChangeSet,
-    /// True while a guard process is there to take it back.
-    pub guarded: bool,
+    /// Guard processes that run: 2, unless one is just being restarted.
+    pub guards: usize,
+    /// Whether a timer of systemd rolls it back should they be killed.
+    pub timer: bool,
     /// Time left to confirm, s; `None` when it does not wait.
     pub remaining_s: Option<u64>,
     /// Each change as it is now.
@@ -49,9 +55,29 @@ pub struct Status {
     pub busy: bool,
 }
 
-impl Keeper {
-    /// The last set and how things are now; `None` if nothing was ever applied. A set that nobody answers for any more is
-    /// taken back first.
+impl Status {
+    /// Who ends the trial, and when; `None` where there is none.
+    pub fn trial(&self) -> Option<String> {
+        let (left, by) = (self.remaining_s?, &self.set.begin.by);
+        if self.guards > 0 {
+            return Some(format!("on trial: rolls back in {left} s; keep it with: weir {by} confirm"));
+        }
+        let steps = self.set.begin.steps.iter().filter(|step| step.when == When::Apply);
+        let end = if { steps }.all(|step| step.change.ends_by_itself()) {
+            format!("the kernel ends the trial in {left} s")
+        } else if self.timer {
+            format!("a timer of systemd rolls it back in {left} s")
+        } else {
+            format!("the next weir {by} command rolls it back, in {left} s or later")
+        };
+        Some(format!(
+            "on trial: both guard processes were killed; {end}; weir {by} confirm or weir {by} rollback settles it now"
+        ))
+    }
+}
+
+impl ChangeGuard {
+    /// Returns the last set and its present state; `None` if nothing was ever applied. It rolls back an abandoned set first.
     ///
     /// # Errors
     /// If the journal cannot be read.
@@ -66,8 +92,9 @@ impl Keeper {
             _ => None,
         };
         let rebooted = boot_id()? != set.begin.boot;
-        let guarded = set.guard.map_or(Ok(false), |g| g.is_running())? && !rebooted && set.is_in_flight();
-        Ok(Some(Status { guarded, remaining_s, now: self.now(&set)?, rebooted, busy, set }))
+        let guards = if set.is_in_flight() { slot::holders(&self.folder, &self.by)?.len() } else { 0 };
+        let timer = set.is_in_flight() && Timer::of(&self.by, &set.begin.id).is_armed();
+        Ok(Some(Status { guards, timer, remaining_s, now: self.now(&set)?, rebooted, busy, set }))
     }
 
     /// The last set, settled unless another command is at work.

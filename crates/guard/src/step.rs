@@ -1,9 +1,9 @@
-//! Where a test may kill this process: after every step that leaves a trace on disk or in the kernel.
+//! The points at which a test may kill this process: after every step that leaves a trace on disk or in the kernel.
 
 /// Variable with the number of the step, from 1, after which the process kills itself with SIGKILL.
 #[cfg(debug_assertions)]
 pub(crate) const STOP_AT: &str = "WEIR_GUARD_STOP_AT";
-/// The same for the guard process that is started.
+/// The same for the first guard process that is started.
 #[cfg(debug_assertions)]
 pub(crate) const STOP_GUARD_AT: &str = "WEIR_GUARD_STOP_GUARD_AT";
 

@@ -1,20 +1,19 @@
-//! Journals on disk: one JSON value a line, each on disk before the next step is taken; and the lock that lets one process at
-//! a time take steps.
+//! The folder of journals, their replay, and the lock that lets one process at a time take steps.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use weir_sys::{file, state};
 
 use crate::error::{Error, at};
 use crate::journal::{ChangeSet, Entry, StepState, When};
+use crate::lines::{self, LineFile};
 use crate::step;
 
-/// Where journals are unless WEIR_STATE_DIR says otherwise.
-const STATE: &str = "/var/lib/weir";
 /// Largest journal that is read: rule sets on the standard input of programs are in it.
 const LARGEST: u64 = 256 << 20;
 /// Room that is set aside for each change before the first one is made, bytes: a disk that fills up meanwhile must not keep
@@ -32,10 +31,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// The usual one: `guard` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
     pub(crate) fn usual() -> Self {
-        let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
-        let path = PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("guard");
-        // The guard process works from another folder than the command that started it.
-        Folder { path: std::path::absolute(&path).unwrap_or(path) }
+        Folder { path: state::folder("guard") }
     }
 
     /// Another one.
@@ -46,11 +42,9 @@ impl Folder {
 
     /// Makes it where it is missing, for this user alone, and makes sure that no other may write there.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(at(&self.path))?;
-        if let Some(parent) = self.path.parent() {
-            // The name of a new folder is to be there after a power failure, too.
-            sync(parent)?;
-        }
+        state::make_private(&self.path).map_err(at(&self.path))?;
+        // The name of a new folder is to be there after a power failure, too.
+        sync_folder(&self.path)?;
         self.check()
     }
 
@@ -64,23 +58,12 @@ impl Folder {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let meta = fs::symlink_metadata(&self.path).map_err(at(&self.path))?;
-        let refuse = |reason: &str| {
-            Err(Error::Folder { path: self.path.display().to_string(), reason: reason.to_owned() })
-        };
-        if !meta.is_dir() {
-            return refuse("it is not a folder");
-        }
-        if meta.uid() != rustix::process::geteuid().as_raw() {
-            if rustix::process::geteuid().is_root() {
-                return refuse("it belongs to another user");
+        match state::why_not_private(&self.path).map_err(at(&self.path))? {
+            Some(reason) => {
+                Err(Error::Folder { path: self.path.display().to_string(), reason: reason.to_owned() })
             }
-            return Err(at(&self.path)(std::io::ErrorKind::PermissionDenied.into()));
+            None => Ok(()),
         }
-        if meta.mode() & 0o022 != 0 {
-            return refuse("other users may write to it (chmod go-w)");
-        }
-        Ok(())
     }
 
     /// The right to take steps; `None` if another process has it for longer than `patience`.
@@ -110,6 +93,11 @@ impl Folder {
         self.path.join(format!("{by}.journal"))
     }
 
+    /// The file that a guard process of a command holds a lock on.
+    pub(crate) fn slot(&self, by: &str, number: usize) -> PathBuf {
+        self.path.join(format!("{by}.guard-{number}"))
+    }
+
     /// All journals, but for superseded ones.
     pub(crate) fn journals(&self) -> Result<Vec<PathBuf>, Error> {
         let entries = fs::read_dir(&self.path).map_err(at(&self.path))?;
@@ -129,9 +117,7 @@ impl Folder {
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
-    file: File,
-    /// Bytes of whole lines.
-    length: u64,
+    file: LineFile,
     pub(crate) set: ChangeSet,
 }
 
@@ -139,7 +125,7 @@ impl Store {
     /// Begins the journal of a set. It takes the place of that command's last one at once or not at all; the last one stays
     /// beside it, with the ending `.before`.
     pub(crate) fn create(path: &Path, begin: Entry) -> Result<Self, Error> {
-        let line = line(path, &begin)?;
+        let line = lines::line(&begin).map_err(at(path))?;
         let set = ChangeSet::replay([begin])
             .map_err(|(_, reason)| Error::Journal { path: path.display().to_string(), reason })?;
         let new = path.with_extension("new");
@@ -157,18 +143,17 @@ impl Store {
         fs::rename(&new, path).map_err(at(path))?;
         sync_folder(path)?;
         step::passed();
-        Ok(Store { path: path.to_owned(), file, length: line.len() as u64, set })
+        let file = LineFile::new(file, line.len() as u64);
+        Ok(Store { path: path.to_owned(), file, set })
     }
 
     fn write_new(path: &Path, line: &[u8], steps: u64) -> Result<File, Error> {
-        match fs::remove_file(path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(at(path)(e)),
-            _ => {}
-        }
+        file::remove(path).map_err(at(path))?;
         let mut file =
             OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(at(path))?;
         file.write_all(line).map_err(at(path))?;
-        // What is made or put back is told once more on the way: as much again as the beginning, and some for each change.
+        // The journal repeats each value that is made or restored: reserve as much again as the beginning, and some for each
+        // change.
         let room = line.len() as u64 * 2 + ROOM_PER_STEP * (steps + 2);
         match fallocate(&file, FallocateFlags::KEEP_SIZE, line.len() as u64, room) {
             // A file system that cannot set room aside does without.
@@ -199,29 +184,20 @@ impl Store {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(at(path))?;
         let (set, length) = parse(&bytes).map_err(unusable)?;
+        let file = LineFile::new(file, length);
         if write {
-            // What is appended must begin a line of its own; and KEEP_SIZE room stays, because the size is not changed otherwise.
-            if length < bytes.len() as u64 {
-                file.set_len(length).map_err(at(path))?;
-            }
+            file.cut_half_line().map_err(at(path))?;
         }
-        Ok(Some(Store { path: path.to_owned(), file, length, set }))
+        Ok(Some(Store { path: path.to_owned(), file, set }))
     }
 
     /// Writes a line and waits until it is on disk.
     pub(crate) fn append(&mut self, entry: Entry) -> Result<(), Error> {
-        let bytes = line(&self.path, &entry)?;
         // A line that does not follow would make the journal useless: it is not written.
         let mut next = self.set.clone();
-        next.take(entry)
+        next.take(entry.clone())
             .map_err(|reason| Error::Journal { path: self.path.display().to_string(), reason })?;
-        let written = self.file.write_all(&bytes).and_then(|()| self.file.sync_data());
-        if let Err(e) = written {
-            // Half a line is not to be in the way of the next one.
-            let _ = self.file.set_len(self.length);
-            return Err(at(&self.path)(e));
-        }
-        self.length += bytes.len() as u64;
+        self.file.append(&entry).map_err(at(&self.path))?;
         self.set = next;
         step::passed();
         Ok(())
@@ -234,12 +210,12 @@ impl Store {
         options.open(path).map_err(at(path))
     }
 
-    /// A set whose journal lost its name or its content, for whoever still has the file and knew the set before. Lines that it
-    /// has not seen may be lost: a change that was about to be made is looked at as if it was.
+    /// Recovers a set whose journal lost its name or its content, for a process that still has the file and knew the set before.
+    /// Lines that it has not seen may be lost: it treats a planned change as one that may have been made.
     pub(crate) fn rescue(path: &Path, mut file: File, known: ChangeSet) -> Result<Self, Error> {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map_err(at(path))?;
-        let length = bytes.len() as u64;
+        let file = LineFile::new(file, bytes.len() as u64);
         let mut set = match parse(&bytes) {
             Ok((set, _)) if set.begin.id == known.begin.id => set,
             _ => known,
@@ -249,47 +225,23 @@ impl Store {
                 *state = StepState::Writing;
             }
         }
-        Ok(Store { path: path.to_owned(), file, length, set })
+        Ok(Store { path: path.to_owned(), file, set })
     }
 
-    /// Changes whenever somebody writes a line, or begins another journal.
+    /// Returns a value that changes whenever a process writes a line, or begins another journal.
     pub(crate) fn stamp(path: &Path) -> Option<(u64, u64)> {
         fs::metadata(path).ok().map(|m| (m.ino(), m.len()))
     }
 }
 
-/// What the bytes of a journal tell, and how many of them are whole lines. A last line without its end was being written when
-/// that process was killed: the step that it names had not begun.
+/// The set of a journal's bytes, and the number of bytes in whole lines.
 pub(crate) fn parse(bytes: &[u8]) -> Result<(ChangeSet, u64), String> {
-    let length = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
-    let whole = std::str::from_utf8(&bytes[..length]).map_err(|_| "it is not text".to_owned())?;
-    let mut entries = Vec::new();
-    for (n, line) in whole.lines().enumerate() {
-        let entry = serde_json::from_str::<Entry>(line);
-        entries
-            .push(entry.map_err(|e| format!("line {}: not an entry of this version of weir: {e}", n + 1))?);
-    }
+    let (entries, length) = lines::entries(bytes)?;
     let set = ChangeSet::replay(entries).map_err(|(n, reason)| format!("line {n}: {reason}"))?;
-    Ok((set, length as u64))
-}
-
-fn line(path: &Path, entry: &Entry) -> Result<Vec<u8>, Error> {
-    let mut line = serde_json::to_vec(entry).map_err(|e| at(path)(e.into()))?;
-    line.push(b'\n');
-    Ok(line)
+    Ok((set, length))
 }
 
 /// Without this the file's name may be lost though its content is on disk.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
-    sync(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))
-}
-
-fn sync(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|d| d.sync_all()).map_err(at(folder))
-}
-
-/// Changes with every boot of the machine (random(4)).
-pub(crate) fn boot_id() -> Result<String, Error> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    Ok(fs::read_to_string(path).map_err(at(path))?.trim().to_owned())
+    file::sync_folder_of(path).map_err(at(path))
 }

@@ -1,21 +1,21 @@
-//! Changes that are made and taken back in turn, to be measured.
+//! Changes that are made and rolled back in turn, to be measured.
 
 use std::fs::File;
 
 use crate::change::Host;
+use crate::change_guard::{ChangeGuard, Post, unfit};
 use crate::error::Error;
 use crate::journal::{ChangeSet, Phase, StepState};
-use crate::keeper::{Keeper, Post, dismiss, unfit};
-use crate::process::Started;
 use crate::revert::revert;
+use crate::sentinel::Started;
 use crate::store::Store;
 
-/// Changes on trial. The journal says all the while that they were made, so that whoever has to take them back looks at each:
-/// one that is as before needs nothing. Dropping it takes them back.
+/// Changes on trial. The journal always lists them as made, so that a rollback checks each one: a change with its old value needs
+/// nothing. Dropping it rolls them back.
 #[derive(Debug)]
-#[expect(private_bounds, reason = "what stands in for the guard process in tests is nobody else's business")]
-pub struct Trial<G: Post = Started> {
-    pub(crate) keeper: Keeper,
+#[expect(private_bounds, reason = "only tests replace the guard process")]
+pub struct ChangeTrial<G: Post = Started> {
+    pub(crate) keeper: ChangeGuard,
     pub(crate) store: Store,
     /// Whether the changes are made now.
     pub(crate) made: bool,
@@ -25,7 +25,7 @@ pub struct Trial<G: Post = Started> {
 }
 
 #[expect(private_bounds, reason = "as above")]
-impl<G: Post> Trial<G> {
+impl<G: Post> ChangeTrial<G> {
     /// The set.
     pub fn set(&self) -> &ChangeSet {
         &self.store.set
@@ -34,11 +34,11 @@ impl<G: Post> Trial<G> {
     /// Takes the changes back (`false`) or makes them again (`true`), each only where it is what we left.
     ///
     /// # Errors
-    /// If somebody else changed one meanwhile, or the system refuses. The trial should end then.
+    /// If another program changed a value meanwhile, or the system refuses. The trial should end then.
     pub fn switch(&mut self, made: bool) -> Result<(), Error> {
         // It is to take everything back when we cannot.
-        if !self.post.identity().map_or(Ok(true), |guard| guard.is_running())? {
-            return Err(unfit("the trial", "its guard process is gone"));
+        if !self.post.is_there()? {
+            return Err(unfit("the trial", "its guard processes are gone"));
         }
         if self.made == made {
             return Ok(());
@@ -55,7 +55,7 @@ impl<G: Post> Trial<G> {
             let (from, to) = if made { (&step.old, value) } else { (value, &step.old) };
             let now = step.change.read(&host)?;
             if !step.change.same(now.as_deref(), from.as_deref()) {
-                return Err(unfit(step.change.target(), "somebody else changed it during the trial"));
+                return Err(unfit(step.change.target(), "another program changed it during the trial"));
             }
             if made {
                 step.change.make(&host)?
@@ -85,13 +85,13 @@ impl<G: Post> Trial<G> {
             return Ok(());
         }
         revert(&mut self.store, &self.keeper.root, "the trial is over")?;
-        dismiss(self.store.set.guard)
+        self.keeper.dismiss(&self.store.set.begin.id)
     }
 }
 
-impl<G: Post> Drop for Trial<G> {
+impl<G: Post> Drop for ChangeTrial<G> {
     fn drop(&mut self) {
-        // Whoever wants to know what failed calls `end`; the journal says it too, and the next command tries again.
+        // Callers call `end` to learn of failures; the journal lists them too, and the next command tries again.
         let _ = self.finish();
     }
 }

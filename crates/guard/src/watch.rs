@@ -1,11 +1,12 @@
 //! A number that must not get worse while a change waits to be confirmed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::change::Program;
 
-/// Where a number comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The source of a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
     /// A program that prints it, first on its standard output. It runs in the set's network namespace.
@@ -15,7 +16,7 @@ pub enum Metric {
 }
 
 /// Which direction is bad.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Worse {
     /// More is worse, e.g. drops.
@@ -24,14 +25,14 @@ pub enum Worse {
     Below,
 }
 
-/// What the guard watches.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A number that the guard watches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Watch {
-    /// What people call it, e.g. `packets dropped by connection tracking, per second`.
+    /// Its name for people, e.g. `packets dropped by connection tracking, per second`.
     pub name: String,
     /// How it is read.
     pub metric: Metric,
-    /// True for a counter that only grows: what is compared is its growth per second.
+    /// True for a counter that only grows: the guard compares its growth per second.
     pub rate: bool,
     /// How often it is read, ms; at least 100.
     pub every_ms: u64,

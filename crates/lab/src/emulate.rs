@@ -9,9 +9,9 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
-use weir_sys::netlink::{Rtnetlink, TokenBucket};
-use weir_sys::nftables::{self, Family as NftFamily};
-use weir_sys::process::{run_with_input, which};
+use weir_netlink::nftables::{self, Family as NftFamily};
+use weir_netlink::{Rtnetlink, TokenBucket};
+use weir_sys::process::{install, run_with_input, which};
 use weir_sys::{Error as SysError, NetNs, ProcRoot};
 
 use crate::impair::{Impairment, Passed, Way};
@@ -24,9 +24,9 @@ use crate::{Error, Site};
 const TABLE: &str = "link";
 /// Shares of lost packets are written in this many parts.
 const PARTS: u32 = 10_000_000;
-/// What may wait for its turn at a rate.
+/// Longest queue at a rate, as time.
 const QUEUE: Duration = Duration::from_millis(50);
-/// What may leave at once at a rate: one timer tick of the slowest kernels, and at least two frames.
+/// Burst that may leave at once at a rate: one timer tick of the slowest kernels, and at least two frames.
 const BURST: Duration = Duration::from_millis(1);
 /// Ethernet's header, which the kernel counts at a rate.
 const ETHERNET: u32 = 14;
@@ -45,10 +45,10 @@ pub struct Emulation {
     before: HashMap<String, u64>,
 }
 
-/// What happened to the packets of one direction.
+/// Packet counts of one direction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Crossed {
-    /// What was held, if anything is.
+    /// Counts of held packets, if any are held.
     pub passed: Passed,
     /// Packets that were lost on purpose.
     pub lost: u64,
@@ -106,10 +106,10 @@ impl Emulation {
         Ok(())
     }
 
-    /// What egress and ingress went through since then.
+    /// Returns the counts of egress and ingress since then.
     ///
     /// # Errors
-    /// If the kernel's counters cannot be read, or nobody holds packets any more.
+    /// If the kernel's counters cannot be read, or the thread that holds packets has ended.
     pub fn crossed(&mut self) -> Result<[Crossed; 2], Error> {
         let (egress, ingress) = match &mut self.impairment {
             Some(impairment) => impairment.passed()?,
@@ -153,8 +153,8 @@ impl Emulation {
                 let rule = format!("{matches}counter name \"{name}_{what}\" drop");
                 let _ = writeln!(dropped, "\t\tiifname \"{from}\" {rule}");
                 self.mechanisms.push(format!("{name}: {words} by nft"));
-                // What the wan itself cuts into fragments for a smaller MTU is there only behind its routing (IPv6 routers
-                // cut nothing: RFC 8200 section 5).
+                // Fragments that the wan itself makes for a smaller MTU exist only behind its routing (IPv6 routers cut nothing:
+                // RFC 8200 section 5).
                 if what == FRAGMENTS && way.mtu.is_some() && family == Family::Ipv4 {
                     let _ = writeln!(
                         more,
@@ -164,7 +164,7 @@ impl Emulation {
                 }
             }
         }
-        // Of what is forwarded only, not of what IPv6 tells its neighbours; and before the relay.
+        // Drops forwarded packets only, not IPv6 messages to neighbours; and before the relay.
         let mut chains = format!(
             "\tchain drops {{\n\t\ttype filter hook forward priority raw; policy accept;\n{dropped}\t}}\n"
         );
@@ -192,7 +192,7 @@ impl Emulation {
     fn nft(&self, script: &str) -> Result<(), SysError> {
         let what = "load the link's rules";
         let nft = which("nft")
-            .ok_or_else(|| SysError::other(what, "nft is not installed; apt install nftables"))?;
+            .ok_or_else(|| SysError::other(what, format!("nft is not installed; {}", install("nft"))))?;
         let mut command = Command::new(nft);
         command.args(["-f", "-"]);
         self.wan.enter_on_spawn(&mut command);
@@ -246,7 +246,7 @@ struct Dropped {
 const LOST: &str = "lost";
 const FRAGMENTS: &str = "fragments";
 
-/// What is dropped on arrival.
+/// Returns the packets to drop on arrival.
 fn drops(way: &LinkWay, family: Family) -> Vec<Dropped> {
     let fragments = match (way.fragments, family) {
         (Some(Fragments::DropRest), Family::Ipv4) => Some(("ip frag-off & 0x1fff != 0", "but the first")),
@@ -285,7 +285,7 @@ fn lost_parts(share: f64) -> Option<u32> {
     (share < 1.0).then(|| parts.clamp(1, PARTS - 1))
 }
 
-/// What of a way has to be held.
+/// Returns the part of a direction for which packets must be held.
 fn relay_way(way: &LinkWay) -> Way {
     Way {
         delay: way.delay.map_or(Duration::ZERO, |wait| wait.0),
@@ -297,7 +297,7 @@ fn relay_way(way: &LinkWay) -> Way {
     }
 }
 
-/// That in words.
+/// Describes that part in words.
 fn held(way: &LinkWay) -> String {
     let held = LinkWay {
         loss: None,

@@ -11,7 +11,7 @@ pub enum Error {
     Build {
         /// Name of the site.
         site: String,
-        /// What failed.
+        /// The error that occurred.
         source: weir_sys::Error,
     },
     /// The list of labs on this machine could not be read or written.

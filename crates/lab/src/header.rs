@@ -1,4 +1,4 @@
-//! What a router sees of a packet: which connection it belongs to, and which fragment of which datagram it is.
+//! A router's view of a packet: which connection it belongs to, and which fragment of which datagram it is.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -88,7 +88,7 @@ impl Head {
         hasher.finish()
     }
 
-    /// What the fragments of one datagram have in common (RFC 791 section 2.3).
+    /// Returns the fields that the fragments of one datagram have in common (RFC 791 section 2.3).
     pub(crate) fn datagram(&self) -> Datagram {
         let identification = self.fragment.map_or(0, |fragment| fragment.identification);
         (self.source, self.destination, self.protocol, identification)
@@ -98,7 +98,7 @@ impl Head {
 /// Source, destination, protocol, identification.
 pub(crate) type Datagram = ([u8; 16], [u8; 16], u8, u32);
 
-/// Of whole packets only, so that all fragments are treated alike.
+/// Reads the ports of whole packets only, so that all fragments are treated alike.
 fn ports(protocol: u8, fragment: Option<Fragment>, payload: &[u8]) -> Option<(u16, u16)> {
     let ports = payload.get(..4).filter(|_| fragment.is_none() && WITH_PORTS.contains(&protocol))?;
     Some((u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]])))

@@ -1,9 +1,9 @@
 //! Delay and reordering on the way to the responder, in a router of its own (the wan of a [`Site`]), never in the gateway
 //! under test.
 //!
-//! Packets wait in the kernel (NFQUEUE) for a verdict from a thread here: it needs no netem, which many kernels lack, and
-//! carries some hundred thousand packets a second. A super-packet (GSO) counts as one. What the thread itself is late is
-//! measured and reported with every run.
+//! Packets wait in the kernel (NFQUEUE) for a verdict from a thread here: it needs no netem, which many kernels lack, and carries
+//! some hundred thousand packets a second. A super-packet (GSO) counts as one. The delay of the thread itself is measured and
+//! reported with every run.
 
 use std::io::{self, PipeWriter};
 use std::process::Command;
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_netlink::nfqueue::{self, Queue};
 use weir_stats::Histogram;
-use weir_sys::nfqueue::{self, Queue};
-use weir_sys::process::{run_captured, which};
+use weir_sys::process::{install, run_captured, which};
 use weir_sys::{Error as SysError, NetNs};
 
 use crate::link::Choose;
@@ -45,7 +45,7 @@ impl Reorder {
     }
 }
 
-/// What happens to the packets of one direction.
+/// The treatment of the packets of one direction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Way {
     /// How long each packet waits.
@@ -69,12 +69,12 @@ impl Way {
     }
 }
 
-/// What one direction went through.
+/// The measured treatment of one direction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Passed {
     /// Packets that went on.
     pub packets: u64,
-    /// Of these, packets that were overtaken on purpose.
+    /// Packets of these that were overtaken on purpose.
     pub reordered: u64,
     /// How much later than due each packet was let go, ns.
     pub lateness: Histogram,
@@ -175,7 +175,7 @@ impl Impairment {
         Ok(())
     }
 
-    /// What egress and ingress went through since it began.
+    /// Returns the counters of egress and ingress since the start.
     ///
     /// # Errors
     /// If the kernel's counters cannot be read, or a thread ended by itself.
@@ -191,7 +191,7 @@ impl Impairment {
         Ok((self.egress.passed(egress), self.ingress.passed(ingress)))
     }
 
-    /// Ends it: waiting packets go on. What egress and ingress went through.
+    /// Ends the impairment; waiting packets are forwarded. Returns the counters of egress and ingress.
     ///
     /// # Errors
     /// As [`Impairment::passed`], or if a rule cannot be taken away.
@@ -233,7 +233,7 @@ impl Direction {
 
 impl Drop for Impairment {
     fn drop(&mut self) {
-        // Nobody is left to tell; the namespace takes its rules along when it goes.
+        // Errors cannot be reported here; the rules disappear with their namespace.
         let _ = self.take_rules();
         let _ = join(self.egress.thread.take());
         let _ = join(self.ingress.thread.take());
@@ -256,7 +256,7 @@ impl Rule {
     fn change(&self, wan: &NetNs, action: &str) -> Result<(), SysError> {
         let what = || format!("send packets to NFQUEUE {}", self.queue);
         let path = which(self.program).ok_or_else(|| {
-            SysError::other(what(), format!("{} is not installed; apt install iptables", self.program))
+            SysError::other(what(), format!("{} is not installed; {}", self.program, install(self.program)))
         })?;
         let mut command = Command::new(path);
         let queue = self.queue.to_string();

@@ -2,7 +2,7 @@
 //!
 //! A [`Lab`] has one [`Site`] per variant: initiator, gateway and responder, each a network namespace without a name, with
 //! addresses of the blocks reserved for benchmarking. No route leads out of a site. Since nothing has a name, the kernel
-//! removes everything when the last process that holds it ends, however it ends; what a killed conductor may leave are
+//! removes everything when the last process that holds it ends, however it ends; what a killed runner may leave are
 //! processes, which the [`registry`] names.
 
 mod error;
@@ -70,7 +70,7 @@ impl Lab {
         &self.sites
     }
 
-    /// What it was built from.
+    /// The options that it was built from.
     pub fn options(&self) -> &LabOptions {
         &self.options
     }
@@ -94,10 +94,10 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for (_, host) in self.sites.iter().flat_map(Site::hosts) {
-            // A closed connection whose last packets nobody answers any more keeps its namespace for up to two minutes
-            // (tcp(7), tcp_orphan_retries: 8 by default). With the path gone, nobody will.
+            // A closed connection whose last packets are not acknowledged keeps its namespace for up to two minutes (tcp(7),
+            // tcp_orphan_retries: 8 by default). The path is gone, so no acknowledgement will come.
             let hurry = || sysctl::set(&ProcRoot::new("/"), "net.ipv4.tcp_orphan_retries", "1");
-            // Where it fails the namespace only stays a little longer.
+            // If this fails, the namespace only stays a little longer.
             let _ = host.run(hurry);
         }
     }

@@ -1,4 +1,4 @@
-//! What a link between hop and responder shall be like, as scenarios write it: `[testbed.link]`, or `link` of a variant.
+//! Properties of the link between hop and responder, as scenarios write them: `[testbed.link]`, or `link` of a variant.
 //!
 //! It is made in a router of its own, the wan of a [`crate::Site`], by [`crate::emulate`].
 
@@ -45,12 +45,12 @@ macro_rules! with_keys_of_a_way {
             pub loss_every: Option<u32>,
             /// Packets that are overtaken.
             pub reorder: Option<Reorder>,
-            /// The most that passes, from 8 kbit to 100 gbit a second, in Ethernet frames. What comes faster waits for up to
-            /// 50 ms.
+            /// Highest rate of Ethernet frames that passes, from 8 kbit to 100 gbit a second. Faster traffic waits for up to 50
+            /// ms.
             pub rate: Option<Rate>,
             /// Bytes of the largest packet that passes, as in a tunnel: from 68 (IPv6: 1280) to the lab's own MTU.
             pub mtu: Option<u32>,
-            /// What happens to fragments.
+            /// Treatment of fragments.
             pub fragments: Option<Fragments>,
             $($(#[$own])* pub $key: $type,)*
         }
@@ -60,7 +60,7 @@ macro_rules! with_keys_of_a_way {
 with_keys_of_a_way! {
     /// A link. Each key holds for both directions unless the table of a direction has its own. An empty one is a link as it is.
     pub struct Link {
-        /// What happens to messages that a packet is too big.
+        /// Treatment of ICMP messages that report a too big packet.
         pub icmp: Option<Icmp>,
         /// From initiator to responder only.
         pub egress: Option<LinkWay>,
@@ -85,7 +85,7 @@ pub enum Choose {
     Round,
 }
 
-/// What a router does to fragments.
+/// A router's treatment of fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fragments {
@@ -97,7 +97,7 @@ pub enum Fragments {
     Reorder,
 }
 
-/// What happens to messages that a packet is too big (RFC 792, RFC 4443 section 3.2).
+/// Treatment of ICMP messages that report a too big packet (RFC 792, RFC 4443 section 3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Icmp {
@@ -141,7 +141,7 @@ impl Link {
         egress.validate(family, mtu).and_then(|()| ingress.validate(family, mtu)).map_err(Error::Option)
     }
 
-    /// What it is like, for people: `waits 0.5 ms, loses 1 %`. Empty for a plain one.
+    /// Describes the link for people: `waits 0.5 ms, loses 1 %`. Empty for a plain link.
     pub fn describe(&self) -> String {
         let [egress, ingress] = self.ways();
         let icmp = self.icmp.map(|Icmp::Drop| "messages of packets too big dropped".to_owned());
@@ -226,12 +226,12 @@ impl LinkWay {
         }
     }
 
-    /// What happens, for people.
+    /// Describes the effects for people.
     pub(crate) fn describe(&self) -> String {
         self.words().join(", ")
     }
 
-    /// What happens, in the order of the way through the router.
+    /// Lists the effects in the order in which they apply on the way through the router.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut say = |text: Option<String>| words.extend(text);
@@ -323,7 +323,7 @@ mod tests {
         let message = link(r#"{"mtu": 1279}"#).validate(Family::Ipv6, 1500).unwrap_err().to_string();
         assert!(message.contains("1280 to 1500"), "{message}");
         for (json, word) in [
-            (r#"{"delay": "5"}"#, "is not a wait like"),
+            (r#"{"delay": "five"}"#, "is not a wait like"),
             (r#"{"delay": 5}"#, "expected a wait like"),
             (r#"{"fragments": "drop"}"#, "drop-rest"),
             (r#"{"egress": {"icmp": "drop"}}"#, "icmp"),

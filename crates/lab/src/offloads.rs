@@ -9,7 +9,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What to start from.
+/// The offload settings to start from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
@@ -23,14 +23,14 @@ pub enum Preset {
 /// A preset, and single offloads by ethtool name that differ from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// What to start from.
+    /// The settings to start from.
     pub preset: Preset,
     /// On or off by name: the kernel's (`tx-udp-segmentation`, `rx-udp-gro-forwarding`) or `gro`, `gso`, `tso`, `rx`, `tx`.
     pub features: BTreeMap<String, bool>,
 }
 
 impl Offloads {
-    /// What is to be switched on every interface.
+    /// Returns the offloads to switch on every interface.
     pub fn switches(&self) -> BTreeMap<String, bool> {
         let off: &[&str] = match self.preset {
             Preset::Default => &[],

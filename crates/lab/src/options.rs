@@ -10,7 +10,7 @@ pub use weir_record::{Family, Role};
 use crate::Error;
 pub use crate::offloads::{Offloads, Preset};
 
-/// What the lab's hosts and links are like; the same for all variants of a run.
+/// Properties of the lab's hosts and links; the same for all variants of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LabOptions {

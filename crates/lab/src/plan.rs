@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use weir_netlink::Mac;
 pub use weir_record::Topology;
-use weir_sys::netlink::Mac;
 
 use crate::options::Family;
 
@@ -19,9 +19,9 @@ pub struct Addresses {
     pub outside_interface: String,
     /// The initiator's address.
     pub initiator: IpAddr,
-    /// The gateway's address towards the initiator; without a gateway nobody has it.
+    /// The gateway's address towards the initiator; unused without a gateway.
     pub gateway_inside: IpAddr,
-    /// The gateway's address towards the responder; without a gateway nobody has it.
+    /// The gateway's address towards the responder; unused without a gateway.
     pub gateway_outside: IpAddr,
     /// A further outside address, routed to the gateway, that nothing else uses.
     pub spare_outside: Option<IpAddr>,
@@ -94,7 +94,7 @@ impl Networks {
     }
 }
 
-/// The wan's address, from which its ICMP messages come. Nobody has a route to it.
+/// The wan's address, the source of its ICMP messages. No host has a route to it.
 pub(crate) fn wan(family: Family) -> IpAddr {
     host(family, 255, 1)
 }

@@ -5,9 +5,8 @@
 //! in `/tmp/weir-UID` without that.
 
 use std::fs;
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -16,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_sys::privilege::Privilege;
 use weir_sys::process::{Identity, stop_other};
-use weir_sys::{NetNs, ProcRoot};
+use weir_sys::{NetNs, ProcRoot, file};
 
 use crate::{Error, Role, Site};
 
@@ -30,17 +29,17 @@ pub struct HostEntry {
     pub site: String,
     /// Role in the site.
     pub role: Role,
-    /// The conductor's descriptor of its namespace.
+    /// The runner's descriptor of its namespace.
     pub fd: i32,
 }
 
-/// What is known of one run.
+/// The record of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The run's identifier.
     pub run: String,
     /// The process that built the lab and holds it.
-    pub conductor: Identity,
+    pub runner: Identity,
     /// Its hosts.
     pub hosts: Vec<HostEntry>,
     /// Processes that it started in them.
@@ -75,8 +74,8 @@ impl Registry {
                 });
             }
         }
-        let conductor = Identity::own().map_err(Error::Registry)?;
-        let entry = Entry { run: run.to_owned(), conductor, hosts, processes: Vec::new() };
+        let runner = Identity::own().map_err(Error::Registry)?;
+        let entry = Entry { run: run.to_owned(), runner, hosts, processes: Vec::new() };
         let path = prepare_directory()?.join(format!("{run}.json"));
         if path.exists() {
             return Err(Error::Option(format!("there is a lab of run {run} already ({})", path.display())));
@@ -96,7 +95,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What is written down.
+    /// The recorded entry.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
@@ -105,32 +104,33 @@ impl Registry {
     fn write(&self) -> Result<(), Error> {
         let failed = |e| Error::Registry(weir_sys::Error::new(format!("write {}", self.path.display()), e));
         let text = serde_json::to_string(&self.entry).map_err(|e| failed(e.into()))?;
-        let draft = self.path.with_extension("new");
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&draft)
-            .map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        fs::rename(&draft, &self.path).map_err(failed)
+        file::replace(&self.path, 0o600, text).map_err(failed)
     }
 }
 
 impl Drop for Registry {
     fn drop(&mut self) {
         // A clone of this process's memory (fork) must not remove the file, nor can more be done if it is gone.
-        if self.entry.conductor.pid == std::process::id() {
+        if self.entry.runner.pid == std::process::id() {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 impl Entry {
-    /// True while the conductor runs.
+    /// True while the runner runs.
     pub fn is_running(&self) -> Result<bool, Error> {
-        self.conductor.is_running().map_err(Error::Registry)
+        self.runner.is_running().map_err(Error::Registry)
+    }
+
+    /// True while one of its processes runs, with which its namespaces stay.
+    fn has_processes(&self) -> Result<bool, Error> {
+        for process in &self.processes {
+            if process.is_running().map_err(Error::Registry)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A command that runs in a host of this lab.
@@ -146,32 +146,54 @@ impl Entry {
             )));
         };
         if !self.is_running()? {
-            return Err(Error::Unknown(format!("the lab of run {} is gone: its conductor ended", self.run)));
+            return Err(Error::Unknown(format!("the lab of run {} is gone: its runner ended", self.run)));
         }
-        let path = format!("/proc/{}/fd/{}", self.conductor.pid, host.fd);
+        let path = format!("/proc/{}/fd/{}", self.runner.pid, host.fd);
         let namespace = NetNs::open(path).map_err(Error::Registry)?;
         let mut command = Command::new(program);
-        weir_sys::netns::enter_like(&mut command, self.conductor.pid, &namespace).map_err(Error::Registry)?;
+        weir_sys::netns::enter_like(&mut command, self.runner.pid, &namespace).map_err(Error::Registry)?;
         Ok(command)
     }
 }
 
-/// Labs of this user on this machine, by run.
+/// Labs of this user on this machine, by run: those that run, and those of which processes are left. The entry of a killed runner
+/// whose processes have all ended is removed here, for nothing of its lab exists any more.
+///
+/// # Errors
+/// If the entries or the processes cannot be read.
 pub fn list() -> Result<Vec<Entry>, Error> {
-    Ok(files()?.into_iter().map(|(_, entry)| entry).collect())
+    let mut labs = Vec::new();
+    for (path, entry) in files()? {
+        if entry.is_running()? || entry.has_processes()? {
+            labs.push(entry);
+        } else {
+            remove(&path)?;
+        }
+    }
+    Ok(labs)
 }
 
-/// What [`clean`] did with one lab.
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        // A runner that was stopped in good order removed it itself.
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Registry(weir_sys::Error::new(format!("remove {}", path.display()), e)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The result of [`clean`] for one lab.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cleaned {
-    /// Its conductor still runs: left alone.
+    /// Its runner still runs: left alone.
     InUse(Entry),
-    /// Its conductor was gone; that many of its processes still ran and were stopped.
+    /// Its runner was gone; that many of its processes still ran and were stopped.
     Cleared(Entry, usize),
 }
 
-/// Clears away what labs of killed conductors left: their processes, with which their namespaces go, and their entries. With
-/// `force` running conductors are stopped first. Only processes that an entry names and whose start time still
+/// Clears away what labs of killed runners left: their processes, with which their namespaces go, and their entries. With
+/// `force` running runners are stopped first. Only processes that an entry names and whose start time still
 /// matches are touched.
 pub fn clean(force: bool) -> Result<Vec<Cleaned>, Error> {
     let mut done = Vec::new();
@@ -181,26 +203,20 @@ pub fn clean(force: bool) -> Result<Vec<Cleaned>, Error> {
                 done.push(Cleaned::InUse(entry));
                 continue;
             }
-            stop_other(entry.conductor, GRACE).map_err(Error::Registry)?;
+            stop_other(entry.runner, GRACE).map_err(Error::Registry)?;
         }
         let mut stopped = 0;
         for process in &entry.processes {
             stopped += usize::from(stop_other(*process, GRACE).map_err(Error::Registry)?);
         }
-        match fs::remove_file(&path) {
-            Ok(()) => {}
-            // A conductor that was stopped in good order removed it itself.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => {
-                return Err(Error::Registry(weir_sys::Error::new(format!("remove {}", path.display()), e)));
-            }
-        }
+        remove(&path)?;
         done.push(Cleaned::Cleared(entry, stopped));
     }
     Ok(done)
 }
 
-/// The files and what they say. One that cannot be understood is an error that names it: somebody must look at it.
+/// Reads the files and their entries. A file that cannot be understood is an error that names the file, because a person must
+/// look at it.
 fn files() -> Result<Vec<(PathBuf, Entry)>, Error> {
     let directory = directory()?;
     let failed =
@@ -242,7 +258,7 @@ pub fn enter_user_namespace() -> Result<(), Error> {
     Ok(())
 }
 
-/// Where this user's entries are.
+/// The folder of this user's entries.
 fn directory() -> Result<PathBuf, Error> {
     if let Some(directory) = OUTSIDE.get() {
         return Ok(directory.clone());
@@ -269,7 +285,7 @@ pub fn prepare_directory() -> Result<PathBuf, Error> {
     let found = fs::symlink_metadata(&directory).map_err(failed)?;
     let own = Privilege::current(&ProcRoot::new("/")).map_err(Error::Registry)?.euid;
     if !found.is_dir() || found.uid() != own || found.mode() & 0o022 != 0 {
-        let why = std::io::Error::other("it belongs to somebody else, or others may write there");
+        let why = std::io::Error::other("it belongs to another user, or others may write there");
         return Err(failed(why));
     }
     Ok(directory)

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use weir_netlink::nfqueue::{Packet, Queue};
 use weir_sys::clock::{Clocks, now_ns, sleep_until};
-use weir_sys::nfqueue::{Packet, Queue};
 use weir_sys::{Error as SysError, sched};
 
 use crate::header::{Datagram, Head};
@@ -23,7 +23,7 @@ use crate::link::Choose;
 const HELD_AT_MOST_NS: u64 = 100_000_000;
 /// Longest wait of a first fragment for the last one of its datagram, ns.
 const PARKED_AT_MOST_NS: u64 = 20_000_000;
-/// How often the thread looks whether it shall end while packets wait, ns.
+/// Interval at which the thread checks for its end while packets wait, ns.
 const LOOK_NS: u64 = 20_000_000;
 /// How long before a packet is due the thread stops sleeping, ns: a wake-up takes some 50 us on an idle virtual machine.
 const SPIN_AT_MOST_NS: u64 = 80_000;
@@ -37,14 +37,14 @@ const MOST_CONNECTIONS: usize = 1 << 20;
 /// A packet that waits: its number and when it is due, ns of CLOCK_MONOTONIC.
 pub(crate) type Waiting = (u32, u64);
 
-/// What the two directions of a link have in common.
+/// State shared by the two directions of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     /// Ends the threads.
     pub(crate) stop: AtomicBool,
     /// Changes which gateway a connection takes.
     pub(crate) seed: AtomicU64,
-    /// Where connections take gateways in turn.
+    /// Gateways that connections take in turn.
     turns: Mutex<Turns>,
 }
 
@@ -85,7 +85,7 @@ impl Common {
 /// The thread's state.
 pub(crate) struct Relay {
     queue: Queue,
-    /// Its other end is closed when the thread shall end.
+    /// Closing its other end stops the thread.
     bell: PipeReader,
     common: Arc<Common>,
     passed: Arc<Mutex<Passed>>,
@@ -108,7 +108,7 @@ impl Relay {
     pub(crate) fn run(mut self) -> Result<(), SysError> {
         // Timers of an ordinary thread are up to 50 us late by design.
         sched::set_timer_slack_ns(1)?;
-        // Where that is not allowed the thread is later, which is measured.
+        // Without the privilege for this the thread runs later, and its lateness is measured.
         let _ = sched::go_first();
         loop {
             let ending = self.common.stop.load(Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Relay {
         let early = if self.spins.may(now) { self.spins.early_ns() } else { 0 };
         let wake = next.saturating_sub(early).min(now + LOOK_NS);
         if self.order.least_delay_ns <= SPIN_AT_MOST_NS {
-            // Whoever comes may be due at once.
+            // A new packet may be due at once.
             return Some(Duration::from_nanos(wake.saturating_sub(now)));
         }
         let wake = wake.min(now + self.order.least_delay_ns - early);
@@ -256,7 +256,7 @@ impl Order {
     }
 
     fn arrive(&mut self, packet: &Packet<'_>, common: &Common) {
-        // Read for each packet: somebody may set the clock while nothing comes.
+        // Read for each packet, because the clock may be set while no packet arrives.
         let clocks = Clocks::read();
         let now = clocks.monotonic_ns;
         // The kernel rounds down: the end of that microsecond, so that no packet is early.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::{Mac, Route, Rtnetlink, VethEnd};
+use weir_netlink::ethtool::Ethtool;
+use weir_netlink::{Mac, Route, Rtnetlink, VethEnd};
 use weir_sys::{NetNs, ProcRoot, Result, rps, sysctl};
 
 use crate::options::{Family, LabOptions, Role};
@@ -17,7 +17,7 @@ const BRIDGE_PORT: &str = "port0";
 /// Longest time until an address is usable; it takes a few milliseconds.
 const USABLE: Duration = Duration::from_secs(5);
 
-/// What a site shall be.
+/// The specification of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteSpec {
     /// Name, unique in the lab (the variant's).
@@ -27,9 +27,8 @@ pub struct SiteSpec {
     /// The responder has a route back to the inside. Without it only translated packets are answered, which is
     /// what proves a NAT; a gateway that only routes needs it.
     pub return_route: bool,
-    /// A further router, the `wan`, on the responder's link, where [`crate::emulate`] makes it another link and
-    /// [`crate::impair`] can hold packets. It lowers the hop limit by one; nobody has a route to its address, which only its
-    /// ICMP messages show.
+    /// A further router, the `wan`, on the responder's link. There [`crate::emulate`] changes the link, and [`crate::impair`] can
+    /// hold packets. It lowers the hop limit by one; no host has a route to its address, which only its ICMP messages show.
     pub wan: bool,
 }
 
@@ -70,7 +69,7 @@ impl Site {
         &self.spec.name
     }
 
-    /// What it was built from.
+    /// The specification that it was built from.
     pub fn spec(&self) -> &SiteSpec {
         &self.spec
     }
@@ -265,8 +264,8 @@ fn connect(a: VethEnd<'_>, b: VethEnd<'_>) -> Result<()> {
     net.create_veth(a, b)
 }
 
-/// A host without links: quiet, forwarding nothing, its `lo` up. What a namespace inherits from the machine (forwarding on
-/// a Docker host, reverse-path filters of a distribution) is set, not hoped for.
+/// Creates a host without links: quiet, forwarding nothing, its `lo` up. Settings that a namespace inherits from the machine
+/// (forwarding on a Docker host, reverse-path filters of a distribution) are set explicitly.
 fn new_host(options: &LabOptions, own: Option<&BTreeMap<String, String>>) -> Result<NetNs> {
     let host = NetNs::create()?;
     host.run(|| {
@@ -319,7 +318,7 @@ fn new_wan(options: &LabOptions) -> Result<NetNs> {
     wan.run(|| {
         let root = ProcRoot::new("/");
         sysctl::set(&root, name, "1")?;
-        // Whoever looks for the path's MTU gets every answer that he asks for.
+        // Path MTU discovery receives every answer that it requests.
         for limit in ["net.ipv4.icmp_ratelimit", "net.ipv6.icmp.ratelimit"] {
             if sysctl::get_optional(&root, limit)?.is_some() {
                 sysctl::set(&root, limit, "0")?;
@@ -331,7 +330,7 @@ fn new_wan(options: &LabOptions) -> Result<NetNs> {
     Ok(wan)
 }
 
-/// The wan is nobody's neighbour: it knows both sides by their fixed Ethernet addresses.
+/// No host resolves the wan as a neighbour: it knows both sides by their fixed Ethernet addresses.
 fn route_wan(wan: &NetNs, a: &Addresses, near_address: IpAddr, near_mac: Mac) -> Result<()> {
     let mut net = Rtnetlink::open_in(wan)?;
     let [egress, ingress] = wan_routes(a, near_address);

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use weir_lab::{Family, Lab, LabOptions, Role, Site, SiteSpec, Topology};
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
+use weir_netlink::ethtool::Ethtool;
 use weir_sys::{NetNs, ProcRoot, privilege, sysctl};
 
 fn spec(topology: Topology) -> SiteSpec {

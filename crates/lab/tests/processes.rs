@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_lab::emulate::Emulation;
 use weir_lab::registry::{self, Cleaned};
 use weir_lab::{Lab, LabOptions, Link, Role, SiteSpec, Topology};
-use weir_sys::netlink::{Rtnetlink, VethEnd};
+use weir_netlink::{Rtnetlink, VethEnd};
 use weir_sys::process::{self, Identity};
 use weir_sys::{NetNs, ProcRoot, privilege, sysctl};
 
@@ -148,17 +148,17 @@ fn start(program: &Path, mode: &str, user: Option<u32>) -> (Child, Vec<u32>, i32
 }
 
 /// A link from a namespace of ours into one of another process: it goes when that namespace does.
-struct Watch {
+struct NamespaceWatch {
     ours: NetNs,
 }
 
-impl Watch {
+impl NamespaceWatch {
     fn on(pid: u32, fd: i32) -> Self {
         let ours = NetNs::create().unwrap();
         let theirs = NetNs::open(format!("/proc/{pid}/fd/{fd}")).unwrap();
         let end = |name, namespace| VethEnd { name, namespace: Some(namespace), mtu: 1500, mac: None };
         Rtnetlink::open_in(&ours).unwrap().create_veth(end("watch", &ours), end("watch", &theirs)).unwrap();
-        Watch { ours }
+        NamespaceWatch { ours }
     }
 
     fn is_there(&self) -> bool {
@@ -191,7 +191,7 @@ fn listed_entered_gone() {
     assert_eq!(registry::list().unwrap(), []);
     let (mut holder, pids, wan) = start(&own_program(), "hold-a-lab", None);
     let entry = registry::list().unwrap().remove(0);
-    assert_eq!((entry.run.as_str(), entry.conductor.pid), ("held", holder.id()));
+    assert_eq!((entry.run.as_str(), entry.runner.pid), ("held", holder.id()));
     assert!(entry.is_running().unwrap());
     assert_eq!(entry.processes.iter().map(|p| p.pid).collect::<Vec<_>>(), pids);
 
@@ -203,10 +203,10 @@ fn listed_entered_gone() {
 
     assert_eq!(registry::clean(false).unwrap(), [Cleaned::InUse(entry.clone())]);
     let all = entry.hosts.iter().map(|host| host.fd).chain([wan]);
-    let watches: Vec<Watch> = all.map(|fd| Watch::on(entry.conductor.pid, fd)).collect();
+    let watches: Vec<NamespaceWatch> = all.map(|fd| NamespaceWatch::on(entry.runner.pid, fd)).collect();
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success());
-    watches.iter().for_each(Watch::wait_until_gone);
+    watches.iter().for_each(NamespaceWatch::wait_until_gone);
     assert_eq!(registry::list().unwrap(), []);
     assert!(entry.command("s", Role::Gateway, "cat").unwrap_err().to_string().contains("gone"));
 }
@@ -216,11 +216,11 @@ fn kill_9() {
     let entry = registry::list().unwrap().remove(0);
     let watch = |role| {
         let host = entry.hosts.iter().find(|host| host.role == role).unwrap();
-        Watch::on(entry.conductor.pid, host.fd)
+        NamespaceWatch::on(entry.runner.pid, host.fd)
     };
     let (initiator, gateway, responder) =
         (watch(Role::Initiator), watch(Role::Gateway), watch(Role::Responder));
-    let wan = Watch::on(entry.conductor.pid, wan);
+    let wan = NamespaceWatch::on(entry.runner.pid, wan);
     let identity = |pid| Identity::of(pid).unwrap();
     let (dies, survives) = (identity(pids[0]).unwrap(), identity(pids[1]).unwrap());
     stop(holder);
@@ -250,7 +250,7 @@ fn successors() {
     let before = Identity { start_ticks: now.start_ticks - 1, ..now };
     let entry = registry::Entry {
         run: "old".into(),
-        conductor: before,
+        runner: before,
         hosts: Vec::new(),
         processes: vec![before, before],
     };
@@ -276,7 +276,7 @@ fn normal_user() {
     assert!(status.lines().any(|l| l.starts_with("Uid:\t65534\t65534")), "it is a normal user outside");
 
     let entry = registry::list().unwrap().remove(0);
-    assert_eq!(entry.conductor.pid, holder.id());
+    assert_eq!(entry.runner.pid, holder.id());
     let shown = output(&entry, Role::Responder, "ip -o addr show eth0");
     assert!(shown.contains("198.19.0.2/24"), "{shown}");
     let shown = output(&entry, Role::Gateway, "cat /proc/sys/net/ipv4/ip_forward");
@@ -302,7 +302,7 @@ fn unanswered() {
     // What is sent now is never acknowledged, so the closed connection has something left to do.
     client.write_all(b"into the void").unwrap();
     let entry = registry::list().unwrap().remove(0);
-    let watch = Watch::on(std::process::id(), entry.hosts[0].fd);
+    let watch = NamespaceWatch::on(std::process::id(), entry.hosts[0].fd);
     drop((client, server, listener));
     drop(lab);
     let start = Instant::now();
@@ -331,11 +331,11 @@ fn five_sites() {
         let lab = Lab::build("five", &options, &specs).unwrap();
         best.0 = best.0.min(start.elapsed());
         let entry = registry::list().unwrap().remove(0);
-        let watches: Vec<Watch> =
-            entry.hosts.iter().map(|host| Watch::on(std::process::id(), host.fd)).collect();
+        let watches: Vec<NamespaceWatch> =
+            entry.hosts.iter().map(|host| NamespaceWatch::on(std::process::id(), host.fd)).collect();
         let start = Instant::now();
         drop(lab);
-        watches.iter().for_each(Watch::wait_until_gone);
+        watches.iter().for_each(NamespaceWatch::wait_until_gone);
         best.1 = best.1.min(start.elapsed());
     }
     println!("five sites: up in {:?}, all namespaces gone in {:?}", best.0, best.1);

@@ -1,29 +1,31 @@
 //! Lists on this machine: each a file as it was published, and beside it what is known of it.
 //!
-//! A reader sees the old file or the new one, never a part: both files are written under other names and brought to the disk
-//! before the first takes its place. What is known of a file carries its checksum, so that after a crash between the two
-//! renames it is not taken for something known of the other.
+//! A reader sees the old file or the new one, never a part. Both files are written under other names and synced to disk before
+//! the first replaces its predecessor. The record about a file carries the file's checksum. So after a crash between the two
+//! renames, it does not pass as the record of the other file.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_sys::file;
 
 use crate::checksum;
 use crate::error::{Error, at};
 
-/// Where lists are for everybody on a machine; root writes there.
+/// Folder of the lists for all users of a machine; root writes there.
 const SYSTEM: &str = "/var/cache/weir/lists";
 /// Largest file that is read from the cache, bytes. More than is ever downloaded.
 const LARGEST: u64 = 512 << 20;
 /// Version of [`About`] on disk.
 const VERSION: u32 = 1;
 
-/// What became of the publisher's own checksum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Result of the check against the publisher's own checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Checksum {
     /// It was fetched, and is that of the file.
@@ -32,11 +34,11 @@ pub enum Checksum {
     NotPublished,
 }
 
-/// What is known of a file, beside what it says itself.
+/// The record about a file, in addition to the file's own content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     version: u32,
-    /// Where it came from.
+    /// The address that it came from.
     pub url: String,
     /// How to ask whether it changed (RFC 9110, section 8.8.3).
     pub etag: Option<String>,
@@ -66,7 +68,7 @@ pub struct Stored {
     pub path: PathBuf,
     /// Its content.
     pub bytes: Vec<u8>,
-    /// What is known of it; nothing if somebody else put it there or changed it.
+    /// The record about it; `None` if another program put the file there or changed it.
     pub about: Option<About>,
     /// When it was downloaded, or else last written, seconds since 1970.
     pub fetched_s: u64,
@@ -79,7 +81,7 @@ impl Stored {
     }
 }
 
-/// What is to be known of a file that was just downloaded.
+/// The data to record about a file that was just downloaded.
 #[derive(Debug)]
 pub(crate) struct Fresh<'a> {
     pub(crate) url: &'a str,
@@ -124,7 +126,7 @@ impl Cache {
         &self.folder
     }
 
-    /// Where a list of this name is, or would be.
+    /// Returns the path of a list of this name, whether or not it exists.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -156,8 +158,8 @@ impl Cache {
         Ok(Some(Stored { path, bytes, about, fetched_s }))
     }
 
-    /// What is known of a file with this content. Nothing, if what is beside it is about another one or cannot be read: the
-    /// file is then asked for anew.
+    /// Returns the record about a file with this content. `None` if the record beside the file is about another one or cannot be
+    /// read; the file is then requested anew.
     fn about(&self, name: &str, bytes: &[u8]) -> Option<About> {
         let mut text = String::new();
         File::open(self.about_path(name)).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
@@ -202,56 +204,32 @@ impl Writer<'_> {
             md5: checksum::of(bytes),
         };
         // Both are whole on the disk before the first one is seen: a disk that is full keeps the old pair.
-        let file = self.beside(&self.cache.path(name), bytes)?;
-        let known = self.beside(&self.cache.about_path(name), &json(&about)?)?;
-        file.take_place()?;
-        known.take_place()?;
-        self.sync()?;
+        let file = draft(&self.cache.path(name), bytes)?;
+        let known = draft(&self.cache.about_path(name), &json(&about)?)?;
+        file.replace().map_err(at(&self.cache.path(name)))?;
+        known.replace().map_err(at(&self.cache.about_path(name)))?;
         Ok(about)
     }
 
     /// Notes that the publisher had nothing newer.
     pub(crate) fn checked(&self, name: &str, about: &About, now_s: u64) -> Result<(), Error> {
         let about = About { checked_s: now_s, ..about.clone() };
-        self.beside(&self.cache.about_path(name), &json(&about)?)?.take_place()?;
-        self.sync()
+        let path = self.cache.about_path(name);
+        draft(&path, &json(&about)?)?.replace().map_err(at(&path))
     }
 
     /// Clears away what an earlier process left, killed in the middle.
     pub(crate) fn clear(&self, name: &str) -> Result<(), Error> {
         for path in [self.cache.path(name), self.cache.about_path(name)] {
-            let written = new_name(&path);
-            match fs::remove_file(&written) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(at(&written)(e)),
-                _ => {}
-            }
+            file::discard(&path).map_err(at(&path))?;
         }
         Ok(())
     }
-
-    /// Writes a file under another name.
-    fn beside(&self, path: &Path, bytes: &[u8]) -> Result<Beside, Error> {
-        let file = Beside { written: new_name(path), path: path.to_owned(), placed: false };
-        // `create_new` follows no link that somebody may have put there.
-        let mut options = OpenOptions::new();
-        let written = options.write(true).create_new(true).mode(0o644).open(&file.written);
-        let written = written.and_then(|mut f| f.write_all(bytes).and_then(|()| f.sync_all()));
-        written.map_err(at(path))?;
-        Ok(file)
-    }
-
-    /// New names are on the disk, too.
-    fn sync(&self) -> Result<(), Error> {
-        let folder = &self.cache.folder;
-        File::open(folder).and_then(|f| f.sync_all()).map_err(at(folder))
-    }
 }
 
-/// The name of a file until it takes its place.
-fn new_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
+/// New content of a file.
+fn draft(path: &Path, bytes: &[u8]) -> Result<file::Draft, Error> {
+    file::Draft::write(path, 0o644, bytes).map_err(at(path))
 }
 
 fn json(about: &About) -> Result<Vec<u8>, Error> {
@@ -259,28 +237,4 @@ fn json(about: &About) -> Result<Vec<u8>, Error> {
         .map_err(|e| Error::Cache { path: about.url.clone(), reason: e.to_string() })?;
     text.push(b'\n');
     Ok(text)
-}
-
-/// A whole file under another name. Dropped before it takes its place, it goes away.
-struct Beside {
-    written: PathBuf,
-    path: PathBuf,
-    placed: bool,
-}
-
-impl Beside {
-    fn take_place(mut self) -> Result<(), Error> {
-        fs::rename(&self.written, &self.path).map_err(at(&self.path))?;
-        self.placed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        if !self.placed {
-            // The next update clears it away, if this fails.
-            let _ = fs::remove_file(&self.written);
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! The checksum that a registry publishes beside its file.
 //!
-//! RIR statistics exchange format, section 2: an MD5 checksum under the file's name with `.md5` appended. It tells that the
-//! file arrived as its server has it: not cut off, not half replaced. It says nothing of who wrote it, since whoever can
-//! change the one file can change the other, and MD5 collides: that it is the registry's server is what TLS proves.
+//! RIR statistics exchange format, section 2: an MD5 checksum under the file's name with `.md5` appended. It shows that the file
+//! arrived as its server has it: not cut off, not half replaced. It does not show who wrote the file: anyone who can change the
+//! one file can change the other, and MD5 collides. TLS proves that the server is the registry's.
 
 use std::fmt::Write;
 

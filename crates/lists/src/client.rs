@@ -16,7 +16,7 @@ use ureq::{Agent, Timeout};
 
 use crate::error::Error;
 
-/// Where Debian, Alpine, and Fedora keep the authorities that the system trusts.
+/// Paths of the trusted certificate authorities on Debian, Alpine and Fedora.
 const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt"];
 /// Largest file of authorities, bytes: Debian's has a quarter of a megabyte.
@@ -31,7 +31,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// For the next bytes of a file that has begun to come.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What one file may cost at most.
+/// Limits for the download of one file.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of the file. The largest registry's has about 20 MB.
@@ -53,14 +53,14 @@ pub struct Client {
     limits: Limits,
 }
 
-/// What is known of the copy that we have, so that the server need not send it again (RFC 9110, section 13.1).
+/// Validators of the local copy, so that the server need not send it again (RFC 9110, section 13.1).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known<'a> {
     pub(crate) etag: Option<&'a str>,
     pub(crate) last_modified: Option<&'a str>,
 }
 
-/// What a server said.
+/// A server's answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The copy that we have is the one it has.
@@ -196,7 +196,7 @@ fn short_header(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 /// An address to download from: `https`, a host, and nothing secret in it, since it is written into the cache and printed.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the address cannot be used, with the reason.
 pub fn check_url(url: &str) -> Result<(), Error> {
     let refuse = |reason: &str| Err(Error::Url { url: url.to_owned(), reason: reason.to_owned() });
     let Ok(uri) = url.parse::<Uri>() else { return refuse("it is no address") };

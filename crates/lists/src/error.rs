@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of this crate.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub enum Error {
     Url {
         /// The address.
         url: String,
-        /// What is wrong with it.
+        /// Why it is not used.
         reason: String,
     },
     /// No authority to verify servers with.
@@ -19,21 +19,21 @@ pub enum Error {
     Authorities {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
     /// A server did not give a file.
     #[error("{url}: {reason}")]
     Answer {
-        /// What was asked for.
+        /// The requested address.
         url: String,
-        /// What happened.
+        /// The failure.
         reason: String,
     },
     /// More than a list has.
     #[error("{url}: it has more than {most} bytes, which no such file has: refused")]
     TooLarge {
-        /// What was asked for.
+        /// The requested address.
         url: String,
         /// Bytes at most.
         most: u64,
@@ -43,7 +43,7 @@ pub enum Error {
     Cache {
         /// Folder or file.
         path: String,
-        /// What happened.
+        /// The failure.
         reason: String,
     },
     /// Another process updates the same cache.

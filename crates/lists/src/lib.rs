@@ -1,8 +1,8 @@
 //! Address lists as their publishers have them: downloaded, checked, and kept for when there is no network.
 //!
-//! [`update`](fn@update) asks the five regional registries (or a mirror, or whoever publishes a list) for what is new, and puts into the
-//! [`Cache`] only what is whole, what is of the registry that was meant, and what is not worse than the file that is there:
-//! whoever filters by such a list is shut out by one that lost half of it. Where anything is wrong, the old file stays as it was.
+//! [`update`](fn@update) asks the five regional registries (or a mirror, or another publisher of a list) for new lists. It puts a
+//! list into the [`Cache`] only if it is complete, comes from the intended registry, and is not worse than the present file. A
+//! list that lost half of its entries would lock out users who filter by it. If anything is wrong, the old file stays as it was.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -18,4 +18,4 @@ pub use client::{Client, Limits, check_url};
 pub use error::Error;
 pub use registry::Registry;
 pub use survey::{SHRINKAGE, Size, Survey};
-pub use update::{Cause, Held, Outcome, Report, Rules, Source, offline, update};
+pub use update::{Cause, Held, Report, Rules, Source, UpdateOutcome, offline, update};

@@ -1,8 +1,10 @@
 //! The five regional registries, and where they publish.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
 /// A regional internet registry.
@@ -36,8 +38,8 @@ impl Registry {
         }
     }
 
-    /// Where it publishes its extended delegation file. Each registry names the place in the README beside the file; each also
-    /// mirrors the others', so that a mirror is an address with `{registry}` in it.
+    /// Address of its extended delegation file. Each registry names the address in the README beside the file. Each also mirrors
+    /// the files of the others, so a mirror is an address with `{registry}` in it.
     pub fn url(self) -> &'static str {
         match self {
             Registry::Afrinic => {
@@ -79,6 +81,16 @@ impl FromStr for Registry {
 impl Serialize for Registry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl JsonSchema for Registry {
+    fn schema_name() -> Cow<'static, str> {
+        "Registry".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "description": "A regional registry", "enum": Registry::ALL.map(Registry::name) })
     }
 }
 

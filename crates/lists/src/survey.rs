@@ -1,7 +1,8 @@
-//! What a list says of itself, and what it holds.
+//! The header data of a list, and its contents.
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_prefix::read::{self, Head};
 use weir_prefix::{List, ReadError, Selection};
@@ -10,7 +11,7 @@ use weir_prefix::{List, ReadError, Selection};
 pub const SHRINKAGE: f64 = 0.2;
 
 /// How much a list, or one country's part of it, holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Size {
     /// Records in use, of both families.
     pub records: u64,
@@ -30,7 +31,7 @@ impl Size {
         }
     }
 
-    /// What shrank by more than [`SHRINKAGE`] since `old`, in words.
+    /// Describes the part that shrank by more than [`SHRINKAGE`] since `old`; `None` if none did.
     pub fn shrunk(&self, old: &Size) -> Option<String> {
         let parts = [
             ("IPv4 addresses", self.ipv4_addresses, old.ipv4_addresses),
@@ -47,7 +48,7 @@ impl Size {
 }
 
 /// A list that was read to its end.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Survey {
     /// The registry that it says it is of; none for lists that are no registry's.
     pub registry: Option<String>,
@@ -137,8 +138,8 @@ impl Survey {
     }
 }
 
-/// Serials are numbers, but each registry counts in its own way: days as YYYYMMDD, seconds, milliseconds. Where the number
-/// of digits changed, so did the way of counting, and nothing follows.
+/// Serials are numbers, but each registry counts in its own way: days as YYYYMMDD, seconds, milliseconds. If the number of digits
+/// changed, the way of counting changed too, and the comparison proves nothing.
 fn is_older(new: &str, old: &str) -> bool {
     let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     number(new) && number(old) && new.len() == old.len() && new < old

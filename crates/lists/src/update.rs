@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_prefix::{ReadError, Selection};
 
@@ -60,7 +61,7 @@ impl Source {
 /// How to go about it.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Take a list that is older, or has much less in it, all the same.
+    /// Accept a list even if it is older or has much less in it.
     pub force: bool,
     /// Do not ask for a list whose publisher was asked so recently.
     pub max_age: Option<Duration>,
@@ -70,10 +71,10 @@ pub struct Rules {
     pub skip_bad_lines: bool,
 }
 
-/// What became of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Outcome of the update of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum UpdateOutcome {
     /// A new file is in the cache.
     Fetched,
     /// The publisher was asked, and has the same file.
@@ -86,63 +87,63 @@ pub enum Outcome {
     Missing,
 }
 
-/// What was wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Kind of problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// It could not be downloaded or stored.
     Failed,
     /// It came, and is not to be had: damaged, another one, or worse than the old one.
     Refused,
-    /// It is not in the cache, and nobody was asked.
+    /// It is not in the cache, and no publisher was asked.
     Offline,
-    /// It is in the cache and has lines that cannot be read, and nobody was asked ([`Rules::skip_bad_lines`]).
+    /// It is in the cache but has lines that cannot be read, and no publisher was asked ([`Rules::skip_bad_lines`]).
     Unreadable,
 }
 
 /// A list in the cache.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Held {
-    /// What it says and holds.
+    /// Its header data and contents.
     #[serde(flatten)]
     pub survey: Survey,
     /// When it was downloaded, seconds since 1970.
     pub fetched_s: u64,
     /// Seconds since its publisher had nothing newer.
     pub age_s: u64,
-    /// What became of the publisher's checksum; none where it is not known.
+    /// Result of the check against the publisher's checksum; `None` if unknown.
     pub checksum: Option<Checksum>,
 }
 
-/// What became of one list.
-#[derive(Debug, Clone, Serialize)]
+/// Report on one list.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Report {
     /// Its name in the cache.
     pub name: String,
     /// The registry that it should be of.
     pub registry: Option<Registry>,
-    /// Where it comes from.
+    /// The address that it comes from.
     pub url: String,
     /// The file in the cache.
     pub path: PathBuf,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// What was wrong, for programs.
+    /// The outcome.
+    pub outcome: UpdateOutcome,
+    /// The problem, for programs.
     pub cause: Option<Cause>,
-    /// What was wrong, for people.
+    /// The problem, for people.
     pub reason: Option<String>,
-    /// What else is to be known.
+    /// Further remarks.
     pub notes: Vec<String>,
-    /// What is in the cache now.
+    /// The list that is in the cache now.
     pub held: Option<Held>,
-    /// What was there before, where it was replaced.
+    /// The previous list, if it was replaced.
     pub replaced: Option<Survey>,
 }
 
 /// Asks for each list, one after the other, and tells of each as soon as it is known. `clock` gives the seconds since 1970.
 ///
 /// # Errors
-/// The cache cannot be written to, or another process is at it. What goes wrong with one list is in its report.
+/// If the cache cannot be written to, or another process is updating it. A problem with one list is in its report.
 pub fn update(
     cache: &Cache,
     client: &Client,
@@ -162,13 +163,13 @@ pub fn update(
     Ok(sources.iter().map(each).collect())
 }
 
-/// What the cache has of these lists; nobody is asked.
+/// Reports the cached state of these lists without asking a publisher.
 pub fn offline(cache: &Cache, sources: &[Source], rules: &Rules, now_s: u64) -> Vec<Report> {
     let each = |source: &Source| {
         let item = Item::new(cache, source, rules, now_s);
         let step = match &item.old {
             Some(Old { bad_line: Some(error), .. }) => Err((Cause::Unreadable, hinted(error))),
-            Some(_) => Ok(Outcome::NotAsked),
+            Some(_) => Ok(UpdateOutcome::NotAsked),
             None => Err((Cause::Offline, "it is not in the cache".to_owned())),
         };
         item.report(step)
@@ -176,10 +177,10 @@ pub fn offline(cache: &Cache, sources: &[Source], rules: &Rules, now_s: u64) -> 
     sources.iter().map(each).collect()
 }
 
-/// Most wrong lines of one file that are told.
+/// Most bad lines of one file that are reported.
 const MOST_TOLD: usize = 5;
 
-/// What went wrong, and in which way.
+/// A problem: its kind and its description.
 type Wrong = (Cause, String);
 
 /// For `map_err`.
@@ -197,8 +198,8 @@ struct Old {
     fetched_s: u64,
     age_s: u64,
     survey: Survey,
-    /// Its first line that cannot be read, unless such lines may be left out. Whoever uses the list now is refused it; a new one is
-    /// compared with it all the same.
+    /// Its first line that cannot be read, unless such lines may be skipped. The list is then refused for use, but a new list is
+    /// still compared with it.
     bad_line: Option<ReadError>,
 }
 
@@ -237,8 +238,8 @@ impl<'a> Item<'a> {
         Old { age_s, fetched_s, about: stored.about, survey, bad_line }
     }
 
-    /// What is known of the old file, as far as it is of the same address and of use: that the publisher still has the same one is no
-    /// news about one that cannot be used.
+    /// Returns the record about the old file, if it came from the same address and the file is usable. If the old file is
+    /// unusable, it does not help to learn that the publisher still has the same file.
     fn known(&self) -> Option<&About> {
         let old = self.old.as_ref().filter(|old| old.bad_line.is_none())?;
         old.about.as_ref().filter(|about| about.url == self.source.url)
@@ -250,14 +251,14 @@ impl<'a> Item<'a> {
         client: &Client,
         rules: &Rules,
         now_s: u64,
-    ) -> Result<Outcome, Wrong> {
+    ) -> Result<UpdateOutcome, Wrong> {
         writer.clear(&self.source.name).map_err(failed)?;
         // A time in the future is a clock that was set back: it says nothing of how long ago that was.
         let asked = self.known().map(|a| a.checked_s).filter(|t| *t <= now_s);
         if let (Some(asked), Some(most)) = (asked, rules.max_age)
             && now_s - asked <= most.as_secs()
         {
-            return Ok(Outcome::NotAsked);
+            return Ok(UpdateOutcome::NotAsked);
         }
         let known = self.known().map_or(Known::default(), |about| Known {
             etag: about.etag.as_deref(),
@@ -273,7 +274,7 @@ impl<'a> Item<'a> {
                     writer.checked(&self.source.name, about, now_s).map_err(failed)?;
                     old.age_s = 0;
                 }
-                Ok(Outcome::NotModified)
+                Ok(UpdateOutcome::NotModified)
             }
         }
     }
@@ -286,7 +287,7 @@ impl<'a> Item<'a> {
         rules: &Rules,
         download: Download,
         now_s: u64,
-    ) -> Result<Outcome, Wrong> {
+    ) -> Result<UpdateOutcome, Wrong> {
         let Download { bytes, etag, last_modified } = download;
         let url = &self.source.url;
         let (survey, wrong) =
@@ -300,7 +301,7 @@ impl<'a> Item<'a> {
         let checksum = if survey.registry.is_some() { Some(self.compare(client, &bytes)?) } else { None };
         if let Some(reason) = self.old.as_ref().and_then(|old| survey.worse_than(&old.survey)) {
             if !rules.force {
-                return Err(refused(format!("{url}: {reason} (--force takes it all the same)")));
+                return Err(refused(format!("{url}: {reason} (--force accepts it)")));
             }
             self.notes.push(format!("taken by force: {reason}"));
         }
@@ -310,7 +311,7 @@ impl<'a> Item<'a> {
         let about = writer.replace(&self.source.name, &bytes, fresh).map_err(failed)?;
         self.replaced = self.old.take().map(|old| old.survey).filter(|_| !same);
         self.old = Some(Old { fetched_s: now_s, age_s: 0, survey, about: Some(about), bad_line: None });
-        Ok(if same { Outcome::NotModified } else { Outcome::Fetched })
+        Ok(if same { UpdateOutcome::NotModified } else { UpdateOutcome::Fetched })
     }
 
     /// Compares with the checksum that is published beside the file.
@@ -336,11 +337,11 @@ impl<'a> Item<'a> {
         )))
     }
 
-    fn report(self, step: Result<Outcome, Wrong>) -> Report {
+    fn report(self, step: Result<UpdateOutcome, Wrong>) -> Report {
         let (outcome, cause, reason) = match step {
             Ok(outcome) => (outcome, None, None),
             Err((cause, reason)) => {
-                let outcome = if self.old.is_some() { Outcome::Kept } else { Outcome::Missing };
+                let outcome = if self.old.is_some() { UpdateOutcome::Kept } else { UpdateOutcome::Missing };
                 (outcome, Some(cause), Some(reason))
             }
         };

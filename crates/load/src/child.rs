@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir_sys::NetNs;
-use weir_sys::process::{Ended, Process, spawn, which};
+use weir_sys::process::{Ended, Process, install, spawn, which};
 
 use crate::{Error, Stop};
 
@@ -27,13 +27,7 @@ pub(crate) struct Child {
 /// Start a program. Its output is read while it runs, so that it never waits for us.
 pub(crate) fn start(program: &str, args: &[String], cpus: &[usize]) -> Result<Child, Error> {
     let failed = |reason: String| Error::Program { program: program.to_owned(), reason };
-    let package = match program {
-        "ab" => "apache2-utils",
-        "apache2" => "apache2-bin",
-        other => other,
-    };
-    let path =
-        which(program).ok_or_else(|| failed(format!("not installed; run `apt-get install {package}`")))?;
+    let path = which(program).ok_or_else(|| failed(format!("not installed; run `{}`", install(program))))?;
     let mut command = Command::new(path);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     stay_in_namespace(&mut command).map_err(|e| failed(e.to_string()))?;
@@ -43,8 +37,8 @@ pub(crate) fn start(program: &str, args: &[String], cpus: &[usize]) -> Result<Ch
     Ok(Child { process, stdout: reader(stdout)?, stderr: reader(stderr)? })
 }
 
-/// Children are forked by one thread of this process; if the calling thread is in another network namespace than the
-/// process (several hosts in one process, as in tests), the child has to be told.
+/// Makes the child start in the calling thread's network namespace. Children are forked by one thread of this process, which may
+/// be in another namespace (several hosts in one process, as in tests).
 fn stay_in_namespace(command: &mut Command) -> Result<(), weir_sys::Error> {
     let own = NetNs::current()?;
     if own.inode()? != NetNs::open("/proc/self/ns/net")?.inode()? {
@@ -68,7 +62,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> Result<JoinHandle<String>
     let read = move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is all there is; a truncated report does not parse, and that is said.
+            // The text read before an error is all there is; a truncated report does not parse, and the parser reports it.
             let _: io::Result<usize> = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -107,14 +101,14 @@ impl Child {
         }
     }
 
-    /// What it printed, after it has ended.
+    /// Returns its output, after it has ended.
     pub(crate) fn output(self) -> (String, String) {
         // A panic there is a bug and not the program's failure; nothing in it can panic.
         (self.stdout.join().unwrap_or_default(), self.stderr.join().unwrap_or_default())
     }
 }
 
-/// What a program printed, as one line for a message.
+/// Returns a program's output as one line for a message.
 pub(crate) fn words(stdout: &str, stderr: &str) -> String {
     let text = if stderr.trim().is_empty() { stdout } else { stderr };
     text.split_whitespace().collect::<Vec<_>>().join(" ")

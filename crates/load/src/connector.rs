@@ -15,7 +15,7 @@ use crate::latency::preamble;
 
 pub(crate) use initiator::drive;
 pub(crate) use responder::ConnectionResponder;
-pub(crate) use tally::{FAILURES, failed};
+pub(crate) use tally::{FAILURES, Failure, failed};
 
 /// When connections are begun.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ pub enum Close {
     Reset,
 }
 
-/// What goes over a connection once it stands.
+/// The data exchanged over an established connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchange {
     pub(crate) request_bytes: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Exchange {
     pub(crate) close: Close,
 }
 
-/// What the initiator has to do.
+/// The task of the initiator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) arrival: Arrival,

@@ -1,4 +1,4 @@
-//! Why an end could not do its work at all. (What went wrong but left something measured is a fault.)
+//! Reasons why an end could not do its work at all. (A problem that still left a measurement is a fault.)
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ pub enum Error {
     /// The responder could not open its port.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// Why.
         source: io::Error,
@@ -25,7 +25,7 @@ pub enum Error {
     /// A socket or system call failed on the way.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
@@ -38,7 +38,7 @@ pub enum Error {
     Program {
         /// Which.
         program: String,
-        /// What it said.
+        /// Its message.
         reason: String,
     },
 }

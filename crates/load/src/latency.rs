@@ -1,4 +1,4 @@
-//! What the latency workloads have in common: the span of a trial, their metrics, windows, the lateness of the sender.
+//! Common parts of the latency workloads: the span of a trial, their metrics, windows, the lateness of the sender.
 
 pub(crate) mod dial;
 pub(crate) mod kernel;
@@ -7,14 +7,13 @@ pub(crate) mod schedule;
 pub(crate) mod windows;
 
 use weir_record::{Better, Fault, FaultCode, MetricDef, Series, Unit};
-use weir_stats::Histogram;
 use weir_sys::clock::now_ns;
 use weir_sys::sched::pin_current_thread;
 
 use crate::part::{Part, merged, sum};
 use crate::window::Phase;
 pub(crate) use crate::window::nanos;
-use crate::{Error, Setting};
+use crate::{Error, TrialSettings};
 
 /// How often a sleeping thread looks whether it should stop, ns. Keeps "stopped within 100 ms" with room, at 20
 /// wake-ups a second.
@@ -33,18 +32,18 @@ pub(crate) struct Span {
 
 impl Span {
     /// Begins now.
-    pub(crate) fn starting_now(setting: &Setting) -> Self {
+    pub(crate) fn starting_now(setting: &TrialSettings) -> Self {
         let begin_ns = now_ns();
         let window_ns = begin_ns + nanos(setting.warmup);
         Span { begin_ns, window_ns, end_ns: window_ns + nanos(setting.duration) }
     }
 
-    /// What is started at this time counts.
+    /// Whether an operation started at this time counts.
     pub(crate) fn measures(&self, start_ns: u64) -> bool {
         (self.window_ns..self.end_ns).contains(&start_ns)
     }
 
-    /// Where a point in time lies; the whole window is one step.
+    /// Returns the phase of a point in time; the whole window is one step.
     #[inline]
     pub(crate) fn phase(&self, now_ns: u64) -> Phase {
         if now_ns < self.window_ns {
@@ -63,7 +62,7 @@ impl Span {
 }
 
 /// Pin the calling thread to the `nth` of the setting's cores, if it names any.
-pub(crate) fn pin(setting: &Setting, nth: usize) -> Result<(), Error> {
+pub(crate) fn pin(setting: &TrialSettings, nth: usize) -> Result<(), Error> {
     if setting.cpus.is_empty() {
         return Ok(());
     }
@@ -78,14 +77,15 @@ pub(crate) fn pin(setting: &Setting, nth: usize) -> Result<(), Error> {
 pub(crate) fn distribution_metrics(stem: &str, label: &str, what: &str) -> (Vec<MetricDef>, Vec<MetricDef>) {
     let quantile = |suffix: &str, shown: &str, q: f64| {
         let help = format!(
-            "The least time that at least {}% of {what} keep within (RFC 2330 section 11.3).",
+            "The least time that at least {}% of {what} keep within (RFC 2330 section 11.3). Failed ones count as infinite, \
+             unfinished ones as at least their age (RFC 7679 section 5.1).",
             q * 100.0
         );
         MetricDef::quantile(&format!("{stem}_{suffix}_ns"), &format!("{label} {shown}"), stem, q, &help)
     };
     let value = |suffix: &str, word: &str| {
         let name = format!("{stem}_{suffix}_ns");
-        let help = format!("{word} over {what}.");
+        let help = format!("{word} over {what} without those that failed or did not end.");
         MetricDef::value(&name, &format!("{label} {suffix}"), Unit::Ns, Better::Lower, &help)
     };
     let headline = vec![quantile("p50", "p50", 0.5), quantile("p99", "p99", 0.99)];
@@ -106,11 +106,12 @@ pub(crate) fn distribution_metrics(stem: &str, label: &str, what: &str) -> (Vec<
 /// An empty one leaves the values out: nothing measured is not 0.
 pub(crate) fn add_distribution(trial: &mut Part, parts: &[Part], stem: &str) {
     let all = merged(parts, stem);
-    if !all.is_empty() {
-        trial.set(&format!("{stem}_mean_ns"), all.mean());
-        trial.set(&format!("{stem}_sd_ns"), all.sd());
-        trial.set(&format!("{stem}_min_ns"), all.min() as f64);
-        trial.set(&format!("{stem}_max_ns"), all.max() as f64);
+    let ended = all.answered();
+    if !ended.is_empty() {
+        trial.set(&format!("{stem}_mean_ns"), ended.mean());
+        trial.set(&format!("{stem}_sd_ns"), ended.sd());
+        trial.set(&format!("{stem}_min_ns"), ended.min() as f64);
+        trial.set(&format!("{stem}_max_ns"), ended.max() as f64);
     }
     trial.histograms.insert(stem.to_owned(), all);
 }
@@ -134,8 +135,8 @@ pub(crate) fn cpu_metric() -> MetricDef {
         "tester CPU / transaction",
         Unit::CpuNs,
         Better::Lower,
-        "User and system time of the threads at both ends per transaction. Where both ends share a machine with the \
-         gateway, the kernel books part of the gateway's work on whoever sends.",
+        "User and system time of the threads at both ends per transaction. If both ends share a machine with the \
+         gateway, the kernel books part of the gateway's work on the sender.",
     )
 }
 
@@ -160,11 +161,22 @@ pub(crate) fn add_points(all: &mut Vec<Series>, name: &str, points: &[(f64, f64)
     }
 }
 
-/// Void the trial if not one operation was completed.
-pub(crate) fn require_some(trial: &mut Part, initiators: &[Part], ok: &str, started: &str) {
-    if sum(initiators, ok) == 0.0 {
-        let detail = format!("not one of {} transactions was completed", sum(initiators, started));
-        trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "initiator", detail));
+/// The share of operations that failed, with its count `failed` among those of the count `among`.
+pub(crate) fn add_failed(trial: &mut Part, initiators: &[Part], ratio: &str, failed: f64, among: &str) {
+    let all = sum(initiators, among);
+    trial.set("failed", failed);
+    trial.set(among, all);
+    if all > 0.0 {
+        trial.set(ratio, failed / all);
+    }
+}
+
+/// Voids the trial if no operation was begun, since it then measured nothing. If operations were begun and none was completed, it
+/// is a result.
+pub(crate) fn require_some(trial: &mut Part, initiators: &[Part], begun: &str) {
+    if sum(initiators, begun) == 0.0 {
+        let detail = "no operation was begun in the measuring window";
+        trial.faults.push(Fault::void(FaultCode::Timeout, "initiator", detail));
     }
 }
 
@@ -174,9 +186,4 @@ pub(crate) fn add_lateness(trial: &mut Part, initiators: &[Part]) {
     if !late.is_empty() {
         trial.histograms.insert("lateness".into(), late);
     }
-}
-
-/// A quantile, 0 without values.
-pub(crate) fn quantile_or_zero(histogram: &Histogram, q: f64) -> u64 {
-    histogram.quantile(q).unwrap_or(0)
 }

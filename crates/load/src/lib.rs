@@ -1,6 +1,6 @@
 //! Traffic through sockets: senders, receivers, meters.
 //!
-//! A workload has two ends. The responder's end is opened first ([`Engine::open`]) on a port that the conductor
+//! A workload has two ends. The responder's end is opened first ([`Engine::open`]) on a port that the runner
 //! names; then the initiator's end drives it ([`Engine::drive`]): the initiator opens every connection, whichever way
 //! the data goes, so that all of it works behind a NAT. Each end returns a [`Part`] with what it saw; [`Engine::combine`]
 //! makes the trial's metrics out of the parts. One file per workload; a new one is registered in [`Workload::engine`].
@@ -9,18 +9,20 @@
 
 mod child;
 mod connector;
-pub mod door;
 pub mod error;
 pub mod external;
 pub mod http;
-pub mod knock;
+pub mod incoming;
 mod latency;
+pub mod limits;
 mod listener;
 mod mmsg;
 pub mod mtu;
 pub mod observer;
 mod pace;
 pub mod part;
+pub mod port;
+pub mod properties;
 pub mod rr;
 mod series;
 pub mod setting;
@@ -30,6 +32,7 @@ mod streams;
 pub mod tcp_connect;
 pub mod tcp_crr;
 pub mod tcp_stream;
+pub mod udp_handshake;
 pub mod udp_stream;
 mod window;
 
@@ -52,9 +55,10 @@ use weir_record::MetricDef;
 pub use error::Error;
 pub use observer::{FlowFigures, Observer};
 pub use part::Part;
-pub use setting::{Direction, Setting, Stop};
+pub use properties::Properties;
+pub use setting::{Direction, Stop, TrialSettings};
 
-/// What is sent and measured: one `[[workload]]` of a scenario, told apart by `kind`.
+/// The traffic and its measurement: one `[[workload]]` of a scenario, distinguished by `kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Workload {
@@ -100,11 +104,14 @@ pub trait Engine {
     /// The kind as written in scenarios, e.g. `tcp-stream`.
     fn kind(&self) -> &'static str;
 
-    /// What it does with its options, in one line for people.
+    /// Describes the workload and its options in one line for people.
     fn describe(&self) -> String;
 
     /// Options out of range or contradicting each other: one message that names the key and what is valid.
     fn validate(&self) -> Result<(), String>;
+
+    /// Returns its demands on a host. There is no default: a new workload must state them.
+    fn properties(&self) -> Properties;
 
     /// The metrics that [`Engine::combine`] fills in, headline ones first.
     fn metrics(&self) -> Vec<MetricDef>;
@@ -125,20 +132,24 @@ pub trait Engine {
     }
 
     /// Open the responder's end. When this returns, the initiator may start.
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error>;
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error>;
 
-    /// Open the responder's end for connections that somebody else takes on a port of his and hands over.
+    /// Opens the responder's end for connections that the owner of a shared port accepts and hands over.
     ///
     /// # Errors
-    /// The workload has no responder of weir's own, besides those of [`Engine::open`].
-    fn serve(&self, setting: &Setting, inlet: door::Inlet) -> Result<Box<dyn Responder>, Error> {
-        let _ = (setting, inlet);
+    /// If the workload has no responder of weir's own, or for the same reasons as [`Engine::open`].
+    fn serve(
+        &self,
+        setting: &TrialSettings,
+        queue: incoming::HandoverQueue,
+    ) -> Result<Box<dyn Responder>, Error> {
+        let _ = (setting, queue);
         Err(Error::Resources(format!("{} cannot be served over a shared port", self.kind())))
     }
 
     /// Drive the workload from the initiator. Returns when warm-up and measuring window are over, or soon after
-    /// [`Setting::stop`] is raised.
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error>;
+    /// [`TrialSettings::stop`] is raised.
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error>;
 
     /// Make the trial's metrics, histograms, series and faults out of what the two ends saw.
     /// Several initiators and responders may have taken part.

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::child::Child;
 
-/// Time between two looks at something that tells nobody when it changes.
+/// Time between two checks of something that does not signal its changes.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The port to listen on: as given, or one that nobody uses now.
+/// Returns the port to listen on: as given, or one that is unused now.
 pub(crate) fn port_of(bind: SocketAddr) -> Result<u16, Error> {
     if bind.port() != 0 {
         return Ok(bind.port());

@@ -1,7 +1,7 @@
 //! `mtu`: how large a packet the path carries each way, and what becomes of fragments on it.
 //!
-//! No load: some dozens of datagrams, of which every one is followed by a small control, so that loss is told apart from
-//! length. The trial ends when everything is known; its window only says how long hosts are sampled.
+//! It sends no load, but some dozens of datagrams. Each is followed by a small control, which distinguishes loss from length. The
+//! trial ends when everything is known; its window only sets how long hosts are sampled.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -15,17 +15,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_mtu::fragments::{Fate, Fragments};
 use weir_mtu::search::{Limit, PathMtu};
-use weir_mtu::{Survey, Target, Verdict, responder};
+use weir_mtu::survey::Method;
+use weir_mtu::{PathVerdict, Survey, Target, responder};
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 use weir_sys::segment_size;
 
+use crate::part::sum;
+use crate::properties::{LITTLE_OVERHEAD, Properties};
 use crate::rr::in_range;
 use crate::socket::timed_out;
-use crate::{Engine, Error, Part, Responder, Setting, Stop};
+use crate::{Engine, Error, Part, Responder, Stop, TrialSettings};
 
-/// How often the far end looks whether it shall end.
+/// Interval at which the far end checks for its end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 40_000_000 };
-/// What of a question is looked at.
+/// Bytes of a question that are examined.
 const HEAD_BYTES: usize = 64;
 
 /// Path MTU and fragments, both ways.
@@ -56,6 +59,10 @@ impl Engine for Mtu {
         in_range("limit-s", self.limit_s, 2..=60)
     }
 
+    fn properties(&self) -> Properties {
+        Properties { overhead: LITTLE_OVERHEAD, served: None }
+    }
+
     fn metrics(&self) -> Vec<MetricDef> {
         metrics()
     }
@@ -64,14 +71,15 @@ impl Engine for Mtu {
         Duration::from_secs(self.limit_s.into())
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(FarEnd::open(setting, bind)?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         let asked = Target { address: target, session: Some(setting.cookie), budget: self.patience() };
         match weir_mtu::survey(&asked, &setting.stop) {
             Ok(survey) => Ok(part(&survey)),
+            Err(weir_mtu::Error::NoAnswer(_)) if !setting.stop.raised() => Ok(nothing()),
             Err(e) => Err(Error::Connect { address: target, source: io::Error::other(e) }),
         }
     }
@@ -80,8 +88,11 @@ impl Engine for Mtu {
         let mut trial = Part::default();
         for part in initiators {
             for (name, value) in &part.values {
-                // Of several initiators' paths the worst: what is known of all of them.
+                // With several initiators the worst path counts, so that the result holds for all of them.
                 let worst = trial.values.entry(name.clone()).or_insert(*value);
+                if COUNTS.contains(&name.as_str()) {
+                    continue;
+                }
                 *worst = if name.ends_with("_fate") { worst.max(*value) } else { worst.min(*value) };
             }
             for finding in &part.path {
@@ -91,6 +102,12 @@ impl Engine for Mtu {
             }
         }
         trial.path.sort_by_key(|f| f.cause);
+        for name in COUNTS {
+            trial.set(name, sum(initiators, name));
+        }
+        if trial.value("surveys") > 0.0 {
+            trial.set("failed_ratio", trial.value("failed_surveys") / trial.value("surveys"));
+        }
         let parts = initiators.iter().chain(responders);
         trial.faults = parts.clone().flat_map(|p| p.faults.clone()).collect();
         trial.cpu_s = parts.map(|p| p.cpu_s).sum();
@@ -98,7 +115,20 @@ impl Engine for Mtu {
     }
 }
 
-/// The fate of fragments as a number, by which trials can be told apart in a table; words are in the trial's findings.
+/// Values that are added up over several initiators.
+const COUNTS: [&str; 2] = ["surveys", "failed_surveys"];
+
+/// A path on which nothing is answered carries no packet of any length. The responder is there: it was opened before.
+fn nothing() -> Part {
+    let mut part = Part::default();
+    part.set("surveys", 1.0);
+    part.set("failed_surveys", 1.0);
+    part.set("path_mtu_bytes", 0.0);
+    part.set("safe_payload_bytes", 0.0);
+    part
+}
+
+/// Returns the fate of fragments as a number, which distinguishes trials in a table; the words are in the trial's findings.
 fn fate(fragments: &Fragments) -> f64 {
     f64::from(match fragments.fate {
         Fate::Whole => 0,
@@ -118,8 +148,14 @@ const FATES: &str = "0 all arrive, 1 all, out of order, 2 some datagrams, 3 some
                      fragment, 8 not known";
 
 fn part(survey: &Survey) -> Part {
-    let verdict = Verdict::of(survey);
+    // Pings or refusals prove nothing of the path to the responder, which was not reached.
+    if survey.method != Method::FarEnd {
+        return nothing();
+    }
+    let verdict = PathVerdict::of(survey);
     let mut part = Part::default();
+    part.set("surveys", 1.0);
+    part.set("failed_surveys", 0.0);
     let mut direction = |name: &str, mtu: Option<&PathMtu>, fragments: &Fragments| {
         if let Some(bytes) = mtu.and_then(|m| m.bytes) {
             part.set(&format!("{name}_path_mtu_bytes"), bytes.into());
@@ -174,7 +210,7 @@ fn fragments_fate(way: &str) -> MetricDef {
 
 fn too_big_heard(way: &str) -> MetricDef {
     let help = format!(
-        "1: what is too long in the {way} direction is answered with ICMP too-big (RFC 1191, RFC 8201), 0: it vanishes"
+        "1: a router answers too long packets in the {way} direction with ICMP too-big (RFC 1191, RFC 8201), 0: they vanish"
     );
     let (name, label) = (format!("{way}_too_big_heard"), format!("{way} too-big"));
     MetricDef::value(&name, &label, Unit::Count, Better::Higher, &help).by_difference().detail()
@@ -184,6 +220,11 @@ fn metrics() -> Vec<MetricDef> {
     let bytes = |name: &str, label: &str, help: &str| {
         MetricDef::value(name, label, Unit::Bytes, Better::Higher, help)
     };
+    let count = |name: &str, label: &str, better, help: &str| {
+        MetricDef::value(name, label, Unit::Count, better, help).by_difference().detail()
+    };
+    let unanswered = "initiators whose responder did not answer over UDP: refused, prohibited, unreachable or silent; whatever \
+                      pings say, the path carries nothing to it (0 bytes)";
     vec![
         bytes(
             "path_mtu_bytes",
@@ -216,6 +257,9 @@ fn metrics() -> Vec<MetricDef> {
         )
         .detail(),
         bytes("mss_arrived_bytes", "MSS arrived", "the same as the SYN had it at the responder").detail(),
+        MetricDef::failure("failed_ratio", "no answer", ("failed_surveys", "surveys"), unanswered),
+        count("surveys", "surveys", Better::Neither, "initiators that asked their responder"),
+        count("failed_surveys", "no answer, number", Better::Lower, unanswered),
     ]
 }
 
@@ -227,7 +271,7 @@ struct FarEnd {
 }
 
 impl FarEnd {
-    fn open(setting: &Setting, bind: SocketAddr) -> Result<Self, Error> {
+    fn open(setting: &TrialSettings, bind: SocketAddr) -> Result<Self, Error> {
         let error = |source| Error::Listen { address: bind, source };
         let socket = UdpSocket::bind(bind).map_err(error)?;
         let local = socket.local_addr().map_err(error)?;
@@ -287,7 +331,7 @@ fn serve_once(
             Err(source) => return Err(Error::Io { what: "wait for probes", source }),
         }
     }
-    // Whoever connects and says nothing right is a stranger, or gone.
+    // A peer that connects and sends nothing valid is a stranger, or gone.
     while let Ok((stream, _)) = listener.accept() {
         let _ = responder::connection(stream);
     }
@@ -306,7 +350,7 @@ impl Responder for FarEnd {
 
 impl Drop for FarEnd {
     fn drop(&mut self) {
-        // Whoever wanted to know has called `finish`.
+        // A caller that needs the result has called `finish`.
         let _ = self.close();
     }
 }
@@ -317,7 +361,7 @@ mod tests {
 
     fn trial(bind: &str) -> Part {
         let work = Mtu::default();
-        let setting = Setting::new(Duration::ZERO, Duration::from_millis(100), 77);
+        let setting = TrialSettings::new(Duration::ZERO, Duration::from_millis(100), 77);
         let far = work.open(&setting, bind.parse().unwrap()).unwrap();
         let target = SocketAddr::new(bind.parse::<SocketAddr>().unwrap().ip(), far.port());
         let near = work.drive(&setting, target).unwrap();
@@ -341,6 +385,7 @@ mod tests {
             let fate = if headers == 28.0 { 8.0 } else { 0.0 };
             assert_eq!(part.value("egress_fragments_fate"), fate, "{part:?}");
             assert_eq!((part.path.len(), part.faults.len()), (0, 0), "{part:?}");
+            assert_eq!((part.value("surveys"), part.value("failed_ratio")), (1.0, 0.0), "{part:?}");
         }
     }
 
@@ -350,6 +395,19 @@ mod tests {
         for name in trial("127.0.0.1:0").values.keys() {
             assert!(defined.contains(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_path_that_refuses_what_is_for_the_responder_carries_nothing() {
+        let work = Mtu::default();
+        let setting = TrialSettings::new(Duration::ZERO, Duration::from_millis(100), 77);
+        // Closed again, so that the port is refused.
+        let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let refused = work.drive(&setting, closed).unwrap();
+        let trial = work.combine(&[refused.clone(), refused], &[]);
+        assert_eq!(trial.faults, []);
+        assert_eq!((trial.value("surveys"), trial.value("failed_surveys")), (2.0, 2.0));
+        assert_eq!((trial.value("failed_ratio"), trial.values["path_mtu_bytes"]), (1.0, 0.0));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! What an end has seen so far, for someone who watches while it runs.
+//! Figures of an end so far, for a watcher while it runs.
 //!
-//! Each stream's thread is the only writer of its own counters, with plain stores, and nothing is computed for a watcher on the hot
-//! path; an observer that nobody watches costs a store where one is already made to count.
+//! Each stream's thread is the only writer of its own counters, with plain stores. The hot path computes nothing for a watcher:
+//! an unwatched observer costs a store where one is already made to count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Direction;
@@ -72,7 +73,7 @@ impl Counter {
 }
 
 /// One stream's counters, since its beginning and with its warm-up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowFigures {
     /// Which way its data goes.
     pub way: Direction,
@@ -108,7 +109,7 @@ impl Observer {
         Observer(Some(Arc::default()))
     }
 
-    /// True if somebody watches.
+    /// True if it is watched.
     pub(crate) fn is_watched(&self) -> bool {
         self.0.is_some()
     }
@@ -155,7 +156,7 @@ impl Observer {
     fn add_times(&self, new: &mut Vec<u64>) {
         if let Some(shared) = &self.0 {
             let mut times = lock(&shared.times);
-            // Whoever does not look has no use for them.
+            // A watcher that does not read the times has no use for more.
             let room = MOST_TIMES.saturating_sub(times.len());
             new.truncate(room);
             times.append(new);

@@ -91,7 +91,7 @@ impl Clock for Sleeping {
 pub(crate) struct Ending {
     /// The trial's.
     pub stop: Stop,
-    /// This end's own: the conductor said that the other end is done.
+    /// This end's own: the runner said that the other end is done.
     pub done: Stop,
 }
 

@@ -1,24 +1,24 @@
-//! What one end of a workload saw.
+//! The results of one end of a workload.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use weir_record::{Fault, PathFinding, Series};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 /// Raw figures of one end; after [`crate::Engine::combine`], the trial's metrics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Values by name, unit in the name.
     pub values: BTreeMap<String, f64>,
-    /// Distributions by name, ns.
-    pub histograms: BTreeMap<String, Histogram>,
+    /// Distributions by name, ns; of delays with the operations that did not end.
+    pub histograms: BTreeMap<String, Delays>,
     /// Values over time; t = 0 is the start of the measuring window.
     pub series: Vec<Series>,
-    /// What was found out about the path: kinds of packets that it does not carry.
+    /// Findings about the path: kinds of packets that it does not carry.
     #[serde(default)]
     pub path: Vec<PathFinding>,
-    /// What this end did wrong.
+    /// Faults of this end.
     pub faults: Vec<Fault>,
     /// CPU seconds (user and system) that this end's own threads or child processes used in the measuring window.
     pub cpu_s: f64,
@@ -42,8 +42,8 @@ pub fn sum(parts: &[Part], name: &str) -> f64 {
 }
 
 /// All histograms of that name merged.
-pub fn merged(parts: &[Part], name: &str) -> Histogram {
-    let mut all = Histogram::new();
+pub fn merged(parts: &[Part], name: &str) -> Delays {
+    let mut all = Delays::new();
     for histogram in parts.iter().filter_map(|p| p.histograms.get(name)) {
         all.merge(histogram);
     }

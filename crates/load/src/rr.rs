@@ -1,8 +1,8 @@
 //! `tcp-rr` and `udp-rr`: one small request, one small response, over and over, and how long each pair took.
 //!
-//! Without `rate-per-second` each connection is a ping-pong (a closed loop): the next request leaves when the last answer
-//! came. That is what netperf, neper and Ethr measure; it shows the path's best latency, and hides stalls, since nothing
-//! is sent while the path stands still. With it requests leave on a schedule (an open loop) and are timed from when they
+//! Without `rate-per-second` each connection is a ping-pong (a closed loop): the next request leaves when the last answer came.
+//! netperf, neper and Ethr measure in the same way. It shows the path's best latency, and hides stalls, since nothing is sent
+//! while the path stands still. With `rate-per-second` requests leave on a schedule (an open loop) and are timed from when they
 //! were meant to leave.
 
 mod handed;
@@ -16,24 +16,27 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::{Better, MetricDef, Unit};
 use weir_sys::clock::now_ns;
 
-use crate::door::{Inlet, TcpDoor, UdpDoor};
+use crate::connector::Failure;
+use crate::incoming::{HandoverQueue, TcpIncoming, UdpIncoming};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::windows::arrange;
 use crate::latency::{
-    STOP_LOOK_NS, Span, add_distribution, add_lateness, cpu_metric, cpu_ns_per, distribution_metrics,
-    gathered, per_second, pin, require_some,
+    STOP_LOOK_NS, Span, add_distribution, add_failed, add_lateness, cpu_metric, cpu_ns_per,
+    distribution_metrics, gathered, per_second, pin, require_some,
 };
 use crate::part::sum;
-use crate::{Engine, Error, Part, Responder, Setting};
+use crate::properties::{LITTLE_OVERHEAD, PER_STREAM, Properties, Rate, Served};
+use crate::{Engine, Error, Part, Responder, TrialSettings};
 use open::Limits;
-use tally::{Tally, part_of};
+use tally::{FlowCounts, Gone, part_of};
 
 /// Connections at most: a thread each at both ends.
 const MOST_CONNECTIONS: u32 = 1000;
@@ -112,6 +115,23 @@ fn check_common(connections: u32, rate: Option<u32>, window: u32) -> Result<(), 
     rate.map_or(Ok(()), |rate| in_range("rate-per-second", rate, 1..=10_000_000))
 }
 
+fn properties(sizes: (u32, u32), connections: u32, datagrams: bool) -> Properties {
+    let (request, response) = sizes;
+    let served = Served {
+        streams: connections,
+        connections: Some(connections),
+        controls: 0,
+        datagrams,
+        memory_bytes: u64::from(connections) * (PER_STREAM + u64::from(request) + u64::from(response)),
+        write_bytes: f64::from(connections) * f64::from(request.max(response)),
+        between_writes: Duration::ZERO,
+        // The responder counts nothing while round trips last. They hold no bit rate, and few connections.
+        seen_moving: false,
+        rate: Rate::Little,
+    };
+    Properties { overhead: LITTLE_OVERHEAD, served: Some(served) }
+}
+
 fn describe(protocol: &str, sizes: (u32, u32), connections: u32, rate: Option<u32>) -> String {
     let s = if connections == 1 { "" } else { "s" };
     let loop_kind = match rate {
@@ -122,6 +142,37 @@ fn describe(protocol: &str, sizes: (u32, u32), connections: u32, rate: Option<u3
         "{protocol} request/response, {} B / {} B, {connections} connection{s}, {loop_kind}",
         sizes.0, sizes.1
     )
+}
+
+/// Opens all connections at the same time, so that those that a path lets through do not wait for those that it does not. One
+/// that does not come to stand is a result, and its words are why.
+///
+/// # Errors
+/// This host has not what it takes, or the far end is not the trial's responder.
+fn dial_all(
+    connections: u32,
+    target: SocketAddr,
+    dial: impl Fn() -> std::io::Result<OwnedFd> + Sync,
+) -> Result<Vec<Result<OwnedFd, Gone>>, Error> {
+    std::thread::scope(|scope| {
+        let start = |_| std::thread::Builder::new().name("rr dial".into()).spawn_scoped(scope, &dial);
+        let threads: Vec<_> = (0..connections).map(start).collect();
+        let opened = threads.into_iter().map(|thread| {
+            let thread = thread.map_err(Error::io("start a thread"))?;
+            match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok(fd) => Ok(Ok(fd)),
+                Err(e) if is_of_the_path(&e) => Ok(Err(e.to_string())),
+                Err(source) => Err(Error::Connect { address: target, source }),
+            }
+        });
+        opened.collect()
+    })
+}
+
+/// Whether an error says something of the path; else it is of this host's resources, or of a far end that is another one.
+fn is_of_the_path(error: &std::io::Error) -> bool {
+    let own = |errno| Failure::of(errno).is_none();
+    error.kind() != std::io::ErrorKind::InvalidData && !Errno::from_io_error(error).is_some_and(own)
 }
 
 fn metrics(unanswered: MetricDef) -> Vec<MetricDef> {
@@ -148,41 +199,60 @@ fn combine(initiators: &[Part], responders: &[Part], ratio: &str) -> Part {
     add_distribution(&mut trial, initiators, "rtt");
     let answered = sum(initiators, "answered");
     trial.set("transactions_per_second", per_second(initiators, "answered"));
-    let decided = answered + sum(initiators, "unanswered");
-    if decided > 0.0 {
-        trial.set(ratio, sum(initiators, "unanswered") / decided);
-    }
+    let failed = sum(initiators, "unanswered") + sum(initiators, "not_asked");
+    add_failed(&mut trial, initiators, ratio, failed, "wanted");
     if let Some(ns) = cpu_ns_per(answered, initiators, responders) {
         trial.set("tester_cpu_ns_per_transaction", ns);
     }
-    for name in
-        ["attempted", "answered", "unanswered", "cut", "stray_replies", "windows", "scheduled", "unsent"]
-    {
+    for name in [
+        "attempted",
+        "answered",
+        "unanswered",
+        "not_asked",
+        "dead_connections",
+        "cut",
+        "stray_replies",
+        "windows",
+        "scheduled",
+        "unsent",
+    ] {
         trial.set(name, sum(initiators, name));
     }
     add_lateness(&mut trial, initiators);
-    require_some(&mut trial, initiators, "answered", "attempted");
+    require_some(&mut trial, initiators, "wanted");
     trial
+}
+
+/// One connection's share of the rate.
+fn share(rate: u32, connections: u32, span: &Span, setting: &TrialSettings, nth: usize) -> Schedule {
+    Schedule::new(span, f64::from(rate), nth as u64, u64::from(connections), setting.cookie)
 }
 
 /// Run one thread per socket, and see to it that all of them end: soon after a stop, and when the drain is over.
 fn run_all(
-    setting: &Setting,
+    setting: &TrialSettings,
     span: &Span,
     drain: Duration,
-    sockets: &[OwnedFd],
-    work: impl Fn(usize, BorrowedFd<'_>) -> Result<Tally, Error> + Sync,
+    sockets: &[Result<OwnedFd, Gone>],
+    work: impl Fn(usize, Result<BorrowedFd<'_>, &Gone>) -> Result<FlowCounts, Error> + Sync,
 ) -> Result<Part, Error> {
     let last_ns = span.end_ns + crate::latency::nanos(drain);
     let tallies = std::thread::scope(|scope| {
         let (done, results) = channel();
-        for (nth, fd) in sockets.iter().enumerate() {
+        for (nth, socket) in sockets.iter().enumerate() {
+            let fd = match socket {
+                Ok(fd) => fd,
+                Err(why) => {
+                    let _ = done.send(work(nth, Err(why)));
+                    continue;
+                }
+            };
             let (done, work) = (done.clone(), &work);
             std::thread::Builder::new()
                 .name(format!("rr {nth}"))
                 .spawn_scoped(scope, move || {
                     own_descriptors(Some(fd.as_fd()));
-                    let result = pin(setting, nth).and_then(|()| work(nth, fd.as_fd()));
+                    let result = pin(setting, nth).and_then(|()| work(nth, Ok(fd.as_fd())));
                     // The receiver below lives until all threads have reported.
                     let _ = done.send(result);
                 })
@@ -199,8 +269,8 @@ fn run_all(
             }
             if !woken && (setting.stop.raised() || now_ns() > last_ns) {
                 woken = true;
-                for fd in sockets {
-                    // Wakes whoever waits on it; one that is no longer connected has nobody waiting.
+                for fd in sockets.iter().flatten() {
+                    // Wakes the thread that waits on it; no thread waits on a socket that is no longer connected.
                     let _ = shutdown(fd, Shutdown::Both);
                 }
             }
@@ -218,6 +288,10 @@ impl Engine for TcpRr {
         describe("TCP", (self.request_bytes, self.response_bytes), self.connections, self.rate_per_second)
     }
 
+    fn properties(&self) -> Properties {
+        properties((self.request_bytes, self.response_bytes), self.connections, false)
+    }
+
     fn validate(&self) -> Result<(), String> {
         in_range("request-bytes", self.request_bytes, 1..=1 << 20)?;
         in_range("response-bytes", self.response_bytes, 1..=1 << 20)?;
@@ -225,39 +299,35 @@ impl Engine for TcpRr {
     }
 
     fn metrics(&self) -> Vec<MetricDef> {
-        let help = "Transactions without an answer within 3 s.";
-        metrics(
-            MetricDef::value("unanswered_ratio", "unanswered", Unit::Ratio, Better::Lower, help)
-                .by_difference()
-                .detail(),
-        )
+        let help = "Transactions without an answer within 3 s, and those that a connection which died, or never stood, would \
+                    have made.";
+        metrics(MetricDef::failure("unanswered_ratio", "unanswered", ("failed", "wanted"), help))
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
         Ok(Box::new(tcp::TcpResponder::open(setting, bind, sizes)?))
     }
 
-    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+    fn serve(&self, setting: &TrialSettings, queue: HandoverQueue) -> Result<Box<dyn Responder>, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
-        Ok(Box::new(tcp::TcpResponder::serve(setting, TcpDoor::Handed(inlet), sizes)?))
+        Ok(Box::new(tcp::TcpResponder::serve(setting, TcpIncoming::Handed(queue), sizes)?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
-        let sockets: Vec<OwnedFd> =
-            (0..self.connections).map(|_| tcp::dial(target, setting)).collect::<Result<_, _>>()?;
+        let sockets = dial_all(self.connections, target, || tcp::dial(target, setting))?;
         let span = Span::starting_now(setting);
+        let limits = || Limits { timeout_ns: crate::latency::nanos(TCP_DRAIN), stop: &setting.stop };
         run_all(setting, &span, TCP_DRAIN, &sockets, |nth, fd| {
-            let tally = Tally::new(span, self.window as usize, setting, nth);
-            match self.rate_per_second {
-                None => tcp::closed_loop(fd, sizes, &setting.stop, tally),
-                Some(rate) => {
-                    let of = u64::from(self.connections);
-                    let schedule = Schedule::new(&span, f64::from(rate), nth as u64, of, setting.cookie);
-                    let limits = Limits { timeout_ns: crate::latency::nanos(TCP_DRAIN), stop: &setting.stop };
-                    tcp::open_loop(fd, sizes, &schedule, limits, tally)
-                }
+            let tally = FlowCounts::new(span, self.window as usize, setting, nth);
+            let schedule =
+                self.rate_per_second.map(|rate| share(rate, self.connections, &span, setting, nth));
+            match (fd, schedule) {
+                (Ok(fd), None) => tcp::closed_loop(fd, sizes, &setting.stop, tally),
+                (Ok(fd), Some(schedule)) => tcp::open_loop(fd, sizes, &schedule, limits(), tally),
+                (Err(why), None) => Ok(tally.never_stood(why.clone())),
+                (Err(why), Some(schedule)) => Ok(open::never_stood(&schedule, tally, why.clone())),
             }
         })
     }
@@ -276,6 +346,10 @@ impl Engine for UdpRr {
         describe("UDP", (self.request_bytes, self.response_bytes), self.connections, self.rate_per_second)
     }
 
+    fn properties(&self) -> Properties {
+        properties((self.request_bytes, self.response_bytes), self.connections, true)
+    }
+
     fn validate(&self) -> Result<(), String> {
         // The greatest payload of UDP over IPv4: 65535 - 20 - 8.
         let valid = udp::HEADER as u32..=65_507;
@@ -287,35 +361,36 @@ impl Engine for UdpRr {
 
     fn metrics(&self) -> Vec<MetricDef> {
         let help = "Transactions of which the request or the response was lost (RFC 2680: no answer within timeout-ms).";
-        metrics(MetricDef::value("loss_ratio", "loss", Unit::Ratio, Better::Lower, help).by_difference())
+        let loss = MetricDef::failure("loss_ratio", "loss", ("failed", "wanted"), help);
+        metrics(MetricDef { headline: true, ..loss })
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
         Ok(Box::new(udp::UdpResponder::open(setting, bind, sizes)?))
     }
 
-    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
+    fn serve(&self, setting: &TrialSettings, queue: HandoverQueue) -> Result<Box<dyn Responder>, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
-        Ok(Box::new(handed::HandedResponder::serve(setting, UdpDoor::new(inlet), sizes)?))
+        Ok(Box::new(handed::HandedResponder::serve(setting, UdpIncoming::new(queue), sizes)?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         let sizes = tcp::sizes(self.request_bytes, self.response_bytes);
         let timeout = Duration::from_millis(self.timeout_ms.into());
-        let sockets: Vec<OwnedFd> =
-            (0..self.connections).map(|_| udp::dial(target, setting, sizes)).collect::<Result<_, _>>()?;
+        let sockets = dial_all(self.connections, target, || udp::dial(target, setting, sizes))?;
         let span = Span::starting_now(setting);
+        let limits = || Limits { timeout_ns: crate::latency::nanos(timeout), stop: &setting.stop };
         run_all(setting, &span, timeout + TCP_DRAIN, &sockets, |nth, fd| {
-            let tally = Tally::new(span, self.window as usize, setting, nth);
-            match self.rate_per_second {
-                None => udp::closed_loop(fd, sizes, setting.cookie, timeout, &setting.stop, tally),
-                Some(rate) => {
-                    let of = u64::from(self.connections);
-                    let schedule = Schedule::new(&span, f64::from(rate), nth as u64, of, setting.cookie);
-                    let limits = Limits { timeout_ns: crate::latency::nanos(timeout), stop: &setting.stop };
-                    udp::open_loop(fd, sizes, setting.cookie, &schedule, limits, tally)
-                }
+            let tally = FlowCounts::new(span, self.window as usize, setting, nth);
+            let schedule =
+                self.rate_per_second.map(|rate| share(rate, self.connections, &span, setting, nth));
+            let cookie = setting.cookie;
+            match (fd, schedule) {
+                (Ok(fd), None) => udp::closed_loop(fd, sizes, cookie, timeout, &setting.stop, tally),
+                (Ok(fd), Some(schedule)) => udp::open_loop(fd, sizes, cookie, &schedule, limits(), tally),
+                (Err(why), None) => Ok(tally.never_stood(why.clone())),
+                (Err(why), Some(schedule)) => Ok(open::never_stood(&schedule, tally, why.clone())),
             }
         })
     }

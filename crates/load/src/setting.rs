@@ -1,4 +1,4 @@
-//! What the conductor sets for one trial, the same for both ends.
+//! The runner's settings for one trial, the same for both ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl fmt::Display for Direction {
 
 /// One trial's settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Setting {
+pub struct TrialSettings {
     /// Traffic before the measuring window, not counted.
     pub warmup: Duration,
     /// The measuring window.
@@ -61,22 +61,22 @@ pub struct Setting {
     /// Told what this end sees while it runs.
     #[serde(skip)]
     pub observer: Observer,
-    /// The initiator knocks before it greets over UDP: the far end shares one port among many trials ([`crate::knock`]).
+    /// The initiator begins with a handshake over UDP: the far end shares one port among many trials ([`crate::udp_handshake`]).
     #[serde(skip)]
-    pub knocks: bool,
+    pub handshake: bool,
 }
 
-impl Setting {
-    /// A trial on unpinned threads that nobody stops or watches, towards a port of its own.
+impl TrialSettings {
+    /// A trial on unpinned threads, neither stopped nor watched, towards a port of its own.
     pub fn new(warmup: Duration, duration: Duration, cookie: u64) -> Self {
-        Setting {
+        TrialSettings {
             warmup,
             duration,
             cpus: Vec::new(),
             cookie,
             stop: Stop::default(),
             observer: Observer::default(),
-            knocks: false,
+            handshake: false,
         }
     }
 }

@@ -203,7 +203,7 @@ pub(crate) fn abort_on_close(socket: impl AsFd) -> io::Result<()> {
     set_bytes(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
-/// What is set on a TCP socket before it connects or listens.
+/// Options of a TCP socket, set before it connects or listens.
 #[derive(Debug, Clone, Default)]
 pub struct TcpOptions {
     /// Congestion control; empty: the system's.
@@ -259,6 +259,16 @@ pub fn connect_tcp(
     timeout: Duration,
     stop: &Stop,
 ) -> io::Result<TcpStream> {
+    connect_tcp_until(target, options, timeout, &|| stop.raised())
+}
+
+/// As [`connect_tcp`], ended with `Interrupted` as soon as `over` says so.
+pub(crate) fn connect_tcp_until(
+    target: SocketAddr,
+    options: &TcpOptions,
+    timeout: Duration,
+    over: &dyn Fn() -> bool,
+) -> io::Result<TcpStream> {
     let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -266,7 +276,7 @@ pub fn connect_tcp(
     match rustix::net::connect(&socket, &target) {
         Ok(()) => {}
         Err(rustix::io::Errno::INPROGRESS) => {
-            wait_unless(socket.as_fd(), PollFlags::OUT, timeout, stop)?;
+            wait_unless(socket.as_fd(), PollFlags::OUT, timeout, over)?;
             rustix::net::sockopt::socket_error(&socket)??;
         }
         Err(e) => return Err(e.into()),
@@ -281,13 +291,27 @@ pub fn connect_tcp(
 /// # Errors
 /// `TimedOut`, and `Interrupted` once `stop` is raised.
 pub(crate) fn await_readable(socket: impl AsFd, timeout: Duration, stop: &Stop) -> io::Result<()> {
-    wait_unless(socket.as_fd(), PollFlags::IN, timeout, stop)
+    await_readable_until(socket, timeout, &|| stop.raised())
 }
 
-fn wait_unless(fd: BorrowedFd<'_>, flags: PollFlags, timeout: Duration, stop: &Stop) -> io::Result<()> {
+/// As [`await_readable`], ended with `Interrupted` as soon as `over` says so.
+pub(crate) fn await_readable_until(
+    socket: impl AsFd,
+    timeout: Duration,
+    over: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    wait_unless(socket.as_fd(), PollFlags::IN, timeout, over)
+}
+
+fn wait_unless(
+    fd: BorrowedFd<'_>,
+    flags: PollFlags,
+    timeout: Duration,
+    over: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let deadline = Instant::now() + timeout;
     while !wait(fd, flags, LOOK)? {
-        if stop.raised() {
+        if over() {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "stopped"));
         }
         if Instant::now() >= deadline {
@@ -386,10 +410,4 @@ fn check_len(result: isize) -> io::Result<usize> {
 /// True for the errors that mean "nothing within the socket's timeout".
 pub(crate) fn timed_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-/// True for the errors that mean that the other side has closed.
-pub(crate) fn closed(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted | NotConnected)
 }

@@ -1,17 +1,22 @@
-//! What the bulk workloads have in common: the threads of their streams, what these leave, and the first steps from there
-//! to the trial.
+//! Common parts of the bulk workloads: the threads of their streams, the results of these, and the first steps from there to the
+//! trial.
 
+mod opening;
+
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use weir_record::{Fault, FaultCode};
+use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use crate::latency::pin;
 use crate::observer::Flow;
 use crate::pace::Ending;
-use crate::part::sum;
 use crate::window::Window;
-use crate::{Direction, Error, Part, Responder, Setting, Stop};
+use crate::{Direction, Error, Part, Responder, Stop, TrialSettings};
+
+pub(crate) use opening::{OPENING, Start, Starts};
 
 /// How many streams, in words for people.
 pub(crate) fn count_words(streams: u32) -> String {
@@ -35,17 +40,42 @@ pub(crate) fn check_congestion(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a stream's thread returns.
-pub(crate) enum Outcome<S, R> {
+/// The result of a stream's thread.
+pub(crate) enum StreamOutcome<S, R> {
     Sent(S),
     Received(R),
+    /// The path, or what it leads to, did not let the stream begin.
+    Failed,
 }
 
-/// What a thread of the responder returns: nothing if no stream came of it.
-type Served<S, R> = Result<Option<Outcome<S, R>>, Error>;
+/// True of the errors that a path can cause. The others are about this host: no descriptors, ports or memory, a socket option.
+pub(crate) fn by_path(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable,
+        NetworkUnreachable, NotConnected, TimedOut, UnexpectedEof, WouldBlock,
+    };
+    // Further errors that the kernel makes of ICMP messages: icmp_err_convert and icmpv6_err_convert.
+    let icmp = [libc::EACCES, libc::EHOSTDOWN, libc::ENONET, libc::ENOPROTOOPT, libc::EPROTO];
+    matches!(
+        error.kind(),
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkUnreachable
+            | NotConnected
+            | TimedOut
+            | UnexpectedEof
+            | WouldBlock
+    ) || error.raw_os_error().is_some_and(|code| icmp.contains(&code))
+}
 
-/// What all threads of an end return.
-pub(crate) type Outcomes<S, R> = Vec<Result<Outcome<S, R>, Error>>;
+/// The result of a responder's thread; `None` if no stream came of it.
+type Served<S, R> = Result<Option<StreamOutcome<S, R>>, Error>;
+
+/// The results of all threads of an end.
+pub(crate) type Outcomes<S, R> = Vec<Result<StreamOutcome<S, R>, Error>>;
 
 /// Makes an end's part out of what its threads returned.
 pub(crate) type Summary<S, R> = fn(&StreamEnd, Outcomes<S, R>) -> Result<Part, Error>;
@@ -75,11 +105,11 @@ impl Side {
     }
 }
 
-/// One end, as its threads share it. What it sends begins at another time than what it receives, so there are two windows.
+/// One end, as its threads share it. It begins to send at another time than to receive, so it has two windows.
 #[derive(Clone)]
 pub(crate) struct StreamEnd {
     pub side: Side,
-    pub setting: Setting,
+    pub setting: TrialSettings,
     pub sending: Arc<Window>,
     pub receiving: Arc<Window>,
     pub ending: Ending,
@@ -87,7 +117,7 @@ pub(crate) struct StreamEnd {
 
 impl StreamEnd {
     /// An end whose windows have not begun.
-    pub(crate) fn new(side: Side, setting: &Setting) -> Self {
+    pub(crate) fn new(side: Side, setting: &TrialSettings) -> Self {
         StreamEnd {
             side,
             setting: setting.clone(),
@@ -95,6 +125,16 @@ impl StreamEnd {
             receiving: Arc::new(Window::new(setting)),
             ending: Ending { stop: setting.stop.clone(), done: Stop::default() },
         }
+    }
+
+    /// Returns the fault that voids a trial if it was stopped while some of its streams were still at work.
+    pub(crate) fn stopped(&self, cut_short: impl Iterator<Item = bool>) -> Option<Fault> {
+        let ends: Vec<bool> = cut_short.collect();
+        let cut = ends.iter().filter(|cut| **cut).count();
+        (self.setting.stop.raised() && cut > 0).then(|| {
+            let detail = format!("{cut} of {} streams were stopped before their window was over", ends.len());
+            Fault::void(FaultCode::Interrupted, self.side.host(), detail)
+        })
     }
 
     /// The counters of one of its streams.
@@ -108,7 +148,7 @@ impl StreamEnd {
         &self,
         protocol: &str,
         streams: Vec<T>,
-        run: impl Fn(T) -> Result<Outcome<S, R>, Error> + Sync,
+        run: impl Fn(T) -> Result<StreamOutcome<S, R>, Error> + Sync,
     ) -> Outcomes<S, R>
     where
         T: Send,
@@ -151,7 +191,7 @@ impl<S: Send + 'static, R: Send + 'static> Threads<S, R> {
         Threads { protocol, running: Vec::new(), failed: Vec::new() }
     }
 
-    /// Start the next one; it is told its number.
+    /// Starts the next one and passes its number to it.
     pub(crate) fn start(&mut self, serve: impl FnOnce(usize) -> Served<S, R> + Send + 'static) {
         let nth = self.running.len();
         match Builder::new().name(format!("{}-{nth}", self.protocol)).spawn(move || serve(nth)) {
@@ -229,25 +269,39 @@ pub(crate) struct Sorted<S, R> {
 }
 
 impl<S, R> Sorted<S, R> {
-    /// Fails with the first error if no stream at all could be run.
+    /// Fails with the first error if this host could not run a single stream. Streams that the path fails are no errors.
     pub(crate) fn new(outcomes: Outcomes<S, R>) -> Result<Self, Error> {
-        let (mut sent, mut received, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sent, mut received, mut errors, mut failed) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for outcome in outcomes {
             match outcome {
-                Ok(Outcome::Sent(s)) => sent.push(s),
-                Ok(Outcome::Received(r)) => received.push(r),
+                Ok(StreamOutcome::Sent(s)) => sent.push(s),
+                Ok(StreamOutcome::Received(r)) => received.push(r),
+                Ok(StreamOutcome::Failed) => failed += 1,
                 Err(e) => errors.push(e),
             }
         }
-        if sent.is_empty() && received.is_empty() && !errors.is_empty() {
+        if sent.is_empty() && received.is_empty() && failed == 0 && !errors.is_empty() {
             return Err(errors.swap_remove(0));
         }
         Ok(Sorted { sent, received, errors })
     }
 
-    /// A fault for each stream that could not be run.
+    /// A fault for each stream that this host could not run.
     pub(crate) fn faults(&self, side: Side) -> impl Iterator<Item = Fault> {
-        self.errors.iter().map(move |e| Fault::void(FaultCode::ConnectionFailed, side.host(), e.to_string()))
+        self.errors.iter().map(move |e| Fault::void(code(e), side.host(), e.to_string()))
+    }
+}
+
+/// The fault that an error of this host is.
+fn code(error: &Error) -> FaultCode {
+    match error {
+        Error::Connect { source, .. } | Error::Io { source, .. } => match source.kind() {
+            io::ErrorKind::Interrupted => FaultCode::Interrupted,
+            // The words of another program, or of another trial's responder.
+            io::ErrorKind::Other => FaultCode::ConnectionFailed,
+            _ => FaultCode::TesterResources,
+        },
+        _ => FaultCode::TesterResources,
     }
 }
 
@@ -260,11 +314,51 @@ pub(crate) fn trial_of(parts: &[Part]) -> Part {
     }
 }
 
-/// Void if fewer streams of that direction were received than all initiators should have had; `what` says what these did.
-pub(crate) fn missing_streams(parts: &[Part], way: Direction, wanted: f64, what: &str) -> Option<Fault> {
-    let seen = sum(parts, &format!("{way}_streams"));
-    (seen < wanted).then(|| {
-        let detail = format!("{seen} of {wanted} {way} streams {what}");
-        Fault::void(FaultCode::ConnectionFailed, "conductor", detail)
-    })
+/// The two ends of each initiator's streams: every initiator has a responder of its own, in the same order.
+pub(crate) fn pairs<'a>(
+    initiators: &'a [Part],
+    responders: &'a [Part],
+) -> impl Iterator<Item = Vec<&'a Part>> {
+    let count = initiators.len().max(responders.len());
+    (0..count).map(|nth| initiators.get(nth).into_iter().chain(responders.get(nth)).collect())
+}
+
+/// The name under which a stream's own figure is in a part.
+pub(crate) fn of_stream(way: Direction, name: &str, stream: u32) -> String {
+    format!("{way}_{name}_{stream}")
+}
+
+/// The definitions of how many streams there were to be and how many of them failed, and the share.
+pub(crate) fn failure_metrics(label: &str, help: &str) -> [MetricDef; 3] {
+    let count = |name: &str, label: &str, better, help: &str| {
+        MetricDef::value(name, label, Unit::Count, better, help).by_difference().detail()
+    };
+    [
+        MetricDef::failure("failed_ratio", label, ("failed_streams", "streams"), help),
+        count(
+            "streams",
+            "streams wanted",
+            Better::Neither,
+            "streams that there were to be, in all directions",
+        ),
+        count("failed_streams", &format!("{label}, number"), Better::Lower, help),
+    ]
+}
+
+/// Set the values of [`failure_metrics`].
+pub(crate) fn set_failed(trial: &mut Part, wanted: f64, failed: f64) {
+    trial.set("streams", wanted);
+    trial.set("failed_streams", failed);
+    if wanted > 0.0 {
+        trial.set("failed_ratio", failed / wanted);
+    }
+}
+
+/// Which of a direction's streams these parts have a mark for.
+pub(crate) fn marked(parts: &[&Part], way: Direction, name: &str, streams: u32) -> BTreeSet<u32> {
+    let has = |stream: &u32| {
+        let key = of_stream(way, name, *stream);
+        parts.iter().any(|p| p.values.contains_key(&key))
+    };
+    (0..streams).filter(has).collect()
 }

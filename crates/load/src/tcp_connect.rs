@@ -9,17 +9,19 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_record::{Better, MetricDef, Unit};
+use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use crate::connector::{Arrival, ConnectionResponder, FAILURES, Job, drive, failed, unproven};
 use crate::latency::dial::Dialer;
 use crate::latency::{
-    add_distribution, add_lateness, distribution_metrics, gathered, per_second, preamble, require_some,
+    add_distribution, add_failed, add_lateness, distribution_metrics, gathered, per_second, preamble,
+    require_some,
 };
 use crate::part::sum;
+use crate::properties::{LITTLE_OVERHEAD, Properties};
 use crate::rr::in_range;
 use crate::socket::abort_on_close;
-use crate::{Engine, Error, Part, Responder, Setting};
+use crate::{Engine, Error, Part, Responder, TrialSettings};
 
 /// Time to connect, open loop at a rate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,13 +42,39 @@ impl Default for TcpConnect {
     }
 }
 
+/// Time limits of the connections of a proof, one after the other, ms: the first SYN may be lost, or refused by a hop that passes
+/// only some. If a hop refuses half of them, it refuses all once in 64 trials.
+const PROOF_MS: [u64; 6] = [250, 500, 1000, 1000, 1000, 1000];
+
 impl TcpConnect {
-    /// One connection before the traffic, over which the far end has to show the trial's cookie.
-    fn proof(&self, setting: &Setting, target: SocketAddr) -> std::io::Result<()> {
-        let dialer = Dialer::new(Duration::from_millis(self.timeout_ms.into()), &setting.stop);
-        let fd = dialer.tcp(target)?;
-        abort_on_close(&fd)?;
-        preamble::prove(&fd, setting.cookie, &dialer)
+    /// Opens a connection before the traffic, over which the far end has to show the trial's cookie. If the path lets no
+    /// connection stand, the result is valid and this is noted. A far end that accepts a connection and does not prove itself
+    /// voids the trial.
+    fn proof(&self, setting: &TrialSettings, target: SocketAddr) -> Option<Fault> {
+        let mut refused = None;
+        let mut unproved = None;
+        for limit_ms in PROOF_MS {
+            let limit = Duration::from_millis(limit_ms.min(self.timeout_ms.into()));
+            let dialer = Dialer::new(limit, &setting.stop);
+            let connection = dialer.tcp(target).and_then(|fd| abort_on_close(&fd).map(|()| fd));
+            match connection.map(|fd| preamble::prove(&fd, setting.cookie, &dialer)) {
+                Ok(Ok(())) => return None,
+                Ok(Err(error)) => unproved = Some(error),
+                Err(error) => refused = Some(error),
+            }
+            // A stop says nothing about the far end.
+            if setting.stop.raised() {
+                return None;
+            }
+        }
+        let noted = |error| {
+            Fault::noted(
+                FaultCode::ConnectionFailed,
+                "initiator",
+                format!("no connection of the proof stood: {error}"),
+            )
+        };
+        unproved.map(|error| unproven(&error)).or_else(|| refused.map(noted))
     }
 }
 
@@ -67,6 +95,10 @@ impl Engine for TcpConnect {
         in_range("timeout-ms", self.timeout_ms, 10..=60_000)
     }
 
+    fn properties(&self) -> Properties {
+        Properties { overhead: LITTLE_OVERHEAD, served: None }
+    }
+
     fn metrics(&self) -> Vec<MetricDef> {
         let what = "connections, from the intended start to the SYN-ACK,";
         let (mut all, detail) = distribution_metrics("connect", "connect", what);
@@ -77,11 +109,14 @@ impl Engine for TcpConnect {
             MetricDef::value(name, label, Unit::Ratio, Better::Lower, help).by_difference().detail()
         };
         all.extend([
-            MetricDef::quantile("handshake_p50_ns", "handshake p50", "handshake", 0.5, handshake).detail(),
-            MetricDef::quantile("handshake_p99_ns", "handshake p99", "handshake", 0.99, handshake).detail(),
-            ratio(
+            MetricDef::quantile("handshake_p50_ns", "handshake p50 (answered)", "handshake", 0.5, handshake)
+                .detail(),
+            MetricDef::quantile("handshake_p99_ns", "handshake p99 (answered)", "handshake", 0.99, handshake)
+                .detail(),
+            MetricDef::failure(
                 "connect_failed_ratio",
                 "failed",
+                ("failed", "attempted"),
                 "Connections refused, reset, unreachable or not standing within timeout-ms.",
             ),
             ratio(
@@ -101,24 +136,19 @@ impl Engine for TcpConnect {
         all
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ConnectionResponder::open(setting, bind, None)?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
-        let proof = if self.any_responder { Ok(()) } else { self.proof(setting, target) };
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
+        let unproved = if self.any_responder { None } else { self.proof(setting, target) };
         let job = Job {
             arrival: Arrival::Open { per_second: self.rate_per_second },
             exchange: None,
             timeout: Duration::from_millis(self.timeout_ms.into()),
         };
         let mut part = drive(setting, target, job)?;
-        // A stop during the proof says nothing about the far end.
-        if let Err(error) = proof
-            && !setting.stop.raised()
-        {
-            part.faults.push(unproven(&error));
-        }
+        part.faults.extend(unproved);
         Ok(part)
     }
 
@@ -127,10 +157,8 @@ impl Engine for TcpConnect {
         add_distribution(&mut trial, initiators, "connect");
         trial.histograms.insert("handshake".into(), crate::part::merged(initiators, "handshake"));
         trial.set("achieved_per_second", per_second(initiators, "ok"));
-        let (ok, failed) = (sum(initiators, "ok"), failed(initiators));
-        if ok + failed > 0.0 {
-            trial.set("connect_failed_ratio", failed / (ok + failed));
-        }
+        let ok = sum(initiators, "ok");
+        add_failed(&mut trial, initiators, "connect_failed_ratio", failed(initiators), "attempted");
         if ok > 0.0 {
             trial.set("syn_retransmit_ratio", sum(initiators, "syn_retransmits") / ok);
         }
@@ -141,7 +169,7 @@ impl Engine for TcpConnect {
             trial.set(name, sum(initiators, name));
         }
         add_lateness(&mut trial, initiators);
-        require_some(&mut trial, initiators, "ok", "attempted");
+        require_some(&mut trial, initiators, "attempted");
         trial
     }
 }

@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use weir_record::{Better, MetricDef, Unit};
 
 use crate::connector::{Arrival, ConnectionResponder, Exchange, FAILURES, Job, drive, failed};
-use crate::door::{Inlet, TcpDoor};
+use crate::incoming::{HandoverQueue, TcpIncoming};
 use crate::latency::{
-    add_distribution, add_lateness, cpu_metric, cpu_ns_per, distribution_metrics, gathered, per_second,
-    require_some,
+    add_distribution, add_failed, add_lateness, cpu_metric, cpu_ns_per, distribution_metrics, gathered,
+    per_second, require_some,
 };
 use crate::part::{merged, sum};
+use crate::properties::{LITTLE_OVERHEAD, PER_STREAM, Properties, Rate, Served};
 use crate::rr::in_range;
-use crate::{Engine, Error, Part, Responder, Setting};
+use crate::{Engine, Error, Part, Responder, TrialSettings};
 
 pub use crate::connector::Close;
 
@@ -113,6 +114,22 @@ impl Engine for TcpCrr {
         }
     }
 
+    fn properties(&self) -> Properties {
+        let served = Served {
+            // With a schedule the number is unknown, and one thread answers them all.
+            streams: self.at_a_time().unwrap_or(1),
+            connections: None,
+            controls: 0,
+            datagrams: false,
+            memory_bytes: PER_STREAM + u64::from(self.response_bytes),
+            write_bytes: 0.0,
+            between_writes: Duration::ZERO,
+            seen_moving: true,
+            rate: Rate::Little,
+        };
+        Properties { overhead: LITTLE_OVERHEAD, served: Some(served) }
+    }
+
     fn metrics(&self) -> Vec<MetricDef> {
         let mut all = vec![MetricDef::value(
             "transactions_per_second",
@@ -130,23 +147,21 @@ impl Engine for TcpCrr {
         all.extend([
             MetricDef::quantile("connect_p50_ns", "connect p50", "connect", 0.5, help).detail(),
             MetricDef::quantile("connect_p99_ns", "connect p99", "connect", 0.99, help).detail(),
-            MetricDef::value("failed_ratio", "failed", Unit::Ratio, Better::Lower, failed)
-                .by_difference()
-                .detail(),
+            MetricDef::failure("failed_ratio", "failed", ("failed", "attempted"), failed),
             cpu_metric().detail(),
         ]);
         all
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ConnectionResponder::open(setting, bind, Some(self.exchange()))?))
     }
 
-    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
-        Ok(Box::new(ConnectionResponder::serve(setting, TcpDoor::Handed(inlet), Some(self.exchange()))?))
+    fn serve(&self, setting: &TrialSettings, queue: HandoverQueue) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ConnectionResponder::serve(setting, TcpIncoming::Handed(queue), Some(self.exchange()))?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         let arrival = match self.rate_per_second {
             Some(per_second) => Arrival::Open { per_second },
             None => Arrival::Closed { parallel: self.parallel() },
@@ -160,10 +175,8 @@ impl Engine for TcpCrr {
         add_distribution(&mut trial, initiators, "crr");
         trial.histograms.insert("connect".into(), merged(initiators, "connect"));
         trial.set("transactions_per_second", per_second(initiators, "ok"));
-        let (ok, failed) = (sum(initiators, "ok"), failed(initiators));
-        if ok + failed > 0.0 {
-            trial.set("failed_ratio", failed / (ok + failed));
-        }
+        let ok = sum(initiators, "ok");
+        add_failed(&mut trial, initiators, "failed_ratio", failed(initiators), "attempted");
         if let Some(ns) = cpu_ns_per(ok, initiators, responders) {
             trial.set("tester_cpu_ns_per_transaction", ns);
         }
@@ -173,7 +186,7 @@ impl Engine for TcpCrr {
             trial.set(name, sum(initiators, name));
         }
         add_lateness(&mut trial, initiators);
-        require_some(&mut trial, initiators, "ok", "attempted");
+        require_some(&mut trial, initiators, "attempted");
         trial
     }
 }

@@ -10,7 +10,7 @@ use weir_record::Series;
 use weir_sys::clock::NS_PER_S;
 use weir_sys::sched::thread_cpu_time;
 
-use crate::Setting;
+use crate::TrialSettings;
 
 /// One end's window, shared by its threads.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Window {
     step_ns: u64,
 }
 
-/// Where a point in time lies.
+/// The phase of a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Before the window, or nothing was seen yet.
@@ -35,7 +35,7 @@ pub(crate) enum Phase {
 
 impl Window {
     /// A window that has not begun.
-    pub(crate) fn new(setting: &Setting) -> Self {
+    pub(crate) fn new(setting: &TrialSettings) -> Self {
         let duration_ns = nanos(setting.duration).max(1);
         // Ten points a second for up to 100 s, then so that 1,000 points do.
         let step_ns = (NS_PER_S / 10).max(duration_ns.div_ceil(1000));
@@ -61,7 +61,7 @@ impl Window {
         self.first_ns().map(|t| t + self.warmup_ns + self.duration_ns)
     }
 
-    /// Where `now_ns` lies.
+    /// Returns the phase of `now_ns`.
     #[inline]
     pub(crate) fn phase(&self, now_ns: u64) -> Phase {
         let first = self.first_ns.load(Ordering::Relaxed);
@@ -78,6 +78,12 @@ impl Window {
     /// Warm-up and window, ns.
     pub(crate) fn span_ns(&self) -> u64 {
         self.warmup_ns + self.duration_ns
+    }
+
+    /// Seconds of the measuring window that are over.
+    pub(crate) fn elapsed_s(&self, now_ns: u64) -> f64 {
+        let from = self.first_ns().map_or(now_ns, |t| t + self.warmup_ns);
+        now_ns.saturating_sub(from).min(self.duration_ns) as f64 / NS_PER_S as f64
     }
 
     /// Steps in the window.
@@ -146,15 +152,15 @@ impl Mean {
 
 /// Counts per step of a window.
 #[derive(Debug, Clone)]
-pub(crate) struct Tally {
+pub(crate) struct StepCounts {
     /// One per step.
     pub steps: Vec<u64>,
 }
 
-impl Tally {
+impl StepCounts {
     /// All zero.
     pub(crate) fn new(window: &Window) -> Self {
-        Tally { steps: vec![0; window.steps()] }
+        StepCounts { steps: vec![0; window.steps()] }
     }
 
     /// Count `n` if the phase is within the window.
@@ -171,7 +177,7 @@ impl Tally {
     }
 
     /// Add another tally of the same window.
-    pub(crate) fn merge(&mut self, other: &Tally) {
+    pub(crate) fn merge(&mut self, other: &StepCounts) {
         for (a, b) in self.steps.iter_mut().zip(&other.steps) {
             *a += b;
         }
@@ -212,7 +218,7 @@ mod tests {
     use super::*;
 
     fn window(duration_ms: u64) -> Window {
-        Window::new(&Setting::new(Duration::from_millis(500), Duration::from_millis(duration_ms), 1))
+        Window::new(&TrialSettings::new(Duration::from_millis(500), Duration::from_millis(duration_ms), 1))
     }
 
     #[test]
@@ -226,6 +232,8 @@ mod tests {
         assert_eq!(w.phase(1_749_999_999), Phase::Within(2));
         assert_eq!(w.phase(1_750_000_000), Phase::After);
         assert_eq!(w.end_ns(), Some(1_750_000_000));
+        let elapsed = |ns| w.elapsed_s(ns);
+        assert_eq!([7, 1_500_000_000, 1_700_000_000, 2_500_000_000].map(elapsed), [0.0, 0.0, 0.2, 0.25]);
     }
 
     #[test]

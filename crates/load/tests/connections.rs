@@ -14,10 +14,11 @@ use ends::{LOOPBACK, assert_all_metrics, at_least, both_ends, cookie, setting};
 use rustix::net::sockopt::set_socket_linger;
 use weir_load::tcp_connect::TcpConnect;
 use weir_load::tcp_crr::{Close, TcpCrr};
-use weir_load::{Engine, Part, Setting};
+use weir_load::{Engine, Part, TrialSettings};
+use weir_netlink::Rtnetlink;
 use weir_record::FaultCode;
+use weir_stats::Censored;
 use weir_sys::NetNs;
-use weir_sys::netlink::Rtnetlink;
 
 const FAILURES: [&str; 7] =
     ["refused", "reset", "timed_out", "unreachable", "cut_short", "foreign", "other_failures"];
@@ -78,13 +79,13 @@ fn connect_counts_each_connection_of_the_schedule_once() {
         assert!(!trial.faults.iter().any(|f| f.code == FaultCode::ConnectionFailed), "{:?}", trial.faults);
         // The kernel's time is a part of ours, but in whole microseconds.
         let (handshake, connect) = (&trial.histograms["handshake"], &trial.histograms["connect"]);
-        assert!(handshake.min() <= connect.max() + 1000);
+        assert!(handshake.answered().min() <= connect.answered().max() + 1000);
         assert_eq!(time_wait(port), (0, 0));
     }
 }
 
 #[test]
-fn a_closed_port_is_refused_every_time_and_voids_the_trial() {
+fn a_closed_port_is_refused_every_time_and_that_is_a_result() {
     let free = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
     let connect = TcpConnect { rate_per_second: 200, ..TcpConnect::default() };
     let crr = TcpCrr { rate_per_second: Some(200), ..TcpCrr::default() };
@@ -95,7 +96,10 @@ fn a_closed_port_is_refused_every_time_and_voids_the_trial() {
         assert_eq!(part.value("refused"), part.value("attempted"));
         let trial = engine.combine(&[part], &[]);
         assert_eq!(trial.value(ratio), 1.0);
-        assert!(trial.faults.iter().any(|f| f.void && f.code == FaultCode::ConnectionFailed));
+        assert!(!trial.faults.iter().any(|f| f.void), "{:?}", trial.faults);
+        let stem = if ratio == "failed_ratio" { "crr" } else { "connect" };
+        assert_eq!(trial.histograms[stem].quantile(0.01), Some(Censored::FAILED));
+        assert_eq!(trial.histograms[stem].len() as f64, trial.value("attempted"));
         assert!(!trial.values.contains_key("connect_mean_ns") && !trial.values.contains_key("crr_mean_ns"));
     }
 }
@@ -117,6 +121,9 @@ fn a_swallowed_syn_times_out() {
     assert!(part.value("ok") <= 1.0, "{:?}", part.values);
     assert_eq!(part.value("timed_out"), part.value("attempted") - part.value("ok"));
     assert_eq!(part.value("attempted") + part.value("unsent"), 50.0);
+    // Given up after 200 ms, so longer than that, and no number below.
+    let median = part.histograms["connect"].quantile(0.5).unwrap();
+    assert!(!median.known && median.value >= 2e8, "{median:?}");
 }
 
 #[test]
@@ -300,10 +307,10 @@ fn strangers_are_not_served() {
     let setting = setting(0, 200);
     let responder = engine.open(&setting, LOOPBACK.parse().unwrap()).unwrap();
     let target = SocketAddr::new("127.0.0.1".parse().unwrap(), responder.port());
-    let other = Setting { cookie: cookie() + 1, ..setting.clone() };
+    let other = TrialSettings { cookie: cookie() + 1, ..setting.clone() };
     let part = engine.drive(&other, target).unwrap();
     assert_eq!(part.value("ok"), 0.0);
-    assert!(engine.combine(&[part], &[]).faults.iter().any(|f| f.void));
+    assert_eq!(engine.combine(&[part], &[]).value("failed_ratio"), 1.0);
     let connect = TcpConnect::default();
     let part = connect.drive(&other, target).unwrap();
     assert!(part.faults.iter().any(|f| f.void && f.code == FaultCode::ConnectionFailed), "{:?}", part.faults);
@@ -378,4 +385,18 @@ fn root_without_a_route_connections_are_unreachable() {
             assert_eq!(part.value("attempted") + part.value("unsent"), 20.0);
         })
         .unwrap();
+}
+
+/// All connections hang from the warm-up on: none begins in the window, and all of them failed in it.
+#[test]
+fn what_hangs_through_the_whole_window_counts() {
+    let listener = TcpListener::bind(LOOPBACK).unwrap();
+    let engine = TcpCrr { connections: Some(4), timeout_ms: 1200, ..TcpCrr::default() };
+    let part = engine.drive(&setting(100, 300), listener.local_addr().unwrap()).unwrap();
+    assert_conserved(&part);
+    assert_eq!((part.value("attempted"), part.value("timed_out")), (4.0, 4.0), "{:?}", part.values);
+    let trial = engine.combine(&[part], &[]);
+    assert!(!trial.faults.iter().any(|f| f.void), "{:?}", trial.faults);
+    assert_eq!(trial.value("failed_ratio"), 1.0);
+    assert_eq!(trial.histograms["crr"].quantile(0.5).unwrap().seen(), None);
 }

@@ -54,8 +54,42 @@ fn what_it_says_is_passed_on() {
     let w = workload(json!({"kind": "external", "args": ["--no-such-flag"]}));
     let error = parts(&w, &setting(0, 1000), &Site::loopback()).unwrap_err().to_string();
     assert!(error.starts_with("iperf3: ") && error.contains("no-such-flag"), "{error}");
-    let alone = w.engine().drive(&setting(0, 1000), "127.0.0.1:1".parse().unwrap());
-    assert!(alone.is_err());
+}
+
+#[test]
+fn a_refused_connection_is_a_result_of_nothing() {
+    if missing() {
+        return;
+    }
+    for protocol in ["tcp", "udp"] {
+        let w = workload(json!({
+            "kind": "external", "protocol": protocol, "streams": 2, "rate-bps": 8e5, "payload-bytes": 1000,
+        }));
+        let near = w.engine().drive(&setting(0, 1000), "127.0.0.1:1".parse().unwrap()).unwrap();
+        let t = w.engine().combine(&[near], &[weir_load::Part::default()]);
+        assert!(t.faults.iter().all(|f| !f.void) && t.faults[0].detail.contains("refused"), "{:?}", t.faults);
+        assert_eq!((t.value("failed_ratio"), t.value("streams")), (1.0, 2.0), "{:?}", t.values);
+        assert_eq!(t.values.get("goodput_bps"), Some(&0.0));
+        if protocol == "udp" {
+            assert_eq!((t.value("sent"), t.value("loss_ratio")), (100.0, 1.0), "{:?}", t.values);
+        }
+    }
+}
+
+#[test]
+fn http_clients_that_are_refused_are_a_result_of_nothing() {
+    for program in ["ab", "wrk"] {
+        if weir_sys::process::which(program).is_none() {
+            println!("SKIP: {program} is not installed");
+            continue;
+        }
+        let w = workload(json!({"kind": "external", "program": program}));
+        let near = w.engine().drive(&setting(0, 1000), "127.0.0.1:1".parse().unwrap()).unwrap();
+        let t = w.engine().combine(&[near], &[weir_load::Part::default()]);
+        assert!(t.faults.iter().all(|f| !f.void), "{program}: {:?}", t.faults);
+        assert_eq!((t.value("failed_ratio"), t.value("ok")), (1.0, 0.0), "{program}: {:?}", t.values);
+        assert_eq!(t.values.get("requests_per_second"), Some(&0.0), "{program}");
+    }
 }
 
 #[test]

@@ -223,7 +223,7 @@ fn a_server_of_another_trial_is_not_taken_for_ours() {
     let w = http(json!({"connections": 1, "requests": 5}));
     let mut theirs = setting(0, 10_000);
     theirs.cookie ^= 0xbad;
-    let ours = weir_load::Setting { cookie: theirs.cookie ^ 1, ..theirs.clone() };
+    let ours = weir_load::TrialSettings { cookie: theirs.cookie ^ 1, ..theirs.clone() };
     let server = w.engine().open(&theirs, "127.0.0.1:0".parse().unwrap()).unwrap();
     let target = SocketAddr::from(([127, 0, 0, 1], server.port()));
     let initiator = w.engine().drive(&ours, target).unwrap();

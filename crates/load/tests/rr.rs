@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use ends::{LOOPBACK, assert_all_metrics, at_least, both_ends, cookie, setting};
 use weir_load::rr::{TcpRr, UdpRr};
-use weir_load::{Engine, Error, Part, Setting};
+use weir_load::{Engine, Error, Part, TrialSettings};
 use weir_record::FaultCode;
+use weir_stats::Censored;
 
 fn assert_sound(engine: &dyn Engine, initiator: &Part, responder: &Part, trial: &Part) {
     assert!(initiator.value("answered") > 100.0, "{initiator:?}");
@@ -69,8 +70,20 @@ fn open_loops_offer_the_rate_that_was_asked_for() {
     }
 }
 
-/// A responder of `tcp-rr` made of std only, which waits before its nth answer as `delay` says.
+/// A responder of `tcp-rr` made of std only, which waits before its nth answer that counts as `delay` says; those before the window
+/// are number 0.
 fn slow_responder(delay: impl Fn(u64) -> Duration + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
+    std_responder(move |nth| {
+        std::thread::sleep(delay(nth));
+        FILL
+    })
+}
+
+/// What an answer consists of.
+const FILL: u8 = 0x5a;
+
+/// The same, with the byte that it answers.
+fn std_responder(answer: impl Fn(u64) -> u8 + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(LOOPBACK).unwrap();
     let address = listener.local_addr().unwrap();
     let server = std::thread::spawn(move || {
@@ -83,11 +96,8 @@ fn slow_responder(delay: impl Fn(u64) -> Duration + Send + 'static) -> (SocketAd
         let mut measured = 0;
         let mut request = [0];
         while stream.read_exact(&mut request).is_ok() {
-            if request[0] == 1 {
-                measured += 1;
-                std::thread::sleep(delay(measured));
-            }
-            if stream.write_all(&[0]).is_err() {
+            measured += u64::from(request[0] == 1);
+            if stream.write_all(&[answer(measured)]).is_err() {
                 return;
             }
         }
@@ -97,14 +107,42 @@ fn slow_responder(delay: impl Fn(u64) -> Duration + Send + 'static) -> (SocketAd
 
 #[test]
 fn a_delay_of_one_in_a_hundred_shows_in_the_tail_only() {
-    let ms5 = |n: u64| if n.is_multiple_of(100) { Duration::from_millis(5) } else { Duration::ZERO };
+    let ms5 = |n: u64| if n > 0 && n.is_multiple_of(100) { Duration::from_millis(5) } else { Duration::ZERO };
     let (target, server) = slow_responder(ms5);
     let part = TcpRr::default().drive(&setting(50, 1000), target).unwrap();
     server.join().unwrap();
-    let rtt = &part.histograms["rtt"];
+    let rtt = part.histograms["rtt"].answered();
     assert!(rtt.len() >= 1000, "{}", rtt.len());
     assert!(rtt.quantile(0.995).unwrap() >= 5_000_000);
     assert!(rtt.quantile(0.5).unwrap() < 2_500_000, "half of the delay: {}", rtt.quantile(0.5).unwrap());
+}
+
+#[test]
+fn an_answer_that_was_changed_on_the_way_is_none() {
+    for rate_per_second in [None, Some(1000)] {
+        let (target, server) = std_responder(|nth| if nth.is_multiple_of(2) { FILL } else { !FILL });
+        let engine = TcpRr { rate_per_second, ..TcpRr::default() };
+        let part = engine.drive(&setting(50, 300), target).unwrap();
+        server.join().unwrap();
+        let trial = engine.combine(&[part], &[]);
+        let failed = trial.value("unanswered_ratio");
+        assert!(
+            trial.value("attempted") >= 100.0 && (failed - 0.5).abs() < 0.02,
+            "{rate_per_second:?}: {failed}"
+        );
+    }
+}
+
+#[test]
+fn a_transaction_that_outlasts_the_window_is_all_that_it_saw() {
+    let (target, server) = slow_responder(|_| Duration::from_millis(400));
+    let engine = TcpRr::default();
+    let part = engine.drive(&setting(50, 100), target).unwrap();
+    server.join().unwrap();
+    assert_eq!((part.value("attempted"), part.value("answered")), (1.0, 1.0), "{part:?}");
+    assert!(part.histograms["rtt"].answered().min() >= 400_000_000);
+    let trial = engine.combine(&[part], &[]);
+    assert!(!trial.faults.iter().any(|fault| fault.void), "{:?}", trial.faults);
 }
 
 /// The demonstration of coordinated omission: the responder stands still once for 200 ms.
@@ -188,7 +226,7 @@ fn strangers_are_neither_served_nor_counted() {
     let mut stranger = TcpStream::connect(target).unwrap();
     stranger.write_all(&[0; 16]).unwrap();
     assert_eq!(stranger.read(&mut [0; 16]).unwrap_or(0), 0, "closed without an answer");
-    let other = Setting { cookie: cookie() + 1, ..setting.clone() };
+    let other = TrialSettings { cookie: cookie() + 1, ..setting.clone() };
     assert!(matches!(engine.drive(&other, target), Err(Error::Connect { .. })));
     // One that never says anything does not hold up the end.
     let _silent = TcpStream::connect(target).unwrap();
@@ -211,15 +249,25 @@ fn strangers_are_neither_served_nor_counted() {
 }
 
 #[test]
-fn nobody_there_is_an_error_that_names_the_address() {
+fn connections_that_are_refused_are_results_with_the_reason() {
     let free = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap();
-    let udp = UdpRr::default();
-    for engine in [&TcpRr::default() as &dyn Engine, &udp] {
-        let error = engine.drive(&setting(0, 100), free).unwrap_err();
-        assert!(
-            matches!(error, Error::Connect { .. }) && error.to_string().contains(&free.to_string()),
-            "{error}"
-        );
+    let (tcp, udp) =
+        (TcpRr { connections: 3, ..TcpRr::default() }, UdpRr { connections: 3, ..UdpRr::default() });
+    let (tcp_open, udp_open) = (
+        TcpRr { rate_per_second: Some(1000), ..tcp.clone() },
+        UdpRr { rate_per_second: Some(1000), ..udp.clone() },
+    );
+    let cases: [(&dyn Engine, f64); 4] = [(&tcp, 3.0), (&udp, 3.0), (&tcp_open, 99.0), (&udp_open, 99.0)];
+    for (engine, wanted) in cases {
+        let part = engine.drive(&setting(0, 100), free).unwrap();
+        assert_eq!(part.value("dead_connections"), 3.0, "{}: {part:?}", engine.kind());
+        assert!(part.faults.iter().all(|f| !f.void && f.detail.contains("refused")), "{:?}", part.faults);
+        let trial = engine.combine(std::slice::from_ref(&part), &[]);
+        assert!(trial.faults.iter().all(|f| !f.void), "{:?}", trial.faults);
+        assert!((trial.value("wanted") - wanted).abs() <= 3.0, "{}: {:?}", engine.kind(), trial.values);
+        assert_eq!(trial.value("failed"), trial.value("wanted"));
+        assert_eq!(trial.histograms["rtt"].quantile(0.5), Some(Censored::FAILED));
+        assert_eq!(trial.value("transactions_per_second"), 0.0);
     }
     let taken = TcpListener::bind(LOOPBACK).unwrap();
     let error = TcpRr::default().open(&setting(0, 100), taken.local_addr().unwrap()).err().unwrap();
@@ -227,7 +275,7 @@ fn nobody_there_is_an_error_that_names_the_address() {
 }
 
 #[test]
-fn a_responder_that_goes_away_voids_the_trial() {
+fn a_connection_that_dies_counts_as_failed_for_the_rest_of_the_window() {
     let (target, server) = slow_responder(|n| {
         assert!(n < 200, "ends the responder");
         Duration::ZERO
@@ -235,7 +283,14 @@ fn a_responder_that_goes_away_voids_the_trial() {
     let part = TcpRr::default().drive(&setting(0, 2000), target).unwrap();
     assert_eq!(part.value("answered"), 199.0);
     assert_eq!(part.value("attempted"), 200.0);
-    assert!(part.faults.iter().any(|f| f.void && f.code == FaultCode::ConnectionFailed), "{:?}", part.faults);
+    assert!(
+        part.faults.iter().any(|f| !f.void && f.code == FaultCode::ConnectionFailed),
+        "{:?}",
+        part.faults
+    );
+    // 199 answers took a small part of the window: the rest of it would have held many more.
+    assert!(part.value("not_asked") > 199.0, "{:?}", part.values);
+    assert_eq!(part.histograms["rtt"].quantile(0.9).unwrap().seen(), None);
     assert!(server.join().is_err());
 }
 

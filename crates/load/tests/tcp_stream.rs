@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ends::{Site, assert_stops, parts, setting, trial, workload};
 use serde_json::json;
-use weir_load::{Stop, Workload};
+use weir_load::{Part, Stop, Workload};
+use weir_record::FaultCode;
 
 #[test]
 fn moves_verified_data_in_every_direction() {
@@ -27,6 +28,7 @@ fn moves_verified_data_in_every_direction() {
                 assert!((sum / t.value("goodput_bps") - 1.0).abs() < 1e-12);
             }
             assert!(t.value("stream_min_bps") <= t.value("stream_max_bps"));
+            assert_eq!(t.value("failed_ratio"), 0.0, "{direction}: {:?}", t.values);
             assert!(t.value("rtt_mean_ns") >= t.value("rtt_min_ns") && t.value("rtt_min_ns") > 0.0);
         }
     }
@@ -64,16 +66,17 @@ fn strangers_are_not_counted() {
     let mut loud = TcpStream::connect(target).unwrap();
     loud.write_all(&[b'x'; 4096]).unwrap();
     let _silent = TcpStream::connect(target).unwrap();
-    let other = weir_load::Setting { cookie: s.cookie ^ 1, ..s.clone() };
+    let other = weir_load::TrialSettings { cookie: s.cookie ^ 1, ..s.clone() };
     let error = w.engine().drive(&other, target).unwrap_err();
-    assert!(error.to_string().contains("cannot connect"), "{error}");
+    assert!(error.to_string().contains("the responder of another trial answered"), "{error}");
     let initiator = w.engine().drive(&s, target).unwrap();
     let began = Instant::now();
     let part = responder.finish().unwrap();
     // The silent stranger is not waited for (5 s).
     assert!(began.elapsed() < Duration::from_secs(2));
-    assert_eq!(part.value("egress_streams"), 1.0);
-    assert!(w.engine().combine(&[initiator], &[part]).faults.is_empty());
+    assert_eq!(part.value("egress_receivers"), 1.0);
+    let t = w.engine().combine(&[initiator], &[part]);
+    assert_eq!((t.faults.len(), t.value("streams"), t.value("failed_streams")), (0, 1.0, 0.0), "{t:?}");
 }
 
 /// Room that is kept for controls is no room for streams.
@@ -117,21 +120,65 @@ fn a_raised_stop_ends_every_loop() {
 }
 
 #[test]
-fn a_sender_that_vanishes_is_a_fault_and_not_a_low_rate() {
+fn a_stopped_trial_is_void_and_not_a_low_rate() {
     let w = workload(json!({"kind": "tcp-stream"}));
     let s = setting(0, 20_000);
     let responder = w.engine().open(&s, "127.0.0.1:0".parse().unwrap()).unwrap();
     let target = std::net::SocketAddr::from(([127, 0, 0, 1], responder.port()));
-    let vanishing = weir_load::Setting { stop: Stop::default(), ..s };
-    let stop = vanishing.stop.clone();
+    let stopped = weir_load::TrialSettings { stop: Stop::default(), ..s };
+    let stop = stopped.stop.clone();
     let raised = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
         stop.raise();
     });
-    let initiator = w.engine().drive(&vanishing, target).unwrap();
+    let initiator = w.engine().drive(&stopped, target).unwrap();
     raised.join().unwrap();
     let t = w.engine().combine(&[initiator], &[responder.finish().unwrap()]);
-    assert!(t.faults.iter().any(|f| f.void && f.host == "responder"), "{:?}", t.faults);
+    assert!(t.faults.iter().any(|f| f.void && f.code == FaultCode::Interrupted), "{:?}", t.faults);
+    assert_eq!((t.value("streams"), t.value("failed_streams")), (1.0, 1.0));
+}
+
+/// The responder is open when the initiator comes: a refusal is the path's.
+#[test]
+fn refused_streams_are_a_result_of_nothing() {
+    for direction in ["egress", "ingress", "both"] {
+        let w = workload(json!({"kind": "tcp-stream", "streams": 3, "direction": direction}));
+        let s = setting(0, 200);
+        let responder = w.engine().open(&s, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let near = w.engine().drive(&s, closed).unwrap();
+        let t = w.engine().combine(&[near], &[responder.finish().unwrap()]);
+        assert_eq!(t.faults, [], "{direction}");
+        let streams = if direction == "both" { 6.0 } else { 3.0 };
+        assert_eq!((t.value("streams"), t.value("failed_streams")), (streams, streams));
+        for (name, value) in [("failed_ratio", 1.0), ("goodput_bps", 0.0), ("stream_min_bps", 0.0)] {
+            assert_eq!(t.values.get(name), Some(&value), "{direction} {name}");
+        }
+    }
+}
+
+/// A far end that takes connections and closes them, as a proxy in front of nothing does.
+#[test]
+fn a_greeting_that_is_not_answered_is_a_result_and_a_wrong_answer_is_a_fault() {
+    let w = workload(json!({"kind": "tcp-stream", "streams": 2}));
+    let answered = |answer: &'static [u8]| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap();
+        let far = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut connection, _) = listener.accept().unwrap();
+                connection.read_exact(&mut [0; 24]).unwrap();
+                connection.write_all(answer).unwrap();
+            }
+        });
+        let result = w.engine().drive(&setting(0, 200), target);
+        far.join().unwrap();
+        result
+    };
+    let closed = w.engine().combine(&[answered(b"").unwrap()], &[Part::default()]);
+    assert_eq!((closed.value("failed_ratio"), closed.faults.len()), (1.0, 0), "{closed:?}");
+    let foreign = answered(b"HTTP/1.1 400 Bad Request").unwrap_err().to_string();
+    assert!(foreign.contains("not weir's tcp-stream responder"), "{foreign}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! What becomes of the fragments of a datagram that is longer than the path's MTU.
+//! The fate of fragments of a datagram that is longer than the path's MTU.
 
 use std::io;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use crate::message::Tally;
-use crate::prober::{Outcome, Probe, Prober, Way};
+pub use crate::message::FarCounts;
+use crate::prober::{Probe, ProbeOutcome, Prober, Way};
 
 /// Payload of the datagrams that are split, bytes: iperf3's default of UDP was that for long.
 pub const PAYLOAD: u32 = 8192;
@@ -21,15 +22,15 @@ const ROWS: u32 = 3;
 /// How long fragments are waited for after a later small control.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What becomes of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The fate of fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
     /// The datagrams arrive.
     Whole,
     /// They arrive, and their fragments came in another order than they were sent in.
     OutOfOrder,
-    /// Of each datagram only the fragment with the UDP header arrives.
+    /// Only the fragment with the UDP header of each datagram arrives.
     FirstOnly,
     /// Only fragments without a UDP header arrive.
     LaterOnly,
@@ -37,7 +38,7 @@ pub enum Fate {
     Gone,
     /// Some fragments arrive, and no datagram.
     Some,
-    /// No datagram arrives; of single fragments nobody could tell.
+    /// No datagram arrives; single fragments could not be observed.
     NotWhole,
     /// Some datagrams arrive and others do not.
     Lossy,
@@ -57,12 +58,12 @@ impl Fate {
     }
 }
 
-/// What was seen in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The observations in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fragments {
     /// Which way.
     pub way: Way,
-    /// What becomes of them.
+    /// The fate of the fragments.
     pub fate: Fate,
     /// Payload of each datagram, bytes.
     pub payload_bytes: u32,
@@ -70,11 +71,11 @@ pub struct Fragments {
     pub pieces: u32,
     /// Datagrams sent.
     pub sent: u32,
-    /// Of these, put together again at the other end.
+    /// Sent datagrams that the other end reassembled.
     pub whole: u32,
     /// Small controls between them, and those unanswered.
     pub controls: u32,
-    /// Of these, unanswered.
+    /// Unanswered controls.
     pub controls_lost: u32,
     /// Fragments with a UDP header that the receiving host saw; `None` where it could not see them.
     pub first: Option<u32>,
@@ -128,7 +129,7 @@ pub fn try_out<P: Prober>(
     mtu: u32,
     ipv6: bool,
     row: u32,
-    mut receiver: impl FnMut(&mut P) -> io::Result<Option<Tally>>,
+    mut receiver: impl FnMut(&mut P) -> io::Result<Option<FarCounts>>,
 ) -> io::Result<Fragments> {
     let mut seen = Fragments::unknown(way);
     let Some(payload) = payload(mtu, ipv6) else { return Ok(seen) };
@@ -139,9 +140,10 @@ pub fn try_out<P: Prober>(
     let short = row < ROW;
     let row: Vec<Probe> = (0..row).flat_map(|_| [split, control]).collect();
     let before = receiver(prober)?;
+    let mut tally = None;
     for _ in 0..ROWS {
         for (nth, outcome) in prober.exchange(&row, GRACE)?.into_iter().enumerate() {
-            let arrived = u32::from(outcome == Outcome::Arrived);
+            let arrived = u32::from(outcome == ProbeOutcome::Arrived);
             if nth % 2 == 0 {
                 seen.sent += 1;
                 seen.whole += arrived;
@@ -150,12 +152,14 @@ pub fn try_out<P: Prober>(
                 seen.controls_lost += 1 - arrived;
             }
         }
-        let agree = seen.whole == seen.sent || (seen.whole == 0 && seen.controls_lost == 0);
+        tally = before.zip(receiver(prober)?).map(|(before, after)| after.since(&before));
+        // If fragments of both kinds arrive, more datagrams tell chance from a rule.
+        let by_chance = tally.is_some_and(|t| t.first > 0 && t.later > 0);
+        let agree = seen.whole == seen.sent || (seen.whole == 0 && seen.controls_lost == 0 && !by_chance);
         if agree || short || prober.is_over() {
             break;
         }
     }
-    let tally = before.zip(receiver(prober)?).map(|(before, after)| after.since(&before));
     if let Some(tally) = tally.filter(|t| t.sees_fragments && !t.missed) {
         (seen.first, seen.later) = (Some(tally.first), Some(tally.later));
     }
@@ -163,8 +167,8 @@ pub fn try_out<P: Prober>(
     Ok(seen)
 }
 
-/// What it means.
-fn fate(seen: &Fragments, tally: Option<&Tally>) -> Fate {
+/// Derives the fate from the observations.
+fn fate(seen: &Fragments, tally: Option<&FarCounts>) -> Fate {
     let controls = seen.controls - seen.controls_lost;
     if seen.whole > 0 {
         let reordered = tally.filter(|t| t.sees_fragments).map_or(0, |t| t.out_of_order);
@@ -177,7 +181,7 @@ fn fate(seen: &Fragments, tally: Option<&Tally>) -> Fate {
             Fate::Whole
         };
     }
-    // What is lost at any length says nothing about fragments.
+    // Loss at any length says nothing about fragments.
     if controls == 0 || seen.controls_lost * 2 > seen.controls {
         return Fate::Unknown;
     }
@@ -226,8 +230,8 @@ mod tests {
         Fragments { sent: 5, whole, controls: 5, controls_lost, ..Fragments::unknown(Way::Egress) }
     }
 
-    fn told(first: u32, later: u32, out_of_order: u32) -> Tally {
-        Tally { sees_fragments: true, first, later, out_of_order, ..Tally::default() }
+    fn told(first: u32, later: u32, out_of_order: u32) -> FarCounts {
+        FarCounts { sees_fragments: true, first, later, out_of_order, ..FarCounts::default() }
     }
 
     #[test]
@@ -253,10 +257,10 @@ mod tests {
         for (fragments, expected) in
             [(0, Fate::Gone), (5, Fate::FirstOnly), (30, Fate::NotWhole), (3, Fate::NotWhole)]
         {
-            let tally = Tally { host_fragments: Some(fragments), ..Tally::default() };
+            let tally = FarCounts { host_fragments: Some(fragments), ..FarCounts::default() };
             assert_eq!(fate(&seen(0, 0), Some(&tally)), expected, "{fragments}");
         }
-        let missed = Tally { missed: true, ..told(0, 0, 0) };
+        let missed = FarCounts { missed: true, ..told(0, 0, 0) };
         assert_eq!(fate(&seen(0, 0), Some(&missed)), Fate::NotWhole, "a tap that missed some proves nothing");
     }
 

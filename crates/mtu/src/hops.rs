@@ -5,9 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::prober::{Outcome, Probe, Prober, Way};
+use crate::prober::{Probe, ProbeOutcome, Prober, Way};
 
 /// Hops tried at once. Each router answers two packets: limits of ICMP messages are per router.
 const AT_ONCE: u8 = 8;
@@ -16,7 +17,7 @@ const MOST: u8 = 32;
 const GRACE: Duration = Duration::from_millis(100);
 
 /// One router, or the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hop {
     /// Its place, from 1.
     pub hops: u8,
@@ -28,10 +29,10 @@ pub struct Hop {
     pub long: bool,
 }
 
-/// Where long packets vanish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The place at which long packets vanish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum LossPoint {
     /// Between two places in the row of hops: the last that a long packet reached (0: this host) and the next one that only
     /// small ones reached.
     Between {
@@ -80,25 +81,25 @@ pub fn sweep(prober: &mut impl Prober, size: u32) -> io::Result<Vec<Hop>> {
     Ok(found)
 }
 
-fn address(outcome: Outcome) -> Option<IpAddr> {
-    if let Outcome::HopsUsedUp { from } = outcome { Some(from) } else { None }
+fn address(outcome: ProbeOutcome) -> Option<IpAddr> {
+    if let ProbeOutcome::HopsUsedUp { from } = outcome { Some(from) } else { None }
 }
 
-fn reached(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::HopsUsedUp { .. } | Outcome::Arrived)
+fn reached(outcome: ProbeOutcome) -> bool {
+    matches!(outcome, ProbeOutcome::HopsUsedUp { .. } | ProbeOutcome::Arrived)
 }
 
 /// The place out of the row.
-pub fn place(hops: &[Hop]) -> Place {
+pub fn place(hops: &[Hop]) -> LossPoint {
     let after = hops.iter().rposition(|h| h.long);
     let next = hops.iter().enumerate().find(|(i, h)| h.small && after.is_none_or(|a| *i > a)).map(|(_, h)| h);
     match (after, next) {
-        (_, None) => Place::Hidden,
+        (_, None) => LossPoint::Hidden,
         (Some(i), Some(next)) => {
-            Place::Between { after: hops[i].hops, address: hops[i].address, before: next.hops }
+            LossPoint::Between { after: hops[i].hops, address: hops[i].address, before: next.hops }
         }
         // Not even the first router that answers had the long one.
-        (None, Some(next)) => Place::Between { after: 0, address: None, before: next.hops },
+        (None, Some(next)) => LossPoint::Between { after: 0, address: None, before: next.hops },
     }
 }
 
@@ -121,16 +122,16 @@ mod tests {
             56
         }
 
-        fn exchange(&mut self, probes: &[Probe], _: Duration) -> io::Result<Vec<Outcome>> {
+        fn exchange(&mut self, probes: &[Probe], _: Duration) -> io::Result<Vec<ProbeOutcome>> {
             let fate = |p: &Probe| {
                 let hops = p.hops.unwrap();
                 let stuck = self.links.iter().position(|mtu| *mtu < p.size).map(|i| i as u8 + 1);
                 match stuck {
                     // The hops are counted before the length is looked at.
-                    Some(at) if hops > at => Outcome::Silent,
-                    _ if usize::from(hops) > self.links.len() => Outcome::Arrived,
-                    _ if self.mute.contains(&hops) => Outcome::Silent,
-                    _ => Outcome::HopsUsedUp { from: router(hops) },
+                    Some(at) if hops > at => ProbeOutcome::Silent,
+                    _ if usize::from(hops) > self.links.len() => ProbeOutcome::Arrived,
+                    _ if self.mute.contains(&hops) => ProbeOutcome::Silent,
+                    _ => ProbeOutcome::HopsUsedUp { from: router(hops) },
                 }
             };
             Ok(probes.iter().map(fate).collect())
@@ -141,14 +142,14 @@ mod tests {
         }
     }
 
-    fn found(links: &[u32], mute: &[u8]) -> (usize, Place) {
+    fn found(links: &[u32], mute: &[u8]) -> (usize, LossPoint) {
         let hops = sweep(&mut Row { links: links.to_vec(), mute: mute.to_vec() }, 1500).unwrap();
         (hops.len(), place(&hops))
     }
 
     #[test]
     fn the_router_before_the_black_hole_is_named() {
-        let behind = |hops| Place::Between { after: hops, address: Some(router(hops)), before: hops + 1 };
+        let behind = |hops| LossPoint::Between { after: hops, address: Some(router(hops)), before: hops + 1 };
         assert_eq!(found(&[1500, 1400, 1500], &[]), (4, behind(2)));
         assert_eq!(found(&[1400], &[]), (2, behind(1)));
         // The last link, of a row that is longer than what is tried at once.
@@ -157,17 +158,20 @@ mod tests {
 
     #[test]
     fn routers_that_say_nothing_widen_the_place() {
-        let between = |after, before| Place::Between { after, address: Some(router(after)), before };
+        let between = |after, before| LossPoint::Between { after, address: Some(router(after)), before };
         assert_eq!(found(&[1500, 1500, 1400, 1500], &[3]).1, between(2, 4));
         assert_eq!(found(&[1500, 1400, 1500], &[3]).1, between(2, 4));
         // No router answers: only the target is left.
-        assert_eq!(found(&[1500, 1400], &[1, 2]).1, Place::Between { after: 0, address: None, before: 3 });
+        assert_eq!(
+            found(&[1500, 1400], &[1, 2]).1,
+            LossPoint::Between { after: 0, address: None, before: 3 }
+        );
     }
 
     #[test]
     fn a_path_without_a_black_hole_has_no_such_place() {
-        assert_eq!(found(&[1500, 1500], &[]), (3, Place::Hidden));
+        assert_eq!(found(&[1500, 1500], &[]), (3, LossPoint::Hidden));
         let mute: Vec<u8> = (1..=32).collect();
-        assert_eq!(found(&[1500; 40], &mute), (0, Place::Hidden));
+        assert_eq!(found(&[1500; 40], &mute), (0, LossPoint::Hidden));
     }
 }

@@ -10,7 +10,7 @@
 //! | 22..24 | length of the fragments that are asked for (IPv6), bytes; 0: as the far end knows |
 //! | 24..28 | payload asked for, or the length of the payload that came, bytes |
 //!
-//! The rest of a probe is zeros up to the length that is tried; of a [`Kind::Told`] it is a [`Tally`].
+//! The rest of a probe is zeros up to the length that is tried; of a [`Kind::Told`] it is a [`FarCounts`].
 
 /// The first bytes of every datagram, and of every TCP connection, that is meant for [`crate::Responder`].
 pub const MAGIC: [u8; 8] = *b"weirMTU1";
@@ -19,9 +19,9 @@ pub const MAGIC: [u8; 8] = *b"weirMTU1";
 pub(crate) const HEADER: usize = 28;
 
 /// Bytes of a question for a tally, and of its answer.
-pub(crate) const TOLD: usize = HEADER + Tally::BYTES;
+pub(crate) const TOLD: usize = HEADER + FarCounts::BYTES;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Prober: say that it came.
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Came,
     /// Far end: what was asked for.
     Fetched,
-    /// Far end: a [`Tally`].
+    /// Far end: a [`FarCounts`].
     Told,
     /// Far end: what was asked for does not fit its own link, whose MTU is the size.
     TooLong,
@@ -96,9 +96,9 @@ impl Message {
     }
 }
 
-/// What a far end saw of a session so far, and of its host's counters.
+/// A far end's counts of a session so far, and its host's counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct FarCounts {
     /// It sees single fragments.
     pub sees_fragments: bool,
     /// Fragments were missed, so that the counts of them are too low.
@@ -107,7 +107,7 @@ pub struct Tally {
     pub first: u32,
     /// Fragments that belong to such a one, and fragments from the same address without any.
     pub later: u32,
-    /// Of the datagrams with a first fragment, those that had one overtaken by a later one.
+    /// Datagrams with a first fragment in which a later fragment overtook an earlier one.
     pub out_of_order: u32,
     /// Fragments that came to the host from anywhere (IP ReasmReqds); `None` where it cannot read its counters.
     pub host_fragments: Option<u32>,
@@ -115,10 +115,10 @@ pub struct Tally {
     pub route_mtu: u32,
 }
 
-impl Tally {
+impl FarCounts {
     const BYTES: usize = 28;
 
-    pub(crate) fn write(&self, into: &mut [u8; Tally::BYTES]) {
+    pub(crate) fn write(&self, into: &mut [u8; FarCounts::BYTES]) {
         let flags = u32::from(self.sees_fragments)
             | u32::from(self.missed) << 1
             | u32::from(self.host_fragments.is_some()) << 2;
@@ -136,12 +136,12 @@ impl Tally {
         }
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Option<Tally> {
-        let bytes = bytes.get(HEADER..HEADER + Tally::BYTES)?;
+    pub(crate) fn read(bytes: &[u8]) -> Option<FarCounts> {
+        let bytes = bytes.get(HEADER..HEADER + FarCounts::BYTES)?;
         let word = |i: usize| {
             u32::from_be_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
         };
-        Some(Tally {
+        Some(FarCounts {
             sees_fragments: word(0) & 1 != 0,
             missed: word(0) & 2 != 0,
             first: word(1),
@@ -152,9 +152,9 @@ impl Tally {
         })
     }
 
-    /// What came since an earlier one.
-    pub(crate) fn since(&self, earlier: &Tally) -> Tally {
-        Tally {
+    /// Returns the counts since an earlier tally.
+    pub(crate) fn since(&self, earlier: &FarCounts) -> FarCounts {
+        FarCounts {
             first: self.first.wrapping_sub(earlier.first),
             later: self.later.wrapping_sub(earlier.later),
             out_of_order: self.out_of_order.wrapping_sub(earlier.out_of_order),
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!((&bytes[..HEADER], bytes.len()), (&wire[..], 40));
         assert_eq!(Message::read(&bytes), Some(message));
         assert_eq!(Message::read(&bytes[..HEADER - 1]), None);
-        let mut tally = [0; Tally::BYTES];
-        let told = Tally {
+        let mut tally = [0; FarCounts::BYTES];
+        let told = FarCounts {
             sees_fragments: true,
             missed: false,
             first: 5,
@@ -200,8 +200,8 @@ mod tests {
         told.write(&mut tally);
         let mut whole = vec![0; HEADER];
         whole.extend(tally);
-        assert_eq!(Tally::read(&whole), Some(told));
-        assert_eq!(Tally::read(&whole[..TOLD - 1]), None);
+        assert_eq!(FarCounts::read(&whole), Some(told));
+        assert_eq!(FarCounts::read(&whole[..TOLD - 1]), None);
     }
 
     proptest! {

@@ -4,10 +4,11 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which way a probe tries the path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// From here to the target.
@@ -37,10 +38,10 @@ impl Probe {
 }
 
 /// Why a packet is refused whatever its length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// Nobody listens on the port.
+    /// No program listens on the port.
     ClosedPort,
     /// A firewall says that it is prohibited.
     Prohibited,
@@ -48,17 +49,17 @@ pub enum Refusal {
     Unreachable,
 }
 
-/// What became of a probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The outcome of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// It arrived, whole or put together again.
     Arrived,
     /// A router refused it and named its link's MTU (0: none named).
     TooBig {
         /// The MTU, bytes.
         mtu: u32,
-        /// The router; `None` where the far end was told, not we.
+        /// The router; `None` if its message went to the far end, not to this host.
         from: Option<IpAddr>,
     },
     /// It did not fit the sender's own link, whose MTU is that.
@@ -71,7 +72,7 @@ pub enum Outcome {
         /// The router.
         from: IpAddr,
     },
-    /// Somebody refused it for a reason that has nothing to do with its length.
+    /// A host refused it for a reason that has nothing to do with its length.
     Refused {
         /// Who; `None` of this host itself.
         from: Option<IpAddr>,
@@ -82,26 +83,27 @@ pub enum Outcome {
     Silent,
 }
 
-impl Outcome {
+impl ProbeOutcome {
     /// True if anybody at all answered.
     pub fn is_heard(self) -> bool {
-        self != Outcome::Silent
+        self != ProbeOutcome::Silent
     }
 }
 
-/// Whoever sends probes.
+/// A sender of probes.
 pub trait Prober {
-    /// Length of the smallest probe, bytes: the control by which loss is told apart from length.
+    /// Length of the smallest probe, bytes: the control that distinguishes loss from length.
     fn least(&self) -> u32;
 
-    /// Send them in this order, and wait for what becomes of each. What was sent before a probe that has arrived is waited for a
-    /// little longer, at least `grace`; where the last ones are silent too, the wait ends with the prober's own patience.
+    /// Sends them in this order, and waits for the outcome of each. Probes sent before one that has arrived get a little more
+    /// time, at least `grace`. If the last ones are silent too, the wait ends with the prober's own patience.
     ///
     /// # Errors
     /// The own host cannot send.
-    fn exchange(&mut self, probes: &[Probe], grace: Duration) -> io::Result<Vec<Outcome>>;
+    fn exchange(&mut self, probes: &[Probe], grace: Duration) -> io::Result<Vec<ProbeOutcome>>;
 
-    /// The MTU that the far end reckons with towards here: its link's, or what ICMP has taught it. `None` where nobody tells.
+    /// Returns the MTU that the far end assumes towards this host: its link's, or one learned from ICMP. `None` if it is not
+    /// reported.
     ///
     /// # Errors
     /// The own host cannot send.

@@ -1,5 +1,5 @@
-//! The far end: answers probes, and says which fragments it saw. It keeps no state of a prober besides counts of fragments, of
-//! a bounded number.
+//! The far end: answers probes, and reports the fragments that it saw. It keeps no state of a prober except counts of fragments,
+//! of a bounded number.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_sys::dont_fragment::{self, Splitting};
 use weir_sys::segment_size;
 
-use crate::message::{HEADER, Kind, MAGIC, Message, TOLD, Tally};
+use crate::message::{FarCounts, HEADER, Kind, MAGIC, Message, TOLD};
 use crate::net::link_mtu;
 use crate::witness::Witness;
 
@@ -32,7 +32,7 @@ pub struct Responder {
     told: Mutex<(Instant, u32)>,
 }
 
-/// What to send back.
+/// The answer to send back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The payload.
@@ -44,7 +44,7 @@ pub struct Answer {
 }
 
 impl Responder {
-    /// For anybody: no answer is longer than what asked for it. Where the privilege for it is there (CAP_NET_RAW), it sees the
+    /// A responder for any prober: no answer is longer than its question. With the privilege for it (CAP_NET_RAW), it sees the
     /// single fragments that come to the namespace of the calling thread.
     pub fn open() -> Self {
         Responder {
@@ -131,7 +131,7 @@ impl Responder {
             sent = socket.send_to(&short, from);
         }
         match sent {
-            // What went wrong with an earlier answer is told now, and concerns nobody any more.
+            // The error is about an earlier answer and no longer matters.
             Ok(_) => Ok(true),
             Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock) => {
                 Ok(true)
@@ -141,7 +141,7 @@ impl Responder {
         }
     }
 
-    /// Whether one more tally may be told in this second.
+    /// Whether one more tally may be sent in this second.
     fn may_tell(&self) -> bool {
         if self.session.is_some() {
             return true;
@@ -154,12 +154,12 @@ impl Responder {
         told.1 <= TALLIES
     }
 
-    fn tally(&self, session: u64, from: SocketAddr) -> Tally {
+    fn tally(&self, session: u64, from: SocketAddr) -> FarCounts {
         // Nothing that holds the lock can panic half-way.
         let mut witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
         // A tap that cannot be read has seen nothing.
         let tally = witness.tally(session, from.ip()).unwrap_or_default();
-        Tally { route_mtu: route_mtu(from).unwrap_or(0), ..tally }
+        FarCounts { route_mtu: route_mtu(from).unwrap_or(0), ..tally }
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         let fetched = responder.answer(&ask(Kind::Fetch, 1000, 1000), 1000, from()).unwrap();
         assert_eq!((fetched.bytes.len(), fetched.splitting), (1000, Splitting::Allowed));
         let told = responder.answer(&ask(Kind::Tell, 0, TOLD), TOLD, from()).unwrap();
-        assert!(Tally::read(&told.bytes).is_some());
+        assert!(FarCounts::read(&told.bytes).is_some());
         for answer in [came, fetched, told] {
             assert_eq!(responder.answer(&answer.bytes, answer.bytes.len(), from()), None);
         }

@@ -7,9 +7,10 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::prober::{Outcome, Probe, Prober, Way};
+use crate::prober::{Probe, ProbeOutcome, Prober, Way};
 
 /// MTUs that paths have, ascending: Ethernet with and without tunnels (IPIP, GRE, VXLAN, PPPoE, IPsec, WireGuard, GUE), jumbo
 /// frames, and what RFC 791, 1191 and 8200 name. Asking for these first halves the number of lengths that are tried.
@@ -29,8 +30,8 @@ const CHANCE: f64 = 0.0005;
 /// Probes of one length, after which it is left open.
 const MOST_PROBES: u32 = 15;
 
-/// What ended the search in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The reason why the search ended in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The own link carries no more: nothing longer was tried.
@@ -39,25 +40,25 @@ pub enum Limit {
     FarLink,
     /// A router refused what was longer, and said so.
     Told,
-    /// What is longer vanishes without a word.
+    /// Longer packets vanish silently.
     Silence,
     /// Loss at any length, or the end of the time, left it open.
     Open,
 }
 
 /// A router's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// The MTU that it named, bytes; 0: none.
     pub mtu: u32,
-    /// Who; `None` where it was told to the far end.
+    /// The router; `None` if its message went to the far end.
     pub from: Option<IpAddr>,
     /// It is the path's MTU indeed, by trial.
     pub right: Option<bool>,
 }
 
 /// One length that was tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Try {
     /// Which way.
     pub way: Way,
@@ -65,16 +66,16 @@ pub struct Try {
     pub size: u32,
     /// Packets of this length.
     pub probes: u32,
-    /// What became of them in the end.
-    pub outcome: Outcome,
+    /// The final outcome of these packets.
+    pub outcome: ProbeOutcome,
     /// Small controls sent between them.
     pub controls: u32,
-    /// Of these, unanswered.
+    /// Unanswered controls.
     pub controls_lost: u32,
 }
 
-/// What was found for one direction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The result for one direction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathMtu {
     /// Which way.
     pub way: Way,
@@ -84,7 +85,7 @@ pub struct PathMtu {
     pub too_long: Option<u32>,
     /// Why no more.
     pub limit: Limit,
-    /// What the first router that said anything said.
+    /// The claim of the first router that reported anything.
     pub claim: Option<Claim>,
     /// Every length that was tried, in that order.
     pub tries: Vec<Try>,
@@ -101,7 +102,7 @@ impl PathMtu {
     }
 }
 
-/// What is known of one length.
+/// The result for one length.
 enum Found {
     Passes,
     Told(u32, Option<IpAddr>),
@@ -193,8 +194,9 @@ impl<P: Prober> Search<'_, P> {
     }
 
     fn result(self, most: u32, open: bool) -> PathMtu {
-        let heard = self.tries.iter().any(|t| t.controls > t.controls_lost || t.outcome == Outcome::Arrived);
-        // That the control passes is no news, unless it is all there is.
+        let heard =
+            self.tries.iter().any(|t| t.controls > t.controls_lost || t.outcome == ProbeOutcome::Arrived);
+        // A length at which only the control passes is a result only if the search came to its end.
         let bytes = (heard && !(open && self.passes == self.least)).then_some(self.passes);
         let too_long = (self.fails <= most).then_some(self.fails);
         let limit = match too_long {
@@ -209,7 +211,7 @@ impl<P: Prober> Search<'_, P> {
         PathMtu { way: self.way, bytes, too_long, limit, claim, tries: self.tries }
     }
 
-    /// What to try next between what passes and what fails: common MTUs first.
+    /// Returns the next length to try between one that passes and one that fails: common MTUs first.
     fn candidate(&mut self) -> Option<u32> {
         let (passes, fails) = (self.passes, self.fails);
         if passes + 1 >= fails {
@@ -230,8 +232,14 @@ impl<P: Prober> Search<'_, P> {
     fn test(&mut self, size: u32) -> io::Result<Found> {
         let control = Probe::whole(self.way, self.least);
         let probe = Probe::whole(self.way, size);
-        let mut record =
-            Try { way: self.way, size, probes: 0, outcome: Outcome::Silent, controls: 0, controls_lost: 0 };
+        let mut record = Try {
+            way: self.way,
+            size,
+            probes: 0,
+            outcome: ProbeOutcome::Silent,
+            controls: 0,
+            controls_lost: 0,
+        };
         let found = loop {
             let first = record.probes == 0;
             let grace = if first && self.tries.is_empty() { FIRST_GRACE } else { GRACE };
@@ -240,26 +248,26 @@ impl<P: Prober> Search<'_, P> {
                 if nth % 2 == 0 {
                     record.probes += 1;
                     // Any that arrived proves that this length passes.
-                    if record.outcome != Outcome::Arrived && outcome.is_heard() {
+                    if record.outcome != ProbeOutcome::Arrived && outcome.is_heard() {
                         record.outcome = outcome;
                     }
                 } else {
                     record.controls += 1;
-                    record.controls_lost += u32::from(outcome != Outcome::Arrived);
+                    record.controls_lost += u32::from(outcome != ProbeOutcome::Arrived);
                     self.controls.0 += 1;
-                    self.controls.1 += u32::from(outcome != Outcome::Arrived);
+                    self.controls.1 += u32::from(outcome != ProbeOutcome::Arrived);
                 }
             }
             match record.outcome {
-                Outcome::Arrived => break Found::Passes,
-                Outcome::TooBig { mtu, from } => break Found::Told(mtu, from),
-                Outcome::TooBigHere { mtu } => break Found::Here(mtu),
-                Outcome::Silent | Outcome::HopsUsedUp { .. } | Outcome::Refused { .. } => {}
+                ProbeOutcome::Arrived => break Found::Passes,
+                ProbeOutcome::TooBig { mtu, from } => break Found::Told(mtu, from),
+                ProbeOutcome::TooBigHere { mtu } => break Found::Here(mtu),
+                ProbeOutcome::Silent | ProbeOutcome::HopsUsedUp { .. } | ProbeOutcome::Refused { .. } => {}
             }
             if self.is_blamed(&record) {
                 break match self.asked_far_end(size)? {
                     Some(mtu) => {
-                        record.outcome = Outcome::TooBig { mtu, from: None };
+                        record.outcome = ProbeOutcome::TooBig { mtu, from: None };
                         Found::Told(mtu, None)
                     }
                     None => Found::Vanishes,
@@ -299,7 +307,7 @@ pub fn told_after_all(prober: &mut impl Prober, way: Way, size: u32) -> io::Resu
     let control = Probe::whole(way, prober.least());
     let outcomes = prober.exchange(&[Probe::whole(way, size), control], FIRST_GRACE)?;
     Ok(match outcomes.first() {
-        Some(Outcome::TooBig { mtu, from }) => Some(Claim { mtu: *mtu, from: *from, right: None }),
+        Some(ProbeOutcome::TooBig { mtu, from }) => Some(Claim { mtu: *mtu, from: *from, right: None }),
         _ if way == Way::Ingress => {
             let mtu = prober.far_mtu()?.filter(|mtu| *mtu < size);
             mtu.map(|mtu| Claim { mtu, from: None, right: None })

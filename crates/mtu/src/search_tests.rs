@@ -3,6 +3,9 @@
 use super::*;
 use proptest::prelude::*;
 
+#[path = "search_tests/scripted.rs"]
+mod scripted;
+
 /// A path: links in a row, each with an MTU and the router before it.
 struct Path {
     links: Vec<Hop>,
@@ -50,16 +53,16 @@ impl Prober for Path {
         56
     }
 
-    fn exchange(&mut self, probes: &[Probe], _: Duration) -> io::Result<Vec<Outcome>> {
+    fn exchange(&mut self, probes: &[Probe], _: Duration) -> io::Result<Vec<ProbeOutcome>> {
         let fate = |path: &mut Path, probe: &Probe| {
             path.sent += 1;
             if path.chance() < path.loss {
-                return Outcome::Silent;
+                return ProbeOutcome::Silent;
             }
             match path.links.iter().find(|l| l.mtu < probe.size) {
-                None => Outcome::Arrived,
-                Some(Hop { says: Some(mtu), .. }) => Outcome::TooBig { mtu: *mtu, from: Some(router()) },
-                Some(_) => Outcome::Silent,
+                None => ProbeOutcome::Arrived,
+                Some(Hop { says: Some(mtu), .. }) => ProbeOutcome::TooBig { mtu: *mtu, from: Some(router()) },
+                Some(_) => ProbeOutcome::Silent,
             }
         };
         Ok(probes.iter().map(|p| fate(self, p)).collect())

@@ -5,14 +5,15 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::{Stop, segment_size};
 
 use crate::fragments::{self, Fragments};
-use crate::hops::{self, Hop, Place};
+use crate::hops::{self, Hop, LossPoint};
 use crate::message::MAGIC;
 use crate::net::{Far, SocketProber, link_mtu};
-use crate::prober::{Outcome, Probe, Prober, Refusal, Way};
+use crate::prober::{Probe, ProbeOutcome, Prober, Refusal, Way};
 use crate::responder::SEGMENTS;
 use crate::search::{Claim, Limit, PathMtu, path_mtu, told_after_all};
 use crate::witness::Witness;
@@ -30,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(25);
 pub struct Target {
     /// Address and port.
     pub address: SocketAddr,
-    /// The session that a far end of ours was told of; `None`: whoever is there.
+    /// The session that weir's own far end knows; `None` for any far end.
     pub session: Option<u64>,
     /// Time for the whole.
     pub budget: Duration,
@@ -50,13 +51,13 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Nobody answers to anything.
+    /// Nothing is answered at all.
     #[error("{0}")]
     NoAnswer(String),
 }
 
 /// How arrivals were proved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// A far end of ours said so.
@@ -68,11 +69,11 @@ pub enum Method {
 }
 
 /// Segment sizes (MSS) of a TCP connection to the target, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Segments {
-    /// What this host announced.
+    /// The size that this host announced.
     pub announced: u32,
-    /// What of it arrived at the far end, if that tells.
+    /// The announced size as it arrived at the far end, if the far end reports it.
     pub arrived: Option<u16>,
     /// Largest segment that this host sends: what the other side announced, as it arrived here, or less.
     pub sends: u32,
@@ -80,8 +81,8 @@ pub struct Segments {
     pub far_sends: Option<u32>,
 }
 
-/// What was found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The results of a survey.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Survey {
     /// The target.
     pub target: IpAddr,
@@ -105,9 +106,9 @@ pub struct Survey {
     pub segments: Option<Segments>,
     /// The routers on the way, where it was asked for them.
     pub hops: Vec<Hop>,
-    /// Where long packets vanish, if they do.
-    pub black_hole: Option<Place>,
-    /// What could not be found out, with what would help.
+    /// The place at which long packets vanish, if they do.
+    pub black_hole: Option<LossPoint>,
+    /// Properties that could not be found out, with what would help.
     pub unknown: Vec<String>,
     /// How long it took, s.
     pub took_s: f64,
@@ -129,7 +130,7 @@ impl Survey {
 /// Finds out about the path to a target. Ends early when `stop` is raised.
 ///
 /// # Errors
-/// If nothing can be said at all.
+/// If the survey has no result at all.
 pub fn survey(target: &Target, stop: &Stop) -> Result<Survey, Error> {
     let begun = Instant::now();
     let ip = target.address.ip();
@@ -203,24 +204,24 @@ impl Surveyor {
             .map_err(|source| Error::Send { target: self.target.address, source })
     }
 
-    /// Whoever answers, the one that shows most first.
+    /// Finds a far end that answers; tries the one that shows most first.
     fn find_far_end(&mut self) -> Result<(SocketProber, Method), Error> {
         let trusted = self.target.session.is_some();
         let mut prober = self.udp(Far::Ours { trusted })?;
         let mut heard = self.knock(&mut prober)?;
-        // With a session somebody is there for sure: one that was asked too early or through loss is asked again.
+        // With a session the far end certainly exists. If the question came too early or was lost, it is repeated.
         for _ in 0..3 {
-            if !trusted || heard == Some(Outcome::Arrived) || prober.is_over() {
+            if !trusted || heard == Some(ProbeOutcome::Arrived) || prober.is_over() {
                 break;
             }
             heard = self.knock(&mut prober)?;
         }
-        if heard == Some(Outcome::Arrived) {
+        if heard == Some(ProbeOutcome::Arrived) {
             return Ok((prober, Method::FarEnd));
         }
         match SocketProber::echo(self.target.address.ip(), self.session, self.deadline, &self.stop) {
             Ok(mut echo) => {
-                if self.knock(&mut echo)? == Some(Outcome::Arrived) {
+                if self.knock(&mut echo)? == Some(ProbeOutcome::Arrived) {
                     return Ok((echo, Method::Echo));
                 }
                 self.unknown.push("the target does not answer pings".into());
@@ -231,19 +232,19 @@ impl Surveyor {
         }
         let answered_all = heard.is_some();
         if heard.is_none() && !trusted {
-            // Somebody else may have used up what the host refuses at once.
+            // Another prober may have used up the refusals that the host sends at once.
             self.pause(Instant::now() + ICMP_PAUSE, &prober);
             heard = self.knock(&mut prober)?;
         }
         match heard {
-            Some(Outcome::Refused { refusal: Refusal::ClosedPort, .. }) => {
+            Some(ProbeOutcome::Refused { refusal: Refusal::ClosedPort, .. }) => {
                 let mut closed = self.udp(Far::ClosedPort)?;
                 if !answered_all {
                     closed.expect_few_refusals();
                 }
                 Ok((closed, Method::ClosedPort))
             }
-            heard => Err(self.nobody(heard)),
+            heard => Err(self.no_answer(heard)),
         }
     }
 
@@ -254,17 +255,17 @@ impl Surveyor {
         }
     }
 
-    fn nobody(&self, heard: Option<Outcome>) -> Error {
+    fn no_answer(&self, heard: Option<ProbeOutcome>) -> Error {
         let (ip, port) = (self.target.address.ip(), self.target.address.port());
         let by = |from: Option<IpAddr>| from.map_or("this host itself".to_owned(), |f| f.to_string());
         Error::NoAnswer(match heard {
-            Some(Outcome::Refused { from, refusal: Refusal::Prohibited }) => {
+            Some(ProbeOutcome::Refused { from, refusal: Refusal::Prohibited }) => {
                 format!(
                     "{ip}: {} says that UDP to port {port} is prohibited (a firewall); pings are not answered either",
                     by(from)
                 )
             }
-            Some(Outcome::Refused { from, .. }) => format!("{ip} is unreachable, says {}", by(from)),
+            Some(ProbeOutcome::Refused { from, .. }) => format!("{ip} is unreachable, says {}", by(from)),
             _ => format!(
                 "{ip}: no answer at all, neither to UDP on port {port} nor to pings. It is down, or a firewall drops both. \
                  Run `weir serve` there, or let one of them through, and try again"
@@ -273,11 +274,11 @@ impl Surveyor {
     }
 
     /// A few small packets.
-    fn knock(&self, prober: &mut SocketProber) -> Result<Option<Outcome>, Error> {
+    fn knock(&self, prober: &mut SocketProber) -> Result<Option<ProbeOutcome>, Error> {
         let control = Probe::whole(Way::Egress, prober.least());
         let outcomes = prober.exchange(&[control; 2], GRACE);
         let outcomes = outcomes.map_err(|source| Error::Send { target: self.target.address, source })?;
-        let arrived = outcomes.iter().find(|o| **o == Outcome::Arrived);
+        let arrived = outcomes.iter().find(|o| **o == ProbeOutcome::Arrived);
         Ok(arrived.or(outcomes.iter().find(|o| o.is_heard())).copied())
     }
 
@@ -293,7 +294,7 @@ impl Surveyor {
             prober.kernels_path_mtu()?.min(self.link)
         };
         let row = if survey.method == Method::ClosedPort { fragments::SHORT_ROW } else { fragments::ROW };
-        // Whoever is none of ours tells nothing.
+        // A far end that is not weir's has no tally.
         let seen = fragments::try_out(prober, Way::Egress, mtu, ipv6, row, SocketProber::tally)?;
         // It would also bound what is to go whole.
         prober.set_fragment_length(0)?;
@@ -405,7 +406,7 @@ impl Surveyor {
         let mut segments =
             Segments { announced: own.announced, arrived: None, sends: own.sends, far_sends: None };
         if method == Method::FarEnd {
-            // Whoever does not answer like ours tells nothing, and what is known stands.
+            // A responder that does not answer like weir's gives no information; earlier results stay.
             let answer = (|| -> io::Result<[u8; SEGMENTS]> {
                 stream.set_read_timeout(Some(left))?;
                 stream.set_write_timeout(Some(left))?;
@@ -446,14 +447,14 @@ impl Surveyor {
         if survey.egress_fragments.fate == fragments::Fate::NotWhole {
             note(
                 "whether none of the fragments arrives or only the first was not seen: that needs `weir serve` on the target, with \
-                 CAP_NET_RAW or nobody else's fragments beside it",
+                 CAP_NET_RAW, or without fragments of other senders",
             );
         }
         if survey.segments.is_none() {
             note("TCP's segment size was not seen: nothing accepts connections on the port");
         }
         if Instant::now() >= self.deadline {
-            note("the time was up before all was tried: --time gives more");
+            note("the time was up before all was tried: --for gives more");
         }
     }
 }

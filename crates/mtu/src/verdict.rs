@@ -1,10 +1,12 @@
-//! What a survey means, in words, with what to set.
+//! The meaning of a survey, in words, with the settings to use.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_record::{PathCause, PathFinding};
+use weir_text::units::count;
 
 use crate::fragments::{Fate, Fragments};
-use crate::hops::Place;
+use crate::hops::LossPoint;
 use crate::net::overhead;
 use crate::prober::Way;
 use crate::search::{Limit, PathMtu};
@@ -14,9 +16,9 @@ use crate::survey::{Method, Survey};
 const EDNS: u32 = 1232;
 
 /// A survey in words.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
-    /// What is the matter, the gravest first; empty if nothing is.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct PathVerdict {
+    /// The problems, the gravest first; empty if none.
     pub findings: Vec<PathFinding>,
     /// The longest packet that is known to pass both ways, bytes.
     pub path_mtu_bytes: Option<u32>,
@@ -28,26 +30,13 @@ pub struct Verdict {
     pub summary: String,
 }
 
-/// A number with thousands apart: `1,472`.
-pub fn grouped(number: u32) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// The EDNS buffer size that DNS servers and clients should have on a path: 1,232 bytes, or the path's safe UDP payload (bytes) where
 /// that is less, since answers that fill it would be split or lost.
 pub fn edns(safe_payload: u32) -> u32 {
     EDNS.min(safe_payload)
 }
 
-/// How a router is told to hold TCP to segments of that many bytes.
+/// Describes how to make a router hold TCP to segments of that many bytes.
 pub fn clamp(ipv6: bool, mss: u32) -> String {
     let (family, program) = if ipv6 { ("ipv6", "ip6tables") } else { ("ipv4", "iptables") };
     format!(
@@ -56,14 +45,14 @@ pub fn clamp(ipv6: bool, mss: u32) -> String {
     )
 }
 
-impl Verdict {
-    /// Of a survey.
+impl PathVerdict {
+    /// Returns the verdict on a survey.
     pub fn of(survey: &Survey) -> Self {
         let path = survey.path_mtu();
         let ipv6 = survey.is_ipv6();
         let payload = path.map(|mtu| mtu.saturating_sub(overhead(ipv6)));
         let mss = path.map(|mtu| mtu.saturating_sub(if ipv6 { 60 } else { 40 }));
-        let mut verdict = Verdict {
+        let mut verdict = PathVerdict {
             findings: Vec::new(),
             path_mtu_bytes: path,
             safe_payload_bytes: payload,
@@ -114,15 +103,15 @@ impl Words<'_> {
         let at_least = if self.survey.egress.is_exact() { "" } else { "at least " };
         format!(
             "The path carries {at_least}{} bytes, and {fragments}: UDP payloads of up to {} bytes go unsplit (-l {}).",
-            grouped(path),
-            grouped(self.payload),
+            count(path),
+            count(self.payload),
             self.payload
         )
     }
 
     /// `send at most 1,472 bytes (-l 1472)`.
     fn send_at_most(&self) -> String {
-        format!("send at most {} bytes (-l {})", grouped(self.payload), self.payload)
+        format!("send at most {} bytes (-l {})", count(self.payload), self.payload)
     }
 
     fn clamp(&self) -> String {
@@ -132,8 +121,8 @@ impl Words<'_> {
     fn fragments(&self) -> Option<PathFinding> {
         let (there, back) = (&self.survey.egress_fragments, &self.survey.ingress_fragments);
         let bad: Vec<&Fragments> = [there, back].into_iter().filter(|f| f.fate.is_bad()).collect();
-        // What only one end can tell is told for both: on the way back a gateway that tracks connections keeps a first fragment
-        // whose others are missing.
+        // A fate that only one end can observe is reported for both: on the way back a gateway that tracks connections keeps a
+        // first fragment whose others are missing.
         let gravest = bad.iter().min_by_key(|f| match f.fate {
             Fate::FirstOnly => 0,
             Fate::Gone => 1,
@@ -184,7 +173,7 @@ impl Words<'_> {
             _ => String::new(),
         };
         let place = match self.survey.black_hole {
-            Some(Place::Between { after, address, before }) => {
+            Some(LossPoint::Between { after, address, before }) => {
                 let whose = match (after, address) {
                     (0, _) => "this host".to_owned(),
                     (n, Some(ip)) => format!("hop {n} ({ip})"),
@@ -196,9 +185,9 @@ impl Words<'_> {
         };
         let summary = format!(
             "Packets of more than {} bytes vanish{on}{place}, and no ICMP too-big says so: {}, and clamp TCP's MSS to {}",
-            grouped(bytes),
+            count(bytes),
             self.send_at_most(),
-            grouped(self.mss)
+            count(self.mss)
         );
         let mut advice = vec![
             "the router there must be let send ICMP: type 3 code 4 of IPv4, type 2 of ICMPv6 (RFC 2923, RFC 4890)".to_owned(),
@@ -214,11 +203,7 @@ impl Words<'_> {
     fn range(&self, found: &PathMtu) -> String {
         match (found.bytes, found.too_long) {
             (Some(passes), Some(fails)) => {
-                format!(
-                    "{} bytes pass and {} do not; in between was not tried",
-                    grouped(passes),
-                    grouped(fails)
-                )
+                format!("{} bytes pass and {} do not; in between was not tried", count(passes), count(fails))
             }
             _ => "no length is known to fail".to_owned(),
         }
@@ -234,16 +219,19 @@ impl Words<'_> {
         let who = claim.from.map_or("a router".to_owned(), |f| f.to_string());
         let summary = format!(
             "{who} says that its link carries {} bytes, and the path carries {}: {}",
-            grouped(claim.mtu),
-            grouped(bytes),
+            count(claim.mtu),
+            count(bytes),
             self.send_at_most()
         );
         Some(PathFinding { cause: PathCause::TooBigWrong, summary, advice: vec![self.clamp()] })
     }
 
-    /// What was a byte too long was refused with the right word.
+    /// True if a packet that was too long was refused with the right MTU.
     fn told_again(&self, found: &PathMtu, bytes: u32) -> bool {
-        found.tries.iter().any(|t| matches!(t.outcome, crate::Outcome::TooBig { mtu, .. } if mtu == bytes))
+        found
+            .tries
+            .iter()
+            .any(|t| matches!(t.outcome, crate::ProbeOutcome::TooBig { mtu, .. } if mtu == bytes))
     }
 
     fn smaller(&self) -> Option<PathFinding> {
@@ -257,8 +245,8 @@ impl Words<'_> {
         };
         let summary = format!(
             "The path carries {} bytes{on}, less than this link's {} (a tunnel, say), and {who} says so by ICMP: {}",
-            grouped(bytes),
-            grouped(self.survey.link_mtu),
+            count(bytes),
+            count(self.survey.link_mtu),
             self.send_at_most()
         );
         let mut advice =
@@ -283,8 +271,8 @@ impl Words<'_> {
         }
         let summary = format!(
             "The path carries {} bytes on the way there and {} on the way back: {}",
-            grouped(there),
-            grouped(back),
+            count(there),
+            count(back),
             self.send_at_most()
         );
         Some(PathFinding { cause: PathCause::AsymmetricMtu, summary, advice: Vec::new() })
@@ -308,14 +296,14 @@ impl Words<'_> {
     }
 }
 
-/// What was seen of fragments, in one sentence.
+/// Describes the observations of fragments in one sentence.
 pub fn told(seen: &Fragments) -> String {
     let datagrams = format!(
         "{}: {} of {} datagrams of {} bytes, {} fragments each, were put together",
         way_words(seen.way),
         seen.whole,
         seen.sent,
-        grouped(seen.payload_bytes),
+        count(seen.payload_bytes),
         seen.pieces
     );
     match (seen.first, seen.later) {
@@ -370,7 +358,7 @@ mod tests {
             // The least that IPv6 has.
             ("2001:db8::1", 1280, 1232),
         ] {
-            let verdict = Verdict::of(&headerless(target, mtu));
+            let verdict = PathVerdict::of(&headerless(target, mtu));
             let fragments = &verdict.findings[0];
             assert_eq!(fragments.cause, PathCause::HeaderlessFragmentsDropped);
             let said = fragments.advice.join("\n");

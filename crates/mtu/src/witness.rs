@@ -1,4 +1,4 @@
-//! What single fragments a host sees, told apart by the session of the datagram that they belong to.
+//! The single fragments that a host sees, distinguished by the session of the datagram that they belong to.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +8,7 @@ use weir_sys::ProcRoot;
 use weir_sys::fragment_tap::FragmentTap;
 use weir_wire::{Fragment, Ipv4, Ipv6, Udp, ipv6, protocol};
 
-use crate::message::{Message, Tally};
+use crate::message::{FarCounts, Message};
 
 /// Datagrams whose fragments are remembered: a prober sends some ten, and fragments of others come in between.
 const DATAGRAMS: usize = 1024;
@@ -25,7 +25,7 @@ pub struct Witness {
     book: Book,
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Debug, Default)]
 struct Book {
     datagrams: VecDeque<Datagram>,
@@ -64,11 +64,11 @@ impl Witness {
         self.tap.is_none().then_some("single fragments are seen with CAP_NET_RAW only")
     }
 
-    /// What was seen up to now of a session and, of fragments that nothing tells the session of, from an address.
+    /// Returns the counts so far of a session, with the fragments from an address whose session is unknown.
     ///
     /// # Errors
     /// The packet socket cannot be read.
-    pub fn tally(&mut self, session: u64, from: IpAddr) -> io::Result<Tally> {
+    pub fn tally(&mut self, session: u64, from: IpAddr) -> io::Result<FarCounts> {
         if let Some(tap) = &self.tap {
             let mut buffer = [0; 256];
             for _ in 0..MOST_READ {
@@ -85,7 +85,7 @@ impl Witness {
         Ok(tally)
     }
 
-    /// Fragments that came to the host, whoever sent them (RFC 4293, ReasmReqds).
+    /// Fragments that came to the host from any sender (RFC 4293, ReasmReqds).
     fn host_fragments(&self, from: IpAddr) -> Option<u32> {
         let counters = self.root.protocol_counters().ok()?;
         let name = if from.to_canonical().is_ipv4() { "ip.ReasmReqds" } else { "ip6.ReasmReqds" };
@@ -168,16 +168,16 @@ impl Book {
         counts.out_of_order += more.out_of_order;
     }
 
-    fn tally(&self, session: u64, from: IpAddr) -> Tally {
+    fn tally(&self, session: u64, from: IpAddr) -> FarCounts {
         let counts = self.sessions.iter().find(|(s, _)| *s == session).map_or(Counts::default(), |(_, c)| *c);
         // Without the first fragment nothing but the address tells whose they are.
         let orphans = self.datagrams.iter().filter(|d| d.source == from && !d.first_seen);
-        Tally {
+        FarCounts {
             missed: self.missed,
             first: counts.first,
             later: counts.later + orphans.map(|d| d.later).sum::<u32>(),
             out_of_order: counts.out_of_order,
-            ..Tally::default()
+            ..FarCounts::default()
         }
     }
 }
@@ -193,7 +193,7 @@ mod tests {
         "198.18.0.2".parse().unwrap()
     }
 
-    fn book(fragments: &[(u32, usize, Option<u64>)]) -> Tally {
+    fn book(fragments: &[(u32, usize, Option<u64>)]) -> FarCounts {
         let mut book = Book::default();
         for (identification, offset, session) in fragments {
             let fragment = Fragment { identification: *identification, offset: *offset, more: true };
@@ -202,7 +202,7 @@ mod tests {
         book.tally(SESSION, source())
     }
 
-    fn counts(t: Tally) -> (u32, u32, u32) {
+    fn counts(t: FarCounts) -> (u32, u32, u32) {
         (t.first, t.later, t.out_of_order)
     }
 

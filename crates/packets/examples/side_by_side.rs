@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weir_lab::{Family, Lab, LabOptions, Role, Site, SiteSpec, Topology};
-use weir_packets::deck::Tuple;
+use weir_packets::flow_order::Tuple;
 use weir_packets::live::LiveSender;
 use weir_packets::{Frame, Inject, Limit, Link, Offer, Order, Protocol, Sending, Stop, Tuples, Way};
 use weir_stats::compare::compare_ratio;

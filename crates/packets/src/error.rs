@@ -1,4 +1,4 @@
-//! What can go wrong on a host.
+//! Errors on a host.
 
 /// Why a host could not send or receive.
 #[derive(Debug, thiserror::Error)]

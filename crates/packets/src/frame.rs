@@ -27,7 +27,7 @@ const HOPS: u8 = 64;
 /// The mark in a frame (`struct weir_tag`), host byte order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tag {
-    /// Of the transfer. A TCP SYN carries its low half.
+    /// Cookie of the transfer. A TCP SYN carries its low half.
     pub cookie: u32,
     /// Number of the sending thread (upper four bits), and of the frame among those of that thread, modulo 2^28.
     pub seq: u32,
@@ -37,12 +37,12 @@ pub struct Tag {
     pub sent_ns: u32,
 }
 
-/// What differs between the frames of a transfer.
+/// The fields that differ between the frames of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
     /// The mark.
     pub tag: Tag,
-    /// What carries it.
+    /// The protocol that carries it.
     pub protocol: Protocol,
     /// From where.
     pub source: IpAddr,
@@ -155,7 +155,7 @@ impl Template {
                 segment[13] = Tcp::SYN;
             }
         }
-        // Of the pseudo header all but the addresses.
+        // The sum covers the pseudo header except for its addresses.
         self.transport_sum = Sum::new().word(u16::from(number)).word(length).bytes(segment);
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Template {
         self.transport_sum
     }
 
-    /// Where the transport header begins, bytes from the beginning of the frame.
+    /// Returns the beginning of the transport header, bytes from the beginning of the frame.
     pub fn transport(&self) -> usize {
         Ethernet::LENGTH
             + match self.frame.family {
@@ -256,7 +256,7 @@ pub fn read(frame: &[u8]) -> Option<Marked> {
 /// A frame of which perhaps only the beginning was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Captured {
-    /// What it says.
+    /// The fields read from it.
     pub marked: Marked,
     /// Length of the frame, check sequence included, without padding.
     pub bytes: usize,

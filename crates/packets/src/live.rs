@@ -13,13 +13,13 @@ mod threads;
 use std::time::Duration;
 
 use weir_bpf::Plain;
+use weir_netlink::{Interface, Rtnetlink};
 use weir_sys::clock::NS_PER_S;
-use weir_sys::netlink::{Interface, Rtnetlink};
 
 pub use program::{Make, Program};
 
 use crate::Error;
-use crate::deck::{Tuple, share};
+use crate::flow_order::{Tuple, share};
 use crate::frame::{CHECK_SEQUENCE, Template};
 use crate::pace::{self, Pace};
 use crate::route::{self, Path};
@@ -36,26 +36,26 @@ const GRACE_NS: u64 = 100_000;
 /// Longest transfer: the schedule's fixed point has room for 4.8 hours.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
-/// Sends for one station.
+/// Sends for one endpoint.
 #[derive(Debug)]
 pub struct LiveSender {
     link: Link,
-    /// What the last transfer used, for the next of the same kind.
+    /// The programs of the last transfer, for the next of the same kind.
     ready: Option<Ready>,
-    /// What the core's speed is measured by.
+    /// The reference router, which measures the core's speed.
     reference: Option<Reference>,
 }
 
-/// Programs with the deck that they were loaded with.
+/// Programs with the order of flows that they were loaded with.
 #[derive(Debug)]
 struct Ready {
     flows: Vec<(u32, Tuple)>,
     programs: Vec<Program>,
 }
 
-/// What each thread is told.
+/// The plan for each thread.
 #[derive(Debug, Clone, Copy)]
-struct Plan {
+struct LiveOrders {
     duration_ns: u64,
     /// Frames of all threads together.
     frames: u64,
@@ -128,7 +128,7 @@ impl LiveSender {
         let Some(Ready { programs, .. }) = &self.ready else { unreachable!("it was just loaded") };
         let before = self.counters()?;
         self.check_mtu(sending, &before)?;
-        let plan = Plan::new(sending);
+        let plan = LiveOrders::new(sending);
         for (index, program) in programs.iter().enumerate() {
             let state = program.fresh(cookie);
             program.set_state(plan.of_thread(index, programs.len(), state, sending.stamp_every));
@@ -138,7 +138,7 @@ impl LiveSender {
         if let ([program], Some(router)) = (&programs[..], router) {
             let state = program.state();
             sent.spend_elsewhere(state.turns_ns);
-            // What cannot be told of the router is no fault of the transfer: it has no pace then.
+            // Missing data about the router is no fault of the transfer: the transfer then has no pace.
             let referred = program::count(&state, shared::WEIR_REFERRED);
             if come_through.is_some_and(|before| router.took(referred, before).unwrap_or(false)) {
                 sent.pace = Pace::of(&program.slices(), program.make().batch);
@@ -256,18 +256,18 @@ fn batch(offer: Offer) -> u32 {
     }
 }
 
-impl Plan {
+impl LiveOrders {
     fn new(sending: &Sending) -> Self {
         // Checked to be some hours at most.
         let duration = sending.limit.duration.as_nanos() as u64;
         match sending.offer {
             Offer::Unlimited => {
-                Plan { duration_ns: duration, frames: sending.limit.frames, interval_ns: None }
+                LiveOrders { duration_ns: duration, frames: sending.limit.frames, interval_ns: None }
             }
             Offer::Rate(rate) => {
                 // Frames k with k / rate < duration.
                 let planned = (rate * sending.limit.duration.as_secs_f64()).ceil().max(1.0) as u64;
-                Plan {
+                LiveOrders {
                     duration_ns: duration + GRACE_NS,
                     frames: planned.min(sending.limit.frames),
                     interval_ns: Some(NS_PER_S as f64 / rate),
@@ -276,7 +276,7 @@ impl Plan {
         }
     }
 
-    /// What the thread `index` of `count` begins with: they take turns.
+    /// Returns the initial state of thread `index` of `count`: the threads take turns.
     fn of_thread(&self, index: usize, count: usize, mut state: WeirSender, stamp_every: u32) -> WeirSender {
         let one = (1u64 << shared::WEIR_INTERVAL_BITS) as f64;
         let interval = self.interval_ns.unwrap_or(0.0) * one;
@@ -290,8 +290,8 @@ impl Plan {
         state
     }
 
-    /// How much longer than planned it took. Where the time ended with frames missing, what counts is the time that all of
-    /// them would have needed at the pace of those that left.
+    /// Returns how much longer than planned it took. If the time ended with frames missing, the time counts that all of them
+    /// would have needed at the pace of those that left.
     fn slip(&self, frames: u64, took_ns: u64, parts: &[Part]) -> f64 {
         let Some(interval) = self.interval_ns else { return 0.0 };
         if frames < 2 {
@@ -311,8 +311,10 @@ impl Plan {
         let first = parts.iter().filter(sent).map(|p| p.state.first_ns).min().unwrap_or(0);
         let last = parts.iter().filter(sent).map(|p| p.state.last_ns).max().unwrap_or(0);
         let slip_ratio = self.slip(frames, last.saturating_sub(start), parts);
+        let of = |p: &Part| sending.stamped(program::count(&p.state, shared::WEIR_SENT));
         Sent {
             frames,
+            stamped: parts.iter().map(of).sum(),
             bytes: frames * u64::from(sending.frame.bytes),
             duration_ns: last.saturating_sub(first),
             elsewhere_ns: 0,

@@ -1,4 +1,4 @@
-//! What a frame takes by the measure of the core that sends and forwards it.
+//! The time of a frame relative to the speed of the core that sends and forwards it.
 //!
 //! A core is not always equally fast: its clock changes, another virtual machine works on the other hyperthread, other tasks take its
 //! time. So the sender's program cuts a transfer into slices of two milliseconds, and after each lets some of the same frames go through
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::{self, WeirSlice};
 
-/// What a frame takes through the reference router on the core that adjusted rates are told for, its making included, ns: about what
-/// it takes on a core of a cloud machine of 2023 (Intel Sapphire Rapids) that nobody else uses.
+/// Time of a frame through the reference router, its making included, on the core that adjusted rates refer to, ns. It is about
+/// the time on an otherwise idle core of a cloud machine of 2023 (Intel Sapphire Rapids).
 pub const STANDARD_FRAME_NS: f64 = 400.0;
 
 /// Fewer slices than this (0.1 s of traffic) give no pace.
@@ -20,7 +20,7 @@ const LEAST: usize = 50;
 /// transfer's.
 const SLICE_NS: u64 = 2_000_000;
 
-/// What a frame took by the measure of its sender's core, and how fast that was.
+/// The time of a frame relative to the speed of its sender's core, and that speed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     /// Time between two frames by the time that a frame takes through the reference router: median of the slices, each by the mean of
@@ -28,7 +28,7 @@ pub struct Pace {
     pub frame_ratio: f64,
     /// Time of a frame through the reference router, median, ns.
     pub reference_ns: f64,
-    /// How many slices there were of which that was taken.
+    /// Number of slices from which that was taken.
     pub slices: u64,
 }
 

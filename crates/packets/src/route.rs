@@ -1,9 +1,9 @@
-//! Where a sender's frames go on its own link.
+//! The path of a sender's frames on its own link.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
 use weir_wire::Mac;
 
 use crate::Error;
@@ -16,8 +16,8 @@ const RESOLVE: Duration = Duration::from_secs(4);
 const POLL: Duration = Duration::from_millis(2);
 /// The discard port (RFC 863): a datagram to it asks nothing of its receiver.
 const DISCARD: u16 = 9;
-/// Source of frames that are handed to a gateway without a wire, where the initiator's own address is not known: a
-/// locally administered address that nobody has.
+/// Source of frames that are handed to a gateway without a wire, if the initiator's own address is not known: a locally
+/// administered address that no host has.
 const NOBODY: Mac = [0x02, 0, 0, 0, 0, 0x01];
 
 /// The link-layer side of a sender's way.
@@ -68,7 +68,7 @@ fn resolve(
     let failed = |e: std::io::Error| Error::Sys(weir_sys::Error::new(format!("ask for {next_hop}"), e));
     let socket = UdpSocket::bind(SocketAddr::new(own, 0)).map_err(failed)?;
     socket.connect(SocketAddr::new(target, DISCARD)).map_err(failed)?;
-    // What an earlier datagram met (nobody listens there) is told at the next send, and means that it did arrive.
+    // The next send reports the error of an earlier datagram (closed port), which means that it did arrive.
     match socket.send(&[]) {
         Err(e) if e.kind() != std::io::ErrorKind::ConnectionRefused => return Err(failed(e)),
         _ => {}

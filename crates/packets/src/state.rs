@@ -28,7 +28,7 @@ pub struct Learnt {
 /// which goes on while the table is read.
 #[derive(Debug)]
 pub struct StateTable {
-    /// Where all of them arrived.
+    /// The address at which all of them arrived.
     destination: IpAddr,
     seen: Seen,
 }
@@ -137,8 +137,8 @@ impl StateTable {
         (0..self.room()).filter_map(|flow| Some((flow, self.get(flow)?)))
     }
 
-    /// Takes a flow in as it arrived. Returns true if it had not been seen before. Flows that there is no room for, of another
-    /// family, or from port 0 (which nobody can answer) are not taken in.
+    /// Records a flow as it arrived. Returns true if the flow is new. Ignores flows beyond the table's room, of another family,
+    /// or from port 0 (which cannot be answered).
     pub fn learn(&mut self, flow: u32, source: IpAddr, source_port: u16, destination_port: u16) -> bool {
         if flow >= self.room() || source_port == 0 {
             return false;
@@ -183,7 +183,7 @@ impl StateTable {
     pub fn main_source(&self, flows: u32) -> Option<IpAddr> {
         let flows = flows.min(self.room());
         let stride = (flows / SAMPLE).max(1) as usize;
-        // Where so few have been seen that the sample misses them, all are looked at.
+        // With very few flows seen, the sample may miss them all; then every flow is checked.
         self.most_frequent((0..flows).step_by(stride)).or_else(|| self.most_frequent(0..flows))
     }
 

@@ -10,8 +10,8 @@ use crate::shared::{WEIR_SEQ_BITS, WEIR_STREAMS};
 use crate::state::StateTable;
 use crate::transfer::{Family, Link, Received, Sending, Way, address_after};
 
-/// Numbers of a stream that are remembered, a power of two: a frame may come this many others late and still be told from a
-/// duplicate. As many as the XDP receiver's window has.
+/// How many numbers of a stream the receiver remembers, a power of two. A frame may arrive up to this many others late and still
+/// be distinguished from a duplicate. Equal to the window of the XDP receiver.
 const REMEMBERED: u64 = 1 << 21;
 
 /// Numbers of a stream are counted from here, so that the first one seen may be a reordered one.
@@ -20,7 +20,7 @@ const ORIGIN: u64 = 1 << 40;
 /// Numbers in the frames of a stream are modulo this.
 const CIRCLE: u64 = 1 << WEIR_SEQ_BITS;
 
-/// What a number is.
+/// Classification of a received number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     /// Greater than all before it.
@@ -98,11 +98,11 @@ impl Stream {
     }
 }
 
-/// What is expected.
+/// The expected transfer.
 #[derive(Debug)]
 struct Expected {
     cookie: u32,
-    /// Of the transfer before, whose stragglers are known.
+    /// Cookie of the previous transfer, to recognise its stragglers.
     stale: Option<u32>,
     sending: Sending,
 }
@@ -112,7 +112,7 @@ struct Expected {
 pub(crate) struct Tally {
     link: Link,
     expected: Option<Expected>,
-    /// Of the last transfer.
+    /// Cookie of the last transfer.
     cookie: Option<u32>,
     streams: Vec<Stream>,
     received: Received,
@@ -235,7 +235,7 @@ impl Tally {
         }
     }
 
-    /// What came of the expected transfer so far; nothing if none is expected.
+    /// Returns the counts of the expected transfer so far; empty if none is expected.
     pub(crate) fn received(&self) -> Received {
         let Some(expected) = &self.expected else { return Received::default() };
         let source = match self.link.way {
@@ -247,15 +247,15 @@ impl Tally {
         Received { source, ..self.received.clone() }
     }
 
-    /// Where each flow was seen to come from.
+    /// Returns the observed source of each flow.
     pub(crate) fn learnt(&self) -> &StateTable {
         &self.state
     }
 }
 
-/// At the responder, a frame must be for its address and the flow's destination port; what it comes from is the gateway's to
-/// choose, but port 0 (nobody can answer that). At the initiator it must come from where the flow went, and go to where
-/// the flow came from.
+/// Checks the addresses and ports of a frame against its flow. At the responder, the frame must go to its address and the flow's
+/// destination port. The gateway chooses the source, but port 0 is invalid because it cannot be answered. At the initiator, the
+/// frame must come from the flow's destination and go to the flow's source.
 #[inline]
 fn has_its_flow(link: &Link, sending: &Sending, marked: &Marked) -> bool {
     let flow = marked.tag.flow;

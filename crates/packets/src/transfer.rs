@@ -7,23 +7,23 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use weir_record::Family;
-use weir_stats::Histogram;
+use weir_stats::{Delays, Histogram};
 pub use weir_sys::Stop;
 
 use crate::pace::Pace;
 
-/// What the frames carry.
+/// Protocol that the frames carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// Datagrams, as RFC 2544 and RFC 9693 ask for.
     #[default]
     Udp,
-    /// First segments of TCP connections. Nobody answers them.
+    /// First segments of TCP connections. They get no answer.
     TcpSyn,
 }
 
-/// Where frames enter.
+/// The point at which frames enter the path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inject {
@@ -40,7 +40,7 @@ pub enum Inject {
 pub struct Frame {
     /// IP version.
     pub family: Family,
-    /// What it carries.
+    /// Protocol that it carries.
     pub protocol: Protocol,
     /// Length on an Ethernet link with its check sequence, bytes (RFC 2544 section 9): 64 (IPv6 over UDP: 84) to 9018.
     pub bytes: u16,
@@ -129,7 +129,7 @@ pub enum Way {
     Ingress,
 }
 
-/// What one side sends.
+/// The frames that one side sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sending {
     /// Frames.
@@ -145,12 +145,19 @@ pub struct Sending {
     pub stamp_every: u32,
 }
 
+impl Sending {
+    /// How many of the frames of one sending thread are stamped: its first and every `stamp_every`th after.
+    pub(crate) fn stamped(&self, frames: u64) -> u64 {
+        if self.stamp_every == 0 { 0 } else { frames.div_ceil(self.stamp_every.into()) }
+    }
+}
+
 /// One transfer through the gateway, in one direction or both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// What the initiator sends.
+    /// Frames that the initiator sends.
     pub egress: Option<Sending>,
-    /// What the responder sends.
+    /// Frames that the responder sends.
     pub ingress: Option<Sending>,
     /// How long stragglers are waited for after the last frame.
     pub drain: Duration,
@@ -168,11 +175,13 @@ pub enum Engine {
     AfPacket,
 }
 
-/// What a sender did.
+/// The sender's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sent {
     /// Frames that left.
     pub frames: u64,
+    /// Frames among these that carry their send time.
+    pub stamped: u64,
     /// Bytes, check sequences included.
     pub bytes: u64,
     /// First to last frame, ns, less `elsewhere_ns`.
@@ -190,8 +199,9 @@ pub struct Sent {
     pub cpu_s: f64,
     /// By which mechanism.
     pub engine: Engine,
-    /// What a frame took by the measure of the sender's core; `None` unless the link asks for it, with a schedule, by several threads,
-    /// in a short transfer, where the kernel lets no reference router be made, and where frames to it were lost.
+    /// Time per frame, relative to the speed of the sender's core. `None` unless the link asks for it. Also `None` with a
+    /// schedule, with several threads, in a short transfer, if the kernel permits no reference router, or if frames to that
+    /// router were lost.
     #[serde(default)]
     pub pace: Option<Pace>,
 }
@@ -206,7 +216,7 @@ impl Sent {
     }
 }
 
-/// What a receiver saw of one transfer.
+/// A receiver's figures of one transfer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Received {
     /// Frames of this transfer, each counted once.
@@ -236,12 +246,22 @@ pub struct Received {
     pub delay: Histogram,
 }
 
-/// What became of a transfer.
+impl Received {
+    /// Delays of all frames that were stamped, as their sender counted them: those that did not arrive as they must have none
+    /// (RFC 7679 section 3.4, RFC 2681 section 2.4: undefined, and infinite in percentiles).
+    pub(crate) fn delays(&self, sent: &Sent) -> Delays {
+        let mut all = Delays::from(self.delay.clone());
+        all.fail(sent.stamped.saturating_sub(self.delay.len()));
+        all
+    }
+}
+
+/// The result of a transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// What the initiator sent and the responder received.
+pub struct TransferOutcome {
+    /// The initiator's sending and the responder's receiving.
     pub egress: Option<(Sent, Received)>,
-    /// What the responder sent and the initiator received.
+    /// The responder's sending and the initiator's receiving.
     pub ingress: Option<(Sent, Received)>,
 }
 
@@ -252,11 +272,11 @@ pub struct Link {
     pub interface: String,
     /// Its address, the first of those that it sends from.
     pub address: IpAddr,
-    /// Where frames go: what the initiator's frames are addressed to; unused by a responder.
+    /// Destination address of the initiator's frames; unused by a responder.
     pub target: IpAddr,
     /// Which way frames leave from here.
     pub way: Way,
-    /// Where they enter.
+    /// The point at which they enter the path.
     pub inject: Inject,
     /// Cores of the sending threads; the first only, unless frames need not keep their order.
     pub cpus: Vec<usize>,

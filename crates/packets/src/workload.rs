@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
 use crate::live::LiveSender;
-use crate::procedure::{Delay, Plan, metrics};
+use crate::procedure::{Delay, PresetFigures, metrics};
 use crate::transfer::{Engine, Family, Frame, Inject, Order, Protocol, Tuples};
 
-/// What is measured.
+/// The measurement procedure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Procedure {
@@ -65,6 +65,11 @@ impl Procedure {
         )
     }
 
+    /// True if it opens flows first, and measures what becomes of frames in them.
+    pub fn fills(self) -> bool {
+        !matches!(self, Procedure::Establishment | Procedure::EstablishmentValidated | Procedure::Capacity)
+    }
+
     /// True if it needs to know which load is too high, so that frames must be lost there: the gateway's work must not slow the
     /// sender down.
     pub fn searches(self) -> bool {
@@ -112,7 +117,7 @@ pub enum Search {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Packets {
-    /// What is measured.
+    /// The measurement procedure.
     pub procedure: Procedure,
     /// How thoroughly.
     pub search: Search,
@@ -120,9 +125,9 @@ pub struct Packets {
     /// asks for 64, 128, 256, 512, 1024, 1280 and 1518.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frame_bytes: Option<u16>,
-    /// What the frames carry.
+    /// Protocol that the frames carry.
     pub protocol: Protocol,
-    /// Where the frames of the initiator enter; `gateway` only where the responder sends none.
+    /// The point at which the initiator's frames enter the path; `gateway` only if the responder sends none.
     pub inject: Inject,
     /// Connections (different tuples), 1..=16777216; without it 1000, or 50000 where they are what is counted. `capacity`: the most
     /// that is tried (default 1048576).
@@ -142,7 +147,7 @@ pub struct Packets {
     pub max_rate: Option<f64>,
     /// Share of the frames that a load may lose and still be carried, 0..=0.5. Anything but 0 is no throughput as of RFC 1242.
     pub loss_ratio: f64,
-    /// What moves the frames: `xdp` or `af-packet`; without it XDP where it can be had.
+    /// The mechanism that moves the frames: `xdp` or `af-packet`; without it XDP if available.
     #[serde(skip_serializing_if = "is_auto")]
     pub engine: EngineChoice,
     /// Sample where the gateway's time goes.
@@ -163,7 +168,7 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
-    /// The engine to open a station with; `None` leaves it to the station.
+    /// The engine to open an endpoint with; `None` leaves it to the endpoint.
     pub fn engine(self) -> Option<Engine> {
         match self {
             EngineChoice::Auto => None,
@@ -220,17 +225,17 @@ impl Packets {
         self.flows.unwrap_or_else(|| self.procedure.flows())
     }
 
-    /// What bounds everything that is sent, frames a second of each direction; `None` where the sender alone does.
+    /// Returns the upper bound of all sending rates, frames a second of each direction; `None` if only the sender limits them.
     pub fn bound(&self) -> Option<f64> {
         self.max_rate.or(self.rate)
     }
 
-    /// True if frames are so long that they go by packet sockets although the station has XDP.
+    /// True if frames are so long that they go by packet sockets although the endpoint has XDP.
     pub fn outgrows_live_frames(&self) -> bool {
         self.engine == EngineChoice::Auto && self.frame_bytes.is_some_and(|bytes| !LiveSender::carries(bytes))
     }
 
-    /// The frame, or why there is none of that length for that version of IP.
+    /// Returns the frame, or the reason why no frame of that length exists for that IP version.
     pub fn frame(&self, family: Family) -> Result<Frame, String> {
         let least = shortest(family);
         let bytes = self.frame_bytes.unwrap_or(least);
@@ -252,7 +257,7 @@ impl Packets {
         }
     }
 
-    /// What it does with its options, in one line for people.
+    /// Describes the workload and its options in one line for people.
     pub fn describe(&self) -> String {
         let length = self.frame_bytes.map_or("the shortest".to_owned(), |b| format!("{b}-byte"));
         let protocol = match self.protocol {
@@ -414,7 +419,7 @@ impl Packets {
         metrics::of(self, delay)
     }
 
-    /// True if frames of it carry the time, so that their delay can be told.
+    /// True if its frames carry their send time, so that their delay can be measured.
     pub fn stamps(&self) -> bool {
         match self.procedure {
             Procedure::Latency | Procedure::Pdv => true,
@@ -428,8 +433,8 @@ impl Packets {
         self.plan().expected_seconds(self, warmup, window)
     }
 
-    pub(crate) fn plan(&self) -> Plan {
-        Plan::of(self.search, self.loss_ratio)
+    pub(crate) fn plan(&self) -> PresetFigures {
+        PresetFigures::of(self.search, self.loss_ratio)
     }
 }
 

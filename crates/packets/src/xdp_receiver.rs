@@ -9,9 +9,9 @@
 //! a busy 2-core VM, lower quartile) with a program at the far end that only counts and drops: XDP in the driver 442 ns,
 //! TCX 464 ns (465 with GRO on), generic XDP 482 ns. With this receiver: 469 ns in the driver, 510 ns generic.
 //!
-//! Of the some 25 ns that it adds to dropping, most is for the window's atomic operation and the flow's ports (two divisions). Reading
-//! the clock would add 35 ns, which is why not every frame is timed, and the first frame of each of a million flows 120 ns,
-//! since its place in the state table is in no cache.
+//! The receiver adds some 25 ns to the cost of dropping, mostly for the window's atomic operation and the flow's ports (two
+//! divisions). Reading the clock would add 35 ns, so not every frame is timed. The first frame of each of a million flows costs
+//! another 120 ns, since its place in the state table is in no cache.
 
 use std::net::IpAddr;
 use std::sync::atomic::{Ordering, fence};
@@ -29,7 +29,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receiver.bpf.o")
 
 /// Flows that there is room for from the start: 512 KiB with IPv4. More is made when it is needed, and stays.
 const ROOM: u32 = 1 << 16;
-/// Epochs are 25 bits: what a word of the window has besides the lap and the frames.
+/// Epochs have 25 bits: the bits of a window word that the lap and the frames do not use.
 const EPOCHS: u32 = 1 << (32 - shared::WEIR_LAP_BITS);
 /// Bytes of an Ethernet header.
 const ETHERNET: u16 = 14;
@@ -72,7 +72,7 @@ impl XdpReceiver {
         let program = Loaded::new(link.address, ROOM)?;
         let (attached, how) = match attach_xdp(&program.program, interface, XdpMode::Native) {
             Ok(attached) => (attached, "XDP in the driver".to_owned()),
-            // Whatever the driver has against it, the stack may take it. Where both refuse, the driver's reason is told.
+            // The stack may accept a program that the driver refuses. If both refuse, the error is the driver's.
             Err(native) => match attach_xdp(&program.program, interface, XdpMode::Generic) {
                 Ok(attached) => (attached, format!("generic XDP, which costs more ({native})")),
                 Err(_) => return Err(native.into()),
@@ -126,7 +126,7 @@ impl XdpReceiver {
         Ok(())
     }
 
-    /// What came of the expected transfer so far; nothing if none is expected.
+    /// Returns the counts of the expected transfer so far; empty if none is expected.
     pub fn received(&self) -> Received {
         let Some(flows) = self.flows else { return Received::default() };
         let (mut received, mut first_ns, mut last_ns) = (Received::default(), u64::MAX, 0);
@@ -155,7 +155,7 @@ impl XdpReceiver {
         received
     }
 
-    /// Where each flow was seen to come from.
+    /// Returns the observed source of each flow.
     pub fn learnt(&self) -> &StateTable {
         &self.program.state
     }
@@ -277,7 +277,7 @@ impl Loaded {
     }
 }
 
-/// Where a set's buckets are.
+/// Returns the index range of a set's buckets.
 fn buckets(set: usize) -> std::ops::Range<usize> {
     let each = shared::WEIR_DELAY_BUCKETS as usize;
     set * each..(set + 1) * each

@@ -120,9 +120,27 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_end_at_the_ends() {
+        assert_eq!((7u32.previous(), 7u32.next()), (Some(6), Some(8)));
+        assert_eq!((0u32.previous(), u32::MAX.next()), (None, None));
+        assert_eq!((7u128.previous(), 7u128.next()), (Some(6), Some(8)));
+        assert_eq!((0u128.previous(), u128::MAX.next()), (None, None));
+    }
+
+    #[test]
+    fn both_ends_count_in_a_distance() {
+        assert_eq!((5u32.distance(5), 5u32.distance(9)), (1.0, 5.0));
+        assert_eq!(0u32.distance(u32::MAX), 4_294_967_296.0);
+        assert_eq!((5u128.distance(5), 5u128.distance(9)), (1.0, 5.0));
+        // 2^128: a float has no digit for the one that is missing.
+        assert_eq!(0u128.distance(u128::MAX), 2f64.powi(128));
+    }
+
+    #[test]
     fn families_do_not_mix() {
         let v4: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!((u32::of(v4), u128::of(v4)), (Some(0xc000_0201), None));
-        assert_eq!(u32::of("::1".parse().unwrap()), None);
+        let v6: IpAddr = "2001:db8::1".parse().unwrap();
+        assert_eq!((u32::of(v6), u128::of(v6)), (None, Some(0x2001_0db8 << 96 | 1)));
     }
 }

@@ -1,5 +1,5 @@
-//! What other programs load: each text replaces a set in one step, so that at no moment the old one is gone and the new one
-//! absent.
+//! Files that other programs load. Each text replaces a set in one step, so the old set never disappears before the new one is
+//! present.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const LONGEST_NAME: usize = 29;
 /// The name of a set, table or file that every program here takes: a letter, then letters, digits, `_` and `-`.
 ///
 /// # Errors
-/// What is expected.
+/// A message with the expected form.
 pub fn check_name(name: &str) -> Result<(), String> {
     let mut bytes = name.bytes();
     let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic());
@@ -40,13 +40,8 @@ fn nft_set<A: Address>(text: &mut String, table: &str, set: &str, kind: &str, ra
         return;
     }
     let _ = writeln!(text, "add element inet {table} {set} {{");
-    for (first, last) in ranges.as_slice() {
-        // Ranges, not prefixes: nft keeps two ends for each element, and there are fewer ranges.
-        let _ = if first == last {
-            writeln!(text, "  {},", first.text())
-        } else {
-            writeln!(text, "  {}-{},", first.text(), last.text())
-        };
+    for element in ranges.elements() {
+        let _ = writeln!(text, "  {element},");
     }
     text.push_str("}\n");
 }
@@ -141,8 +136,25 @@ mod tests {
                 "destroy jp4-"
             ]
         );
-        let all = ipset("x", &Ranges::all(), &Ranges::default());
-        assert!(all.contains("add x4- 0.0.0.0/1\nadd x4- 128.0.0.0/1\n"), "{all}");
+    }
+
+    #[test]
+    fn ipset_takes_every_address_as_two_halves() {
+        let all = ipset("x", &Ranges::all(), &Ranges::all());
+        let added: Vec<&str> = all.lines().filter(|l| l.starts_with("add ")).collect();
+        assert_eq!(added, ["add x4- 0.0.0.0/1", "add x4- 128.0.0.0/1", "add x6- ::/1", "add x6- 8000::/1"]);
+    }
+
+    #[test]
+    fn ipset_begins_with_a_bucket_for_each_prefix() {
+        for (prefixes, buckets) in [(0, 64), (64, 64), (65, 128), (129, 256)] {
+            // Every other address: none of them make up a prefix together.
+            let v4 = Ranges::new((0..prefixes).map(|i| (2 * i, 2 * i)));
+            let text = ipset("x", &v4, &Ranges::default());
+            assert!(text.contains(&format!(
+                "create x4- hash:net family inet maxelem 4294967295 hashsize {buckets} "
+            )));
+        }
     }
 
     #[test]

@@ -13,5 +13,5 @@ pub mod read;
 
 pub use address::Address;
 pub use list::{Entry, List, Origin};
-pub use ranges::{Difference, Prefix, Ranges};
+pub use ranges::{Difference, Element, Prefix, Ranges};
 pub use read::{Format, ReadError, Selection};

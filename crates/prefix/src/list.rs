@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::address::Address;
 use crate::ranges::Ranges;
 
-/// Where an entry stands.
+/// File and line of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// Number of the file, in the order of reading.
@@ -21,7 +21,7 @@ pub struct Entry<A> {
     pub first: A,
     /// Last address.
     pub last: A,
-    /// Where it stands.
+    /// Its file and line.
     pub origin: Origin,
 }
 
@@ -98,5 +98,32 @@ mod tests {
         assert_eq!(words, [("10.0.0.0-10.0.0.2", 2), ("10.0.0.0/8", 1)]);
         assert!(list.find("11.0.0.0".parse().unwrap()).is_empty());
         assert!(list.find("::".parse().unwrap()).is_empty());
+    }
+
+    #[test]
+    fn entries_of_one_width_stay_in_the_order_of_the_files() {
+        let entry = |first: u128, last, file, line| Entry { first, last, origin: Origin { file, line } };
+        let list = List {
+            v4: Vec::new(),
+            v6: vec![entry(4, 7, 1, 1), entry(6, 9, 0, 2), entry(7, 7, 1, 3), entry(8, 9, 0, 4)],
+            files: vec!["a".into(), "b".into()],
+        };
+        let found = |address: &str| -> Vec<_> {
+            let found = list.find(address.parse().unwrap());
+            found.into_iter().map(|(text, origin)| (text, origin.file, origin.line)).collect()
+        };
+        assert_eq!(found("::7"), [("::7".into(), 1, 3), ("::6-::9".into(), 0, 2), ("::4/126".into(), 1, 1)]);
+        assert_eq!(found("::3"), []);
+        assert_eq!(found("0.0.0.7"), []);
+    }
+
+    #[test]
+    fn a_list_is_empty_without_entries_of_both_families() {
+        let origin = Origin { file: 0, line: 1 };
+        let v4 = List { v4: vec![Entry { first: 1, last: 1, origin }], ..List::default() };
+        let v6 = List { v6: vec![Entry { first: 1, last: 1, origin }], ..List::default() };
+        assert_eq!([&v4, &v6, &List::default()].map(List::is_empty), [false, false, true]);
+        assert_eq!((v4.ranges_v4().as_slice(), v4.ranges_v6().is_empty()), (&[(1, 1)][..], true));
+        assert_eq!((v6.ranges_v6().as_slice(), v6.ranges_v4().is_empty()), (&[(1, 1)][..], true));
     }
 }

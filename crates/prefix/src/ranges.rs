@@ -49,7 +49,7 @@ impl<A: Address> fmt::Display for Prefix<A> {
     }
 }
 
-/// What one set has and another has not.
+/// Difference between two sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference<A> {
     /// In the new one only.
@@ -95,7 +95,8 @@ impl<A: Address> Ranges<A> {
 
     /// How many addresses are in it.
     pub fn addresses(&self) -> f64 {
-        self.ranges.iter().map(|(first, last)| first.distance(*last)).sum()
+        // Not `sum`, which is -0 of nothing.
+        self.ranges.iter().fold(0.0, |sum, (first, last)| sum + first.distance(*last))
     }
 
     /// Whether an address is in it.
@@ -159,7 +160,7 @@ impl<A: Address> Ranges<A> {
         self.intersection(&other.complement())
     }
 
-    /// What changed since an older set.
+    /// Returns the changes since an older set.
     pub fn since(&self, old: &Self) -> Difference<A> {
         Difference { added: self.minus(old), removed: old.minus(self) }
     }
@@ -167,6 +168,27 @@ impl<A: Address> Ranges<A> {
     /// The fewest prefixes that make up the set, in order.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix<A>> + '_ {
         self.ranges.iter().flat_map(|(first, last)| Blocks { next: Some(*first), last: *last })
+    }
+
+    /// The ranges as elements of an interval set of nftables, which keeps two ends for each: there are fewer of them than prefixes.
+    pub fn elements(&self) -> impl Iterator<Item = Element<A>> + '_ {
+        self.ranges.iter().map(|(first, last)| Element { first: *first, last: *last })
+    }
+}
+
+/// `FIRST-LAST`, or an address alone.
+#[derive(Debug, Clone, Copy)]
+pub struct Element<A> {
+    first: A,
+    last: A,
+}
+
+impl<A: Address> fmt::Display for Element<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "{}", self.first.text()),
+            false => write!(f, "{}-{}", self.first.text(), self.last.text()),
+        }
     }
 }
 
@@ -213,6 +235,14 @@ mod tests {
         assert_eq!(prefixes(&[(7, 3)]), [""; 0]);
         let all: Vec<String> = Ranges::<u128>::all().prefixes().map(|p| p.to_string()).collect();
         assert_eq!(all, ["::/0"]);
+    }
+
+    #[test]
+    fn addresses_are_counted_with_both_ends() {
+        assert_eq!(Ranges::new([(0u32, 9), (20, 20)]).addresses(), 11.0);
+        assert_eq!(Ranges::<u32>::all().addresses(), 4_294_967_296.0);
+        let none = Ranges::<u128>::default();
+        assert!(none.is_empty() && none.addresses() == 0.0 && none.addresses().is_sign_positive());
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Selection {
     /// These countries, in any case.
     ///
     /// # Errors
-    /// What is no code of two letters.
+    /// The first text that is not a code of two letters.
     pub fn of<'a>(countries: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let code = |text: &str| {
             let upper = text.to_ascii_uppercase();
@@ -63,7 +63,7 @@ pub struct ReadError {
     pub file: String,
     /// Line, from 1; none where the file as a whole is wrong.
     pub line: Option<u32>,
-    /// What is wrong.
+    /// The error in words.
     pub what: String,
 }
 
@@ -82,10 +82,10 @@ const LONGEST_QUOTE: usize = 80;
 /// Most entries of one file. Every registry together has half a million; a file of colons must not take all memory.
 pub const MOST_ENTRIES: usize = 1 << 24;
 
-/// Most wrong lines of one file that are told; the rest is counted.
+/// Most wrong lines of one file that are reported; the rest is only counted.
 pub const MOST_ERRORS: usize = 1000;
 
-/// What a registry's file says of itself in its first line.
+/// The first line of a registry's file, which describes the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
     /// Name of the registry, as in `apnic`.
@@ -106,7 +106,7 @@ pub fn head(bytes: &[u8]) -> Option<Head> {
     is_version(version).then(|| Head { registry: word(registry), serial: word(serial), end: word(end) })
 }
 
-/// Adds a file to a list. The format is told by the first line that is no comment.
+/// Adds a file to a list. The first line that is no comment determines the format.
 ///
 /// # Errors
 /// The first line that cannot be read; nothing was added then.
@@ -137,7 +137,7 @@ fn read_at_most(
     }
 }
 
-/// What was left out of a file.
+/// Lines of a file that were left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// The first wrong lines, at most [`MOST_ERRORS`].
@@ -163,7 +163,7 @@ pub fn read_leniently(list: &mut List, file: &str, bytes: &[u8], selection: &Sel
     (format, out)
 }
 
-/// What a file holds.
+/// The entries of a file.
 #[derive(Debug, Default)]
 struct Entries {
     v4: Vec<Entry<u32>>,
@@ -280,7 +280,7 @@ fn scan(source: &Source<'_>, selection: &Selection, most: usize, wrong: Judge<'_
     (entries, format.unwrap_or(Format::Plain))
 }
 
-/// What a registry's file has said of itself, and what it held.
+/// The counts that a registry's file declares, and the counts found in it.
 #[derive(Debug, Default)]
 struct Registry {
     /// By type: asn, ipv4, ipv6.
@@ -312,7 +312,7 @@ impl Registry {
             "ipv6" => block_v6(start, value)?,
             _ => return Ok(None),
         };
-        // What is available or reserved belongs to nobody.
+        // An available or reserved block has no holder.
         let in_use = matches!(status, "allocated" | "assigned");
         if !in_use && !matches!(status, "available" | "reserved") {
             return Err("expected allocated, assigned, available or reserved in the seventh field".into());

@@ -13,7 +13,7 @@
 //!
 //! Each process is one of its own, as in real life. Words after the rounds: connections and datagrams per second (1000, 10000), and
 //! the kind of flood: `all`, `garbage` (datagrams and connections that mean nothing), `halves` (frames and cookies cut short),
-//! `lengths` (huge ones), `polite` (what the server takes for a client's: greetings, knocks, probes) or `silence` (connections only).
+//! `lengths` (huge ones), `polite` (what the server takes for a client's: greetings, requests, probes) or `silence` (connections only).
 //! With `apart` as the last word the client has the first core and the servers have the last one, as on machines of their own:
 //! otherwise the scheduler may put both ends of a round trip on one core, where nobody has to be woken on another.
 
@@ -332,7 +332,7 @@ fn measure(server: SocketAddr) -> [f64; 3] {
         let work: Workload = serde_json::from_value(work).expect("a workload");
         visit.measure(&work, span, &Stop::default(), &mut |_| {}).expect("a measurement").trial
     };
-    let rtt = run(json!({"kind": "tcp-rr"})).histograms["rtt"].clone();
+    let rtt = run(json!({"kind": "tcp-rr"})).histograms["rtt"].answered().clone();
     let quantile = |q| rtt.quantile(q).map_or(f64::NAN, |ns| ns as f64);
     let stream = run(json!({"kind": "tcp-stream", "congestion": ""}));
     [quantile(0.5), quantile(0.99), stream.value("goodput_bps")]

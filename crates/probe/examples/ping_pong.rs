@@ -162,7 +162,7 @@ fn weir_window(protocol: &str, target: SocketAddr) -> Times {
     };
     let mut visit = Visit::begin(target, None, &Stop::default()).expect("a server");
     let m = visit.measure(&work, span, &Stop::default(), &mut |_| {}).expect("a measurement");
-    of_histogram(&m.trial.histograms["rtt"])
+    of_histogram(m.trial.histograms["rtt"].answered())
 }
 
 fn sockperf_window(protocol: &str, host: &NetNs, at: IpAddr) -> Times {

@@ -1,5 +1,5 @@
-//! Frames on a byte stream: length (32 bits, big-endian), then JSON. Read with a deadline and a bound: whoever is at the other
-//! end may be hostile, slow, or gone.
+//! Frames on a byte stream: length (32 bits, big-endian), then JSON. Reads have a deadline and a size limit, because the peer may
+//! be hostile, slow, or gone.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::frame::{self, MOST_FROM_CLIENT, MOST_FROM_SERVER};
 use crate::message::{Ask, OPENING, Tell};
-use crate::{Limits, iperf3, server};
+use crate::{Limits, server};
 
 /// An input that takes more CPU time is a failure: it is a thousand times what the slowest takes that is none.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ pub const MOST_GROWTH_BYTES: u64 = 256 << 20;
 /// Failures that are kept; the run ends with the last of them.
 const MOST_FAILURES: usize = 10;
 
-/// What inputs look like.
+/// The form of inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// A length of four bytes, big-endian, and so many bytes; a connection's opening bytes may precede it.
@@ -32,9 +32,9 @@ pub type Parse = Box<dyn FnMut(&[u8]) -> bool>;
 
 /// Something that reads bytes of a peer.
 pub struct Target {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What inputs look like.
+    /// The form of its inputs.
     pub shape: Shape,
     /// Honest inputs.
     pub seeds: Vec<Vec<u8>>,
@@ -48,12 +48,12 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// What one target was given.
+/// Counts of the inputs to one target.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tally {
+pub struct TargetCounts {
     /// Inputs tried.
     pub cases: u64,
-    /// Of these, such as were taken for a message.
+    /// Inputs among these that the parser accepted as a message.
     pub taken: u64,
     /// The longest CPU time of one.
     pub slowest: Duration,
@@ -70,11 +70,11 @@ pub struct Failure {
     pub input: Vec<u8>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
-pub struct Outcome {
-    /// Of each target.
-    pub tallies: Vec<Tally>,
+pub struct FuzzReport {
+    /// One tally per target.
+    pub tallies: Vec<TargetCounts>,
     /// The first ten.
     pub failures: Vec<Failure>,
     /// By how much the process' greatest resident set grew, bytes.
@@ -100,11 +100,14 @@ impl Random {
     }
 }
 
-/// Try inputs for so long, of one target after the other.
-pub fn run(targets: &mut [Target], length: Duration, seed: u64) -> Outcome {
+/// Tries inputs for `length`, one target after the other.
+pub fn run(targets: &mut [Target], length: Duration, seed: u64) -> FuzzReport {
     let mut random = Random(seed);
-    let mut outcome =
-        Outcome { tallies: vec![Tally::default(); targets.len()], failures: Vec::new(), growth_bytes: 0 };
+    let mut outcome = FuzzReport {
+        tallies: vec![TargetCounts::default(); targets.len()],
+        failures: Vec::new(),
+        growth_bytes: 0,
+    };
     let before = high_water();
     let deadline = Instant::now() + length;
     while Instant::now() < deadline && outcome.failures.len() < MOST_FAILURES {
@@ -122,10 +125,10 @@ pub fn run(targets: &mut [Target], length: Duration, seed: u64) -> Outcome {
     outcome
 }
 
-fn attempt(target: &mut Target, tally: &mut Tally, input: &[u8]) -> Result<(), String> {
+fn attempt(target: &mut Target, tally: &mut TargetCounts, input: &[u8]) -> Result<(), String> {
     // CPU time, so that a busy machine is no failure.
     let begun = weir_sys::sched::thread_cpu_use().total();
-    // What a parser keeps of an input that it did not stand is not looked at again, except by the next input.
+    // After a panic, only the next input sees the state that the parser kept.
     let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (target.parse)(input)));
     let took = weir_sys::sched::thread_cpu_use().total().saturating_sub(begun);
     tally.cases += 1;
@@ -157,7 +160,7 @@ pub fn own() -> Vec<Target> {
     let target = |name, shape, seeds, parse| Target { name, shape, seeds, parse };
     vec![
         target("protocol", Shape::Framed, protocol, Box::new(move |input| parse(input, &limits))),
-        target("iperf3", Shape::Framed, iperf3, Box::new(iperf3::makes_sense)),
+        target("iperf3", Shape::Framed, iperf3, Box::new(weir_iperf3::makes_sense)),
         target("udp", Shape::Text, datagrams(), Box::new(datagram(weir_mtu::Responder::open()))),
     ]
 }
@@ -178,14 +181,15 @@ fn parse(input: &[u8], limits: &Limits) -> bool {
     sense | frame::read::<Tell>(after, MOST_FROM_SERVER).is_ok()
 }
 
-/// Knocks, greetings, data of iperf3, and probes of the path's MTU, which nobody is answered with more than they have.
+/// Returns a parser of requests, greetings, iperf3 data, and probes of the path's MTU. An answer to a probe must not be longer than
+/// the probe.
 fn datagram(mtu: weir_mtu::Responder) -> impl FnMut(&[u8]) -> bool {
     let from = std::net::SocketAddr::from(([192, 0, 2, 1], 7));
     move |input| {
         let answer = mtu.answer(input, input.len(), from);
         let longer = answer.as_ref().is_some_and(|a| a.bytes.len() > input.len());
         assert!(!longer, "the answer is longer than the probe");
-        answer.is_some() | weir_load::knock::read(input).is_some() | iperf3::makes_sense(input)
+        answer.is_some() | weir_load::udp_handshake::read(input).is_some() | weir_iperf3::makes_sense(input)
     }
 }
 
@@ -219,13 +223,13 @@ fn reports() -> Vec<serde_json::Value> {
 }
 
 fn datagrams() -> Vec<Vec<u8>> {
-    // Kinds 1 to 9 of weir-mtu (`message.rs`), each with a session, a number and room for what is told.
+    // Kinds 1 to 9 of weir-mtu (`message.rs`), each with a session, a number and room for the reported values.
     let probe = |kind: u8| {
         [&weir_mtu::MAGIC[..], &[7; 8], &[0, 0, 0, 1, kind, 0, 0, 0, 0, 0, 5, 0], &[0; 60]].concat()
     };
     let mut all: Vec<Vec<u8>> = (1..10).map(probe).collect();
-    all.push(weir_load::knock::challenge(7, [1; 16]).to_vec());
-    all.push([&b"weirKNK1"[..], &[0; 24]].concat());
+    all.push(weir_load::udp_handshake::challenge(7, [1; 16]).to_vec());
+    all.push([&b"weirREQ1"[..], &[0; 24]].concat());
     all.push(b"9876".to_vec());
     all.push([&[0, 0, 0, 9, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 40]].concat());
     all

@@ -1,9 +1,9 @@
 //! The key that a server and its clients share, and how each proves to have it without showing it.
 //!
-//! Both ends contribute 32 random bytes; each sends HMAC-SHA256 (RFC 2104) over them under the key, with a word that tells the
-//! two directions apart, so that neither's proof can be played back or turned around. What is measured afterwards is not
-//! encrypted, and the data connections are told apart by a random number that goes over the network in the clear: the key keeps
-//! strangers out, and is no protection against someone who reads the traffic.
+//! Both ends contribute 32 random bytes. Each sends HMAC-SHA256 (RFC 2104) over them under the key, with a word that names the
+//! direction. So neither proof can be replayed or reflected. The measurement that follows is not encrypted. A random number
+//! identifies its data connections and crosses the network in the clear. The key keeps strangers out, but does not protect
+//! against an attacker who reads the traffic.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What a client and a server say to each other before and after a measurement.
+//! The messages between client and server before and after a measurement.
 //!
 //! The client opens with [`OPENING`], so that the server knows what comes over its port, and then speaks in frames
 //! ([`crate::frame`]). Fields that a server does not know are refused, since a measurement that was understood by half is
@@ -13,7 +13,7 @@ pub(crate) const OPENING: [u8; 8] = *b"weirCTL1";
 /// Version of the messages; both ends must have the same.
 pub(crate) const VERSION: u32 = 1;
 
-/// What a client says.
+/// A message from a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Ask {
@@ -25,7 +25,7 @@ pub(crate) enum Ask {
         /// Name and version of the program, for the server's log.
         program: String,
     },
-    /// That it has the key: see [`crate::key`].
+    /// Proof that the client has the key: see [`crate::key`].
     Prove { proof: String },
     /// Prepare for this.
     Open {
@@ -39,7 +39,7 @@ pub(crate) enum Ask {
     Finish,
 }
 
-/// What a server says.
+/// A message from a server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "tell", rename_all = "kebab-case")]
 pub(crate) enum Tell {
@@ -53,20 +53,20 @@ pub(crate) enum Tell {
     },
     /// Ask away.
     Welcome {
-        /// That the server has the key, too, where there is one.
+        /// Proof that the server has the key, too, if a key is set.
         proof: Option<String>,
         program: String,
     },
     /// The responder is open.
     Opened {
-        /// [`weir_load::Setting::cookie`] of this measurement.
+        /// [`weir_load::TrialSettings::cookie`] of this measurement.
         cookie: u64,
         /// The workload as it will be done, where the server's limits changed it.
         workload: Box<Workload>,
-        /// What they changed, in words.
+        /// The changes by the server's limits, in words.
         notes: Vec<String>,
     },
-    /// What this end has seen so far.
+    /// The streams as this end has seen them so far.
     Live { flows: Vec<FlowFigures> },
     /// The answer to finish.
     Seen { part: Box<Part>, flows: Vec<FlowFigures> },

@@ -107,8 +107,8 @@ fn measure() -> u64 {
                 let work: Workload = serde_json::from_value(work).unwrap();
                 let mut visit = Visit::begin(address, None, stop).unwrap();
                 let mut first = true;
-                let result = visit.measure(&work, SPAN, stop, &mut |glance| {
-                    if first && glance.near.iter().any(|f| f.bytes + f.ok > 0) {
+                let result = visit.measure(&work, SPAN, stop, &mut |snapshot| {
+                    if first && snapshot.near.iter().any(|f| f.bytes + f.ok > 0) {
                         first = false;
                         begun.fetch_add(1, Ordering::Relaxed);
                     }

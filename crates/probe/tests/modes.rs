@@ -107,16 +107,16 @@ fn what_happens_is_seen_while_it_happens() {
     let work = workload(json!({"kind": "tcp-rr"}));
     server
         .visit()
-        .measure(&work, span(500), &Stop::default(), &mut |glance| times += glance.times.len())
+        .measure(&work, span(500), &Stop::default(), &mut |snapshot| times += snapshot.times.len())
         .map(|m| assert_eq!(times as f64, m.trial.value("answered"), "each round trip once"))
         .unwrap();
     let work = workload(json!({"kind": "tcp-stream", "congestion": ""}));
     server
         .visit()
-        .measure(&work, span(1500), &Stop::default(), &mut |glance| {
-            far += usize::from(!glance.far.is_empty());
-            bytes.extend(glance.near.first().map(|f| f.bytes));
-            assert!(glance.near.iter().all(|f| f.way == Direction::Egress));
+        .measure(&work, span(1500), &Stop::default(), &mut |snapshot| {
+            far += usize::from(!snapshot.far.is_empty());
+            bytes.extend(snapshot.near.first().map(|f| f.bytes));
+            assert!(snapshot.near.iter().all(|f| f.way == Direction::Egress));
         })
         .unwrap();
     assert!(far > 0, "the far end tells every second");

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use weir_bpf::{Loader, test_run};
 use weir_publish::Direction;
-use world::{INNER, PUBLISHED, SAME, World};
+use world::{INNER, PUBLISHED, PublishWorld, SAME};
 
 const ROUNDS: usize = 9;
 const RUNS: u32 = 100_000;
@@ -40,7 +40,7 @@ fn main() {
     let object = object.load().unwrap();
     let empty = object.program("empty").unwrap();
     for ipv6 in [false, true] {
-        let world = World::new(ipv6);
+        let world = PublishWorld::new(ipv6);
         let publish = world.load();
         let client = (world.client_address, 40_000);
         // More than are remembered, each at least as long ago as all others took.

@@ -1,22 +1,22 @@
 //! Published ports of a container without connection tracking.
 //!
-//! A published port is a fixed mapping: whatever comes to the host's address and port becomes the container's, and whatever the
-//! container sends from there becomes the host's. That needs no memory of connections, so there is no table that fills up,
-//! nothing that is evicted, and nothing that a flood of new connections could cost beyond their packets. Two BPF programs do
-//! it: one where packets come in from the clients, which rewrites the destination and puts the packet into the container's own
-//! link (`bpf_redirect_peer`), and one at the host's end of that link, which rewrites the source and hands the packet to the outer
-//! interface (`bpf_redirect_neigh`). Routing on the host, bridge, packet filter and connection tracking are not passed.
+//! A published port is a fixed mapping: the host's address and port become the container's in packets from clients, and the
+//! reverse in packets from the container. This needs no memory of connections: no table fills up, nothing is evicted, and a flood
+//! of new connections costs no more than its packets. Two BPF programs do it. One runs at the interface where packets come in
+//! from the clients. It rewrites the destination and puts the packet into the container's own link (`bpf_redirect_peer`). The
+//! other runs at the host's end of that link. It rewrites the source and hands the packet to the outer interface
+//! (`bpf_redirect_neigh`). Packets bypass the host's routing, bridge, packet filter and connection tracking.
 //!
-//! What is not plain stays with the kernel, so the port must also be published by rules, as a container engine makes them:
-//! fragments, IP options, what has come to its last hop or is too big for its next link (the kernel answers the sender), traffic
-//! between the container and its host or other containers. ICMP errors about translated packets are translated, with what they
-//! quote (RFC 5508 section 4, RFC 4443). From outside the container's own address and port are closed, as with Docker Engine 28:
-//! the answers would come from the published address.
+//! Special cases stay with the kernel, so rules must also publish the port, as a container engine makes them. These cases are
+//! fragments, IP options, packets at their last hop or too big for their next link (the kernel answers the sender), and traffic
+//! between the container and its host or other containers. ICMP errors about translated packets are translated, with the packet
+//! that they quote (RFC 5508 section 4, RFC 4443). From outside, the container's own address and port are closed, as with Docker
+//! Engine 28: the answers would come from the published address.
 //!
-//! What it cannot do, because packets pass the host's stack by: rules of the FORWARD chain and their counters, accounting, the
-//! host's reverse-path filter, and a look at the traffic on the bridge do not see it. The source address of clients stays as it
-//! is. Several containers behind one port, and ports that are chosen anew for each connection, are no fixed mapping. The
-//! container's link must stay: a container that was started again has another one.
+//! Packets bypass the host's stack, so parts of it do not see them: rules of the FORWARD chain and their counters, accounting,
+//! the host's reverse-path filter, and captures on the bridge. The source address of clients stays unchanged. Several containers
+//! behind one port are no fixed mapping, nor are ports that are chosen anew for each connection. The container's link must stay:
+//! a restarted container has another one.
 //!
 //! Needs Linux 6.6 (TCX); for IPv6 a kernel that knows BPF_F_IPV6 (6.16, and stable series with the correction).
 
@@ -34,11 +34,12 @@ mod store;
 mod wanted;
 
 pub use weir_bpf::TestRun;
+pub use weir_netlink::Protocol;
 
 pub use links::Links;
-pub use mapping::{Mapping, Protocol};
-pub use pinned::{Attachment, Pinned, alive, behind, is_whole, load, loaded, loaded_id, state, unload};
-pub use plan::{Found, Plan, Request};
+pub use mapping::Mapping;
+pub use pinned::{Attachment, Pinned, alive, behind, is_whole, keep, load, loaded, loaded_id, state, unload};
+pub use plan::{Found, PublishPlan, Request};
 pub use publish::{Count, Direction, Publish, Reason, Status};
 pub use store::Store;
 pub use wanted::{Container, Wanted};
@@ -60,7 +61,7 @@ pub enum Error {
     /// Interfaces that cannot be used.
     #[error("{0}")]
     Link(String),
-    /// What is asked for cannot be done with what is published here.
+    /// The request does not fit the ports published here.
     #[error("{0}")]
     Nothing(String),
     /// A file of ours.
@@ -68,7 +69,7 @@ pub enum Error {
     File {
         /// Its path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A folder or file of ours that is not as it was left.

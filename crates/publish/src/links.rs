@@ -1,6 +1,6 @@
 //! The interfaces between which packets are passed on.
 
-use weir_sys::netlink::{Link, Rtnetlink};
+use weir_netlink::{Link, Rtnetlink};
 
 use crate::{Error, Result};
 

@@ -5,48 +5,20 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{WEIR_MAPPINGS, WEIR_REFUSE, WEIR_TRANSLATE, WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
-use crate::{Error, Result};
-
-/// What a port is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl Protocol {
-    /// Its number in IP (IANA).
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Protocol::Tcp => 6,
-            Protocol::Udp => 17,
-        }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Protocol::Tcp => "tcp",
-            Protocol::Udp => "udp",
-        })
-    }
-}
+use crate::{Error, Protocol, Result};
 
 /// One published port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mapping {
-    /// What is sent there.
+    /// Protocol of the port.
     pub protocol: Protocol,
-    /// Where clients send it: an address of the host.
+    /// Destination that clients use: an address of the host.
     pub published: SocketAddr,
-    /// Where it arrives: the container's address, of the same IP version.
+    /// Destination after translation: the container's address, of the same IP version.
     pub container: SocketAddr,
 }
 
@@ -78,7 +50,7 @@ impl fmt::Display for Mapping {
     }
 }
 
-/// What goes into the tables in the kernel.
+/// Contents of the tables in the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) in4: Vec<(WeirEnd4, WeirOther4)>,
@@ -88,7 +60,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Of those mappings, which must be 1 to [`WEIR_MAPPINGS`] and contradict each other nowhere.
+    /// Builds the tables of these mappings. Their number must be 1 to [`WEIR_MAPPINGS`], and they must not contradict each other.
     pub(crate) fn of(mappings: &[Mapping]) -> Result<Self> {
         let most = WEIR_MAPPINGS as usize;
         if mappings.is_empty() || mappings.len() > most {
@@ -180,7 +152,8 @@ pub(crate) fn words(address: Ipv6Addr) -> [u32; 4] {
     })
 }
 
-/// What a checksum takes in when one address becomes the other: their difference in one's complement of 32 bits (RFC 1624).
+/// Returns the value to add to a checksum when one address becomes the other: their difference in one's complement of 32 bits
+/// (RFC 1624).
 fn difference(from: [u32; 4], to: [u32; 4]) -> u32 {
     let sum: u64 = from.iter().map(|w| u64::from(!w)).chain(to.iter().map(|w| u64::from(*w))).sum();
     let folded = (sum & 0xffff_ffff) + (sum >> 32);

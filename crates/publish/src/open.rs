@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
-use weir_sys::conntrack::{Address, Conntrack, Entry, Filter, Status, dump};
+use weir_netlink::conntrack::{Address, Conntrack, Entry, Filter, Status, dump};
 
 use crate::{Protocol, Result, Wanted};
 
-/// What nfnetlink says where nobody answers for a part of it (nfnetlink_rcv_msg), and what sockets do.
+/// Errors of nfnetlink if no part of it handles the request (nfnetlink_rcv_msg), and of sockets.
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
@@ -16,11 +16,11 @@ const EOPNOTSUPP: i32 = 95;
 /// comes then for invalid by the sequence numbers that it saw last. One that is opened later is unknown to it, and is taken up by
 /// its next packet.
 ///
-/// A kernel that lets nobody look into connection tracking (CONFIG_NF_CT_NETLINK) does without: there, one that transferred much
-/// meanwhile may break then.
+/// If the kernel gives no access to connection tracking (CONFIG_NF_CT_NETLINK), this does nothing: a connection that transferred
+/// much meanwhile may then break.
 ///
 /// # Errors
-/// What else the kernel refuses, `PermissionDenied` without CAP_NET_ADMIN among it.
+/// Any other refusal by the kernel, such as `PermissionDenied` without CAP_NET_ADMIN.
 pub(crate) fn let_go_on(wanted: &Wanted) -> Result<()> {
     match be_liberal(wanted) {
         Err(e) if matches!(e.raw_os_error(), Some(EINVAL | EOPNOTSUPP)) => Ok(()),

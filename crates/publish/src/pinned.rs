@@ -1,18 +1,20 @@
 //! Mappings that outlive the process that loaded them: programs, tables and attachments with names in the BPF file system.
 //!
-//! Each loading makes new programs with new tables, in a folder of its own, and puts the programs into the place of those that are
-//! attached: each hook has the old one or the new one, never none. Where something is killed on the way, what is there can be
-//! told from a whole by [`state`], and [`load`] and [`unload`] begin from anything.
+//! Each load makes new programs with new tables, in a folder of its own, and replaces the attached programs with them. Each hook
+//! has the old program or the new one, never none. If a kill interrupts this, [`state`] shows that the result is incomplete;
+//! [`load`] and [`unload`] start from any state.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use weir_bpf::{
-    Attached, BPF_FILE_SYSTEM, Direction as Hook, Map, ProgramFd, attach_tcx, detach_pinned,
-    is_bpf_file_system, make_folder, mount_bpf_file_system, names_in, new_folder, program_name,
-    remove_folder, tcx_programs,
+    Attached, Direction as Hook, Map, ProgramFd, attach_tcx, detach_pinned, is_file_system_mounted,
+    make_folder, names_in, new_folder, own_folder, prepare_file_system, program_name, remove_folder,
+    tcx_programs,
 };
+use weir_gate::{Kind, Moment, Pinned as Gated};
 
 use crate::mapping::read_back;
 use crate::publish::{OBJECT, counted, named};
@@ -20,25 +22,22 @@ use crate::shared::{WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
 use crate::wanted::{Container, Wanted};
 use crate::{Direction, Error, Mapping, Publish, Result, Status};
 
-/// Where everything of ours is, in a BPF file system.
-const FOLDER: &str = "weir/publish";
-/// Another BPF file system than the machine's usual one, which must be mounted there: for a host in a lab, whose ports are none of the
-/// machine's.
-const ELSEWHERE: &str = "WEIR_BPF_DIR";
 /// Attachments, in that folder: `in-` and `out-` with the number of the container's link.
 const LINKS: &str = "links";
-/// What is read back.
+/// Gates of a trial, by the same names.
+const GATES: &str = "trial";
+/// Tables that are read back.
 const TABLES: [&str; 3] = ["in4", "in6", "counts"];
 const BOTH: [Direction; 2] = [Direction::In, Direction::Out];
 
-/// Where a program is.
+/// Attachment of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
     /// At the interface of that number.
     At(u32),
     /// Its interface is gone, and took it along.
     Gone,
-    /// It is attached to nothing: something was killed on the way, or somebody took it away.
+    /// It is attached to nothing: a process was killed on the way, or another program detached it.
     Missing,
 }
 
@@ -55,7 +54,7 @@ pub struct Pinned {
     pub outer: Attachment,
     /// The program for what the container sends.
     pub container: Attachment,
-    /// What was counted; `None` of tables of another version of weir, which counts otherwise.
+    /// The counters; `None` for tables of another version of weir, which counts otherwise.
     pub counted: Option<Status>,
 }
 
@@ -66,38 +65,12 @@ impl Pinned {
     }
 }
 
-/// The BPF file system that another folder was chosen for.
-fn elsewhere() -> Option<PathBuf> {
-    std::env::var_os(ELSEWHERE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
+fn folder() -> Result<PathBuf> {
+    Ok(own_folder("publish")?)
 }
 
-fn file_system() -> PathBuf {
-    elsewhere().unwrap_or_else(|| BPF_FILE_SYSTEM.into())
-}
-
-fn folder() -> PathBuf {
-    file_system().join(FOLDER)
-}
-
-/// Makes sure that there is a BPF file system; one at a place of somebody's choice is theirs to mount.
-fn prepare() -> Result<()> {
-    match elsewhere() {
-        None => {
-            mount_bpf_file_system()?;
-        }
-        Some(_) if is_mounted()? => {}
-        Some(folder) => {
-            let folder = folder.display();
-            return Err(Error::State(format!(
-                "{ELSEWHERE}: no BPF file system is mounted at {folder} (mount -t bpf bpf {folder})"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn links() -> PathBuf {
-    folder().join(LINKS)
+fn links() -> Result<PathBuf> {
+    Ok(folder()?.join(LINKS))
 }
 
 fn link_name(direction: Direction, container: u32) -> String {
@@ -112,49 +85,104 @@ fn format() -> String {
     weir_guard::fingerprint(&String::from_utf8_lossy(OBJECT))[..8].to_owned()
 }
 
-/// Puts mappings into effect, in the place of those that are. The programs are loaded and accepted before the first of those that
-/// are there is touched.
+/// The kernel ends a trial so much later than the guards: they are first unless they were killed.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Puts mappings into effect, in the place of those that are: for good, or on trial for a time and a second more. The kernel ends that
+/// unless [`keep`] comes before, and goes back to what was there. The programs are loaded and accepted before the first of those that
+/// are there is touched. A trial that is under way ends first.
 ///
 /// # Errors
-/// If an interface is not the one that was meant any more, something is missing here, or the kernel refuses. Where that happens while
-/// programs are being put into their places, some of them may be: whoever called puts the old ones back, or calls [`unload`].
-pub fn load(wanted: &Wanted) -> Result<()> {
-    prepare()?;
+/// If an interface is no longer the intended one, something is missing here, or the kernel refuses. If this happens during the
+/// replacement of programs, some of them may be in place already: the caller restores the old ones, or calls [`unload`].
+pub fn load(wanted: &Wanted, trial: Option<Duration>) -> Result<()> {
+    prepare_file_system()?;
+    end_trial()?;
+    if trial.is_none() && is_whole(wanted)? {
+        return clear_tables(|tables| tables.in_use);
+    }
     let mut loaded = Vec::new();
     for container in &wanted.containers {
         let interfaces = wanted.links(container)?;
         loaded.push((container, Publish::load(&container.mappings, interfaces)?));
     }
-    make_folder(&links())?;
+    make_folder(&links()?)?;
     clear_tables(|tables| tables.in_use)?;
-    let own = new_folder(&folder(), &format!("{}-{}", wanted.id(), format()))?;
+    let own = new_folder(&folder()?, &format!("{}-{}", wanted.id(), format()))?;
     for (container, publish) in &loaded {
         pin(publish, &own.join(container.index.to_string()))?;
     }
     crate::step::passed();
+    let until = trial.map(|time| Moment::after(time + MARGIN));
     // An attachment whose interface is gone, or is another one now, is in the way of the new ones: the program at the outer
     // interface still takes packets for a container that is not there.
+    let mut resting = Vec::new();
     for found in find()?.links {
         let meant = wanted.containers.iter().find(|c| c.index == found.container);
         let place = meant.map(|c| place(wanted, c, found.direction));
-        if place != Some(found.interface) {
-            detach_pinned(&links().join(&found.name))?;
+        match place {
+            Some(place) if place == found.interface => {}
+            None if until.is_some() && found.interface != 0 => resting.push(found),
+            _ => detach_pinned(&links()?.join(&found.name))?,
         }
     }
     for (container, publish) in &loaded {
-        // What is open already goes by connection tracking until both are there. In between, an answer that it does not know goes out
-        // untranslated and is sent again. The other way round it would miss answers, and take what acknowledges them for invalid:
-        // that is not translated either, and the host resets the connection.
+        // Connections that are already open use connection tracking until both programs are in place. In between, an answer
+        // unknown to connection tracking leaves untranslated and is sent again. In the reverse order, connection tracking would
+        // miss answers and treat their acknowledgements as invalid. Those are not translated either, and the host resets the
+        // connection.
         for direction in BOTH {
             let interface = place(wanted, container, direction);
-            put_in_place(publish, direction, container.index, interface)?;
+            let name = link_name(direction, container.index);
+            put_in_place(&publish.program(direction)?, &name, interface, until)?;
             crate::step::passed();
+        }
+    }
+    if let Some(until) = until {
+        for link in &resting {
+            put_gate(&link.name, None, link.interface, until)?;
         }
     }
     // Not before: a connection that begins until both are there is tracked, too.
     crate::open::let_go_on(wanted)?;
+    if until.is_some() {
+        return Ok(());
+    }
     let own_name = own.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     clear_tables(|tables| tables.name == own_name)
+}
+
+/// Makes the programs on trial permanent, and removes those that they replaced. Does nothing if nothing is on trial.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn keep() -> Result<()> {
+    settle(|gate| gate.trial)
+}
+
+/// Removes the programs on trial, and restores the previous ones.
+fn end_trial() -> Result<()> {
+    settle(|gate| gate.before)
+}
+
+/// Puts programs into the places of the gates that lead to them. A gate that leads to none goes.
+fn settle(which: impl Fn(&Gated) -> Option<u32>) -> Result<()> {
+    if !is_file_system_mounted()? || !folder()?.join(GATES).is_dir() {
+        return Ok(());
+    }
+    // In the order of their names: what comes in first, so that nothing is translated without the way back.
+    for link in find()?.links {
+        let Some(gate) = link.gate else { continue };
+        let path = links()?.join(&link.name);
+        match which(&gate) {
+            Some(program) if link.interface != 0 => {
+                Attached::open_pinned(&path)?.replace(&ProgramFd::by_number(program)?)?;
+            }
+            _ => detach_pinned(&path)?,
+        }
+    }
+    remove_folder(&folder()?.join(GATES))?;
+    clear_tables(|tables| tables.in_use)
 }
 
 /// The interface at which a program belongs.
@@ -176,15 +204,25 @@ fn pin(publish: &Publish, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Attaches it there, in the place of the one that is there.
-fn put_in_place(publish: &Publish, direction: Direction, container: u32, interface: u32) -> Result<()> {
-    let path = links().join(link_name(direction, container));
-    let program = publish.program(direction)?;
-    if path.exists() {
-        return Ok(Attached::open_pinned(&path)?.replace(&program)?);
+/// Attaches it there, in the place of the one that is there; before it, while it is on trial.
+fn put_in_place(program: &ProgramFd, name: &str, interface: u32, until: Option<Moment>) -> Result<()> {
+    if let Some(until) = until {
+        return put_gate(name, Some(program), interface, until);
     }
-    let attached = attach_tcx(&program, interface, Hook::Ingress).map_err(named)?;
-    Ok(attached.pin(&path)?)
+    let path = links()?.join(name);
+    if path.exists() {
+        return Ok(Attached::open_pinned(&path)?.replace(program)?);
+    }
+    Ok(attach_tcx(program, interface, Hook::Ingress).map_err(named)?.pin(&path)?)
+}
+
+/// Puts a gate there: to the program on trial until that time, and then to the one that is attached there now.
+fn put_gate(name: &str, trial: Option<&ProgramFd>, interface: u32, until: Moment) -> Result<()> {
+    let path = links()?.join(name);
+    let before = if path.exists() { Some(Attached::open_pinned(&path)?) } else { None };
+    weir_gate::put(Kind::Tc, until, trial, before, (&folder()?.join(GATES).join(name), &path), |gate| {
+        attach_tcx(gate, interface, Hook::Ingress).map_err(named)
+    })
 }
 
 /// Tables that are pinned.
@@ -201,10 +239,13 @@ struct Link {
     direction: Direction,
     /// Number of the container's link.
     container: u32,
-    /// Where it is attached; 0: nowhere.
+    /// Interface that it is attached to; 0: none.
     interface: u32,
-    /// Folder of its container's tables, below that of all tables.
+    /// Folder of its container's tables, below that of all tables; of a gate, those of the program on trial.
     tables: Option<PathBuf>,
+    /// Those of the program before.
+    before: Option<PathBuf>,
+    gate: Option<Gated>,
 }
 
 struct Found {
@@ -212,24 +253,18 @@ struct Found {
     tables: Vec<Tables>,
 }
 
-/// Whether there can be anything of ours.
-fn is_mounted() -> Result<bool> {
-    let place = file_system();
-    Ok(place.is_dir() && is_bpf_file_system(&place)?)
-}
-
 fn find() -> Result<Found> {
     let mut found = Found { links: Vec::new(), tables: Vec::new() };
-    if !is_mounted()? {
+    if !is_file_system_mounted()? {
         return Ok(found);
     }
     let mut programs = Vec::new();
-    for name in names_in(&folder())?.into_iter().filter(|name| name != LINKS) {
-        for container in names_in(&folder().join(&name))? {
+    for name in names_in(&folder()?)?.into_iter().filter(|name| name != LINKS && name != GATES) {
+        for container in names_in(&folder()?.join(&name))? {
             let tables = Path::new(&name).join(container);
             for direction in BOTH {
-                let path = folder().join(&tables).join(direction.program());
-                // Of a folder that was being filled when somebody was killed, not all may be there.
+                let path = folder()?.join(&tables).join(direction.program());
+                // If a process was killed while it filled a folder, some programs may be missing.
                 if let Ok(program) = ProgramFd::open_pinned(&path) {
                     programs.push((program.id()?, tables.clone()));
                 }
@@ -237,49 +272,78 @@ fn find() -> Result<Found> {
         }
         found.tables.push(Tables { name, in_use: false });
     }
-    for name in names_in(&links())? {
+    let mut gates = Vec::new();
+    for name in names_in(&folder()?.join(GATES))? {
+        gates.extend(Gated::open(&folder()?.join(GATES).join(name))?);
+    }
+    let of = |number: Option<u32>| {
+        programs.iter().find(|(id, _)| Some(*id) == number).map(|(_, path)| path.clone())
+    };
+    for name in names_in(&links()?)? {
         let (direction, container) = match name.split_once('-') {
             Some(("in", number)) => (Direction::In, number.parse()),
             Some(("out", number)) => (Direction::Out, number.parse()),
             _ => continue,
         };
         let Ok(container) = container else { continue };
-        // Somebody may be taking it away.
-        let Some(attached) = Attached::find_pinned(&links().join(&name))? else { continue };
+        // Another process may be removing it.
+        let Some(attached) = Attached::find_pinned(&links()?.join(&name))? else { continue };
         let attachment = attached.describe()?;
-        let tables = programs.iter().find(|(id, _)| *id == attachment.program).map(|(_, path)| path.clone());
+        let gate = gates.iter().find(|gate| gate.program == attachment.program).copied();
+        let (tables, before) = match &gate {
+            Some(gate) => (of(gate.trial), of(gate.before)),
+            None => (of(Some(attachment.program)), None),
+        };
         for known in &mut found.tables {
-            known.in_use |= tables.as_ref().is_some_and(|t| t.starts_with(&known.name));
+            known.in_use |= [&tables, &before].into_iter().flatten().any(|t| t.starts_with(&known.name));
         }
-        found.links.push(Link { name, direction, container, interface: attachment.interface, tables });
+        let interface = attachment.interface;
+        found.links.push(Link { name, direction, container, interface, tables, before, gate });
     }
     Ok(found)
+}
+
+impl Found {
+    /// Attachments that were loaded last, with the folder of their tables.
+    fn upper(&self) -> impl Iterator<Item = (&Link, Option<&Path>)> {
+        let links = self.links.iter().filter(|link| link.gate.is_none_or(|gate| gate.trial.is_some()));
+        links.map(|link| (link, link.tables.as_deref()))
+    }
+
+    /// Attachments that are in effect, likewise: when the time of a trial is over, those before it.
+    fn effective(&self) -> impl Iterator<Item = (&Link, Option<&Path>)> {
+        self.links.iter().filter_map(|link| match link.gate {
+            None => Some((link, link.tables.as_deref())),
+            Some(gate) if gate.until.is_ahead() => gate.trial.map(|_| (link, link.tables.as_deref())),
+            Some(gate) => gate.before.map(|_| (link, link.before.as_deref())),
+        })
+    }
 }
 
 /// Removes the tables but for those that are to stay.
 fn clear_tables(keep: impl Fn(&Tables) -> bool) -> Result<()> {
     for tables in find()?.tables.iter().filter(|tables| !keep(tables)) {
-        remove_folder(&folder().join(&tables.name))?;
+        remove_folder(&folder()?.join(&tables.name))?;
     }
     Ok(())
 }
 
-/// What a folder of tables was loaded by.
+/// Returns the id under which a folder of tables was loaded.
 fn id_of(tables: &Path) -> String {
     let name = tables.iter().next().unwrap_or_default().to_string_lossy();
     name.split('-').next().unwrap_or_default().to_owned()
 }
 
-/// What there is of ours in the kernel, in words that do not change by themselves, also when an interface goes; empty if there is
-/// nothing.
+/// Describes weir's programs and tables in the kernel, in words that do not change by themselves, also when an interface goes;
+/// empty without any.
 ///
 /// # Errors
 /// If the kernel does not tell.
 pub fn state() -> Result<String> {
     let found = find()?;
     let mut text = String::new();
-    for link in &found.links {
-        let id = link.tables.as_deref().map_or("unknown".into(), id_of);
+    for (link, tables) in found.upper() {
+        let id = tables.map_or("unknown".into(), id_of);
         text.push_str(&format!("{} {id}\n", link.name));
     }
     for tables in found.tables.iter().filter(|tables| !tables.in_use) {
@@ -288,12 +352,12 @@ pub fn state() -> Result<String> {
     Ok(text)
 }
 
-/// What the attached programs were loaded by, if any are attached.
+/// Returns the id under which the attached programs were loaded, if any are attached.
 ///
 /// # Errors
 /// If the kernel does not tell.
 pub fn loaded_id() -> Result<Option<String>> {
-    Ok(find()?.links.iter().find_map(|link| link.tables.as_deref().map(id_of)))
+    Ok(find()?.effective().find_map(|(_, tables)| tables.map(id_of)))
 }
 
 /// Whether everything is in the kernel that is wanted, and nothing else.
@@ -304,18 +368,17 @@ pub fn is_whole(wanted: &Wanted) -> Result<bool> {
     let found = find()?;
     let id = wanted.id();
     let is_there = |container: &Container, direction| {
-        let mut links = found.links.iter();
-        links.any(|link| {
+        found.upper().any(|(link, tables)| {
             (link.container, link.direction) == (container.index, direction)
                 && link.interface == place(wanted, container, direction)
-                && link.tables.as_deref().map(id_of).as_deref() == Some(&id)
+                && tables.map(id_of).as_deref() == Some(&id)
         })
     };
     let all = wanted.containers.iter().all(|c| BOTH.iter().all(|direction| is_there(c, *direction)));
-    Ok(all && found.links.len() == 2 * wanted.containers.len())
+    Ok(all && found.upper().count() == 2 * wanted.containers.len())
 }
 
-/// What is left of something that was loaded when the interfaces are left out that are gone or were made anew; `None` if nothing is.
+/// Returns the loaded mappings without containers whose interfaces are gone or were made anew; `None` if no container is left.
 ///
 /// # Errors
 /// If the kernel does not tell.
@@ -338,18 +401,20 @@ pub fn alive(wanted: &Wanted) -> Result<Option<Wanted>> {
 /// If the kernel does not tell.
 pub fn loaded() -> Result<Vec<Pinned>> {
     let found = find()?;
-    let containers: BTreeSet<u32> = found.links.iter().map(|link| link.container).collect();
+    let containers: BTreeSet<u32> = found.effective().map(|(link, _)| link.container).collect();
     Ok(containers.into_iter().map(|container| pinned(&found, container)).collect())
 }
 
 fn pinned(found: &Found, container: u32) -> Pinned {
-    let of = |direction| found.links.iter().find(|l| l.container == container && l.direction == direction);
-    let at = |direction| match of(direction).map(|link| link.interface) {
+    let of = |direction| {
+        found.effective().find(|(link, _)| link.container == container && link.direction == direction)
+    };
+    let at = |direction| match of(direction).map(|(link, _)| link.interface) {
         None => Attachment::Missing,
         Some(0) => Attachment::Gone,
         Some(interface) => Attachment::At(interface),
     };
-    let tables = BOTH.into_iter().find_map(|direction| of(direction)?.tables.clone());
+    let tables = BOTH.into_iter().find_map(|direction| of(direction)?.1.map(Path::to_owned));
     let mut pinned = Pinned {
         id: tables.as_deref().map(id_of).unwrap_or_default(),
         link: container,
@@ -360,7 +425,7 @@ fn pinned(found: &Found, container: u32) -> Pinned {
     };
     match tables.map(|tables| read(&tables)) {
         Some(Ok((mappings, counted))) => (pinned.mappings, pinned.counted) = (mappings, counted),
-        // Somebody took a part of them away: what is left cannot be told.
+        // Another process removed a part of the tables: the rest is unknown.
         Some(Err(_)) => pinned.id = String::new(),
         None => {}
     }
@@ -375,7 +440,7 @@ fn pinned(found: &Found, container: u32) -> Pinned {
 pub fn behind(outer: u32) -> Result<Vec<String>> {
     let mut own = Vec::new();
     for link in find()?.links {
-        if let Some(attached) = Attached::find_pinned(&links().join(link.name))? {
+        if let Some(attached) = Attached::find_pinned(&links()?.join(link.name))? {
             own.push(attached.describe()?.program);
         }
     }
@@ -385,9 +450,10 @@ pub fn behind(outer: u32) -> Result<Vec<String>> {
     Ok(others.map(|id| program_name(*id)).collect::<weir_bpf::Result<_>>()?)
 }
 
-/// What the tables in a folder say.
+/// Reads the mappings and counters from the tables in a folder.
 fn read(tables: &Path) -> Result<(Vec<Mapping>, Option<Status>)> {
-    let open = |name: &str| Map::open_pinned(&folder().join(tables).join(name));
+    let folder = folder()?;
+    let open = |name: &str| Map::open_pinned(&folder.join(tables).join(name));
     let mappings =
         read_back(&open("in4")?.all::<WeirEnd4, WeirOther4>()?, &open("in6")?.all::<WeirEnd6, WeirOther6>()?);
     let name = tables.iter().next().unwrap_or_default().to_string_lossy();
@@ -400,20 +466,21 @@ fn read(tables: &Path) -> Result<(Vec<Mapping>, Option<Status>)> {
 /// without the way back. Does nothing where there is nothing.
 ///
 /// # Errors
-/// The first refusal; everything that can be taken away was, all the same.
+/// The first refusal; the rest is removed nevertheless.
 pub fn unload() -> Result<()> {
-    if !is_mounted()? {
+    if !is_file_system_mounted()? {
         return Ok(());
     }
     let mut outcome = Ok(());
     // In the order of their names.
-    for name in names_in(&links())? {
-        outcome = outcome.and(detach_pinned(&links().join(name)).map_err(Error::from));
+    for name in names_in(&links()?)? {
+        outcome = outcome.and(detach_pinned(&links()?.join(name)).map_err(Error::from));
     }
-    for name in names_in(&folder())? {
-        outcome = outcome.and(remove_folder(&folder().join(name)).map_err(Error::from));
+    for name in names_in(&folder()?)? {
+        outcome = outcome.and(remove_folder(&folder()?.join(name)).map_err(Error::from));
     }
-    for path in [folder().as_path(), folder().parent().unwrap_or(Path::new("/"))] {
+    let folder = folder()?;
+    for path in [folder.as_path(), folder.parent().unwrap_or(Path::new("/"))] {
         // Not ours alone: something else of weir may be in it.
         let _ = fs::remove_dir(path);
     }

@@ -1,9 +1,9 @@
-//! Where things are on this host: behind which link a container is, and which interface leads outside.
+//! Finds interfaces on this host: the link of a container, and the interface that leads outside.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weir_sys::netlink::{Asking, Link, RouteKind, Rtnetlink};
+use weir_netlink::{Asking, Link, RouteKind, Rtnetlink};
 use weir_sys::{ProcRoot, sysctl};
 
 use crate::{Error, Links, Result};
@@ -11,22 +11,22 @@ use crate::{Error, Links, Result};
 /// How long a container may take to say that it is there. One on this machine does so at once.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(10);
-/// Discard (RFC 863): what is sent there is meant for nobody.
+/// Discard (RFC 863): packets to this port have no receiver.
 const DISCARD: u16 = 9;
 /// RT_TABLE_MAIN.
 const MAIN: u32 = 254;
 
 /// The interfaces of this network namespace.
-pub(crate) struct Place {
+pub(crate) struct HostLinks {
     netlink: Rtnetlink,
     links: Vec<Link>,
 }
 
-impl Place {
+impl HostLinks {
     pub(crate) fn look() -> Result<Self> {
         let mut netlink = Rtnetlink::open()?;
         let links = netlink.links()?;
-        Ok(Place { netlink, links })
+        Ok(HostLinks { netlink, links })
     }
 
     pub(crate) fn link(&self, index: u32) -> Option<&Link> {
@@ -56,15 +56,15 @@ impl Place {
         let links: Vec<&Link> = found.iter().filter_map(|index| self.link(*index)).collect();
         match links[..] {
             [only] => Ok(only.clone()),
-            [] => {
-                Err(Error::Link("there is no default route: say with --outer where clients come in".into()))
-            }
+            [] => Err(Error::Link(
+                "there is no default route: say with --interface where clients come in".into(),
+            )),
             _ => {
                 let names: Vec<String> =
                     links.iter().map(|l| format!("`{}`", l.name.escape_default())).collect();
                 let names = names.join(", ");
                 Err(Error::Link(format!(
-                    "default routes lead to {names}: say with --outer where clients come in"
+                    "default routes lead to {names}: say with --interface where clients come in"
                 )))
             }
         }
@@ -120,7 +120,7 @@ impl Place {
             }
             if Instant::now() >= deadline {
                 return Err(format!(
-                    "nobody answers for {address} at the bridge `{shown}`: is the container running?"
+                    "no host answers for {address} at the bridge `{shown}`: is the container running?"
                 ));
             }
             // Any packet there makes the kernel ask who has the address, and the bridge learn where the answer comes from.
@@ -151,7 +151,7 @@ fn ask(address: IpAddr) {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    // What cannot be sent is not answered, which is told at the deadline.
+    // A packet that cannot be sent gets no answer, and the caller reports that at the deadline.
     let _ = UdpSocket::bind((any, 0)).and_then(|s| s.send_to(&[], SocketAddr::new(address, DISCARD)));
 }
 

@@ -1,19 +1,20 @@
-//! What is published on this host, and which of it can be a fixed mapping.
+//! Lists the ports published on this host, and finds those that can be a fixed mapping.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::Serialize;
+use weir_netlink::Link;
 use weir_sys::ProcRoot;
-use weir_sys::netlink::Link;
 
-use crate::place::{Place, global};
+use crate::place::{HostLinks, global};
 use crate::proxy::Proxy;
 use crate::rules::{Asks, Published, Rules, Stop};
 use crate::wanted::{Container, Wanted};
 use crate::{Error, Links, Mapping, Protocol, Result, proxy, rules};
 
-/// What is asked for.
+/// The requested interfaces.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The interface that clients come in by; `None`: where the default routes lead.
@@ -23,15 +24,15 @@ pub struct Request {
 }
 
 /// A port that something publishes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Found {
-    /// Of which protocol; `None` of something that has no ports, or not one of its own.
+    /// Its protocol; `None` for something without ports, or without one of its own.
     pub protocol: Option<Protocol>,
-    /// Where clients send: address and port in text, `*` for all of a kind.
+    /// Destination that clients use: address and port in text, `*` for all of a kind.
     pub published: String,
-    /// Where it arrives, likewise.
+    /// Destination after translation, likewise.
     pub container: String,
-    /// What publishes it; names in it are text from outside.
+    /// The rule or program that publishes it; names in it are text from outside.
     pub by: String,
     /// The mapping that it would be.
     pub mapping: Option<Mapping>,
@@ -44,9 +45,9 @@ pub struct Found {
     links: Option<Links>,
 }
 
-/// What would be done.
-#[derive(Debug, Clone, Serialize)]
-pub struct Plan {
+/// The planned mappings.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PublishPlan {
     /// The interface that clients come in by; text from outside.
     pub outer: String,
     /// All that is published, in the order of the rules.
@@ -62,10 +63,10 @@ pub struct Plan {
 /// Why a rule is no fixed mapping that others stand before.
 const KEPT: &str = "a rule before it keeps some of its packets, or all, from being translated";
 
-/// What the planning of one rule comes to: mapping and link, or why not.
+/// Result of planning one rule: mapping and link, or why not.
 type Planned = std::result::Result<(Mapping, Links, String), String>;
 
-impl Plan {
+impl PublishPlan {
     /// Looks at the rules, links and addresses of the calling thread's network namespace, and at whether this kernel can do it.
     ///
     /// # Errors
@@ -89,7 +90,7 @@ impl Plan {
         refuse_twice(&mut found);
         let outer = planner.outer;
         let passed_by = passed_by(&stops, &outer.name, found.iter().filter_map(|f| f.mapping.as_ref()));
-        Ok(Plan { outer: outer.name, found, passed_by, outer_index: outer.index, stops })
+        Ok(PublishPlan { outer: outer.name, found, passed_by, outer_index: outer.index, stops })
     }
 
     /// Everything that can be done.
@@ -132,12 +133,12 @@ impl Plan {
         };
         match self.found.iter().filter(similar).find_map(|f| f.why_not.clone()) {
             Some(why) => why,
-            None => "no rule publishes it, so what is left to the kernel would not arrive (weir publish plan shows what is)"
+            None => "no rule publishes it, so packets left to the kernel would not arrive (weir publish plan lists published ports)"
                 .to_owned(),
         }
     }
 
-    /// As [`Plan::passed_by`], of a part of it.
+    /// As [`PublishPlan::passed_by`], of a part of it.
     pub fn passed_by(&self, wanted: &Wanted) -> Vec<String> {
         passed_by(&self.stops, &self.outer, wanted.mappings())
     }
@@ -180,14 +181,14 @@ impl Plan {
 
 struct Planner<'a> {
     request: &'a Request,
-    place: Place,
+    place: HostLinks,
     outer: Link,
     ipv6: bool,
 }
 
 impl<'a> Planner<'a> {
     fn new(request: &'a Request, ipv6: bool) -> Result<Self> {
-        let mut place = Place::look()?;
+        let mut place = HostLinks::look()?;
         let outer = place.outer(request.outer.as_deref())?;
         if let Some(link) = &request.link {
             // Said at once, instead of as the reason of each rule.
@@ -214,7 +215,7 @@ impl<'a> Planner<'a> {
         for address in addresses {
             let Some(protocol) = rule.protocol() else { continue };
             let mapping = Mapping { protocol, published: SocketAddr::new(address, port), container };
-            // What a rule says before it holds for the kernel's own way only.
+            // Earlier rules apply only on the kernel's own path, which the mapping would bypass.
             let kept =
                 rule.unless.iter().any(|asks| may_meet(asks, mapping.published, protocol, &self.outer.name));
             let planned = if kept { Err(KEPT.to_owned()) } else { self.placed(mapping) };
@@ -255,10 +256,10 @@ impl<'a> Planner<'a> {
         let outer = &self.outer.name;
         let is_outer = |name: &String| named(name, outer);
         if let Some(from) = asks.from.as_ref().filter(|name| !is_outer(name)) {
-            return Err(format!("its rule is for what comes in by {from} only (--outer)"));
+            return Err(format!("its rule is for what comes in by {from} only (--interface)"));
         }
         if asks.not_from.iter().any(is_outer) {
-            return Err(format!("its rule is not for what comes in by {outer} (--outer)"));
+            return Err(format!("its rule is not for what comes in by {outer} (--interface)"));
         }
         let container = SocketAddr::new(address, to);
         if let Some(other) = rival(rule, protocol, port, container, all) {
@@ -279,12 +280,12 @@ impl<'a> Planner<'a> {
                 Err("its rule is for a network, not for an address".into())
             }
             Some((address, _)) if !own.contains(&address) => {
-                Err(format!("{address} is no address of {outer} that clients can send to (--outer)"))
+                Err(format!("{address} is no address of {outer} that clients can send to (--interface)"))
             }
             Some((address, _)) => Ok(vec![address]),
             None if own.is_empty() => {
                 let version = if rule.ipv6 { "IPv6" } else { "IPv4" };
-                Err(format!("{outer} has no {version} address that clients can send to (--outer)"))
+                Err(format!("{outer} has no {version} address that clients can send to (--interface)"))
             }
             None if own.len() > 1 => {
                 let list: Vec<String> = own.iter().map(ToString::to_string).collect();

@@ -6,7 +6,7 @@ use weir_bpf::{
     Attached, Direction as Hook, Loader, Map, Object, Plain, ProgramFd, TestRun, attach_tcx, test_run,
 };
 
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
 
 use crate::mapping::{Tables, words};
 use crate::plan::within;
@@ -32,8 +32,8 @@ impl Direction {
     }
 }
 
-/// Why a packet was translated or not. Of those that were not, all but [`Reason::Direct`] and [`Reason::Failed`] were left to
-/// the kernel.
+/// The reason why a packet was translated or not. Untranslated packets were left to the kernel, except for [`Reason::Direct`] and
+/// [`Reason::Failed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// It was translated and sent on.
@@ -61,8 +61,8 @@ pub enum Reason {
     /// From the container, and the host forwards nothing that comes in by its bridge: `net.ipv4.conf.BRIDGE.forwarding`, or
     /// `net.ipv6.conf.BRIDGE.forwarding`, which `force_forwarding` does not stand in for.
     NoForwarding,
-    /// From the container, which opens a connection from its port (SYN of TCP): no answer to a client. What it may do itself is for
-    /// the host's rules to say.
+    /// From the container, which opens a connection from its port (SYN of TCP): no answer to a client. The host's rules decide
+    /// about such connections.
     Opens,
     /// From outside, with a source of the container's network, or (IPv6) of a single link: the host's routing takes it for false.
     FalseSource,
@@ -102,13 +102,13 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// What was counted.
+/// The programs' counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// By direction and reason; those with none are left out.
     pub reasons: Vec<(Direction, Reason, Count)>,
-    /// What the host's routing was asked about, of all that comes from the container: the answer to each question is
-    /// remembered for the packets that follow within 0.1 s.
+    /// Packets from the container that needed a lookup in the host's routing. Each answer serves the packets that follow within
+    /// 0.1 s.
     pub asked: Count,
 }
 
@@ -204,7 +204,7 @@ impl Publish {
         Ok(!self.attached.is_empty())
     }
 
-    /// What was counted since it was loaded.
+    /// Returns the counters since the load.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -273,7 +273,7 @@ fn config(links: Links, mappings: &[Mapping]) -> Result<WeirConfig> {
     Ok(config)
 }
 
-/// What the programs have counted in their table.
+/// Reads the counters from the programs' table.
 pub(crate) fn counted(counts: &Map) -> Result<Status> {
     let mut status = Status::default();
     for (at, by_cpu) in counts.all_by_cpu::<u32, WeirCount>()? {

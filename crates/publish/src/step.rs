@@ -1,4 +1,4 @@
-//! Where a test may kill this process: after every step that leaves a trace in the kernel.
+//! Points at which a test may kill this process: after every step that leaves a trace in the kernel.
 
 use std::sync::atomic::AtomicU32;
 

@@ -1,18 +1,13 @@
-//! What was applied, on disk: to be put back when what came after it is taken back, and to know names of what is gone.
+//! Applied mappings on disk: to restore them when a later change is rolled back, and to know the names of things that are gone.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use weir_sys::ProcRoot;
-use weir_sys::privilege::Privilege;
+use weir_sys::{file, state};
 
 use crate::wanted::Wanted;
 use crate::{Error, Result, at};
 
-/// Where state is unless WEIR_STATE_DIR says otherwise.
-const STATE: &str = "/var/lib/weir";
 /// How the files' names end.
 const ENDING: &str = "json";
 
@@ -25,13 +20,10 @@ pub struct Store {
 impl Store {
     /// The usual one: the folder `publish` in `$WEIR_STATE_DIR`, else in `/var/lib/weir`.
     pub fn usual() -> Self {
-        let state = std::env::var_os("WEIR_STATE_DIR").filter(|dir| !dir.is_empty());
-        let folder = PathBuf::from(state.unwrap_or_else(|| STATE.into())).join("publish");
-        // Who takes back works from another folder.
-        Store { folder: std::path::absolute(&folder).unwrap_or(folder) }
+        Store { folder: state::folder("publish") }
     }
 
-    /// Where the one of that name is, or would be.
+    /// Returns the path of the file of that name, whether or not it exists.
     pub fn path(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}.{ENDING}"))
     }
@@ -41,36 +33,24 @@ impl Store {
     /// # Errors
     /// If the disk refuses, or others may write to the folder.
     pub fn keep(&self, wanted: &Wanted) -> Result<PathBuf> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(at(&self.folder))?;
+        state::make_private(&self.folder).map_err(at(&self.folder))?;
         self.check()?;
         let path = self.path(&wanted.id());
-        let beside = path.with_extension("new");
-        // The rest of an attempt that was killed.
-        let _ = fs::remove_file(&beside);
         let mut text = serde_json::to_string_pretty(wanted).map_err(|e| Error::State(e.to_string()))?;
         text.push('\n');
-        let written = || {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)?;
-            File::open(&self.folder)?.sync_all()
-        };
-        written().map_err(at(&path))?;
+        file::replace(&path, 0o600, text).map_err(at(&path))?;
         Ok(path)
     }
 
-    /// What is in it is put into the kernel: nobody else may say what that is.
+    /// Checks that no other user can change the folder: its contents go into the kernel.
     fn check(&self) -> Result<()> {
-        let meta = fs::symlink_metadata(&self.folder).map_err(at(&self.folder))?;
-        let own = Privilege::current(&ProcRoot::default())?.euid;
-        if meta.is_dir() && meta.mode() & 0o022 == 0 && meta.uid() == own {
-            return Ok(());
+        match state::why_not_private(&self.folder).map_err(at(&self.folder))? {
+            Some(reason) => Err(Error::State(format!(
+                "{} is not fit for what is published: {reason}",
+                self.folder.display()
+            ))),
+            None => Ok(()),
         }
-        Err(Error::State(format!(
-            "{} is not fit for what is published: others may write to it, or it is theirs (chown, chmod go-w)",
-            self.folder.display()
-        )))
     }
 
     /// The one of that name; `None` if it is not kept.

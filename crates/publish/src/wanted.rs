@@ -1,11 +1,12 @@
-//! What is to be in the kernel, as it is written down for whoever puts it there or takes it back.
+//! The mappings to put into the kernel, as stored for the process that loads them or rolls them back.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Links, Mapping, Publish, Result};
 
 /// Mappings of several containers behind one outer interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wanted {
     /// The interface that clients come in by; text from outside.
     pub outer: String,
@@ -16,7 +17,7 @@ pub struct Wanted {
 }
 
 /// A container with its mappings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Container {
     /// The host's end of its link; text from outside.
     pub link: String,

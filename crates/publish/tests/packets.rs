@@ -10,7 +10,7 @@ use packet::{BOTH, DROPPED, Ends, LEFT, Packet, REDIRECTED, for_each_family, fra
 use weir_publish::{Direction, Publish, Reason};
 use weir_sys::privilege::test_needs_root;
 use weir_wire::{Icmp, Sum, Tcp, protocol};
-use world::{INNER, PUBLISHED, SAME, World};
+use world::{INNER, PUBLISHED, PublishWorld, SAME};
 
 #[test]
 fn root_every_byte_is_what_it_would_be_if_it_had_been_sent_so() {
@@ -114,7 +114,7 @@ fn root_a_quoted_header_with_options_is_found_behind_them() {
     if test_needs_root() {
         return;
     }
-    let world = World::new(false);
+    let world = PublishWorld::new(false);
     let publish = world.load();
     let ends = Ends::of(&world, PUBLISHED, INNER);
     let with_options = |packet: Packet| {
@@ -340,7 +340,7 @@ fn root_as_many_mappings_as_there_may_be() {
     if test_needs_root() {
         return;
     }
-    let world = World::new(false);
+    let world = PublishWorld::new(false);
     let mappings: Vec<_> = (1..=4096_u16)
         .map(|port| weir_publish::Mapping {
             protocol: weir_publish::Protocol::Tcp,

@@ -9,33 +9,33 @@ use std::net::IpAddr;
 use packet::{Ends, LEFT, Packet, REDIRECTED, for_each_family, reason_of, run};
 use weir_publish::{Direction, Publish, Reason};
 use weir_wire::protocol;
-use world::{INNER, PUBLISHED, SAME, World};
+use world::{INNER, PUBLISHED, PublishWorld, SAME};
 
 /// How often the kernel was asked because of that packet, which must be translated.
-fn asked(world: &World, publish: &Publish, datagram: &[u8]) -> u64 {
+fn asked(world: &PublishWorld, publish: &Publish, datagram: &[u8]) -> u64 {
     let before = publish.status().unwrap().asked.packets;
     assert_eq!(reason_of(world, publish, Direction::Out, datagram), (REDIRECTED, Reason::Translated));
     publish.status().unwrap().asked.packets - before
 }
 
 /// Until its way is known, and on the core on which the rest of the test runs.
-fn learn(world: &World, publish: &Publish, datagram: &[u8]) {
+fn learn(world: &PublishWorld, publish: &Publish, datagram: &[u8]) {
     world::until("the way is known", || (asked(world, publish, datagram) == 0).then_some(()));
 }
 
 /// Whether some packet goes the way that was learnt from another one, without a question.
-fn goes_along(world: &World, publish: &Publish, first: &[u8], other: impl Fn(u16) -> Packet) -> bool {
+fn goes_along(world: &PublishWorld, publish: &Publish, first: &[u8], other: impl Fn(u16) -> Packet) -> bool {
     (0..40).any(|attempt| {
         learn(world, publish, first);
         asked(world, publish, &other(attempt).datagram()) == 0
     })
 }
 
-fn answer(world: &World, protocol: u8) -> (Packet, Packet) {
+fn answer(world: &PublishWorld, protocol: u8) -> (Packet, Packet) {
     Ends::of(world, PUBLISHED, INNER).packet(Direction::Out, protocol, b"an answer")
 }
 
-fn for_each_world(test: impl Fn(&World, &Publish)) {
+fn for_each_world(test: impl Fn(&PublishWorld, &Publish)) {
     for_each_family(|world, publish| {
         let core = weir_sys::sched::allowed_cpus().unwrap()[0];
         weir_sys::sched::pin_current_thread(&[core]).unwrap();

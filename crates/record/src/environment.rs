@@ -1,4 +1,4 @@
-//! Where a run was made: enough to judge whether two runs may be compared.
+//! The environment of a run: enough to judge whether two runs may be compared.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a variant takes besides traffic.
+//! Costs of a variant apart from traffic.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -29,6 +29,8 @@ pub enum FaultCode {
     External,
     /// The variant was no longer in effect at the end of the trial.
     VariantLost,
+    /// A host's clock does not run as fast as the runner's, so its times and rates are wrong.
+    ClockDrift,
     /// The lab's link held packets longer than it was asked to.
     LinkLate,
     /// The lab's link dropped packets that it could not hold in time.
@@ -40,11 +42,11 @@ pub enum FaultCode {
 /// One fault of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
-    /// What kind.
+    /// Kind of fault.
     pub code: FaultCode,
-    /// Role of the host where it was seen: `initiator`, `gateway`, `responder`, or `conductor`.
+    /// Role of the host where it was seen: `initiator`, `gateway`, `responder`, or `runner`.
     pub host: String,
-    /// What was seen, in words with figures.
+    /// The observation, in words with figures.
     pub detail: String,
     /// True if the trial is excluded from every comparison because of it.
     pub void: bool,

@@ -1,4 +1,4 @@
-//! What a run leaves on disk.
+//! The record that a run leaves on disk.
 //!
 //! Pure data: nothing here reads or writes anything but memory. [`Run`] is the whole of `run.json`;
 //! [`results::Results`] is what was concluded from it. A reader checks [`Run::schema`] first.
@@ -25,18 +25,22 @@ pub use fact::VariantFact;
 pub use fault::{Fault, FaultCode};
 pub use hosts::{Family, Role, Topology};
 pub use link::LinkPassed;
-pub use metric::{Better, MetricDef, Scale, Source, Unit};
+pub use metric::{Better, FailureCounts, MetricDef, Scale, Source, Unit};
 pub use path::{PathCause, PathFinding};
 pub use patterns::{DimensionEffect, Pattern, PatternPlan, Patterns};
 pub use profile::{Calls, FunctionSamples, PartSamples, Profile};
-pub use run::{Plan, Run, Status, VariantInfo, WorkloadInfo, WorkloadPair};
+pub use run::{Run, RunPlan, Status, VariantInfo, WorkloadInfo, WorkloadPair};
 pub use sample::{CpuTime, HostSample, InterfaceDelta};
 pub use trial::{Series, Trial};
 
 /// Version of the layout of `run.json`. It grows by one with every change that an old reader would misread.
-pub const SCHEMA_VERSION: u32 = 1;
+///
+/// | version | what changed |
+/// |---|---|
+/// | 2 | percentiles count operations that did not end; `histograms` may hold objects, figures may be `"infinite"` |
+pub const SCHEMA_VERSION: u32 = 2;
 
-/// The JSON schema of `run.json`, as shipped in `docs/run.schema.json`.
+/// The JSON schema of `run.json`, as shipped in `docs/reference/run.schema.json`.
 pub fn json_schema() -> serde_json::Value {
     schemars::schema_for!(Run).to_value()
 }

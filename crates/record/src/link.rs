@@ -1,4 +1,4 @@
-//! What a link of the lab did to the packets of a trial.
+//! Effects of a lab link on the packets of a trial.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ pub struct LinkPassed {
     /// Packets that were held and went on; 0 where none are held.
     #[serde(default)]
     pub packets: u64,
-    /// Of these, packets that were overtaken on purpose.
+    /// Packets among these that were overtaken on purpose.
     #[serde(default)]
     pub reordered: u64,
     /// Packets that were lost on purpose.

@@ -1,34 +1,8 @@
-//! What a number means: its unit, which direction is good, and how two of them are compared.
+//! Meaning of a number: its unit, which direction is good, and how two of them are compared.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-/// Unit of a metric's stored value. Stored values are never scaled (bits per second, not Mbit/s);
-/// scaling is the renderer's business.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Unit {
-    /// Bits per second.
-    Bps,
-    /// Packets or datagrams per second.
-    Pps,
-    /// Operations (connections, transactions, requests) per second.
-    PerSecond,
-    /// Nanoseconds.
-    Ns,
-    /// A count.
-    Count,
-    /// A share of one, 0..=1.
-    Ratio,
-    /// CPU seconds per gigabit (1e9 bits) delivered.
-    CpuSecondsPerGbit,
-    /// CPU nanoseconds per operation or packet.
-    CpuNs,
-    /// Bytes.
-    Bytes,
-    /// Busy cores.
-    Cores,
-}
+pub use weir_text::units::Unit;
 
 /// Which direction is an improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +26,7 @@ pub enum Scale {
     Difference,
 }
 
-/// Where a trial's value of the metric comes from.
+/// Source of a trial's value of the metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -68,6 +42,15 @@ pub enum Source {
     },
 }
 
+/// Two counts in [`crate::Trial::metrics`] whose ratio is a share of operations that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailureCounts {
+    /// Operations that failed, were refused or lost, or were not seen to end.
+    pub failed: String,
+    /// All operations, these included.
+    pub of: String,
+}
+
 /// Definition of one metric of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MetricDef {
@@ -81,10 +64,14 @@ pub struct MetricDef {
     pub better: Better,
     /// How it is compared.
     pub scale: Scale,
-    /// Where its value comes from.
+    /// Source of its value.
     pub source: Source,
     /// True if the metric gets a row in the result table and a say in the stop rule.
     pub headline: bool,
+    /// Set if it is the share of operations that failed: it gets a row wherever it is not 0, stands first, and a variant in
+    /// which it is greater is called better in nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureCounts>,
     /// One sentence: what it is, with its source (RFC section).
     pub help: String,
 }
@@ -100,6 +87,7 @@ impl MetricDef {
             scale: Scale::Ratio,
             source: Source::Value,
             headline: true,
+            failure: None,
             help: help.to_owned(),
         }
     }
@@ -109,6 +97,15 @@ impl MetricDef {
         MetricDef {
             source: Source::Quantile { histogram: histogram.to_owned(), q },
             ..MetricDef::value(name, label, Unit::Ns, Better::Lower, help)
+        }
+    }
+
+    /// The share of operations that failed: `failed` of `of`, both counts of the trial.
+    pub fn failure(name: &str, label: &str, (failed, of): (&str, &str), help: &str) -> Self {
+        let counts = FailureCounts { failed: failed.to_owned(), of: of.to_owned() };
+        MetricDef {
+            failure: Some(counts),
+            ..MetricDef::value(name, label, Unit::Ratio, Better::Lower, help).by_difference().detail()
         }
     }
 

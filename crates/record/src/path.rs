@@ -1,4 +1,4 @@
-//! What a trial found out about the path itself: packets of some kinds that it does not carry.
+//! A trial's findings about the path itself: packets of some kinds that it does not carry.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathCause {
-    /// Of a fragmented datagram only the fragment with the UDP header arrives.
+    /// Only the fragment with the UDP header arrives, and the other fragments of the datagram do not.
     HeaderlessFragmentsDropped,
     /// No fragment arrives.
     FragmentsDropped,
@@ -28,10 +28,10 @@ pub enum PathCause {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathFinding {
-    /// What kind.
+    /// Kind of finding.
     pub cause: PathCause,
-    /// What happens and what to do about it, in one sentence with figures.
+    /// The problem and the remedy, in one sentence with figures.
     pub summary: String,
-    /// What was seen, and what helps: one sentence or command each.
+    /// Observations and remedies: one sentence or command each.
     pub advice: Vec<String>,
 }

@@ -26,19 +26,23 @@ pub struct Pattern {
     pub repeats: usize,
     /// Void repeats, left out.
     pub void: usize,
+    /// Further valid repeats of which half of the transactions or more failed or did not end; no other figure covers them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: usize,
     /// Mean of the repeats' averages.
     pub mean_ns: Option<f64>,
     /// Least and greatest of the repeats' averages.
     pub range_ns: Option<(f64, f64)>,
-    /// Of the repeats' medians, which stalls do not move: the variance between repeats apart from that within them; absent with too few repeats or windows.
+    /// Components of the variance of the repeats' medians, which stalls do not move: the variance between repeats apart from that
+    /// within them; absent with too few repeats or windows.
     pub components: Option<Components>,
     /// p-value of "it does not jump", and the same after Holm's correction over the patterns.
     pub p: Option<f64>,
     /// See `p`.
     pub p_holm: Option<f64>,
-    /// What may be said.
+    /// The verdict.
     pub verdict: Repeatability,
-    /// Where it jumps between a few levels: these.
+    /// The few levels between which it jumps, if it does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<Level>,
 }
@@ -69,8 +73,12 @@ pub struct DimensionEffect {
     pub ratio: Comparison,
     /// In words.
     pub verdict: Verdict,
-    /// Differences per round, nanoseconds.
+    /// Differences per round, nanoseconds, without those in which half of the transactions or more failed or did not end.
     pub per_round_ns: Vec<f64>,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// Everything that was concluded about patterns.

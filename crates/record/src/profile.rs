@@ -1,4 +1,4 @@
-//! Where the kernel's time went during a trial: call stacks, sampled by its clock.
+//! How the kernel spent its time during a trial: call stacks, sampled by its clock.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// Most functions that are listed by name ([`Profile::functions`]) for each of their two orders.
 pub const MOST_FUNCTIONS: usize = 40;
 
-/// A sampled profile of one host over one measuring window. In the lab all hosts share one machine: then all of it is sampled,
-/// and what each sample belongs to is told by the functions in its stack.
+/// A sampled profile of one host over one measuring window. In the lab all hosts share one machine. The profile then covers the
+/// whole machine, and the functions in a sample's stack show to which part it belongs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Profile {
     /// Samples a second and core while the kernel works; each stands for `1 / hz` seconds of a core. Time in user space is not
@@ -58,8 +58,8 @@ pub struct FunctionSamples {
 pub struct Calls {
     /// Names that `nodes` refers to.
     pub functions: Vec<String>,
-    /// Calls, each after its caller: number of the caller's node plus one (0: outermost), number of the function, samples in
-    /// the function itself. What stacks too rare to be kept had is with their innermost caller that was kept.
+    /// Calls, each after its caller: number of the caller's node plus one (0: outermost), number of the function, samples in the
+    /// function itself. Samples of stacks too rare to be kept count for their innermost caller that was kept.
     pub nodes: Vec<(u32, u32, u64)>,
 }
 
@@ -186,7 +186,7 @@ impl Calls {
         let mut paths: Vec<String> = Vec::with_capacity(self.nodes.len());
         let mut stacks = Vec::new();
         for (caller, name, samples) in self.valid() {
-            // Where a name holds the sign that separates names, it must not make two of one.
+            // A name that contains the separator must not become two names.
             let name = name.replace(';', ":");
             let path = caller.map_or_else(|| name.clone(), |at| format!("{};{name}", paths[at]));
             if samples > 0 {
@@ -275,6 +275,7 @@ mod tests {
             calls: calls(&[("f", 10), ("f;g", 30)]),
         };
         let other = Profile {
+            window_s: 1.5,
             gateway_samples: 5,
             parts: vec![part("bridge", 1), part("routing", 4)],
             functions: vec![function("g", 20, 20), function("f", 1, 5)],
@@ -282,7 +283,7 @@ mod tests {
             ..one.clone()
         };
         one.merge(&other);
-        assert_eq!((one.hz, one.window_s, one.samples, one.lost), (997, 2.0, 200, 2));
+        assert_eq!((one.hz, one.window_s, one.samples, one.lost), (997, 2.5, 200, 2));
         assert_eq!((one.gateway_samples, one.path_samples(), one.hook_samples), (45, 105, 40));
         assert!((one.gateway_cpu_s() - 45.0 / 997.0).abs() < 1e-12);
         assert_eq!(Profile::default().gateway_cpu_s(), 0.0);

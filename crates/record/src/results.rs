@@ -1,7 +1,8 @@
-//! What was concluded from the trials of a run.
+//! Conclusions from the trials of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_stats::unbounded::{self, Number};
 use weir_stats::{Comparison, Verdict};
 
 use crate::fault::FaultCode;
@@ -10,15 +11,25 @@ use crate::patterns::Patterns;
 /// A value with its interval over the valid trials of one cell. Units are the metric's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
-    /// Median of the trials' values; for quantiles, the quantile of the merged histogram.
+    /// Median of the trials' values; for quantiles, the quantile of the merged histogram. Infinite among operations that
+    /// failed.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Number")]
     pub center: f64,
+    /// True if `center` is but a lower bound: the quantile lies among operations that were not seen to end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// 95 % interval of it, absent below six trials.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Option<(Number, Number)>")]
     pub interval: Option<(f64, f64)>,
     /// Valid trials.
     pub n: usize,
     /// Coefficient of variation of the trials' values.
     pub cv: f64,
     /// Least and greatest trial.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "(Number, Number)")]
     pub range: (f64, f64),
 }
 
@@ -40,6 +51,8 @@ pub struct Cell {
     /// In words; absent for the baseline itself and metrics that are not judged.
     pub verdict: Option<Verdict>,
     /// Ratios (or differences) to the baseline per round, for plots.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Vec<Number>")]
     pub per_round: Vec<f64>,
 }
 
@@ -51,6 +64,9 @@ pub struct NoiseFloor {
     /// Metric.
     pub metric: String,
     /// 95th percentile of |ln(A'/A)| (scale ratio) or |A'-A| (scale difference); absent with fewer than six pairs.
+    /// Infinite where the baseline itself failed in some rounds.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Option<Number>")]
     pub floor: Option<f64>,
     /// Pairs.
     pub n: usize,
@@ -72,6 +88,8 @@ pub struct WorkloadComparison {
     /// In words; absent without a comparison, and for metrics that are not judged.
     pub verdict: Option<Verdict>,
     /// Ratios (or differences) per round, for plots.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Vec<Number>")]
     pub per_round: Vec<f64>,
 }
 
@@ -86,10 +104,29 @@ pub struct FaultCount {
     pub workload: String,
     /// Trials that show it.
     pub trials: usize,
-    /// Of these, trials that are void.
+    /// Void trials among these.
     pub void: usize,
     /// The first one's words.
     pub example: String,
+}
+
+/// A variant whose trials of a workload are void more often than the baseline's, for what a hop can bring about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VoidBias {
+    /// Workload.
+    pub workload: String,
+    /// Variant.
+    pub variant: String,
+    /// Its void trials; those that the hypervisor or the user spoilt are left out here and below.
+    pub void: usize,
+    /// All its trials.
+    pub trials: usize,
+    /// The same of the baseline.
+    pub baseline_void: usize,
+    /// The same of the baseline.
+    pub baseline_trials: usize,
+    /// Fisher's exact test, one-sided.
+    pub p: f64,
 }
 
 /// All conclusions.
@@ -109,6 +146,9 @@ pub struct Results {
     pub patterns: Option<Patterns>,
     /// Faults by kind, variant and workload.
     pub faults: Vec<FaultCount>,
+    /// Variants of which no winner is named, since too many of their trials are void.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub void_biases: Vec<VoidBias>,
     /// Widest half-width of a headline comparison (relative), and where: `workload/metric/variant`.
     pub widest: Option<(f64, String)>,
 }

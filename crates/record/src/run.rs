@@ -28,14 +28,14 @@ pub enum Status {
     Interrupted,
     /// It could not go on.
     Failed {
-        /// Why, as it was told to the user.
+        /// The reason, as reported to the user.
         message: String,
     },
 }
 
-/// What the run meant to do.
+/// The plan of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Plan {
+pub struct RunPlan {
     /// Rounds at least (6 is the least that can give a 95 % interval).
     pub min_rounds: u32,
     /// Rounds at most.
@@ -68,7 +68,7 @@ pub struct VariantInfo {
     pub name: String,
     /// Kind (`direct`, `nft-masquerade`, ...).
     pub kind: String,
-    /// What it is, in words, with its options.
+    /// Description in words, with its options.
     pub description: String,
     /// True for the baseline.
     pub baseline: bool,
@@ -76,12 +76,12 @@ pub struct VariantInfo {
     pub twin_of: Option<String>,
     /// How it was proved to be in effect: one line per check.
     pub proof: Vec<String>,
-    /// What it takes besides traffic, measured when it was set up: memory, time to load.
+    /// Costs apart from traffic, measured at setup: memory, time to load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<VariantFact>,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
-    /// Where it is one point of a curve: which.
+    /// Its point on a curve, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
 }
@@ -93,14 +93,14 @@ pub struct WorkloadInfo {
     pub name: String,
     /// Kind (`tcp-stream`, ...).
     pub kind: String,
-    /// What it does, in words, with its options.
+    /// Description in words, with its options.
     pub description: String,
     /// Its metrics, headline ones first.
     pub metrics: Vec<MetricDef>,
     /// Rounds that it takes part in, the first ones; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
-    /// Where it is one point of a curve: which.
+    /// Its point on a curve, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
 }
@@ -144,8 +144,8 @@ pub struct Run {
     pub ended: Option<String>,
     /// How far it got.
     pub status: Status,
-    /// What it meant to do.
-    pub plan: Plan,
+    /// Its plan.
+    pub plan: RunPlan,
     /// Variants in the scenario's order, the A/A twin behind its original.
     pub variants: Vec<VariantInfo>,
     /// Workloads in the scenario's order.
@@ -162,9 +162,9 @@ pub struct Run {
     pub hosts: Vec<HostFacts>,
     /// Trials in the order they were made.
     pub trials: Vec<Trial>,
-    /// What was concluded; recomputed from the trials by every reader of this version.
+    /// Conclusions; every reader of this version recomputes them from the trials.
     pub results: Option<Results>,
-    /// What a reader should know and no field says.
+    /// Information for the reader that no field holds.
     pub notes: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the samplers saw on a host during a trial: deltas over the measuring window, and series.
+//! Readings of the samplers on a host during a trial: deltas over the measuring window, and series.
 
 use std::collections::BTreeMap;
 

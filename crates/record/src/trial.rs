@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 use crate::diagnosed::Diagnosed;
 use crate::fault::Fault;
@@ -39,25 +39,25 @@ pub struct Trial {
     pub took_s: f64,
     /// Raw values by metric name. Units are in the names.
     pub metrics: BTreeMap<String, f64>,
-    /// Raw distributions by name, nanoseconds.
-    pub histograms: BTreeMap<String, Histogram>,
+    /// Raw distributions by name, nanoseconds; of delays with the operations that did not end.
+    pub histograms: BTreeMap<String, Delays>,
     /// Values over time, from the load engine.
     pub series: Vec<Series>,
     /// Samples by role: `initiator`, `gateway`, `responder`.
     pub hosts: BTreeMap<String, HostSample>,
-    /// Where the gateway's time went, if it was sampled.
+    /// How the gateway spent its time, if it was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// What the doctor said of the gateway, if it was asked.
+    /// The doctor's diagnosis of the gateway, if it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnosed: Option<Diagnosed>,
-    /// What the workload found out about the path: kinds of packets that it does not carry.
+    /// The workload's findings about the path: kinds of packets that it does not carry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<PathFinding>,
-    /// What the lab's link did, where it was asked to be worse than it is: `egress`, `ingress`.
+    /// Effects of the lab's link, if the lab made it worse than it is: `egress`, `ingress`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub link: BTreeMap<String, LinkPassed>,
-    /// What the tester did wrong.
+    /// Faults of the tester.
     pub faults: Vec<Fault>,
 }
 

@@ -9,13 +9,14 @@ use crate::escape::csv as field;
 use crate::view::trial_value;
 
 /// One row per trial and metric: what a statistics program wants. Values are the stored ones, unscaled; a
-/// metric that a trial did not measure has no row. `void` is 1 where the trial is left out of comparisons;
+/// metric that a trial did not measure has no row. A percentile among operations that failed is `inf`; `above` is 1 where it is
+/// greater than `value`, because so many did not end. `void` is 1 where the trial is left out of comparisons;
 /// `faults` are separated by a space. `workload_value` and `variant_value` are the values of the sweeps that the two are
 /// points of.
 pub fn csv_trials(run: &Run) -> String {
     let mut out = String::from(
         "round,position,start_s,variant,workload,metric,unit,value,void,faults,\
-         workload_value,variant_value\n",
+         workload_value,variant_value,above\n",
     );
     for trial in &run.trials {
         let Some(workload) = run.workloads.iter().find(|w| w.name == trial.workload) else { continue };
@@ -25,7 +26,7 @@ pub fn csv_trials(run: &Run) -> String {
         for def in &workload.metrics {
             let Some(value) = trial_value(trial, def) else { continue };
             out.push_str(&format!(
-                "{},{},{},{},{},{},{},{},{},{},{}\n",
+                "{},{},{},{},{},{},{},{},{},{},{},{}\n",
                 trial.round,
                 trial.position,
                 trial.start_s,
@@ -33,21 +34,21 @@ pub fn csv_trials(run: &Run) -> String {
                 field(&trial.workload),
                 field(&def.name),
                 name_of(&def.unit),
-                value,
+                value.value,
                 u8::from(trial.is_void()),
                 field(&codes.join(" ")),
-                swept(run, &trial.workload, &trial.variant)
+                swept(run, &trial.workload, &trial.variant),
+                u8::from(!value.known)
             ));
         }
     }
     out
 }
 
-/// One row per workload, metric and variant: value and comparison with their intervals; empty where there is
-/// none. Then one row per workload, metric and variant that is compared with another workload on the same variant:
-/// `with_workload` names that one (it is empty where the comparison is with the baseline), and the effect and the
-/// verdict are against it. Then one row for each thing that a variant takes besides traffic (memory, time to load), without a
-/// workload.
+/// One row per workload, metric and variant: value and comparison with their intervals; empty where there is none. Then one row
+/// per workload, metric and variant that is compared with another workload on the same variant: `with_workload` names the other
+/// one (empty if the comparison is with the baseline), and the effect and the verdict are against it. Then one row for each cost
+/// of a variant apart from traffic (memory, time to load), without a workload.
 pub fn csv_summary(run: &Run) -> String {
     let mut out = String::from(
         "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,\
@@ -85,7 +86,7 @@ pub fn csv_summary(run: &Run) -> String {
     out
 }
 
-/// What a variant takes besides traffic.
+/// Adds the row of one cost of a variant apart from traffic.
 fn push_fact(out: &mut String, run: &Run, variant: &str, fact: &VariantFact) {
     let value = fact.value.map(|v| v.to_string()).unwrap_or_default();
     let (name, unit, variant_field) = (field(&fact.name), name_of(&fact.unit), field(variant));
@@ -97,10 +98,10 @@ fn push_fact(out: &mut String, run: &Run, variant: &str, fact: &VariantFact) {
 /// Ways to connect, one row each, then what each dimension does: the columns of the other kind are empty. Times are
 /// nanoseconds. Nothing but the head where the run did not ask about patterns.
 ///
-/// `kind` is `pattern` or `dimension`. Of a pattern: labels as `key=value` separated by a blank, the average of the long trial,
-/// repeats, void ones, mean, least and greatest of their averages, standard deviation between repeats with its interval,
-/// that which noise inside a repeat explains, p-value after Holm's correction, verdict. Of a dimension: its two values,
-/// difference and ratio with their intervals, rounds, p-value, verdict, dimensions that were matched and averaged.
+/// `kind` is `pattern` or `dimension`. A pattern has: labels as `key=value` separated by a blank, the average of the long trial,
+/// repeats, void ones, mean, least and greatest of their averages, standard deviation between repeats with its interval, the
+/// standard deviation that noise inside a repeat explains, p-value after Holm's correction, verdict. A dimension has: its two
+/// values, difference and ratio with their intervals, rounds, p-value, verdict, dimensions that were matched and averaged.
 pub fn csv_patterns(run: &Run) -> String {
     let mut out = String::from(
         "kind,variant,labels,once_ns,repeats,void,mean_ns,min_ns,max_ns,between_ns,between_low_ns,between_high_ns,within_ns,\
@@ -143,7 +144,7 @@ pub fn csv_patterns(run: &Run) -> String {
     out
 }
 
-/// What a cell is compared with, and what came out.
+/// The other side of a cell's comparison, and the result.
 struct Against<'a> {
     baseline: &'a str,
     with: &'a str,

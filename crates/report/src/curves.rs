@@ -10,7 +10,7 @@ use crate::units::{self, Display, display_for_all};
 use crate::view::{everyone, too_few};
 use crate::words::{self, Words, effect};
 
-/// What was measured at one value.
+/// The measurement at one value.
 pub(crate) struct Spot {
     pub(crate) at: f64,
     pub(crate) estimate: Option<Estimate>,
@@ -31,7 +31,7 @@ pub(crate) struct Line {
 pub(crate) struct Curve<'a> {
     /// Name of the entry.
     pub(crate) family: String,
-    /// What changes, in words: `flows`, `rules`.
+    /// Name of the swept parameter, in words: `flows`, `rules`.
     pub(crate) key: String,
     pub(crate) def: &'a MetricDef,
     pub(crate) lines: Vec<Line>,
@@ -82,7 +82,7 @@ impl Line {
     }
 }
 
-/// A value of a sweep: `64k`, `1M`, `1500`. Only what is exact is shortened.
+/// Formats a value of a sweep: `64k`, `1M`, `1500`. Shortens exact values only.
 pub(crate) fn figure(value: f64) -> String {
     for (divisor, letter) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value != 0.0 && value % divisor == 0.0 {
@@ -97,8 +97,8 @@ fn key_words(key: &str) -> String {
     line(key.rsplit('.').next().unwrap_or(key)).replace(['-', '_'], " ")
 }
 
-/// All curves of the run: those of its workloads, then those of its variants, in its order. What a point of a variant did to
-/// a point of a workload is in the variant's curve alone, so that nothing is shown twice.
+/// Returns all curves of the run: those of its workloads, then those of its variants, in its order. If both are swept, their
+/// results appear in the variant's curve alone, so that nothing appears twice.
 pub(crate) fn curves<'a>(run: &'a Run, results: &Results) -> Vec<Curve<'a>> {
     let judged = too_few(run, results).is_none();
     let variants: Vec<(usize, &VariantInfo)> =
@@ -107,7 +107,7 @@ pub(crate) fn curves<'a>(run: &'a Run, results: &Results) -> Vec<Curve<'a>> {
     let spot = |workload: &WorkloadInfo, variant: &VariantInfo, def: &MetricDef, point: &Point| {
         let cell = results.cell(&workload.name, &def.name, &variant.name);
         let comparison = cell.and_then(|c| c.comparison);
-        // Where no verdict is possible yet, what was seen stands for it, marked as open.
+        // While no verdict is possible, the observed effect takes its place, marked as open.
         let said = |v| match words::verdict(def, comparison.as_ref(), v) {
             words if judged => words,
             words => Words { text: comparison.map(|c| effect(def, &c)).unwrap_or_default(), ..words },
@@ -187,7 +187,7 @@ fn of_family<'a, T>(
     entries.iter().filter_map(of_it).collect()
 }
 
-/// What the run was about, where nothing stands beside its curves: `Measured over flows (1 to 1M).`
+/// Names the subject of the run, if nothing stands beside its curves: `Measured over flows (1 to 1M).`
 pub(crate) fn lead(curves: &[Curve<'_>]) -> String {
     let mut spans: Vec<String> = Vec::new();
     for curve in curves {

@@ -1,4 +1,4 @@
-//! What the doctor found at the gateway, over the trials of a variant and workload.
+//! The doctor's findings at the gateway, over the trials of a variant and workload.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) struct Said<'a> {
 }
 
 impl Said<'_> {
-    /// Where: `nft-masquerade, http`.
+    /// Returns its place: `nft-masquerade, http`.
     pub(crate) fn place(&self) -> String {
         format!("{}, {}", line(&self.variant.name), line(&self.workload.name))
     }
@@ -48,7 +48,7 @@ impl Said<'_> {
         format!("{}: {}{help}{after}", line(&self.finding.cause), line(&self.finding.summary))
     }
 
-    /// What may go wrong with the commands that help, and what takes them back, each with its label.
+    /// Returns the risk of the commands that help, and the commands that undo them, each with its label.
     pub(crate) fn aftermath(&self) -> Vec<(&'static str, String)> {
         let (risk, undo) = (line(&self.finding.risk), line(&self.finding.undo.join("; ")));
         [("risk", risk), ("undo", undo)].into_iter().filter(|(_, text)| !text.is_empty()).collect()
@@ -76,7 +76,7 @@ pub(crate) fn said(run: &Run) -> Vec<Said<'_>> {
             all.extend(causes.into_iter().map(one));
         }
     }
-    // What is found at an A/A twin as well as at what it is a twin of need not be said twice.
+    // A finding at an A/A twin is left out if the twin's original has it, too.
     let twins: Vec<bool> = all.iter().map(|said| all.iter().any(|other| said.repeats(other))).collect();
     let mut twins = twins.into_iter();
     all.retain(|_| !twins.next().unwrap_or(false));
@@ -88,7 +88,7 @@ pub(crate) fn any(run: &Run) -> bool {
     run.trials.iter().any(|t| t.diagnosed.is_some())
 }
 
-/// What to say beside what was found: where the doctor watched, that it found nothing if so, and what it could not see.
+/// Returns notes beside the findings: which trials the doctor watched, whether it found nothing, and what it could not see.
 pub(crate) fn notes(run: &Run) -> Vec<String> {
     let (whole, place) = extent(run);
     let blind = blind(run);
@@ -121,7 +121,7 @@ fn extent(run: &Run) -> (bool, String) {
     (false, format!("in {} of {} trials ({})", sum.0, sum.1, gaps.join(", ")))
 }
 
-/// What could not be seen, with the reason and in how many of the trials that were watched.
+/// Returns what the doctor could not see, with the reason and the number of watched trials affected.
 fn blind(run: &Run) -> Vec<String> {
     let watched: Vec<_> = run.trials.iter().filter_map(|t| Some((t, t.diagnosed.as_ref()?))).collect();
     let mut gaps: Vec<(&str, Vec<&str>)> = Vec::new();

@@ -1,64 +1,6 @@
-//! Text that came from outside (names, messages, TOML), made harmless for each kind of output.
+//! Text that came from outside, made harmless for each kind of markup.
 
-/// Printable text on one line: control characters, escape sequences, line separators and the characters that
-/// turn the direction of writing (Unicode UAX #9) are taken out, so that a name cannot paint over a terminal.
-pub(crate) fn line(text: &str) -> String {
-    let text = strip_sequences(text);
-    let spaced: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
-    spaced.chars().filter(|c| is_shown(*c)).collect()
-}
-
-/// Like [`line`], but line feeds and tabs stay: for whole texts such as a scenario.
-pub(crate) fn block(text: &str) -> String {
-    strip_sequences(text).chars().filter(|c| matches!(c, '\n' | '\t') || is_shown(*c)).collect()
-}
-
-fn is_shown(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let breaks = matches!(c, '\u{2028}' | '\u{2029}');
-    // U+FFFE and U+FFFF are not characters and not allowed in XML.
-    let none = matches!(c, '\u{fffe}' | '\u{ffff}' | '\u{feff}');
-    !(c.is_control() || turns || breaks || none)
-}
-
-/// Without ECMA-48 control sequences (`ESC [ ... letter`) and operating-system commands (`ESC ] ... BEL`);
-/// what is left of an unknown sequence is plain text once the ESC itself is gone.
-fn strip_sequences(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let kind = match c {
-            '\u{1b}' => chars.next_if(|n| matches!(n, '[' | ']')),
-            '\u{9b}' => Some('['),
-            '\u{9d}' => Some(']'),
-            _ => {
-                out.push(c);
-                continue;
-            }
-        };
-        match kind {
-            Some('[') => {
-                while chars.next_if(|n| matches!(n, '\u{20}'..='\u{3f}')).is_some() {}
-                chars.next_if(|n| matches!(n, '\u{40}'..='\u{7e}'));
-            }
-            Some(_) => {
-                // Without its end within the text, the command swallows all of the rest, as a terminal would
-                // do.
-                while let Some(n) = chars.next() {
-                    if n == '\u{7}' || n == '\u{9c}' {
-                        break;
-                    }
-                    if n == '\u{1b}' {
-                        chars.next_if_eq(&'\\');
-                        break;
-                    }
-                }
-            }
-            None => {}
-        }
-    }
-    out
-}
+pub(crate) use weir_text::escape::{block, line};
 
 /// Text or attribute value of HTML and XML.
 pub(crate) fn xml(text: &str) -> String {
@@ -115,16 +57,6 @@ pub(crate) fn csv(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn escape_sequences_disappear_and_their_text_stays() {
-        assert_eq!(line("a\u{1b}[31;1mred\u{1b}[0m b"), "ared b");
-        assert_eq!(line("\u{1b}]0;title\u{7}x\u{9b}2Jy"), "xy");
-        assert_eq!(line("\u{1b}]8;;file:///etc\u{1b}\\link\u{1b}"), "link");
-        assert_eq!(line("one\r\ntwo\tthree\u{0}\u{8}"), "one  two three");
-        assert_eq!(line("abc\u{202e}def"), "abcdef");
-        assert_eq!(block("a = 1\n\tb\u{7}"), "a = 1\n\tb");
-    }
 
     #[test]
     fn markup_is_escaped() {

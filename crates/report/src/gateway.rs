@@ -1,5 +1,5 @@
-//! What the gateway's kernel handled: how many packets, how large. A rate of datagrams says nothing about the gateway
-//! when a GSO super-packet crosses it as one.
+//! Packets that the gateway's kernel handled: how many, how large. A rate of datagrams says nothing about the gateway when a GSO
+//! super-packet crosses it as one.
 
 use weir_record::results::Results;
 use weir_record::{Run, Unit, VariantInfo, WorkloadInfo};
@@ -11,7 +11,7 @@ use crate::view::compared;
 /// An Ethernet header and one VLAN tag (IEEE 802.3, 802.1Q), which the interface counts and the MTU does not.
 const LINK_HEADER_BYTES: f64 = 18.0;
 
-/// What one variant's gateway handled during one workload.
+/// Packets that one variant's gateway handled during one workload.
 pub(crate) struct Handled<'a> {
     pub(crate) variant: &'a VariantInfo,
     rate: String,

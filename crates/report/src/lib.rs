@@ -22,8 +22,8 @@ mod patterns;
 
 mod profile;
 mod sentences;
+mod setup_cost;
 mod spread;
-mod takes;
 mod terminal;
 pub mod units;
 mod view;

@@ -8,7 +8,7 @@ use crate::pairs::{self, PairRow};
 use crate::patterns::{self, View};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{diagnosed, gateway, profile, spread, takes, words};
+use crate::{diagnosed, gateway, profile, setup_cost, spread, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -59,7 +59,7 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("- {}\n", text(note)));
     }
     out.push('\n');
-    for line in view::how_to_read(run) {
+    for line in view::how_to_read(run, results) {
         out.push_str(&format!("{}\n", text(&line)));
     }
     out
@@ -243,9 +243,9 @@ fn push_diagnoses(out: &mut String, run: &Run) {
 }
 
 fn push_takes(out: &mut String, run: &Run) {
-    let Some(takes) = takes::takes(run) else { return };
+    let Some(takes) = setup_cost::setup_cost(run) else { return };
     let heads: Vec<String> = takes.heads.iter().map(|head| text(head)).collect();
-    out.push_str(&format!("{}:\n\n", takes::TITLE));
+    out.push_str(&format!("{}:\n\n", setup_cost::TITLE));
     out.push_str(&format!("| variant | {} |\n|---{}|\n", heads.join(" | "), "|---:".repeat(heads.len())));
     for (variant, cells) in &takes.rows {
         let cells: Vec<String> = cells.iter().map(|cell| text(cell)).collect();

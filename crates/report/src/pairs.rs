@@ -83,7 +83,7 @@ fn row<'a>(
         (Some(words), Some(text)) if !judged => Some(Words { text: text.clone(), ..words }),
         (words, _) => words,
     };
-    // What is the main thing to one of the two may be a detail to the other, which has a name of its own for it.
+    // A headline metric of one workload may be a detail of the other, which has a name of its own for it.
     let of_either = run.workloads.iter().filter(|w| [&found.workload, &found.with].contains(&&w.name));
     let is_headline = of_either.flat_map(|w| &w.metrics).any(|m| m.name == found.metric && m.headline);
     let floors = [&found.workload, &found.with].map(|w| floor_value(results, w, &found.metric));
@@ -96,7 +96,7 @@ fn row<'a>(
         words,
         n: comparison.map_or(0, |c| c.n),
         floor: floors.into_iter().flatten().reduce(f64::max),
-        // Of two programs that send, the CPU that they take for it is as much the question as their speed.
+        // For two sending programs, their CPU use matters as much as their speed.
         main: is_headline || def.name.starts_with("tester_cpu_"),
     })
 }

@@ -1,4 +1,4 @@
-//! What trials found out about the path itself, in sentences.
+//! The trials' findings about the path itself, in sentences.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const OF_PATHS: &str = "mtu";
 
 /// One sentence for each thing that was found, with the variants that it was found on; the gravest first.
 ///
-/// What fewer than half of a variant's trials say is left out: a path that is not the same in each trial is no finding.
+/// Leaves out findings from fewer than half of a variant's trials: a path that is not the same in each trial is no finding.
 pub(crate) fn sentences(run: &Run) -> Vec<String> {
     let mut found: Vec<(PathCause, String, Vec<&str>)> = Vec::new();
     let variants: Vec<&str> = run.variants.iter().map(|v| v.name.as_str()).collect();
@@ -41,7 +41,7 @@ fn sentence(summary: &str, on: &[&str], all: &[&str]) -> String {
     format!("{text}, on {}.", names.join(", "))
 }
 
-/// What most trials of a variant found, in the words that were used most often.
+/// Returns the findings of most trials of a variant, in the most frequent words.
 fn of_variant(run: &Run, variant: &str) -> Vec<(PathCause, String)> {
     let is_path = |t: &Trial| run.workloads.iter().any(|w| w.name == t.workload && w.kind == OF_PATHS);
     let trials: Vec<&Trial> = run.trials.iter().filter(|t| t.variant == variant && !t.is_void()).collect();

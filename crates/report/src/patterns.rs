@@ -34,11 +34,11 @@ pub(crate) struct Row<'a> {
     pub(crate) once: String,
     /// Least and greatest average of the repeats.
     pub(crate) range: String,
-    /// Between repeats: what may be said.
+    /// The verdict on the difference between repeats.
     pub(crate) words: Words,
     /// `±0.40 ms [0.27, 0.70]`, where it was found out.
     pub(crate) between: Option<String>,
-    /// What noise inside a repeat does to its median: `±0.004 ms`.
+    /// Effect of the noise inside a repeat on its median: `±0.004 ms`.
     pub(crate) within: Option<String>,
     /// `3 repeats near 2.29 ms, 7 near 2.89 ms`.
     pub(crate) levels: Option<String>,
@@ -46,7 +46,7 @@ pub(crate) struct Row<'a> {
     pub(crate) counted: String,
 }
 
-/// What the report has to say of patterns; nothing where the run did not ask.
+/// Returns the report's view of patterns; `None` if the run did not ask for them.
 pub(crate) fn view<'a>(run: &'a Run, results: &'a Results) -> Option<View<'a>> {
     let found = results.patterns.as_ref()?;
     let repeats = run.workloads.iter().find(|w| w.name == found.repeats)?;
@@ -92,7 +92,7 @@ impl<'a> View<'a> {
     /// A standard deviation: `±0.40 ms [0.27, 0.70]`.
     fn spread(&self, ns: f64, interval: Option<(f64, f64)>) -> String {
         let text = match interval {
-            // As many decimals as averages have: more of a scatter nobody needs.
+            // As many decimals as averages have: a standard deviation needs no more.
             None => quantity(Unit::Ns, ns, None),
             Some(interval) => {
                 let text = bare(ns, Some(interval), self.shown);
@@ -120,6 +120,12 @@ impl<'a> View<'a> {
             }
             Repeatability::TooFew => (Tone::Open, "repeats too short: fewer than two windows".to_owned()),
         };
+        if pattern.failed > 0 {
+            let all = pattern.failed + pattern.repeats;
+            let text =
+                format!("{} of {} failed; of the others: {text}", pattern.failed, plural(all, "repeat"));
+            return Words { tone: Tone::Worse, text };
+        }
         Words { tone, text }
     }
 
@@ -133,20 +139,20 @@ impl<'a> View<'a> {
         Some(format!("{} {}", all.join(", "), self.shown.symbol))
     }
 
-    /// What stands above the first column: `once, 60 s`.
+    /// Returns the heading of the first column: `once, 60 s`.
     pub(crate) fn once_head(&self) -> String {
         let once = self.found.once.as_deref().unwrap_or_default();
         match self.seconds(once) {
-            Some(seconds) => format!("over {}", units::duration(seconds)),
+            Some(seconds) => format!("over {}", weir_text::time::duration(seconds)),
             None => line(once),
         }
     }
 
-    /// What stands above the second column: `range over repeats of 10 s`.
+    /// Returns the heading of the second column: `range over repeats of 10 s`.
     pub(crate) fn range_head(&self) -> String {
         match self.seconds(&self.found.repeats) {
             Some(seconds) if seconds >= 1.0 && seconds.fract() == 0.0 => {
-                format!("range over {} repeats", units::duration(seconds))
+                format!("range over {} repeats", weir_text::time::duration(seconds))
             }
             Some(seconds) => format!("range over {seconds} s repeats"),
             None => "range over repeats".to_owned(),
@@ -171,8 +177,8 @@ impl<'a> View<'a> {
                 quantity(Unit::Ns, ns, None)
             ),
             None => format!(
-                "A jump is of the median round trip, more than noise inside the repeats explains, and more than ±{margin}. What the place \
-                 itself does between trials is not known{}.",
+                "A jump is of the median round trip, more than noise inside the repeats explains, and more than ±{margin}. The changes \
+                 of the testbed itself between trials are not known{}.",
                 self.why_no_twin()
             ),
         }
@@ -194,10 +200,16 @@ impl<'a> View<'a> {
         within.reduce(f64::max).map(|ns| quantity(Unit::Ns, ns, None))
     }
 
-    /// `sku s1 is slower than s2 by 0.04 ms [0.03, 0.05]`, or what else may be said.
+    /// Returns the effect in words, such as `sku s1 is slower than s2 by 0.04 ms [0.03, 0.05]`, or another verdict.
     pub(crate) fn effect_words(&self, found: &DimensionEffect) -> Words {
         let said = words::verdict(self.def, Some(&found.difference), found.verdict);
         match said.tone {
+            Tone::Better if found.difference.estimate.is_infinite() => {
+                Words { text: format!("faster: {} fails", line(&found.against)), ..said }
+            }
+            Tone::Worse if found.difference.estimate.is_infinite() => {
+                Words { text: "slower: it fails".to_owned(), ..said }
+            }
             Tone::Open => Words { text: format!("{}, open", effect(self.def, &found.difference)), ..said },
             _ => said,
         }
@@ -210,7 +222,7 @@ impl<'a> View<'a> {
 
     /// The result in sentences: which ways jump and what the dimensions do; then each jump by itself.
     pub(crate) fn sentences(&self) -> (String, Vec<String>) {
-        let mut lead = self.jump_sentence();
+        let mut lead = self.failed_sentence() + &self.jump_sentence();
         let mut told: Vec<&DimensionEffect> = Vec::new();
         for of_dimension in self.found.dimensions.chunk_by(|a, b| a.dimension == b.dimension) {
             let differing = of_dimension
@@ -233,6 +245,17 @@ impl<'a> View<'a> {
             format!("{} {}{levels}{within}.", r.name, r.words.text)
         });
         (lead, details.collect())
+    }
+
+    /// First what fails: `fast fails 2 of 10 repeats. `
+    fn failed_sentence(&self) -> String {
+        let failing = self.found.patterns.iter().filter(|p| p.failed > 0);
+        let of = |p: &Pattern| {
+            let all = plural(p.failed + p.repeats, "repeat");
+            format!("{} fails {} of {all}", line(&p.variant), p.failed)
+        };
+        let all: Vec<String> = failing.map(of).collect();
+        if all.is_empty() { String::new() } else { all.join("; ") + ". " }
     }
 
     fn jump_sentence(&self) -> String {
@@ -276,9 +299,14 @@ impl<'a> View<'a> {
     /// `placement zonal is faster than redundant by 0.86 ms [0.60, 1.10]`.
     fn clause(&self, found: &DimensionEffect) -> String {
         let text = self.effect_words(found).text;
-        let (way, amount) = text.split_once(" by ").unwrap_or((&text, ""));
         let (dimension, level, against) = (line(&found.dimension), line(&found.level), line(&found.against));
-        format!("{dimension} {level} is {way} than {against} by {amount}")
+        match text.split_once(" by ").or(text.split_once(": ")) {
+            Some((way, why)) if found.difference.estimate.is_infinite() => {
+                format!("{dimension} {level} is {way} than {against} ({why})")
+            }
+            Some((way, amount)) => format!("{dimension} {level} is {way} than {against} by {amount}"),
+            None => format!("{dimension} {level} is {text} than {against}"),
+        }
     }
 }
 
@@ -296,7 +324,7 @@ fn labels(variant: &VariantInfo) -> String {
     variant.labels.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What is certain of an effect: |ln ratio| at the near end of its interval.
+/// Returns the certain part of an effect: |ln ratio| at the near end of its interval.
 fn certain(found: &DimensionEffect) -> f64 {
     found.ratio.effect_interval().map_or(0.0, |(low, high)| low.abs().min(high.abs()))
 }

@@ -1,4 +1,4 @@
-//! Where the gateway's time goes: sampled profiles of a workload's trials, merged per variant.
+//! How the gateway spends its time: sampled profiles of a workload's trials, merged per variant.
 
 use weir_record::results::Results;
 use weir_record::{Profile, Run, Unit, VariantInfo, WorkloadInfo};
@@ -13,7 +13,7 @@ const PER_PACKET: &str = "ns_per_packet";
 /// Quantile of the normal distribution for 95 %.
 const Z95: f64 = 1.96;
 
-/// What one variant's kernel spent its time on during one workload.
+/// How one variant's kernel spent its time during one workload.
 pub(crate) struct Spent<'a> {
     pub(crate) variant: &'a VariantInfo,
     /// All valid trials' together.
@@ -23,7 +23,7 @@ pub(crate) struct Spent<'a> {
 }
 
 impl Spent<'_> {
-    /// What so many samples stand for: `98 ±6 ns` where the time per packet is known, else the share alone.
+    /// Returns the time that `samples` stand for: `98 ±6 ns` if the time per packet is known, else the share alone.
     pub(crate) fn amount(&self, samples: u64) -> String {
         match self.per_packet_ns {
             Some(ns) => nanoseconds(ns * self.share(samples), ns * self.half_width(samples)),
@@ -40,7 +40,7 @@ impl Spent<'_> {
         percent(self.share(samples))
     }
 
-    /// Of the time that test traffic took, the tester's own included.
+    /// Returns the share of the time that test traffic took, the tester's own included.
     fn share(&self, samples: u64) -> f64 {
         samples as f64 / self.profile.path_samples().max(1) as f64
     }
@@ -69,7 +69,7 @@ impl Spent<'_> {
             self.profile.parts.iter().map(|p| (p.name.as_str(), p.samples)).collect();
         parts.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
         let one = |(name, samples): &(&str, u64)| format!("{} {}", line(name), self.amount(*samples));
-        // What is under a hundredth is in the page's table.
+        // Parts below a hundredth are in the page's table.
         let shown = parts.iter().filter(|(_, samples)| self.share(*samples) >= 0.01);
         shown.map(one).collect::<Vec<_>>().join(", ")
     }

@@ -1,12 +1,13 @@
-//! What came out, in sentences: no more than the verdicts allow.
+//! The results in sentences: no more than the verdicts allow.
 
-use weir_record::results::Results;
+use weir_record::results::{Results, VoidBias};
 use weir_record::{Run, Scale};
 use weir_stats::Comparison;
 
 use crate::curves;
 use crate::escape::line;
 use crate::path;
+use crate::units::percent;
 use crate::view::{Row, compared, everyone, rows, too_few};
 use crate::words::{Tone, Words, plural};
 use crate::{pairs, patterns};
@@ -20,9 +21,11 @@ struct Judged {
     words: Words,
     /// Headline metrics can be the main result, details only where nothing else differs.
     headline: bool,
-    /// What is certain of the effect: |ln ratio| at the near end of its interval, so that a wild estimate does
-    /// not become the main result. Differences, which have units, come last.
+    /// The certain part of the effect: |ln ratio| at the near end of its interval, so that a wild estimate does not become the
+    /// main result. Differences, which have units, come last.
     size: f64,
+    /// Both shares, if this is a share of failed operations that is greater than the baseline's.
+    fails: Option<(f64, f64)>,
 }
 
 impl Judged {
@@ -36,12 +39,24 @@ impl Judged {
     }
 }
 
+/// A share of failures above the baseline's by more than this is reported even if no test has shown it yet.
+const LEAST_SAID: f64 = 0.001;
+
 fn certain(comparison: Option<Comparison>) -> f64 {
     let near = |c: Comparison| {
         let (low, high) = c.effect_interval().unwrap_or((0.0, 0.0));
         low.abs().min(high.abs())
     };
     comparison.filter(|c| c.ratio).map_or(0.0, near)
+}
+
+/// The shares of a variant and of the baseline, where the variant's is greater.
+fn more_failures(row: &Row<'_>, results: &Results, variant: &str) -> Option<(f64, f64)> {
+    let share =
+        |variant: &str| Some(results.cell(&row.workload.name, &row.def.name, variant)?.estimate?.center);
+    let baseline = row.entries.iter().find(|e| e.variant.baseline)?;
+    let (here, there) = (share(variant)?, share(&baseline.variant.name).unwrap_or(0.0));
+    (here - there > LEAST_SAID).then_some((here, there))
 }
 
 /// The headline metrics of a variant.
@@ -58,14 +73,15 @@ fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged>
                 words,
                 headline: row.def.headline,
                 size: certain(cell.and_then(|c| c.comparison)),
+                fails: row.def.failure.as_ref().and_then(|_| more_failures(row, results, variant)),
             });
         }
     }
     out
 }
 
-/// The result in words. What the path does not carry at all comes before what is slower on it, at the front of the first
-/// sentence.
+/// Returns the result in words. Traffic that the path does not carry at all comes before traffic that is slower on it, at the
+/// front of the first sentence.
 ///
 /// Before all of it stands what was found of ways to connect: a run that asks about them is about them.
 pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
@@ -78,6 +94,7 @@ pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
 fn other_sentences(run: &Run, results: &Results) -> Vec<String> {
     let mut all = judged(run, results);
     let mut lead = path::sentences(run);
+    lead.extend(void_sentences(results));
     if let (Some(first), false) = (all.first_mut(), lead.is_empty()) {
         lead.push(std::mem::take(first));
         *first = lead.join(" ");
@@ -90,8 +107,9 @@ fn other_sentences(run: &Run, results: &Results) -> Vec<String> {
 /// them.
 fn judged(run: &Run, results: &Results) -> Vec<String> {
     if let Some((made, needed)) = too_few(run, results) {
+        let failures = failing(run, results);
         return vec![format!(
-            "Too few rounds for verdicts: {made} made, {needed} needed. The values are what was measured; that they \
+            "{failures}Too few rounds for verdicts: {made} made, {needed} needed. The values are what was measured; that they \
              differ shows nothing yet."
         )];
     }
@@ -103,7 +121,7 @@ fn judged(run: &Run, results: &Results) -> Vec<String> {
     }
     let curves = curves::curves(run, results);
     match variant_sentences(run, results) {
-        // What was compared are the points of curves, and the curves tell.
+        // The run compared points of curves, and the curves show the result.
         Err(_) if leads.is_empty() && !curves.is_empty() => leads.push(curves::lead(&curves)),
         Ok((first, each)) => {
             leads.push(first);
@@ -156,6 +174,7 @@ fn pair_sentences(run: &Run, results: &Results) -> Option<(String, Vec<String>)>
                         words: r.words.clone()?,
                         headline: r.def.headline,
                         size: certain(r.found.comparison),
+                        fails: None,
                     })
                 })
                 .collect();
@@ -167,23 +186,69 @@ fn pair_sentences(run: &Run, results: &Results) -> Option<(String, Vec<String>)>
     (!leads.is_empty()).then(|| (format!("{}.", leads.join("; ")), details))
 }
 
+/// Names the failures first, then the worst of the worse metrics, then the best of the better ones: no praise hides a fault.
 fn lead(judged: &[Judged]) -> String {
-    let differing = judged.iter().filter(|j| matches!(j.words.tone, Tone::Better | Tone::Worse));
-    match differing.max_by(|a, b| a.headline.cmp(&b.headline).then(a.size.total_cmp(&b.size))) {
-        Some(most) => {
-            let others = judged.iter().filter(|j| j.words.tone == most.words.tone).count() - 1;
-            let more = if others == 0 {
-                String::new()
-            } else {
-                let way = if most.words.tone == Tone::Worse { "worse" } else { "better" };
-                format!(" (and {way} in {})", plural(others, "more metric"))
-            };
-            format!("{}{more}", clause(most))
+    let failing = judged.iter().filter_map(|j| Some((j, j.fails?))).max_by(|a, b| a.1.0.total_cmp(&b.1.0));
+    let of = |tone: Tone| judged.iter().filter(move |j| j.words.tone == tone && j.fails.is_none());
+    let first = failing.map(|(j, (here, there))| {
+        let place = j.workload.as_ref().map(|w| format!(" of {w}")).unwrap_or_default();
+        let (here, there) = (percent(here), percent(there));
+        format!("fails {here}{place} ({}; the baseline {there})", j.label)
+    });
+    let of_tone = |tone: Tone, way: &str| {
+        let most = of(tone).max_by(|a, b| a.headline.cmp(&b.headline).then(a.size.total_cmp(&b.size)))?;
+        let others = of(tone).count() - 1;
+        let more = if others == 0 {
+            String::new()
+        } else {
+            format!(" (and {way} in {})", plural(others, "more metric"))
+        };
+        Some(format!("{}{more}", clause(most)))
+    };
+    let (worse, better) = (of_tone(Tone::Worse, "worse"), of_tone(Tone::Better, "better"));
+    let bad: Vec<String> = first.into_iter().chain(worse).collect();
+    match (bad.is_empty(), better) {
+        (false, Some(better)) => format!("{}, but {better}", bad.join(", ")),
+        (false, None) => bad.join(", "),
+        (true, Some(better)) => better,
+        (true, None) if judged.is_empty() => "was not judged".to_owned(),
+        (true, None) if judged.iter().all(|j| j.words.tone == Tone::Open) => {
+            "is not yet told apart".to_owned()
         }
-        None if judged.is_empty() => "was not judged".to_owned(),
-        None if judged.iter().all(|j| j.words.tone == Tone::Open) => "is not yet told apart".to_owned(),
-        None => "shows no difference".to_owned(),
+        (true, None) => "shows no difference".to_owned(),
     }
+}
+
+/// Names the variants that fail more than the baseline, while verdicts need more rounds; empty if none does.
+fn failing(run: &Run, results: &Results) -> String {
+    let rows = rows(run, results, true);
+    let mut text = String::new();
+    for row in rows.iter().filter(|row| row.def.failure.is_some()) {
+        for entry in row.entries.iter().filter(|e| !e.variant.baseline) {
+            if let Some((here, there)) = more_failures(row, results, &entry.variant.name) {
+                let (name, place) = (line(&entry.variant.name), line(&row.workload.name));
+                let (here, there) = (percent(here), percent(there));
+                text += &format!("{name} fails {here} of {place} (the baseline {there}). ");
+            }
+        }
+    }
+    text
+}
+
+/// Variants of which no winner is named, since too many of their trials are void.
+fn void_sentences(results: &Results) -> Vec<String> {
+    let one = |b: &VoidBias| {
+        format!(
+            "No winner is named for {} in {}: {} of {} trials are void, of the baseline's {} of {}.",
+            line(&b.variant),
+            line(&b.workload),
+            b.void,
+            b.trials,
+            b.baseline_void,
+            b.baseline_trials
+        )
+    };
+    results.void_biases.iter().map(one).collect()
 }
 
 /// `is slower by 12 % [9, 15] in tcp-egress goodput`, `has more CPU per Gbit by 8 % [5, 10] in tcp-egress`.
@@ -212,6 +277,7 @@ fn tally(judged: &[Judged]) -> String {
         list(Tone::Different, "different"),
         list(Tone::Equivalent, "equivalent"),
         list(Tone::NotSeen, "no difference seen"),
+        list(Tone::Withheld, "better only without what failed"),
         list(Tone::Open, "open"),
     ]
     .into_iter()

@@ -2,18 +2,19 @@
 
 use weir_record::results::Results;
 use weir_record::{Run, WorkloadInfo};
+use weir_text::layout::{GAP, ellipsis, wrap};
+use weir_text::time::duration;
 
-use crate::columns::{Text, layout, paragraph, wrap};
+use crate::columns::{Text, layout, paragraph};
 use crate::curves::{self, Curve, Spot};
 use crate::escape::line;
 use crate::pairs::{self, PairRow};
 use crate::patterns::{self, View};
 use crate::sentences::sentences;
-use crate::units::duration;
 use crate::view::{self, Row};
-use crate::{diagnosed, faults, gateway, profile, spread, takes, words};
+use crate::{diagnosed, faults, gateway, profile, setup_cost, spread, words};
 
-pub use crate::columns::Terminal;
+pub use weir_text::layout::Terminal;
 
 /// The run as text for people: one line per metric and variant with value, interval and verdict; under it how
 /// many trials, which of them void and why, the noise floor, and how to read it. No line is wider than the
@@ -21,7 +22,7 @@ pub use crate::columns::Terminal;
 pub fn terminal(run: &Run, to: Terminal) -> String {
     let mut out = String::new();
     let bold = |text: String| Text { text, bold: true, ..Text::default() };
-    out.push_str(&to.paint(&bold(crate::columns::ellipsis(&line(&run.title), to.width()))));
+    out.push_str(&bold(ellipsis(&line(&run.title), to.width())).painted(to));
     out.push('\n');
     let Some(results) = &run.results else {
         out.push_str(&paragraph(
@@ -46,8 +47,8 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     let limits: &[usize] = if to.width() >= 100 { &[18, 26, 40] } else { &[22, 27] };
     for block in &blocks {
         out.push('\n');
-        for piece in wrap(&block.title, to.width()) {
-            out.push_str(&to.paint(&bold(piece)));
+        for piece in wrap(&block.title, to.width(), to.width() - GAP) {
+            out.push_str(&bold(piece).painted(to));
             out.push('\n');
         }
         out.push_str(&layout_like(&block.lines, &all, limits, to));
@@ -74,7 +75,7 @@ fn push_patterns(out: &mut String, view: &View<'_>, to: Terminal) {
     let bold = |text: String| Text { text, bold: true, ..Text::default() };
     out.push_str(&format!(
         "\n{}\n",
-        to.paint(&bold(format!("ways to connect: average round trip, {}", view.shown.symbol)))
+        bold(format!("ways to connect: average round trip, {}", view.shown.symbol)).painted(to)
     ));
     let once = view.found.once.is_some();
     let mut head = vec![Text::default()];
@@ -101,7 +102,7 @@ fn push_patterns(out: &mut String, view: &View<'_>, to: Terminal) {
     if view.found.dimensions.is_empty() {
         return;
     }
-    out.push_str(&format!("\n{}\n", to.paint(&bold("by dimension, within rounds".to_owned()))));
+    out.push_str(&format!("\n{}\n", bold("by dimension, within rounds".to_owned()).painted(to)));
     let mut lines: Vec<Vec<Text>> = Vec::new();
     let mut last = "";
     for found in &view.found.dimensions {
@@ -124,15 +125,15 @@ const WIDEST_NAME: usize = 24;
 fn push_curve(out: &mut String, curve: &Curve<'_>, to: Terminal) {
     use unicode_width::UnicodeWidthStr;
     let title = format!("{}: {} over {}", line(&curve.family), curve.axis(), curve.key);
-    for piece in wrap(&title, to.width()) {
-        out.push_str(&to.paint(&Text { text: piece, bold: true, ..Text::default() }));
+    for piece in wrap(&title, to.width(), to.width() - GAP) {
+        out.push_str(&Text { text: piece, bold: true, ..Text::default() }.painted(to));
         out.push('\n');
     }
     let values = curve.values();
     let mut columns: Vec<Vec<Text>> = vec![vec![Text::from(curve.key.clone())]];
     columns[0].extend(values.iter().map(|value| Text::from(curves::figure(*value))));
     for line in &curve.lines {
-        let mut column = vec![Text::from(crate::columns::ellipsis(&line.name, WIDEST_NAME))];
+        let mut column = vec![Text::from(ellipsis(&line.name, WIDEST_NAME))];
         column.extend(values.iter().map(|value| curve_cell(curve, line.at(*value))));
         columns.push(column);
     }
@@ -198,7 +199,7 @@ fn blocks(run: &Run, results: &Results, wide: bool) -> Vec<Block> {
     blocks
 }
 
-/// Where the gateway's time goes, one line per variant.
+/// Shows how the gateway spends its time, one line per variant.
 fn time_spent(run: &Run, results: &Results, workload: &WorkloadInfo, wide: bool) -> Option<Block> {
     let all = profile::spent(run, results, workload);
     let one = |spent: &profile::Spent<'_>| {
@@ -210,17 +211,17 @@ fn time_spent(run: &Run, results: &Results, workload: &WorkloadInfo, wide: bool)
     (!all.is_empty()).then(|| Block { title, lines: under("time per packet", lines, wide), below: None })
 }
 
-/// What the doctor found at the gateway: sentences, and the commands on lines of their own, to be copied.
+/// Adds the doctor's findings at the gateway: sentences, and the commands on lines of their own, for copying.
 fn push_diagnoses(out: &mut String, run: &Run, to: Terminal) {
     let title =
         Text { text: "what the doctor found at the gateway".to_owned(), bold: true, ..Text::default() };
-    out.push_str(&format!("\n{}\n", to.paint(&title)));
+    out.push_str(&format!("\n{}\n", title.painted(to)));
     for said in diagnosed::said(run) {
         let tone = if said.finding.critical { words::Tone::Worse } else { words::Tone::Different };
         let head = format!("{}, {}: {}", said.place(), said.often(), line(&said.finding.cause));
-        for piece in wrap(&head, to.width() - 1) {
+        for piece in wrap(&head, to.width() - 1, to.width() - 1 - GAP) {
             let text = Text { text: piece, tone: Some(tone), ..Text::default() };
-            out.push_str(&format!(" {}\n", to.paint(&text)));
+            out.push_str(&format!(" {}\n", text.painted(to)));
         }
         out.push_str(&paragraph(&line(&said.finding.summary), 3, to));
         for command in &said.finding.commands {
@@ -242,7 +243,7 @@ fn push_spread(out: &mut String, run: &Run, results: &Results, to: Terminal) {
         return;
     }
     let title = format!("{} (coefficient of variation)", spread::TITLE);
-    out.push_str(&format!("\n{}\n", to.paint(&Text { text: title, bold: true, ..Text::default() })));
+    out.push_str(&format!("\n{}\n", Text { text: title, bold: true, ..Text::default() }.painted(to)));
     let lines = all.chunk_by(|a, b| a.workload == b.workload).flat_map(|rows| {
         let lines = rows.iter().map(|row| {
             let what = Text::from(format!("{}, {}", row.metric, row.variant));
@@ -254,11 +255,11 @@ fn push_spread(out: &mut String, run: &Run, results: &Results, to: Terminal) {
     out.push_str(&layout(&lines.collect::<Vec<_>>(), limits, 1, to));
 }
 
-/// What the variants take besides traffic. How it was measured takes more room than a terminal has.
+/// Adds the variants' costs apart from traffic. A terminal has no room for how they were measured.
 fn push_takes(out: &mut String, run: &Run, to: Terminal) {
-    let Some(takes) = takes::takes(run) else { return };
-    let title = Text { text: takes::TITLE.to_owned(), bold: true, ..Text::default() };
-    out.push_str(&format!("\n{}\n", to.paint(&title)));
+    let Some(takes) = setup_cost::setup_cost(run) else { return };
+    let title = Text { text: setup_cost::TITLE.to_owned(), bold: true, ..Text::default() };
+    out.push_str(&format!("\n{}\n", title.painted(to)));
     let head = std::iter::once(Text::default()).chain(takes.heads.iter().cloned().map(Text::from));
     let row = |(variant, cells): &(&weir_record::VariantInfo, Vec<String>)| -> Vec<Text> {
         std::iter::once(line(&variant.name)).chain(cells.iter().cloned()).map(Text::from).collect()
@@ -342,7 +343,7 @@ fn spot_n(spot: &Spot) -> usize {
     spot.estimate.map_or(0, |e| e.n)
 }
 
-/// Lines about faults, before only their number is told.
+/// Most lines about faults; beyond these, only their number appears.
 const MOST_FAULTS: usize = 6;
 
 fn foot(run: &Run, results: &Results, seconds: f64, to: Terminal) -> String {
@@ -381,7 +382,7 @@ fn foot(run: &Run, results: &Results, seconds: f64, to: Terminal) -> String {
     for note in &run.notes {
         out.push_str(&paragraph(&format!("note: {}", line(note)), 0, to));
     }
-    for text in view::how_to_read(run) {
+    for text in view::how_to_read(run, results) {
         out.push_str(&paragraph(&text, 0, to));
     }
     out

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use weir_record::results::{Cell, Estimate, Results};
 use weir_record::{MetricDef, Run, Source, Trial, Unit, VariantInfo, WorkloadInfo};
 use weir_stats::signed_rank::least_rounds;
-use weir_stats::{Comparison, Verdict};
+use weir_stats::{Censored, Comparison, Verdict};
 
 use crate::escape::line;
-use crate::units::{self, display_for_all, percent, quantity};
+use crate::units::{self, display_for_all, percent};
 use crate::words::{self, Words, effect, floor_text, plural};
 
 /// Level of significance of the verdicts.
@@ -49,7 +49,7 @@ impl Row<'_> {
         }
     }
 
-    /// What stands in the baseline's place for a verdict.
+    /// Returns the baseline's text in the column of verdicts.
     pub(crate) fn baseline_words(&self) -> String {
         ["baseline".to_owned()].into_iter().chain(self.floor_words()).collect::<Vec<_>>().join(", ")
     }
@@ -71,12 +71,29 @@ pub(crate) fn workloads(run: &Run) -> impl Iterator<Item = &WorkloadInfo> {
     run.workloads.iter().filter(|w| w.point.is_none())
 }
 
+/// The metrics of a workload that stand in the result table: the share of operations that failed first, wherever it is not 0;
+/// then its headline metrics.
+pub(crate) fn headlines<'a>(results: &Results, workload: &'a WorkloadInfo) -> Vec<&'a MetricDef> {
+    let fails = |m: &&MetricDef| m.failure.is_some() && is_seen(results, workload, m);
+    let failures: Vec<&MetricDef> = workload.metrics.iter().filter(fails).collect();
+    let others = workload.metrics.iter().filter(|m| m.headline && !failures.contains(m));
+    failures.iter().copied().chain(others).collect()
+}
+
+/// True if a metric is not 0 in some trial that counts.
+fn is_seen(results: &Results, workload: &WorkloadInfo, def: &MetricDef) -> bool {
+    let cells = results.cells.iter().filter(|c| c.workload == workload.name && c.metric == def.name);
+    cells.filter_map(|c| c.estimate).any(|e| e.range.1 > 0.0)
+}
+
 /// Rows of the result table in the run's order, headline metrics or the other ones, without the points of curves.
 pub(crate) fn rows<'a>(run: &'a Run, results: &'a Results, headline: bool) -> Vec<Row<'a>> {
     let mut rows = Vec::new();
     let judged = too_few(run, results).is_none();
     for workload in workloads(run) {
-        for def in workload.metrics.iter().filter(|m| m.headline == headline) {
+        let first = headlines(results, workload);
+        let details = || workload.metrics.iter().filter(|m| !first.contains(m)).collect();
+        for def in if headline { first.clone() } else { details() } {
             let cells: Vec<(&VariantInfo, Option<&Cell>)> =
                 compared(run).map(|v| (v, results.cell(&workload.name, &def.name, &v.name))).collect();
             let estimates = cells.iter().filter_map(|(_, c)| c.and_then(|c| c.estimate));
@@ -86,7 +103,7 @@ pub(crate) fn rows<'a>(run: &'a Run, results: &'a Results, headline: bool) -> Ve
             let entry =
                 |(v, c): &(&'a VariantInfo, Option<&Cell>)| entry(def, (v, *c), shown, baseline, judged);
             let entries: Vec<Entry<'_>> = cells.iter().map(entry).collect();
-            // A detail that nobody measured says nothing; a headline that is missing does.
+            // A detail without measurements says nothing; a missing headline does.
             if !headline && entries.iter().all(|e| e.n == 0) {
                 continue;
             }
@@ -106,16 +123,18 @@ fn entry<'a>(
     let estimate = cell.and_then(|c| c.estimate);
     let comparison = cell.and_then(|c| c.comparison.as_ref());
     let effect = comparison.map(|c| effect_text(def, c, estimate, baseline));
-    let words = cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v));
-    // "Too few rounds" is said once for the run; here stands what was seen, marked as open.
+    let mut words = cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v));
+    if let (Some(words), true) = (&mut words, merges_differently(def, cell, baseline)) {
+        words.text += MERGED_MARK;
+    }
+    // The run reports "Too few rounds" once; here the observed effect appears, marked as open.
     let (words, effect) = match (words, effect) {
         (Some(words), Some(text)) if !judged => (Some(Words { text, ..words }), None),
         pair => pair,
     };
     Entry {
         variant,
-        value: estimate
-            .map_or("–".to_owned(), |e| units::in_display(def.unit, e.center, e.interval, shown)),
+        value: estimate.map_or("–".to_owned(), |e| value_text(def, &e, Some(shown))),
         words,
         effect,
         added: comparison.zip(baseline).and_then(|(c, b)| added(def, c, b.center)),
@@ -124,8 +143,34 @@ fn entry<'a>(
     }
 }
 
-/// The effect as it is. Where not one was lost on either side, every round's difference is zero, and only what both
-/// sides allow bounds it: the greater of the two upper bounds.
+/// A value with its interval; `> 3 s` where it is only known from below, `failed` among operations that never end.
+fn value_text(def: &MetricDef, estimate: &Estimate, shown: Option<units::Display>) -> String {
+    let shown = shown.unwrap_or_else(|| units::display_for(def.unit, estimate.center));
+    if estimate.at_least {
+        return format!("> {}", units::in_display(def.unit, estimate.center, None, shown));
+    }
+    units::in_display(def.unit, estimate.center, estimate.interval, shown)
+}
+
+/// Marks an effect that the values beside it do not show.
+pub(crate) const MERGED_MARK: &str = " †";
+
+/// By how much more than its interval allows the ratio of two merged percentiles may differ from the effect.
+const MERGED_DIFFERS: f64 = 0.03;
+
+/// The value of a percentile merges all trials, where one bad trial owns the tail; its effect is that of a typical round. True
+/// where the two say different things.
+fn merges_differently(def: &MetricDef, cell: Option<&Cell>, baseline: Option<Estimate>) -> bool {
+    let Some((own, base)) = cell.and_then(|c| c.estimate).zip(baseline) else { return false };
+    let Some((low, high)) = cell.and_then(|c| c.comparison?.interval) else { return false };
+    let ratio = own.center / base.center;
+    matches!(def.source, Source::Quantile { .. })
+        && ratio.is_finite()
+        && !(low / (1.0 + MERGED_DIFFERS)..=high * (1.0 + MERGED_DIFFERS)).contains(&ratio)
+}
+
+/// Returns the effect as it is. If neither side lost anything, every round's difference is zero. Then only the two sides' bounds
+/// limit it: the greater of the two upper bounds.
 pub(crate) fn effect_text(
     def: &MetricDef,
     c: &Comparison,
@@ -166,10 +211,13 @@ fn compared_at_once(run: &Run) -> usize {
     questions.into_values().max().unwrap_or(0)
 }
 
-/// What a variant adds to the baseline's time, elapsed or of a CPU: the ratio and its interval, applied to the
+/// Returns the time that a variant adds to the baseline's time, elapsed or of a CPU: the ratio and its interval, applied to the
 /// baseline's value.
 fn added(def: &MetricDef, c: &Comparison, baseline: f64) -> Option<String> {
     if !matches!(def.unit, Unit::Ns | Unit::CpuNs) || !c.ratio {
+        return None;
+    }
+    if !c.estimate.is_finite() || !baseline.is_finite() {
         return None;
     }
     let part = |r: f64| (r - 1.0) * baseline;
@@ -192,15 +240,12 @@ pub(crate) fn floor_value(results: &Results, workload: &str, metric: &str) -> Op
     results.floors.iter().find(|f| f.workload == workload && f.metric == metric)?.floor
 }
 
-/// A trial's own value of a metric.
-pub(crate) fn trial_value(trial: &Trial, def: &MetricDef) -> Option<f64> {
+/// A trial's own value of a metric: of a percentile also where it lies among operations that failed or did not end.
+pub(crate) fn trial_value(trial: &Trial, def: &MetricDef) -> Option<Censored> {
     match &def.source {
-        Source::Value => trial.metrics.get(&def.name).copied(),
-        Source::Quantile { histogram, q } => {
-            trial.histograms.get(histogram)?.quantile(*q).map(|ns| ns as f64)
-        }
+        Source::Value => trial.metrics.get(&def.name).filter(|v| v.is_finite()).map(|v| (*v).into()),
+        Source::Quantile { histogram, q } => trial.histograms.get(histogram)?.quantile(*q),
     }
-    .filter(|v| v.is_finite())
 }
 
 /// Trials of one workload on one variant, in the order they were made.
@@ -212,7 +257,7 @@ pub(crate) fn trials<'a>(
     run.trials.iter().filter(move |t| t.workload == workload && t.variant == variant)
 }
 
-/// What the run was, in one line of figures: rounds, trials, void ones, faults, length.
+/// Summarises the run in one line of figures: rounds, trials, void ones, faults, length.
 pub(crate) fn extent(run: &Run, results: &Results) -> String {
     let void = run.trials.iter().filter(|t| t.is_void()).count();
     let faulty = run.trials.iter().filter(|t| !t.faults.is_empty()).count();
@@ -223,7 +268,7 @@ pub(crate) fn extent(run: &Run, results: &Results) -> String {
         plural(results.complete_rounds as usize, "complete round"),
         plural(run.trials.len(), "trial"),
         if faulty == 0 { "none".to_owned() } else { faulty.to_string() },
-        units::duration(seconds),
+        weir_text::time::duration(seconds),
     )
 }
 
@@ -249,7 +294,7 @@ pub(crate) fn widest(run: &Run, results: &Results) -> Option<String> {
 }
 
 /// How to read the verdicts, in short.
-pub(crate) fn how_to_read(run: &Run) -> Vec<String> {
+pub(crate) fn how_to_read(run: &Run, results: &Results) -> Vec<String> {
     let target = run.baseline().map_or("the baseline".to_owned(), line);
     let mut lines = vec![
         "value [95 % interval]; verdicts from ratios within rounds (Holm): ▲ better ▼ worse ◆ different"
@@ -259,6 +304,17 @@ pub(crate) fn how_to_read(run: &Run) -> Vec<String> {
             percent(run.plan.equivalence_margin)
         ),
     ];
+    let all = rows(run, results, true);
+    let entries = || all.iter().flat_map(|row| &row.entries);
+    let said = |tone| entries().any(|e| e.words.as_ref().is_some_and(|w| w.tone == tone));
+    if said(words::Tone::Withheld) {
+        lines.push("! looks better only because what failed, or was void, is left out".to_owned());
+    }
+    if entries().any(|e| e.words.as_ref().is_some_and(|w| w.text.ends_with(MERGED_MARK))) {
+        lines.push(
+            "† value: all trials merged, where one bad trial weighs most; effect: a typical round".to_owned(),
+        );
+    }
     let is_percentile = |m: &MetricDef| m.headline && matches!(m.source, Source::Quantile { .. });
     if run.workloads.iter().any(|w| w.metrics.iter().any(is_percentile)) {
         lines.push(
@@ -291,5 +347,5 @@ pub(crate) fn label_of_name(name: &str) -> String {
 
 /// The value of one estimate in words, for places that show it outside the table.
 pub(crate) fn estimate_text(def: &MetricDef, cell: &Cell) -> String {
-    cell.estimate.map_or("–".to_owned(), |e| quantity(def.unit, e.center, e.interval))
+    cell.estimate.map_or("–".to_owned(), |e| value_text(def, &e, None))
 }

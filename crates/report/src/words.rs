@@ -1,11 +1,11 @@
-//! Verdicts, endings and faults in words. Only what the figures allow is said.
+//! Verdicts, endings and faults in words. The words claim only what the figures allow.
 
 use weir_record::{Better, FaultCode, MetricDef, Scale, Status, Unit};
 use weir_stats::{Comparison, Verdict};
 
 use crate::units::{bracket, decimals, decimals_for_digits, number, percent, quantity};
 
-/// What a verdict means for the reader. Output never shows it by colour alone: [`Tone::symbol`] goes with it.
+/// Meaning of a verdict for the reader. Output never shows it by colour alone: [`Tone::symbol`] goes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// An improvement by the metric's own direction.
@@ -18,7 +18,9 @@ pub enum Tone {
     Equivalent,
     /// Nothing above the noise floor.
     NotSeen,
-    /// Nothing can be said yet.
+    /// It would look better, but leaves out what failed.
+    Withheld,
+    /// No verdict is possible yet.
     Open,
 }
 
@@ -31,6 +33,7 @@ impl Tone {
             Tone::Different => "◆",
             Tone::Equivalent => "=",
             Tone::NotSeen => "≈",
+            Tone::Withheld => "!",
             Tone::Open => "?",
         }
     }
@@ -43,6 +46,7 @@ impl Tone {
             Tone::Different => "different",
             Tone::Equivalent => "equivalent",
             Tone::NotSeen => "not-seen",
+            Tone::Withheld => "withheld",
             Tone::Open => "open",
         }
     }
@@ -51,7 +55,7 @@ impl Tone {
 /// A verdict in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Words {
-    /// What it means.
+    /// Its meaning.
     pub tone: Tone,
     /// E.g. `slower by 12 % [9, 15]`, `more loss by 0.4 points [0.3, 0.5]`, `equivalent within ±3 %`.
     pub text: String,
@@ -98,6 +102,8 @@ pub fn verdict(def: &MetricDef, comparison: Option<&Comparison>, verdict: Verdic
         Verdict::Inconclusive { more_rounds: Some(more) } => {
             words(Tone::Open, format!("inconclusive, needs about {more} more rounds"))
         }
+        Verdict::FailsMore => words(Tone::Withheld, "not better: it fails more".to_owned()),
+        Verdict::VoidMore => words(Tone::Withheld, "not better: more of its trials are void".to_owned()),
         Verdict::TooFewRounds => words(Tone::Open, "too few rounds".to_owned()),
     }
 }
@@ -145,6 +151,9 @@ fn amount(def: &MetricDef, c: &Comparison) -> String {
             }
             unit => format!(" by {}", quantity(unit, size, range)),
         };
+    }
+    if c.estimate.is_infinite() || (c.estimate == 0.0 && def.better == Better::Lower) {
+        return " without limit".to_owned();
     }
     if c.estimate >= 2.0 {
         return format!(" by a factor of {}", with(c.estimate, c.interval, ""));
@@ -205,6 +214,7 @@ pub(crate) fn signed(value: f64, digits: usize) -> String {
 /// can be less by more than all of it; else in the metric's unit.
 pub fn floor_text(def: &MetricDef, floor: f64) -> String {
     match (def.scale, def.unit) {
+        _ if floor.is_infinite() => "unlimited: the baseline fails".to_owned(),
         (Scale::Ratio, _) if floor >= std::f64::consts::LN_2 => format!("×÷ {}", number(floor.exp(), 1)),
         (Scale::Ratio, _) => format!("±{}", rounded_percent(floor.exp_m1())),
         (Scale::Difference, Unit::Ratio) => format!("±{}", rounded_percent(floor).replace(" %", " points")),
@@ -253,6 +263,7 @@ pub fn fault(code: FaultCode) -> &'static str {
         FaultCode::AgentLost => "agent or host went away",
         FaultCode::External => "external program failed",
         FaultCode::VariantLost => "variant no longer in effect",
+        FaultCode::ClockDrift => "clock of the host runs at another speed",
         FaultCode::LinkLate => "lab's link late",
         FaultCode::LinkOverflow => "lab's link overflowed",
         FaultCode::Interrupted => "stopped by the user",

@@ -53,7 +53,7 @@ fn ways() -> Run {
                 ]
                 .map(|(k, v)| (k.to_owned(), v))
                 .into(),
-                histograms: [("rtt".to_owned(), rtt)].into(),
+                histograms: [("rtt".to_owned(), rtt.into())].into(),
                 series: vec![Series {
                     name: "window_p50_ns".into(),
                     points: windows.iter().map(|w| (0.0, *w)).collect(),
@@ -70,6 +70,7 @@ fn ways() -> Run {
             once_ns: Some(split.mean),
             repeats: 8,
             void: 0,
+            failed: 0,
             mean_ns: Some(split.mean),
             range_ns: Some((of(f64::min), of(f64::max))),
             components: Some(split),
@@ -180,6 +181,27 @@ fn the_page_has_boxes_and_distribution_functions() {
     assert!(boxes.contains("redundant: median 3.0"), "{}", &boxes[..300]);
     let ecdf = page.split("id=\"ecdf-d\">").nth(1).unwrap().split("</svg>").next().unwrap();
     assert_eq!(ecdf.matches("class=\"curve v").count(), 2 * 3, "legend and lines");
+}
+
+#[test]
+fn repeats_that_failed_are_told_and_an_effect_may_be_infinite() {
+    let mut run = ways();
+    let found = run.results.as_mut().unwrap().patterns.as_mut().unwrap();
+    found.patterns[0].failed = 2;
+    let pairs = [(2.4e6, f64::INFINITY); 6];
+    let effect = &mut found.dimensions[0];
+    (effect.difference, effect.ratio) = (compare_difference(&pairs).unwrap(), compare_ratio(&pairs).unwrap());
+    effect.per_round_ns.clear();
+    let text = plain(&run, 200);
+    assert!(text.contains("2 of 10 repeats failed; of the others: "), "{text}");
+    assert!(text.contains("\nfast fails 2 of 10 repeats. redundant jumps between repeats"), "{text}");
+    assert!(text.contains("zonal is faster than redundant (redundant fails)"), "{text}");
+    assert!(!text.contains("NaN") && !text.contains("by failed"), "{text}");
+    assert!(!html(&run).contains("NaN"));
+    let written = serde_json::to_string(&run.results).unwrap();
+    let read = serde_json::from_str::<Results>(&written).unwrap().patterns.unwrap();
+    let difference = read.dimensions[0].difference;
+    assert_eq!((read.patterns[0].failed, difference.estimate), (2, f64::NEG_INFINITY));
 }
 
 #[test]

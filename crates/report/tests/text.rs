@@ -120,7 +120,7 @@ fn csv_comes_back_with_the_same_counts_and_values() {
         let rows = parse_csv(&csv_trials(&run));
         // Per round and variant: 3 + 2 + 2 + 2 + 1 metrics.
         assert_eq!(rows.len(), 1 + 8 * 5 * 10);
-        assert!(rows.iter().all(|r| r.len() == 12));
+        assert!(rows.iter().all(|r| r.len() == 13));
         assert_eq!(rows.iter().filter(|r| r[8] == "1").count(), 2, "the void trial has two metrics");
         let summary = parse_csv(&csv_summary(&run));
         assert_eq!(summary.len(), 1 + run.results.as_ref().unwrap().cells.len());
@@ -406,10 +406,30 @@ fn a_run_of_curves_alone_is_told_as_that() {
 }
 
 #[test]
+fn csv_and_charts_keep_the_trials_whose_percentiles_failed() {
+    let mut run = fixture::run(1);
+    let delays = |t: &&mut weir_record::Trial| t.histograms.contains_key("rtt");
+    let mut trials = run.trials.iter_mut().filter(delays);
+    let (first, second) = (trials.next().unwrap(), trials.next().unwrap());
+    let n = first.histograms["rtt"].len().max(second.histograms["rtt"].len());
+    first.histograms.get_mut("rtt").unwrap().fail(10 * n);
+    (0..10 * n).for_each(|_| second.histograms.get_mut("rtt").unwrap().record_open(3_000_000_000));
+    let rows = parse_csv(&csv_trials(&run));
+    let of = |value: &dyn Fn(&str) -> bool, above: &str| {
+        rows[1..].iter().filter(|r| r[5].contains("p50") && value(&r[7]) && r[12] == above).count()
+    };
+    assert_eq!(of(&|v| v == "inf", "0"), 1);
+    assert_eq!(of(&|v| v.parse::<f64>().is_ok_and(|ns| (2.9e9..3.1e9).contains(&ns)), "1"), 1);
+    let arrows = |run: &weir_record::Run| weir_report::html(run).matches("l3 3l-3 3").count();
+    fixture::conclude(&mut run);
+    assert!(arrows(&run) > arrows(&fixture::run(1)));
+}
+
+#[test]
 fn csv_holds_the_values_of_sweeps() {
     let run = fixture::curves();
     let rows = parse_csv(&csv_trials(&run));
-    assert_eq!(rows[0][10..], ["workload_value", "variant_value"]);
+    assert_eq!(rows[0][10..], ["workload_value", "variant_value", "above"]);
     let of = |workload: &str, variant: &str| {
         let row = rows.iter().find(|r| r[4] == workload && r[3] == variant).unwrap();
         [row[10].clone(), row[11].clone()]

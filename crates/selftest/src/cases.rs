@@ -1,12 +1,12 @@
 //! What is tried.
 
 use weir_doctor::causes;
-use weir_doctor::recipe::{Place, Recipe};
+use weir_doctor::recipe::{LabHost, Recipe};
 
 use crate::healthy;
 
 /// What a case shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// One cause, which must be the first finding.
@@ -25,9 +25,17 @@ pub struct Case {
     /// What it shows.
     pub kind: Kind,
     /// Causes that must be found, each with the host where.
-    pub expected: Vec<(&'static str, Place)>,
+    pub expected: Vec<(&'static str, LabHost)>,
     /// Done and sent together.
     pub recipes: Vec<Recipe>,
+}
+
+impl Case {
+    /// The settings of the whole machine that it changes, with their values: `net.netfilter.nf_conntrack_max`. Every namespace has
+    /// them, so no other case may run meanwhile.
+    pub fn machine_settings(&self) -> impl Iterator<Item = &(&'static str, String)> {
+        self.recipes.iter().flat_map(|recipe| &recipe.machine)
+    }
 }
 
 /// Pairs of causes that may come together: each changes other things, and neither hides the other by its nature.

@@ -1,6 +1,6 @@
 //! Loads that any good host has.
 
-use weir_doctor::recipe::{Place, Recipe, Step, TcpMode, Traffic, UdpMode};
+use weir_doctor::recipe::{LabHost, Recipe, Step, TcpMode, Traffic, UdpMode};
 
 use crate::cases::{Case, Kind};
 
@@ -35,23 +35,33 @@ pub(crate) fn loads() -> Vec<Case> {
 fn masquerade() -> Vec<Step> {
     let rules = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                  add rule ip nat post oifname outside masquerade'";
-    vec![Step::Run(Place::Gateway, rules.into())]
+    vec![Step::Run(LabHost::Gateway, rules.into())]
 }
 
 /// TCP as fast as it goes.
 fn bulk() -> Vec<Traffic> {
     vec![
-        Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 16, mode: TcpMode::Sink },
-        Traffic::Bulk { from: Place::Initiator, to: format!("{RESPONDER}:9001"), streams: 2, rate_bps: None },
+        Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 16, mode: TcpMode::Sink },
+        Traffic::Bulk {
+            from: LabHost::Initiator,
+            to: format!("{RESPONDER}:9001"),
+            streams: 2,
+            rate_bps: None,
+        },
     ]
 }
 
 /// UDP well below what the path carries.
 fn udp() -> Vec<Traffic> {
     vec![
-        Traffic::UdpServer { on: Place::Responder, port: 9002, buffer: Some(16 << 20), mode: UdpMode::Sink },
+        Traffic::UdpServer {
+            on: LabHost::Responder,
+            port: 9002,
+            buffer: Some(16 << 20),
+            mode: UdpMode::Sink,
+        },
         Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: format!("{RESPONDER}:9002"),
             size: 512,
             rate: 10_000,
@@ -64,9 +74,9 @@ fn udp() -> Vec<Traffic> {
 /// 5,000 short connections a second.
 fn connections() -> Vec<Traffic> {
     vec![
-        Traffic::TcpServer { on: Place::Responder, port: 9003, backlog: 4096, mode: TcpMode::Echo },
+        Traffic::TcpServer { on: LabHost::Responder, port: 9003, backlog: 4096, mode: TcpMode::Echo },
         Traffic::Connects {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: format!("{RESPONDER}:9003"),
             rate: 5000,
             bytes: 64,
@@ -77,7 +87,7 @@ fn connections() -> Vec<Traffic> {
 
 /// A port scan: SYNs and datagrams to ports where nobody listens.
 fn scan() -> Vec<Traffic> {
-    vec![Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 200, frames: scan_frames }]
+    vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 200, frames: scan_frames }]
 }
 
 fn scan_frames(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
@@ -93,7 +103,12 @@ fn scan_frames(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 /// Small messages, as a chat or a database has them.
 fn exchange() -> Vec<Traffic> {
     vec![
-        Traffic::TcpServer { on: Place::Responder, port: 9004, backlog: 16, mode: TcpMode::Echo },
-        Traffic::Exchange { from: Place::Initiator, to: format!("{RESPONDER}:9004"), rate: 500, bytes: 100 },
+        Traffic::TcpServer { on: LabHost::Responder, port: 9004, backlog: 16, mode: TcpMode::Echo },
+        Traffic::Exchange {
+            from: LabHost::Initiator,
+            to: format!("{RESPONDER}:9004"),
+            rate: 500,
+            bytes: 100,
+        },
     ]
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use weir_doctor::recipe::{Place, Step, Traffic};
+use weir_doctor::recipe::{LabHost, Step, Traffic};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
-use weir_sys::conntrack::Conntrack;
-use weir_sys::netlink::{Mac, Rtnetlink, VethEnd};
+use weir_netlink::conntrack::Conntrack;
+use weir_netlink::{Mac, Rtnetlink, VethEnd};
 use weir_sys::process::run_captured;
 use weir_sys::{NetNs, Stop};
 
@@ -24,7 +24,7 @@ const MTU: u32 = 1500;
 /// The hosts.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    places: BTreeMap<Place, NetNs>,
+    places: BTreeMap<LabHost, NetNs>,
     further: BTreeMap<&'static str, NetNs>,
     addresses: weir_lab::Addresses,
     /// Held to the end.
@@ -44,9 +44,9 @@ impl Hosts {
         let mut places = BTreeMap::new();
         for (role, host) in site.hosts() {
             let place = match role {
-                Role::Initiator => Place::Initiator,
-                Role::Gateway => Place::Gateway,
-                Role::Responder => Place::Responder,
+                Role::Initiator => LabHost::Initiator,
+                Role::Gateway => LabHost::Gateway,
+                Role::Responder => LabHost::Responder,
             };
             places.insert(place, host.clone());
         }
@@ -64,22 +64,22 @@ impl Hosts {
     }
 
     /// The host of a place.
-    pub(crate) fn host(&self, place: Place) -> Result<&NetNs, Error> {
+    pub(crate) fn host(&self, place: LabHost) -> Result<&NetNs, Error> {
         self.places.get(&place).ok_or_else(|| Error::Recipe(format!("there is no {}", name(place))))
     }
 
     /// Ethernet addresses of an interface and of what it is linked to.
-    pub(crate) fn macs(&self, place: Place, interface: &str) -> Result<(u32, Mac, Mac), Error> {
+    pub(crate) fn macs(&self, place: LabHost, interface: &str) -> Result<(u32, Mac, Mac), Error> {
         let of = |host: &NetNs, interface: &str| -> Result<(u32, Option<Mac>), Error> {
             let found = Rtnetlink::open_in(host)?.interface(interface)?;
             Ok((found.index, found.mac))
         };
         let (index, own) = of(self.host(place)?, interface)?;
         let peer = match (place, interface) {
-            (Place::Initiator, "eth0") => of(self.host(Place::Gateway)?, "inside")?.1,
-            (Place::Gateway, "inside") => of(self.host(Place::Initiator)?, "eth0")?.1,
-            (Place::Gateway, "outside") => of(self.host(Place::Responder)?, "eth0")?.1,
-            (Place::Responder, "eth0") => of(self.host(Place::Gateway)?, "outside")?.1,
+            (LabHost::Initiator, "eth0") => of(self.host(LabHost::Gateway)?, "inside")?.1,
+            (LabHost::Gateway, "inside") => of(self.host(LabHost::Initiator)?, "eth0")?.1,
+            (LabHost::Gateway, "outside") => of(self.host(LabHost::Responder)?, "eth0")?.1,
+            (LabHost::Responder, "eth0") => of(self.host(LabHost::Gateway)?, "outside")?.1,
             _ => None,
         };
         // To whom it may concern, where the other end is not one of the three.
@@ -113,7 +113,7 @@ impl Hosts {
         Ok(())
     }
 
-    fn add_host(&mut self, name: &'static str, to: Place, there: &str, here: &str) -> Result<(), Error> {
+    fn add_host(&mut self, name: &'static str, to: LabHost, there: &str, here: &str) -> Result<(), Error> {
         let host = NetNs::create()?;
         let at = self.host(to)?;
         let end = |name, namespace| VethEnd { name, namespace: Some(namespace), mtu: MTU, mac: None };
@@ -152,10 +152,10 @@ impl Hosts {
 }
 
 /// What a place is called.
-pub(crate) fn name(place: Place) -> &'static str {
+pub(crate) fn name(place: LabHost) -> &'static str {
     match place {
-        Place::Initiator => "initiator",
-        Place::Gateway => "gateway",
-        Place::Responder => "responder",
+        LabHost::Initiator => "initiator",
+        LabHost::Gateway => "gateway",
+        LabHost::Responder => "responder",
     }
 }

@@ -16,4 +16,4 @@ mod trial;
 pub use cases::{Case, Kind, cases};
 pub use error::Error;
 pub use matrix::{Matrix, Row};
-pub use trial::{Answer, Options, Trial, run};
+pub use trial::{Answer, CaseTrial, Options, run};

@@ -1,7 +1,7 @@
 //! Whether a healthy load really happened: that nothing was found where nothing was sent says nothing of the doctor.
 
 use weir_doctor::evidence::{Evidence, Namespace};
-use weir_doctor::recipe::{Place, Traffic};
+use weir_doctor::recipe::{LabHost, Traffic};
 
 use crate::lab::name;
 
@@ -22,12 +22,12 @@ fn missed_of(load: &Traffic, evidence: &Evidence) -> Option<String> {
     // Every healthy load goes to the responder, but frames, which the gateway sees first.
     let (place, what, promised, counter): (_, _, f64, &str) = match load {
         Traffic::Connects { rate, .. } => {
-            (Place::Responder, "connections", f64::from(*rate), "tcp.PassiveOpens")
+            (LabHost::Responder, "connections", f64::from(*rate), "tcp.PassiveOpens")
         }
-        Traffic::Udp { rate, .. } => (Place::Responder, "datagrams", f64::from(*rate), "udp.InDatagrams"),
-        Traffic::Exchange { rate, .. } => (Place::Responder, "messages", f64::from(*rate), "tcp.InSegs"),
-        Traffic::Bulk { .. } => (Place::Responder, "segments", STREAM / LEAST, "tcp.InSegs"),
-        Traffic::Frames { rate, .. } => (Place::Gateway, "frames", f64::from(*rate), ""),
+        Traffic::Udp { rate, .. } => (LabHost::Responder, "datagrams", f64::from(*rate), "udp.InDatagrams"),
+        Traffic::Exchange { rate, .. } => (LabHost::Responder, "messages", f64::from(*rate), "tcp.InSegs"),
+        Traffic::Bulk { .. } => (LabHost::Responder, "segments", STREAM / LEAST, "tcp.InSegs"),
+        Traffic::Frames { rate, .. } => (LabHost::Gateway, "frames", f64::from(*rate), ""),
         Traffic::UdpServer { .. } | Traffic::TcpServer { .. } | Traffic::Script(..) => return None,
     };
     let at = evidence.namespaces.iter().find(|n| n.name == name(place));

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cases::{Case, Kind};
-use crate::trial::{Answer, Trial};
+use crate::trial::{Answer, CaseTrial};
 
 /// What a doctor who finds nothing answers.
 pub(crate) const NOTHING: &str = "nothing";
@@ -14,7 +15,7 @@ pub(crate) const NOTHING: &str = "nothing";
 const NO_LOAD: &str = "(the load failed)";
 
 /// One case over its repetitions.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Row {
     /// Name of the case.
     pub case: String,
@@ -33,7 +34,7 @@ pub struct Row {
 }
 
 /// All cases.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct Matrix {
     /// In the order in which they are listed.
     pub rows: Vec<Row>,
@@ -41,7 +42,7 @@ pub struct Matrix {
 
 impl Matrix {
     /// Adds how a case went.
-    pub fn add(&mut self, case: &Case, trial: &Trial) {
+    pub fn add(&mut self, case: &Case, trial: &CaseTrial) {
         let row = self.row(case);
         row.skipped.clone_from(&trial.skipped);
         row.troubles.extend(trial.troubles.iter().cloned());

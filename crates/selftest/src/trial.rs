@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use weir_agent::{HostAddress, Remote, Task, Transport};
-use weir_doctor::collect::{self, Scope, Watch};
+use weir_doctor::collect::{self, OpenWindow, Scope};
 use weir_doctor::diagnosis::{Diagnosis, diagnose};
 use weir_doctor::evidence::Evidence;
 use weir_doctor::finding::Severity;
-use weir_sys::process::which;
+use weir_sys::process::{install, which};
 use weir_sys::{ProcRoot, Stop};
 
 use crate::Error;
@@ -52,7 +52,7 @@ pub enum Answer {
 
 /// How a case went.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct CaseTrial {
     /// Right or wrong; `None` if it could not be tried.
     pub answer: Option<Answer>,
     /// Why it could not be tried.
@@ -71,12 +71,12 @@ pub struct Trial {
 ///
 /// # Errors
 /// If the lab cannot be built or a step of a recipe fails.
-pub fn run(case: &Case, options: &Options) -> Result<Trial, Error> {
+pub fn run(case: &Case, options: &Options) -> Result<CaseTrial, Error> {
     if let Some(why) = unfit(case, options) {
-        return Ok(Trial::skipped(why));
+        return Ok(CaseTrial::skipped(why));
     }
     let settings: BTreeMap<String, String> =
-        case.recipes.iter().flat_map(|r| &r.machine).map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
+        case.machine_settings().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
     let mut hosts = Hosts::build(&format!("selftest-{}", std::process::id()))?;
     for step in case.recipes.iter().flat_map(|r| &r.setup) {
         hosts.perform(step, &options.stop)?;
@@ -102,13 +102,20 @@ pub fn run(case: &Case, options: &Options) -> Result<Trial, Error> {
     let found: Vec<_> =
         diagnosis.findings.iter().map(|f| (f.cause.clone(), f.place.clone(), f.severity)).collect();
     let answer = Some(judge(case, &found, &troubles));
-    Ok(Trial { answer, skipped: None, found, diagnosis: Some(diagnosis), evidence: Some(evidence), troubles })
+    Ok(CaseTrial {
+        answer,
+        skipped: None,
+        found,
+        diagnosis: Some(diagnosis),
+        evidence: Some(evidence),
+        troubles,
+    })
 }
 
 fn watch(hosts: &Hosts, options: &Options) -> Result<Evidence, Error> {
     wait(SETTLE, &options.stop)?;
     let asked = collect::Options { scope: Scope::These(hosts.named()), ..collect::Options::default() };
-    let watch = Watch::begin(asked)?;
+    let watch = OpenWindow::begin(asked)?;
     wait(options.window, &options.stop)?;
     Ok(watch.end())
 }
@@ -129,9 +136,9 @@ pub(crate) fn wait(time: Duration, stop: &Stop) -> Result<(), Error> {
 fn unfit(case: &Case, options: &Options) -> Option<String> {
     let needs = case.recipes.iter().flat_map(|r| &r.needs).find(|p| which(p).is_none());
     if let Some(program) = needs {
-        return Some(format!("{program} is not installed"));
+        return Some(format!("{program} is not installed; {}", install(program)));
     }
-    let mut machine = case.recipes.iter().flat_map(|r| &r.machine);
+    let mut machine = case.machine_settings();
     if !options.machine {
         return machine.next().map(|(name, _)| format!("it changes {name} of the whole machine"));
     }
@@ -167,9 +174,9 @@ fn judge(case: &Case, found: &[(String, String, Severity)], troubles: &[String])
     }
 }
 
-impl Trial {
+impl CaseTrial {
     fn skipped(why: String) -> Self {
-        Trial {
+        CaseTrial {
             answer: None,
             skipped: Some(why),
             found: Vec::new(),
@@ -183,9 +190,9 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_doctor::recipe::Place;
+    use weir_doctor::recipe::LabHost;
 
-    fn case(kind: Kind, expected: &[(&'static str, Place)]) -> Case {
+    fn case(kind: Kind, expected: &[(&'static str, LabHost)]) -> Case {
         Case { name: "x".into(), kind, expected: expected.to_vec(), recipes: Vec::new() }
     }
 
@@ -196,7 +203,7 @@ mod tests {
     #[test]
     fn only_the_first_finding_in_the_right_place_is_right() {
         use Severity::{Critical, Note, Warning};
-        let one = case(Kind::Cause, &[("a", Place::Gateway)]);
+        let one = case(Kind::Cause, &[("a", LabHost::Gateway)]);
         assert_eq!(
             judge(&one, &found(&[("a", "gateway", Critical), ("b", "gateway", Note)]), &[]),
             Answer::Right
@@ -204,7 +211,7 @@ mod tests {
         assert_eq!(judge(&one, &found(&[("b", "gateway", Note), ("a", "gateway", Note)]), &[]), Answer::Late);
         assert_eq!(judge(&one, &found(&[("a", "responder", Critical)]), &[]), Answer::Wrong);
         assert_eq!(judge(&one, &[], &[]), Answer::Wrong);
-        let two = case(Kind::Pair, &[("a", Place::Gateway), ("b", Place::Gateway)]);
+        let two = case(Kind::Pair, &[("a", LabHost::Gateway), ("b", LabHost::Gateway)]);
         let list = [("c", "gateway", Critical), ("b", "gateway", Warning), ("a", "gateway", Note)];
         assert_eq!(judge(&two, &found(&list), &[]), Answer::Right);
         let healthy = case(Kind::Healthy, &[]);

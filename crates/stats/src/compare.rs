@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Histogram;
+use crate::delays::{Censored, Delays};
 use crate::order::{median, quantile};
 use crate::quantiles::quantile_rounds;
 use crate::signed_rank::{self, LEAST_ROUNDS};
+use crate::unbounded::Number;
 
 /// Outcome of comparing a variant with the baseline over rounds.
 ///
@@ -14,9 +15,13 @@ use crate::signed_rank::{self, LEAST_ROUNDS};
 /// differences variant - baseline (0 is equal) in the metric's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// Hodges-Lehmann estimate, or the ratio of the merged quantiles.
+    /// Hodges-Lehmann estimate. Infinite (or a ratio of 0) where one side failed in most rounds.
+    #[serde(with = "crate::unbounded")]
+    #[schemars(with = "Number")]
     pub estimate: f64,
     /// 95 % interval; absent with fewer than six rounds.
+    #[serde(with = "crate::unbounded")]
+    #[schemars(with = "Option<(Number, Number)>")]
     pub interval: Option<(f64, f64)>,
     /// Rounds in which both have a valid trial.
     pub n: usize,
@@ -42,7 +47,7 @@ impl Comparison {
     /// Half the length of [`Self::effect_interval`]: on the ratio scale the relative half-width (0.02 is
     /// about +-2 %), on the difference scale in the metric's unit.
     pub fn half_width(&self) -> Option<f64> {
-        self.effect_interval().map(|(low, high)| 0.5 * (high - low))
+        self.effect_interval().map(|(low, high)| 0.5 * difference(high, low))
     }
 
     fn on_scale(&self, value: f64) -> f64 {
@@ -50,17 +55,44 @@ impl Comparison {
     }
 
     /// From effects of rounds, by signed ranks; `None` without any.
-    fn of_effects(effects: &[f64], ratio: bool) -> Option<Comparison> {
+    ///
+    /// If some effects are known only as two bounds, the result holds for every value between them: the interval spans those of
+    /// all, the p-value is the largest, the estimate is the one nearest to no effect (partial identification, Manski 2003,
+    /// chapter 1; the estimate and both ends of the interval grow with each effect).
+    fn of_effects(effects: &Effects, ratio: bool) -> Option<Comparison> {
         let back = |x: f64| if ratio { x.exp() } else { x };
-        let p = signed_rank::test(effects).p_two_sided();
+        let (low, high) = (effects.low.as_slice(), effects.high());
+        let (above, below) = (signed_rank::test(low).p_greater, signed_rank::test(high).p_less);
+        let p = (2.0 * above.min(below)).min(1.0);
+        let (least, most) = (signed_rank::hodges_lehmann(low)?, signed_rank::hodges_lehmann(high)?);
+        let interval = signed_rank::interval(low).zip(signed_rank::interval(high));
         Some(Comparison {
-            estimate: back(signed_rank::hodges_lehmann(effects)?),
-            interval: signed_rank::interval(effects).map(|(low, high)| (back(low), back(high))),
-            n: effects.len(),
+            estimate: back(if least > 0.0 { least } else { most.min(0.0) }),
+            interval: interval.map(|((low, _), (_, high))| (back(low), back(high))),
+            n: low.len(),
             p,
             p_holm: p,
             ratio,
         })
+    }
+}
+
+/// Effects of rounds on the scale of [`Comparison::effect`], each between two bounds.
+struct Effects {
+    low: Vec<f64>,
+    /// Absent where all are known, as nearly always: nothing is computed twice then.
+    high: Option<Vec<f64>>,
+}
+
+impl Effects {
+    fn of(bounds: Vec<(f64, f64)>) -> Effects {
+        let exact = bounds.iter().all(|(low, high)| low == high);
+        let (low, high) = bounds.into_iter().unzip();
+        Effects { low, high: (!exact).then_some(high) }
+    }
+
+    fn high(&self) -> &[f64] {
+        self.high.as_deref().unwrap_or(&self.low)
     }
 }
 
@@ -74,73 +106,104 @@ pub struct Equivalence {
     pub p: f64,
 }
 
-/// ln(variant / baseline) per round; `None` unless all values are positive and finite.
-fn log_ratios(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
-    let usable = |x: f64| x > 0.0 && x.is_finite();
-    pairs.iter().map(|&(v, b)| (usable(v) && usable(b)).then(|| v.ln() - b.ln())).collect()
+/// `a - b`; 0 between equal infinities, for both sides failed.
+pub(crate) fn difference(a: f64, b: f64) -> f64 {
+    if a == b { 0.0 } else { a - b }
 }
 
-/// variant - baseline per round; `None` unless all values are finite.
-fn differences(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
-    pairs.iter().map(|&(v, b)| (v.is_finite() && b.is_finite()).then_some(v - b)).collect()
+/// ln(variant / baseline) per round; `None` if a value is negative or no number. A rate of zero and an infinite delay are
+/// results: the effect is infinite, or none where both sides have it.
+fn log_ratios<V: Into<Censored> + Copy>(pairs: &[(V, V)]) -> Option<Effects> {
+    effects(pairs, |value| (value >= 0.0).then(|| value.ln()))
+}
+
+/// variant - baseline per round; `None` if a value is no number. An infinite delay is a result, as in [`log_ratios`].
+fn differences<V: Into<Censored> + Copy>(pairs: &[(V, V)]) -> Option<Effects> {
+    effects(pairs, |value| (!value.is_nan()).then_some(value))
+}
+
+fn effects<V: Into<Censored> + Copy>(
+    pairs: &[(V, V)],
+    scale: impl Fn(f64) -> Option<f64>,
+) -> Option<Effects> {
+    let effect = |(variant, baseline): &(V, V)| {
+        let (variant, baseline): (Censored, Censored) = ((*variant).into(), (*baseline).into());
+        let ends = |value: Censored| Some((scale(value.bounds().0)?, scale(value.bounds().1)?));
+        let ((v_low, v_high), (b_low, b_high)) = (ends(variant)?, ends(baseline)?);
+        if variant.known && baseline.known {
+            let effect = difference(v_low, b_low);
+            return Some((effect, effect));
+        }
+        // Infinite against infinite is no number: where a value is open to above, it may be anything.
+        let or = |value: f64, unknown: f64| if value.is_nan() { unknown } else { value };
+        Some((or(v_low - b_high, f64::NEG_INFINITY), or(v_high - b_low, f64::INFINITY)))
+    };
+    pairs.iter().map(effect).collect::<Option<Vec<_>>>().map(Effects::of)
 }
 
 /// Compare on the ratio scale: `(variant, baseline)` of every round in which both trials are valid.
 ///
 /// Hodges-Lehmann estimate, interval and test of the logarithms of the ratios, turned back into ratios.
-/// `p_holm` equals `p` until [`holm`] is applied. `None` without rounds, or if a value is not positive and
-/// finite: a trial with a rate of zero is a failed trial, and what may truly be zero is compared by
-/// [`compare_difference`].
-pub fn compare_ratio(pairs: &[(f64, f64)]) -> Option<Comparison> {
+/// `p_holm` equals `p` until [`holm`] is applied. `None` without rounds, or if a value is negative or no number. A value
+/// may be 0 (a rate at which nothing came through) or infinite (a delay of what failed).
+pub fn compare_ratio<V: Into<Censored> + Copy>(pairs: &[(V, V)]) -> Option<Comparison> {
     Comparison::of_effects(&log_ratios(pairs)?, true)
 }
 
 /// Compare on the difference scale, for quantities that may be zero. `None` without rounds or with a value
-/// that is not finite.
-pub fn compare_difference(pairs: &[(f64, f64)]) -> Option<Comparison> {
+/// that is no number.
+pub fn compare_difference<V: Into<Censored> + Copy>(pairs: &[(V, V)]) -> Option<Comparison> {
     Comparison::of_effects(&differences(pairs)?, false)
 }
 
 /// Is the variant equivalent to the baseline within a relative margin (0.03: the ratio lies between 1/1.03
 /// and 1.03)? `None` where [`compare_ratio`] gives none.
-pub fn equivalence_ratio(pairs: &[(f64, f64)], relative_margin: f64) -> Option<Equivalence> {
-    let effects = log_ratios(pairs).filter(|e| !e.is_empty())?;
+pub fn equivalence_ratio<V: Into<Censored> + Copy>(
+    pairs: &[(V, V)],
+    relative_margin: f64,
+) -> Option<Equivalence> {
+    let effects = log_ratios(pairs).filter(|_| !pairs.is_empty())?;
     let margin = relative_margin.ln_1p();
-    Some(Equivalence { margin, p: signed_rank::equivalence_p(&effects, margin) })
+    Some(Equivalence { margin, p: signed_rank::equivalence_p(&effects.low, effects.high(), margin) })
 }
 
 /// The same on the difference scale, the margin being relative to the median of the baseline's values.
-/// `None` if that median is zero (nothing is relative to zero), and where [`compare_difference`] gives none.
-pub fn equivalence_difference(pairs: &[(f64, f64)], relative_margin: f64) -> Option<Equivalence> {
+/// `None` if that median is zero (nothing is relative to zero) or infinite, and where [`compare_difference`] gives none.
+pub fn equivalence_difference<V: Into<Censored> + Copy>(
+    pairs: &[(V, V)],
+    relative_margin: f64,
+) -> Option<Equivalence> {
     let effects = differences(pairs)?;
-    let baseline: Vec<f64> = pairs.iter().map(|p| p.1).collect();
+    let baseline: Vec<f64> = pairs.iter().map(|p| p.1.into().value).collect();
     let margin = relative_margin * median(&baseline)?.abs();
-    (margin > 0.0).then(|| Equivalence { margin, p: signed_rank::equivalence_p(&effects, margin) })
+    (margin > 0.0 && margin.is_finite())
+        .then(|| Equivalence { margin, p: signed_rank::equivalence_p(&effects.low, effects.high(), margin) })
 }
 
 /// Compare a quantile by ratio: [`compare_ratio`] of [`quantile_rounds`], with `n` counting rounds (not
 /// batches). `None` where the latter gives none.
-pub fn compare_quantiles(pairs: &[(&Histogram, &Histogram)], q: f64) -> Option<Comparison> {
+pub fn compare_quantiles(pairs: &[(&Delays, &Delays)], q: f64) -> Option<Comparison> {
     Some(Comparison { n: pairs.len(), ..compare_ratio(&quantile_rounds(pairs, q)?)? })
 }
 
 /// A/A noise floor on the ratio scale: the 95th percentile of |ln(A'/A)| over rounds `(A', A)`, where A' is
-/// the baseline under a second name. `None` below six pairs, or if a value is not positive and finite.
+/// the baseline under a second name. `None` below six pairs, or if a value is negative.
 ///
 /// It is what one round shows where nothing differs. An estimate over n rounds is more precise than that, so
 /// the floor is a cautious bound on purpose: it also holds against what n rounds share (placement in memory,
 /// hash seeds, a neighbour), which no number of rounds averages out.
-pub fn noise_floor(pairs: &[(f64, f64)]) -> Option<f64> {
+pub fn noise_floor<V: Into<Censored> + Copy>(pairs: &[(V, V)]) -> Option<f64> {
     floor_of(&log_ratios(pairs)?)
 }
 
 /// The same on the difference scale: the 95th percentile of |A' - A|.
-pub fn noise_floor_difference(pairs: &[(f64, f64)]) -> Option<f64> {
+pub fn noise_floor_difference<V: Into<Censored> + Copy>(pairs: &[(V, V)]) -> Option<f64> {
     floor_of(&differences(pairs)?)
 }
 
-fn floor_of(effects: &[f64]) -> Option<f64> {
-    let sizes: Vec<f64> = effects.iter().map(|e| e.abs()).collect();
+fn floor_of(effects: &Effects) -> Option<f64> {
+    let both = effects.low.iter().zip(effects.high());
+    let sizes: Vec<f64> = both.map(|(low, high)| low.abs().max(high.abs())).collect();
     if sizes.len() < LEAST_ROUNDS { None } else { quantile(&sizes, 0.95) }
 }
 
@@ -194,16 +257,48 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_is_not() {
-        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        for bad in [-1.0, f64::NAN] {
             assert_eq!(compare_ratio(&[(1.0, 1.0), (bad, 1.0)]), None, "{bad}");
             assert_eq!(compare_ratio(&[(1.0, 1.0), (1.0, bad)]), None, "{bad}");
         }
         assert_eq!(compare_difference(&[(f64::NAN, 1.0)]), None);
         assert!(compare_difference(&[(0.0, 1.0)]).is_some());
-        assert_eq!(compare_ratio(&[]), None);
-        assert_eq!(compare_difference(&[]), None);
-        assert_eq!(equivalence_ratio(&[], 0.03), None);
+        assert_eq!(compare_ratio::<f64>(&[]), None);
+        assert_eq!(compare_difference::<f64>(&[]), None);
+        assert_eq!(equivalence_ratio::<f64>(&[], 0.03), None);
         assert_eq!(equivalence_difference(&[(1.0, 0.0); 6], 0.03), None);
+    }
+
+    #[test]
+    fn one_side_that_failed_is_an_infinite_effect() {
+        let dead = compare_ratio(&[(0.0, 5.0); 6]).unwrap();
+        assert_eq!((dead.estimate, dead.interval, dead.p), (0.0, Some((0.0, 0.0)), 2.0 / 64.0));
+        assert_eq!(dead.half_width(), Some(0.0));
+        let never = compare_ratio(&[(f64::INFINITY, 5.0); 6]).unwrap();
+        assert_eq!((never.estimate, never.p), (f64::INFINITY, 2.0 / 64.0));
+        let both = compare_ratio(&[(f64::INFINITY, f64::INFINITY); 6]).unwrap();
+        assert_eq!((both.estimate, both.p), (1.0, 1.0));
+        // Half of the rounds failed: nothing but the side is known.
+        let half: Vec<_> = (0..6).map(|k| (if k % 2 == 0 { f64::INFINITY } else { 10.0 }, 5.0)).collect();
+        let half = compare_ratio(&half).unwrap();
+        let (low, high) = half.interval.unwrap();
+        assert!((low - 2.0).abs() < 1e-12 && high == f64::INFINITY, "{low} {high}");
+        assert_eq!(half.p, 2.0 / 64.0);
+    }
+
+    #[test]
+    fn what_is_known_from_below_is_claimed_no_further() {
+        let (known, above) = (|v: f64| Censored::from(v), Censored::above);
+        let c = compare_ratio(&[(above(20), known(10.0)); 6]).unwrap();
+        assert!((c.estimate - 2.0).abs() < 1e-12 && (c.interval.unwrap().0 - 2.0).abs() < 1e-12);
+        assert_eq!((c.interval.unwrap().1, c.p), (f64::INFINITY, 2.0 / 64.0));
+        let c = compare_ratio(&[(known(10.0), above(20)); 6]).unwrap();
+        assert!((c.estimate - 0.5).abs() < 1e-12 && c.interval.unwrap().0 == 0.0, "{c:?}");
+        for undecided in [(above(5), known(10.0)), (above(5), above(50)), (Censored::FAILED, above(5))] {
+            let c = compare_ratio(&[undecided; 6]).unwrap();
+            assert_eq!((c.estimate, c.p), (1.0, 1.0), "{undecided:?}");
+            assert_eq!(c.interval.unwrap().1, f64::INFINITY, "{undecided:?}");
+        }
     }
 
     #[test]
@@ -216,6 +311,24 @@ mod tests {
         assert_eq!(equivalence_ratio(&pairs, 0.01).unwrap().p, 1.0);
         let by_difference = equivalence_difference(&pairs, 0.03).unwrap();
         assert_eq!((by_difference.margin, by_difference.p), (3.0, 0.5_f64.powi(8)));
+    }
+
+    #[test]
+    fn quantiles_are_compared_within_rounds_and_rounds_are_counted() {
+        let delays = |ns: u64, n: u64| {
+            let mut delays = Delays::new();
+            delays.record_n(ns, n);
+            delays
+        };
+        // 8 rounds of 6 values: two make a batch with six beyond the median, four batches make no interval.
+        let (variant, baseline) = (delays(20, 6), delays(10, 6));
+        let few = compare_quantiles(&[(&variant, &baseline); 8], 0.5).unwrap();
+        assert!((few.estimate - 2.0).abs() < 1e-12, "{few:?}");
+        assert_eq!((few.n, few.interval, few.p), (8, None, 1.0));
+        let (variant, baseline) = (delays(20, 12), delays(10, 12));
+        let enough = compare_quantiles(&[(&variant, &baseline); 8], 0.5).unwrap();
+        assert_eq!((enough.n, enough.p), (8, 2.0 / 256.0));
+        assert_eq!(compare_quantiles(&[(&variant, &baseline); 1], 0.9), None);
     }
 
     #[test]
@@ -244,6 +357,10 @@ mod tests {
         assert_eq!(noise_floor(&pairs[..5]), None);
         let pairs: Vec<_> = (1..=6).map(|k| (0.0, f64::from(k))).collect();
         assert_eq!(noise_floor_difference(&pairs), Some(6.0));
-        assert_eq!(noise_floor(&pairs), None);
+        assert_eq!(
+            noise_floor(&pairs),
+            Some(f64::INFINITY),
+            "a baseline that fails names nobody better or worse"
+        );
     }
 }

@@ -79,9 +79,13 @@ impl Histogram {
 
     /// The smallest value x with F(x) >= q (RFC 2330 section 11.3), ns; `None` when empty.
     pub fn quantile(&self, q: f64) -> Option<u64> {
-        // By rank, so that 100 x 0.07 = 7.000000000000001 does not become the 8th value: the half is in the
-        // middle of the share that the wanted value has of F.
-        let rank = rank(self.len(), q);
+        // By rank, so that 100 x 0.07 = 7.000000000000001 does not become the 8th value.
+        self.of_rank(rank(self.len(), q))
+    }
+
+    /// The value of that rank, counted from 1 at the least, ns; `None` when empty.
+    pub(crate) fn of_rank(&self, rank: u64) -> Option<u64> {
+        // The half is in the middle of the share that the wanted value has of F.
         (!self.is_empty()).then(|| self.inner.value_at_quantile((rank as f64 - 0.5) / self.len() as f64))
     }
 
@@ -148,6 +152,18 @@ mod tests {
             serde_json::from_str::<Histogram>(&text).unwrap().buckets().collect::<Vec<_>>(),
             h.buckets().collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn moments_and_ends_are_those_of_the_values() {
+        let mut h = Histogram::new();
+        assert_eq!((h.is_empty(), h.len(), h.min(), h.max()), (true, 0, 0, 0));
+        assert_eq!(h.quantile(0.5), None);
+        // Small values have buckets of their own: mean 5, and sd 2 of the population.
+        [2, 4, 4, 4, 5, 5, 7, 9].into_iter().for_each(|ns| h.record(ns));
+        assert_eq!((h.is_empty(), h.len(), h.min(), h.max()), (false, 8, 2, 9));
+        assert_eq!((h.mean(), h.sd()), (5.0, 2.0));
+        assert_eq!([0.0, 0.125, 0.126, 0.5, 0.51, 1.0].map(|q| h.quantile(q).unwrap()), [2, 2, 4, 4, 5, 9]);
     }
 
     #[test]

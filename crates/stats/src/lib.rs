@@ -4,7 +4,8 @@
 //!
 //! | module | what it answers |
 //! |---|---|
-//! | [`histogram`] | how are the delays of one trial distributed |
+//! | [`histogram`] | how are durations distributed |
+//! | [`delays`] | how are the delays of one trial distributed, operations without an end included |
 //! | [`order`] | median and quantiles of the trials' values, interval of their median |
 //! | [`signed_rank`] | is there an effect within rounds, how large, is it within a margin |
 //! | [`quantiles`] | quantiles of delays over several trials |
@@ -12,6 +13,7 @@
 //! | [`compare`] | a variant against the baseline, noise floor, Holm's correction |
 //! | [`two_sample`] | the same for two runs made at different times |
 //! | [`mod@verdict`] | what may be said about it in words |
+//! | [`fisher`] | is one share greater than another |
 //! | [`loss`] | interval of a loss ratio |
 //! | [`stop`] | are there enough rounds |
 //! | [`repeats`] | does a path jump from one trial to the next, more than the noise inside them explains |
@@ -20,6 +22,8 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod delays;
+pub mod fisher;
 pub mod histogram;
 pub mod loss;
 pub mod mlrsearch;
@@ -32,8 +36,10 @@ pub mod signed_rank;
 mod special;
 pub mod stop;
 pub mod two_sample;
+pub mod unbounded;
 pub mod verdict;
 
 pub use compare::{Comparison, Equivalence};
+pub use delays::{Censored, Delays};
 pub use histogram::Histogram;
 pub use verdict::{Margins, Verdict, verdict};

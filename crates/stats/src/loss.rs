@@ -44,7 +44,7 @@ pub fn interval_over_trials(trials: &[(u64, u64)]) -> Option<(f64, Option<(f64, 
     }
     let ratio = lost as f64 / sent as f64;
     let used: Vec<(f64, f64)> = trials.iter().filter(|t| t.1 > 0).map(|t| (t.0 as f64, t.1 as f64)).collect();
-    // Zero of n is told with its bound, however few the trials.
+    // Zero of n comes with its bound, however few the trials.
     if lost == 0 {
         return Some((ratio, interval(lost, sent)));
     }

@@ -1,16 +1,17 @@
 //! Multiple Loss Ratio search (MLRsearch, RFC 9971): the highest load that a system carries, found in few and short trials
 //! although single trials are noisy.
 //!
-//! What a load's trials say is decided by the RFC's own code (appendices "Load Classification Code" and "Conditional Throughput
-//! Code"). Which load is tried next is left to implementations. Here: first the greatest load, then what was forwarded of
-//! it, then steps away from a bound that double, then halves (on the logarithm) of what is left. This is done three times: with
-//! single short trials and four times the goal's width, with some trials and twice the width, and as the goal says.
+//! The RFC's own code (appendices "Load Classification Code" and "Conditional Throughput Code") decides a load's class from its
+//! trials. The RFC leaves the choice of the next load to implementations. Here: first the greatest load, then the part of it that
+//! was forwarded, then steps away from a bound that double, then halves (on the logarithm) of the remaining interval. The search
+//! does this three times: with single short trials and four times the goal's width, with some trials and twice the width, and as
+//! the goal says.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What is searched for (RFC 9971, "Search Goal").
+/// The goal of a search (RFC 9971, "Search Goal").
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     /// Least length of the trials that make a load a lower bound ("Goal Final Trial Duration"), above zero.
@@ -27,16 +28,16 @@ pub struct Goal {
     pub initial_duration: Duration,
 }
 
-/// What one trial at a load came to.
+/// Result of one trial at a load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trial {
+pub struct LoadTrial {
     /// How long it sent, as planned.
     pub duration: Duration,
     /// Share of the intended frames that did not arrive, 0..=1.
     pub loss_ratio: f64,
 }
 
-/// What is known of a load.
+/// Class of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The goal holds, whatever the trials that are still missing would say.
@@ -49,10 +50,10 @@ pub enum Class {
 
 impl Goal {
     /// Class of a load by its trials (RFC 9971, appendix "Load Classification Code").
-    pub fn classify(&self, trials: &[Trial]) -> Class {
+    pub fn classify(&self, trials: &[LoadTrial]) -> Class {
         // Times are summed as whole nanoseconds, so that trials which fill the sum to the last do not miss it by rounding.
         let sum = |short: bool, bad: bool| {
-            let of = |t: &&Trial| {
+            let of = |t: &&LoadTrial| {
                 (t.duration < self.final_duration) == short && (t.loss_ratio > self.loss_ratio) == bad
             };
             trials.iter().filter(of).map(|t| t.duration.as_nanos()).sum::<u128>() as f64
@@ -74,8 +75,8 @@ impl Goal {
 
     /// The load's share that is lost in a typical trial: the conditional throughput is the load without it (RFC 9971,
     /// appendix "Conditional Throughput Code"). 1 if too few trials of full length were made to say.
-    pub fn quantile_loss(&self, trials: &[Trial]) -> f64 {
-        let mut full: Vec<&Trial> = trials.iter().filter(|t| t.duration >= self.final_duration).collect();
+    pub fn quantile_loss(&self, trials: &[LoadTrial]) -> f64 {
+        let mut full: Vec<&LoadTrial> = trials.iter().filter(|t| t.duration >= self.final_duration).collect();
         full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
         let all: u128 = full.iter().map(|t| t.duration.as_nanos()).sum();
         let whole = all.max(self.duration_sum.as_nanos()) as f64;
@@ -147,7 +148,7 @@ pub struct Ask {
     pub duration: Duration,
 }
 
-/// What a search came to (RFC 9971, "Goal Result").
+/// Result of a search (RFC 9971, "Goal Result").
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Found {
     /// The relevant lower bound: the greatest load below the upper bound at which the goal holds. Without an upper bound: the
@@ -168,8 +169,8 @@ pub struct Search {
     stages: Vec<Goal>,
     stage: usize,
     /// By the load's bits, which are in the order of the loads, as these are positive.
-    trials: BTreeMap<u64, Vec<Trial>>,
-    /// What is being measured until it is decided.
+    trials: BTreeMap<u64, Vec<LoadTrial>>,
+    /// The load that is being measured until it is decided.
     candidate: Option<f64>,
     /// Bounds that the stage before has found.
     hint: (Option<f64>, Option<f64>),
@@ -204,19 +205,19 @@ impl Search {
         }
     }
 
-    /// What a trial came to: of `intended` frames, `forwarded` arrived. Intended are those that the load and the length make, not
-    /// those that were sent: what the tester did not send counts as lost. More arrivals than intended are as bad as fewer.
+    /// Records the result of a trial: of `intended` frames, `forwarded` arrived. The load and the length determine the intended
+    /// frames: frames that the tester did not send count as lost. More arrivals than intended are as bad as fewer.
     pub fn tell(&mut self, trial: Ask, intended: u64, forwarded: u64) {
         let loss_ratio = if intended == 0 {
             1.0
         } else {
             (intended.abs_diff(forwarded) as f64 / intended as f64).min(1.0)
         };
-        let made = Trial { duration: trial.duration, loss_ratio };
+        let made = LoadTrial { duration: trial.duration, loss_ratio };
         self.trials.entry(trial.load.to_bits()).or_default().push(made);
     }
 
-    /// What is found so far.
+    /// Returns the result so far.
     pub fn found(&self) -> Found {
         let last = self.stages.len() - 1;
         let goal = &self.stages[last];
@@ -226,7 +227,7 @@ impl Search {
         Found { lower, upper, conditional, regular }
     }
 
-    fn at(&self, load: f64) -> &[Trial] {
+    fn at(&self, load: f64) -> &[LoadTrial] {
         self.trials.get(&load.to_bits()).map_or(&[], Vec::as_slice)
     }
 

@@ -35,8 +35,14 @@ pub(crate) fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     if n == 0 {
         return None;
     }
+    Some(if n % 2 == 1 { sorted[n / 2] } else { midpoint(sorted[n / 2 - 1], sorted[n / 2]) })
+}
+
+/// The middle of two values; 0 between both infinities.
+pub(crate) fn midpoint(a: f64, b: f64) -> f64 {
     // Halved before the sum, so that two huge values do not overflow.
-    Some(if n % 2 == 1 { sorted[n / 2] } else { 0.5 * sorted[n / 2 - 1] + 0.5 * sorted[n / 2] })
+    let middle = 0.5 * a + 0.5 * b;
+    if middle.is_nan() { 0.0 } else { middle }
 }
 
 /// 95 % interval of the median between two order statistics, from the binomial distribution alone: it holds
@@ -145,5 +151,10 @@ mod tests {
         assert!((cv(&values).unwrap() - 0.427617987059879).abs() < 1e-14);
         assert_eq!(median(&values), Some(4.5));
         assert_eq!((mean(&[]), sd(&[1.0]), cv(&[0.0, 0.0]), median(&[])), (None, None, None, None));
+        assert_eq!((mean(&[]), sd(&[1.0]), cv(&[0.0, 0.0]), median(&[])), (None, None, None, None));
+        assert_eq!((sd(&[1.0, 3.0]), cv(&[-1.0, -3.0])), (Some(2.0_f64.sqrt()), Some(2.0_f64.sqrt() / 2.0)));
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[f64::NEG_INFINITY, f64::INFINITY]), Some(0.0));
+        assert_eq!(median(&[f64::MAX, f64::MAX]), Some(f64::MAX));
     }
 }

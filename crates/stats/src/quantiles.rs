@@ -1,6 +1,6 @@
 //! Quantiles of delays over several trials.
 
-use crate::histogram::Histogram;
+use crate::delays::{Censored, Delays};
 use crate::order::median_interval;
 use crate::resample::{Bootstrap, Merge};
 use crate::signed_rank::LEAST_ROUNDS;
@@ -8,25 +8,25 @@ use crate::signed_rank::LEAST_ROUNDS;
 /// The quantile of every round as `(variant, baseline)` in ns, for [`crate::compare::compare_ratio`],
 /// [`crate::compare::equivalence_ratio`] and [`crate::compare::noise_floor`].
 ///
-/// A trial's quantile counts where six values lie beyond it ([`Histogram::reportable_quantile`]). Where
-/// trials are shorter than that, neighbouring rounds are merged into as many batches of even size as have
-/// six on both sides; with fewer than six batches there is no interval. `None` if even all rounds together
-/// have too few.
+/// Operations without an end count ([`Delays`]), so a quantile may be infinite, or only its lower bound known. A trial's quantile
+/// counts if six values lie beyond it ([`Delays::reportable_quantile`]). If trials are shorter than that, neighbouring rounds are
+/// merged into as many batches of even size as have six on both sides; with fewer than six batches there is no interval. `None`
+/// if even all rounds together have too few.
 ///
 /// Why not the ratio of the two quantiles of everything merged, with its bootstrap interval? Because that
 /// interval is too narrow where trials differ by luck, even when widened for few rounds: simulated over ten
 /// rounds of 600 delays it covered 94 % for the p99 with normal, 90 % with skewed and 91 % with heavy-tailed
 /// luck (with 20 rounds: 93, 87, 86), and grew up to twice as wide. One unlucky trial owns the tail of the
 /// merge. Quantiles of rounds compared by signed ranks covered 93 to 97 % in each of these cases.
-pub fn quantile_rounds(pairs: &[(&Histogram, &Histogram)], q: f64) -> Option<Vec<(f64, f64)>> {
+pub fn quantile_rounds(pairs: &[(&Delays, &Delays)], q: f64) -> Option<Vec<(Censored, Censored)>> {
     by_batch(pairs, |batch| {
         let variant = merged(batch.iter().map(|pair| pair.0)).reportable_quantile(q)?;
         let baseline = merged(batch.iter().map(|pair| pair.1)).reportable_quantile(q)?;
-        Some((variant as f64, baseline as f64))
+        Some((variant, baseline))
     })
 }
 
-/// Quantile of the merged histograms of several trials of one variant, in ns, with an interval over trials.
+/// Quantile of the merged delays of several trials of one variant, in ns, with an interval over trials.
 ///
 /// The interval spans two: the 95 % order-statistics interval of the trials' own quantiles (batches of short
 /// trials as in [`quantile_rounds`]), which holds for a typical trial whatever the distribution; and the
@@ -38,32 +38,37 @@ pub fn quantile_rounds(pairs: &[(&Histogram, &Histogram)], q: f64) -> Option<Vec
 ///
 /// The interval is absent below six trials (or batches). `None` if fewer than six values lie beyond the
 /// quantile in the merge. `seed` makes it repeatable.
-pub fn merged_quantile(histograms: &[&Histogram], q: f64, seed: u64) -> Option<(f64, Option<(f64, f64)>)> {
-    let estimate = merged(histograms.iter().copied()).reportable_quantile(q)? as f64;
-    let batches =
-        by_batch(histograms, |batch| Some(merged(batch.iter().copied()).reportable_quantile(q)? as f64))?;
-    let interval = interval(histograms, &batches, q, seed);
+pub fn merged_quantile(trials: &[&Delays], q: f64, seed: u64) -> Option<(Censored, Option<(f64, f64)>)> {
+    let estimate = merged(trials.iter().copied()).reportable_quantile(q)?;
+    let batches = by_batch(trials, |batch| merged(batch.iter().copied()).reportable_quantile(q))?;
+    let interval = interval(trials, &batches, q, seed);
     // The way over the logarithm may lose the last bit.
-    Some((estimate, interval.map(|(low, high)| (low.min(estimate), high.max(estimate)))))
+    Some((estimate, interval.map(|(low, high)| (low.min(estimate.value), high.max(estimate.value)))))
 }
 
-fn interval(histograms: &[&Histogram], batches: &[f64], q: f64, seed: u64) -> Option<(f64, f64)> {
-    let (low, high) = median_interval(batches)?;
+fn interval(trials: &[&Delays], batches: &[Censored], q: f64, seed: u64) -> Option<(f64, f64)> {
+    let (low, high) = bounded_interval(batches)?;
     // A trial without values has no say in the merge, and a resample of only such trials has no quantile.
-    let used: Vec<&Histogram> = histograms.iter().copied().filter(|h| !h.is_empty()).collect();
+    let used: Vec<&Delays> = trials.iter().copied().filter(|h| !h.is_empty()).collect();
     if used.len() < LEAST_ROUNDS {
         return None;
     }
     let merge = Merge::new(&used)?;
     // On the logarithm, where the spread of a duration is less skewed.
-    let bootstrap = Bootstrap::new(used.len(), seed, |weights| (merge.quantile(q, weights) as f64).ln())?;
+    let bootstrap = Bootstrap::new(used.len(), seed, |weights| merge.quantile(q, weights).ln())?;
     let (merged_low, merged_high) = bootstrap.interval(0.025);
     Some((low.min(merged_low.exp()), high.max(merged_high.exp())))
 }
 
-fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {
-    let mut sum = Histogram::new();
-    histograms.for_each(|h| sum.merge(h));
+/// [`median_interval`] of values of which some are only known from below: both ends hold whatever these are.
+pub fn bounded_interval(values: &[Censored]) -> Option<(f64, f64)> {
+    let (low, high): (Vec<f64>, Vec<f64>) = values.iter().map(|value| value.bounds()).unzip();
+    Some((median_interval(&low)?.0, median_interval(&high)?.1))
+}
+
+fn merged<'a>(trials: impl Iterator<Item = &'a Delays>) -> Delays {
+    let mut sum = Delays::new();
+    trials.for_each(|h| sum.merge(h));
     sum
 }
 
@@ -81,13 +86,13 @@ mod tests {
     use super::*;
 
     /// `count` delays from `scale` to 2 x `scale`, evenly spaced.
-    fn even(count: u64, scale: u64) -> Histogram {
-        let mut h = Histogram::new();
+    fn even(count: u64, scale: u64) -> Delays {
+        let mut h = Delays::new();
         (0..count).for_each(|i| h.record(scale + i * scale / count));
         h
     }
 
-    fn rounds(n: usize, variant: &Histogram, baseline: &Histogram, q: f64) -> Option<Vec<(f64, f64)>> {
+    fn rounds(n: usize, variant: &Delays, baseline: &Delays, q: f64) -> Option<Vec<(Censored, Censored)>> {
         quantile_rounds(&vec![(variant, baseline); n], q)
     }
 
@@ -97,6 +102,7 @@ mod tests {
         let values = rounds(7, &variant, &baseline, 0.99).unwrap();
         assert_eq!(values.len(), 7);
         for (v, b) in values {
+            let (v, b) = (v.value, b.value);
             // The 594th of 600 evenly spaced values.
             assert!(
                 (b / 1_988_333.0 - 1.0).abs() < 0.001 && (v / 3_976_666.0 - 1.0).abs() < 0.001,
@@ -113,7 +119,7 @@ mod tests {
         assert_eq!(rounds(18, &long, &short, 0.99).unwrap().len(), 6);
         assert_eq!(rounds(3, &short, &short, 0.99).unwrap().len(), 1);
         assert_eq!(rounds(2, &short, &short, 0.99), None);
-        assert_eq!(rounds(9, &long, &Histogram::new(), 0.5), None);
+        assert_eq!(rounds(9, &long, &Delays::new(), 0.5), None);
         assert_eq!(quantile_rounds(&[], 0.5), None);
     }
 
@@ -121,10 +127,10 @@ mod tests {
     fn a_merged_quantile_below_six_trials_has_no_interval() {
         let trial = even(600, 1000);
         let (estimate, interval) = merged_quantile(&[&trial; 5], 0.5, 1).unwrap();
-        assert_eq!((estimate, interval), (trial.quantile(0.5).unwrap() as f64, None));
+        assert_eq!((estimate, interval), (trial.quantile(0.5).unwrap(), None));
         let (estimate, interval) = merged_quantile(&[&trial; 6], 0.5, 1).unwrap();
         let (low, high) = interval.unwrap();
-        assert!((low / estimate - 1.0).abs() < 1e-9 && (high / estimate - 1.0).abs() < 1e-9);
+        assert!((low / estimate.value - 1.0).abs() < 1e-9 && (high / estimate.value - 1.0).abs() < 1e-9);
         assert_eq!(merged_quantile(&[&trial; 6], 0.9999, 1), None);
         assert_eq!(merged_quantile(&[], 0.5, 1), None);
     }

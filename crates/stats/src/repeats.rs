@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::order::{mean, sd, sorted};
 use crate::special::{chi_square_upper, f_upper, f_upper_tail};
 
-/// Fewest repeats of which anything is said: with three the interval of the variance between them spans a factor of 12.
+/// Fewest repeats for any statement: with three the interval of the variance between them spans a factor of 12.
 pub const LEAST_REPEATS: usize = 4;
 
 /// Fewest windows of a repeat: one alone has no noise to be seen.
@@ -27,11 +27,11 @@ pub const LEAST_WINDOWS: usize = 2;
 /// enough to be nearly independent, and enough of them to see how nearly.
 const BATCHES: usize = 16;
 
-/// With fewer batches than this of each repeat their correlation cannot be told from luck, and none is accounted for: what
-/// would be taken for it widens the noise of an average, and hides half of the jumps that are there.
+/// With fewer batches of each repeat than this, their correlation looks the same as luck, so none is accounted for. A false
+/// correlation would widen the noise of an average, and hide half of the real jumps.
 const CORRELATED_FROM: usize = 6;
 
-/// Correlation of neighbouring batches, at most: beyond it the noise of an average cannot be told from a drift.
+/// Largest correlation of neighbouring batches: beyond it, the noise of an average looks the same as a drift.
 const MOST_CORRELATION: f64 = 0.9;
 
 /// Both tails of 95 % intervals.
@@ -51,7 +51,7 @@ pub struct Repeat {
 pub struct Components {
     /// Repeats.
     pub repeats: usize,
-    /// Of these, repeats of at least two windows, which tell the noise inside.
+    /// Repeats among these with at least two windows, which show the noise inside.
     pub inside: usize,
     /// Batches into which each of those was divided.
     pub batches: usize,
@@ -63,13 +63,13 @@ pub struct Components {
     pub spread: f64,
     /// Standard deviation that an average has by the noise inside its repeat.
     pub within: f64,
-    /// Standard deviation between repeats: what is left when the noise is taken out; 0 where nothing is.
+    /// Standard deviation between repeats, without the noise; 0 if nothing remains.
     pub between: f64,
     /// 95 % interval of `between`.
     pub interval: (f64, f64),
 }
 
-/// What may be said of a path that was measured repeatedly.
+/// Verdict on a path that was measured repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Repeatability {
@@ -82,7 +82,7 @@ pub enum Repeatability {
     },
     /// Neither is shown.
     Open {
-        /// Repeats that would probably be needed on top to call it steady, if that can be said.
+        /// Further repeats that would probably be needed to call it steady, if the number can be estimated.
         more_repeats: Option<u32>,
     },
     /// Fewer than four repeats, or repeats of fewer than two windows.
@@ -107,7 +107,7 @@ pub struct Level {
 pub fn components(repeats: &[Repeat]) -> Option<Components> {
     let averages: Vec<f64> = repeats.iter().map(|r| r.average).collect();
     let finite = repeats.iter().all(|r| r.average.is_finite() && r.windows.iter().all(|w| w.is_finite()));
-    // A repeat that was too slow for two windows is a repeat all the same: what it shows of the noise is nothing.
+    // A repeat that was too slow for two windows still counts as a repeat, but shows nothing of the noise.
     let inside: Vec<&Repeat> = repeats.iter().filter(|r| r.windows.len() >= LEAST_WINDOWS).collect();
     let windows = inside.iter().map(|r| r.windows.len()).min()?;
     let batches = windows / (windows / BATCHES).max(1);
@@ -135,8 +135,8 @@ pub fn components(repeats: &[Repeat]) -> Option<Components> {
     Some(split)
 }
 
-/// Averages of consecutive windows less their mean. Where windows do not divide evenly, batches differ by one window, and the
-/// noise comes out a few per cent too large rather than too small.
+/// Returns the averages of consecutive windows less their mean. If windows do not divide evenly, batches differ by one window,
+/// and the noise comes out a few per cent too large rather than too small.
 fn deviations(windows: &[f64], batches: usize) -> Vec<f64> {
     let n = windows.len();
     let averages: Vec<f64> = (0..batches)
@@ -159,8 +159,8 @@ fn inflation(rho: f64, n: usize) -> f64 {
     (1.0 + 2.0 * sum) / (1.0 - 2.0 * sum / (n - 1) as f64)
 }
 
-/// What the ratio of the sums of neighbouring products and of squares is on average, for values with that correlation from
-/// which their own mean was taken: -1/n for independent ones.
+/// Returns the average ratio of the sums of neighbouring products and of squares, for values with that correlation from which
+/// their own mean was taken: -1/n for independent ones.
 fn expected_ratio(rho: f64, n: usize) -> f64 {
     let count = n as f64;
     let of_mean = (1.0 + 2.0 * pairs_sum(rho, n)) / count;
@@ -249,7 +249,7 @@ impl Components {
         Some(f_upper_tail((self.spread / floor).powi(2), self.between_df(), df))
     }
 
-    /// What may be said, given the p-value after correction for the number of paths, and the margin relative to the mean
+    /// Returns the verdict, given the p-value after correction for the number of paths, and the margin relative to the mean
     /// within which a path is called steady.
     pub fn verdict(&self, p: f64, margin: f64, alpha: f64) -> Repeatability {
         let bound = margin * self.mean.abs();

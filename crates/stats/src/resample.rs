@@ -1,16 +1,15 @@
 //! Bootstrap over rounds, for figures that have no value per round, such as a quantile of merged histograms.
 //!
-//! Rounds are resampled, never packets: packets of one trial share its luck. Intervals are bias-corrected
-//! and accelerated (BCa; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 14.3). On six
-//! to twenty rounds plain BCa is too narrow, because resampling understates the spread by (n-1)/n and knows
-//! no Student's t; so the nominal tail is widened as Hesterberg does ("What Teachers Should Know About the
-//! Bootstrap", The American Statistician 69:371, 2015, section 4.1). What is covered then, and where it is
-//! still too little, stands at [`crate::quantiles::merged_quantile`].
+//! Rounds are resampled, never packets: packets of one trial share its luck. Intervals are bias-corrected and accelerated (BCa;
+//! Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 14.3). On six to twenty rounds plain BCa is too narrow,
+//! because resampling understates the spread by (n-1)/n and knows no Student's t. So the nominal tail is widened as Hesterberg
+//! does ("What Teachers Should Know About the Bootstrap", The American Statistician 69:371, 2015, section 4.1). For the resulting
+//! coverage, and the cases in which it is still too low, see [`crate::quantiles::merged_quantile`].
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::histogram::Histogram;
+use crate::delays::Delays;
 use crate::order::{rank, sorted};
 use crate::special::{normal_cdf, normal_quantile, student_upper};
 
@@ -31,7 +30,7 @@ pub struct Bootstrap {
 
 impl Bootstrap {
     /// Resample `n` rounds [`RESAMPLES`] times. `statistic` gets how often each round was drawn
-    /// (all ones for the data themselves) and must be finite for every draw.
+    /// (all ones for the data themselves). It may be infinite where a draw failed, but must be a number.
     /// The same seed gives the same result on every machine. `None` below two rounds.
     pub fn new(n: usize, seed: u64, mut statistic: impl FnMut(&[u32]) -> f64) -> Option<Bootstrap> {
         if n < 2 {
@@ -104,7 +103,13 @@ impl Bootstrap {
 }
 
 /// BCa's acceleration from the leave-one-out values. It lies within +-1/6.
+///
+/// 0, which is the plain percentile interval with bias correction, where one of them is infinite: such a distribution has
+/// no skewness.
 fn acceleration(left_out: &[f64]) -> f64 {
+    if left_out.iter().any(|x| x.is_infinite()) {
+        return 0.0;
+    }
     let mean = left_out.iter().sum::<f64>() / left_out.len() as f64;
     let (mut squares, mut cubes) = (0.0, 0.0);
     for x in left_out {
@@ -123,21 +128,24 @@ pub(crate) struct Merge {
     /// Row per bucket: how many values of each round are at most the bucket's.
     cumulative: Vec<u64>,
     rounds: usize,
+    /// Operations of each round, those without an end included.
+    all: Vec<u64>,
 }
 
 impl Merge {
-    /// `None` if any histogram is empty or there is none.
-    pub(crate) fn new(histograms: &[&Histogram]) -> Option<Merge> {
-        if histograms.is_empty() || histograms.iter().any(|h| h.is_empty()) {
+    /// `None` if a round has no operation or there is none.
+    pub(crate) fn new(trials: &[&Delays]) -> Option<Merge> {
+        if trials.is_empty() || trials.iter().any(|h| h.is_empty()) {
             return None;
         }
         let mut cells: Vec<(u64, usize, u64)> = Vec::new();
-        for (round, histogram) in histograms.iter().enumerate() {
-            cells.extend(histogram.buckets().map(|(value, count)| (value, round, count)));
+        for (round, trial) in trials.iter().enumerate() {
+            cells.extend(trial.answered().buckets().map(|(value, count)| (value, round, count)));
         }
         cells.sort_unstable();
-        let rounds = histograms.len();
-        let mut merge = Merge { values: Vec::new(), cumulative: Vec::new(), rounds };
+        let rounds = trials.len();
+        let all = trials.iter().map(|trial| trial.len()).collect();
+        let mut merge = Merge { values: Vec::new(), cumulative: Vec::new(), rounds, all };
         let mut running = vec![0; rounds];
         for of_value in cells.chunk_by(|a, b| a.0 == b.0) {
             for (_, round, count) in of_value {
@@ -149,11 +157,14 @@ impl Merge {
         Some(merge)
     }
 
-    /// The smallest bucket value x with F(x) >= q, where round i counts `weights[i]` times. Not all may be
-    /// zero.
-    pub(crate) fn quantile(&self, q: f64, weights: &[u32]) -> u64 {
-        let last = self.values.len() - 1;
-        let wanted = rank(self.count(last, weights), q);
+    /// The smallest bucket value x with F(x) >= q, where round i counts `weights[i]` times; infinite where fewer than that
+    /// ended. Not all weights may be zero.
+    pub(crate) fn quantile(&self, q: f64, weights: &[u32]) -> f64 {
+        let wanted = rank(weighted(&self.all, weights), q);
+        let Some(last) = self.values.len().checked_sub(1).filter(|last| self.count(*last, weights) >= wanted)
+        else {
+            return f64::INFINITY;
+        };
         let (mut low, mut high) = (0, last);
         while low < high {
             let middle = (low + high) / 2;
@@ -163,14 +174,17 @@ impl Merge {
                 low = middle + 1;
             }
         }
-        self.values[low]
+        self.values[low] as f64
     }
 
     /// Number of values at most that of the bucket.
     fn count(&self, bucket: usize, weights: &[u32]) -> u64 {
-        let row = &self.cumulative[bucket * self.rounds..(bucket + 1) * self.rounds];
-        row.iter().zip(weights).map(|(count, weight)| count * u64::from(*weight)).sum()
+        weighted(&self.cumulative[bucket * self.rounds..(bucket + 1) * self.rounds], weights)
     }
+}
+
+fn weighted(counts: &[u64], weights: &[u32]) -> u64 {
+    counts.iter().zip(weights).map(|(count, weight)| count * u64::from(*weight)).sum()
 }
 
 #[cfg(test)]
@@ -215,9 +229,11 @@ mod tests {
     #[test]
     fn weighted_merge_has_the_quantiles_of_the_merged_histogram() {
         let mut state = 12345_u64;
-        let histograms: Vec<Histogram> = (0..5)
+        let trials: Vec<Delays> = (0..5)
             .map(|trial| {
-                let mut h = Histogram::new();
+                let mut h = Delays::new();
+                // Up to a third of a trial without an end.
+                h.fail(60 * trial);
                 for _ in 0..500 {
                     // Knuth's MMIX generator; its upper bits.
                     state =
@@ -227,17 +243,17 @@ mod tests {
                 h
             })
             .collect();
-        let merge = Merge::new(&histograms.iter().collect::<Vec<_>>()).unwrap();
+        let merge = Merge::new(&trials.iter().collect::<Vec<_>>()).unwrap();
         for weights in [[1, 1, 1, 1, 1], [0, 2, 0, 3, 1], [5, 0, 0, 0, 0]] {
-            let mut merged = Histogram::new();
-            for (h, weight) in histograms.iter().zip(weights) {
+            let mut merged = Delays::new();
+            for (h, weight) in trials.iter().zip(weights) {
                 (0..weight).for_each(|_| merged.merge(h));
             }
             for q in [0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0] {
-                assert_eq!(merge.quantile(q, &weights), merged.quantile(q).unwrap(), "{weights:?} {q}");
+                assert_eq!(merge.quantile(q, &weights), merged.quantile(q).unwrap().value, "{weights:?} {q}");
             }
         }
         assert!(Merge::new(&[]).is_none());
-        assert!(Merge::new(&[&histograms[0], &Histogram::new()]).is_none());
+        assert!(Merge::new(&[&trials[0], &Delays::new()]).is_none());
     }
 }

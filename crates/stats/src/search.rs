@@ -148,6 +148,31 @@ mod tests {
     }
 
     #[test]
+    fn loads_are_halved_and_failures_repeated_in_this_order() {
+        let mut search = Bisection::new(100.0, 500.0, 50.0).repeats(2);
+        let mut asked = Vec::new();
+        run(&mut search, |load| {
+            asked.push(load);
+            load <= 260.0
+        });
+        // 400 apart, 200, 100, and 50 is near enough.
+        assert_eq!(asked, [500.0, 500.0, 500.0, 300.0, 300.0, 300.0, 200.0, 250.0]);
+        assert_eq!((search.lower(), search.upper()), (Some(250.0), Some(300.0)));
+        assert_eq!(search.ask(), None);
+        // The share is that of the upper bound: 4 of 80 are 5 %, 8 of 84 are more.
+        let mut search = Bisection::new(68.0, 100.0, 1.0).relative_error(0.05);
+        let mut asked = Vec::new();
+        run(&mut search, |load| {
+            asked.push(load);
+            load <= 76.0
+        });
+        assert_eq!(asked, [100.0, 84.0, 76.0, 80.0]);
+        // What is told after the end changes nothing.
+        search.tell(true);
+        assert_eq!((search.lower(), search.upper()), (Some(76.0), Some(80.0)));
+    }
+
+    #[test]
     fn nothing_to_search() {
         assert_eq!(Bisection::new(5.0, 5.0, 1.0).ask(), None);
     }

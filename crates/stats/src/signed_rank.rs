@@ -3,10 +3,10 @@
 //! The input are the differences (or logarithms of ratios) of the rounds. The only assumption is that each
 //! of them is distributed symmetrically around the effect, which randomised order within rounds gives when
 //! nothing but the noise differs; no normal distribution, and no common width: a disturbed round may be
-//! noisier than a calm one. Source: Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd
+//! noisier than a calm one. An effect may be infinite (one side failed): ranks need no more than its sign. Source: Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd
 //! ed., sections 3.1 to 3.3.
 
-use crate::order::median_of_sorted;
+use crate::order::{median_of_sorted, midpoint};
 use crate::special::{normal_cdf, normal_quantile};
 
 /// Fewest rounds that can give a 95 % interval: with five, even the most extreme of the 2^5 sign patterns
@@ -17,11 +17,11 @@ pub const LEAST_ROUNDS: usize = 6;
 /// differs by less than 0.001 at the 5 % level.
 const EXACT_UP_TO: usize = 50;
 
-/// The Walsh averages (x_i + x_j) / 2 for i <= j, ascending.
+/// Returns the Walsh averages (x_i + x_j) / 2 for i <= j, ascending. The average of two opposite infinities is 0.
 fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let mut averages = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
     for (i, x) in values.iter().enumerate() {
-        averages.extend(values[..=i].iter().map(|y| 0.5 * x + 0.5 * y));
+        averages.extend(values[..=i].iter().map(|y| midpoint(*x, *y)));
     }
     averages.sort_by(f64::total_cmp);
     averages
@@ -163,10 +163,11 @@ fn approximate(doubled: &[usize], w_plus: f64) -> SignedRank {
 /// Two one-sided tests (Schuirmann 1987) of "the effect is at most -margin, or at least +margin": the larger
 /// of the two p-values, so that a small one shows equivalence. 1 below six values.
 ///
-/// `margin` is on the scale of the values (logarithms for ratios) and positive.
-pub fn equivalence_p(values: &[f64], margin: f64) -> f64 {
-    let shifted = |by: f64| values.iter().map(|x| x + by).collect::<Vec<_>>();
-    test(&shifted(margin)).p_greater.max(test(&shifted(-margin)).p_less)
+/// `low` and `high` are the bounds of the values, the same where they are known. `margin` is on the scale of the values
+/// (logarithms for ratios) and positive.
+pub fn equivalence_p(low: &[f64], high: &[f64], margin: f64) -> f64 {
+    let shifted = |values: &[f64], by: f64| values.iter().map(|x| x + by).collect::<Vec<_>>();
+    test(&shifted(low, margin)).p_greater.max(test(&shifted(high, -margin)).p_less)
 }
 
 /// Fewest rounds with which the smallest of `comparisons` Holm-corrected p-values can fall below `alpha`:
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(interval(&SIX), Some((-0.002, 0.021)));
         assert_eq!(interval(&SIX[..5]), None);
         assert_eq!(test(&SIX[..5]).p_two_sided(), 1.0);
-        assert_eq!(equivalence_p(&SIX[..5], 10.0), 1.0);
+        assert_eq!(equivalence_p(&SIX[..5], &SIX[..5], 10.0), 1.0);
     }
 
     #[test]
@@ -277,7 +278,7 @@ mod tests {
             let zeros = vec![0.0; n];
             assert_eq!(test(&zeros).p_two_sided(), 1.0);
             assert_eq!(interval(&zeros), Some((0.0, 0.0)));
-            assert!(equivalence_p(&zeros, 0.03) <= 1.0 / 64.0);
+            assert!(equivalence_p(&zeros, &zeros, 0.03) <= 1.0 / 64.0);
         }
     }
 
@@ -285,9 +286,9 @@ mod tests {
     fn equivalence_needs_both_tests() {
         // With six values all within the margin each one-sided p is 2^-6; one beyond it at the largest rank
         // makes 2 x.
-        assert_eq!(equivalence_p(&SIX, 0.03), 1.0 / 64.0);
-        assert_eq!(equivalence_p(&SIX, 0.02), 2.0 / 64.0);
-        assert!(equivalence_p(&SIX, 0.01) > 0.5);
+        assert_eq!(equivalence_p(&SIX, &SIX, 0.03), 1.0 / 64.0);
+        assert_eq!(equivalence_p(&SIX, &SIX, 0.02), 2.0 / 64.0);
+        assert!(equivalence_p(&SIX, &SIX, 0.01) > 0.5);
     }
 
     #[test]

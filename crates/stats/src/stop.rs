@@ -1,6 +1,6 @@
 //! When a run has enough rounds.
 
-/// Where a run stands after a round.
+/// State of a run after a round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Rounds made.
@@ -22,7 +22,7 @@ pub struct Progress {
     pub mean_round_s: f64,
 }
 
-/// What to do next.
+/// Next step of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Make another round.
@@ -118,6 +118,12 @@ mod tests {
         // Below the minimum the last one may overrun.
         assert_eq!(decide(&Progress { elapsed_s: 299.0, rounds: 3, ..progress() }), Decision::Continue);
         assert_eq!(decide(&Progress { elapsed_s: 300.0, rounds: 3, ..progress() }), Decision::BudgetSpent);
+        assert_eq!(decide(&Progress { elapsed_s: 300.0, rounds: 3, ..progress() }), Decision::BudgetSpent);
+        // Rounds that take no time do not outlast the budget either.
+        assert_eq!(
+            decide(&Progress { elapsed_s: 300.0, mean_round_s: 0.0, ..progress() }),
+            Decision::BudgetSpent
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! the Mann-Whitney test (Hollander, Wolfe, Chicken, "Nonparametric Statistical Methods", 3rd ed., section
 //! 4.3).
 
-use crate::compare::Comparison;
+use crate::compare::{Comparison, difference};
+use crate::order::median_of_sorted;
 use crate::special::normal_cdf;
 
 /// Samples up to this size (each) use the exact distribution of U; larger ones its normal approximation.
@@ -21,45 +22,84 @@ const Z_975: f64 = 1.959_963_984_540_054;
 /// Level of the interval: 1 - 0.05.
 const ALPHA: f64 = 0.05;
 
-/// By how much `b` is shifted against `a`, in their own unit: b - a. Both need at least one value; values
-/// that are not finite are left out.
+/// Least and greatest that a value may be: the same where it was seen.
+pub type Bounds = (f64, f64);
+
+/// Returns the shift of `b` against `a`, in their own unit: b - a. Both need at least one value; values that are no number are
+/// left out. Values may be infinite (operations that failed); two of one sign differ by 0.
 ///
 /// The interval is absent where 95 % cannot be reached: with fewer than 4 + 4 or 3 + 5 values.
 /// `p` and `p_holm` are the two-sided p-value; correction over a family is the caller's.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<Comparison> {
-    let a: Vec<f64> = a.iter().copied().filter(|v| v.is_finite()).collect();
-    let b: Vec<f64> = b.iter().copied().filter(|v| v.is_finite()).collect();
-    if a.is_empty() || b.is_empty() {
-        return None;
-    }
-    let mut differences: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
-    differences.sort_by(f64::total_cmp);
-    let interval = interval_rank(a.len(), b.len())
-        .map(|rank| (differences[rank - 1], differences[differences.len() - rank]));
-    let p = p_value(&a, &b);
+    shift_between(&exact(a), &exact(b))
+}
+
+/// By which factor `b` is larger than `a`: [`shift`] of the logarithms. `None` if a value is below zero, since then there
+/// is no ratio.
+pub fn ratio(a: &[f64], b: &[f64]) -> Option<Comparison> {
+    ratio_between(&exact(a), &exact(b))
+}
+
+fn exact(values: &[f64]) -> Vec<Bounds> {
+    values.iter().map(|value| (*value, *value)).collect()
+}
+
+/// [`shift`] of values of which some are only known to lie between two bounds. Said is what is true of all that they may be, as in
+/// [`crate::compare`]: the interval spans all of theirs, p is the largest, the estimate the one nearest to no effect.
+pub fn shift_between(a: &[Bounds], b: &[Bounds]) -> Option<Comparison> {
+    let numbers = |values: &[Bounds]| -> (Vec<f64>, Vec<f64>) {
+        values.iter().filter(|(low, high)| !low.is_nan() && !high.is_nan()).copied().unzip()
+    };
+    let ((a_low, a_high), (b_low, b_high)) = (numbers(a), numbers(b));
+    let (low, high) = (differences(&a_high, &b_low), differences(&a_low, &b_high));
+    let (least, most) = (median_of_sorted(&low)?, median_of_sorted(&high)?);
+    let interval =
+        interval_rank(a_low.len(), b_low.len()).map(|rank| (low[rank - 1], high[high.len() - rank]));
+    let half = a_low.len() as f64 * b_low.len() as f64 / 2.0;
+    let p = if wins(&a_high, &b_low) >= half {
+        p_value(&a_high, &b_low)
+    } else if wins(&a_low, &b_high) <= half {
+        p_value(&a_low, &b_high)
+    } else {
+        1.0
+    };
     Some(Comparison {
-        estimate: median_of_sorted(&differences),
+        estimate: if least > 0.0 { least } else { most.min(0.0) },
         interval,
-        n: a.len().min(b.len()),
+        n: a_low.len().min(b_low.len()),
         p,
         p_holm: p,
         ratio: false,
     })
 }
 
-/// By which factor `b` is larger than `a`: [`shift`] of the logarithms. `None` if a value is zero or below,
-/// since then there is no ratio.
-pub fn ratio(a: &[f64], b: &[f64]) -> Option<Comparison> {
-    if a.iter().chain(b).any(|v| *v <= 0.0) {
+/// [`ratio`] of values of which some are only known to lie between two bounds.
+pub fn ratio_between(a: &[Bounds], b: &[Bounds]) -> Option<Comparison> {
+    if a.iter().chain(b).any(|(low, _)| *low < 0.0) {
         return None;
     }
-    let logs = |values: &[f64]| -> Vec<f64> { values.iter().map(|v| v.ln()).collect() };
-    shift(&logs(a), &logs(b)).map(|c| Comparison {
+    let logs = |values: &[Bounds]| -> Vec<Bounds> {
+        values.iter().map(|(low, high)| (low.ln(), high.ln())).collect()
+    };
+    shift_between(&logs(a), &logs(b)).map(|c| Comparison {
         estimate: c.estimate.exp(),
         interval: c.interval.map(|(low, high)| (low.exp(), high.exp())),
         ratio: true,
         ..c
     })
+}
+
+/// All differences of a value of `b` to one of `a`, in order.
+fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
+    let mut all: Vec<f64> = b.iter().flat_map(|y| a.iter().map(|x| difference(*y, *x))).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// Mann and Whitney's U: pairs in which the value of `b` is greater, of equal ones half.
+fn wins(a: &[f64], b: &[f64]) -> f64 {
+    let won = |x: &f64, y: &f64| if y > x { 1.0 } else { f64::from(u8::from(x == y)) / 2.0 };
+    a.iter().map(|x| b.iter().map(|y| won(x, y)).sum::<f64>()).sum()
 }
 
 /// Which ordered difference, counted from 1 at both ends, bounds the 95 % interval; `None` where even the
@@ -105,18 +145,8 @@ fn distribution(m: usize, n: usize) -> Vec<f64> {
 /// approximation with corrections for ties and continuity (as R's `wilcox.test` does).
 fn p_value(a: &[f64], b: &[f64]) -> f64 {
     let (m, n) = (a.len(), b.len());
-    let mut u = 0.0_f64;
-    let mut tied = false;
-    for x in a {
-        for y in b {
-            if y > x {
-                u += 1.0;
-            } else if y == x {
-                u += 0.5;
-                tied = true;
-            }
-        }
-    }
+    let u = wins(a, b);
+    let tied = a.iter().any(|x| b.contains(x));
     let (mf, nf) = (m as f64, n as f64);
     if !tied && !has_ties(a) && !has_ties(b) && m < EXACT_BELOW && n < EXACT_BELOW {
         let counts = distribution(m, n);
@@ -143,11 +173,6 @@ fn tie_sizes(a: &[f64], b: &[f64]) -> Vec<f64> {
     let mut all: Vec<f64> = a.iter().chain(b).copied().collect();
     all.sort_by(f64::total_cmp);
     all.chunk_by(|x, y| x == y).map(|group| group.len() as f64).collect()
-}
-
-fn median_of_sorted(values: &[f64]) -> f64 {
-    let half = values.len() / 2;
-    if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
 }
 
 #[cfg(test)]
@@ -218,16 +243,39 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_is_found_and_zero_has_none() {
+    fn a_factor_is_found_and_nothing_below_zero_has_one() {
         let a = [9.0, 10.0, 11.0, 10.5];
         let b: Vec<f64> = a.iter().map(|v| v * 1.5).collect();
         let c = ratio(&a, &b).unwrap();
         assert!(c.ratio);
         close(c.estimate, 1.5, 1e-12);
-        assert_eq!(ratio(&a, &[1.0, 0.0]), None);
+        assert_eq!(ratio(&a, &[1.0, -1.0]), None);
+        // Nothing came through in any trial of one side: p as for any two samples that do not overlap.
+        let dead = ratio(&a, &[0.0; 4]).unwrap();
+        assert_eq!((dead.estimate, dead.interval), (0.0, Some((0.0, 0.0))));
+        assert!(dead.p < 0.05, "{}", dead.p);
+        assert_eq!(ratio(&[f64::INFINITY; 4], &[f64::INFINITY; 4]).unwrap().estimate, 1.0);
         assert_eq!(shift(&a, &[]), None);
         assert_eq!(shift(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]).unwrap().interval, None);
         assert_eq!(shift(&[2.0; 8], &[2.0; 8]).unwrap().p, 1.0);
+    }
+
+    #[test]
+    fn what_is_known_from_below_is_claimed_no_further() {
+        let known = exact(&[10.0, 11.0, 12.0, 13.0, 14.0]);
+        let above = |from: f64| vec![(from, f64::INFINITY); 5];
+        let slower = ratio_between(&known, &above(24.0)).unwrap();
+        assert!((slower.estimate - 2.0).abs() < 1e-12 && slower.p < 0.02, "{slower:?}");
+        assert_eq!(slower.interval.unwrap().1, f64::INFINITY);
+        let faster = ratio_between(&above(24.0), &known).unwrap();
+        assert!((faster.estimate - 0.5).abs() < 1e-12 && faster.p == slower.p, "{faster:?}");
+        // It may be anything above five, so nothing is said.
+        let open = ratio_between(&known, &above(5.0)).unwrap();
+        assert_eq!((open.estimate, open.p), (1.0, 1.0));
+        // What failed is not less than what is still under way.
+        let failed = shift_between(&above(5.0), &exact(&[f64::INFINITY; 5])).unwrap();
+        assert_eq!((failed.estimate, failed.interval), (0.0, Some((0.0, f64::INFINITY))));
+        assert_eq!(shift_between(&known, &[(f64::NAN, f64::NAN)]), None);
     }
 
     /// Of 2,000 pairs of samples from distributions shifted by 1, 93 to 97 % of the intervals must hold the 1

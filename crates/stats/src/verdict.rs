@@ -20,7 +20,7 @@ pub struct Margins {
     pub target_half_width: f64,
 }
 
-/// What may be said. `better`/`worse` follow the metric's own direction.
+/// The verdict on a comparison. `better`/`worse` follow the metric's own direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Verdict {
@@ -35,34 +35,38 @@ pub enum Verdict {
     },
     /// Whatever there is lies below the noise floor of the baseline against itself.
     NoDifferenceSeen {
-        /// The floor, on the comparison's scale.
+        /// The floor, on the comparison's scale; infinite where the baseline itself fails in some rounds.
+        #[serde(with = "crate::unbounded")]
+        #[schemars(with = "crate::unbounded::Number")]
         floor: f64,
     },
     /// Neither a difference nor equivalence is shown.
     Inconclusive {
-        /// Rounds that would probably be needed on top, if that can be said.
+        /// Further rounds that would probably be needed, if the number can be estimated.
         more_rounds: Option<u32>,
     },
     /// Fewer than six rounds: no interval, no verdict.
     TooFewRounds,
+    /// It would look better, but fails more of the workload's operations: what was left out may be why.
+    FailsMore,
+    /// It would look better, but more of its trials are void: those that are left may be the lucky ones.
+    VoidMore,
 }
 
-/// What may be said about a comparison.
+/// Returns the verdict on a comparison.
 ///
 /// The first that holds, in this order:
 /// 1. fewer than six rounds: [`Verdict::TooFewRounds`];
-/// 2. significant after Holm *and* an effect above the noise floor: [`Verdict::Higher`] or
-///    [`Verdict::Lower`]. It comes before equivalence: a difference that is shown is said, and the interval
-///    beside it says how small it is;
+/// 2. significant after Holm *and* an effect above the noise floor: [`Verdict::Higher`] or [`Verdict::Lower`]. It comes before
+///    equivalence: the verdict names a difference that is shown, and the interval beside it shows how small it is;
 /// 3. shown to lie within the margin: [`Verdict::Equivalent`], also for a significant effect below the floor;
 /// 4. the whole interval within the floor: [`Verdict::NoDifferenceSeen`]. A small estimate is not enough,
 ///    for a wide interval around it still holds effects far above the floor;
 /// 5. otherwise [`Verdict::Inconclusive`].
 ///
-/// The interval stands for one comparison, the verdict for all variants together, so an interval may exclude
-/// "no effect" while the verdict is inconclusive. With exactly six rounds the smallest p is 2/64 = 0.031,
-/// and no variant among two or more can be told apart ([`least_rounds`]); the forecast then asks for the
-/// rounds that it takes.
+/// The interval stands for one comparison, the verdict for all variants together. So an interval may exclude "no effect" while
+/// the verdict is inconclusive. With exactly six rounds the smallest p is 2/64 = 0.031, which shows no difference for any variant
+/// among two or more ([`least_rounds`]); the forecast then asks for the rounds that it takes.
 pub fn verdict(comparison: &Comparison, equivalence: Option<&Equivalence>, margins: &Margins) -> Verdict {
     let Some((low, high)) = comparison.effect_interval().filter(|_| comparison.n >= LEAST_ROUNDS) else {
         return Verdict::TooFewRounds;

@@ -2,13 +2,13 @@
 
 mod simulated;
 
-use simulated::{SHAPES, Shape, Source};
+use simulated::{SHAPES, Shape, Source, WITHIN_TRIAL};
 use weir_stats::compare::compare_ratio;
 use weir_stats::loss::interval_over_trials;
 use weir_stats::order::median_interval;
 use weir_stats::quantiles::quantile_rounds;
 use weir_stats::stop::{Decision, Progress, decide};
-use weir_stats::{Comparison, Histogram};
+use weir_stats::{Comparison, Delays};
 
 const RUNS: u32 = 2000;
 
@@ -116,7 +116,7 @@ fn quantile_intervals_cover_the_true_ratio() {
     for shape in SHAPES {
         let mut source = Source::new(21);
         let got = coverage(120, || {
-            let rounds: Vec<(Histogram, Histogram)> = (0..8)
+            let rounds: Vec<(Delays, Delays)> = (0..8)
                 .map(|_| (source.delays(100, 1.2e5, 0.05, shape), source.delays(100, 1e5, 0.05, shape)))
                 .collect();
             let pairs: Vec<_> = rounds.iter().map(|(v, b)| (v, b)).collect();
@@ -125,6 +125,67 @@ fn quantile_intervals_cover_the_true_ratio() {
         // 1 - 10/256 = 0.961, less four standard errors of 120 runs.
         assert!(got >= 0.89, "{shape:?}: {got}");
     }
+}
+
+/// The quantile of the standard normal distribution, by halving.
+fn normal_quantile(p: f64) -> f64 {
+    // Abramowitz and Stegun 7.1.26: an error below 1.5e-7 of the distribution function.
+    let below = |x: f64| {
+        let t = 1.0 / (1.0 + 0.327_591_1 * x.abs() / 2f64.sqrt());
+        let poly = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
+        let erf = 1.0 - poly.iter().rev().fold(0.0, |sum, a| (sum + a) * t) * (-x * x / 2.0).exp();
+        0.5 * (1.0 + erf * x.signum())
+    };
+    let (mut low, mut high) = (-8.0, 8.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if below(middle) < p { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The p50 over all operations of a hop that fails up to six tenths of them, against a hop that fails none: the truth is the
+/// quantile 0.5 / (1 - failing) of those that end, and infinite from one half on.
+#[test]
+fn censored_intervals_cover_the_true_ratio() {
+    for (shape, rounds) in [(Shape::Normal, 8), (Shape::Skewed, 10)] {
+        let mut source = Source::new(41);
+        let got = coverage(RUNS, || {
+            let failing = 0.6 * source.uniform();
+            let truth = match 0.5 / (1.0 - failing) {
+                p if p < 1.0 => 1.2 * (WITHIN_TRIAL * normal_quantile(p)).exp(),
+                _ => f64::INFINITY,
+            };
+            let trials: Vec<(Delays, Delays)> = (0..rounds)
+                .map(|_| {
+                    let variant = source.censored_delays(200, 1.2e5, (0.05, shape), failing);
+                    (variant, source.delays(200, 1e5, 0.05, shape))
+                })
+                .collect();
+            let pairs: Vec<_> = trials.iter().map(|(v, b)| (v, b)).collect();
+            contains(compare_ratio(&quantile_rounds(&pairs, 0.5).unwrap()).unwrap().interval, truth)
+        });
+        eprintln!("{shape:?}, {rounds} rounds: {got}");
+        assert!((0.93..=0.97).contains(&got), "{shape:?}: {got}");
+    }
+}
+
+/// The share that failed, over trials of which each has its own luck.
+#[test]
+fn intervals_of_the_failed_share_cover_the_truth() {
+    let mut source = Source::new(43);
+    let got = coverage(RUNS, || {
+        let failing = 0.01 + 0.59 * source.uniform();
+        let trials: Vec<(u64, u64)> = (0..10)
+            .map(|_| {
+                let failed = (0..300).filter(|_| source.uniform() < failing).count();
+                (failed as u64, 300)
+            })
+            .collect();
+        contains(interval_over_trials(&trials).unwrap().1, failing)
+    });
+    eprintln!("failed share: {got}");
+    assert!((0.93..=0.985).contains(&got), "{got}");
 }
 
 #[test]

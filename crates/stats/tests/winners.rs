@@ -8,7 +8,7 @@ use weir_stats::{Comparison, Margins, Verdict, verdict};
 
 /// What happens to the machine during a run.
 #[derive(Debug, Clone, Copy)]
-enum World {
+enum Machine {
     Calm,
     /// Every trial is slower than the one before.
     Drift,
@@ -24,7 +24,7 @@ fn run(
     ratios: &[f64],
     spread: f64,
     shape: Shape,
-    world: World,
+    world: Machine,
 ) -> Vec<Vec<f64>> {
     let cells = 2 + ratios.len();
     (0..rounds)
@@ -36,12 +36,12 @@ fn run(
             (0..cells)
                 .map(|cell| {
                     let (level, spread) = match world {
-                        World::Calm => (1e9, spread),
-                        World::Drift => {
+                        Machine::Calm => (1e9, spread),
+                        Machine::Drift => {
                             (1e9 * 0.995_f64.powi((round * cells + position[cell]) as i32), spread)
                         }
-                        World::Disturbed if round % 2 == 1 => (7e8, 10.0 * spread),
-                        World::Disturbed => (1e9, spread),
+                        Machine::Disturbed if round % 2 == 1 => (7e8, 10.0 * spread),
+                        Machine::Disturbed => (1e9, spread),
                     };
                     let ratio = if cell < 2 { 1.0 } else { ratios[cell - 2] };
                     source.value(ratio * level, spread, shape)
@@ -83,7 +83,7 @@ fn is_winner(verdict: &Verdict) -> bool {
 #[test]
 fn equals_have_no_winner() {
     const RUNS: usize = 100;
-    for world in [World::Calm, World::Drift, World::Disturbed] {
+    for world in [Machine::Calm, Machine::Drift, Machine::Disturbed] {
         for shape in SHAPES {
             for rounds in [6, 10, 20] {
                 let mut source = Source::new(3);
@@ -103,7 +103,7 @@ fn equals_have_no_winner() {
 fn holm_alone_keeps_the_familywise_error() {
     // Without the noise floor: at most 5 %, plus three standard errors of 500 runs (2.9 %).
     const RUNS: usize = 500;
-    for world in [World::Calm, World::Drift, World::Disturbed] {
+    for world in [Machine::Calm, Machine::Drift, Machine::Disturbed] {
         let mut source = Source::new(17);
         let named = (0..RUNS)
             .filter(|_| {
@@ -121,7 +121,7 @@ fn holm_alone_keeps_the_familywise_error() {
 #[test]
 fn a_real_difference_is_found() {
     // 12 % slower, 2 % noise: each of 100 runs has to say so, and never the contrary; drift does not hide it.
-    for world in [World::Calm, World::Drift] {
+    for world in [Machine::Calm, Machine::Drift] {
         let mut source = Source::new(23);
         let found = (0..100)
             .filter(|_| {
@@ -140,7 +140,7 @@ fn a_real_difference_is_found() {
 fn equals_on_a_quiet_machine_are_equivalent() {
     let mut source = Source::new(29);
     for _ in 0..50 {
-        let run = run(&mut source, 8, &[1.0], 0.005, Shape::Normal, World::Calm);
+        let run = run(&mut source, 8, &[1.0], 0.005, Shape::Normal, Machine::Calm);
         assert_eq!(verdicts(&run)[1], Verdict::Equivalent { margin: 0.03 });
     }
 }
@@ -152,7 +152,7 @@ fn equivalence_is_rarely_claimed_at_its_margin() {
     let mut source = Source::new(37);
     let claimed = (0..500)
         .filter(|_| {
-            let run = run(&mut source, 10, &[1.03], 0.01, Shape::Normal, World::Calm);
+            let run = run(&mut source, 10, &[1.03], 0.01, Shape::Normal, Machine::Calm);
             equivalence_ratio(&pairs(&run, 2), 0.03).unwrap().p <= 0.05
         })
         .count();

@@ -1,5 +1,7 @@
 //! Monotonic time, and waiting for a point in it.
 
+use std::time::{Duration, Instant};
+
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -54,13 +56,25 @@ pub struct Clocks {
 impl Clocks {
     /// Now.
     pub fn read() -> Self {
-        let monotonic_ns = now_ns();
-        let real = clock_gettime(ClockId::Realtime);
-        // After 1970, as every machine's clock.
-        Clocks { monotonic_ns, real_ns: real.tv_sec as u64 * NS_PER_S + real.tv_nsec as u64 }
+        /// Readings at most: a thread may be interrupted between them.
+        const TRIES: u32 = 8;
+        /// Longest time between readings that were not interrupted.
+        const TOGETHER_NS: u64 = 1000;
+        let mut tries = 0;
+        loop {
+            let before = now_ns();
+            let real = clock_gettime(ClockId::Realtime);
+            // Read last: times that are converted may come out too late, and never too early.
+            let monotonic_ns = now_ns();
+            tries += 1;
+            if tries == TRIES || monotonic_ns - before <= TOGETHER_NS {
+                // After 1970, as every machine's clock.
+                return Clocks { monotonic_ns, real_ns: real.tv_sec as u64 * NS_PER_S + real.tv_nsec as u64 };
+            }
+        }
     }
 
-    /// A time of CLOCK_REALTIME by CLOCK_MONOTONIC, ns. What came after the clocks were read is in the future.
+    /// Converts a time of CLOCK_REALTIME to CLOCK_MONOTONIC, ns. Times after the reading of the clocks lie in the future.
     #[inline]
     pub fn monotonic(&self, real_ns: u64) -> u64 {
         (self.monotonic_ns + real_ns).saturating_sub(self.real_ns)
@@ -89,6 +103,18 @@ pub fn sleep_until(deadline_ns: u64, spin_ns: u64) -> u64 {
             return now;
         }
         std::hint::spin_loop();
+    }
+}
+
+/// Sleeps for that time, but ends within 50 ms after `asked` answers true.
+pub fn sleep_unless(asked: &dyn Fn() -> bool, time: Duration) {
+    let end = Instant::now() + time;
+    while !asked() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
     }
 }
 

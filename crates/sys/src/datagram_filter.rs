@@ -1,4 +1,5 @@
-//! What a UDP socket takes in, decided before anybody is woken: everything else is dropped in the kernel, in the softirq that brought it.
+//! Datagrams that a UDP socket accepts, decided before any thread wakes: the kernel drops all others in the softirq that brought
+//! them.
 #![allow(unsafe_code, reason = "setting a filter is a pointer to a program")]
 
 use std::io;
@@ -45,7 +46,7 @@ pub fn admit_all(socket: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Instructions of linux/filter.h: one start after the other, and what is like none is dropped.
+/// Instructions of linux/filter.h: one start after the other; a datagram that matches none is dropped.
 fn program(starts: &[Start]) -> Vec<libc::sock_filter> {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let leave = |bytes: u32| op(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use crate::socket_option::{get_int, set_int};
 
-/// What becomes of a datagram that does not fit a link.
+/// Treatment of a datagram that does not fit a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Splitting {
     /// It is sent whole and marked as not to be split, whatever the kernel has learned of the path (IP_PMTUDISC_PROBE). Longer
@@ -30,7 +30,7 @@ pub fn set(socket: impl AsFd, ipv6: bool, splitting: Splitting) -> io::Result<()
     if ipv6 {
         set_int(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)?;
     }
-    // What a socket of IPv6 sends to an address of IPv4 follows the options of IPv4.
+    // An IPv6 socket follows the IPv4 options when it sends to an IPv4 address.
     match set_int(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value) {
         Err(e) if !ipv6 => Err(e),
         _ => Ok(()),

@@ -46,7 +46,7 @@ impl EchoSocket {
         message.extend(self.identifier.to_be_bytes());
         message.extend(sequence.to_be_bytes());
         message.extend(data);
-        // Of IPv6 the kernel makes the checksum (RFC 3542 section 3.1), and of ping sockets.
+        // The kernel makes the checksum for IPv6 (RFC 3542 section 3.1) and for ping sockets.
         if self.raw && !self.ipv6 {
             let sum = checksum(&message);
             message[2..4].copy_from_slice(&sum.to_be_bytes());

@@ -1,14 +1,14 @@
 //! A system call or a kernel file that did not do what was asked, with what was being done.
 
-use std::io;
+use std::{fmt, io};
 
 /// Failure with its context. The cause stays available as [`std::error::Error::source`] and by [`Error::raw_os_error`].
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 pub struct Error {
-    /// What was being done, e.g. `create veth inside`.
+    /// The attempted operation, e.g. `create veth inside`.
     pub what: String,
-    /// What the system said. Netlink failures carry the kernel's own text (extended ack).
+    /// The system's error. Netlink failures carry the kernel's own text (extended ack).
     pub source: io::Error,
 }
 
@@ -29,7 +29,7 @@ impl Error {
     /// The error number, if it came from the kernel.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.source.raw_os_error().or_else(|| {
-            let inner = self.source.get_ref()?.downcast_ref::<crate::netlink::KernelError>()?;
+            let inner = self.source.get_ref()?.downcast_ref::<KernelError>()?;
             Some(inner.errno)
         })
     }
@@ -44,13 +44,40 @@ impl Error {
 }
 
 /// `map_err` with the context built only when it is needed.
-pub(crate) trait Context<T> {
+pub trait Context<T> {
     /// Attach what was being done.
+    ///
+    /// # Errors
+    /// The failure itself, with its context.
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
 impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|e| Error::new(what(), e))
+    }
+}
+
+/// A refusal by the kernel with its own words (extended ack), which often say what the error number does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelError {
+    /// Error number.
+    pub errno: i32,
+    /// The kernel's text; empty if it gave none.
+    pub text: String,
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = io::Error::from_raw_os_error(self.errno);
+        if self.text.is_empty() { write!(f, "{number}") } else { write!(f, "{} ({number})", self.text) }
+    }
+}
+
+impl std::error::Error for KernelError {}
+
+impl From<KernelError> for io::Error {
+    fn from(e: KernelError) -> Self {
+        io::Error::new(io::Error::from_raw_os_error(e.errno).kind(), e)
     }
 }

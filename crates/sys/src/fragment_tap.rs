@@ -21,7 +21,7 @@ pub struct FragmentTap {
 }
 
 impl FragmentTap {
-    /// Opens it. What came before is not seen.
+    /// Opens it. It does not see earlier fragments.
     ///
     /// # Errors
     /// EPERM without CAP_NET_RAW over the namespace.
@@ -34,7 +34,7 @@ impl FragmentTap {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor, without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         filter(&socket)?;
         // Without the privilege for more it is what the system allows.

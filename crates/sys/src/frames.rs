@@ -22,7 +22,7 @@ impl FrameSender {
         if fd < 0 {
             return Err(io::Error::last_os_error()).context(what);
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor, without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

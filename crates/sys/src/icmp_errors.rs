@@ -1,4 +1,4 @@
-//! What comes back by ICMP about a socket's datagrams: its error queue (ip(7), IP_RECVERR). Needs no privilege.
+//! ICMP errors about a socket's datagrams, from its error queue (ip(7), IP_RECVERR). Needs no privilege.
 #![allow(unsafe_code, reason = "recvmsg(2) of the error queue, which no safe crate offers")]
 
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use crate::socket_option::set_int;
 
-/// What an ICMP message, or this host, said of a datagram.
+/// The error that an ICMP message, or this host, reported about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// Longer than the next link's MTU, which is so many bytes (0: not told, RFC 1191 section 4).
@@ -19,7 +19,7 @@ pub enum Reason {
     HopsUsedUp,
     /// Fragments of it were missing for too long.
     ReassemblyTimeout,
-    /// Nobody listens on the port.
+    /// The port has no listener.
     PortClosed,
     /// A firewall says that it is prohibited.
     Prohibited,

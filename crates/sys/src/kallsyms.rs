@@ -12,13 +12,13 @@ const LONGEST: u64 = 1 << 16;
 #[derive(Debug, Clone, Default)]
 pub struct Symbols {
     starts: Vec<u64>,
-    /// Where each name begins in `names`; it ends where the next one begins.
+    /// Start of each name in `names`; it ends where the next one begins.
     offsets: Vec<usize>,
     names: String,
 }
 
 impl Symbols {
-    /// Of the running kernel. Costs about a tenth of a second of CPU time.
+    /// Reads the functions of the running kernel. Costs about a tenth of a second of CPU time.
     ///
     /// # Errors
     /// [`io::ErrorKind::PermissionDenied`] where the kernel hides its addresses from this process.
@@ -42,8 +42,8 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Of a listing: lines of address, type, name and perhaps a module. Only functions are taken (types `t` and `T`, and weak
-    /// `w` and `W`); lines that are none of this, and hidden addresses (zeros), are left out.
+    /// Parses a listing: lines of address, type, name and perhaps a module. Takes functions only (types `t` and `T`, and weak `w`
+    /// and `W`); leaves out all other lines, and hidden addresses (zeros).
     pub fn parse(text: &str) -> Self {
         let mut found: Vec<(u64, &str, bool)> = text.lines().filter_map(function).collect();
         // The best name of an address comes first among its names, and the others are dropped.

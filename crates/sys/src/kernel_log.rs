@@ -1,4 +1,4 @@
-//! What the kernel writes to its log from now on (`/dev/kmsg`, Documentation/ABI/testing/dev-kmsg).
+//! Records that the kernel writes to its log from now on (`/dev/kmsg`, Documentation/ABI/testing/dev-kmsg).
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};

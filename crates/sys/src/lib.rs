@@ -1,29 +1,22 @@
-//! What weir asks of the system, and the only crate besides `load` with raw system calls: network namespaces, processes,
-//! netlink, `/proc` and `/sys` readers, privilege, clock, and what this kernel can do.
+//! weir's interface to the system: network namespaces, processes, socket options, `/proc` and `/sys` readers, privilege, clock.
+//! Most of the raw system calls are here.
 //!
 //! Everything is synchronous. Readers of `/proc` and `/sys` take a [`ProcRoot`], so that tests hand them recorded files.
 
 pub mod clock;
-pub mod conntrack;
 pub mod datagram_filter;
 pub mod dont_fragment;
 pub mod echo;
 pub mod error;
-pub mod ethtool;
-pub mod features;
+pub mod file;
 pub mod foreign_source;
 pub mod fragment_tap;
 pub mod frames;
 pub mod icmp_errors;
-pub mod iptables;
 pub mod kallsyms;
 pub mod kernel_log;
 pub mod modules;
-pub mod netlink;
 pub mod netns;
-pub mod nfqueue;
-pub mod nft_set;
-pub mod nftables;
 pub mod perf;
 pub mod privilege;
 pub mod process;
@@ -33,9 +26,9 @@ pub mod sched;
 pub mod segment_size;
 mod send_batch;
 pub mod slab;
-pub mod sock_diag;
 pub mod socket_count;
 mod socket_option;
+pub mod state;
 mod stop;
 pub mod sysctl;
 pub mod terminal;

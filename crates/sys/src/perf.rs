@@ -66,7 +66,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0");
 
-/// What a core was doing when the clock ticked.
+/// Activity of a core when the clock ticked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample<'a> {
     /// Process; 0 also for those outside this process namespace, and for the idle task.
@@ -75,7 +75,7 @@ pub struct Sample<'a> {
     pub tid: u32,
     /// Core.
     pub cpu: u32,
-    /// Where the kernel was.
+    /// Instruction address in the kernel.
     pub ip: u64,
     /// How it came there: `ip` first, then the addresses of return, innermost first. Empty where the stack could not be
     /// unwound.
@@ -218,7 +218,7 @@ impl Ring {
         if fd < 0 {
             return Err(Error::new(what(), refusal(io::Error::last_os_error(), hz, root)));
         }
-        // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just made this descriptor, and it has no other owner.
         let event = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
         // SAFETY: a new mapping at an address of the kernel's choice.
         let memory = unsafe {

@@ -1,4 +1,4 @@
-//! What this process may do, and how a normal user gets a world of its own in which it is root.
+//! Privileges of this process, and how a normal user gets a world of its own in which it is root.
 #![allow(unsafe_code, reason = "unshare(2) of user, network and mount namespaces")]
 
 use std::fs;
@@ -25,7 +25,7 @@ pub struct Privilege {
 }
 
 impl Privilege {
-    /// Of the calling thread.
+    /// Reads the privileges of the calling thread.
     pub fn current(root: &ProcRoot) -> Result<Self> {
         let caps = rustix::thread::capabilities(None).context(|| "read capabilities".into())?.effective;
         // user_namespaces(7): the first one maps all of 0..=4294967294 to itself.
@@ -64,7 +64,7 @@ pub fn become_root_in_user_namespace(keep: &[&Path]) -> Result<()> {
     }
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWNET | UnshareFlags::NEWNS;
-    // SAFETY: the process has a single thread, so nobody else's view of files or descriptors changes.
+    // SAFETY: the process has a single thread, so no other thread's view of files or descriptors changes.
     if let Err(errno) = unsafe { unshare_unsafe(flags) } {
         return Err(Error::other("create a user namespace", forbidden_by(&root, errno.into())));
     }

@@ -46,11 +46,11 @@ pub fn set_timer_slack_ns(ns: u64) -> Result<()> {
     rustix::thread::set_current_timer_slack(slack).context(|| format!("set the timer slack to {ns} ns"))
 }
 
-/// Lets the calling thread run as soon as it can (SCHED_FIFO at the lowest priority, which precedes every ordinary thread):
-/// for threads that do little and must not be late. Where that is not allowed it gets a nice value of -15.
+/// Makes the calling thread run as soon as it can (SCHED_FIFO at the lowest priority, which precedes every ordinary thread): for
+/// threads that do little and must not be late. If that is not allowed, the thread gets a nice value of -15.
 ///
 /// # Errors
-/// Where that is not allowed either: without CAP_SYS_NICE, also in a user namespace of one's own.
+/// If that is not allowed either: without CAP_SYS_NICE, also in a user namespace of one's own.
 #[expect(unsafe_code, reason = "sched_setscheduler(2), which no safe crate offers")]
 pub fn go_first() -> Result<()> {
     let first = libc::sched_param { sched_priority: 1 };
@@ -60,7 +60,7 @@ pub fn go_first() -> Result<()> {
     {
         return Ok(());
     }
-    // Of the process with the number of the calling thread, which on Linux is that thread alone (setpriority(2)).
+    // This sets the process with the number of the calling thread, which on Linux is that thread alone (setpriority(2)).
     rustix::process::setpriority_process(None, -15).context(|| "raise the priority of a thread".into())
 }
 
@@ -97,8 +97,8 @@ impl std::ops::AddAssign for CpuUse {
     }
 }
 
-/// What the calling thread has used (getrusage(2), RUSAGE_THREAD). The sum is exact; its two shares are the exact sum split
-/// as the timer interrupts of the thread fell (kernel/sched/cputime.c, `cputime_adjust`).
+/// Returns the CPU time that the calling thread has used (getrusage(2), RUSAGE_THREAD). The sum is exact. The kernel splits it
+/// into two shares as the timer interrupts of the thread fell (kernel/sched/cputime.c, `cputime_adjust`).
 #[allow(unsafe_code, reason = "getrusage(2), which rustix does not offer")]
 pub fn thread_cpu_use() -> CpuUse {
     // SAFETY: rusage is plain numbers, for which all zeros are valid.

@@ -10,7 +10,7 @@ const SAVE_SYN: i32 = 27;
 const SAVED_SYN: i32 = 28;
 /// TCPI_OPT_TIMESTAMPS.
 const TIMESTAMPS: u8 = 1;
-/// What timestamps take of each segment, padded (RFC 7323 appendix A).
+/// Bytes that timestamps take of each segment, padded (RFC 7323 appendix A).
 const TIMESTAMP_BYTES: u32 = 12;
 /// Kind of the option with the MSS (RFC 9293 section 3.2).
 const OPTION_MSS: u8 = 2;
@@ -21,13 +21,13 @@ pub struct SegmentSize {
     /// Largest segment that it sends, TCP options included: the least of what the other side announced and what this side
     /// knows of the path.
     pub sends: u32,
-    /// What this side announced.
+    /// Segment size that this side announced.
     pub announced: u32,
     /// The path MTU that TCP reckons with.
     pub path_mtu: u32,
 }
 
-/// Of a connection that stands.
+/// Reads the segment sizes of an established connection.
 pub fn of(stream: impl AsFd) -> io::Result<SegmentSize> {
     let mut info = [0u8; 104];
     get(stream, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;

@@ -49,7 +49,7 @@ impl SendBatch {
     /// Sends the messages `from..until`. Returns how many were taken, at least one.
     ///
     /// # Errors
-    /// As sendmmsg(2) tells for the first of them. Nobody is sent SIGPIPE.
+    /// The error of sendmmsg(2) for the first of them. The call never raises SIGPIPE.
     pub fn send(&mut self, socket: impl AsFd, from: usize, until: usize) -> io::Result<usize> {
         let headers = &mut self.headers[from..until];
         // SAFETY: every header points to a vector and data that live in `self`, at stable addresses: they are never resized.

@@ -24,8 +24,8 @@ impl Slab {
         text.and_then(|text| from_slabinfo(&text, name)).or_else(|| from_sysfs(root, name))
     }
 
-    /// What one object takes of the machine's memory: its share of a full slab, with what alignment, debugging and the end of
-    /// the slab cost.
+    /// Returns the memory that one object takes: its share of a full slab, with the cost of alignment, debugging and the end of
+    /// the slab.
     pub fn bytes_each(&self) -> u64 {
         self.slab_bytes.div_ceil(self.objects_per_slab.max(1))
     }

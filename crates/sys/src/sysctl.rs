@@ -2,8 +2,6 @@
 //!
 //! Names under `net.` belong to the network namespace of the calling thread; most others to the whole machine.
 
-use std::path::PathBuf;
-
 use crate::error::{Context, Error, Result};
 use crate::procfs::ProcRoot;
 
@@ -38,30 +36,35 @@ pub fn set(root: &ProcRoot, name: &str, value: &str) -> Result<()> {
         .context(|| format!("set sysctl {name} to `{value}`"))
 }
 
-/// `proc/sys/...` for a dotted name. As in sysctl(8) a slash in the name stands for a dot in a part of it
-/// (`net.ipv4.conf.eth0/100.rp_filter`).
+/// `proc/sys/...` for a dotted name.
 fn path(name: &str) -> Result<String> {
     let valid = !name.is_empty()
         && name.split('.').all(|part| !part.is_empty() && !part.starts_with('/'))
         && name.bytes().all(|b| b.is_ascii_graphic())
-        && !name.contains("//");
+        && !name.contains("//")
+        && !is_path(name);
     if !valid {
         return Err(Error::other(format!("sysctl `{name}`"), "not a name like net.ipv4.ip_forward"));
     }
-    let swapped: String = name
-        .chars()
-        .map(|c| {
-            if c == '.' {
-                '/'
-            } else if c == '/' {
-                '.'
-            } else {
-                c
-            }
-        })
-        .collect();
-    let path: PathBuf = ["proc/sys", &swapped].iter().collect();
-    Ok(path.to_string_lossy().into_owned())
+    Ok(format!("proc/sys/{}", path_of(name)))
+}
+
+/// Path below `/proc/sys` of a name. As in sysctl(8), a slash in the name stands for a dot in a part of it
+/// (`net.ipv4.conf.eth0/100.rp_filter`), and a name whose first separator is a slash is a path already. The path is not checked.
+pub fn path_of(name: &str) -> String {
+    if is_path(name) {
+        return name.to_owned();
+    }
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    name.chars().map(swap).collect()
+}
+
+fn is_path(name: &str) -> bool {
+    name.find(['.', '/']).is_some_and(|at| name.as_bytes()[at] == b'/')
 }
 
 #[cfg(test)]
@@ -75,8 +78,21 @@ mod tests {
             path("net.ipv4.conf.eth0/100.rp_filter").unwrap(),
             "proc/sys/net/ipv4/conf/eth0.100/rp_filter"
         );
-        for bad in ["", ".", "net..ipv4", "/etc/passwd", "net./etc", "a b", "net.//", "net.ipv4."] {
+        for bad in ["", ".", "net..ipv4", "/etc/passwd", "net./etc", "a b", "net.//", "net.ipv4.", "net/core"]
+        {
             assert!(path(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_of_files_become_paths() {
+        for (name, path) in [
+            ("net.core.somaxconn", "net/core/somaxconn"),
+            ("net/core/somaxconn", "net/core/somaxconn"),
+            ("net.ipv4.conf.eth0/100.rp_filter", "net/ipv4/conf/eth0.100/rp_filter"),
+            ("net/ipv4/conf/eth0.100/rp_filter", "net/ipv4/conf/eth0.100/rp_filter"),
+        ] {
+            assert_eq!(path_of(name), path);
         }
     }
 

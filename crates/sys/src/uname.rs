@@ -1,4 +1,4 @@
-//! What the machine calls itself and its kernel (uname(2)).
+//! Names that the machine gives itself and its kernel (uname(2)).
 
 /// Names of machine and kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Uname {
 }
 
 impl Uname {
-    /// Of this machine now.
+    /// Reads the names of this machine now.
     pub fn current() -> Self {
         let uname = rustix::system::uname();
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();

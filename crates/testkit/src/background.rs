@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_sys::process::{Process, spawn};
 
-use crate::{Outcome, PATIENCE, until};
+use crate::{CommandOutput, PATIENCE, until};
 
 /// A running command. Dropping it kills it.
 #[derive(Debug)]
@@ -30,12 +30,12 @@ impl Background {
         self.process.pid()
     }
 
-    /// What it has said on standard error so far.
+    /// Returns its standard error so far.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.stderr).unwrap()).into_owned()
     }
 
-    /// What it has printed on standard output so far.
+    /// Returns its standard output so far.
     pub fn printed(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.stdout).unwrap()).into_owned()
     }
@@ -61,10 +61,10 @@ impl Background {
 
     /// Waits for its end, at most that long.
     #[track_caller]
-    pub fn end_within(mut self, limit: Duration) -> Outcome {
+    pub fn end_within(mut self, limit: Duration) -> CommandOutput {
         let ended = self.process.wait(limit).unwrap();
         let Some(ended) = ended else { panic!("still running after {limit:?}; it said:\n{}", self.said()) };
-        Outcome {
+        CommandOutput {
             code: ended.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&fs::read(&self.stdout).unwrap()).into_owned(),
             stderr: self.said(),

@@ -11,8 +11,8 @@ const NAME: &str = "weir-world-";
 /// namespaces of their own, where numbers begin anew.
 const IN_USE: &str = "in-use";
 
-/// A folder that is gone when its test is over. That of a failed test stays for a look; that of a killed one goes when the next
-/// test begins.
+/// A folder that is removed when its test is over. The folder of a failed test stays for a look; that of a killed test goes when
+/// the next test begins.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -49,7 +49,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Without it nobody takes the folder for that of a killed test.
+            // Without this file, the sweep does not take the folder for that of a killed test.
             let _ = fs::remove_file(self.path.join(IN_USE));
             eprintln!("kept for a look: {}", self.path.display());
         } else {
@@ -58,7 +58,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes what killed tests left. What cannot be removed is another user's.
+/// Removes the folders that killed tests left. A folder that cannot be removed belongs to another user.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).unwrap().flatten() {
         let path = entry.path();

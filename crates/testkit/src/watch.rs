@@ -1,21 +1,19 @@
 //! Whether a network namespace that has no name is still there.
 
-use std::time::Duration;
-
+use weir_netlink::{Rtnetlink, VethEnd};
 use weir_sys::NetNs;
-use weir_sys::netlink::{Rtnetlink, VethEnd};
 
-use crate::until;
+use crate::{PATIENCE, until};
 
 /// A link from a namespace of ours into one of another process: it goes when that namespace does. (A namespace that only a
 /// socket or a descriptor keeps alive is not seen in `/proc`.)
 #[derive(Debug)]
-pub struct Watch {
+pub struct NamespaceWatch {
     ours: NetNs,
     what: String,
 }
 
-impl Watch {
+impl NamespaceWatch {
     /// On the namespace behind a descriptor of another process.
     pub fn on(pid: u32, fd: i32) -> Self {
         let ours = NetNs::create().unwrap();
@@ -25,14 +23,12 @@ impl Watch {
         Rtnetlink::open_in(&ours).unwrap().create_veth(end("watch", &ours), end("watch", &theirs)).unwrap();
         // The handle on theirs would keep it alive.
         let watched = theirs.inode().unwrap();
-        Watch { ours, what: format!("network namespace {watched}") }
+        NamespaceWatch { ours, what: format!("network namespace {watched}") }
     }
 
     /// Waits until it is gone.
     pub fn wait_until_gone(&self) {
         let mut link = Rtnetlink::open_in(&self.ours).unwrap();
-        until(&format!("end of {}", self.what), Duration::from_secs(10), || {
-            link.interface("watch").is_err().then_some(())
-        });
+        until(&format!("end of {}", self.what), PATIENCE, || link.interface("watch").is_err().then_some(()));
     }
 }

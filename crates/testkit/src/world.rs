@@ -6,14 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use weir_sys::process::{Process, run_captured, spawn, which};
+use weir_sys::process::{Process, install, run_captured, spawn, which};
 
 use crate::folder::Folder;
 use crate::{Background, PATIENCE};
 
-/// What a command that ran to its end left.
+/// Result of a command that ran to its end.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutput {
     /// Exit code; -1 after a signal.
     pub code: i32,
     /// Standard output.
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-impl Outcome {
+impl CommandOutput {
     /// The same, after making sure of the exit code.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
@@ -49,7 +49,7 @@ pub struct World {
 /// Number of a user, and of a group, without any privilege.
 const NOBODY: &str = "65534";
 
-/// Where scripts/private-world says how to get back to the machine's own network.
+/// Variable in which scripts/private-world gives the way back to the machine's own network.
 const MACHINE_NETWORK: &str = "WEIR_MACHINE_NETNS";
 
 /// Undo lists, locks and sockets are in `/run`.
@@ -70,8 +70,8 @@ impl World {
         World::unshared(binary, &["--net"], "ip link set lo up")
     }
 
-    /// A folder and mounts, on the machine's own network: only there can settings of the whole machine be written. Whoever
-    /// asks for it puts them back, and sends nothing there. `None`, and the reason printed, without root.
+    /// Makes a folder and mounts, on the machine's own network: only there can settings of the whole machine be written. The
+    /// caller restores them, and sends nothing there. `None`, and the reason printed, without root.
     pub fn machine(binary: &str) -> Option<World> {
         let mut world = World::unshared(binary, &[], "true")?;
         world.network = std::env::var_os(MACHINE_NETWORK).map(PathBuf::from);
@@ -107,10 +107,10 @@ impl World {
     }
 
     /// Says which program is not installed, and what brings it, and returns true, unless all are.
-    pub fn lacks(programs: &[(&str, &str)]) -> bool {
-        let missing = programs.iter().find(|(program, _)| which(program).is_none());
-        if let Some((program, package)) = missing {
-            println!("SKIP: needs {program} (apt-get install {package})");
+    pub fn lacks(programs: &[&str]) -> bool {
+        let missing = programs.iter().find(|program| which(program).is_none());
+        if let Some(program) = missing {
+            println!("SKIP: needs {program} ({})", install(program));
         }
         missing.is_some()
     }
@@ -120,17 +120,17 @@ impl World {
         self.folder.path()
     }
 
-    /// Where commands start.
+    /// Returns the folder in which commands start.
     pub fn work(&self) -> PathBuf {
         self.folder().join("work")
     }
 
-    /// Home of whoever works here.
+    /// Returns the home folder of this world's user.
     pub fn home(&self) -> PathBuf {
         self.folder().join("home")
     }
 
-    /// Where the list of labs is.
+    /// Returns the folder with the list of labs.
     pub fn runtime(&self) -> PathBuf {
         self.folder().join("runtime")
     }
@@ -187,8 +187,8 @@ impl World {
         command
     }
 
-    /// The same by a user without any privilege. The world's folder is that user's from the first time on, with a copy of the
-    /// program in it: where it was built nobody but root may look.
+    /// Returns the same command for a user without any privilege. The first call gives that user the world's folder, with a copy
+    /// of the program in it: only root may read the folder of the build.
     #[track_caller]
     pub fn weir_as_nobody(&self, args: &[&str]) -> Command {
         let copy = self.folder().join("weir");
@@ -210,10 +210,10 @@ impl World {
     }
 
     /// Runs a command to its end.
-    pub fn run(&self, command: Command) -> Outcome {
+    pub fn run(&self, command: Command) -> CommandOutput {
         let output = run_captured(command, PATIENCE).unwrap();
         assert!(!output.truncated, "more output than is kept");
-        Outcome {
+        CommandOutput {
             code: output.status.code().unwrap_or(-1),
             stdout: output.stdout_text(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -270,7 +270,7 @@ impl World {
         self.runtime_files(".json")
     }
 
-    /// Lists of changes that somebody has not undone yet.
+    /// Returns the lists of changes that are not undone yet.
     pub fn undo_lists(&self) -> Vec<String> {
         self.runtime_files(".journal")
     }

@@ -11,7 +11,7 @@ pub(crate) fn take<'a, const N: usize>(
     bytes.split_first_chunk().ok_or(Error::Truncated { header, needed: N, there: bytes.len() })
 }
 
-/// Where the first `N` bytes of a header go.
+/// Returns the room for the first `N` bytes of a header.
 #[inline]
 pub(crate) fn room<'a, const N: usize>(
     bytes: &'a mut [u8],

@@ -7,13 +7,13 @@ use std::net::IpAddr;
 pub struct Sum(u64);
 
 impl Sum {
-    /// Of nothing.
+    /// Returns the sum of no bytes.
     pub const fn new() -> Self {
         Sum(0)
     }
 
-    /// Of the pseudo header that UDP, TCP and ICMPv6 put before their own. `length` is that of the transport header and what
-    /// follows, bytes. Addresses of two families have no pseudo header; they are summed as they are.
+    /// Returns the sum of the pseudo header that UDP, TCP and ICMPv6 put before their own. `length` is the length of the
+    /// transport header and its payload, bytes. Addresses of two families have no pseudo header; they are summed as they are.
     pub fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: u32) -> Self {
         Sum::new().address(source).address(destination).word(u16::from(protocol)).bytes(&length.to_be_bytes())
     }
@@ -80,7 +80,7 @@ pub fn updated_bytes(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     Sum::new().word(!checksum).word(gone).bytes(new).checksum()
 }
 
-/// What UDP writes for a checksum: 0 would say that there is none (RFC 768).
+/// Returns the value that UDP writes for a checksum: 0 would mean no checksum (RFC 768).
 #[inline]
 pub fn udp_value(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }

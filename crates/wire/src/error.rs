@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from a wire.
+//! Errors in bytes from a wire.
 
 /// Why bytes are not the header that they should be, or do not hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum Error {
         header: &'static str,
         /// Which field.
         field: &'static str,
-        /// What it says.
+        /// Value of the field.
         value: usize,
     },
 }

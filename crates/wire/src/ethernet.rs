@@ -22,7 +22,7 @@ pub struct Ethernet {
     pub destination: Mac,
     /// From whom.
     pub source: Mac,
-    /// What follows. Below 1536 it is IEEE 802.3's length, and the frame none of Ethernet II.
+    /// Type of the payload. Below 1536 it is the length field of IEEE 802.3, and the frame is not Ethernet II.
     pub ethertype: u16,
 }
 

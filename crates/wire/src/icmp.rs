@@ -12,9 +12,9 @@ pub enum Icmp<'a> {
     Echo {
         /// It is the answer.
         reply: bool,
-        /// Of the asking program.
+        /// Identifier of the asking program.
         identifier: u16,
-        /// Of the request.
+        /// Sequence number of the request.
         sequence: u16,
         /// Comes back as it is sent.
         data: &'a [u8],
@@ -28,7 +28,7 @@ pub enum Icmp<'a> {
     },
     /// The packet is longer than the next link carries (ICMP: unreachable with code 4).
     TooBig {
-        /// What the link carries, bytes; 0 from routers older than RFC 1191.
+        /// MTU of the link, bytes; 0 from routers older than RFC 1191.
         mtu: u32,
         /// Beginning of the packet.
         quote: &'a [u8],
@@ -42,9 +42,9 @@ pub enum Icmp<'a> {
     },
     /// A field of the packet is wrong.
     ParameterProblem {
-        /// What about it.
+        /// Kind of problem.
         code: u8,
-        /// Where in the packet, bytes.
+        /// Offset of the problem in the packet, bytes.
         pointer: u32,
         /// Beginning of the packet.
         quote: &'a [u8],

@@ -1,4 +1,4 @@
-//! What IPv4 and IPv6 have in common.
+//! Common parts of IPv4 and IPv6.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::{Error, Ethernet, Ipv4, Ipv6};
 pub struct Fragment {
     /// Same in all fragments of a datagram (IPv4: 16 bits).
     pub identification: u32,
-    /// Where its payload belongs in the datagram's, bytes.
+    /// Offset of its payload in the datagram's, bytes.
     pub offset: usize,
     /// It is not the last.
     pub more: bool,
@@ -30,7 +30,7 @@ pub struct Datagram<'a> {
     pub hops: u8,
     /// Set if the packet is a fragment. Only that with offset 0 has the transport header.
     pub fragment: Option<Fragment>,
-    /// What follows the IP headers, without the link's padding.
+    /// Payload after the IP headers, without the link's padding.
     pub payload: &'a [u8],
 }
 

@@ -18,11 +18,11 @@ pub struct Ipv4 {
     pub dont_fragment: bool,
     /// More fragments follow (MF).
     pub more_fragments: bool,
-    /// Where the payload belongs in the datagram's, in units of 8 bytes: 0 to 8191.
+    /// Offset of the payload in the datagram's, in units of 8 bytes: 0 to 8191.
     pub fragment_offset: u16,
     /// Time to live.
     pub ttl: u8,
-    /// What follows.
+    /// Protocol of the payload.
     pub protocol: u8,
     /// From where.
     pub source: Ipv4Addr,

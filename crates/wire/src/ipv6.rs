@@ -14,7 +14,7 @@ pub struct Ipv6 {
     pub flow_label: u32,
     /// Length of what follows this header, bytes.
     pub payload_length: u16,
-    /// What follows: an extension header or a protocol.
+    /// Type of the next header: an extension header or a protocol.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -30,7 +30,7 @@ impl Ipv6 {
     /// Length, bytes.
     pub const LENGTH: usize = 40;
 
-    /// Takes it off the front of a whole packet. What it returns begins with the first extension header or with the protocol
+    /// Takes the header off the front of a whole packet. The rest begins with the first extension header or with the protocol
     /// (see [`upper_layer`]) and ends before the link's padding.
     ///
     /// # Errors
@@ -96,10 +96,10 @@ impl Ipv6 {
     }
 }
 
-/// What comes after the extension headers.
+/// The part after the extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpperLayer<'a> {
-    /// What it is. 59 (no next header) and 50 (ESP, whose inside nobody else can read) are told as they are.
+    /// Its protocol, also if it is 59 (no next header) or 50 (ESP, which only its ends can read).
     pub protocol: u8,
     /// Set if the packet is a fragment.
     pub fragment: Option<Fragment>,
@@ -108,7 +108,7 @@ pub struct UpperLayer<'a> {
 }
 
 /// Most extension headers that are skipped. RFC 8200 section 4.1 has an order in which each comes once (destination options
-/// twice), seven in all; more is somebody who wants us to be busy.
+/// twice), seven in all. A packet with more is an attempt to keep us busy.
 const MOST_EXTENSIONS: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -154,7 +154,7 @@ pub fn upper_layer(next_header: u8, bytes: &[u8]) -> Result<UpperLayer<'_>, Erro
             };
             upper.fragment = Some(fragment);
             if fragment.offset != 0 {
-                // What follows is a piece of the middle, no header.
+                // The rest is a piece from the middle, not a header.
                 return Ok(UpperLayer { protocol: h[0], payload: rest, ..upper });
             }
         }

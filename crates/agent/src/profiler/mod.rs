@@ -1,4 +1,4 @@
-//! Where a host's kernel spends its time: its call stacks, sampled during the measuring window of a trial.
+//! A profile of a host's kernel: its call stacks, sampled during the measuring window of a trial.
 //!
 //! Stacks are counted while they are read, so memory is bounded by the number of different stacks (a few hundred), not by
 //! time. Taking a sample costs the sampled core about 10 microseconds on a virtual machine (forwarding of 64-byte frames
@@ -16,17 +16,17 @@ use weir_sys::kallsyms::Symbols;
 use weir_sys::perf::CpuClock;
 use weir_sys::{ProcRoot, Result};
 
-use crate::protocol::TaskError;
+use crate::error::TaskError;
 use stacks::Stacks;
 
 /// Ticks a second and core: a prime, so that nothing that happens at a round rate is always hit or always missed.
 pub const HZ: u32 = 997;
 
-/// How long nobody looks at the rings, which hold half a second.
+/// The pause between two reads of the rings, which hold half a second.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Samples all cores from `after` on for `duration`, or until it has `ended`. `shared`: the tester runs on this machine too, and its
-/// work must be told apart from the gateway's.
+/// Samples all cores from `after` on for `duration`, or until it has `ended`. `shared`: the tester also runs on this machine, so
+/// the profile must separate its work from the gateway's.
 ///
 /// # Errors
 /// [`std::io::ErrorKind::PermissionDenied`] or [`std::io::ErrorKind::Unsupported`] where this process may not or this kernel

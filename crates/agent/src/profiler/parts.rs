@@ -1,8 +1,8 @@
 //! Which part of which host a call stack belongs to, told by the functions in it.
 //!
 //! The names are those of the kernel's own functions (net/core, net/ipv4, net/ipv6, net/netfilter, net/bridge,
-//! drivers/net/veth.c). A function that no rule knows belongs to whoever called it: memory allocation for an entry of the
-//! connection table is connection tracking.
+//! drivers/net/veth.c). A function without a rule belongs to its caller: memory allocation for an entry of the connection table
+//! counts as connection tracking.
 
 /// A part of the gateway's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ impl Part {
     }
 }
 
-/// Functions by part. Of the rules that match a name the first one counts; a star stands for any end.
+/// Functions by part. The first rule that matches a name wins; a star stands for any end.
 const RULES: &[(&str, Part)] = &[
     ("nft_set_*", Part::Sets),
     ("nft_lookup_*", Part::Sets),
@@ -199,8 +199,8 @@ const RULES: &[(&str, Part)] = &[
     ("xdp_build_skb_from_*", Part::Driver),
 ];
 
-/// Where softirq work on packets begins. What lies outside was interrupted, or only happened to let softirqs run, and has
-/// nothing to do with the packets.
+/// Functions at which softirq work on packets begins. Functions outside of them were interrupted, or only happened to run
+/// softirqs, and have nothing to do with the packets.
 const BEGINS: &[&str] = &["net_rx_action", "net_tx_action", "napi_threaded_poll", "napi_threaded_poll_loop"];
 
 /// Functions that only a host in the middle of the path spends its time in, or below.
@@ -233,7 +233,7 @@ const TESTER: &[&str] = &[
     "bpf_test_run_xdp_live",
     "bpf_prog_test_run*",
     "bpf_prog_receive*",
-    // What its receiver did not let pass.
+    // Frames that its receiver did not pass.
     "xdp_return_frame*",
     // veth, for packets with a socket buffer: those that the gateway's stack sent to a receiver in XDP.
     "veth_xdp_rcv_skb",
@@ -271,7 +271,7 @@ pub(super) enum Owner {
     Gateway {
         /// The part.
         part: Part,
-        /// Where the path begins.
+        /// Index of the function at which the path begins.
         from: usize,
     },
     /// The tester's.

@@ -27,10 +27,10 @@ type Function = u32;
 
 const UNKNOWN: Function = 1 << 31;
 
-/// What was sampled so far.
+/// The samples so far.
 pub(super) struct Stacks {
     symbols: Symbols,
-    /// Of addresses seen before, to look each up once.
+    /// Functions of addresses seen before, to look up each address only once.
     known: HashMap<u64, Function>,
     /// Code that appeared after the symbols were read, such as BPF programs.
     unknown: Vec<u64>,
@@ -95,7 +95,7 @@ impl Stacks {
 
     /// The profile; times and losses are the caller's to fill in.
     pub(super) fn finish(self, root: &ProcRoot, shared: bool) -> Profile {
-        // What was loaded since the symbols were read has its name by now.
+        // Modules or programs loaded after the first read of the symbols have names by now.
         let later = if self.unknown.is_empty() { None } else { Symbols::read(root).ok() };
         let unknown: Vec<String> = self
             .unknown
@@ -133,7 +133,7 @@ fn known_name(symbol: &str) -> String {
     symbol.split('.').next().unwrap_or(symbol).to_owned()
 }
 
-/// What stacks, given from the outermost function to the innermost, say of gateway and tester.
+/// Summarizes stacks, given from the outermost function to the innermost, for gateway and tester.
 pub(super) fn summary<'a>(stacks: impl Iterator<Item = (Vec<&'a str>, u64)>, shared: bool) -> Profile {
     let mut profile = Profile::default();
     let mut parts = [0u64; Part::ALL.len()];

@@ -66,7 +66,7 @@ pub enum Error {
     Task {
         /// Which host.
         host: String,
-        /// What happened there.
+        /// The error on that host.
         source: TaskError,
     },
     /// The user asked to stop.

@@ -1,11 +1,11 @@
 //! The value of a metric over the trials of one cell.
 
 use weir_record::results::Estimate;
-use weir_record::{MetricDef, Run, Source, Status, Trial};
-use weir_stats::Histogram;
+use weir_record::{FailureCounts, MetricDef, Run, Source, Status, Trial};
 use weir_stats::loss::interval_over_trials;
 use weir_stats::order::{cv, median, median_interval};
-use weir_stats::quantiles::merged_quantile;
+use weir_stats::quantiles::{bounded_interval, merged_quantile};
+use weir_stats::{Censored, Delays};
 
 use super::measured::{Measured, Reading, Subject, read};
 
@@ -42,23 +42,31 @@ pub(super) fn estimate(
     }
     match def.source {
         Source::Quantile { q, .. } => of_delays(&delays, q, depth),
-        Source::Value => of_loss(def, &trials, &values).or_else(|| of_values(&values)),
+        Source::Value => of_failures(def, &trials, &values).or_else(|| of_values(&values)),
     }
 }
 
-fn with_spread(center: f64, interval: Option<(f64, f64)>, values: &[f64]) -> Estimate {
+/// The counts behind a share of failures. Records of the first layout name none; their loss had these.
+pub(super) fn failure_counts(def: &MetricDef) -> Option<FailureCounts> {
+    let old = || FailureCounts { failed: "lost".to_owned(), of: "sent".to_owned() };
+    def.failure.clone().or_else(|| (def.name == "loss_ratio").then(old))
+}
+
+fn with_spread(center: Censored, interval: Option<(f64, f64)>, values: &[f64]) -> Estimate {
     let range = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-    Estimate { center, interval, n: values.len(), cv: cv(values).unwrap_or(0.0), range }
+    let cv = cv(values).filter(|cv| cv.is_finite()).unwrap_or(0.0);
+    Estimate { center: center.value, at_least: !center.known, interval, n: values.len(), cv, range }
 }
 
 fn of_values(values: &[f64]) -> Option<Estimate> {
-    Some(with_spread(median(values)?, median_interval(values), values))
+    Some(with_spread(median(values)?.into(), median_interval(values), values))
 }
 
-/// A share of lost packets: all lost of all sent, so that a trial with more packets weighs more, and zero lost of n is
+/// A share of operations that failed: all failed of all, so that a trial with more of them weighs more, and none of n is
 /// given as at most 3/n. `None` for other metrics, and where a trial has no counts.
-fn of_loss(def: &MetricDef, trials: &[&Trial], values: &[f64]) -> Option<Estimate> {
-    if def.name != "loss_ratio" || trials.is_empty() {
+fn of_failures(def: &MetricDef, trials: &[&Trial], values: &[f64]) -> Option<Estimate> {
+    let names = failure_counts(def)?;
+    if trials.is_empty() {
         return None;
     }
     let count = |trial: &Trial, name: &str| {
@@ -67,27 +75,28 @@ fn of_loss(def: &MetricDef, trials: &[&Trial], values: &[f64]) -> Option<Estimat
         (value.fract() == 0.0 && (0.0..=9e15).contains(&value)).then_some(value as u64)
     };
     let counts: Option<Vec<(u64, u64)>> =
-        trials.iter().map(|t| Some((count(t, "lost")?, count(t, "sent")?))).collect();
+        trials.iter().map(|t| Some((count(t, &names.failed)?, count(t, &names.of)?))).collect();
     let (center, interval) = interval_over_trials(&counts?)?;
-    Some(with_spread(center, interval, values))
+    Some(with_spread(center.into(), interval, values))
 }
 
 /// A quantile of delays: of all trials merged, never an average of quantiles.
-fn of_delays(delays: &[&Histogram], q: f64, depth: Depth) -> Option<Estimate> {
-    let own: Vec<f64> = delays.iter().filter_map(|h| h.reportable_quantile(q)).map(|ns| ns as f64).collect();
+fn of_delays(delays: &[&Delays], q: f64, depth: Depth) -> Option<Estimate> {
+    let seen: Vec<Censored> = delays.iter().filter_map(|h| h.reportable_quantile(q)).collect();
+    let own: Vec<f64> = seen.iter().map(|own| own.value).collect();
     let (center, interval) = match depth {
         Depth::Final { seed } => merged_quantile(delays, q, seed)?,
         Depth::Running => {
-            let mut all = Histogram::new();
+            let mut all = Delays::new();
             delays.iter().for_each(|h| all.merge(h));
-            let center = all.reportable_quantile(q)? as f64;
+            let center = all.reportable_quantile(q)?;
             let whole = own.len() == delays.len();
-            let around = |(l, h): (f64, f64)| (l.min(center), h.max(center));
-            (center, median_interval(&own).filter(|_| whole).map(around))
+            let around = |(l, h): (f64, f64)| (l.min(center.value), h.max(center.value));
+            (center, bounded_interval(&seen).filter(|_| whole).map(around))
         }
     };
     let estimate = with_spread(center, interval, &own);
     // Short trials have no quantile of their own to spread; the merge has.
-    let range = if own.is_empty() { (center, center) } else { estimate.range };
+    let range = if own.is_empty() { (center.value, center.value) } else { estimate.range };
     Some(Estimate { n: delays.len(), range, ..estimate })
 }

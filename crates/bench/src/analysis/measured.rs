@@ -1,9 +1,9 @@
-//! What was measured, by workload, variant and round.
+//! The trials of a run, by workload, variant and round.
 
 use std::collections::{BTreeMap, HashMap};
 
 use weir_record::{MetricDef, Run, Source, Trial};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 /// One workload on one variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,14 +49,14 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// What a trial measured of a metric.
+/// The value of a metric in one trial.
 pub(crate) enum Reading<'a> {
     Value(f64),
-    Delays(&'a Histogram),
+    Delays(&'a Delays),
 }
 
-/// What a trial measured of a metric; `None` where it did not: a value that is no number, or no delays at all, are not
-/// measured, and not zero.
+/// Reads the value of a metric in one trial; `None` if the trial did not measure it. A value that is no number, or no delays at
+/// all, count as not measured, and not as zero.
 pub(crate) fn read<'a>(trial: &'a Trial, def: &MetricDef) -> Option<Reading<'a>> {
     match &def.source {
         Source::Value => trial.metrics.get(&def.name).copied().filter(|v| v.is_finite()).map(Reading::Value),

@@ -6,7 +6,7 @@ use weir_stats::compare::{
     noise_floor_difference,
 };
 use weir_stats::quantiles::quantile_rounds;
-use weir_stats::{Comparison, Equivalence, Histogram};
+use weir_stats::{Censored, Comparison, Delays, Equivalence};
 
 use super::measured::{Measured, Reading, Subject, read};
 
@@ -15,7 +15,7 @@ use super::measured::{Measured, Reading, Subject, read};
 pub(crate) struct Effect {
     pub(crate) comparison: Comparison,
     /// Both values of every round; of every batch of rounds where single trials are too short for a quantile.
-    pairs: Vec<(f64, f64)>,
+    pairs: Vec<(Censored, Censored)>,
     scale: Scale,
 }
 
@@ -25,13 +25,13 @@ fn paired(
     def: &MetricDef,
     subject: Subject<'_>,
     other: Subject<'_>,
-) -> Option<(Vec<(f64, f64)>, usize)> {
+) -> Option<(Vec<(Censored, Censored)>, usize)> {
     let mut values = Vec::new();
-    let mut delays: Vec<(&Histogram, &Histogram)> = Vec::new();
+    let mut delays: Vec<(&Delays, &Delays)> = Vec::new();
     for (round, trial) in measured.trials(subject) {
         let Some(against) = measured.trial(other, round) else { continue };
         match (read(trial, def), read(against, def)) {
-            (Some(Reading::Value(a)), Some(Reading::Value(b))) => values.push((a, b)),
+            (Some(Reading::Value(a)), Some(Reading::Value(b))) => values.push((a.into(), b.into())),
             (Some(Reading::Delays(a)), Some(Reading::Delays(b))) => delays.push((a, b)),
             _ => {}
         }
@@ -55,7 +55,7 @@ pub(crate) fn effect_of(
 }
 
 impl Effect {
-    fn of(pairs: Vec<(f64, f64)>, rounds: usize, scale: Scale) -> Option<Effect> {
+    fn of(pairs: Vec<(Censored, Censored)>, rounds: usize, scale: Scale) -> Option<Effect> {
         let comparison = match scale {
             Scale::Ratio => compare_ratio(&pairs),
             Scale::Difference => compare_difference(&pairs),
@@ -66,7 +66,8 @@ impl Effect {
 
     /// The effect against `factor` times the other side, for bounds such as "at least 0.9 times".
     pub(crate) fn scaled(&self, factor: f64) -> Option<Effect> {
-        let pairs = self.pairs.iter().map(|(a, b)| (*a, factor * b)).collect();
+        let times = |b: &Censored| Censored { value: factor * b.value, ..*b };
+        let pairs = self.pairs.iter().map(|(a, b)| (*a, times(b))).collect();
         Effect::of(pairs, self.comparison.n, self.scale)
     }
 
@@ -75,15 +76,15 @@ impl Effect {
         self.comparison.n
     }
 
-    /// Ratios or differences, by round (or batch).
+    /// Returns ratios or differences, by round (or batch); none if both sides failed. For values known only from below, it
+    /// compares their bounds.
     pub(crate) fn per_round(&self) -> Vec<f64> {
-        self.pairs
-            .iter()
-            .map(|(a, b)| match self.scale {
-                Scale::Ratio => a / b,
-                Scale::Difference => a - b,
-            })
-            .collect()
+        let of = |(a, b): &(Censored, Censored)| match self.scale {
+            Scale::Ratio if a.value == b.value => 1.0,
+            Scale::Ratio => a.value / b.value,
+            Scale::Difference => a.value - b.value,
+        };
+        self.pairs.iter().map(of).collect()
     }
 
     /// Whether both are the same within a relative margin.

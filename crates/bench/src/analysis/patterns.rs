@@ -4,6 +4,7 @@ mod dimensions;
 
 use weir_record::results::NoiseFloor;
 use weir_record::{Pattern, PatternPlan, Patterns, Run, Trial, VariantInfo};
+use weir_stats::Censored;
 use weir_stats::compare::holm_adjusted;
 use weir_stats::order::{mean, median};
 use weir_stats::repeats::{Components, Repeat, Repeatability, components, twin_spread};
@@ -14,8 +15,8 @@ use super::measured::{Measured, Subject};
 /// The average of a trial, which the table's columns show, as people do.
 const METRIC: &str = "rtt_mean_ns";
 
-/// What is judged: the median. A path that is another one moves every round trip; one stall of 20 ms moves the average of a
-/// thousand by a per cent, and no path has changed.
+/// The judged metric: the median. A different path moves every round trip. One stall of 20 ms moves the average of a thousand by
+/// a per cent, although no path has changed.
 const JUDGED: &str = "rtt_p50_ns";
 
 /// The distribution behind it.
@@ -28,7 +29,7 @@ const BEYOND_DOUBT: f64 = 0.001;
 /// The medians of a trial's windows.
 const WINDOWS: &str = "window_p50_ns";
 
-/// What the trials say of patterns; `None` where no repeat was made.
+/// Concludes patterns from the trials; `None` if the run made no repeats.
 pub(super) fn conclude(
     run: &Run,
     measured: &Measured<'_>,
@@ -42,7 +43,7 @@ pub(super) fn conclude(
         .filter(|v| v.twin_of.is_none())
         .map(|variant| Found::of(variant, measured, plan, margin))
         .collect();
-    if found.iter().all(|f| f.averages.is_empty()) {
+    if found.iter().all(|f| f.averages.is_empty() && f.failed == 0) {
         return None;
     }
     let differences = twin_differences(run, measured, &plan.repeats);
@@ -63,7 +64,7 @@ pub(super) fn conclude(
             f.pattern(run, measured, plan, p_holm)
         })
         .collect();
-    // Of a baseline that jumps the twin tells how it jumps, and nothing of the place.
+    // If the baseline jumps, its twin shows how the baseline jumps, and nothing about the testbed.
     let floor = floors
         .iter()
         .find(|f| f.workload == plan.repeats && f.metric == JUDGED)
@@ -81,14 +82,20 @@ pub(super) fn conclude(
     })
 }
 
-/// The average of a trial, if it has one.
+/// Returns the average of a trial, if it has one. A failed trial has none: it would cover only the few transactions that did not
+/// fail.
 fn average(trial: &Trial) -> Option<f64> {
-    trial.metrics.get(METRIC).copied().filter(|v| v.is_finite() && *v > 0.0)
+    trial.metrics.get(METRIC).copied().filter(|v| v.is_finite() && *v > 0.0 && !failed(trial))
 }
 
-/// The median of a trial, if it has one.
-fn typical(trial: &Trial) -> Option<f64> {
-    trial.histograms.get(HISTOGRAM)?.quantile(0.5).map(|ns| ns as f64)
+/// The median of a trial, if it has one, over all its transactions.
+fn typical(trial: &Trial) -> Option<Censored> {
+    trial.histograms.get(HISTOGRAM)?.quantile(0.5)
+}
+
+/// True if half of a trial's transactions or more failed or did not end.
+fn failed(trial: &Trial) -> bool {
+    typical(trial).is_some_and(|median| median.seen().is_none())
 }
 
 /// The medians of a trial's windows.
@@ -97,10 +104,11 @@ fn windows(trial: &Trial) -> Vec<f64> {
     series.map(|s| s.points.iter().map(|p| p.1).collect()).unwrap_or_default()
 }
 
-/// What a repeat is judged by: the mean of its windows' medians, so that its noise is seen in them; the median of a repeat that
-/// was too short for a window.
+/// Returns the value by which a repeat is judged: the mean of its windows' medians, which shows its noise. For a repeat too short
+/// for a window, it is the median; for a failed one, `None`.
 fn centre(trial: &Trial) -> Option<f64> {
-    mean(&windows(trial)).or_else(|| typical(trial))
+    let median = typical(trial).map(|median| median.seen());
+    if median == Some(None) { None } else { mean(&windows(trial)).or(median.flatten()) }
 }
 
 /// The twin's medians less those of its original, by round.
@@ -123,6 +131,7 @@ fn twin_differences(run: &Run, measured: &Measured<'_>, workload: &str) -> Vec<f
 struct Found<'a> {
     variant: &'a VariantInfo,
     averages: Vec<f64>,
+    failed: usize,
     centres: Vec<f64>,
     split: Option<Components>,
     /// p-value of "it does not jump".
@@ -134,16 +143,17 @@ impl<'a> Found<'a> {
         let subject = Subject { workload: &plan.repeats, variant: &variant.name };
         let trials = measured.trials(subject);
         let repeat = |trial: &Trial| Some(Repeat { average: centre(trial)?, windows: windows(trial) });
+        let failed = trials.iter().filter(|(_, trial)| failed(trial)).count();
         let averages = trials.iter().filter_map(|(_, trial)| average(trial)).collect();
         let repeats: Vec<Repeat> = trials.iter().filter_map(|(_, trial)| repeat(trial)).collect();
         let split = components(&repeats);
         let p = split.map(|s| s.p_above(margin * s.mean));
         let centres = repeats.into_iter().map(|r| r.average).collect();
-        Found { variant, averages, centres, split, p }
+        Found { variant, averages, failed, centres, split, p }
     }
 
-    /// What the place itself does between trials is no jump of the path: both tests must say that there is more. A longer path
-    /// may be moved by more, in proportion.
+    /// The testbed's own changes between trials are no jump of the path: both tests must show more than that. A longer path may
+    /// move by more, in proportion.
     fn hold_against(&mut self, differences: &[f64], baseline_mean: f64) {
         let of_place = self.split.and_then(|s| {
             let longer = (s.mean / baseline_mean).max(1.0);
@@ -168,7 +178,11 @@ impl<'a> Found<'a> {
             measured.trials(of(once)).into_iter().filter_map(|(_, t)| average(t)).collect::<Vec<f64>>()
         });
         let verdict = match (self.split, p_holm) {
-            (Some(split), Some(p)) => split.verdict(p, margin, ALPHA),
+            (Some(split), Some(p)) => match split.verdict(p, margin, ALPHA) {
+                // Those that are left are steady; the way is not.
+                Repeatability::Steady { .. } if self.failed > 0 => Repeatability::Open { more_repeats: None },
+                verdict => verdict,
+            },
             _ => Repeatability::TooFew,
         };
         let levels = match (self.split, verdict) {
@@ -183,6 +197,7 @@ impl<'a> Found<'a> {
             once_ns: once.and_then(|averages| median(&averages)),
             repeats: self.averages.len(),
             void: measured.void(of(&plan.repeats)),
+            failed: self.failed,
             mean_ns: mean(&self.averages),
             range_ns: range,
             components: self.split,

@@ -14,7 +14,7 @@ const VARIANTS: [&str; 4] = ["direct", "direct (A/A)", "routed", "nft"];
 
 /// Truth of a simulated run.
 #[derive(Clone, Copy)]
-struct World {
+struct Truth {
     seed: u64,
     rounds: u32,
     /// True ratio of `routed` and of `nft` to `direct`, on every metric compared by ratio.
@@ -25,7 +25,7 @@ struct World {
     disturbed: bool,
 }
 
-const CALM: World = World { seed: 1, rounds: 10, factors: [1.0, 1.0], spread: 0.01, disturbed: false };
+const CALM: Truth = Truth { seed: 1, rounds: 10, factors: [1.0, 1.0], spread: 0.01, disturbed: false };
 
 struct Dice(ChaCha8Rng);
 
@@ -47,7 +47,7 @@ fn metrics() -> Vec<MetricDef> {
     ]
 }
 
-fn run(world: World) -> Run {
+fn run(world: Truth) -> Run {
     let mut dice = Dice(ChaCha8Rng::seed_from_u64(world.seed));
     let mut trials = Vec::new();
     for round in 0..world.rounds {
@@ -92,7 +92,7 @@ fn run(world: World) -> Run {
         ended: None,
         // Without the bootstrap, which only `Final` needs.
         status: Status::Running,
-        plan: Plan {
+        plan: RunPlan {
             min_rounds: 6,
             max_rounds: 30,
             budget_s: 1.0,
@@ -131,7 +131,7 @@ fn trial(dice: &mut Dice, round: u32, position: u32, variant: &str, workload: &s
         variant: variant.into(),
         workload: workload.into(),
         metrics: metrics.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
-        histograms: BTreeMap::from([("rtt".to_owned(), rtt)]),
+        histograms: BTreeMap::from([("rtt".to_owned(), rtt.into())]),
         ..Trial::default()
     }
 }
@@ -148,14 +148,14 @@ fn equals_have_no_winner() {
     // 10 runs of 2 workloads x 3 ratio metrics x 3 variants. By Holm's correction each of the 60 families names a
     // false one with at most 5 %; the floor makes it rarer still. More than 9 of 60 would have p < 0.002.
     let false_ones: Vec<String> =
-        (0..10).flat_map(|seed| winners(&analyse(&run(World { seed, ..CALM })))).collect();
+        (0..10).flat_map(|seed| winners(&analyse(&run(Truth { seed, ..CALM })))).collect();
     assert!(false_ones.len() <= 9, "{false_ones:?}");
     assert!(!false_ones.iter().any(|w| w.contains("A/A")), "{false_ones:?}");
 }
 
 #[test]
 fn a_known_factor_is_found() {
-    let results = analyse(&run(World { factors: [0.95, 0.7], ..CALM }));
+    let results = analyse(&run(Truth { factors: [0.95, 0.7], ..CALM }));
     assert_eq!(results.complete_rounds, 10);
     for (variant, factor) in [("routed", 0.95), ("nft", 0.7)] {
         for metric in ["goodput_bps", "rtt_p50_ns", "rtt_p99_ns"] {
@@ -204,7 +204,7 @@ fn nothing_lost_is_an_upper_bound_and_no_difference() {
 #[test]
 fn a_disturbed_half_widens_the_interval_and_names_no_winner() {
     let calm = analyse(&run(CALM));
-    let disturbed = analyse(&run(World { disturbed: true, ..CALM }));
+    let disturbed = analyse(&run(Truth { disturbed: true, ..CALM }));
     for workload in ["one", "two"] {
         let of = |results: &Results| {
             results
@@ -219,14 +219,14 @@ fn a_disturbed_half_widens_the_interval_and_names_no_winner() {
     }
     assert!(disturbed.widest.as_ref().unwrap().0 > calm.widest.as_ref().unwrap().0);
     for seed in 0..10 {
-        let results = analyse(&run(World { seed, disturbed: true, ..CALM }));
+        let results = analyse(&run(Truth { seed, disturbed: true, ..CALM }));
         assert!(!winners(&results).iter().any(|w| w.contains("A/A")), "{:?}", winners(&results));
     }
 }
 
 #[test]
 fn void_trials_are_counted_and_never_used() {
-    let world = World { rounds: 8, factors: [0.9, 0.9], ..CALM };
+    let world = Truth { rounds: 8, factors: [0.9, 0.9], ..CALM };
     let mut with_void = run(world);
     let mut without = with_void.clone();
     let hit = |t: &Trial| t.round < 2 && t.variant == "nft" && t.workload == "one";
@@ -255,7 +255,7 @@ fn void_trials_are_counted_and_never_used() {
 
 #[test]
 fn a_pair_with_a_missing_side_is_no_pair() {
-    let mut run = run(World { rounds: 7, ..CALM });
+    let mut run = run(Truth { rounds: 7, ..CALM });
     for trial in &mut run.trials {
         if trial.variant == "direct" && trial.round == 0 {
             trial.metrics.remove("goodput_bps");
@@ -294,7 +294,7 @@ fn nothing_measured_concludes_nothing() {
 
 #[test]
 fn workloads_are_compared_inside_a_variant() {
-    let mut run = run(World { spread: 0.005, ..CALM });
+    let mut run = run(Truth { spread: 0.005, ..CALM });
     for trial in run.trials.iter_mut().filter(|t| t.workload == "one") {
         trial.metrics.entry("goodput_bps".into()).and_modify(|v| *v *= 2.0);
     }
@@ -332,13 +332,13 @@ fn a_running_run_has_the_same_comparisons() {
 /// The points of a curve are one question, and what stands beside it another one.
 #[test]
 fn a_curve_is_corrected_by_itself() {
-    let mut run = run(World { rounds: 12, factors: [0.99, 0.98], ..CALM });
+    let mut run = run(Truth { rounds: 12, factors: [0.99, 0.98], ..CALM });
     let plain = analyse(&run);
     let copy = |run: &mut Run, from: &str, to: &str, value: f64| {
         let mut info = run.variants.iter().find(|v| v.name == from).unwrap().clone();
         let family = "filled".to_owned();
         info.name = to.to_owned();
-        info.point = Some(weir_record::run::Point { family, key: "ballast.rules".into(), value });
+        info.point = Some(weir_record::run::Point { family, key: "extra.rules".into(), value });
         run.variants.push(info);
         let more: Vec<Trial> = run.trials.iter().filter(|t| t.variant == from).cloned().collect();
         run.trials.extend(more.into_iter().map(|t| Trial { variant: to.into(), ..t }));

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use weir_record::{Run, Scale};
+use weir_record::{Better, Run, Scale, Source};
 use weir_stats::signed_rank::LEAST_ROUNDS;
+use weir_text::units;
 
-use super::{Bound, Relation, Requirement, Target, unit};
-use crate::analysis::{Effect, Measured, Subject, effect_of, estimate_of};
+use super::{Bound, Relation, Requirement, Target};
+use crate::analysis::{Effect, Measured, Subject, analyse, effect_of, estimate_of, fails_more_than};
 
-/// What was concluded about a bound.
+/// The verdict on a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The whole interval meets it.
@@ -22,11 +23,11 @@ pub enum Outcome {
 /// A bound, held against a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// What was concluded.
+    /// The verdict.
     pub outcome: Outcome,
     /// The bound as it was written.
     pub text: String,
-    /// What was found, with its interval and the number of rounds.
+    /// The measured value, with its interval and the number of rounds.
     pub found: String,
 }
 
@@ -75,11 +76,37 @@ impl Requirement {
     /// plan's margin.
     pub fn judge(&self, run: &Run) -> Judgement {
         let measured = Measured::of(run);
-        let (outcome, found) = match &self.bound {
+        let (mut outcome, mut found) = match &self.bound {
             Bound::Value(limit) => self.by_value(run, &measured, *limit),
             Bound::Multiple { factor, of } => self.by_multiple(run, &measured, *factor, of),
         };
+        if outcome == Outcome::Met && self.leaves_failures_out(run) {
+            outcome = Outcome::Undecided;
+            found +=
+                ", but more operations fail than with what it is compared with, and this does not count them";
+        }
         Judgement { outcome, text: self.text.clone(), found }
+    }
+
+    /// Whether failures keep the bound from being met. Another variant was compared with, and fewer operations fail there: no other
+    /// metric then says that this one is as good. A plain number is met by what was done; only a mean delay, jitter or CPU time of
+    /// answered operations says nothing good where fewer are answered than with the baseline.
+    fn leaves_failures_out(&self, run: &Run) -> bool {
+        let of_answered = self.metric.better == Better::Lower && self.metric.source == Source::Value;
+        // A lost datagram is missing in the rate of those that arrive; the streams and connections that stand take the share of those
+        // that do not.
+        let counted_in = self.metric.better == Better::Higher
+            && run.workloads.iter().any(|w| {
+                w.name == self.target.workload
+                    && w.metrics.iter().any(|m| m.failure.is_some() && m.name == "loss_ratio")
+            });
+        let other = match &self.bound {
+            Bound::Multiple { of, .. } if !counted_in => Some(of.variant.as_str()),
+            Bound::Value(_) if of_answered => run.baseline(),
+            _ => None,
+        };
+        let Some(other) = other.filter(|_| self.metric.failure.is_none()) else { return false };
+        fails_more_than(run, &analyse(run), (&self.target.workload, &self.target.variant), other)
     }
 
     fn unmeasured(&self) -> (Outcome, String) {
@@ -94,7 +121,11 @@ impl Requirement {
         let Some(estimate) = estimate_of(run, measured, &self.metric, subject(&self.target)) else {
             return self.unmeasured();
         };
-        let told = unit::tell(self.metric.unit, estimate.center, estimate.interval);
+        let told = if estimate.at_least {
+            format!("more than {}", units::quantity(self.metric.unit, estimate.center, None))
+        } else {
+            units::quantity(self.metric.unit, estimate.center, estimate.interval)
+        };
         let told = format!("{} is {told}", self.metric.label);
         let Some(interval) = estimate.interval else {
             return (Outcome::Undecided, format!("{told} {}", too_few(estimate.n)));
@@ -134,11 +165,12 @@ impl Requirement {
         };
         let c = &effect.comparison;
         if !c.ratio {
-            let told = unit::tell(self.metric.unit, c.estimate, c.interval);
+            let told = units::quantity(self.metric.unit, c.estimate, c.interval);
             return format!("{label} minus that of {other} is {told}");
         }
-        let interval = c.interval.map(|(l, h)| format!(" [{}, {}]", unit::digits(l), unit::digits(h)));
-        format!("{label} is {} x {other}{}", unit::digits(c.estimate), interval.unwrap_or_default())
+        let places = units::decimals(c.estimate, c.interval);
+        let interval = c.interval.map(|i| format!(" {}", units::bracket(i, places)));
+        format!("{label} is {} x {other}{}", units::number(c.estimate, places), interval.unwrap_or_default())
     }
 }
 

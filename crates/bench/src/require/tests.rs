@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use weir_record::{Better, Fault, FaultCode, Plan, Status, Trial, Unit, VariantInfo, WorkloadInfo};
+use weir_record::{Better, Fault, FaultCode, RunPlan, Status, Trial, Unit, VariantInfo, WorkloadInfo};
 use weir_stats::Histogram;
 
 use super::*;
@@ -48,7 +48,7 @@ fn run(rounds: u32, factor: f64) -> Run {
                     variant: name.into(),
                     workload: workload.into(),
                     metrics: metrics.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
-                    histograms: BTreeMap::from([("rtt".to_owned(), rtt)]),
+                    histograms: BTreeMap::from([("rtt".to_owned(), rtt.into())]),
                     ..Trial::default()
                 });
             }
@@ -65,7 +65,7 @@ fn run(rounds: u32, factor: f64) -> Run {
         started: String::new(),
         ended: None,
         status: Status::RoundsDone,
-        plan: Plan {
+        plan: RunPlan {
             min_rounds: 6,
             max_rounds: 30,
             budget_s: 1.0,
@@ -152,7 +152,7 @@ fn what_was_found_is_told_with_interval_and_rounds() {
     let judgement = judged(&run, "nft.one >= 0.9 x direct");
     assert!(judgement.to_string().starts_with("NOT MET (undecided): "), "{judgement}");
     let judgement = judged(&run, "nft.one.lost <= 5 x direct");
-    assert_eq!(judgement.found, "lost minus that of direct is -0.100 [-0.100, -0.100] over 8 rounds");
+    assert_eq!(judgement.found, "lost minus that of direct is −0.100 [−0.100, −0.100] over 8 rounds");
 }
 
 #[test]
@@ -169,6 +169,42 @@ fn too_few_rounds_and_void_trials_decide_nothing() {
         assert_eq!(judgement.outcome, Outcome::Undecided, "{judgement}");
         assert!(judgement.found.starts_with("no round has a valid trial with "), "{judgement}");
     }
+}
+
+/// As [`run`] of twice the goodput, where half of the operations of `nft` fail.
+fn half_failed(metric: &str) -> Run {
+    let mut run = run(12, 2.0);
+    for workload in &mut run.workloads {
+        workload.metrics.push(MetricDef::failure(metric, "failed", ("broken", "tried"), ""));
+    }
+    for trial in &mut run.trials {
+        let broken = if trial.variant == "nft" { 50.0 } else { 0.0 };
+        trial.metrics.extend([
+            ("broken".to_owned(), broken),
+            ("tried".to_owned(), 100.0),
+            (metric.to_owned(), broken / 100.0),
+        ]);
+    }
+    run
+}
+
+#[test]
+fn the_streams_that_stand_do_not_stand_in_for_those_that_fail() {
+    let run = half_failed("failed_ratio");
+    let judgement = judged(&run, "nft.one.goodput_bps >= 0.9 x direct");
+    assert_eq!(judgement.outcome, Outcome::Undecided);
+    assert!(judgement.found.contains("more operations fail"), "{judgement}");
+    // What arrived is what arrived, failures can be named, and the other way round nothing is left out.
+    for met in [
+        "nft.one.goodput_bps >= 1Gbit/s",
+        "nft.one.failed_ratio <= 0.6",
+        "direct.one.goodput_bps >= 0.4 x nft",
+    ] {
+        assert_eq!(judged(&run, met).outcome, Outcome::Met, "{met}");
+    }
+    // Lost datagrams are missing in the rate of those that arrive.
+    let lossy = half_failed("loss_ratio");
+    assert_eq!(judged(&lossy, "nft.one.goodput_bps >= 0.9 x direct").outcome, Outcome::Met);
 }
 
 #[test]

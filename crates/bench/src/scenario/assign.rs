@@ -2,19 +2,19 @@
 
 use toml_edit::{DocumentMut, Item, Key, TableLike, Value};
 
-use super::edit::{nth, put, subtable, wrong};
+use super::document::{nth, put, subtable, wrong};
 use super::error::{ScenarioError, nearest};
 use super::{Scenario, sweep};
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// One value to be changed, and who asks for it.
+/// One value to change, and the option that changes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The option as it was given, e.g. `--rounds 8`: what a message names when the value does not fit.
     pub option: String,
-    /// `KEY=VALUE`: `plan.max-rounds=8`, `testbed.mtu=9000`, `variant.nft-masquerade.random=true`. What does not read as a
-    /// TOML value is a text.
+    /// `KEY=VALUE`: `plan.max-rounds=8`, `testbed.mtu=9000`, `variant.nft-masquerade.random=true`. A value that is not valid TOML
+    /// is a text.
     pub assignment: String,
 }
 
@@ -58,7 +58,7 @@ impl Scenario {
             }
             Err(error) => error,
         };
-        // Whatever can be left out without any change of what is wrong is innocent.
+        // A change is innocent if the error stays the same without it.
         for index in (0..guilty.len()).rev() {
             let suspect = guilty.remove(index);
             let same = self.with(&guilty, keep_presets).is_err_and(|without| without.what == error.what);

@@ -8,6 +8,7 @@ use super::{ScenarioError, nearest};
 pub fn built_in() -> &'static [(&'static str, &'static str)] {
     &[
         ("nat-instance", include_str!("../../../../scenarios/nat-instance.toml")),
+        ("nat-fastpath", include_str!("../../../../scenarios/nat-fastpath.toml")),
         ("nat-variants", include_str!("../../../../scenarios/nat-variants.toml")),
         ("engines", include_str!("../../../../scenarios/engines.toml")),
         ("nat-rfc", include_str!("../../../../scenarios/nat-rfc.toml")),
@@ -51,7 +52,7 @@ pub fn find(name_or_path: &str) -> Result<(String, String), ScenarioError> {
         String::new()
     };
     Err(fail(
-        format!("there is no built-in scenario of that name (there are {known}){file}"),
+        format!("no built-in scenario has that name (known: {known}){file}"),
         nearest(name_or_path, names()),
     ))
 }

@@ -1,4 +1,4 @@
-//! What the values of a scenario must be, and what must fit together.
+//! Checks of a scenario's values, and of their combinations.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use toml_edit::Table;
 use weir_cost::CostBlock;
-use weir_gateway::{Topology, Variant};
+use weir_gateway::{Topology, VariantKind};
 use weir_lab::{Family, Link};
 use weir_packets::Delay;
+use weir_text::time::duration as duration_in_words;
 
 use super::error::{ScenarioError, nearest};
 use super::problem::Source;
-use super::read::Section;
+use super::section::Section;
 use super::{Load, Plan, Scenario, Testbed, WorkloadEntry, twin_name};
 use crate::require::Requirement;
 
@@ -65,9 +66,9 @@ pub(super) fn link(link: &Link, testbed: &Testbed) -> Result<(), String> {
     }
 }
 
-/// Where a path leads, which the lab knows by itself.
-pub(super) fn target(variant: &Variant, testbed: &Testbed) -> Result<(), String> {
-    let Variant::Path(path) = variant else { return Ok(()) };
+/// Checks the target of a path. The lab knows the target by itself.
+pub(super) fn target(variant: &VariantKind, testbed: &Testbed) -> Result<(), String> {
+    let VariantKind::Path(path) = variant else { return Ok(()) };
     match (path.target, testbed) {
         (None, _) => Ok(()),
         (Some(target), Testbed::Hosts(hosts)) => family("target", target, hosts.family),
@@ -101,7 +102,8 @@ fn within(key: &str, length: Duration, least: Duration, most: Duration) -> Resul
     if (least..=most).contains(&length) {
         return Ok(());
     }
-    Err(format!("{key} = {length:?}: valid is {least:?} to {most:?}"))
+    let [length, least, most] = [length, least, most].map(|time| duration_in_words(time.as_secs_f64()));
+    Err(format!("{key} = {length}: valid is {least} to {most}"))
 }
 
 fn share(key: &str, value: f64, most: f64) -> Result<(), String> {
@@ -232,7 +234,7 @@ pub(super) fn carried(load: &Load, testbed: &Testbed) -> Result<(), String> {
     }
 }
 
-/// Towards hosts that are there nothing is sent without a bound that the scenario sets: what lies between is somebody's network.
+/// Between real hosts, weir sends no frames without a bound from the scenario: the network in between may belong to others.
 pub(super) fn bounded(load: &Load, testbed: &Testbed) -> Result<(), String> {
     match (load, testbed) {
         (Load::Packets(packets), Testbed::Hosts(_)) if packets.bound().is_none() => Err(
@@ -244,7 +246,7 @@ pub(super) fn bounded(load: &Load, testbed: &Testbed) -> Result<(), String> {
     }
 }
 
-/// Prices, as far as they stand in the scenario itself; a price file is read by whoever asks for the prices.
+/// Checks the prices in the scenario itself; the code that needs the prices reads a price file.
 pub(super) fn cost(block: &CostBlock, origin: &str) -> Result<(), String> {
     if block.prices.is_some() {
         return Ok(());
@@ -253,7 +255,7 @@ pub(super) fn cost(block: &CostBlock, origin: &str) -> Result<(), String> {
     weir_cost::answer(&block.question(), &options, &[]).map(drop).map_err(|error| error.to_string())
 }
 
-/// What concerns several sections.
+/// Checks that concern several sections.
 pub(super) fn together(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
     twin_is_free(scenario, source)?;
     gateway_is_there(scenario, source, root)?;
@@ -285,7 +287,7 @@ fn gateway_is_there(scenario: &Scenario, source: Source<'_>, root: &Table) -> Re
     if hosts.gateway.is_some() {
         return Ok(());
     }
-    let needy = scenario.variants.iter().find(|v| v.variant.hop().topology() != Topology::Direct);
+    let needy = scenario.variants.iter().find(|v| v.variant.topology() != Topology::Direct);
     match needy {
         Some(entry) => {
             let at = root.get("testbed").and_then(toml_edit::Item::span);

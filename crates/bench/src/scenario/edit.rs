@@ -1,21 +1,18 @@
 //! Changes of a scenario from the command line: `--preset`, `--variant`, `--workload`; `--set` is in `assign`.
 //!
-//! They change the text and read it anew, so there is one way only in which a scenario comes to be, and the text that
-//! goes into the record is always the one that was run.
+//! They change the text and read it again. So every scenario is built in the same way, and the record always holds the text of
+//! the run.
 
-use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+use toml_edit::{DocumentMut, Item, TableLike, Value};
 use weir_record::run::Point;
 
 use super::assign::Change;
+use super::document::{nth, put, subtable, wrong};
 use super::error::{ScenarioError, nearest};
 use super::{Scenario, VariantEntry, WorkloadEntry, find, patterns, sweep, twin_name};
 use crate::require::Requirement;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
-
-pub(super) fn wrong(origin: &str, what: String, nearest: Option<&str>) -> ScenarioError {
-    ScenarioError { origin: origin.to_owned(), line: None, what, nearest: nearest.map(str::to_owned) }
-}
 
 impl Scenario {
     /// The built-in scenario of that name, or the one in the file of that path.
@@ -31,7 +28,7 @@ impl Scenario {
     /// gone then.
     ///
     /// # Errors
-    /// When there is no preset of that name.
+    /// If no preset has that name.
     pub fn apply_preset(&mut self, name: &str) -> Result<()> {
         let origin = format!("--preset {name}");
         let Some(preset) = self.presets.get(name).cloned() else {
@@ -75,7 +72,7 @@ impl Scenario {
     /// everything is compared with it.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If no variant or workload has that name.
     pub fn select(&mut self, variants: &[String], workloads: &[String]) -> Result<()> {
         let known = sweep::choices(self.named_variants());
         if let Some(name) = variants.iter().find(|name| !known.contains(&name.as_str())) {
@@ -170,7 +167,7 @@ impl Scenario {
 
     pub(super) fn reload(&mut self, document: &DocumentMut, origin: &str, notes: Vec<String>) -> Result<()> {
         let mut changed = Scenario::load(&document.to_string(), &self.origin).map_err(|error| {
-            // The text was right before, so the change is to blame, and its lines are nobody's.
+            // The text was valid before, so the change is the cause, and its line numbers mean nothing to the user.
             ScenarioError { origin: origin.to_owned(), line: None, ..error }
         })?;
         changed.notes = std::mem::take(&mut self.notes);
@@ -178,15 +175,6 @@ impl Scenario {
         *self = changed;
         Ok(())
     }
-}
-
-/// Replaces or adds a value and keeps the comments around a replaced one.
-pub(super) fn put(table: &mut dyn TableLike, key: &str, item: Item) {
-    let mut item = item;
-    if let (Some(Item::Value(old)), Item::Value(new)) = (table.get(key), &mut item) {
-        *new.decor_mut() = old.decor().clone();
-    }
-    table.insert(key, item);
 }
 
 /// Sets options of every workload of single frames.
@@ -197,27 +185,6 @@ fn change_packets(document: &mut DocumentMut, options: &dyn TableLike) {
         if workload.get("kind").and_then(Item::as_str) == Some("packets") {
             options.iter().for_each(|(key, item)| put(workload, key, item.clone()));
         }
-    }
-}
-
-/// The table under a key, made if it is not there.
-pub(super) fn subtable<'t>(
-    table: &'t mut dyn TableLike,
-    key: &str,
-) -> std::result::Result<&'t mut dyn TableLike, String> {
-    let item = table.entry(key).or_insert(Item::Table(Table::new()));
-    item.as_table_like_mut().ok_or_else(|| format!("`{key}` is not a table: nothing can be set in it"))
-}
-
-/// The entry of a list of tables, whichever way it was written.
-pub(super) fn nth(item: &mut Item, index: usize) -> Option<&mut dyn TableLike> {
-    match item {
-        Item::ArrayOfTables(tables) => tables.get_mut(index).map(|t| t as &mut dyn TableLike),
-        Item::Value(Value::Array(array)) => {
-            array.get_mut(index)?.as_inline_table_mut().map(|t| t as &mut dyn TableLike)
-        }
-        Item::Table(table) => (index == 0).then_some(table as &mut dyn TableLike),
-        _ => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, and what was probably meant.
+//! A problem in a scenario, and the value that the user probably meant.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct ScenarioError {
     pub origin: String,
     /// Line in the file, from 1; absent where the mistake is not in a file.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
     /// The valid value nearest to what was written, where values can be listed.
     pub nearest: Option<String>,

@@ -1,4 +1,4 @@
-//! What one `[[workload]]` sends: through sockets, or single frames.
+//! The traffic of one `[[workload]]`: through sockets, or single frames.
 
 use std::time::Duration;
 
@@ -10,32 +10,21 @@ use weir_packets::Delay;
 use weir_packets::workload::Packets;
 use weir_record::MetricDef;
 
-/// What is sent and measured, told apart by `kind`.
+/// The traffic to send and measure, selected by `kind`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
     /// Through sockets, by two ends that talk to each other.
     Sockets(Workload),
-    /// Single frames, by procedures that need nobody to answer.
+    /// Single frames, by procedures that need no answering peer.
     Packets(Packets),
 }
 
 /// The kind of [`Load::Packets`].
 const PACKETS: &str = "packets";
 
-/// What a trial of single frames takes besides its traffic, seconds, as measured in the lab: programs are loaded and attached,
-/// and a first frame proves the path.
-const STATIONS_S: f64 = 0.6;
-
-/// What a trial takes besides its traffic, seconds, as measured in the lab: datagrams on their way are waited for, and
-/// programs started and ended.
-pub(super) fn overhead_s(workload: &Workload) -> f64 {
-    match workload {
-        Workload::UdpStream(_) => 0.35,
-        Workload::Http(_) => 0.25,
-        Workload::External(_) => 0.75,
-        _ => 0.05,
-    }
-}
+/// Overhead of a trial of single frames in addition to its traffic, seconds, as measured in the lab. It loads and attaches
+/// programs, and proves the path with a first frame.
+const ENDPOINTS_S: f64 = 0.6;
 
 /// Programs that a workload's end needs on the host of that role.
 pub(crate) fn programs(workload: &Workload, role: Role) -> Vec<&'static str> {
@@ -55,7 +44,7 @@ impl Load {
         }
     }
 
-    /// What it does with its options, in one line for people.
+    /// Describes the load with its options in one line for people.
     pub fn describe(&self) -> String {
         match self {
             Load::Sockets(w) => w.engine().describe(),
@@ -90,8 +79,10 @@ impl Load {
     /// Seconds that a trial will probably take.
     pub fn expected_seconds(&self, warmup: Duration, window: Duration) -> f64 {
         match self {
-            Load::Sockets(w) => (warmup + window).as_secs_f64() + overhead_s(w),
-            Load::Packets(w) => w.expected_seconds(warmup, window) + STATIONS_S,
+            Load::Sockets(w) => {
+                (warmup + window).as_secs_f64() + w.engine().properties().overhead.as_secs_f64()
+            }
+            Load::Packets(w) => w.expected_seconds(warmup, window) + ENDPOINTS_S,
         }
     }
 }
@@ -100,7 +91,7 @@ impl Load {
     /// The same with other options, where it is of single frames; their names and values are as in a scenario.
     ///
     /// # Errors
-    /// In words: an option that there is not, or a value that it cannot have.
+    /// A message: an unknown option, or an invalid value.
     pub(super) fn changed(&self, options: &Map<String, Value>) -> Result<Load, String> {
         let Load::Packets(packets) = self else { return Ok(self.clone()) };
         let mut whole = serde_json::to_value(packets).map_err(|e| e.to_string())?;
@@ -125,7 +116,7 @@ impl<'de> Deserialize<'de> for Load {
         }
         Workload::deserialize(value).map(Load::Sockets).map_err(|error| {
             let words = error.to_string();
-            // Whoever mistyped a kind is told of all of them.
+            // The error for a mistyped kind lists all kinds.
             let unknown_kind = words.starts_with("unknown variant") && words.contains("`udp-stream`");
             de::Error::custom(if unknown_kind { format!("{words}, `{PACKETS}`") } else { words })
         })

@@ -7,6 +7,7 @@
 mod assign;
 mod built_in;
 mod check;
+mod document;
 mod edit;
 mod error;
 pub(crate) mod load;
@@ -14,6 +15,7 @@ mod patterns;
 mod ports;
 mod problem;
 mod read;
+mod section;
 mod span;
 mod sweep;
 mod testbed;
@@ -36,12 +38,12 @@ pub use load::Load;
 pub use ports::Ports;
 pub use weir_agent::HostAddress;
 
-/// What one scenario file says, checked.
+/// The content of one scenario file, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Name, `[a-z0-9-]+`.
     pub name: String,
-    /// What it asks, for people.
+    /// The question that it answers, for people.
     pub title: String,
     /// Hosts of the run.
     pub testbed: Testbed,
@@ -51,7 +53,7 @@ pub struct Scenario {
     pub presets: BTreeMap<String, Preset>,
     /// Ways to build the hop, at least one. The A/A twin is not among them: see [`Scenario::runs`].
     pub variants: Vec<VariantEntry>,
-    /// What is sent and measured, at least one.
+    /// The traffic to send and measure, at least one entry.
     pub workloads: Vec<WorkloadEntry>,
     /// The `[[compare]]` entries: workloads to be held against each other inside each variant.
     pub compare: Vec<WorkloadPair>,
@@ -61,7 +63,7 @@ pub struct Scenario {
     pub cost: Option<CostBlock>,
     /// Bounds to be met, as written: see [`crate::require`].
     pub require: Vec<String>,
-    /// What a preset or a selection left out besides variants and workloads, for the user and the record.
+    /// Parts other than variants and workloads that a preset or a selection left out, for the user and the record.
     pub notes: Vec<String>,
     text: String,
     origin: String,
@@ -98,7 +100,7 @@ impl Testbed {
 /// Hosts that weir builds on this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabTestbed {
-    /// What they are like.
+    /// Their properties.
     pub options: LabOptions,
     /// The responder's link, of variants that say nothing else.
     pub link: Link,
@@ -128,7 +130,7 @@ pub struct HostsTestbed {
 /// An initiator or a responder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndHost {
-    /// Where its agent is started.
+    /// The host of its agent.
     pub host: HostAddress,
     /// Its address on the measured path.
     pub address: IpAddr,
@@ -143,7 +145,7 @@ pub struct EndHost {
 /// The hop under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayHost {
-    /// Where its agent is started.
+    /// The host of its agent.
     pub host: HostAddress,
     /// The `weir` program there; absent: weir copies itself there.
     pub program: Option<PathBuf>,
@@ -192,8 +194,8 @@ pub struct Plan {
 
 impl Plan {
     /// The plan as the record keeps it.
-    pub fn to_record(&self) -> weir_record::Plan {
-        weir_record::Plan {
+    pub fn to_record(&self) -> weir_record::RunPlan {
+        weir_record::RunPlan {
             min_rounds: self.min_rounds,
             max_rounds: self.max_rounds,
             budget_s: self.budget.as_secs_f64(),
@@ -204,7 +206,7 @@ impl Plan {
     }
 }
 
-/// What `--preset NAME` changes.
+/// The changes that `--preset NAME` makes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Preset {
     /// Variants that remain; absent: all.
@@ -223,14 +225,14 @@ pub struct VariantEntry {
     /// Name, unique in the scenario.
     pub name: String,
     /// How the hop is built.
-    pub variant: weir_gateway::Variant,
+    pub variant: weir_gateway::VariantKind,
     /// Dimensions for grouping (`zone`, `sku`).
     pub labels: BTreeMap<String, String>,
     /// The responder's link in the lab: its own, or the testbed's.
     pub link: Link,
     /// Sysctls that are global to the gateway's machine, to be set for this variant's trials.
     pub host_sysctls: BTreeMap<String, String>,
-    /// Where it comes from a sweep: which of its points it is.
+    /// Its point in the sweep that produced it, if any.
     pub point: Option<Point>,
 }
 
@@ -245,7 +247,7 @@ impl VariantEntry {
 pub struct WorkloadEntry {
     /// Name, unique in the scenario.
     pub name: String,
-    /// What is sent and measured.
+    /// The traffic to send and measure.
     pub workload: Load,
     /// Traffic before the measuring window: its own, or the plan's.
     pub warmup: Duration,
@@ -253,9 +255,9 @@ pub struct WorkloadEntry {
     pub duration: Duration,
     /// Rounds that it takes part in, the first ones; absent: all.
     pub rounds: Option<u32>,
-    /// What loads the path at the same time, if anything. It starts first, ends last, and is not compared.
+    /// The load on the path at the same time, if any. It starts first, ends last, and is not compared.
     pub under: Option<weir_load::Workload>,
-    /// Where it comes from a sweep: which of its points it is.
+    /// Its point in the sweep that produced it, if any.
     pub point: Option<Point>,
 }
 
@@ -269,7 +271,7 @@ impl WorkloadEntry {
         self.rounds.is_none_or(|rounds| round < rounds)
     }
 
-    /// What it does, in one line for people.
+    /// Describes the workload in one line for people.
     pub fn describe(&self) -> String {
         let own = self.workload.describe();
         match &self.under {
@@ -285,7 +287,7 @@ pub struct VariantRun {
     /// Name, unique in the run.
     pub name: String,
     /// How the hop is built.
-    pub variant: weir_gateway::Variant,
+    pub variant: weir_gateway::VariantKind,
     /// True for the baseline.
     pub baseline: bool,
     /// For the twin: the name of the variant that it doubles.
@@ -296,11 +298,11 @@ pub struct VariantRun {
     pub link: Link,
     /// Sysctls that are global to the gateway's machine, to be set for this variant's trials.
     pub host_sysctls: BTreeMap<String, String>,
-    /// Where it comes from a sweep: which of its points it is. The twin is none.
+    /// Its point in the sweep that produced it, if any. The twin has none.
     pub point: Option<Point>,
 }
 
-/// What applying, proving and removing a variant around a trial takes on hosts, seconds; in the lab it stays.
+/// Time to apply, prove and remove a variant around a trial on hosts, seconds; in the lab the variant stays.
 const OVERHEAD_HOSTS_S: f64 = 1.5;
 
 impl Scenario {
@@ -343,7 +345,8 @@ impl Scenario {
             Testbed::Hosts(_) => OVERHEAD_HOSTS_S,
         };
         let trial = |w: &WorkloadEntry| {
-            let under = w.under.as_ref().map_or(0.0, load::overhead_s);
+            let under =
+                w.under.as_ref().map_or(0.0, |under| under.engine().properties().overhead.as_secs_f64());
             let one = around + w.workload.expected_seconds(w.warmup, w.duration) + under;
             one * f64::from(w.rounds.unwrap_or(rounds).min(rounds))
         };
@@ -371,7 +374,7 @@ impl Scenario {
         &self.text
     }
 
-    /// Where the text came from, as messages name it.
+    /// Returns the origin of the text, as messages name it.
     pub fn origin(&self) -> &str {
         &self.origin
     }

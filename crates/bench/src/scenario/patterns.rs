@@ -7,7 +7,7 @@ use weir_record::PatternPlan;
 use weir_stats::repeats::LEAST_REPEATS;
 
 use super::problem::{Source, as_table};
-use super::read::{Result, Section};
+use super::section::{Result, Section};
 use super::{Load, WorkloadEntry, check};
 
 #[derive(Deserialize)]
@@ -61,7 +61,7 @@ fn unfit(key: &str, entry: &WorkloadEntry) -> Option<String> {
     }
     match entry.rounds {
         Some(rounds) if key == "repeats" && (rounds as usize) < LEAST_REPEATS => {
-            Some(format!("it has rounds = {rounds}; nothing is said of fewer than {LEAST_REPEATS} repeats"))
+            Some(format!("it has rounds = {rounds}; patterns need at least {LEAST_REPEATS} repeats"))
         }
         _ => None,
     }
@@ -154,7 +154,7 @@ kind = "tcp-stream"
         ("once = \"long\"", "one = \"long\"", 5, "unknown key `one`"),
         ("once = \"long\"", "once = \"bulk\"", 5, "it is tcp-stream"),
         ("connections = 1", "connections = 2", 4, "connections = 2"),
-        ("rounds = 20", "rounds = 3", 4, "fewer than 4 repeats"),
+        ("rounds = 20", "rounds = 3", 4, "at least 4 repeats"),
         ("rounds = 20", "rounds = 0", 21, "rounds = 0: valid is 1 to 1000"),
         ("long.duration=60s", "log.duration=60s", 8, "there is no workload \"log\""),
         ("long.duration=60s", "long.duration=60y", 8, "60y"),

@@ -106,7 +106,7 @@ fn culprit(table: &Table, message: &str, check: Check<'_>) -> Option<Vec<String>
     Some(path)
 }
 
-/// Where the last key of a path stands.
+/// Finds the position of the last key of a path.
 fn place(table: &Table, path: &[String]) -> Option<Range<usize>> {
     let (first, rest) = path.split_first()?;
     let (key, item) = table.get_key_value(first)?;
@@ -147,7 +147,7 @@ fn explain(
     }
     if let Some(rest) = message.strip_prefix("missing field ") {
         let key = quoted(rest).first().copied().unwrap_or_default();
-        // Where exactly one unknown key looks like it, that one is the slip; but unknown keys are refused before.
+        // If exactly one unknown key resembles it, that key is the typo; but the reader refuses unknown keys earlier.
         return (format!("{heading}{} has no `{key}`", inside(path)), None);
     }
     let message = humane(message);
@@ -174,7 +174,7 @@ fn written(table: &Table, path: &[String]) -> Option<String> {
     (text.len() <= 40 && !text.contains('\n')).then(|| text.to_owned())
 }
 
-/// Where in a section a key stands, if deeper than its top.
+/// Names the position of a key in a section, if it is below the top level.
 fn inside(path: &[String]) -> String {
     match path {
         [] | [_] => String::new(),

@@ -4,24 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use toml_edit::{Document, Item, Table, Value};
+use toml_edit::{Document, Item, Table};
 use weir_cost::CostBlock;
-use weir_gateway::Variant;
+use weir_gateway::VariantKind;
 use weir_lab::Link;
 use weir_load::Workload;
 use weir_packets::Delay;
 use weir_record::WorkloadPair;
 
-use super::error::{ScenarioError, nearest};
+use super::error::nearest;
 use super::problem::{Source, as_table};
+use super::section::{Result, Section, split, tables};
 use super::span::Span;
 use super::sweep::{SWEEP, Written};
 use super::{
     Load, Plan, Preset, Scenario, Testbed, VariantEntry, WorkloadEntry, check, patterns, sweep, testbed,
 };
-
-pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
 const SECTIONS: [&str; 11] = [
     "name", "title", "testbed", "plan", "preset", "variant", "workload", "compare", "patterns", "cost",
@@ -88,80 +86,6 @@ struct RawWorkloadHead {
 struct RawPair {
     workload: String,
     with: String,
-}
-
-/// What a table says, or serde's words for why it says nothing.
-fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> {
-    let value = Value::InlineTable(table.clone().into_inline_table());
-    T::deserialize(serde::de::IntoDeserializer::into_deserializer(value)).map_err(
-        |error: toml_edit::de::Error| error.message().split_whitespace().collect::<Vec<_>>().join(" "),
-    )
-}
-
-/// The part of a table with these keys, and the rest.
-pub(super) fn split(table: &Table, keys: &[&str]) -> (Table, Table) {
-    let (mut part, mut rest) = (table.clone(), table.clone());
-    for (key, _) in table {
-        if keys.contains(&key) {
-            rest.remove(key)
-        } else {
-            part.remove(key)
-        };
-    }
-    (part, rest)
-}
-
-/// A table of the scenario that is being read.
-#[derive(Clone, Copy)]
-pub(super) struct Section<'a> {
-    pub(super) source: Source<'a>,
-    pub(super) table: &'a Table,
-    pub(super) heading: &'a str,
-}
-
-impl Section<'_> {
-    /// Reads a part of the section, validated by `valid`.
-    pub(super) fn read<T: DeserializeOwned>(
-        &self,
-        part: &Table,
-        also: &[&str],
-        valid: &dyn Fn(&T) -> std::result::Result<(), String>,
-    ) -> Result<T> {
-        let check = |table: &Table| decode::<T>(table).and_then(|value| valid(&value));
-        self.source.check(part, self.heading, also, &check)?;
-        decode(part).map_err(|what| self.error(None, what, None))
-    }
-
-    /// A mistake at a key of the section, or at the section itself.
-    pub(super) fn error(&self, key: Option<&str>, what: String, nearest: Option<String>) -> ScenarioError {
-        let at = key
-            .and_then(|key| self.table.get_key_value(key))
-            .and_then(|(key, item)| key.span().or_else(|| item.span()));
-        let first = || self.table.iter().find_map(|(key, _)| self.table.get_key_value(key)?.0.span());
-        let at = at.or_else(|| self.table.span()).or_else(first);
-        self.source.error(at, format!("{}: {what}", self.heading), nearest)
-    }
-}
-
-/// The items of `[[name]]`, or of `[name]`, each as a table.
-pub(super) fn tables(source: Source<'_>, root: &Table, name: &str) -> Result<Vec<Table>> {
-    let wrong = |item: &Item| {
-        Err(source.error(item.span(), format!("`{name}` must be tables, each begun by [[{name}]]"), None))
-    };
-    match root.get(name) {
-        None => Ok(Vec::new()),
-        Some(Item::ArrayOfTables(tables)) => Ok(tables.iter().cloned().collect()),
-        Some(item @ Item::Value(Value::Array(array))) => array
-            .iter()
-            .map(|value| {
-                as_table(&Item::Value(value.clone())).map_or_else(|| wrong(item).map(|()| Table::new()), Ok)
-            })
-            .collect(),
-        Some(item) => match as_table(item) {
-            Some(table) => Ok(vec![table]),
-            None => wrong(item).map(|()| Vec::new()),
-        },
-    }
 }
 
 /// The table `[name]`, or an empty one.
@@ -276,10 +200,9 @@ fn variants(source: Source<'_>, tables: &[Table], testbed: &Testbed) -> Result<V
             raw.link.as_ref().map_or(Ok(()), |link| check::link(link, testbed))
         };
         let head: RawVariantHead = section.read(&head, &[], &valid)?;
-        let valid =
-            |variant: &Variant| variant.hop().validate().and_then(|()| check::target(variant, testbed));
-        let variant: Variant = section.read(&rest, &[&HEAD[..], &["kind", SWEEP]].concat(), &valid)?;
-        let name = head.name.unwrap_or_else(|| variant.hop().kind().to_owned());
+        let valid = |variant: &VariantKind| variant.validate().and_then(|()| check::target(variant, testbed));
+        let variant: VariantKind = section.read(&rest, &[&HEAD[..], &["kind", SWEEP]].concat(), &valid)?;
+        let name = head.name.unwrap_or_else(|| variant.kind().to_owned());
         sweep::unique(&section, (&name, point.as_ref()), entries.iter().map(VariantEntry::named))?;
         entries.push(VariantEntry {
             name,
@@ -396,7 +319,8 @@ fn presets(
     Ok(presets)
 }
 
-/// What a preset sets must be there and valid once the preset is applied: known now, and not when somebody asks for it.
+/// Checks that the changes of each preset name existing keys and are valid. The check happens at load time, not only when a user
+/// applies the preset.
 fn changes_of_presets(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<()> {
     for (name, preset) in &scenario.presets {
         if preset.set.is_empty() {

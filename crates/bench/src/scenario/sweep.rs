@@ -12,7 +12,7 @@ use weir_record::run::Point;
 use super::check;
 use super::error::nearest;
 use super::problem::{Source, as_table};
-use super::read::{Result, Section, split};
+use super::section::{Result, Section, split};
 
 /// The key of an entry that makes it a curve.
 pub(super) const SWEEP: &str = "sweep";
@@ -109,7 +109,7 @@ fn read(entry: &Section<'_>, item: &Item) -> Result<RawSweep> {
     })
 }
 
-/// The entry with one value of its sweep. The value keeps its place in the text, so that what is wrong with it is found there.
+/// Builds the entry with one value of its sweep. The value keeps its position in the text, so errors point there.
 fn point(
     entry: &Table,
     family: &str,
@@ -138,7 +138,7 @@ fn point(
     Ok(table)
 }
 
-/// A value as a part of a name: `64k`, `1M`, `1500`, `0_5`. Only what is exact is shortened.
+/// Formats a value as a part of a name: `64k`, `1M`, `1500`, `0_5`. It shortens only exact values.
 fn readable(value: f64) -> String {
     for (divisor, letter) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value != 0.0 && value % divisor == 0.0 {
@@ -197,7 +197,7 @@ pub(super) fn no_baseline<'a>(
             (format!("baseline = \"{name}\" is a sweep: name one of its points"), Some(point.to_owned()))
         }
         None => (
-            format!("baseline = \"{name}\": there is no variant of that name"),
+            format!("baseline = \"{name}\": no variant has that name"),
             nearest(name, entries.map(|(name, _)| name)).map(str::to_owned),
         ),
     }
@@ -287,7 +287,7 @@ kind = "routed"
 [[variant]]
 name = "filled"
 kind = "nft-masquerade"
-sweep = { key = "ballast.rules", values = [0, 10, 1000] }
+sweep = { key = "extra.rules", values = [0, 10, 1000] }
 [[workload]]
 name = "load"
 kind = "udp-stream"
@@ -313,7 +313,7 @@ kind = "tcp-rr"
     fn by_hand() -> Scenario {
         let filled = |n: u32| {
             format!(
-                "[[variant]]\nname = \"filled-{n}\"\nkind = \"nft-masquerade\"\nballast = {{ rules = {n} }}\n"
+                "[[variant]]\nname = \"filled-{n}\"\nkind = \"nft-masquerade\"\nextra = {{ rules = {n} }}\n"
             )
         };
         let load = |name: &str, n: u32| {
@@ -337,7 +337,7 @@ kind = "tcp-rr"
         let point = |value| Point { family: "load".into(), key: "rate-pps".into(), value };
         assert_eq!(points, [1e3, 64e3, 1e6].map(point));
         let points: Vec<Point> = swept.variants.iter_mut().filter_map(|v| v.point.take()).collect();
-        let point = |value| Point { family: "filled".into(), key: "ballast.rules".into(), value };
+        let point = |value| Point { family: "filled".into(), key: "extra.rules".into(), value };
         assert_eq!(points, [0.0, 10.0, 1000.0].map(point));
         assert_eq!(swept.workloads, hand.workloads);
         assert_eq!(swept.variants, hand.variants);
@@ -407,10 +407,10 @@ kind = "tcp-rr"
         ("key = \"rate-pps\", ", "", 17, "[[workload]] sweep has no `key`"),
         ("key = \"rate-pps\",", "key = \"rate-pps\", from = 1,", 17, "unknown key `from`"),
         ("kind = \"udp-stream\"", "kind = \"udp-stream\"\nrate-pps = 5", 18, "a value of its own beside"),
-        ("\"ballast.rules\"", "\"ports.rules\"", 10, "ports = { rules = 0 }: expected a text"),
+        ("\"extra.rules\"", "\"ports.rules\"", 10, "ports = { rules = 0 }: expected a text"),
         ("[0, 10, 1000]", "[0, 10,\n 10001]", 14, "rules = 10001: valid is 0 to 10000"),
         ("[0, 10, 1000]", "[0, 10.5]", 13, "rules = 10.5: expected a whole number"),
-        ("sweep = { key = \"ballast", "swep = { key = \"ballast", 13, "unknown key `swep`"),
+        ("sweep = { key = \"extra", "swep = { key = \"extra", 13, "unknown key `swep`"),
         ("name = \"ask\"", "name = \"load\"", 19, "name \"load\" is there twice"),
         ("name = \"ask\"", "name = \"load-64k\"", 19, "name \"load-64k\" is there twice"),
         ("kind = \"tcp-rr\"", "kind = \"tcp-rr\"\nsweep = 3", 21, "`sweep` must be a table like"),

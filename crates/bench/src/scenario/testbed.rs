@@ -11,7 +11,7 @@ use weir_sys::{ProcRoot, sched};
 
 use super::error::nearest;
 use super::problem::{Source, as_table};
-use super::read::{Result, Section, split, tables};
+use super::section::{Result, Section, split, tables};
 use super::{EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Ports, Testbed, check};
 
 #[derive(Default, Deserialize)]

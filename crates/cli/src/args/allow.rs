@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use weir_lists::Registry;
 
-use super::in_effect::InEffect;
+use super::in_effect::{InEffect, LoadedArgs};
 use super::time::{DAY, between};
 
 pub(crate) mod apply;
 
-pub(crate) use apply::{ApplyArgs, JsonArgs, RestoreArgs, StatusArgs};
+pub(crate) use apply::{ApplyArgs, RestoreArgs, StatusArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct AllowArgs {
@@ -22,11 +22,11 @@ pub(crate) struct AllowArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AllowCommand {
-    /// Bring the registries' lists in the cache up to date, and never make them worse
+    /// Update the cached address lists of the five regional registries
     Update(UpdateArgs),
-    /// Compile lists into what nft or ipset loads in one step
+    /// Compile lists into a file for nft or ipset
     Build(BuildArgs),
-    /// Is an address in the lists, and by which line? Exits with 3 if it is not
+    /// Show which line of the lists holds an address; exits with 3 if none does
     Check {
         /// IPv4 or IPv6
         address: IpAddr,
@@ -36,14 +36,14 @@ pub(crate) enum AllowCommand {
         #[arg(long)]
         json: bool,
     },
-    /// What a new list has that an old one lacks, and the other way round
+    /// Show the addresses that a new list adds and removes
     Diff {
         /// The earlier file
         old: PathBuf,
-        /// The later file; without it, what the cache has for --country
+        /// The later file (default: the cached lists of --country)
         #[arg(required_unless_present = "countries")]
         new: Option<PathBuf>,
-        /// Of registries' files, only this country's addresses; may be repeated
+        /// Use only this country's addresses of the registries' files; may be repeated
         #[arg(long = "country", value_name = "CC")]
         countries: Vec<String>,
         /// Folder of the cache that `weir allow update` fills
@@ -53,35 +53,52 @@ pub(crate) enum AllowCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Filter this host's packets by lists, on trial: taken back unless confirmed
+    /// Show what `apply` with the same options would do; changes nothing
+    Plan(ApplyArgs),
+    /// Filter this host's packets by lists, on trial: rolls back unless confirmed
     Apply(ApplyArgs),
     /// Keep what was applied, also over a reboot
-    Confirm(JsonArgs),
-    /// Take back what was applied last, confirmed or not
-    Rollback(JsonArgs),
-    /// What is loaded, what it has counted, and who is refused just now (--follow)
+    Confirm(LoadedArgs),
+    /// Roll back the last apply, confirmed or not
+    Rollback(LoadedArgs),
+    /// Show the loaded lists, their counters, and refused packets as they come (--follow)
     Status(StatusArgs),
-    /// Take away everything that apply loaded, whatever there is of it
-    Remove(JsonArgs),
+    /// Remove everything `apply` loaded, even partial state
+    Remove(LoadedArgs),
     /// Load what was confirmed, after a reboot
     Restore(RestoreArgs),
     #[command(flatten)]
     InEffect(InEffect),
 }
 
+impl AllowCommand {
+    /// The namespace of `--netns`.
+    pub(crate) fn netns(&self) -> Option<&str> {
+        let args = match self {
+            AllowCommand::Plan(args) | AllowCommand::Apply(args) => &args.netns,
+            AllowCommand::Confirm(args) | AllowCommand::Rollback(args) | AllowCommand::Remove(args) => {
+                &args.netns
+            }
+            AllowCommand::Status(args) => &args.netns,
+            _ => return None,
+        };
+        args.name.as_deref()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Registries' delegation files (delegated-*-extended-latest), or lists of prefixes, ranges and addresses; without any,
-    /// the registries' files in the cache (see `weir allow update`), of which --country chooses
+    /// Delegation files of registries (delegated-*-extended-latest), or lists of prefixes, ranges and addresses (default: the
+    /// cached files of the registries, with --country; see `weir allow update`)
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Of registries' files, only this country's addresses (two letters, as JP); may be repeated
+    /// Use only this country's addresses of the registries' files (two letters, as JP); may be repeated
     #[arg(long = "country", value_name = "CC")]
     pub(crate) countries: Vec<String>,
-    /// Leave out lines that cannot be read, and tell them, instead of stopping at the first
+    /// Skip and report lines that cannot be read, instead of stopping at the first
     #[arg(long)]
     pub(crate) skip_bad_lines: bool,
-    /// Of the cache, only this registry's file; may be repeated. By default all five: any of them may hold a country's addresses
+    /// Use only this registry's cached file; may be repeated (default: all five, since each may hold a country's addresses)
     #[arg(long = "registry", value_name = "NAME", conflicts_with = "files")]
     pub(crate) registries: Vec<Registry>,
     /// Folder of the cache that `weir allow update` fills
@@ -90,41 +107,36 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The cache is /var/cache/weir/lists for root, and ~/.cache/weir/lists ($XDG_CACHE_HOME) for others.\n\nExit codes: \
-                  0 all lists are up to date; 1 some could not be downloaded or stored; 2 wrong usage; 3 some came and \
-                  were refused, or have a line in the cache that cannot be read (--offline); 4 a list is not in the cache (--offline), or this host knows no certificate authority."
-)]
 pub(crate) struct UpdateArgs {
-    /// A country that a new list must not lose: one with over 20 % less of it is refused; may be repeated
+    /// Reject a new list that has over 20 % fewer addresses of this country; may be repeated
     #[arg(long = "country", value_name = "CC")]
     pub(crate) countries: Vec<String>,
-    /// Only this registry: afrinic, apnic, arin, lacnic, ripencc; may be repeated
+    /// Update only this registry: afrinic, apnic, arin, lacnic, ripencc; may be repeated
     #[arg(long = "registry", value_name = "NAME")]
     pub(crate) registries: Vec<Registry>,
-    /// Download from here: a mirror, with {registry} for the registry's name (or with one --registry); otherwise any list, which is
-    /// kept under a name of its own; may be repeated
+    /// Download from this URL: a mirror, with {registry} for the registry's name (or with one --registry), or any other list,
+    /// which gets a name of its own; may be repeated
     #[arg(long = "from", value_name = "URL")]
     pub(crate) from: Vec<String>,
     /// Folder of the cache that `weir allow update` fills
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,
-    /// Ask nobody; say what the cache has, and how old it is
+    /// Use the cache only; print its contents and age
     #[arg(long, conflicts_with_all = ["force", "max_age", "timeout", "ca"])]
     pub(crate) offline: bool,
-    /// Do not ask for a list whose publisher was asked within this time, e.g. 90s, 30m, 12h, 7d
+    /// Skip lists checked less than TIME ago (example: 12h)
     #[arg(long, value_name = "TIME", value_parser = between(Duration::from_secs(1), DAY * 365))]
     pub(crate) max_age: Option<Duration>,
-    /// Longest time for one file
+    /// Give up on one file after TIME
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = between(Duration::from_secs(1), DAY * 365))]
     pub(crate) timeout: Duration,
     /// Verify servers by the certificate authorities in this PEM file, and by no other (for a mirror of your own)
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// Leave out single lines that cannot be read, and tell them, instead of refusing the file
+    /// Skip and report lines that cannot be read, instead of rejecting the file
     #[arg(long)]
     pub(crate) skip_bad_lines: bool,
-    /// Take a list that is older, or by over 20 % smaller, all the same
+    /// Accept a list that is older or more than 20 % smaller
     #[arg(long)]
     pub(crate) force: bool,
     /// As JSON
@@ -132,7 +144,7 @@ pub(crate) struct UpdateArgs {
     pub(crate) json: bool,
 }
 
-/// What a list is compiled into.
+/// The form of a compiled list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ListFormat {
     /// For `nft -f`: two interval sets, replaced in one transaction
@@ -149,13 +161,13 @@ pub(crate) enum ListFormat {
 pub(crate) struct BuildArgs {
     #[command(flatten)]
     pub(crate) list: ListArgs,
-    /// What to compile it into
+    /// Form of the output
     #[arg(long, value_enum, default_value_t = ListFormat::Nft)]
     pub(crate) format: ListFormat,
     /// Name of the table (nft) or of the sets (ipset: NAME4 and NAME6)
     #[arg(long, default_value = "weir")]
     pub(crate) name: String,
-    /// Take these lists' addresses out; may be repeated
+    /// Remove the addresses of this list; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) subtract: Vec<PathBuf>,
     /// IPv4 only
@@ -164,10 +176,10 @@ pub(crate) struct BuildArgs {
     /// IPv6 only
     #[arg(short = '6', long)]
     pub(crate) ipv6: bool,
-    /// Exit with 3, and write nothing, unless this address is in the list (your own, say); may be repeated
+    /// Write nothing and exit with 3 unless this address is in the list, for example your own; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) must_have: Vec<IpAddr>,
-    /// Replace a list by one with over 20 % fewer addresses
+    /// Replace a list even by one with over 20 % fewer addresses
     #[arg(long)]
     pub(crate) force: bool,
     /// Write to this file instead of standard output

@@ -1,53 +1,50 @@
-//! Options of `weir bench`, and of what is done with scenarios and runs.
+//! Options of `weir bench`, `scenario`, `report` and `compare`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Heading of the options that say what is done with results.
+/// Heading of the options about results.
 const RESULTS: &str = "Results";
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// A built-in scenario (see `weir scenario list`) or a TOML file
+    /// Built-in scenario (see `weir scenario list`) or TOML file
     #[arg(default_value = "nat-instance")]
     pub(crate) scenario: String,
     /// Apply one of the scenario's presets
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
-    /// Only these variants, and the baseline; may be repeated
+    /// Measure only this variant and the baseline; may be repeated
     #[arg(long = "variant", value_name = "NAME")]
     pub(crate) variants: Vec<String>,
-    /// Only these workloads; may be repeated
+    /// Measure only this workload; may be repeated
     #[arg(long = "workload", value_name = "NAME")]
     pub(crate) workloads: Vec<String>,
-    /// Rounds at least and at most, e.g. `8` or `6..20`
+    /// Number of rounds, or least and most (examples: 8, 6..20)
     #[arg(long, value_name = "N|MIN..MAX")]
     pub(crate) rounds: Option<String>,
-    /// Time budget, e.g. `90s`, `10m`
+    /// Start no new round after TIME (examples: 90s, 10m)
     #[arg(long, value_name = "TIME")]
     pub(crate) budget: Option<String>,
-    /// Set a value of the scenario, e.g. `plan.max-rounds=8`; may be repeated, in any order
+    /// Set a value of the scenario (example: plan.max-rounds=8); may be repeated, in any order
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Seed of every random draw; by default a new one, kept in the record
+    /// Seed of every random draw (default: a new one, kept in the record)
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Say what would be run, and how long it would take, and end
+    /// Print the scenario and its expected time, without running it
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Folder for run.json and report.html; by default runs/SCENARIO-TIME-RANDOM
+    /// Folder for run.json and report.html (default: runs/SCENARIO-TIME-RANDOM)
     #[arg(short, long, value_name = "DIR", help_heading = RESULTS)]
     pub(crate) output: Option<PathBuf>,
-    /// Exit with 3 unless this holds, e.g. 'nft-masquerade.tcp-egress >= 0.9 x routed'; may be repeated
+    /// Exit with 3 unless CONDITION holds (example: 'nft-masquerade.tcp-egress >= 0.9 x routed'); may be repeated
     #[arg(long = "require", value_name = "CONDITION", help_heading = RESULTS)]
     pub(crate) require: Vec<String>,
     /// Print the record as JSON instead of the table
     #[arg(long, help_heading = RESULTS)]
     pub(crate) json: bool,
-    /// No progress on standard error
-    #[arg(short, long, help_heading = RESULTS)]
-    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]
@@ -60,11 +57,11 @@ pub(crate) struct ScenarioArgs {
 pub(crate) enum ScenarioCommand {
     /// List the built-in scenarios
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print a scenario's TOML: what to start from
+    /// Print a scenario's TOML, as a start for your own
     Show {
         /// Name or file
         scenario: String,
@@ -73,7 +70,7 @@ pub(crate) enum ScenarioCommand {
     Check {
         /// Name or file
         scenario: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -81,12 +78,12 @@ pub(crate) enum ScenarioCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// A run's folder or its run.json
+    /// Folder of a run, or its run.json
     pub(crate) run: PathBuf,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Exit with 3 unless this holds, e.g. 'nft-masquerade.tcp-egress >= 0.9 x routed'; may be repeated
+    /// Exit with 3 unless CONDITION holds (example: 'nft-masquerade.tcp-egress >= 0.9 x routed'); may be repeated
     #[arg(long = "require", value_name = "CONDITION")]
     pub(crate) require: Vec<String>,
     #[command(flatten)]
@@ -103,13 +100,13 @@ pub(crate) struct Format {
     /// Markdown
     #[arg(long)]
     pub(crate) markdown: bool,
-    /// Every trial's every metric, one per line
+    /// Every metric of every trial, one per line
     #[arg(long)]
     pub(crate) csv: bool,
     /// The results, one per line
     #[arg(long)]
     pub(crate) csv_summary: bool,
-    /// Ways to connect and what their labels do, one per line (scenarios with [patterns])
+    /// Ways to connect and the effects of their labels, one per line (scenarios with [patterns])
     #[arg(long)]
     pub(crate) csv_patterns: bool,
     /// The record with its results, as JSON
@@ -119,14 +116,14 @@ pub(crate) struct Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The earlier run
+    /// Earlier run
     pub(crate) before: PathBuf,
-    /// The later run
+    /// Later run
     pub(crate) after: PathBuf,
-    /// As Markdown
+    /// Print Markdown
     #[arg(long, conflicts_with = "json")]
     pub(crate) markdown: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -15,22 +15,22 @@ pub(crate) struct CostArgs {
     /// Hours in the period; a month has 730
     #[arg(long, default_value = "730", value_name = "HOURS")]
     pub(crate) hours: String,
-    /// Options to compare; by default the managed gateway and the NAT instance; may be repeated
+    /// Compare this option; may be repeated (default: managed gateway and NAT instance)
     #[arg(long = "option", value_name = "NAME")]
     pub(crate) options: Vec<String>,
-    /// A TOML file with own prices, which go before the built-in ones of the same name
+    /// TOML file with your prices; they replace built-in ones of the same name
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// A run whose [cost] block and measured bit rates say what a Gbit/s costs
+    /// Price a Gbit/s by the [cost] block and the measured bit rates of this run
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<PathBuf>,
     /// List the known options with their prices and sources
     #[arg(long)]
     pub(crate) list: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     pub(crate) json: bool,
-    /// As Markdown
+    /// Print Markdown
     #[arg(long)]
     pub(crate) markdown: bool,
 }

@@ -1,22 +1,51 @@
-//! Commands that weir calls itself, as its guard process does to make and to take back: hidden from people.
+//! Commands that weir calls itself: its guard processes make and undo changes by them. They are hidden in help.
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
-/// What is in the kernel of a command's, changed without a trial.
+use super::shared::NetnsArgs;
+
+/// Time to confirm, of every command that has a trial.
+pub(crate) const CONFIRM_WITHIN: &str = "60s";
+
+/// A command that has no option of its own.
+#[derive(Debug, Args)]
+pub(crate) struct JsonArgs {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `confirm`, `rollback`, `remove` and `status` of what is loaded into one network namespace.
+#[derive(Debug, Args)]
+pub(crate) struct LoadedArgs {
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Changes a command's state in the kernel without a trial.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InEffect {
-    /// Load what is written down there
+    /// Load a policy from its file or folder
     #[command(hide = true)]
     Load {
         /// The file or folder
         from: PathBuf,
-        /// Where that fails, take away what is loaded
+        /// Remove what is loaded if that fails
         #[arg(long)]
         or_unload: bool,
+        /// Load it for this many seconds, unless `keep` comes before
+        #[arg(long)]
+        trial: Option<u64>,
     },
-    /// Take what is loaded out of the kernel
+    /// Make what is on trial last
+    #[command(hide = true)]
+    Keep,
+    /// Remove what is loaded from the kernel
     #[command(hide = true)]
     Unload,
     /// Print what is in the kernel

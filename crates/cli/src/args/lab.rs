@@ -10,15 +10,15 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Labs of running and of killed conductors
+    /// List labs of running and of killed runs
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Stop what killed conductors left behind
+    /// Stop processes that killed runs left behind
     Clean {
-        /// Stop running conductors, too
+        /// Also stop running ones
         #[arg(long)]
         force: bool,
     },
@@ -26,7 +26,7 @@ pub(crate) enum LabCommand {
     Exec {
         /// Identifier of the run (see `weir lab list`)
         run: String,
-        /// Host as VARIANT/ROLE, e.g. `nft-masquerade/gateway`
+        /// Host as VARIANT/ROLE (example: nft-masquerade/gateway)
         host: String,
         /// Command and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::shared::WatchArgs;
 use super::time::time;
 
-/// What `weir probe` measures.
+/// Measurements of `weir probe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Bulk TCP: bit rate, retransmits, RTT
@@ -44,30 +45,27 @@ impl std::fmt::Display for Mode {
 pub(crate) struct ProbeArgs {
     /// Host name, address or URL; with a port as HOST:PORT or [ADDRESS]:PORT, or by --port
     pub(crate) target: String,
-    /// What to measure: tcp, or http where TARGET is a URL, if not given
+    /// Measurement (default: tcp, or http for a URL)
     #[arg(value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Port of the far end; by default 9347, with --iperf3 5201, with connect 443
+    /// Port of the far end (default: 9347, with --iperf3 5201, with connect 443)
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// The far end is a stock iperf3 server
+    /// Speak to a stock iperf3 server
     #[arg(long)]
     pub(crate) iperf3: bool,
-    /// Only IPv4 addresses of the target's name
+    /// Use only IPv4 addresses of the target's name
     #[arg(short = '4', long, conflicts_with = "ipv6")]
     pub(crate) ipv4: bool,
-    /// Only IPv6 addresses of the target's name
+    /// Use only IPv6 addresses of the target's name
     #[arg(short = '6', long)]
     pub(crate) ipv6: bool,
-    /// File with the pre-shared key of the server, readable by its owner only; or the key itself in the variable WEIR_KEY
+    /// File with the pre-shared key of the server, readable by its owner only; or set the key in WEIR_KEY
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// One document as JSON instead of lines; with --watch one line each time
+    /// Print one JSON document instead of lines
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
-    /// No line per second, only the summary
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) plan: PlanArgs,
     #[command(flatten)]
@@ -78,30 +76,29 @@ pub(crate) struct ProbeArgs {
     pub(crate) http: HttpArgs,
 }
 
-/// How long, and how often.
+/// Time options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "How long")]
 pub(crate) struct PlanArgs {
-    /// How long to measure: 10, 90s, 2m, 500ms; 10 s if not given
-    #[arg(short, long, alias = "for", value_name = "TIME", value_parser = time)]
+    /// Measure for TIME (default 10s; examples: 90s, 2m, 500ms)
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Duration>,
-    /// Traffic before that, which is not counted; TCP modes need about 1 s to come to speed
+    /// Send uncounted traffic for TIME first (default 0); TCP needs about 1s to reach its rate
     #[arg(short = 'O', long, value_name = "TIME", value_parser = time_or_none)]
     pub(crate) omit: Option<Duration>,
-    /// Then so often for so long, each on new connections: `10s x 4` or 4x10s; one argument
-    #[arg(long, value_name = "N x TIME", value_parser = repeat)]
+    /// Repeat N times for TIME each, on new connections (examples: 4x10s, `10s x 4`)
+    #[arg(long, value_name = "N x TIME", value_parser = repeat, conflicts_with = "every")]
     pub(crate) repeat: Option<Repeat>,
-    /// Again and again until Ctrl-C
-    #[arg(long, conflicts_with = "repeat")]
-    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
 }
 
-/// What is sent.
+/// Traffic options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Traffic")]
 pub(crate) struct TrafficArgs {
-    /// tcp, udp: streams at once; latency, cps, http: connections at once
-    #[arg(short = 'P', long, alias = "streams", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// tcp, udp: parallel streams; latency, cps, http: parallel connections
+    #[arg(short = 'P', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) parallel: Option<u32>,
     /// tcp, udp: the far end sends
     #[arg(short = 'R', long, conflicts_with = "bidir")]
@@ -109,32 +106,32 @@ pub(crate) struct TrafficArgs {
     /// tcp, udp: both ends send
     #[arg(long)]
     pub(crate) bidir: bool,
-    /// tcp, udp: payload bits per second over all streams: 500K, 100M, 1.5G; 0 for as fast as possible; if not given 1M for udp, and
-    /// as fast as possible for tcp; with --iperf3 of each stream, and RATE/N sends N writes in a burst
+    /// tcp, udp: payload bits per second over all streams (default: 1M for udp, unlimited for tcp; examples: 500K, 1.5G; 0 is
+    /// unlimited); with --iperf3 of each stream, and RATE/N sends N writes in a burst
     #[arg(short, long, value_name = "RATE", value_parser = bitrate)]
     pub(crate) bitrate: Option<Bitrate>,
-    /// Bytes of a write (tcp), of a datagram's payload (udp), of a request and a response (latency, cps): 1472, 8K
+    /// Bytes of a write (tcp), a datagram's payload (udp), a request and a response (latency, cps) (examples: 1472, 8K)
     #[arg(short, long, value_name = "BYTES", value_parser = bytes_u32)]
     pub(crate) length: Option<u32>,
-    /// tcp: socket buffers (SO_SNDBUF, SO_RCVBUF) in bytes: 512K
+    /// tcp: socket buffers (SO_SNDBUF, SO_RCVBUF) in bytes (example: 512K)
     #[arg(short, long, value_name = "BYTES", value_parser = bytes_u32)]
     pub(crate) window: Option<u32>,
     /// tcp: largest segment in bytes
-    #[arg(short = 'M', long, alias = "mss", value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=32767))]
+    #[arg(short = 'M', long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(88..=32767))]
     pub(crate) set_mss: Option<u16>,
-    /// tcp: congestion control, such as cubic, reno or bbr; the system's if not given
+    /// tcp: congestion control (default: the system's; examples: cubic, reno, bbr)
     #[arg(short = 'C', long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// tcp: send small writes at once (TCP_NODELAY)
+    /// tcp: send small writes immediately (TCP_NODELAY)
     #[arg(short = 'N', long)]
     pub(crate) no_delay: bool,
-    /// latency: over UDP
+    /// latency: use UDP
     #[arg(short, long)]
     pub(crate) udp: bool,
-    /// latency, connect, cps, http: so many a second on a schedule; connect: 10 if not given
+    /// latency, connect, cps, http: start N per second on a schedule (default for connect: 10)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) rate: Option<u32>,
-    /// connect, cps, http, latency over UDP: give one up after this time
+    /// Give up on one operation after TIME (connect, cps, http, latency over UDP)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -143,26 +140,26 @@ pub(crate) struct TrafficArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Only with --iperf3")]
 pub(crate) struct Iperf3Args {
-    /// Send so many bytes instead of for a time: 100M
+    /// Send BYTES instead of for a time (example: 100M)
     #[arg(short = 'n', long, value_name = "BYTES", value_parser = bytes_u64, requires = "iperf3",
           conflicts_with_all = ["time", "blockcount"])]
     pub(crate) bytes: Option<u64>,
-    /// Send so many blocks (writes or datagrams) instead of for a time
+    /// Send N blocks (writes or datagrams) instead of for a time
     #[arg(short = 'k', long, value_name = "N", value_parser = bytes_u64, requires = "iperf3", conflicts_with = "time")]
     pub(crate) blockcount: Option<u64>,
-    /// Ask for the server's own output
+    /// Fetch the server's own output
     #[arg(long, requires = "iperf3")]
     pub(crate) get_server_output: bool,
-    /// 64-bit numbers in UDP datagrams
+    /// Use 64-bit sequence numbers in UDP datagrams
     #[arg(long = "udp-counters-64bit", requires = "iperf3")]
     pub(crate) udp_counters_64bit: bool,
     /// Send from a file's pages without copying (sendfile)
     #[arg(short = 'Z', long, requires = "iperf3")]
     pub(crate) zerocopy: bool,
-    /// Type-of-service byte of the IP header: 0..255, or 0x..
+    /// Type-of-service byte of the IP header (0 to 255, or 0x..)
     #[arg(short = 'S', long, value_name = "TOS", value_parser = tos, requires = "iperf3")]
     pub(crate) tos: Option<u8>,
-    /// Title that goes before each of the server's lines
+    /// Title before each of the server's lines
     #[arg(short = 'T', long, value_name = "TEXT", requires = "iperf3")]
     pub(crate) title: Option<String>,
 }
@@ -171,83 +168,79 @@ pub(crate) struct Iperf3Args {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Only for http")]
 pub(crate) struct HttpArgs {
-    /// A connection for each request
+    /// Open a connection for each request
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
-    /// End after so many requests
+    /// End after N requests
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// A further header line, such as 'Accept-Encoding: gzip'; may be repeated
+    /// Add a header line (example: 'Accept-Encoding: gzip'); may be repeated
     #[arg(long = "header", value_name = "LINE")]
     pub(crate) headers: Vec<String>,
-    /// Do not ask who signed the server's certificate
+    /// Accept any certificate of the server
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// File with the authorities that may have signed it (PEM); those that the system trusts if not given
+    /// File with trusted authorities in PEM (default: those of the system)
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) ca: Option<String>,
 }
 
-/// Heading of what `weir serve` allows at most.
+/// Heading of the limits of `weir serve`.
 const LIMITS: &str = "Limits";
 
 /// `weir serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on: all of this host's if not given
+    /// Listen on this address (default: all addresses)
     #[arg(short, long, value_name = "ADDRESS")]
     pub(crate) bind: Option<IpAddr>,
-    /// Port, TCP and UDP; 5201 is the one that iperf3 clients ask for by themselves; 0 for any that is free
+    /// Port for TCP and UDP; iperf3 clients use 5201 by default; 0 takes any free port
     #[arg(short, long, default_value_t = 9347, value_name = "PORT")]
     pub(crate) port: u16,
-    /// File with the key that clients must have, 16 bytes at least, readable by its owner only; or the key itself in the variable
-    /// WEIR_KEY
+    /// File with the clients' key, at least 16 bytes, readable by its owner only; or set the key in WEIR_KEY
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Let anyone in who can reach the port
+    /// Serve every client that reaches the port
     #[arg(long)]
     pub(crate) open: bool,
-    /// One line per client as JSON
+    /// Print one line of JSON per client
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
-    /// No line per client
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-    /// Clients at once
+    /// Parallel clients
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
     pub(crate) max_sessions: u32,
-    /// Of these, from one address (IPv6: from one /64); as many may begin in a second
+    /// Parallel clients of one address (IPv6: one /64); as many may begin per second
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = LIMITS)]
     pub(crate) max_per_client: u32,
-    /// Streams or connections at once of one client's address, over all of its measurements
+    /// Parallel streams or connections of one client's address, over all of its measurements
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = LIMITS)]
     pub(crate) max_streams: u32,
-    /// Longest measurement: 10m, 1h
+    /// Longest measurement (examples: 10m, 1h)
     #[arg(long, default_value = "1h", value_name = "TIME", value_parser = time, help_heading = LIMITS)]
     pub(crate) max_time: Duration,
-    /// Highest bit rate of one client's address, in each direction and over all of its measurements: 100M, 10G; without it as fast as it
-    /// goes
+    /// Highest bit rate of one client's address, in each direction, over all of its measurements (default: unlimited; examples: 100M,
+    /// 10G)
     #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
     pub(crate) max_rate: Option<f64>,
-    /// The same over all clients together, by the rate that each measurement names (--bitrate); TCP without one has what is left, and
-    /// one for which not enough is left is refused. Without --max-rate one client may have all of it
+    /// Highest bit rate of all clients together. Each measurement reserves its --bitrate; TCP without one gets the remainder, and a
+    /// measurement beyond it is rejected. Without --max-rate one client may use all of it
     #[arg(long, value_name = "RATE", value_parser = bits, help_heading = LIMITS)]
     pub(crate) max_total_rate: Option<f64>,
-    /// Memory for sockets' buffers over all clients, of which one client's address has half (4M at least, as far as there is so much): 256M
+    /// Memory for socket buffers of all clients; one client's address gets half (at least 4M, if available)
     #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = bytes_u64, help_heading = LIMITS)]
     pub(crate) max_memory: u64,
 }
 
-/// What `--repeat` says.
+/// Value of `--repeat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repeat {
-    /// How often, 1..=10000.
+    /// Number of measurements, 1..=10000.
     pub(crate) times: u32,
-    /// How long each.
+    /// Length of each.
     pub(crate) each: Duration,
 }
 
-/// What `--bitrate` says.
+/// Value of `--bitrate`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bitrate {
     /// Bits per second; 0 for as fast as possible.
@@ -261,7 +254,7 @@ fn time_or_none(text: &str) -> Result<Duration, String> {
     if text.trim() == "0" { Ok(Duration::ZERO) } else { time(text) }
 }
 
-/// `10s x 4`, `4 x 10s`, `4x10s`: the one without a unit is how often, the first of two such.
+/// `10s x 4`, `4 x 10s`, `4x10s`: the number without a unit is the count, or the first of two.
 fn repeat(text: &str) -> Result<Repeat, String> {
     let wrong = || "not of the kind 4x10s or `10s x 4`".to_owned();
     let (a, b) = text.split_once(['x', 'X', '*']).ok_or_else(wrong)?;

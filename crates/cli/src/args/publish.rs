@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 use weir_publish::Mapping;
 
-use super::in_effect::InEffect;
+use super::in_effect::{CONFIRM_WITHIN, InEffect, LoadedArgs};
+use super::shared::NetnsArgs;
 use super::time::seconds_to_a_day;
 
 #[derive(Debug, Args)]
@@ -14,25 +15,45 @@ pub(crate) struct PublishArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PublishCommand {
-    /// What is published on this host, and what of it can go the shorter way; changes nothing
+    /// Show published ports, and which of them BPF can forward; changes nothing
     Plan(PlanArgs),
-    /// Lead published ports the shorter way, on trial: taken back unless confirmed
+    /// Forward published ports by BPF, bypassing conntrack, on trial: rolls back unless confirmed
     Apply(ApplyArgs),
-    /// What is in effect, whether its containers are still there, and what was counted
-    Status(JsonArgs),
-    /// Keep what was applied
-    Confirm(JsonArgs),
-    /// Take away everything that apply loaded, whatever there is of it
-    Remove(JsonArgs),
+    /// Show the mappings in effect, whether their containers still run, and packet counters
+    Status(LoadedArgs),
+    /// Keep what was applied, until the next reboot
+    Confirm(LoadedArgs),
+    /// Roll back the last apply, confirmed or not
+    Rollback(LoadedArgs),
+    /// Remove everything `apply` loaded, even partial state
+    Remove(LoadedArgs),
     #[command(flatten)]
     InEffect(InEffect),
 }
 
+impl PublishCommand {
+    /// The namespace of `--netns`.
+    pub(crate) fn netns(&self) -> Option<&str> {
+        let args = match self {
+            PublishCommand::Plan(args) => &args.netns,
+            PublishCommand::Apply(args) => &args.netns,
+            PublishCommand::Status(args)
+            | PublishCommand::Confirm(args)
+            | PublishCommand::Rollback(args)
+            | PublishCommand::Remove(args) => &args.netns,
+            PublishCommand::InEffect(_) => return None,
+        };
+        args.name.as_deref()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// The interface that clients come in by; by default the one that the default routes lead to
-    #[arg(long, value_name = "NAME")]
+    /// The interface that clients come in by (default: where the default routes lead)
+    #[arg(long = "interface", short = 'i', value_name = "NAME")]
     pub(crate) outer: Option<String>,
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -43,31 +64,26 @@ pub(crate) struct ApplyArgs {
     /// A published address and port, and the container's, as 198.51.100.7:80=172.17.0.2:8080/tcp; may be repeated
     #[arg(value_name = "PUBLISHED=CONTAINER/PROTOCOL", required_unless_present = "all")]
     pub(crate) mappings: Vec<Mapping>,
-    /// Everything that `weir publish plan` says can be done
+    /// Forward every port that `weir publish plan` shows as possible
     #[arg(long, conflicts_with_all = ["mappings", "link"])]
     pub(crate) all: bool,
-    /// The interface that clients come in by; by default the one that the default routes lead to
-    #[arg(long, value_name = "NAME")]
+    /// The interface that clients come in by (default: where the default routes lead)
+    #[arg(long = "interface", short = 'i', value_name = "NAME")]
     pub(crate) outer: Option<String>,
-    /// The host's end of the container's link; by default it is found by the container's address
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
+    /// The host's end of the container's link (default: found by the container's address)
     #[arg(long, value_name = "NAME")]
     pub(crate) link: Option<String>,
-    /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = seconds_to_a_day)]
+    /// Time to confirm, at most 24h (example: 2m)
+    #[arg(long, default_value = CONFIRM_WITHIN, value_name = "TIME", value_parser = seconds_to_a_day)]
     pub(crate) confirm_within: u64,
-    /// Confirm it at once: for a unit that runs when the containers have started
+    /// Confirm at once: for a unit that runs when the containers have started
     #[arg(long, conflicts_with = "confirm_within")]
     pub(crate) no_guard: bool,
-    /// Do it although packets would pass rules by that throw some away now
+    /// Apply even if packets would bypass rules that drop some of them
     #[arg(long)]
     pub(crate) force: bool,
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct JsonArgs {
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,

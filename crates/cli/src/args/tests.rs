@@ -1,13 +1,14 @@
 //! The whole command tree, and every command line that help and documentation show.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, ValueEnum};
 
 use super::pages::{self, EXAMPLE_COLUMNS};
+use crate::documents::Kind;
 
 /// Widths of terminals that help is read on.
 const WIDTHS: [usize; 2] = [80, 100];
@@ -80,7 +81,7 @@ fn help_fits_the_terminal_and_shows_the_examples_whole() {
     }
 }
 
-/// One word for each kind of value, everywhere: what is not to be used, and what is.
+/// One word for each kind of value, everywhere: the wrong word and the right one.
 const OTHER_WORDS: &[(&str, &str)] = &[
     ("SECONDS", "TIME, with a unit as 90s or 2m"),
     ("DURATION", "TIME"),
@@ -108,14 +109,113 @@ fn options_are_described_and_say_what_their_value_is() {
     });
 }
 
+/// Options with one spelling everywhere: name, value, and words that each help must have.
+const ONE_MEANING: [(&str, &str, &str); 7] = [
+    ("for", "TIME", " for TIME"),
+    ("watch", "TIME", "Repeat every TIME until Ctrl-C"),
+    ("time", "TIME", " for TIME"),
+    ("timeout", "TIME", "Give up on one "),
+    ("netns", "NAME|PID|PATH", "network namespace: a name of `ip netns`, a process id, or a path"),
+    ("interface", "NAME", "come in by"),
+    ("confirm-within", "TIME", "Time to confirm"),
+];
+
+#[test]
+fn an_option_means_the_same_in_every_command() {
+    let mut seen: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    walk(&super::command(), "", &mut |name, command| {
+        for arg in command.get_arguments() {
+            let long = arg.get_long().unwrap_or_default();
+            let Some((long, value, words)) = ONE_MEANING.iter().find(|(option, ..)| *option == long) else {
+                continue;
+            };
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(words), "weir {name} --{long}: {help}");
+            let values = arg.get_value_names().unwrap_or_default();
+            assert!(values.len() == 1 && values[0].as_str() == *value, "weir {name} --{long}: {values:?}");
+            let form = format!("{:?}, default {:?}", arg.get_short(), arg.get_default_values());
+            seen.entry(long).or_default().insert(form);
+        }
+    });
+    assert_eq!(seen.len(), ONE_MEANING.len(), "an option is in no command: {seen:?}");
+    for option in ["watch", "netns", "interface", "confirm-within"] {
+        assert_eq!(seen[option].len(), 1, "--{option} has two short forms or defaults: {:?}", seen[option]);
+    }
+}
+
+#[test]
+fn quiet_and_verbose_are_options_of_every_command() {
+    let mut tree = super::command();
+    tree.build();
+    let mut seen = 0;
+    walk(&tree, "", &mut |name, command| {
+        seen += 1;
+        for (long, short) in [("quiet", 'q'), ("verbose", 'v')] {
+            let found: Vec<_> = command.get_arguments().filter(|arg| arg.get_long() == Some(long)).collect();
+            assert!(found.len() == 1 && found[0].is_global_set(), "weir {name}: --{long} is {found:?}");
+            assert_eq!(found[0].get_short(), Some(short), "weir {name} --{long}");
+        }
+    });
+    assert!(seen > 30, "only {seen} commands");
+    assert!(super::command().try_get_matches_from(["weir", "cost", "-q", "-v"]).is_err());
+}
+
+#[test]
+fn the_verbs_of_a_trial_are_the_same_in_every_command_that_has_one() {
+    let tree = super::command();
+    let options = |family: &str, verb: &str| -> BTreeSet<String> {
+        let found = tree.find_subcommand(family).and_then(|command| command.find_subcommand(verb));
+        let command = found.unwrap_or_else(|| panic!("weir {family} {verb} is missing"));
+        command.get_arguments().filter_map(|arg| arg.get_long()).map(str::to_owned).collect()
+    };
+    for family in ["tune", "allow", "publish", "fastpath"] {
+        let common = |verb: &str, wanted: &[&str]| {
+            let found = options(family, verb);
+            let missing: Vec<_> = wanted.iter().filter(|option| !found.contains(**option)).collect();
+            assert!(missing.is_empty(), "weir {family} {verb} lacks {missing:?}");
+        };
+        common("plan", &["json", "interface", "netns"]);
+        common("apply", &["json", "interface", "netns", "confirm-within"]);
+        common("status", &["json"]);
+    }
+    for verb in ["confirm", "rollback", "remove"] {
+        let families = ["tune", "allow", "publish", "fastpath"];
+        let [tune, allow, publish, fastpath] = families.map(|family| options(family, verb));
+        assert_eq!((&allow, &allow), (&publish, &fastpath), "{verb}");
+        assert_eq!(&tune | &BTreeSet::from(["netns".to_owned()]), allow, "{verb}");
+    }
+}
+
+#[test]
+fn every_command_with_json_has_a_kind_of_document() {
+    let kinds = Kind::value_variants().iter().flat_map(|kind| kind.commands());
+    // Kinds of one option alone, such as `cost --list`, are in addition.
+    let with_kind: BTreeSet<String> =
+        kinds.filter(|words| !words.contains(" --")).map(|words| (*words).to_owned()).collect();
+    let mut with_json = BTreeSet::new();
+    walk(&super::command(), "", &mut |name, command| {
+        if command.get_arguments().any(|arg| arg.get_long() == Some("json")) {
+            with_json.insert(name.to_owned());
+        }
+    });
+    assert_eq!(with_json, with_kind);
+}
+
+#[test]
+fn commands_of_a_kind_are_right() {
+    for kind in Kind::value_variants() {
+        for words in kind.commands() {
+            let line = format!("weir {words}");
+            let wrong = mistake(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+            assert!(wrong.is_none(), "{kind:?}: {line}: {wrong:?}");
+        }
+    }
+}
+
 #[test]
 fn the_commands_in_the_documentation_are_right() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files: Vec<PathBuf> = fs::read_dir(root.join("docs"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "md"))
-        .collect();
+    let mut files = pages_below(&root.join("docs"));
     files.push(root.join("README.md"));
     let (mut seen, mut wrong) = (0, Vec::new());
     for file in files {
@@ -133,7 +233,15 @@ fn the_commands_in_the_documentation_are_right() {
     assert!(seen > 100, "only {seen} found: are they still written in the same way?");
 }
 
-/// What is wrong with a command line as documentation shows it: arguments may be left out, nothing may be unknown.
+/// Every Markdown file below a folder.
+fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let pages = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "md"));
+    pages.chain(folders.iter().flat_map(|folder| pages_below(folder))).collect()
+}
+
+/// The mistake in a command line of the documentation: arguments may be left out, unknown ones are errors.
 fn mistake(words: &[String]) -> Option<String> {
     let error = super::command().try_get_matches_from(words).err()?;
     match error.kind() {
@@ -156,7 +264,9 @@ fn mistake(words: &[String]) -> Option<String> {
 fn lines_with_commands(markdown: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut in_block = false;
-    for line in markdown.lines() {
+    // A command may go on behind a backslash.
+    let joined = markdown.split("\\\n").map(str::trim).collect::<Vec<_>>().join(" ");
+    for line in joined.lines() {
         if line.trim_start().starts_with("```") {
             in_block = !in_block;
         } else if in_block {

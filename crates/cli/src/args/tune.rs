@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use weir_doctor::tune::{Budget, Counter, Profile};
+use weir_tune::{Budget, Counter, Profile};
 
+use super::in_effect::{CONFIRM_WITHIN, JsonArgs};
+use super::shared::NetnsArgs;
 use super::time::{DAY, between, seconds_to_a_day};
 
-/// Heading of the options about the time until somebody confirms.
+/// Heading of the options about the time until the confirmation.
 const TRIAL: &str = "The trial";
 /// Heading of the options about the measurement.
 const PROOF: &str = "The measurement";
@@ -20,53 +22,54 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TuneCommand {
-    /// What should be changed, and why; changes nothing
+    /// Show what should be changed, and why; changes nothing
     Plan(PlanArgs),
     /// Change it on trial, until it is confirmed
     Apply(ApplyArgs),
     /// Keep what was applied, also over a reboot
     Confirm(JsonArgs),
-    /// Take back what was applied, confirmed or not
+    /// Roll back the last apply, confirmed or not
     Rollback(JsonArgs),
-    /// What was applied, and how things are now
+    /// Show what was applied, and how things are now
     Status(JsonArgs),
-    /// Measure before and after in alternating windows, and take everything back
+    /// Remove everything `apply` changed, even partial state
+    Remove(JsonArgs),
+    /// Measure before and after in alternating windows, and roll everything back
     Prove(ProveArgs),
 }
 
-/// What to change.
+/// Which changes to propose or make.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What to change")]
+#[command(next_help_heading = "Changes")]
 pub(crate) struct WhatArgs {
-    /// For this kind of host: nat-gateway, rfc, throughput or published-ports; may be repeated. Without it, --from and --set:
-    /// nat-gateway
+    /// Kind of host: nat-gateway, rfc, throughput or published-ports; may be repeated (default without --from and --set:
+    /// nat-gateway)
     #[arg(long = "profile", value_name = "PROFILE", value_parser = profile)]
     pub(crate) profiles: Vec<Profile>,
-    /// What heals these findings: a file of `weir doctor --json`, or - for standard input
+    /// Apply the fixes of a `weir doctor --json` report: a file, or - for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<String>,
-    /// This setting, within weir's bounds; may be repeated
+    /// Change this setting, within weir's bounds; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Memory that all of it may take: a share of the machine's, or an amount such as 256M
+    /// Memory that all changes may take: a share of the machine's, or an amount such as 256M
     #[arg(long, default_value = "5%", value_name = "SHARE|AMOUNT")]
     pub(crate) memory: Budget,
-    /// Connections at once that are expected
+    /// Expected number of simultaneous connections
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) peak: Option<u64>,
-    /// Longest round trip that one connection shall fill a link over, ms (throughput)
+    /// Longest round trip over which one connection must fill a link, ms (throughput)
     #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) rtt: u64,
-    /// How long to watch what is lost, before nat-gateway or throughput say what is needed: seconds, or 1m; see also --from
-    #[arg(long = "for", alias = "time", default_value = "2s", value_name = "TIME",
+    /// Watch losses for TIME before nat-gateway and throughput make a proposal; see also --from
+    #[arg(long = "for", default_value = "2s", value_name = "TIME",
           value_parser = between(Duration::from_secs(1), DAY))]
     pub(crate) window: Duration,
-    /// The interface that clients come in by (published-ports); by default the one that the default routes lead to
-    #[arg(long, value_name = "NAME")]
+    /// The interface that clients come in by, for published-ports (default: where the default routes lead)
+    #[arg(long = "interface", short = 'i', value_name = "NAME")]
     pub(crate) outer: Option<String>,
-    /// In another network namespace: a name of `ip netns`, a process id, or a path such as /proc/PID/ns/net
-    #[arg(long, value_name = "NAME|PID|PATH")]
-    pub(crate) netns: Option<String>,
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
 }
 
 fn profile(text: &str) -> Result<Profile, String> {
@@ -86,27 +89,19 @@ pub(crate) struct PlanArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct JsonArgs {
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
-    #[arg(long, visible_alias = "timeout", default_value = "120s", value_name = "TIME",
-          value_parser = seconds_to_a_day, help_heading = TRIAL)]
+    /// Time to confirm, at most 24h (example: 2m)
+    #[arg(long, default_value = CONFIRM_WITHIN, value_name = "TIME", value_parser = seconds_to_a_day, help_heading = TRIAL)]
     pub(crate) confirm_within: u64,
     /// Do not watch the counters that show whether it does harm
     #[arg(long, help_heading = TRIAL)]
     pub(crate) no_watch: bool,
-    /// Watch the number that this command prints, too; it is run every second
-    #[arg(long, value_name = "COMMAND", requires = "watch_limit", help_heading = TRIAL)]
+    /// Also watch the number that this command prints; it runs every second
+    #[arg(long = "watch-command", value_name = "COMMAND", requires = "watch_limit", help_heading = TRIAL)]
     pub(crate) watch: Option<String>,
-    /// Take it back when that number is above this three times in a row
+    /// Roll back when that number is above this three times in a row
     #[arg(
         long,
         value_name = "NUMBER",
@@ -116,7 +111,7 @@ pub(crate) struct ApplyArgs {
         help_heading = TRIAL
     )]
     pub(crate) above: Option<f64>,
-    /// Take it back when that number is below this three times in a row
+    /// Roll back when that number is below this three times in a row
     #[arg(
         long,
         value_name = "NUMBER",
@@ -144,33 +139,33 @@ pub(crate) enum Direction {
 pub(crate) struct ProveArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// The load of one window, run by sh; what it prints or what a counter counts meanwhile is the result
-    #[arg(long, alias = "run", value_name = "COMMAND", help_heading = PROOF)]
+    /// The load of one window, run by sh; its result is the number that it prints, or the growth of --counter
+    #[arg(long, value_name = "COMMAND", help_heading = PROOF)]
     pub(crate) command: String,
-    /// The result is the number that it prints after this text, e.g. 'Requests per second:'; otherwise the first number
+    /// Take the number that it prints after this text (default: its first number; example: 'Requests per second:')
     #[arg(long, value_name = "TEXT", conflicts_with = "counter", help_heading = PROOF)]
     pub(crate) number_after: Option<String>,
-    /// The result is the growth per second of this counter, e.g. conntrack-drops
+    /// Take the growth per second of this counter (example: conntrack-drops)
     #[arg(long, value_name = "COUNTER", help_heading = PROOF)]
     pub(crate) counter: Option<Counter>,
-    /// Which way is better; by default higher for what is printed, lower for a counter
+    /// Better direction (default: higher for a printed number, lower for a counter)
     #[arg(long, value_enum, value_name = "WAY", help_heading = PROOF)]
     pub(crate) better: Option<Direction>,
     /// Rounds of two windows, one without and one with the change
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000),
           help_heading = PROOF)]
     pub(crate) rounds: u16,
-    /// Run by sh before each window, e.g. to empty a table
+    /// Run this by sh before each window, for example to empty a table
     #[arg(long, value_name = "COMMAND", help_heading = PROOF)]
     pub(crate) between: Option<String>,
-    /// Longest time for a window
-    #[arg(long, alias = "limit", default_value = "10m", value_name = "TIME",
+    /// Give up on one window after TIME
+    #[arg(long, default_value = "10m", value_name = "TIME",
           value_parser = between(Duration::from_secs(1), DAY), help_heading = PROOF)]
     pub(crate) timeout: Duration,
-    /// Seed of the order; by default a new one, which is printed
+    /// Seed of the order (default: a new one, which is printed)
     #[arg(long, value_name = "N", help_heading = PROOF)]
     pub(crate) seed: Option<u64>,
-    /// Exit with 3 unless it is shown to be better
+    /// Exit with 3 unless the change is shown to be better
     #[arg(long, help_heading = PROOF)]
     pub(crate) require_better: bool,
     /// As JSON

@@ -1,6 +1,5 @@
 //! `weir bench`.
 
-use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -8,19 +7,21 @@ use weir_bench::scenario::{Change, Scenario, Testbed};
 use weir_bench::{Order, conduct, require::Requirement};
 use weir_record::{Run, Status};
 use weir_report::Terminal;
-use weir_report::units::duration;
 use weir_report::words::plural;
 use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
+use weir_text::time::duration;
 
 use crate::args::BenchArgs;
 use crate::commands::find_scenario;
 use crate::commands::report::{conditions, judge};
-use crate::exit::{FAILED, Failure, Outcome};
+use crate::documents::print_value;
+use crate::exit::{CommandResult, FAILED, Failure};
 use crate::live::Live;
-use crate::output::{Color, print, print_json, range, width};
+use crate::output::{Color, print, range, save, width};
+use crate::talk::{self, note};
 
-pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
+pub(crate) fn run(args: &BenchArgs, color: Color) -> CommandResult {
     let scenario = scenario(args)?;
     if args.dry_run {
         let (least, most) = scenario.expected_seconds();
@@ -41,17 +42,17 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> Outcome {
     let stop = super::stop_on_signals()?;
     let interrupted = || stop.raised();
     let order = Order { scenario: &scenario, seed, id, folder: folder.clone(), interrupted: &interrupted };
-    let mut live = Live::new(args.quiet);
+    let mut live = Live::new(talk::is_quiet());
     let outcome = conduct(&order, &mut live);
     drop(live);
     let run = outcome?;
-    let page = write_page(&folder.join("report.html"), &weir_report::html(&run));
+    let page = save(&folder.join("report.html"), &weir_report::html(&run));
     tell(args, color, &scenario, &run, &folder)?;
     match &run.status {
         Status::Failed { message } => {
             Err(Failure::new(FAILED, format!("the run could not go on: {message}")))
         }
-        // What a shell says of a program that SIGINT ended.
+        // A shell, too, reports a failure for a program that SIGINT ended.
         Status::Interrupted => Err(Failure::new(FAILED, "stopped; the record holds what was measured")),
         _ => {
             page?;
@@ -79,7 +80,7 @@ fn scenario(args: &BenchArgs) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-/// What --rounds, --budget and --set change, in this order.
+/// Returns the changes of --rounds, --budget and --set, in this order.
 fn changes(args: &BenchArgs) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut change = |option: String, assignment: String| changes.push(Change { option, assignment });
@@ -98,7 +99,7 @@ fn changes(args: &BenchArgs) -> Vec<Change> {
 }
 
 /// A lab needs the right to make network namespaces: a normal user gets it in a user namespace, where the kernel allows.
-fn prepare_privilege(scenario: &Scenario) -> Outcome {
+fn prepare_privilege(scenario: &Scenario) -> CommandResult {
     let Testbed::Lab(lab) = &scenario.testbed else { return Ok(()) };
     let privilege = Privilege::current(&ProcRoot::new("/")).map_err(Failure::failed)?;
     if privilege.may_create_namespaces() {
@@ -110,28 +111,19 @@ fn prepare_privilege(scenario: &Scenario) -> Outcome {
         return Err(Failure::new(crate::exit::MISSING, message));
     }
     weir_lab::registry::enter_user_namespace()?;
-    eprintln!(
-        "not root: the lab is built in a user namespace; BPF and settings of the machine are out of reach there"
+    note(
+        "not root: the lab is built in a user namespace; BPF and settings of the machine are out of reach there",
     );
     Ok(())
 }
 
-/// The whole page or none: half of one on a full disk would look like a broken report.
-fn write_page(path: &Path, page: &str) -> Outcome {
-    fs::write(path, page).map_err(|e| {
-        // The first error matters more.
-        let _ = fs::remove_file(path);
-        Failure::failed(format!("cannot write {}: {e}", path.display()))
-    })
-}
-
-fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: &Path) -> Outcome {
+fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: &Path) -> CommandResult {
     if args.json {
-        print_json(run)?;
+        print_value(run)?;
     } else {
         print(&weir_report::terminal(run, Terminal { width: width(), color: color.stdout }))?;
         if let Some(block) = &scenario.cost {
-            let answer = super::cost::of_block(block, run, None)?;
+            let answer = super::cost::of_block(block, &scenario.testbed, run, None)?;
             print(&format!("\n{}", weir_cost::render::terminal(&answer, super::cost::columns())))?;
         }
     }
@@ -139,6 +131,7 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
         let path = folder.join(file);
         // On a full disk one of them may be missing.
         if path.exists() {
+            // Also with --quiet: by default a part of the name is random.
             eprintln!("{what}: {}", path.display());
         }
     }

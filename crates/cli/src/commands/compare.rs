@@ -4,10 +4,11 @@ use weir_report::Terminal;
 
 use crate::args::CompareArgs;
 use crate::commands::load;
-use crate::exit::{Failure, Outcome};
-use crate::output::{Color, print, print_json, width};
+use crate::documents::print_json;
+use crate::exit::{CommandResult, Failure};
+use crate::output::{Color, print, width};
 
-pub(crate) fn run(args: &CompareArgs, color: Color) -> Outcome {
+pub(crate) fn run(args: &CompareArgs, color: Color) -> CommandResult {
     let (before, after) = (load(&args.before)?, load(&args.after)?);
     if before.scenario != after.scenario {
         return Err(Failure::usage(format!(

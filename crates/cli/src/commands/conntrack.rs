@@ -2,35 +2,38 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
-use weir_doctor::table::{self, Error, Look, Question, Table};
-use weir_sys::conntrack::{Filter, Prefix, Status};
+use weir_conntrack::{Error, Question, Table};
+use weir_fastpath::{Reason, Visit};
+use weir_netlink::conntrack::{Filter, Prefix, Status};
 use weir_sys::{NetNs, ProcRoot};
+use weir_text::units;
 
 use crate::args::ConntrackArgs;
-use crate::exit::{Failure, MISSING, Outcome};
-use crate::output::{Color, is_read, print, print_json, put, width};
+use crate::documents::{Document, Kind, line, print_json};
+use crate::exit::{CommandResult, Failure, MISSING};
+use crate::output::{Color, is_read, print, put, width};
+use crate::talk;
 
-/// How soon Ctrl-C is noticed.
-const NOTICE: Duration = Duration::from_millis(50);
-
-pub(crate) fn run(args: &ConntrackArgs, color: Color) -> Outcome {
+pub(crate) fn run(args: &ConntrackArgs, color: Color) -> CommandResult {
     let question = question(args)?;
-    let place = args.netns.as_deref().map_or("this namespace".to_owned(), |n| format!("namespace {n}"));
+    let place = args.netns.name.as_deref().map_or("this namespace".to_owned(), |n| format!("namespace {n}"));
     let view = View { question, place, json: args.json, color };
-    let work = || match args.watch {
+    let work = || match args.watch.every {
         None => view.once(),
         Some(every) => view.watch(every),
     };
-    match &args.netns {
+    match &args.netns.name {
         None => work(),
         Some(name) => namespace(name)?.run(work).map_err(|e| refused(&e))?,
     }
 }
 
-/// What to show, and how.
+/// The question, and the form of its answer.
 struct View {
     question: Question,
     place: String,
@@ -39,66 +42,112 @@ struct View {
 }
 
 /// A table as JSON: which, when, and what.
-#[derive(Serialize)]
-struct Document<'a> {
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Reading<'a> {
+    /// Version of weir.
     weir: &'static str,
     /// RFC 3339, UTC.
     time: String,
+    /// Network namespace, for people.
     namespace: &'a str,
+    /// The fast path's part; null if none is in effect.
+    fastpath: Option<&'a Carried>,
     #[serde(flatten)]
     table: &'a Table,
 }
 
+/// Packets that conntrack did not see, because the fast path carried them.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Carried {
+    /// Directions of connections that are carried now. A connection has two.
+    directions: u64,
+    /// Packets since it began; they are not in conntrack's counters.
+    packets: u64,
+    /// Bytes since it began, likewise.
+    bytes: u64,
+}
+
+impl Carried {
+    /// Asks in the calling thread's namespace. A fast path that does not answer is no reason to show no table.
+    fn look() -> Option<Self> {
+        let now = Visit::look().unwrap_or_else(|e| {
+            talk::step(|| format!("the fast path: {e}"));
+            None
+        })?;
+        let carried = now.reasons.iter().find(|count| count.reason == Reason::Carried);
+        let (packets, bytes) = carried.map_or((0, 0), |count| (count.packets, count.bytes));
+        Some(Carried { directions: now.directions, packets, bytes })
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "fast path: carries {} directions now; {} packets, {} since it began are not in these counters\n",
+            units::count(self.directions),
+            units::count(self.packets),
+            units::bytes(self.bytes)
+        )
+    }
+}
+
+impl Document for Reading<'_> {
+    const KIND: Kind = Kind::Conntrack;
+}
+
 impl View {
     fn read(&self) -> Result<Table, Failure> {
-        table::read(&ProcRoot::default(), &self.question).map_err(|e| match e {
+        weir_conntrack::read(&ProcRoot::default(), &self.question).map_err(|e| match e {
             Error::Absent | Error::Unreadable => Failure::new(MISSING, e),
             e => Failure::failed(e),
         })
     }
 
-    fn document<'a>(&'a self, table: &'a Table) -> Document<'a> {
+    fn document<'a>(&'a self, table: &'a Table, fastpath: Option<&'a Carried>) -> Reading<'a> {
         let time = jiff::Timestamp::now().to_string();
-        Document { weir: env!("CARGO_PKG_VERSION"), time, namespace: &self.place, table }
+        Reading { weir: env!("CARGO_PKG_VERSION"), time, namespace: &self.place, fastpath, table }
     }
 
-    fn page(&self, table: &Table) -> String {
-        table::render(table, &self.place, Look { width: width(), color: self.color.stdout })
+    fn page(&self, table: &Table, fastpath: Option<&Carried>) -> String {
+        let terminal = weir_text::layout::Terminal { width: width(), color: self.color.stdout };
+        let page = weir_conntrack::render(table, &self.place, terminal);
+        page + &fastpath.map(Carried::line).unwrap_or_default()
     }
 
-    fn once(&self) -> Outcome {
-        let table = self.read()?;
-        if self.json { print_json(&self.document(&table)) } else { print(&self.page(&table)) }
+    fn once(&self) -> CommandResult {
+        let (table, fastpath) = (self.read()?, Carried::look());
+        let fastpath = fastpath.as_ref();
+        if self.json {
+            print_json(&self.document(&table, fastpath))
+        } else {
+            print(&self.page(&table, fastpath))
+        }
     }
 
-    fn watch(&self, every: Duration) -> Outcome {
+    fn watch(&self, every: Duration) -> CommandResult {
         let stop = super::stop_on_signals()?;
         let redraw = !self.json && io::stdout().is_terminal();
-        // Read once before the screen is taken: what is missing is told on the usual one.
+        // Read once before the switch to the second screen, so that errors stay on the first.
         let mut table = self.read()?;
         let mut screen = Screen::take(redraw);
         let mut moved = Vec::new();
         let mut next = Instant::now();
         loop {
+            let fastpath = Carried::look();
             let shown = if self.json {
-                let line = serde_json::to_string(&self.document(&table)).map_err(Failure::failed)?;
-                put(&format!("{line}\n"))
+                put(&line(&self.document(&table, fastpath.as_ref()))?)
             } else {
-                screen.show(&format!("{}{}", moved_line(&moved), self.page(&table)))
+                screen.show(&format!("{}{}", moved_line(&moved), self.page(&table, fastpath.as_ref())))
             };
             if !is_read(shown)? {
                 return Ok(());
             }
             next = (next + every).max(Instant::now());
             let drawn = Instant::now();
-            while Instant::now() < next && !stop.raised() {
-                std::thread::sleep(NOTICE.min(next.saturating_duration_since(Instant::now())));
-            }
+            super::wait_until(next, &stop);
             if stop.raised() {
                 return Ok(());
             }
             let now = self.read()?;
-            moved = table::changes(&table, &now, drawn.elapsed().as_secs_f64());
+            moved = weir_conntrack::changes(&table, &now, drawn.elapsed().as_secs_f64());
             table = now;
         }
     }
@@ -117,7 +166,7 @@ struct Screen {
 impl Screen {
     fn take(taken: bool) -> Self {
         if taken {
-            // The second screen, and no cursor. What cannot be written shows at the first page.
+            // The second screen, and no cursor. A write error shows with the first page.
             let _ = io::stdout().write_all(b"\x1b[?1049h\x1b[?25l");
         }
         Screen { taken, shown: false }
@@ -139,7 +188,7 @@ impl Screen {
         }
         if room < lines.len() {
             let hidden = lines.len() - room;
-            out.push_str(&format!("({hidden} more lines: make the window higher, or --top smaller)\x1b[K\n"));
+            out.push_str(&format!("({hidden} more lines: enlarge the window, or lower --top)\x1b[K\n"));
         }
         out.push_str("\x1b[J");
         put(&out)
@@ -164,19 +213,30 @@ pub(super) fn namespace(name: &str) -> Result<NetNs, Failure> {
         NetNs::named(name)
     };
     opened.map_err(|e| match e.kind() {
-        io::ErrorKind::PermissionDenied => Failure::new(MISSING, format!("{e} (it needs root)")),
+        io::ErrorKind::PermissionDenied => Failure::new(MISSING, format!("{e}; run as root")),
         _ => Failure::usage(format!("--netns {name}: {e}")),
     })
+}
+
+/// The path by which [`namespace`] finds it.
+pub(super) fn namespace_path(name: &str) -> PathBuf {
+    if name.contains('/') {
+        PathBuf::from(name)
+    } else if name.parse::<u32>().is_ok() {
+        PathBuf::from(format!("/proc/{name}/ns/net"))
+    } else {
+        PathBuf::from("/run/netns").join(name)
+    }
 }
 
 /// Why the namespace cannot be entered.
 fn refused(error: &weir_sys::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            Failure::new(MISSING, format!("{error} (it needs root: CAP_SYS_ADMIN)"))
+            Failure::new(MISSING, format!("{error}: CAP_SYS_ADMIN is missing; run as root"))
         }
         io::ErrorKind::InvalidInput => {
-            Failure::usage(format!("{error} (is that the path of a network namespace?)"))
+            Failure::usage(format!("{error}; check that the path is a network namespace"))
         }
         _ => Failure::failed(error),
     }
@@ -191,7 +251,7 @@ fn question(args: &ConntrackArgs) -> Result<Question, Failure> {
         protocol: args
             .protocol
             .as_deref()
-            .map(table::parse_protocol)
+            .map(weir_conntrack::parse_protocol)
             .transpose()
             .map_err(wrong("protocol"))?,
         source: prefix("source", &args.source)?,
@@ -202,10 +262,10 @@ fn question(args: &ConntrackArgs) -> Result<Question, Failure> {
         ..Filter::default()
     };
     for state in &args.states {
-        filter.tcp_states |= table::parse_tcp_state(state).map_err(wrong("state"))?;
+        filter.tcp_states |= weir_conntrack::parse_tcp_state(state).map_err(wrong("state"))?;
     }
     for flag in &args.flags {
-        let (set, clear) = table::parse_flag(flag).map_err(wrong("flag"))?;
+        let (set, clear) = weir_conntrack::parse_flag(flag).map_err(wrong("flag"))?;
         filter.status = Status(filter.status.0 | set.0);
         filter.status_not = Status(filter.status_not.0 | clear.0);
     }
@@ -222,7 +282,7 @@ fn question(args: &ConntrackArgs) -> Result<Question, Failure> {
 /// `FIRST-LAST`, or one port.
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |t: &str| t.trim().parse::<u16>().map_err(|_| format!("`{t}` is no port"));
+    let number = |t: &str| t.trim().parse::<u16>().map_err(|_| format!("`{t}` is not a port"));
     let (first, last) = (number(first)?, number(last)?);
     if first > last {
         return Err(format!("{first} is above {last}"));
@@ -234,14 +294,14 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
 fn mark(text: &str) -> Result<(u32, u32), String> {
     let number = |t: &str| {
         let parsed = t.strip_prefix("0x").map_or_else(|| t.parse(), |hex| u32::from_str_radix(hex, 16));
-        parsed.map_err(|_| format!("`{t}` is no number below 2^32"))
+        parsed.map_err(|_| format!("`{t}` is not a number below 2^32"))
     };
     let (value, mask) = match text.split_once('/') {
         Some((value, mask)) => (number(value)?, number(mask)?),
         None => (number(text)?, u32::MAX),
     };
     if value & !mask != 0 {
-        return Err(format!("no mark has {value:#x} under the mask {mask:#x}"));
+        return Err(format!("mark {value:#x} has bits outside the mask {mask:#x}"));
     }
     Ok((value, mask))
 }

@@ -2,23 +2,39 @@
 
 use std::path::Path;
 
-use weir_bench::scenario::Scenario;
-use weir_cost::{Amount, Catalogue, CostBlock, DEFAULT_OPTIONS, Measured, Question, answer, render};
+use schemars::JsonSchema;
+use serde::Serialize;
+use weir_bench::scenario::{Scenario, Testbed};
+use weir_cost::{
+    Amount, Catalogue, CostBlock, DEFAULT_OPTIONS, Measured, PriceOption, Question, answer, render,
+};
 use weir_record::Run;
 
 use crate::args::CostArgs;
 use crate::commands::load;
-use crate::exit::{Failure, Outcome};
-use crate::output::{print, print_json, width};
+use crate::documents::{Document, Kind, print_json};
+use crate::exit::{CommandResult, Failure};
+use crate::output::{print, width};
 
-pub(crate) fn run(args: &CostArgs) -> Outcome {
+/// `weir cost --list --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Prices<'a> {
+    /// The known options.
+    prices: &'a [PriceOption],
+}
+
+impl Document for Prices<'_> {
+    const KIND: Kind = Kind::CostPrices;
+}
+
+pub(crate) fn run(args: &CostArgs) -> CommandResult {
     let answer = match &args.run {
         Some(path) => of_run(path, args)?,
         None => {
             let catalogue = catalogue(args)?;
             if args.list {
                 return match args.json {
-                    true => print_json(&catalogue.options()),
+                    true => print_json(&Prices { prices: catalogue.options() }),
                     false => print(&render::price_list(catalogue.options(), columns())),
                 };
             }
@@ -47,7 +63,7 @@ pub(crate) fn run(args: &CostArgs) -> Outcome {
     }
 }
 
-/// Of the terminal.
+/// Returns the width of the terminal, in columns.
 pub(crate) fn columns() -> u16 {
     u16::try_from(width()).unwrap_or(u16::MAX)
 }
@@ -71,12 +87,14 @@ fn of_run(path: &Path, args: &CostArgs) -> Result<weir_cost::Answer, Failure> {
     let Some(block) = &scenario.cost else {
         return Err(Failure::usage(format!("{origin}: its scenario `{}` has no [cost] block", run.scenario)));
     };
-    of_block(block, &run, args.prices.as_deref())
+    of_block(block, &scenario.testbed, &run, args.prices.as_deref())
 }
 
-/// The cost block's answer, with what the run measured.
+/// The cost block's answer, with the rates that the run measured on real hosts. The links of a lab have nothing to do with the machines
+/// whose prices these are.
 pub(crate) fn of_block(
     block: &CostBlock,
+    testbed: &Testbed,
     run: &Run,
     prices: Option<&Path>,
 ) -> Result<weir_cost::Answer, Failure> {
@@ -86,6 +104,7 @@ pub(crate) fn of_block(
     let measured: Vec<Measured> = block
         .variants
         .iter()
+        .filter(|_| matches!(testbed, Testbed::Hosts(_)))
         .filter(|(_, option)| options.iter().any(|o| o.name == **option))
         .filter_map(|(variant, option)| measured(run, variant, option))
         .collect();

@@ -7,24 +7,26 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use weir_doctor::causes;
-use weir_doctor::collect::{Options, Scope, Watch};
+use weir_doctor::collect::{OpenWindow, Options, Scope};
 use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
-use weir_doctor::evidence::{Evidence, Plane};
+use weir_doctor::evidence::{Evidence, Plane, Sight};
 use weir_doctor::finding::Severity;
-use weir_doctor::{Look, explain, explain_unexplained, list, render};
+use weir_doctor::{explain, explain_unexplained, list, render};
 use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, Stop};
 
 use crate::args::{DoctorArgs, DoctorCommand, FailOn};
-use crate::exit::{Failure, NOT_MET, Outcome};
-use crate::output::{Color, print, print_json, width};
+use crate::documents::{print_json, print_line};
+use crate::exit::{CommandResult, Failure, NOT_MET};
+use crate::output::{Color, print, width};
+use crate::talk;
 
 /// How soon Ctrl-C and the end of a command are noticed.
 const NOTICE: Duration = Duration::from_millis(20);
-/// How long a command may take to end when it is told to.
+/// Time that a command has to end after weir asks it to.
 const GRACE: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(args: &DoctorArgs, color: Color) -> Outcome {
+pub(crate) fn run(args: &DoctorArgs, color: Color) -> CommandResult {
     match &args.command {
         Some(DoctorCommand::Selftest(selftest)) => super::selftest::run(selftest),
         Some(DoctorCommand::Explain { cause: None }) => print(&list()),
@@ -41,12 +43,12 @@ fn find(id: &str) -> Result<&'static causes::Cause, Failure> {
         let near = causes::all()
             .max_by(|a, b| strsim::jaro_winkler(a.id, id).total_cmp(&strsim::jaro_winkler(b.id, id)));
         let near = near.map_or(String::new(), |c| format!(": did you mean `{}`?", c.id));
-        Failure::usage(format!("no cause is called `{id}`{near} (`weir doctor explain` lists them)"))
+        Failure::usage(format!("unknown cause `{id}`{near} (list them with `weir doctor explain`)"))
     })
 }
 
-/// The windows: one, or one after the other with `--every`.
-fn watch(args: &DoctorArgs, color: Color) -> Outcome {
+/// The windows: one, or one after the other with `--watch`.
+fn watch(args: &DoctorArgs, color: Color) -> CommandResult {
     let stop = super::stop_on_signals()?;
     let mut worst = None;
     loop {
@@ -55,6 +57,7 @@ fn watch(args: &DoctorArgs, color: Color) -> Outcome {
             Some(path) => diagnose(&stored(path)?),
             None => {
                 let evidence = look(args, args.window, &stop)?;
+                steps(&evidence);
                 if let Some(path) = &args.save {
                     save(path, &evidence)?;
                 }
@@ -63,11 +66,8 @@ fn watch(args: &DoctorArgs, color: Color) -> Outcome {
         };
         worst = worst.max(diagnosis.worst());
         tell(args, &diagnosis, color)?;
-        let Some(every) = args.every else { break };
-        let next = began + every;
-        while Instant::now() < next && !stop.raised() {
-            std::thread::sleep(NOTICE);
-        }
+        let Some(every) = args.watch.every else { break };
+        super::wait_until(began + every, &stop);
         if stop.raised() {
             break;
         }
@@ -84,7 +84,9 @@ fn watch(args: &DoctorArgs, color: Color) -> Outcome {
 /// One window; with `--command`, as long as it runs, up to the length of the window.
 fn look(args: &DoctorArgs, window: Duration, stop: &Stop) -> Result<Evidence, Failure> {
     let options = Options { scope: scope(args)?, hidden: hidden(&args.hide)?, ..Options::default() };
-    let watch = Watch::begin(options).map_err(Failure::failed)?;
+    talk::step(|| "opens the evidence sources".to_owned());
+    let watch = OpenWindow::begin(options).map_err(Failure::failed)?;
+    talk::step(|| format!("watches for {:.1} s at most", window.as_secs_f64()));
     let mut load = args.load.as_deref().map(start).transpose()?;
     let mut ended = false;
     while watch.elapsed() < window && !stop.raised() && !ended {
@@ -93,6 +95,7 @@ fn look(args: &DoctorArgs, window: Duration, stop: &Stop) -> Result<Evidence, Fa
             ended = load.try_wait().map_err(Failure::failed)?.is_some();
         }
     }
+    talk::step(|| "the window is over: reads the sources again".to_owned());
     let evidence = watch.end();
     if let Some(mut load) = load {
         let status = load.stop(GRACE).map_err(Failure::failed)?;
@@ -103,7 +106,35 @@ fn look(args: &DoctorArgs, window: Duration, stop: &Stop) -> Result<Evidence, Fa
     Ok(evidence)
 }
 
-/// Starts the load of `--command` through the shell. What it prints goes to standard error, which is where talk goes.
+/// For --verbose: what was read, and what it cost.
+fn steps(evidence: &Evidence) {
+    let names: Vec<&str> = evidence.namespaces.iter().map(|n| n.name.as_str()).collect();
+    talk::step(|| format!("read {} network namespaces: {}", names.len(), names.join(", ")));
+    for (source, sight) in &evidence.planes {
+        talk::step(|| match sight {
+            Sight::Seen => format!("read {}", source.words()),
+            Sight::Partly(why) => format!("read {} in part: {why}", source.words()),
+            Sight::Blind(why) => format!("could not read {}: {why}", source.words()),
+        });
+    }
+    for (namespace, (source, why)) in
+        evidence.namespaces.iter().flat_map(|n| n.blind.iter().map(move |b| (n, b)))
+    {
+        talk::step(|| format!("could not read {} of {}: {why}", source.words(), namespace.name));
+    }
+    let cost = &evidence.cost;
+    talk::step(|| {
+        format!(
+            "{} groups of dropped packets, {} events of TCP; took {:.1} ms of CPU and {} bytes of memory",
+            evidence.drops.len(),
+            evidence.flows.len(),
+            cost.cpu_ns as f64 / 1e6,
+            cost.memory_bytes
+        )
+    });
+}
+
+/// Starts the load of `--command` by the shell. Its output goes to standard error, since standard output is data.
 fn start(line: &str) -> Result<Process, Failure> {
     let mut command = super::shell(line)?;
     command.stdin(Stdio::null());
@@ -126,11 +157,11 @@ fn scope(args: &DoctorArgs) -> Result<Scope, Failure> {
     args.netns.iter().map(open).collect::<Result<Vec<(String, NetNs)>, Failure>>().map(Scope::These)
 }
 
-/// Planes by the names that the JSON has for them.
+/// Evidence sources by their names in the JSON.
 fn hidden(names: &[String]) -> Result<BTreeSet<Plane>, Failure> {
     let plane = |name: &String| {
         serde_json::from_value(serde_json::Value::String(name.clone()))
-            .map_err(|_| Failure::usage(format!("--hide {name}: there is no such plane")))
+            .map_err(|_| Failure::usage(format!("--hide {name}: unknown evidence source")))
     };
     names.iter().map(plane).collect()
 }
@@ -140,36 +171,16 @@ fn stored(path: &Path) -> Result<Evidence, Failure> {
     let text =
         std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
     serde_json::from_str(&text)
-        .map_err(|e| Failure::usage(format!("{name} is no evidence of `weir doctor --save`: {e}")))
+        .map_err(|e| Failure::usage(format!("cannot read {name}: not written by `weir doctor --save`: {e}")))
 }
 
-/// Writes beside the file and renames, so that a full disk leaves what was there before, and no half of what is new. What is no
-/// file, such as a pipe, is written to as it is.
-fn save(path: &Path, evidence: &Evidence) -> Outcome {
-    let text = serde_json::to_string(evidence).map_err(Failure::failed)?;
-    let failed = |e| Failure::failed(format!("cannot write {}: {e}", path.display()));
-    if path.metadata().is_ok_and(|there| !there.is_file()) {
-        return std::fs::write(path, text).map_err(failed);
-    }
-    // Where a link leads, not the link, is what is replaced.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
-    written.map_err(|e| {
-        // The rest of a failed attempt is of no use to anybody.
-        let _ = std::fs::remove_file(&beside);
-        failed(e)
-    })
+fn save(path: &Path, evidence: &Evidence) -> CommandResult {
+    crate::output::save(path, &serde_json::to_string(evidence).map_err(Failure::failed)?)
 }
 
-fn tell(args: &DoctorArgs, diagnosis: &Diagnosis, color: Color) -> Outcome {
+fn tell(args: &DoctorArgs, diagnosis: &Diagnosis, color: Color) -> CommandResult {
     if args.json {
-        return if args.every.is_some() {
-            print(&format!("{}\n", serde_json::to_string(diagnosis).map_err(Failure::failed)?))
-        } else {
-            print_json(diagnosis)
-        };
+        return if args.watch.every.is_some() { print_line(diagnosis) } else { print_json(diagnosis) };
     }
     let place = match (&args.read, args.own, args.netns.as_slice()) {
         (Some(path), _, _) => path.display().to_string(),
@@ -177,5 +188,5 @@ fn tell(args: &DoctorArgs, diagnosis: &Diagnosis, color: Color) -> Outcome {
         (None, false, []) => "this machine".to_owned(),
         (None, false, names) => format!("namespace {}", names.join(", ")),
     };
-    print(&render(diagnosis, &place, Look { width: width(), color: color.stdout }))
+    print(&render(diagnosis, &place, weir_text::layout::Terminal { width: width(), color: color.stdout }))
 }

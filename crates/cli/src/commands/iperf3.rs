@@ -3,14 +3,18 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
+use weir_iperf3::client::{self, TestObserver};
+use weir_iperf3::{End, Error, Interval, Lines, Options, Protocol, Report, Total, Way};
 use weir_load::Stop;
-use weir_probe::iperf3::client::{self, Watch};
-use weir_probe::iperf3::{End, Error, Interval, Lines, Options, Protocol, Report, Total, Way};
 
+use super::wait_until;
 use crate::args::probe::{Mode, ProbeArgs};
-use crate::exit::{Failure, Outcome};
-use crate::output::{print, print_json, printable};
+use crate::documents::{Document, Kind, print_json, print_line};
+use crate::exit::{CommandResult, Failure};
+use crate::output::{print, printable};
+use crate::talk;
 
 /// How long to measure when it is not said.
 const USUAL: Duration = Duration::from_secs(10);
@@ -18,11 +22,11 @@ const USUAL: Duration = Duration::from_secs(10);
 /// How long a stock server may take to put a test away before it takes the next one of ours ...
 const PUTTING_AWAY: Duration = Duration::from_secs(3);
 
-/// ... which is asked for so often.
+/// ... and the interval between two requests meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Run the test, or each of the plan, towards the first of these addresses that answers.
-pub(crate) fn run(args: &ProbeArgs, addresses: &[SocketAddr]) -> Outcome {
+pub(crate) fn run(args: &ProbeArgs, addresses: &[SocketAddr]) -> CommandResult {
     check(args)?;
     let stop = super::stop_on_signals()?;
     let mut reports = Vec::new();
@@ -30,6 +34,7 @@ pub(crate) fn run(args: &ProbeArgs, addresses: &[SocketAddr]) -> Outcome {
         if stop.raised() {
             break;
         }
+        let begun = Instant::now();
         let options = options(args, end)?;
         let again = Instant::now() + if nth > 0 { PUTTING_AWAY } else { Duration::ZERO };
         let tried = loop {
@@ -43,19 +48,20 @@ pub(crate) fn run(args: &ProbeArgs, addresses: &[SocketAddr]) -> Outcome {
         let report = match tried {
             Ok(report) => report,
             // Ctrl-C is how a watch ends.
-            Err(Error::Stopped) if args.plan.watch => break,
+            Err(Error::Stopped) if args.plan.watch.every.is_some() => break,
             Err(error) => return Err(failure(error)),
         };
         tell(args, &options, &report)?;
-        if args.plan.watch {
+        if let Some(every) = args.plan.watch.every {
             if args.json {
-                print(&format!("{}\n", serde_json::to_string(&report).map_err(Failure::failed)?))?;
+                print_line(&report)?;
             }
+            wait_until(begun + every, &stop);
         } else {
             reports.push(report);
         }
     }
-    match (args.plan.watch, args.plan.repeat.is_some(), args.json) {
+    match (args.plan.watch.every.is_some(), args.plan.repeat.is_some(), args.json) {
         (true, ..) => Ok(()),
         (false, true, true) => print_json(&Repeats::of(&reports)),
         (false, true, false) => Repeats::of(&reports).say(),
@@ -71,7 +77,7 @@ fn ends(args: &ProbeArgs) -> Box<dyn Iterator<Item = End>> {
         (None, Some(n)) => End::Blocks(n),
         (None, None) => End::Time(args.plan.time.unwrap_or(USUAL)),
     };
-    if args.plan.watch {
+    if args.plan.watch.every.is_some() {
         return Box::new(std::iter::repeat(long));
     }
     // With --repeat alone there is no long one.
@@ -80,7 +86,7 @@ fn ends(args: &ProbeArgs) -> Box<dyn Iterator<Item = End>> {
     Box::new(said.then_some(long).into_iter().chain(repeats))
 }
 
-fn check(args: &ProbeArgs) -> Outcome {
+fn check(args: &ProbeArgs) -> CommandResult {
     let http = &args.http;
     let others = [
         (args.traffic.rate.is_some(), "--rate"),
@@ -171,7 +177,7 @@ struct Live<'a> {
 
 impl Live<'_> {
     fn shown(&self) -> bool {
-        !self.args.json && !self.args.quiet
+        !self.args.json && !talk::is_quiet()
     }
 
     fn say(&self, text: &str) {
@@ -182,7 +188,7 @@ impl Live<'_> {
     }
 }
 
-impl Watch for Live<'_> {
+impl TestObserver for Live<'_> {
     fn begun(&mut self, lines: &Lines, streams: &[(i64, SocketAddr, SocketAddr)]) {
         self.say(&format!("Connected to {}, port {}\n", self.target.ip().to_canonical(), self.target.port()));
         for (id, local, peer) in streams {
@@ -204,7 +210,7 @@ impl Watch for Live<'_> {
 }
 
 /// The summary.
-fn tell(args: &ProbeArgs, options: &Options, report: &Report) -> Outcome {
+fn tell(args: &ProbeArgs, options: &Options, report: &Report) -> CommandResult {
     if !args.json {
         let lines = report.lines(options.title.as_deref().map(printable));
         print(&printable(&lines.summary(&report.rows())))?;
@@ -217,28 +223,36 @@ fn tell(args: &ProbeArgs, options: &Options, report: &Report) -> Outcome {
         }
     }
     for note in &report.notes {
-        eprintln!("weir: note: {}", printable(note));
+        talk::note(&format!("weir: note: {}", printable(note)));
     }
     Ok(())
 }
 
-/// What several tests came to.
-#[derive(Serialize)]
-struct Repeats<'a> {
-    schema_version: u32,
-    kind: &'static str,
+/// The summary of several tests.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Repeats<'a> {
+    /// Each test.
     reports: &'a [Report],
+    /// Client to server.
     #[serde(skip_serializing_if = "Option::is_none")]
     egress: Option<Range>,
+    /// Server to client.
     #[serde(skip_serializing_if = "Option::is_none")]
     ingress: Option<Range>,
 }
 
+impl Document for Repeats<'_> {
+    const KIND: Kind = Kind::ProbeIperf3Repeats;
+}
+
 /// Received bits per second over the repeats.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Range {
+    /// Mean.
     mean_bps: f64,
+    /// Least.
     min_bps: f64,
+    /// Greatest.
     max_bps: f64,
 }
 
@@ -254,15 +268,13 @@ impl Range {
 impl Repeats<'_> {
     fn of(reports: &[Report]) -> Repeats<'_> {
         Repeats {
-            schema_version: 1,
-            kind: "iperf3-repeats",
             reports,
             egress: Range::of(reports.iter().map(|r| r.egress.as_ref())),
             ingress: Range::of(reports.iter().map(|r| r.ingress.as_ref())),
         }
     }
 
-    fn say(&self) -> Outcome {
+    fn say(&self) -> CommandResult {
         for (name, range) in [("egress", &self.egress), ("ingress", &self.ingress)] {
             if let Some(range) = range {
                 print(&format!(

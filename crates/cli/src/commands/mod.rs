@@ -6,26 +6,29 @@ pub(crate) mod compare;
 pub(crate) mod conntrack;
 pub(crate) mod cost;
 pub(crate) mod doctor;
+pub(crate) mod fastpath;
 pub(crate) mod iperf3;
 pub(crate) mod lab;
 pub(crate) mod mtu;
+mod netns;
 pub(crate) mod probe;
 pub(crate) mod publish;
 pub(crate) mod report;
 pub(crate) mod scenario;
+pub(crate) mod schema;
 pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod tune;
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-mod on_trial;
+pub(crate) mod on_trial;
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use weir_bench::scenario::{built_in, find};
@@ -34,8 +37,9 @@ use weir_sys::Stop;
 use weir_sys::process::which;
 
 use crate::args;
-use crate::exit::{FAILED, Failure, MISSING, Outcome};
-use crate::output::{print, print_json};
+use crate::exit::{CommandResult, FAILED, Failure, MISSING};
+use crate::output::{print, save};
+use crate::talk::note;
 
 /// Signals that come this close together are one: timeout(1) and a terminal that is closed send theirs to a process and then to
 /// its group.
@@ -62,7 +66,17 @@ fn stop_on_signals() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// What a user wants run: by the shell, which is found even where PATH does not lead to it.
+/// How soon Ctrl-C is noticed.
+const NOTICE: Duration = Duration::from_millis(50);
+
+/// Waits for the next turn of `--watch`, or for Ctrl-C.
+fn wait_until(next: Instant, stop: &Stop) {
+    while Instant::now() < next && !stop.raised() {
+        std::thread::sleep(NOTICE.min(next.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// Builds the command for a line from the user. It runs the line in the shell, which it finds even if PATH does not lead to it.
 fn shell(line: &str) -> Result<Command, Failure> {
     let shell = which("sh")
         .ok_or_else(|| Failure::new(MISSING, "sh is not installed here (any POSIX shell, such as dash)"))?;
@@ -71,20 +85,15 @@ fn shell(line: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// `weir schema`.
-pub(crate) fn schema() -> Outcome {
-    print_json(&weir_record::json_schema())
-}
-
 /// `weir completions`.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome {
+pub(crate) fn completions(shell: clap_complete::Shell) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut args::command(), "weir", &mut text);
     print(&String::from_utf8_lossy(&text))
 }
 
 /// `weir man`: the main page and a part for each command, or a file for each in a folder.
-pub(crate) fn man(folder: Option<&Path>) -> Outcome {
+pub(crate) fn man(folder: Option<&Path>) -> CommandResult {
     let mut pages = Vec::new();
     let mut command = args::command();
     // Gives the commands their full names.
@@ -93,17 +102,16 @@ pub(crate) fn man(folder: Option<&Path>) -> Outcome {
     let Some(folder) = folder else {
         return print(&pages.into_iter().map(|(_, text)| text).collect::<String>());
     };
-    let failed = |path: &Path, e: io::Error| Failure::failed(format!("cannot write {}: {e}", path.display()));
-    fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    let failed = |e| Failure::failed(format!("cannot write {}: {e}", folder.display()));
+    fs::create_dir_all(folder).map_err(failed)?;
     for (name, text) in pages {
-        let path = folder.join(format!("{name}.1"));
-        fs::write(&path, text).map_err(|e| failed(&path, e))?;
+        save(&folder.join(format!("{name}.1")), &text)?;
     }
     Ok(())
 }
 
 /// Name and text of the page of a command, and of all below it that people see.
-fn man_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Outcome {
+fn man_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> CommandResult {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).render(&mut text).map_err(Failure::failed)?;
@@ -113,17 +121,17 @@ fn man_pages(command: &clap::Command, pages: &mut Vec<(String, String)>) -> Outc
 }
 
 /// `weir agent`.
-pub(crate) fn agent() -> Outcome {
+pub(crate) fn agent() -> CommandResult {
     weir_agent::serve(io::stdin().lock(), io::stdout()).map_err(Failure::failed)
 }
 
-/// A scenario's text and origin. Where a built-in one hides a file of its name, that is said.
+/// A scenario's text and origin. Prints a note if a built-in one hides a file of its name.
 pub(crate) fn find_scenario(name_or_path: &str) -> Result<(String, String), Failure> {
     let found = find(name_or_path).map_err(Failure::usage)?;
     if built_in().iter().any(|(name, _)| *name == name_or_path) && Path::new(name_or_path).is_file() {
-        eprintln!(
-            "note: {name_or_path} is the built-in scenario; the file of that name here is read as ./{name_or_path}"
-        );
+        note(&format!(
+            "note: using the built-in scenario {name_or_path}; to use the file of that name, write ./{name_or_path}"
+        ));
     }
     Ok(found)
 }

@@ -5,31 +5,41 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_mtu::fragments::{Fate, Fragments};
 use weir_mtu::search::{Limit, PathMtu, Try};
 use weir_mtu::survey::Method;
 use weir_mtu::verdict::edns;
-use weir_mtu::{Error, Outcome as Seen, Survey, Target, Verdict, Way, survey};
+use weir_mtu::{Error, PathVerdict, ProbeOutcome as Seen, Survey, Target, Way, survey};
+use weir_text::layout::paragraph;
 
 use crate::args::mtu::MtuArgs;
-use crate::exit::{FAILED, Failure, NOT_MET, Outcome};
-use crate::output::{print, print_json, printable, width};
+use crate::documents::{Document, Kind, print_json};
+use crate::exit::{CommandResult, FAILED, Failure, NOT_MET};
+use crate::output::{print, printable, width};
 
 /// How long a name may take to be looked up.
 const NAME_TIME: Duration = Duration::from_secs(5);
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Document<'a> {
+/// The output of `--json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Measured<'a> {
+    /// Version of weir.
     weir: &'static str,
     /// RFC 3339, UTC.
     time: String,
-    verdict: &'a Verdict,
+    /// The path in words and in safe sizes.
+    verdict: &'a PathVerdict,
+    /// The measurements.
     survey: &'a Survey,
 }
 
-pub(crate) fn run(args: &MtuArgs) -> Outcome {
+impl Document for Measured<'_> {
+    const KIND: Kind = Kind::Mtu;
+}
+
+pub(crate) fn run(args: &MtuArgs) -> CommandResult {
     let stop = super::stop_on_signals()?;
     let address = address(args)?;
     let target = Target { address, session: None, budget: args.time };
@@ -38,12 +48,12 @@ pub(crate) fn run(args: &MtuArgs) -> Outcome {
         other => Failure::new(FAILED, other),
     })?;
     if stop.raised() {
-        return Err(Failure::failed("stopped before everything was tried"));
+        return Err(Failure::failed("stopped before the search was complete"));
     }
-    let verdict = Verdict::of(&survey);
+    let verdict = PathVerdict::of(&survey);
     if args.json {
         let time = jiff::Timestamp::now().to_string();
-        print_json(&Document { weir: env!("CARGO_PKG_VERSION"), time, verdict: &verdict, survey: &survey })?;
+        print_json(&Measured { weir: env!("CARGO_PKG_VERSION"), time, verdict: &verdict, survey: &survey })?;
     } else {
         print(&printable(&page(&survey, &verdict)))?;
     }
@@ -58,7 +68,7 @@ fn address(args: &MtuArgs) -> Result<SocketAddr, Failure> {
     if let Ok(ip) = bare.parse::<IpAddr>() {
         if (args.ipv4 && ip.is_ipv6()) || (args.ipv6 && ip.is_ipv4()) {
             let family = if args.ipv4 { "IPv4" } else { "IPv6" };
-            return Err(Failure::usage(format!("{ip} is no address of {family}")));
+            return Err(Failure::usage(format!("{ip} is not an {family} address")));
         }
         let ip = ip.to_canonical();
         if ip.is_unspecified() || ip.is_multicast() || matches!(ip, IpAddr::V4(v4) if v4.is_broadcast()) {
@@ -70,13 +80,13 @@ fn address(args: &MtuArgs) -> Result<SocketAddr, Failure> {
     let plausible = !bare.is_empty() && bare.len() <= 253 && bare.bytes().all(|c| c.is_ascii_graphic());
     if !plausible || bare.contains(['/', '@', ':', '[', ']']) {
         return Err(Failure::usage(format!(
-            "{text}: expected a host name or an address; the port goes by --port"
+            "{text}: not a host name or an address; give the port by --port"
         )));
     }
     look_up(bare.to_owned(), args)
 }
 
-/// In a thread of its own: the resolver has its own patience.
+/// In a thread of its own, because the resolver has its own time limit.
 fn look_up(name: String, args: &MtuArgs) -> Result<SocketAddr, Failure> {
     let (sender, receiver) = mpsc::channel();
     let (asked, port) = (name.clone(), args.port);
@@ -93,58 +103,37 @@ fn look_up(name: String, args: &MtuArgs) -> Result<SocketAddr, Failure> {
     })
 }
 
-/// Verdict, what to set, what was seen, what was tried.
-fn page(survey: &Survey, verdict: &Verdict) -> String {
+/// Verdict, advice, observations, every length tried.
+fn page(survey: &Survey, verdict: &PathVerdict) -> String {
     let wide = width();
     let mut out = String::new();
-    wrapped(&mut out, "", &verdict.summary, wide);
+    out.push_str(&paragraph("", 0, &verdict.summary, wide));
     for finding in verdict.findings.iter().skip(1) {
-        wrapped(&mut out, "", &format!("{}.", finding.summary), wide);
+        out.push_str(&paragraph("", 0, &format!("{}.", finding.summary), wide));
     }
     let advice: Vec<&String> = verdict.findings.iter().flat_map(|f| &f.advice).collect();
     if !advice.is_empty() {
         out.push('\n');
     }
     for line in advice {
-        wrapped(&mut out, "- ", line, wide);
+        out.push_str(&paragraph("- ", 2, line, wide));
     }
     out.push('\n');
     for (label, value) in facts(survey, verdict) {
-        wrapped(&mut out, &format!("{label:<16}"), &value, wide);
+        out.push_str(&paragraph(&format!("{label:<16}"), 16, &value, wide));
     }
     out.push('\n');
     table(&mut out, survey);
     if !survey.unknown.is_empty() {
-        out.push_str("\nNot known:\n");
+        out.push_str("\nUnknown:\n");
     }
     for line in &survey.unknown {
-        wrapped(&mut out, "- ", line, wide);
+        out.push_str(&paragraph("- ", 2, line, wide));
     }
     out
 }
 
-/// A line broken at spaces; what follows the first is indented below it.
-fn wrapped(out: &mut String, lead: &str, text: &str, wide: usize) {
-    let indent = lead.chars().count();
-    let mut column = indent;
-    out.push_str(lead);
-    for (nth, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if nth > 0 && column + 1 + length > wide {
-            out.push('\n');
-            out.push_str(&" ".repeat(indent));
-            column = indent;
-        } else if nth > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out.push('\n');
-}
-
-fn facts(survey: &Survey, verdict: &Verdict) -> Vec<(&'static str, String)> {
+fn facts(survey: &Survey, verdict: &PathVerdict) -> Vec<(&'static str, String)> {
     let how = match survey.method {
         Method::FarEnd => "weir serve on the target",
         Method::Echo => "answers to pings, both ways at once",
@@ -186,9 +175,9 @@ fn facts(survey: &Survey, verdict: &Verdict) -> Vec<(&'static str, String)> {
 }
 
 fn path(found: &PathMtu) -> String {
-    let Some(bytes) = found.bytes else { return "not known".to_owned() };
+    let Some(bytes) = found.bytes else { return "unknown".to_owned() };
     let why = match found.limit {
-        Limit::OwnLink => "all that was asked for".to_owned(),
+        Limit::OwnLink => "the own link's MTU".to_owned(),
         Limit::FarLink => "the far link's own".to_owned(),
         Limit::Told => {
             let who = found.claim.and_then(|c| c.from).map_or("a router".to_owned(), |f| f.to_string());
@@ -197,7 +186,7 @@ fn path(found: &PathMtu) -> String {
             format!("longer packets are refused by ICMP too-big{said} from {who}")
         }
         Limit::Silence => "longer packets vanish without ICMP too-big".to_owned(),
-        Limit::Open => "left open".to_owned(),
+        Limit::Open => "undecided".to_owned(),
     };
     let at_least = if found.is_exact() || found.too_long.is_none() { "" } else { "at least " };
     format!("{at_least}{bytes} bytes: {why}")
@@ -206,14 +195,14 @@ fn path(found: &PathMtu) -> String {
 fn fate(seen: &Fragments) -> String {
     let words = match seen.fate {
         Fate::Whole => "arrive",
-        Fate::OutOfOrder => "arrive, the order changed",
+        Fate::OutOfOrder => "arrive out of order",
         Fate::FirstOnly => "only those with the UDP header arrive",
         Fate::LaterOnly => "only those without a UDP header arrive",
         Fate::Gone => "none arrives",
-        Fate::Some => "some arrive, and no datagram",
-        Fate::NotWhole => "no datagram arrives; of single fragments nothing is known",
+        Fate::Some => "some arrive, but no complete datagram",
+        Fate::NotWhole => "no datagram arrives; single fragments were not visible",
         Fate::Lossy => "some datagrams arrive, others do not",
-        Fate::Unknown => return "not known".to_owned(),
+        Fate::Unknown => return "unknown".to_owned(),
     };
     format!(
         "{words} ({} of {} datagrams of {} bytes in {} fragments each)",
@@ -224,7 +213,7 @@ fn fate(seen: &Fragments) -> String {
 /// Every length that was tried, and the routers.
 fn table(out: &mut String, survey: &Survey) {
     let tries = survey.egress.tries.iter().chain(survey.ingress.iter().flat_map(|i| &i.tries));
-    out.push_str("way      bytes  packets  controls lost  what became of them\n");
+    out.push_str("way      bytes  packets  controls lost  result\n");
     for t in tries {
         let way = if t.way == Way::Egress { "there" } else { "back" };
         let controls = format!("{} of {}", t.controls_lost, t.controls);
@@ -251,7 +240,7 @@ fn outcome(t: &Try) -> String {
         Seen::TooBig { mtu: 0, from } => format!("ICMP too-big without an MTU{}", by(from)),
         Seen::TooBig { mtu, from } => format!("ICMP too-big, MTU {mtu}{}", by(from)),
         Seen::TooBigHere { mtu } => format!("longer than the sender's link of {mtu}"),
-        Seen::HopsUsedUp { from } => format!("its hops ended at {from}"),
+        Seen::HopsUsedUp { from } => format!("hop limit exceeded at {from}"),
         Seen::Refused { from, .. } => format!("refused{}", by(from)),
         Seen::Silent => "vanished".to_owned(),
     }
@@ -288,7 +277,7 @@ mod tests {
             assert_eq!(read(args).map(|a| a.to_string()), Ok(expected.to_owned()), "{args:?}");
         }
         for (args, word) in [
-            (&["192.0.2.1", "--ipv6"][..], "no address of IPv6"),
+            (&["192.0.2.1", "--ipv6"][..], "not an IPv6 address"),
             (&["192.0.2.1:53"], "--port"),
             (&["http://192.0.2.1/"], "--port"),
             (&[""], "host name"),
@@ -301,12 +290,5 @@ mod tests {
             let error = read(args).unwrap_err();
             assert!(error.contains(word), "{args:?}: {error}");
         }
-    }
-
-    #[test]
-    fn lines_are_broken_at_spaces() {
-        let mut out = String::new();
-        wrapped(&mut out, "- ", "one two three", 9);
-        assert_eq!(out, "- one two\n  three\n");
     }
 }

@@ -1,16 +1,14 @@
 //! `weir report`.
 
-use std::fs;
-
 use weir_bench::require;
 use weir_report::Terminal;
 
 use crate::args::ReportArgs;
 use crate::commands::load;
-use crate::exit::{Failure, NOT_MET, Outcome};
-use crate::output::{Color, print, width};
+use crate::exit::{CommandResult, Failure, NOT_MET};
+use crate::output::{Color, print, save, width};
 
-pub(crate) fn run(args: &ReportArgs, color: Color) -> Outcome {
+pub(crate) fn run(args: &ReportArgs, color: Color) -> CommandResult {
     let run = load(&args.run)?;
     let conditions = conditions(&args.require, &run)?;
     let format = &args.format;
@@ -31,10 +29,7 @@ pub(crate) fn run(args: &ReportArgs, color: Color) -> Outcome {
     };
     match &args.output {
         None => print(&text)?,
-        Some(path) => {
-            fs::write(path, text)
-                .map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))?;
-        }
+        Some(path) => save(path, &text)?,
     }
     judge(&conditions, &run)
 }
@@ -48,7 +43,7 @@ pub(crate) fn conditions(
 }
 
 /// Tells each condition's outcome on standard error; exit code 3 unless all are met.
-pub(crate) fn judge(conditions: &[require::Requirement], run: &weir_record::Run) -> Outcome {
+pub(crate) fn judge(conditions: &[require::Requirement], run: &weir_record::Run) -> CommandResult {
     let mut met = true;
     for condition in conditions {
         let judgement = condition.judge(run);

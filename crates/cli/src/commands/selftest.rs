@@ -1,30 +1,38 @@
 //! `weir doctor selftest`.
 
-use weir_selftest::{Answer, Kind, Matrix, Options, Row, Trial, cases, run as try_case};
+use weir_selftest::{Answer, CaseTrial, Kind, Matrix, Options, Row, cases, run as try_case};
 use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
 
 use crate::args::SelftestArgs;
-use crate::exit::{Failure, MISSING, NOT_MET, Outcome};
-use crate::output::{print, print_json, printable};
+use crate::documents::print_json;
+use crate::exit::{CommandResult, Failure, MISSING, NOT_MET};
+use crate::output::{print, printable, save};
+use crate::talk;
 
 /// Share of the injected causes that must be the first finding, and of pairs that must be found.
 const CAUSES: f64 = 0.95;
 const PAIRS: f64 = 0.8;
 
-pub(crate) fn run(args: &SelftestArgs) -> Outcome {
+pub(crate) fn run(args: &SelftestArgs) -> CommandResult {
     let cases = cases(&args.cases);
     if cases.is_empty() {
-        return Err(Failure::usage(format!("no case has `{}` in its name", args.cases.join("` or `"))));
+        return Err(Failure::usage(format!(
+            "no case matches `{}`; list them with --list",
+            args.cases.join("` or `")
+        )));
     }
     if args.list {
         return print(&cases.iter().map(|c| format!("{}\n", c.name)).collect::<String>());
     }
     let privilege = Privilege::current(&ProcRoot::default()).map_err(Failure::failed)?;
     if !privilege.may_create_namespaces() {
-        let message = "weir doctor selftest makes its cases in network namespaces, which needs root: \
-                       sudo weir doctor selftest ... (--list does not)";
+        let message = "cannot make network namespaces: not root; run `sudo weir doctor selftest` (--list needs no root)";
         return Err(Failure::new(MISSING, message));
+    }
+    if let Some(folder) = &args.save {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Failure::failed(format!("cannot create {}: {e}", folder.display())))?;
     }
     let stop = super::stop_on_signals()?;
     let options = Options { window: args.window, machine: args.machine, stop: stop.clone() };
@@ -32,10 +40,11 @@ pub(crate) fn run(args: &SelftestArgs) -> Outcome {
     // Repetitions outermost: what disturbs the machine for a while then hits different cases.
     'all: for _ in 0..args.repeat {
         for case in &cases {
+            talk::step(|| format!("builds the lab of {} and watches it", case.name));
             match try_case(case, &options) {
                 Ok(trial) => {
                     matrix.add(case, &trial);
-                    tell(&case.name, &trial, args);
+                    tell(&case.name, &trial);
                     keep(&case.name, &trial, args)?;
                 }
                 Err(weir_selftest::Error::Stopped) => break 'all,
@@ -55,22 +64,22 @@ pub(crate) fn run(args: &SelftestArgs) -> Outcome {
     if stop.raised() { Err(Failure::Silent(NOT_MET)) } else { ending(&matrix) }
 }
 
-/// How it ends: where nothing was tried, nothing was shown.
-fn ending(matrix: &Matrix) -> Outcome {
+/// The exit code. A run that skipped every case shows nothing.
+fn ending(matrix: &Matrix) -> CommandResult {
     if matrix.tried() == 0 {
-        let (case, why) = matrix.skipped().next().unwrap_or(("no case", "none was there"));
+        let (case, why) = matrix.skipped().next().unwrap_or(("no case", "none matched"));
         let message = format!(
-            "nothing was tried: each of the cases ({}) was skipped, such as {case}: {why}{}",
+            "every case was skipped ({}), such as {case}: {why}{}",
             matrix.rows.len(),
-            if why.ends_with("of the whole machine") { " (--machine allows it)" } else { "" }
+            if why.ends_with("of the whole machine") { " (allow it with --machine)" } else { "" }
         );
         return Err(Failure::new(MISSING, printable(&message)));
     }
     if good(matrix) { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
 }
 
-fn tell(name: &str, trial: &Trial, args: &SelftestArgs) {
-    if args.quiet {
+fn tell(name: &str, trial: &CaseTrial) {
+    if talk::is_quiet() {
         return;
     }
     let found: Vec<_> = trial.found.iter().take(3).map(|(c, p, s)| format!("{c} in {p} ({s:?})")).collect();
@@ -79,7 +88,7 @@ fn tell(name: &str, trial: &Trial, args: &SelftestArgs) {
         (Some(why), _) => format!("SKIP: {why}"),
         (None, Some(Answer::Right)) => format!("right: {found}"),
         (None, Some(Answer::Late)) => format!("LATE: {found}"),
-        (None, Some(Answer::Void)) => "VOID: the load did not happen as it should".to_owned(),
+        (None, Some(Answer::Void)) => "VOID: the load did not run as planned".to_owned(),
         (None, _) => format!("WRONG: {found}"),
     };
     eprintln!("{name}: {}", printable(&word));
@@ -88,15 +97,15 @@ fn tell(name: &str, trial: &Trial, args: &SelftestArgs) {
     }
 }
 
-/// Writes the evidence where it was asked for, for a look at what went wrong.
-fn keep(name: &str, trial: &Trial, args: &SelftestArgs) -> Outcome {
+/// Writes the evidence to the folder of --save.
+fn keep(name: &str, trial: &CaseTrial, args: &SelftestArgs) -> CommandResult {
     let (Some(folder), Some(evidence)) = (&args.save, &trial.evidence) else { return Ok(()) };
     let path = folder.join(format!("{}.json", name.replace(['/', ' '], "_")));
     let text = serde_json::to_string(evidence).map_err(Failure::failed)?;
-    std::fs::write(&path, text).map_err(|e| Failure::failed(format!("cannot write {}: {e}", path.display())))
+    save(&path, &text)
 }
 
-/// Of a kind that was not meant, all is well.
+/// A kind without cases passes.
 fn share((right, tried): (u32, u32)) -> f64 {
     if tried == 0 { 1.0 } else { f64::from(right) / f64::from(tried) }
 }
@@ -108,7 +117,7 @@ fn good(matrix: &Matrix) -> bool {
 }
 
 fn page(matrix: &Matrix) -> String {
-    let mut text = String::from("injected, right of tried, and what was found first instead\n\n");
+    let mut text = String::from("case, right of tried, and the first finding if wrong\n\n");
     let widest = matrix.rows.iter().map(|r| r.case.len()).max().unwrap_or(0);
     for row in &matrix.rows {
         text.push_str(&line(row, widest));
@@ -123,7 +132,7 @@ fn page(matrix: &Matrix) -> String {
         if score.1 > 0 {
             let (right, tried) = score;
             text.push_str(&format!(
-                "{words}: {right} of {tried} ({:.1} %, wanted {:.0} %)\n",
+                "{words}: {right} of {tried} ({:.1} %, required {:.0} %)\n",
                 100.0 * share(score),
                 100.0 * wanted
             ));
@@ -131,7 +140,7 @@ fn page(matrix: &Matrix) -> String {
     }
     let skipped = matrix.skipped().count();
     if skipped > 0 {
-        text.push_str(&format!("not tried: {skipped}\n"));
+        text.push_str(&format!("skipped: {skipped}\n"));
     }
     printable(&text)
 }
@@ -174,7 +183,10 @@ mod tests {
         match ending(&Matrix { rows }) {
             Ok(()) => 0,
             Err(Failure::Told { code, message }) => {
-                assert!(message.contains("nothing was tried") && message.contains("--machine"), "{message}");
+                assert!(
+                    message.contains("every case was skipped") && message.contains("--machine"),
+                    "{message}"
+                );
                 code
             }
             Err(Failure::Silent(code)) => code,

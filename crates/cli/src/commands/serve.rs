@@ -8,10 +8,12 @@ use weir_probe::{Config, Limits, Note, Server};
 
 use super::probe::key_of;
 use crate::args::probe::ServeArgs;
-use crate::exit::{Failure, MISSING, Outcome};
-use crate::output::{print, printable};
+use crate::documents::line;
+use crate::exit::{CommandResult, Failure, MISSING};
+use crate::output::print;
+use crate::talk;
 
-pub(crate) fn run(args: &ServeArgs) -> Outcome {
+pub(crate) fn run(args: &ServeArgs) -> CommandResult {
     let key = key_of(args.key_file.as_deref())?;
     let bind = args.bind.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     if key.is_some() && args.open {
@@ -33,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs) -> Outcome {
         memory_bytes: args.max_memory,
         ..Limits::default()
     };
-    let (json, quiet) = (args.json, args.quiet);
+    let (json, quiet) = (args.json, talk::is_quiet());
     let (keyed, iperf3) = (key.is_some(), key.is_none());
     let config = Config { key, iperf3, iperf3_json: json, log: Arc::new(move |note| log(note, json, quiet)) };
     let stop = super::stop_on_signals()?;
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &ServeArgs) -> Outcome {
         (false, true) => "this machine",
         (false, false) => "anyone who can reach it",
     };
-    eprintln!("weir: serving {who} on {}, TCP and UDP; Ctrl-C ends it", server.address());
+    talk::note(&format!("weir: serving {who} on {}, TCP and UDP; Ctrl-C ends it", server.address()));
     server.run(&stop).map_err(|e| Failure::failed(format!("the port failed: {e}")))
 }
 
@@ -69,8 +71,8 @@ fn log(note: &Note, json: bool, quiet: bool) {
         return;
     }
     if json {
-        if let Ok(line) = serde_json::to_string(note) {
-            let _ = print(&format!("{line}\n"));
+        if let Ok(line) = line(note) {
+            let _ = print(&line);
         }
         return;
     }
@@ -82,5 +84,5 @@ fn log(note: &Note, json: bool, quiet: bool) {
         " {:.1} s, received {} bytes, sent {} bytes: {}",
         note.seconds, note.received_bytes, note.sent_bytes, note.end
     );
-    let _ = writeln!(std::io::stdout(), "{}", printable(&line).replace('\n', "\u{fffd}"));
+    let _ = writeln!(std::io::stdout(), "{}", weir_text::escape::line(&line));
 }

@@ -5,129 +5,87 @@ mod prove;
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use weir_doctor::tune::{
-    self, LARGEST_FINDINGS, Place, Plan, Profile, Request, View, render_plan, render_set, render_status,
-};
-use weir_guard::{
-    ChangeSet, Keeper, Metric, Namespace, Phase, Program, Sentinel, StepNow, StepState, Watch, Worse,
-};
-use weir_sys::privilege::Privilege;
+use weir_guard::{ChangeGuard, Metric, Namespace, Phase, Program, Watch, Worse};
 use weir_sys::process::run_captured;
 use weir_sys::{NetNs, ProcRoot};
+use weir_tune::{
+    LARGEST_FINDINGS, Profile, Request, TunePlan, TunedHost, View, render_plan, render_set, render_status,
+};
 
-use super::conntrack::namespace;
-use super::on_trial::in_words;
+use super::conntrack::{namespace, namespace_path};
+use super::on_trial;
 use crate::args::tune::{ApplyArgs, TuneArgs, TuneCommand, WhatArgs};
-use crate::exit::{FAILED, Failure, MISSING, Outcome, USAGE};
-use crate::output::{print, print_json, printable, width};
+use crate::documents::{Remove, Set, StatusSet, TuneApply, TuneStatus, print_json};
+use crate::exit::{CommandResult, Failure, MISSING};
+use crate::output::{print, printable, width};
+use crate::talk::{self, note};
 use ports::Ports;
 
 /// Whose change sets these are.
 pub(super) const BY: &str = "tune";
-/// Version of the JSON of change sets.
-const SCHEMA: u32 = 1;
 /// How long counters are watched before a change to know how fast they grow without it.
 const BASELINE: Duration = Duration::from_secs(2);
 /// Longest time for a reading of a number to be watched.
 const READING: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(args: &TuneArgs) -> Outcome {
+pub(crate) fn run(args: &TuneArgs) -> CommandResult {
     match &args.command {
         TuneCommand::Plan(args) => {
-            let Made { plan, .. } = make(&args.what, false)?;
+            let Made { plan, .. } = make(&args.what, None)?;
             if args.json { print_json(&plan) } else { print(&page(&plan, "apply")) }
         }
         TuneCommand::Apply(args) => apply(args),
         TuneCommand::Confirm(args) => confirm(args.json),
-        TuneCommand::Rollback(args) => rollback(args.json),
+        TuneCommand::Rollback(args) => on_trial::rollback(BY, args.json, render_set),
+        TuneCommand::Remove(args) => remove(args.json),
         TuneCommand::Status(args) => status(args.json),
         TuneCommand::Prove(args) => prove::run(args),
     }
 }
 
-/// `weir guard`: the process that takes a change set back unless it is confirmed.
-pub(crate) fn guard(by: &str, id: &str) -> Outcome {
-    weir_guard::guard(by, id, &tune::metric).map_err(Failure::from)
-}
-
-impl From<weir_guard::Error> for Failure {
-    fn from(error: weir_guard::Error) -> Self {
-        if error.is_permission() {
-            return Failure::new(
-                MISSING,
-                format!(
-                    "{error} (it needs root: the journal and the settings of weir tune are root's alone)"
-                ),
-            );
-        }
-        Failure::new(if error.is_usage() { USAGE } else { FAILED }, error)
-    }
-}
-
-impl From<tune::Error> for Failure {
-    fn from(error: tune::Error) -> Self {
+impl From<weir_tune::Error> for Failure {
+    fn from(error: weir_tune::Error) -> Self {
         match error {
-            tune::Error::System(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            weir_tune::Error::System(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 Failure::new(MISSING, format!("{e} (it needs root)"))
             }
-            tune::Error::System(e) => Failure::failed(e),
+            weir_tune::Error::System(e) => Failure::failed(e),
             other => Failure::usage(other),
         }
     }
 }
 
-fn needs_root(what: &str) -> Outcome {
-    let own = Privilege::current(&ProcRoot::default()).map_err(Failure::failed)?;
-    if own.euid != 0 {
-        return Err(Failure::new(
-            MISSING,
-            format!(
-                "weir tune {what} changes this host, which needs root: sudo weir tune {what} ... (weir tune plan does not)"
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// Where `--netns` leads.
-fn place(netns: Option<&str>) -> Result<Place, Failure> {
+/// Opens the network namespace of `--netns`; without it, the process's own.
+fn place(netns: Option<&str>) -> Result<TunedHost, Failure> {
     let root = ProcRoot::default();
     let Some(name) = netns else {
         let own = Namespace::own()?;
         let view = View { root, namespace: None };
-        return Ok(Place { view, name: "this network namespace".into(), namespace: Some(own) });
+        return Ok(TunedHost { view, name: "this network namespace".into(), namespace: Some(own) });
     };
     let opened: NetNs = namespace(name)?;
-    let path = if name.contains('/') {
-        PathBuf::from(name)
-    } else if name.parse::<u32>().is_ok() {
-        PathBuf::from(format!("/proc/{name}/ns/net"))
-    } else {
-        PathBuf::from("/run/netns").join(name)
-    };
-    let known = Namespace::at(&opened, path)?;
+    let known = Namespace::at(&opened, namespace_path(name))?;
     let view = View { root, namespace: Some(opened) };
-    Ok(Place { view, name: format!("network namespace {name}"), namespace: Some(known) })
+    Ok(TunedHost { view, name: format!("network namespace {name}"), namespace: Some(known) })
 }
 
 /// A plan, where it is for, and what it has to do with published ports.
 struct Made {
-    plan: Plan,
-    place: Place,
+    plan: TunePlan,
+    place: TunedHost,
     ports: Ports,
 }
 
-/// Plans. To go on with the plan, what nobody answers for any more is taken back first; otherwise nothing is changed.
-fn make(what: &WhatArgs, to_go_on: bool) -> Result<Made, Failure> {
-    if to_go_on {
-        Keeper::new(BY).make_way()?;
+/// Plans. To go on with the plan, on trial for that time, a trial whose guards were killed is rolled back first; otherwise nothing is
+/// changed.
+fn make(what: &WhatArgs, trial_s: Option<u64>) -> Result<Made, Failure> {
+    if trial_s.is_some() {
+        ChangeGuard::new(BY).make_way()?;
     }
-    let place = place(what.netns.as_deref())?;
+    let place = place(what.netns.name.as_deref())?;
     let findings = what.from.as_deref().map(read_findings).transpose()?;
     let mut set = Vec::new();
     for pair in &what.set {
@@ -150,16 +108,34 @@ fn make(what: &WhatArgs, to_go_on: bool) -> Result<Made, Failure> {
         actions: Vec::new(),
         notes: Vec::new(),
     };
-    let ports = match tune::wish(&place, &request)? {
-        Some(wish) => Ports::look(&wish, what, to_go_on)?,
+    talk::step(|| {
+        format!(
+            "profiles {}, {} settings by --set, in {}",
+            names(&request.profiles),
+            request.set.len(),
+            place.name
+        )
+    });
+    let ports = match weir_tune::wish(&place, &request)? {
+        Some(wish) => Ports::look(&wish, what, trial_s)?,
         None if what.outer.is_some() => {
-            return Err(Failure::usage("--outer is for published ports: --profile published-ports"));
+            return Err(Failure::usage("--interface is for published ports: --profile published-ports"));
         }
         None => Ports::default(),
     };
     request.actions.extend(ports.action.clone());
     request.notes.extend(ports.note.clone());
-    Ok(Made { plan: tune::plan(&place, &request)?, place, ports })
+    talk::step(|| format!("reads counters and settings, for {:.1} s", request.window.as_secs_f64()));
+    let plan = weir_tune::plan(&place, &request)?;
+    talk::step(|| format!("planned {} settings and {} other changes", plan.rows.len(), plan.actions.len()));
+    Ok(Made { plan, place, ports })
+}
+
+fn names(profiles: &[Profile]) -> String {
+    if profiles.is_empty() {
+        return "none".to_owned();
+    }
+    profiles.iter().map(|profile| profile.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// Name and text of the doctor's findings.
@@ -178,7 +154,7 @@ fn read_findings(path: &str) -> Result<(String, String), Failure> {
     Ok((name.to_owned(), text))
 }
 
-fn page(plan: &Plan, next: &str) -> String {
+fn page(plan: &TunePlan, next: &str) -> String {
     let mut page = render_plan(plan, width());
     if !plan.is_empty() && next == "apply" {
         page.push_str("nothing is changed yet: weir tune apply, with the same options, does it on trial\n");
@@ -186,17 +162,17 @@ fn page(plan: &Plan, next: &str) -> String {
     page
 }
 
-fn apply(args: &ApplyArgs) -> Outcome {
-    needs_root("apply")?;
-    let Made { plan, place, ports } = make(&args.what, true)?;
+fn apply(args: &ApplyArgs) -> CommandResult {
+    on_trial::needs_root("tune apply")?;
+    let Made { plan, place, ports } = make(&args.what, Some(args.confirm_within))?;
     if !args.json {
         print(&page(&plan, ""))?;
     }
     if plan.is_empty() {
         can_be_made(&plan, &ports)?;
-        eprintln!("there is nothing to apply");
+        note("there is nothing to apply");
         return if args.json {
-            print_json(&json!({ "schema": SCHEMA, "plan": plan, "set": null }))
+            print_json(&TuneApply { plan: &plan, set: None, unwatched: &[] })
         } else {
             Ok(())
         };
@@ -205,18 +181,16 @@ fn apply(args: &ApplyArgs) -> Outcome {
     let unwatched = if args.no_watch {
         Vec::new()
     } else {
-        let watched = tune::watches(&plan, &place.view, BASELINE);
+        let watched = weir_tune::watches(&plan, &place.view, BASELINE);
         new.watches = watched.watches;
         watched.gaps
     };
     new.watches.extend(own_watch(args)?);
     let watched: Vec<String> = new.watches.iter().map(|w| printable(&w.name)).collect();
     ports.keep()?;
-    let set = Keeper::new(BY).apply(new, &sentinel()).map_err(in_words)?;
+    let set = on_trial::apply(BY, new)?;
     if args.json {
-        return print_json(
-            &json!({ "schema": SCHEMA, "plan": plan, "set": set_json(&set, None), "unwatched": unwatched }),
-        );
+        return print_json(&TuneApply { plan: &plan, set: Some(Set::of(&set)), unwatched: &unwatched });
     }
     print(&format!("\n{}", render_set(&set)))?;
     for watched in watched {
@@ -225,12 +199,12 @@ fn apply(args: &ApplyArgs) -> Outcome {
     for gap in unwatched {
         print(&format!("  {}\n", printable(&gap)))?;
     }
-    eprintln!("taken back in {} s, unless: weir tune confirm", args.confirm_within);
+    on_trial::announce(BY, args.confirm_within);
     Ok(())
 }
 
 /// Whether a plan without anything to apply is one only because something is missing here.
-fn can_be_made(plan: &Plan, ports: &Ports) -> Outcome {
+fn can_be_made(plan: &TunePlan, ports: &Ports) -> CommandResult {
     if let Some(missing) = &ports.missing {
         return Err(Failure::new(MISSING, missing));
     }
@@ -239,10 +213,6 @@ fn can_be_made(plan: &Plan, ports: &Ports) -> Outcome {
     }
     let rows = plan.rows.iter().filter_map(|r| Some(format!("{}: {}", r.name, r.held.as_ref()?)));
     Err(Failure::new(MISSING, rows.collect::<Vec<_>>().join("; ")))
-}
-
-fn sentinel() -> Sentinel {
-    Sentinel { args: vec!["guard".into()] }
 }
 
 /// The number that a user wants watched.
@@ -259,7 +229,7 @@ fn own_watch(args: &ApplyArgs) -> Result<Option<Watch>, Failure> {
     let printed = run_captured(once, READING).map_err(Failure::usage)?.stdout_text();
     if printed.split_whitespace().next().and_then(|w| w.parse::<f64>().ok()).is_none() {
         return Err(Failure::usage(format!(
-            "--watch {command}: it does not print a number first, run in /: {printed}"
+            "--watch-command {command}: it does not print a number first, run in /: {printed}"
         )));
     }
     Ok(Some(Watch {
@@ -273,82 +243,42 @@ fn own_watch(args: &ApplyArgs) -> Result<Option<Watch>, Failure> {
     }))
 }
 
-fn confirm(json: bool) -> Outcome {
-    needs_root("confirm")?;
-    let confirmed = Keeper::new(BY).confirm()?;
-    if json {
-        let mut value = set_json(&confirmed.set, None);
-        value["problems"] = json!(confirmed.problems);
-        value["already"] = json!(confirmed.already);
-        print_json(&json!({ "schema": SCHEMA, "set": value }))?;
-    } else {
-        if confirmed.already {
-            print("it was confirmed before\n")?;
-        }
-        print(&render_set(&confirmed.set))?;
-    }
-    for problem in &confirmed.problems {
-        eprintln!("weir: {}", printable(problem));
-    }
-    if confirmed.problems.is_empty() { Ok(()) } else { Err(Failure::Silent(FAILED)) }
+fn confirm(json: bool) -> CommandResult {
+    on_trial::confirm(BY, json, |set, before| {
+        let before = if before.is_empty() { "" } else { "it was confirmed before\n" };
+        format!("{before}{}", render_set(set))
+    })
 }
 
-fn rollback(json: bool) -> Outcome {
-    needs_root("rollback")?;
-    let set = Keeper::new(BY).rollback()?;
-    if json {
-        print_json(&json!({ "schema": SCHEMA, "set": set_json(&set, None) }))?;
-    } else {
-        print(&render_set(&set))?;
-    }
-    let others = set.states.iter().any(|state| {
-        matches!(state, StepState::Reverted { outcome: weir_guard::Outcome::LeftToOthers { .. } })
-    });
-    if !matches!(set.phase, Phase::Reverted { .. }) {
-        return Err(Failure::failed(
-            "something could not be put back; the next weir tune command tries again",
-        ));
-    }
-    if others {
-        eprintln!("weir: what somebody else changed since was left alone");
-        return Err(Failure::Silent(FAILED));
-    }
-    Ok(())
-}
-
-fn status(json: bool) -> Outcome {
-    let Some(status) = Keeper::new(BY).status()? else {
+fn status(json: bool) -> CommandResult {
+    let Some(status) = ChangeGuard::new(BY).status()? else {
         return if json {
-            print_json(&json!({ "schema": SCHEMA, "set": null }))
+            print_json(&TuneStatus { set: None })
         } else {
             print("nothing was applied here\n")
         };
     };
-    if !json {
-        return print(&render_status(&status));
+    if json {
+        return print_json(&TuneStatus { set: Some(StatusSet::of(&status)) });
     }
-    let mut set = set_json(&status.set, Some(&status.now));
-    set["guarded"] = json!(status.guarded);
-    set["remaining_s"] = json!(status.remaining_s);
-    set["rebooted"] = json!(status.rebooted);
-    set["busy"] = json!(status.busy);
-    print_json(&json!({ "schema": SCHEMA, "set": set }))
+    print(&render_status(&status))
 }
 
-fn set_json(set: &ChangeSet, now: Option<&[StepNow]>) -> Value {
-    let begin = &set.begin;
-    let steps = begin.steps.iter().zip(&set.states).enumerate().map(|(n, (step, state))| {
-        let mut value = json!({
-            "target": step.change.target(), "when": step.when, "old": step.old, "new": step.change.wanted(), "progress": state,
-        });
-        if let Some(now) = now {
-            value["now"] = json!(now[n]);
-        }
-        value
-    });
-    json!({
-        "id": begin.id, "by": begin.by, "title": begin.title, "applied_unix_s": begin.unix_s, "timeout_s": begin.timeout_s,
-        "progress": set.phase, "confirmed_unix_s": set.confirmed_unix_s, "watches": begin.watches,
-        "steps": steps.collect::<Vec<_>>(),
-    })
+/// Rolls back whatever is left of the last set, and forgets it.
+fn remove(json: bool) -> CommandResult {
+    on_trial::needs_root("tune remove")?;
+    let keeper = ChangeGuard::new(BY);
+    let before = keeper.status().ok().flatten().filter(|s| !matches!(s.set.phase, Phase::Reverted { .. }));
+    on_trial::before_remove(BY);
+    let Some(before) = before else {
+        return if json { print_json(&Remove { removed: &[] }) } else { print("nothing was applied\n") };
+    };
+    let Some(after) = keeper.status()? else { return Ok(()) };
+    if json {
+        let targets: Vec<String> = before.set.begin.steps.iter().map(|step| step.change.target()).collect();
+        print_json(&Remove { removed: &targets })?;
+    } else {
+        print(&render_set(&after.set))?;
+    }
+    on_trial::rolled_back(BY, &after.set)
 }

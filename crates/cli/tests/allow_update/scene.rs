@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use weir_testkit::{Outcome, World};
+use weir_testkit::{CommandOutput, World};
 
 use crate::https::{Authority, Certificate, Reply, Server};
 
@@ -93,7 +93,7 @@ impl Scene {
         self.command(&args)
     }
 
-    pub(crate) fn update(&self, more: &[&str]) -> Outcome {
+    pub(crate) fn update(&self, more: &[&str]) -> CommandOutput {
         self.world.run(self.updating(more))
     }
 

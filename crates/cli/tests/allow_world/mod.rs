@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use weir_testkit::{Background, Outcome, PATIENCE, World, until};
+use weir_testkit::{Background, CommandOutput, PATIENCE, World, until};
 
 /// What each of them needs besides root.
 pub(crate) const BACKENDS: [&str; 3] = ["bpf", "nft", "ipset"];
@@ -61,8 +61,7 @@ impl Gate {
     /// `None`, and the reason printed, where something is missing.
     pub(crate) fn new(binary: &str) -> Option<Gate> {
         let world = World::root(binary)?;
-        let programs =
-            [("nft", "nftables"), ("ipset", "ipset"), ("iptables", "iptables"), ("python3", "python3")];
+        let programs = ["nft", "ipset", "iptables", "python3"];
         if World::lacks(&programs) {
             return None;
         }
@@ -86,18 +85,18 @@ impl Gate {
 
     pub(crate) fn weir(&self, args: &[&str]) -> Command {
         let mut command = self.world.weir(&[&["allow"], args].concat());
-        command.env("WEIR_STATE_DIR", self.state());
+        command.env("WEIR_STATE_DIR", self.state()).env("WEIR_BPF_DIR", "/sys/fs/bpf");
         // Of whoever runs the tests.
         command.env_remove("SSH_CONNECTION").env_remove("SSH_CLIENT");
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
         self.world.run(self.weir(args))
     }
 
     pub(crate) fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[args, &["--json"]].concat()).expect(0).stdout).unwrap()
+        super::documents::read_any(&self.run(&[args, &["--json"]].concat()).expect(0).stdout)
     }
 
     /// The list that the tests load most: both listed addresses, and `more` prefixes that nobody here has.
@@ -111,7 +110,7 @@ impl Gate {
     }
 
     /// Loads a list on trial, for an hour.
-    pub(crate) fn apply(&self, list: &str, backend: &str, more: &[&str]) -> Outcome {
+    pub(crate) fn apply(&self, list: &str, backend: &str, more: &[&str]) -> CommandOutput {
         let hour: &[&str] =
             if more.contains(&"--confirm-within") { &[] } else { &["--confirm-within", "1h"] };
         let args = ["apply", list, "-i", "in0", "--backend", backend];
@@ -123,10 +122,10 @@ impl Gate {
         self.run(&["state"]).expect(0).stdout
     }
 
-    /// The guard process.
-    pub(crate) fn guard(&self) -> Option<u32> {
+    /// The guard processes.
+    pub(crate) fn guards(&self) -> Vec<u32> {
         let is_guard = |line: &str| line.contains(" guard allow ");
-        self.world.processes().into_iter().find(|(_, line)| is_guard(line)).map(|(pid, _)| pid)
+        self.world.processes().into_iter().filter(|(_, line)| is_guard(line)).map(|(pid, _)| pid).collect()
     }
 
     fn outside(&self, program: &str, args: &[&str]) -> Command {

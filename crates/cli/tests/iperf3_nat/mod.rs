@@ -1,7 +1,7 @@
 //! Stock iperf3 clients behind one NAT, at once over UDP: to the server they are one address, and a greeting does not say whose it is.
 
 use serde_json::Value;
-use weir_testkit::{PATIENCE, World, until};
+use weir_testkit::{PATIENCE, World, holds, measured, until};
 
 use super::WEIR;
 use super::iperf3_cases::{Case, check, of_iperf3, udp, under_way};
@@ -30,15 +30,14 @@ const AT_ONCE: [Case; 6] = [
     udp("-t 1 -b 600K -l 800 -P 5"),
 ];
 
-/// How often: the order in which they greet is another each time.
-const ROUNDS: usize = 4;
-
-/// How often a round is tried that a busy machine can spoil: a stock receiver that does not get to run loses datagrams.
-const TRIES: usize = 3;
+/// How many rounds must be right: the order in which the clients greet is another each time. A busy machine can spoil a round: a
+/// stock receiver that does not get to run loses datagrams.
+const NEEDED: usize = 4;
+const ROUNDS: usize = 6;
 
 #[test]
-fn root_clients_behind_one_nat_have_their_own_streams() {
-    if World::lacks(&[("ip", "iproute2"), ("nft", "nftables"), ("iperf3", "iperf3")]) {
+fn root_measured_clients_behind_one_nat_have_their_own_streams() {
+    if World::lacks(&["ip", "nft", "iperf3"]) {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };
@@ -65,18 +64,10 @@ fn root_clients_behind_one_nat_have_their_own_streams() {
         }
     };
     let mut tried = 0;
-    for nth in 0..ROUNDS {
-        for again in 0..TRIES {
-            tried += 1;
-            let name = format!("round-{nth}-{again}");
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| round(&name)));
-            match result {
-                Ok(()) => break,
-                Err(panic) if again + 1 == TRIES => std::panic::resume_unwind(panic),
-                Err(_) => {}
-            }
-        }
-    }
+    measured(NEEDED, ROUNDS, |nth| {
+        tried += 1;
+        holds(|| round(&format!("round-{nth}")))
+    });
     let all = tried * AT_ONCE.len();
     until("a line of each", PATIENCE, || (server.printed().lines().count() == all).then_some(()));
     for line in server.printed().lines() {

@@ -51,7 +51,7 @@ fn check_sockets(world: &World, port: u16, words: &str) {
 #[test]
 fn the_largest_segment_and_the_buffers_of_both_ends_are_what_was_asked_for() {
     let stock = stock();
-    if World::lacks(&[("ss", "iproute2")]) {
+    if World::lacks(&["ss"]) {
         return;
     }
     let world = World::plain(WEIR);

@@ -26,7 +26,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// A world for a test that needs root and these programs (with the package that has them).
-pub(crate) fn world(programs: &[(&str, &str)]) -> Option<World> {
+pub(crate) fn world(programs: &[&str]) -> Option<World> {
     if World::lacks(programs) {
         return None;
     }

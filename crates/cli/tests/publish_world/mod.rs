@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
-use weir_testkit::{Background, Outcome, PATIENCE, World, until};
+use weir_testkit::{Background, CommandOutput, PATIENCE, World, until};
 
 /// Answers over TCP (port 8080) and UDP (port 5353), on both versions of IP, with the address that it sees and what it got.
 const SERVER: &str = "import socket, sys, threading
@@ -67,7 +67,7 @@ impl Host {
     /// `None`, and the reason printed, where something is missing.
     pub(crate) fn new(binary: &str) -> Option<Host> {
         let world = World::root(binary)?;
-        let programs = [("iptables-nft", "iptables"), ("nft", "nftables"), ("python3", "python3")];
+        let programs = ["iptables-nft", "nft", "python3"];
         if World::lacks(&programs) {
             return None;
         }
@@ -135,25 +135,25 @@ impl Host {
     /// `weir` with these words, and with the state that belongs to this host.
     pub(crate) fn any(&self, words: &[&str]) -> Command {
         let mut command = self.world.weir(words);
-        command.env("WEIR_STATE_DIR", self.world.folder().join("state"));
+        command.env("WEIR_STATE_DIR", self.world.folder().join("state")).env("WEIR_BPF_DIR", "/sys/fs/bpf");
         command
     }
 
     /// `weir tune`.
-    pub(crate) fn tune(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn tune(&self, args: &[&str]) -> CommandOutput {
         self.world.run(self.any(&[&["tune"], args].concat()))
     }
 
     pub(crate) fn tune_json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.tune(&[args, &["--json"]].concat()).expect(0).stdout).unwrap()
+        super::documents::read_any(&self.tune(&[args, &["--json"]].concat()).expect(0).stdout)
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
         self.world.run(self.weir(args))
     }
 
     pub(crate) fn json(&self, args: &[&str], code: i32) -> Value {
-        serde_json::from_str(&self.run(&[args, &["--json"]].concat()).expect(code).stdout).unwrap()
+        super::documents::read_any(&self.run(&[args, &["--json"]].concat()).expect(code).stdout)
     }
 
     /// What is in the kernel of it.
@@ -161,14 +161,14 @@ impl Host {
         self.run(&["state"]).expect(0).stdout
     }
 
-    /// The guard process.
-    pub(crate) fn guard(&self) -> Option<u32> {
+    /// The guard processes.
+    pub(crate) fn guards(&self) -> Vec<u32> {
         let is_guard = |line: &str| line.contains(" guard publish ") || line.contains(" guard tune ");
-        self.world.processes().into_iter().find(|(_, line)| is_guard(line)).map(|(pid, _)| pid)
+        self.world.processes().into_iter().filter(|(_, line)| is_guard(line)).map(|(pid, _)| pid).collect()
     }
 
     /// The client asks once.
-    pub(crate) fn ask(&self, address: &str) -> Outcome {
+    pub(crate) fn ask(&self, address: &str) -> CommandOutput {
         self.world.run(self.inside("client", &["python3", "client.py", address]))
     }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
-use weir_testkit::{Background, Outcome, PATIENCE, World, until};
+use weir_testkit::{Background, CommandOutput, PATIENCE, World, until};
 
 /// Three settings of a network namespace; one has several values.
 pub(crate) const SETTINGS: [&str; 6] = [
@@ -73,29 +73,27 @@ impl Tuned {
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
         self.world.run(self.weir(args))
     }
 
     /// All three settings, unless others are given.
-    pub(crate) fn apply(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn apply(&self, args: &[&str]) -> CommandOutput {
         self.run(&[&["apply"], args, &SETTINGS].concat())
     }
 
     pub(crate) fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[args, &["--json"]].concat()).expect(0).stdout).unwrap()
+        super::documents::read_any(&self.run(&[args, &["--json"]].concat()).expect(0).stdout)
     }
 
     pub(crate) fn status(&self) -> Value {
         self.json(&["status"])["set"].clone()
     }
 
-    /// The guard process.
-    pub(crate) fn guard(&self) -> u32 {
+    /// The guard processes.
+    pub(crate) fn guards(&self) -> Vec<u32> {
         let is_guard = |line: &str| line.contains(" guard tune ");
-        until("a guard process", PATIENCE, || {
-            self.world.processes().into_iter().find(|(_, line)| is_guard(line)).map(|(pid, _)| pid)
-        })
+        self.world.processes().into_iter().filter(|(_, line)| is_guard(line)).map(|(pid, _)| pid).collect()
     }
 }
 

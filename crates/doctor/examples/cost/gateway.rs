@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use weir_packets::deck::Tuple;
+use weir_netlink::{Rtnetlink, VethEnd};
+use weir_packets::flow_order::Tuple;
 use weir_packets::live::LiveSender;
 use weir_packets::{Family, Frame, Inject, Limit, Link, Offer, Order, Protocol, Sending, Stop, Tuples, Way};
-use weir_sys::netlink::{Rtnetlink, VethEnd};
 use weir_sys::sched::allowed_cpus;
 use weir_sys::{NetNs, ProcRoot};
 
@@ -43,7 +43,7 @@ pub(crate) struct Gateway {
 pub(crate) struct Window {
     /// Frames a second.
     pub(crate) rate: f64,
-    /// The same by the measure of the core, as in `docs/packets.md`, "The speed-adjusted rate".
+    /// The same by the measure of the core, as in `docs/explanation/packets.md`, "The speed-adjusted rate".
     pub(crate) adjusted: f64,
     /// How many were thrown away.
     pub(crate) drops: u64,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_doctor::collect::{Options, Watch};
+use weir_doctor::collect::{OpenWindow, Options};
 use weir_doctor::evidence::{Cost, Evidence, Plane, Sight};
 use weir_stats::compare::{Comparison, compare_ratio};
 
@@ -85,7 +85,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 /// A window in which the doctor watches every namespace.
 fn watched(gateway: &Gateway) -> Result<Watched> {
-    let (watch, begin, at_first) = gateway.during(|| Ok(Watch::begin(Options::default())?))?;
+    let (watch, begin, at_first) = gateway.during(|| Ok(OpenWindow::begin(Options::default())?))?;
     let window = gateway.window(WINDOW)?;
     let (evidence, end, at_last) = gateway.during(|| Ok(watch.end()))?;
     let counted = dropped_by_rule(&evidence)?;

@@ -3,10 +3,10 @@
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
-use weir_doctor::collect::{Options, Watch};
+use weir_doctor::collect::{OpenWindow, Options};
 use weir_doctor::diagnosis::diagnose;
 use weir_doctor::evidence::Sight;
-use weir_sys::conntrack::{Conntrack, NewEntry};
+use weir_netlink::conntrack::{Conntrack, NewEntry};
 use weir_sys::{NetNs, ProcRoot};
 
 use crate::{Result, run};
@@ -32,7 +32,7 @@ pub(crate) fn size() -> Result<()> {
     let full = fill(&namespaces)?;
     println!("{CONNECTIONS} connections in {full} of {NAMESPACES} namespaces");
     let began = Instant::now();
-    let watch = Watch::begin(Options::default())?;
+    let watch = OpenWindow::begin(Options::default())?;
     println!("begun after {:.0} ms", began.elapsed().as_secs_f64() * 1e3);
     std::thread::sleep(WINDOW);
     let ended = Instant::now();

@@ -1,23 +1,30 @@
 //! The causes that are known, one file each. A new one is a file with a `pub(super) const CAUSE: Cause` in its group's folder, and a line in
 //! the group's `CAUSES`.
 //!
-//! A cause is told by what must, should and must not be seen. Which of two that explain the same loss is right is not left to
-//! chance: a cause names in [`Cause::yields_to`] the more special ones that it gives way to, and takes only what they leave.
+//! A cause is identified by evidence that must, should and must not be present. If two causes explain the same loss, the choice
+//! is not random. Each cause names in [`Cause::yields_to`] the more special ones that take precedence, and takes only the losses
+//! that they leave.
 
+#[cfg(test)]
+mod collected;
 mod conntrack;
 mod firewall;
+#[cfg(test)]
+mod hostile;
 mod network;
+#[cfg(test)]
+mod pasted;
 mod queues;
-mod scene;
-mod shell;
 mod sockets;
+mod view;
+#[cfg(test)]
+mod whole;
 
 use crate::evidence::Evidence;
 use crate::finding::Finding;
 use crate::recipe::Recipe;
 
-pub use scene::{Scene, Taken, is_noise};
-pub(crate) use shell::word;
+pub use view::{EvidenceView, Taken, is_noise};
 
 /// What a cause belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -63,7 +70,7 @@ pub struct Cause {
     /// Where this knowledge comes from: kernel files, RFCs, papers.
     pub sources: &'static [&'static str],
     /// Looks for it in the evidence: one finding for each place and object.
-    pub examine: fn(&Scene<'_>) -> Vec<Finding>,
+    pub examine: fn(&EvidenceView<'_>) -> Vec<Finding>,
     /// Ways to make it on purpose. Empty, with [`Cause::not_injected`] saying why, where no lab of namespaces can show it.
     pub recipes: fn() -> Vec<Recipe>,
     /// Why there is no recipe.
@@ -85,8 +92,42 @@ pub fn by_id(id: &str) -> Option<&'static Cause> {
 
 /// What all causes see in the evidence, before it is weighed.
 pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
-    let scene = Scene::of(evidence);
-    all().flat_map(|cause| (cause.examine)(&scene)).collect()
+    let view = EvidenceView::of(evidence);
+    all().flat_map(|cause| (cause.examine)(&view)).collect()
+}
+
+/// All stored evidence: what was recorded of hosts while each cause was made in them, and what was made by hand for those of
+/// which nothing was recorded.
+#[cfg(test)]
+fn evidences() -> Vec<(String, Evidence)> {
+    let folders =
+        ["conntrack/recorded", "firewall/recorded", "network/recorded", "queues/recorded", "examples"]
+            .map(|folder| format!("{}/src/causes/{folder}", env!("CARGO_MANIFEST_DIR")));
+    let files =
+        folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|e| e.unwrap().path());
+    let read = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        (path.display().to_string(), serde_json::from_str(&text).unwrap())
+    };
+    files.map(read).collect()
+}
+
+/// The sources of all causes, without their tests.
+#[cfg(test)]
+fn sources() -> Vec<(String, String)> {
+    const TESTS: &[&str] =
+        &["hostile", "pasted", "whole", "recorded", "collected", "fixture", "given", "mod"];
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/causes");
+    let folders = std::fs::read_dir(root).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir());
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|e| e.unwrap().path());
+    let code = files.filter(|p| p.extension().is_some_and(|e| e == "rs"));
+    let code = code.filter(|p| !TESTS.contains(&p.file_stem().unwrap().to_str().unwrap()));
+    let read = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
+        (path.display().to_string(), code.to_owned())
+    };
+    code.map(read).collect()
 }
 
 #[cfg(test)]
@@ -139,6 +180,7 @@ mod tests {
         "modprobe",
         "nft",
         "ping",
+        "prlimit",
         "rm",
         "sed",
         "sysctl",
@@ -154,6 +196,8 @@ mod tests {
     fn only_shows(command: &str) -> bool {
         const SHOW: &[&str] = &[
             "#",
+            "ausearch ",
+            "bpftool cgroup tree",
             "bpftool net show",
             "bpftool prog show",
             "bpftool prog dump",
@@ -170,9 +214,15 @@ mod tests {
             "grep ",
             "ip -6 neigh show",
             "ip -6 route get",
+            "ip -d -s link show",
+            "ip -s xfrm state",
             "ip neigh show",
             "ip route get",
             "ip rule show",
+            "ip xfrm policy",
+            "iptables-save | grep",
+            "ls ",
+            "mtr ",
             "nft -a list",
             "nft -a -t list",
             "nft list",
@@ -180,6 +230,7 @@ mod tests {
             "ps ",
             "slabtop",
             "ss ",
+            "systemctl show ",
             "tcpdump ",
             "top ",
             "tc -s ",
@@ -189,24 +240,10 @@ mod tests {
         !command.contains("> /root") && (lists || SHOW.iter().any(|begins| command.starts_with(begins)))
     }
 
-    /// What was recorded of hosts while each cause was made in them.
-    fn recorded() -> Vec<(String, Evidence)> {
-        let groups = ["conntrack", "firewall", "network", "queues"]
-            .map(|group| format!("{}/src/causes/{group}/recorded", env!("CARGO_MANIFEST_DIR")));
-        let files =
-            groups.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|e| e.unwrap().path());
-        files
-            .map(|path| {
-                let text = std::fs::read_to_string(&path).unwrap();
-                (path.display().to_string(), serde_json::from_str(&text).unwrap())
-            })
-            .collect()
-    }
-
     /// Whatever a fix changes can be taken back, by commands and not by words.
     #[test]
     fn every_fix_that_changes_something_has_its_way_back() {
-        let all = recorded();
+        let all = evidences();
         assert!(all.len() >= 50, "{}", all.len());
         let mut wrong = Vec::new();
         for (name, evidence) in &all {

@@ -1,8 +1,8 @@
 //! The table of connections, summed up.
 //!
-//! It is read once, at the window's end, entry by entry; only counts and a few examples are kept. All tables of the machine
-//! are in one hash of the kernel, so every reading walks over the entries of all namespaces: the time for all of them is
-//! bounded, and what was not read is said.
+//! The collector reads it once, at the window's end, entry by entry; it keeps only counts and a few examples. The kernel has all
+//! tables of the machine in one hash, so every reading walks over the entries of all namespaces. The time for all of them is
+//! bounded, and the evidence reports entries that were not read.
 
 mod tally;
 #[cfg(test)]
@@ -14,16 +14,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use weir_sys::conntrack::{Conntrack, Filter, dump};
+use weir_netlink::conntrack::{Conntrack, Filter, dump};
 use weir_sys::slab::Slab;
 use weir_sys::{Error, ProcRoot, Result, modules, sysctl};
 
 use super::Asked;
 use crate::evidence::{Connections, FlowEventKind, Tuple};
-use crate::table::given::Given;
+use weir_conntrack::nat_ports::NatPorts;
 
 pub(crate) use tally::is_private;
-use tally::{Tally, group};
+use tally::{ConnectionCounts, group};
 
 /// Time for the tables of all namespaces together.
 const TIME: Duration = Duration::from_millis(2500);
@@ -100,7 +100,7 @@ pub(super) fn read(
     let packets = packets(asked);
     if count == 0 {
         table.absent = packets;
-        table.source_nat_rules = rules(&Given::find(root, None));
+        table.source_nat_rules = rules(&NatPorts::find(root, None));
         return Ok(Some(table));
     }
     // Asking would load it.
@@ -108,7 +108,7 @@ pub(super) fn read(
         let why = "the kernel has no ctnetlink now (module nf_conntrack_netlink, CONFIG_NF_CT_NETLINK)";
         return Err(Error::other("read the conntrack table", why));
     }
-    let given = Given::find(root, None);
+    let given = NatPorts::find(root, None);
     table.source_nat_rules = rules(&given);
     join(&mut table, &packets)?;
     if count < TOO_FEW && packets.is_empty() {
@@ -119,7 +119,7 @@ pub(super) fn read(
         table.partial = Some("the time for the tables of all namespaces was over".into());
         return Ok(Some(table));
     };
-    let mut tally = Tally::new(table.absent.clone(), given);
+    let mut tally = ConnectionCounts::new(table.absent.clone(), given);
     let dumped = dump(&Filter::default(), |entry| {
         tally.add(entry);
         let over = tally.read().is_multiple_of(STRIDE) && Instant::now() >= ends;
@@ -134,7 +134,7 @@ pub(super) fn read(
 }
 
 /// Rules that translate sources, where all of them could be read.
-fn rules(given: &Given) -> Option<u64> {
+fn rules(given: &NatPorts) -> Option<u64> {
     given.count().map(|n| n as u64)
 }
 
@@ -168,8 +168,8 @@ fn join(table: &mut Connections, packets: &[Tuple]) -> Result<()> {
     Ok(())
 }
 
-fn to_kernel(packet: &Tuple) -> weir_sys::conntrack::Tuple {
-    weir_sys::conntrack::Tuple {
+fn to_kernel(packet: &Tuple) -> weir_netlink::conntrack::Tuple {
+    weir_netlink::conntrack::Tuple {
         source: packet.source.into(),
         destination: packet.destination.into(),
         protocol: packet.protocol,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_sys::conntrack::Conntrack;
+use weir_netlink::conntrack::Conntrack;
 use weir_sys::procfs::{parse_nfqueue, parse_pairs, parse_sockstat};
 use weir_sys::{Error, ProcRoot, Result, modules};
 
@@ -51,7 +51,7 @@ pub(super) fn protocols(root: &ProcRoot) -> Result<(Counters, BTreeMap<String, u
     Ok((counters, gauges))
 }
 
-/// What NFQUEUE lost, in all and by queue, and what waits in it.
+/// Reads the losses of NFQUEUE, in all and by queue, and the packets that wait in it.
 fn queues(text: &str, counters: &mut BTreeMap<String, u64>, gauges: &mut BTreeMap<String, u64>) {
     for queue in parse_nfqueue(text) {
         for (name, value) in [("queue_dropped", queue.queue_dropped), ("user_dropped", queue.user_dropped)] {
@@ -84,13 +84,23 @@ pub(super) fn conntrack(root: &ProcRoot) -> Result<Counters> {
     }
 }
 
+/// Names that do not come from the kernel's files.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let mut counters = BTreeMap::new();
+    queues("0 1 0 2 65531 0 0 0 1\n", &mut counters, &mut BTreeMap::new());
+    let conntrack = CONNTRACK.iter().map(|(_, name)| format!("conntrack.{name}"));
+    counters.into_keys().chain(conntrack).chain(["conntrack.count".to_owned()])
+}
+
 #[cfg(test)]
 mod tests {
+    use weir_netlink::Rtnetlink;
+    use weir_sys::NetNs;
     use weir_sys::privilege::test_needs_root;
-    use weir_sys::{NetNs, netlink::Rtnetlink};
 
     use super::*;
-    use crate::machine_of_files::Files;
+    use weir_testkit::Files;
 
     #[test]
     fn files_become_counters_and_gauges() {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_bpf::Direction;
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::{
+use weir_netlink::ethtool::Ethtool;
+use weir_netlink::{
     EGRESS_HOOK, Filter, INGRESS_HOOK, INGRESS_PARENT, Link, QueueingDiscipline, ROOT, Rtnetlink,
     XdpAttachment,
 };
@@ -22,8 +22,8 @@ const MOST_QUEUES: u32 = 256;
 /// Planes that hang on interfaces and may be blind by themselves, with the reason.
 type Unseen = BTreeMap<Plane, String>;
 
-/// Those of the calling thread's namespace. What of them could not be seen is put into `unseen`; planes in `hidden` are not
-/// looked at.
+/// Reads the interfaces of the calling thread's namespace. It adds planes that it could not see to `unseen`, and skips planes in
+/// `hidden`.
 pub(super) fn read(root: &ProcRoot, hidden: &BTreeSet<Plane>, unseen: &mut Unseen) -> Result<Vec<Interface>> {
     let mut net = Rtnetlink::open()?;
     let own = NetNs::current()?.inode()?;
@@ -208,7 +208,7 @@ fn programs(links: &[Link], interfaces: &mut [Interface], unseen: &mut Unseen) {
     }
 }
 
-/// What the driver says.
+/// Reads the driver's data.
 fn driver(ethtool: &Ethtool, interface: &mut Interface, hidden: &BTreeSet<Plane>, unseen: &mut Unseen) {
     let name = interface.name.clone();
     interface.driver = ethtool.driver(&name).unwrap_or_default();

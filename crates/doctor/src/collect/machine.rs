@@ -1,4 +1,4 @@
-//! What belongs to no namespace.
+//! Evidence that belongs to no namespace.
 
 mod cgroups;
 mod cores;
@@ -18,7 +18,7 @@ use crate::evidence::{Cost, Counters, Delta, Machine, Plane, Sight, counters_sin
 use log::Log;
 
 /// Global settings that a cause asks for.
-const SETTINGS: &[&str] = &[
+pub(super) const SETTINGS: &[&str] = &[
     "net.netfilter.nf_conntrack_max",
     "net.netfilter.nf_conntrack_buckets",
     "net.netfilter.nf_log_all_netns",

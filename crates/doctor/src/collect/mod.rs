@@ -25,6 +25,30 @@ use crate::evidence::{DropGroup, Evidence, FlowEvent, Namespace, Plane, Sight, T
 
 pub(crate) use connections::is_private;
 pub(crate) use machine::is_of_machine;
+
+/// Names of what the collectors read, for the test that causes ask for nothing else.
+#[cfg(test)]
+pub(crate) mod names {
+    use std::collections::BTreeSet;
+
+    use weir_sys::ProcRoot;
+
+    /// Settings of a namespace, of an interface in it, and of the machine.
+    pub(crate) fn settings(interface: &str) -> BTreeSet<String> {
+        super::settings::names(&[interface])
+            .chain(super::machine::SETTINGS.iter().map(|n| (*n).into()))
+            .collect()
+    }
+
+    /// Counters and gauges whose names are ours, and those that this kernel has.
+    pub(crate) fn counters() -> BTreeSet<String> {
+        let (counters, gauges) = super::counters::protocols(&ProcRoot::default()).unwrap();
+        let tables = super::machine::tables(&ProcRoot::default());
+        let ours = super::counters::names().chain(tables.into_keys());
+        counters.into_keys().chain(gauges.into_keys()).chain(ours).collect()
+    }
+}
+
 pub use namespaces::Found;
 
 /// Which namespaces are looked at.
@@ -60,7 +84,7 @@ pub enum Error {
 
 /// A window that has begun.
 #[derive(Debug)]
-pub struct Watch {
+pub struct OpenWindow {
     options: Options,
     began: Instant,
     namespaces: Vec<(Found, Namespace)>,
@@ -71,7 +95,7 @@ pub struct Watch {
     planes: BTreeMap<Plane, Sight>,
 }
 
-impl Watch {
+impl OpenWindow {
     /// Begins a window.
     ///
     /// # Errors
@@ -90,7 +114,7 @@ impl Watch {
         if !options.hidden.contains(&Plane::Neighbours) {
             listeners.extend(namespaces.iter().map(|(found, _)| neighbours::Listener::begin(found)));
         }
-        Ok(Watch { began: Instant::now(), namespaces, listeners, machine, tracer, planes, options })
+        Ok(OpenWindow { began: Instant::now(), namespaces, listeners, machine, tracer, planes, options })
     }
 
     /// How long it has been open.

@@ -1,7 +1,7 @@
 //! Which network namespaces there are, and what people call them.
 //!
-//! A namespace has no list that it stands in: it is there as long as a process runs in it, a name is bound to it, or
-//! somebody holds a descriptor. These are looked through, in this order.
+//! The kernel has no list of namespaces: one exists as long as a process runs in it, a name is bound to it, or a process holds a
+//! descriptor. The search covers these in this order.
 
 mod containers;
 mod mounts;

@@ -4,13 +4,13 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use weir_netlink::{Mac, NeighbourEvents, Rtnetlink};
 use weir_sys::Result;
-use weir_sys::netlink::{Mac, NeighbourEvents, Rtnetlink};
 
 use super::Found;
 use crate::evidence::{Moved, Namespace, Neighbour, Neighbours};
 
-/// Neighbours without an answer that are told one by one.
+/// Neighbours without an answer that are listed one by one.
 const UNANSWERED: usize = 100;
 /// Addresses whose Ethernet address is followed through the window, in one namespace. The kernel keeps 1,024 by default.
 const FOLLOWED: usize = 16_384;
@@ -92,7 +92,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn hear(&mut self, neighbour: weir_sys::netlink::Neighbour) {
+    fn hear(&mut self, neighbour: weir_netlink::Neighbour) {
         let key = (neighbour.interface, neighbour.address);
         // One that fails, or is asked for, still shows the address that it had, or none.
         let answered = !matches!(neighbour.state, "failed" | "incomplete" | "none" | "noarp");
@@ -142,9 +142,9 @@ mod tests {
 
     use super::*;
 
-    fn heard(state: &'static str, last: u8) -> weir_sys::netlink::Neighbour {
+    fn heard(state: &'static str, last: u8) -> weir_netlink::Neighbour {
         let mac = Some([2, 0, 0, 0, 0, last]);
-        weir_sys::netlink::Neighbour { address: [198, 18, 0, 2].into(), interface: 3, mac, state }
+        weir_netlink::Neighbour { address: [198, 18, 0, 2].into(), interface: 3, mac, state }
     }
 
     #[test]

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weir_netlink::{Asking, RouteEntry, RouteKind, Rtnetlink};
 use weir_sys::Result;
-use weir_sys::netlink::{Asking, RouteEntry, RouteKind, Rtnetlink};
 
 use super::Asked;
-use crate::evidence::{Lookup, Outcome, RememberedMtu, Routes, UnusualRoute};
+use crate::evidence::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};
 
 /// Tables that the kernel fills by itself with this host's own addresses.
 const LOCAL: u32 = 255;
-/// Path MTUs that are told one by one.
+/// Path MTUs that are listed one by one.
 const REMEMBERED: usize = 100;
-/// Routes that throw away which are told one by one: more are somebody's list of unwanted networks.
+/// Routes that drop packets and are listed one by one: a longer list is a blocklist of networks.
 const UNUSUAL: usize = 1_000;
 /// Packets about which the kernel is asked, in one namespace.
 const LOOKUPS: usize = 200;
@@ -73,7 +73,7 @@ fn note(routes: &mut Routes, route: RouteEntry) {
     }
 }
 
-/// What to ask: each way once. Ports matter only where a rule looks at them.
+/// Builds the route lookups: each path once. Ports matter only if a rule matches them.
 fn questions(asked: &Asked<'_>, by_port: bool) -> Vec<Asking> {
     let samples = asked.drops.iter().flat_map(|d| &d.samples);
     let dropped = samples.filter_map(|s| Some((s.tuple()?, s.came_in, s.mark)));
@@ -103,17 +103,17 @@ fn is_one_host(address: IpAddr) -> bool {
 fn ask(net: &mut Rtnetlink, asking: &Asking) -> Lookup {
     let plainly = |net: &mut Rtnetlink, to: IpAddr| answer(net.resolve(&Asking::to(to)));
     let mut given = answer(net.resolve(asking));
-    if given.0 == Outcome::Blackhole && asking.came_in == 0 && asking.source.is_some() {
+    if given.0 == RouteOutcome::Blackhole && asking.came_in == 0 && asking.source.is_some() {
         // A source that is not this host's own is refused with the same error as a blackhole.
         given = match answer(net.resolve(&Asking { source: None, ..*asking })) {
-            (Outcome::Blackhole, route) => (Outcome::Blackhole, route),
-            (_, route) => (Outcome::Refused, route),
+            (RouteOutcome::Blackhole, route) => (RouteOutcome::Blackhole, route),
+            (_, route) => (RouteOutcome::Refused, route),
         };
     }
     let (plain, _) = plainly(net, asking.destination);
     // So is one that may not come in through that interface (net/ipv4/route.c, ip_route_input_slow).
-    if given.0 == Outcome::Blackhole && plain != Outcome::Blackhole && !is_policy(net, asking) {
-        given.0 = Outcome::Refused;
+    if given.0 == RouteOutcome::Blackhole && plain != RouteOutcome::Blackhole && !is_policy(net, asking) {
+        given.0 = RouteOutcome::Refused;
     }
     let back = asking.source.filter(|s| is_one_host(*s)).and_then(|s| plainly(net, s).1);
     let (outcome, route) = given;
@@ -138,26 +138,26 @@ fn ask(net: &mut Rtnetlink, asking: &Asking) -> Lookup {
 /// True if a packet made here with the same mark finds the blackhole, too: then a rule that asks for the mark leads there.
 fn is_policy(net: &mut Rtnetlink, asking: &Asking) -> bool {
     let marked = Asking { source: None, came_in: 0, ..*asking };
-    asking.mark != 0 && answer(net.resolve(&marked)).0 == Outcome::Blackhole
+    asking.mark != 0 && answer(net.resolve(&marked)).0 == RouteOutcome::Blackhole
 }
 
-fn answer(result: Result<RouteEntry>) -> (Outcome, Option<RouteEntry>) {
+fn answer(result: Result<RouteEntry>) -> (RouteOutcome, Option<RouteEntry>) {
     match result {
         Ok(route) => match route.kind {
-            RouteKind::Local => (Outcome::Local, Some(route)),
+            RouteKind::Local => (RouteOutcome::Local, Some(route)),
             // A kernel that answers with the route instead of an error.
-            RouteKind::Blackhole => (Outcome::Blackhole, None),
-            RouteKind::Unreachable => (Outcome::Unreachable, None),
-            RouteKind::Prohibit => (Outcome::Prohibited, None),
-            _ => (Outcome::Forwarded, Some(route)),
+            RouteKind::Blackhole => (RouteOutcome::Blackhole, None),
+            RouteKind::Unreachable => (RouteOutcome::Unreachable, None),
+            RouteKind::Prohibit => (RouteOutcome::Prohibited, None),
+            _ => (RouteOutcome::Forwarded, Some(route)),
         },
         Err(e) => {
             let outcome = match e.raw_os_error() {
-                Some(libc::ENETUNREACH) => Outcome::NoRoute,
-                Some(libc::EHOSTUNREACH) => Outcome::Unreachable,
-                Some(libc::EACCES) => Outcome::Prohibited,
-                Some(libc::EINVAL) => Outcome::Blackhole,
-                _ => Outcome::Refused,
+                Some(libc::ENETUNREACH) => RouteOutcome::NoRoute,
+                Some(libc::EHOSTUNREACH) => RouteOutcome::Unreachable,
+                Some(libc::EACCES) => RouteOutcome::Prohibited,
+                Some(libc::EINVAL) => RouteOutcome::Blackhole,
+                _ => RouteOutcome::Refused,
             };
             (outcome, None)
         }
@@ -235,15 +235,21 @@ mod tests {
             let to = IpAddr::from(destination);
             routes.lookups.iter().find(|l| l.destination == to && l.mark == mark).unwrap()
         };
-        assert_eq!(find([198, 18, 10, 1], 0).outcome, Outcome::Blackhole);
-        assert_eq!(find([198, 18, 12, 1], 0).outcome, Outcome::Prohibited);
+        assert_eq!(find([198, 18, 10, 1], 0).outcome, RouteOutcome::Blackhole);
+        assert_eq!(find([198, 18, 12, 1], 0).outcome, RouteOutcome::Prohibited);
         let on = find([203, 0, 113, 1], 0);
-        assert_eq!((on.outcome, on.interface, on.return_interface), (Outcome::Forwarded, outside, inside));
+        assert_eq!(
+            (on.outcome, on.interface, on.return_interface),
+            (RouteOutcome::Forwarded, outside, inside)
+        );
         assert_eq!(on.next_hop, Some([198, 19, 0, 9].into()));
         let marked = find([203, 0, 113, 1], 7);
-        assert_eq!((marked.outcome, marked.plain), (Outcome::Unreachable, Some(Outcome::Forwarded)));
+        assert_eq!(
+            (marked.outcome, marked.plain),
+            (RouteOutcome::Unreachable, Some(RouteOutcome::Forwarded))
+        );
         let filtered = find([198, 19, 0, 2], 0);
-        assert_eq!((filtered.outcome, filtered.return_interface), (Outcome::Refused, outside));
+        assert_eq!((filtered.outcome, filtered.return_interface), (RouteOutcome::Refused, outside));
         assert_eq!(routes.lookups.len(), 5, "a group of hosts has no way that could be asked for");
     }
 

@@ -108,7 +108,7 @@ const SETTINGS: &[&str] = &[
 /// Settings that each interface has for itself.
 const OF_INTERFACES: &[(&str, &[&str])] = &[
     (
-        "ipv4",
+        "ipv4.conf",
         &[
             "rp_filter",
             "forwarding",
@@ -117,10 +117,14 @@ const OF_INTERFACES: &[(&str, &[&str])] = &[
             "src_valid_mark",
             "arp_filter",
             "arp_ignore",
+            "ignore_routes_with_linkdown",
+            "log_martians",
             "proxy_arp",
         ],
     ),
-    ("ipv6", &["forwarding", "disable_ipv6", "accept_ra"]),
+    ("ipv4.neigh", &["unres_qlen_bytes"]),
+    ("ipv6.neigh", &["unres_qlen_bytes"]),
+    ("ipv6.conf", &["forwarding", "disable_ipv6", "accept_ra"]),
 ];
 
 /// Those of the calling thread's namespace, and of its interfaces by name.
@@ -131,25 +135,28 @@ pub(super) fn read(root: &ProcRoot, interfaces: &[&str]) -> Result<BTreeMap<Stri
             settings.insert(name, value);
         }
     };
-    for name in SETTINGS {
-        take((*name).to_owned());
-    }
-    for interface in interfaces {
+    names(interfaces).for_each(&mut take);
+    Ok(settings)
+}
+
+/// Names of all that is read.
+pub(super) fn names(interfaces: &[&str]) -> impl Iterator<Item = String> {
+    let of_interface = |interface: &&str| {
         // A dot in an interface's name is written as a slash, as sysctl(8) does.
         let interface = interface.replace('.', "/");
-        for (family, names) in OF_INTERFACES {
-            for name in *names {
-                take(format!("net.{family}.conf.{interface}.{name}"));
-            }
-        }
-    }
-    Ok(settings)
+        let of = move |(group, names): &(&str, &[&str])| -> Vec<String> {
+            names.iter().map(|name| format!("net.{}.{interface}.{name}", group)).collect()
+        };
+        OF_INTERFACES.iter().flat_map(of).collect::<Vec<_>>()
+    };
+    let of_interfaces: Vec<String> = interfaces.iter().flat_map(of_interface).collect();
+    SETTINGS.iter().map(|name| (*name).to_owned()).chain(of_interfaces)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine_of_files::Files;
+    use weir_testkit::Files;
 
     #[test]
     fn settings_of_interfaces_have_the_interface_in_their_name() {

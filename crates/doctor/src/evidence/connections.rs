@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
+use weir_conntrack::SnatPool;
 
 use super::Tuple;
 
@@ -23,15 +24,15 @@ pub struct Connections {
     pub partial: Option<String>,
     /// Entries that the kernel may not evict (ASSURED).
     pub assured: u64,
-    /// Entries that nobody answered yet.
+    /// Entries without an answer so far.
     pub unreplied: u64,
     /// Entries by protocol and state (`tcp established`, `udp unreplied`).
     pub states: BTreeMap<String, u64>,
     /// Who opened most entries, and how many.
     pub sources: Vec<(IpAddr, u64)>,
-    /// Where most entries go.
+    /// The destinations with most entries.
     pub services: Vec<Service>,
-    /// Groups of entries, the largest first, and of those that nobody answered the largest in any case.
+    /// Groups of entries, the largest first; they always include the largest unreplied ones.
     pub groups: Vec<ConnectionGroup>,
     /// Entries in groups beyond those kept.
     pub beyond: u64,
@@ -52,7 +53,7 @@ pub struct Connections {
     pub slab_bytes: Option<u64>,
 }
 
-/// Where entries go.
+/// A destination of entries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
     /// Address, before translation.
@@ -85,11 +86,11 @@ pub struct ConnectionGroup {
     pub helper: bool,
     /// Its source is an address that no one routes in the Internet (RFC 1918, RFC 6598, RFC 4193).
     pub private_source: bool,
-    /// Who asks and who answers are in the same /24, or /64 of IPv6.
+    /// The requester and the responder are in the same /24, or /64 of IPv6.
     pub same_network: bool,
     /// Zone.
     pub zone: u16,
-    /// Where it went, before translation.
+    /// Destination address, before translation.
     pub destination: IpAddr,
     /// Port, before translation; 0 without.
     pub destination_port: u16,
@@ -125,25 +126,4 @@ impl Default for ConnectionGroup {
             example_reply: None,
         }
     }
-}
-
-/// Ports that source NAT has given away towards one destination.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SnatPool {
-    /// Outside address.
-    pub outside: IpAddr,
-    /// IP protocol.
-    pub protocol: u8,
-    /// Where to.
-    pub destination: IpAddr,
-    /// Port there.
-    pub destination_port: u16,
-    /// Lowest port that may be given.
-    pub first_port: u16,
-    /// Highest port that may be given.
-    pub last_port: u16,
-    /// Ports in use.
-    pub used: u64,
-    /// Ports there are.
-    pub available: u64,
 }

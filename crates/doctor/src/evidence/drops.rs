@@ -97,15 +97,27 @@ impl Sample {
     /// Control bits of TCP ([`weir_wire::Tcp::SYN`] and others); `None` of anything else, of a fragment after the first, and where
     /// the sample ends before them.
     pub fn tcp_flags(&self) -> Option<u8> {
+        self.tcp_segment()?.get(13).copied()
+    }
+
+    /// Bytes of data in a TCP segment; `None` as for [`Sample::tcp_flags`].
+    pub fn tcp_payload(&self) -> Option<u32> {
+        let segment = self.tcp_segment()?;
+        let before = segment.as_ptr().addr() - self.header.as_ptr().addr();
+        let header = usize::from(segment.get(12)? >> 4) * 4;
+        self.length.checked_sub(u32::try_from(before + header).ok()?)
+    }
+
+    /// The packet from its TCP header on.
+    fn tcp_segment(&self) -> Option<&[u8]> {
         self.tuple().filter(|t| t.protocol == weir_wire::protocol::TCP && t.source_port != 0)?;
-        let segment = match self.header.first()? >> 4 {
-            4 => weir_wire::Ipv4::read_quoted(&self.header).ok()?.1,
+        match self.header.first()? >> 4 {
+            4 => Some(weir_wire::Ipv4::read_quoted(&self.header).ok()?.1),
             _ => {
                 let (ip, rest) = weir_wire::Ipv6::read_quoted(&self.header).ok()?;
-                weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?.payload
+                Some(weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?.payload)
             }
-        };
-        segment.get(13).copied()
+        }
     }
 }
 

@@ -1,10 +1,10 @@
-//! What became of TCP connections.
+//! Events of TCP connections.
 
 use serde::{Deserialize, Serialize};
 
 use super::Tuple;
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowEventKind {
@@ -23,7 +23,7 @@ pub enum FlowEventKind {
 pub struct FlowEvent {
     /// Namespace in which it happened.
     pub namespace: u64,
-    /// What.
+    /// The kind of event.
     pub kind: FlowEventKind,
     /// Whose, as the packet goes: from here for what is sent again, from the other side for a reset that came. For a reset
     /// sent, the packet that is answered, as it came. `None`: of connections beyond those told apart.

@@ -39,7 +39,7 @@ pub struct Interface {
     pub addresses: Vec<(IpAddr, u8)>,
     /// `rx_packets`, `rx_dropped`, `rx_missed_errors`, `tx_dropped`, ... (struct rtnl_link_stats64).
     pub counters: Counters,
-    /// Of the driver, by ethtool -S name: those that moved.
+    /// Counters of the driver, by ethtool -S name: those that moved.
     pub driver_counters: Counters,
     /// Offloads by ethtool name (`rx-gro`, `tx-generic-segmentation`, `tx-tcp-segmentation`, ...).
     pub features: BTreeMap<String, bool>,
@@ -87,7 +87,7 @@ pub struct Qdisc {
     pub class: bool,
     /// `major:minor`, hexadecimal.
     pub handle: String,
-    /// Where it hangs; `root`, `ingress`, `clsact` or `major:minor`.
+    /// Its parent; `root`, `ingress`, `clsact` or `major:minor`.
     pub parent: String,
     /// Packets sent on.
     pub packets: Delta,

@@ -1,4 +1,4 @@
-//! What belongs to no namespace.
+//! Evidence that belongs to no namespace.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +38,8 @@ pub struct Machine {
 impl Machine {
     /// A setting as a number.
     pub fn setting(&self, name: &str) -> Option<u64> {
+        #[cfg(test)]
+        super::asked::note(name);
         self.settings.get(name)?.trim().parse().ok()
     }
 }

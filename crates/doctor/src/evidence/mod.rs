@@ -1,7 +1,7 @@
-//! What was seen of a host in a window. Plain values: a stored [`Evidence`] is as good as a fresh one.
+//! The evidence of a host in a window. Plain values: a stored [`Evidence`] is as good as a fresh one.
 //!
-//! A collector fills one part, in one file of [`crate::collect`]. What it could not see it names in [`Evidence::planes`] or
-//! [`Namespace::blind`]; a part that is empty there means "looked, and nothing was there".
+//! A collector fills one part, in one file of [`crate::collect`]. It names the parts that it could not see in
+//! [`Evidence::planes`] or [`Namespace::blind`]; any other empty part means "looked, and nothing was there".
 
 mod connections;
 mod drops;
@@ -15,18 +15,20 @@ mod sockets;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use connections::{ConnectionGroup, Connections, Service, SnatPool};
+pub use connections::{ConnectionGroup, Connections, Service};
 pub use drops::{DropGroup, Sample, Tuple};
 pub use flows::{FlowEvent, FlowEventKind};
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
 pub use machine::{CgroupThrottle, Core, Machine};
 pub use neighbours::{Moved, Neighbour, Neighbours};
-pub use routes::{Lookup, Outcome, RememberedMtu, Routes, UnusualRoute};
-pub use rules::{Backend, Blame, Chain, Missed, Rule, Ruleset, SetState, Verdict};
+pub use routes::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};
+pub use rules::{Backend, Blame, Chain, Missed, Rule, RuleVerdict, Ruleset, SetState};
 pub(crate) use sockets::{Earlier, TcpCounts};
 pub use sockets::{FileLimit, Listener, PortsInUse, Sockets, TcpFlow, TcpTotals, UdpSocket};
+pub use weir_conntrack::SnatPool;
 
 /// Version of the stored layout.
 pub const VERSION: u32 = 1;
@@ -40,9 +42,10 @@ pub struct Evidence {
     pub window_s: f64,
     /// Its end, seconds since 1970, UTC.
     pub ended_unix_s: i64,
-    /// Which planes were in sight, of the machine as a whole.
+    /// Which evidence sources were in sight, of the machine as a whole. Files of earlier versions call them planes.
+    #[serde(rename = "evidence_sources", alias = "planes")]
     pub planes: BTreeMap<Plane, Sight>,
-    /// What is not any namespace's.
+    /// Evidence that belongs to no namespace.
     pub machine: Machine,
     /// The namespaces looked at.
     pub namespaces: Vec<Namespace>,
@@ -50,12 +53,12 @@ pub struct Evidence {
     pub drops: Vec<DropGroup>,
     /// Retransmissions and resets of TCP (`tcp:*`).
     pub flows: Vec<FlowEvent>,
-    /// What looking cost.
+    /// The cost of the examination.
     pub cost: Cost,
 }
 
 /// A source of evidence that may be missing by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Plane {
     /// Protocol counters (snmp, netstat, snmp6) and gauges.
@@ -120,7 +123,7 @@ impl Plane {
 }
 
 /// Whether a plane was in sight.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "sight", content = "why")]
 pub enum Sight {
     /// Whole.
@@ -173,7 +176,8 @@ impl From<Delta> for (u64, u64) {
 /// Counters by name.
 pub type Counters = BTreeMap<String, Delta>;
 
-/// Makes a reading the end of a window. What was not there at its beginning counts from zero: it was made in between.
+/// Turns a reading into the end of a window. A counter that did not exist at its beginning counts from zero: it was made in
+/// between.
 pub fn counters_since(now: &mut Counters, earlier: &Counters) {
     for (name, delta) in now {
         delta.since(earlier.get(name).copied().unwrap_or_default());
@@ -185,7 +189,7 @@ pub fn counters_since(now: &mut Counters, earlier: &Counters) {
 pub struct Namespace {
     /// Inode, as `lsns` shows it.
     pub id: u64,
-    /// What people call it: `host`, `netns blue`, `docker web`, `nginx (pid 312)`.
+    /// Its name for people: `host`, `netns blue`, `docker web`, `nginx (pid 312)`.
     pub name: String,
     /// True of the namespace that weir was started in.
     pub own: bool,
@@ -194,7 +198,7 @@ pub struct Namespace {
     /// `xfrm.InNoStates`, `nfqueue.queue_dropped` (and of queue 3 alone `nfqueue.3.queue_dropped`). Those of routes and neighbours
     /// are the machine's ([`Machine::counters`]); its first namespace has them as well.
     pub counters: Counters,
-    /// What goes up and down, at the end of the window: `conntrack.count`, `sockstat.TCP.tw`, `sockstat.FRAG.memory`, ...
+    /// Values that go up and down, at the end of the window: `conntrack.count`, `sockstat.TCP.tw`, `sockstat.FRAG.memory`, ...
     pub gauges: BTreeMap<String, u64>,
     /// Settings that matter, by full sysctl name.
     pub settings: BTreeMap<String, String>,
@@ -217,16 +221,22 @@ pub struct Namespace {
 impl Namespace {
     /// Growth of a counter in the window; 0 of one that this kernel lacks.
     pub fn grew(&self, counter: &str) -> u64 {
+        #[cfg(test)]
+        asked::note(counter);
         self.counters.get(counter).map_or(0, |d| d.change())
     }
 
     /// A setting as a number; `None` if it is not there or no number.
     pub fn setting(&self, name: &str) -> Option<u64> {
+        #[cfg(test)]
+        asked::note(name);
         self.settings.get(name)?.trim().parse().ok()
     }
 
     /// A gauge.
     pub fn gauge(&self, name: &str) -> Option<u64> {
+        #[cfg(test)]
+        asked::note(name);
         self.gauges.get(name).copied()
     }
 
@@ -236,13 +246,13 @@ impl Namespace {
     }
 }
 
-/// What looking cost this machine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// The cost of the examination on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cost {
     /// CPU of weir itself, ns.
     pub cpu_ns: u64,
-    /// CPU of its programs in the kernel, ns, as far as it could be told: the time of a run is taken at the window's beginning, where
-    /// it had any, and holds for all. `None` where there was none, or the kernel does not tell.
+    /// CPU of its programs in the kernel, ns, as far as it is known. The time of one run is measured at the window's beginning,
+    /// if a program ran there, and holds for all runs. `None` if no program ran there, or the kernel does not report it.
     pub bpf_ns: Option<u64>,
     /// Runs of those programs.
     pub bpf_runs: Option<u64>,
@@ -263,6 +273,26 @@ impl Evidence {
     /// The namespace of that inode.
     pub fn namespace(&self, id: u64) -> Option<&Namespace> {
         self.namespaces.iter().find(|n| n.id == id)
+    }
+}
+
+/// Names that were asked for, for the test that each of them is collected.
+#[cfg(test)]
+pub(crate) mod asked {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    thread_local! {
+        static NAMES: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    }
+
+    pub(super) fn note(name: &str) {
+        NAMES.with(|names| names.borrow_mut().insert(name.to_owned()));
+    }
+
+    /// Those of this thread since the last time.
+    pub(crate) fn take() -> BTreeSet<String> {
+        NAMES.take()
     }
 }
 

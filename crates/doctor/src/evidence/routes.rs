@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What there is to know of the routes of a namespace.
+/// The routes of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Routes {
     /// Routes there are.
@@ -15,7 +15,7 @@ pub struct Routes {
     pub default6: bool,
     /// Routes that throw away or refuse.
     pub unusual: Vec<UnusualRoute>,
-    /// What the kernel says about the destinations of packets that were dropped.
+    /// The kernel's answers about the destinations of dropped packets.
     pub lookups: Vec<Lookup>,
     /// Rules of policy routing beyond the usual three, in the words of ip-rule(8), in the order in which they are asked.
     /// Names of interfaces in them are text from outside.
@@ -29,7 +29,7 @@ pub struct Routes {
 /// A path MTU that a router on the way told of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RememberedMtu {
-    /// Of the way to there.
+    /// Destination of the path.
     pub destination: IpAddr,
     /// Bytes.
     pub mtu: u32,
@@ -52,10 +52,10 @@ pub struct UnusualRoute {
     pub table: u32,
 }
 
-/// What the kernel answers.
+/// The kernel's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RouteOutcome {
     /// Sent on.
     Forwarded,
     /// For this host.
@@ -85,7 +85,7 @@ pub struct Lookup {
     #[serde(default)]
     pub mark: u32,
     /// The answer.
-    pub outcome: Outcome,
+    pub outcome: RouteOutcome,
     /// Through which interface it would leave; 0 if through none.
     pub interface: u32,
     /// Whom it would be handed to on that link, if not the destination itself.
@@ -97,7 +97,7 @@ pub struct Lookup {
     /// The answer for the same destination to a packet made here, without source and mark: what no rule of policy routing
     /// that asks for these changes.
     #[serde(default)]
-    pub plain: Option<Outcome>,
+    pub plain: Option<RouteOutcome>,
     /// Path MTU that the kernel remembers for it, bytes, if it remembers one.
     pub cached_mtu: Option<u32>,
     /// Way back to the source leaves through this interface; 0 if there is none.

@@ -16,10 +16,10 @@ pub enum Backend {
     IptablesLegacy,
 }
 
-/// What a rule does with what it matches.
+/// The action of a rule on matching packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// Throws it away.
     Drop,
     /// Throws it away and says so.
@@ -64,8 +64,8 @@ pub struct Chain {
     pub hook: Option<String>,
     /// Its priority.
     pub priority: Option<i32>,
-    /// What becomes of a packet at its end, of a base chain.
-    pub policy: Option<Verdict>,
+    /// The verdict on packets that reach its end, if it is a base chain.
+    pub policy: Option<RuleVerdict>,
     /// Packets that the policy decided, where that is counted (always in iptables, never in nftables).
     pub policy_packets: Option<Delta>,
 }
@@ -89,13 +89,13 @@ pub struct Rule {
     /// Hooks from which it can be reached (`forward`, `input`, ...).
     #[serde(default)]
     pub hooks: Vec<String>,
-    /// The rule as its own tool prints it, or as near to that as could be told; text from outside.
+    /// The rule as its own tool prints it, or as close to that as possible; text from outside.
     pub text: String,
-    /// What its owner noted; text from outside.
+    /// The owner's comment; text from outside.
     #[serde(default)]
     pub comment: Option<String>,
-    /// What it does.
-    pub verdict: Verdict,
+    /// Its action.
+    pub verdict: RuleVerdict,
     /// Packets it matched, if it counts.
     pub packets: Option<Delta>,
     /// It asks for `ct state invalid`.
@@ -139,7 +139,7 @@ impl SetState {
     }
 }
 
-/// What decided about packets of one group of drops, by asking the rules about its samples.
+/// The rule or policy that decided about packets of one group of drops, found by evaluating the rules for its samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Blame {
     /// The group's place in [`super::Evidence::drops`].
@@ -162,7 +162,7 @@ pub struct Blame {
     pub missed: Vec<(usize, Missed)>,
 }
 
-/// What an accepting rule lacked.
+/// The condition that an accepting rule lacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Missed {

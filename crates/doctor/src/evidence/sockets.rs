@@ -10,7 +10,7 @@ use super::Delta;
 /// Sockets of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sockets {
-    /// Those that listen; where there are very many, those that lost something or have most waiting.
+    /// Listening sockets; on a host with very many, those that lost something or have most waiting.
     pub listeners: Vec<Listener>,
     /// UDP sockets that lost something, or that are more than half full.
     pub udp: Vec<UdpSocket>,
@@ -30,7 +30,7 @@ pub struct Sockets {
     pub ports: Vec<PortsInUse>,
     /// Processes near their limit of open files that hold one of the sockets above.
     pub near_file_limit: Vec<FileLimit>,
-    /// What counts up, as it was at the window's beginning, of every socket; not stored.
+    /// The growing counters of every socket at the window's beginning; not stored.
     #[serde(skip)]
     pub(crate) earlier: Earlier,
 }
@@ -40,13 +40,13 @@ pub struct Sockets {
 pub(crate) struct Earlier {
     /// Drops, of listening sockets of TCP and of those of UDP.
     pub(crate) drops: foldhash::HashMap<u64, u32>,
-    /// Of connections.
+    /// Counters of connections.
     pub(crate) tcp: foldhash::HashMap<u64, TcpCounts>,
     /// There were more than were kept: what is not here may have been there.
     pub(crate) cut: bool,
 }
 
-/// What counts up in a connection.
+/// The counters of a connection that only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TcpCounts {
     pub(crate) retransmits: u32,
@@ -67,7 +67,7 @@ pub(crate) struct TcpCounts {
 pub struct TcpTotals {
     /// How many there are, with data to count.
     pub connections: u64,
-    /// Of these, those that carried something in the window.
+    /// Connections of these that carried something in the window.
     pub active: u64,
     /// Segments sent again.
     pub retransmits: u64,
@@ -83,9 +83,9 @@ pub struct TcpTotals {
     pub bytes: u64,
     /// Time with something to send, µs.
     pub busy_us: u64,
-    /// Of that, held back by the other side's window, µs.
+    /// Part of that time held back by the other side's window, µs.
     pub window_limited_us: u64,
-    /// Of that, held back by the own send buffer, µs.
+    /// Part of that time held back by the own send buffer, µs.
     pub buffer_limited_us: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct FileLimit {
 /// A listening socket of TCP.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address on which it listens.
     pub local: SocketAddr,
     /// Connections that wait to be accepted.
     pub queued: u32,
@@ -151,7 +151,7 @@ pub struct TcpFlow {
     /// Segments received.
     #[serde(default)]
     pub segments_in: Delta,
-    /// Of these, those that came out of order.
+    /// Received segments that came out of order.
     #[serde(default)]
     pub out_of_order: Delta,
     /// Bytes acknowledged.
@@ -191,9 +191,9 @@ pub struct TcpFlow {
     pub send_limit: u32,
     /// Time with something to send, µs.
     pub busy_us: Delta,
-    /// Of that, held back by the other side's window.
+    /// Part of that time held back by the other side's window.
     pub window_limited_us: Delta,
-    /// Of that, held back by its own send buffer.
+    /// Part of that time held back by its own send buffer.
     pub buffer_limited_us: Delta,
     /// Bytes not yet sent or not yet acknowledged.
     pub send_queue: u32,
@@ -216,6 +216,6 @@ pub struct PortsInUse {
     pub used: u64,
     /// Ports there are (`ip_local_port_range` less `ip_local_reserved_ports`).
     pub available: u64,
-    /// Of the used ones, those in TIME_WAIT.
+    /// Used ports in TIME_WAIT.
     pub time_wait: u64,
 }

@@ -5,6 +5,7 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include "weir/ct.h"
 
 // Of enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h): there has been an answer.
 #define IPS_SEEN_REPLY 2
@@ -12,20 +13,6 @@
 struct nf_conn {
 	unsigned long status;
 } __attribute__((preserve_access_index));
-
-// As far as Linux 5.18 has it; later ones take the shorter one, too.
-struct bpf_ct_opts {
-	__s32 netns_id;
-	__s32 error;
-	__u8 l4proto;
-	// Set by the kernel: 0 for a packet of the side that began, 1 for an answer.
-	__u8 dir;
-	__u8 reserved[2];
-};
-
-extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 size,
-					 struct bpf_ct_opts *opts, __u32 opts_size) __ksym;
-extern void bpf_ct_release(struct nf_conn *ct) __ksym;
 
 struct ports {
 	__be16 source;

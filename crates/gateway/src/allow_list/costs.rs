@@ -1,6 +1,6 @@
-//! What a list takes besides traffic: how long it takes to load and to replace, and how much memory it keeps. Measured on a copy
-//! in a network namespace of its own, so that what is in effect stays as it is and nothing can be left behind; and because nft reads
-//! every set of its namespace before it adds to one, which with a million elements elsewhere takes it minutes.
+//! The costs of a list apart from traffic: how long it takes to load and to replace, and how much memory it keeps. Weir measures
+//! a copy in a network namespace of its own, so that the active rules stay as they are and nothing can be left behind. A second
+//! reason: nft reads every set of its namespace before it adds to one, which takes it minutes with a million elements elsewhere.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ trait Idle: Send {
     fn load(&mut self, class: &Class) -> Result<(), Error>;
     /// Replaces it, in one step.
     fn replace(&mut self, class: &Class) -> Result<(), Error>;
-    /// Bytes that it takes once it is loaded; `None` where that cannot be told. What is loaded may be loaded anew for it.
+    /// Returns the bytes that it takes once it is loaded; `None` if unknown. It may load the list anew for this.
     fn memory(&mut self, class: &Class) -> Result<Option<f64>, Error>;
     /// Takes it out of the kernel.
     fn remove(&mut self) -> Result<(), Error>;
@@ -53,7 +53,7 @@ pub(super) fn measure(variant: &AllowList, place: &Place) -> Result<Vec<VariantF
     Ok(facts(variant.filter, &class, place, &measured))
 }
 
-/// What each turn has seen.
+/// The measurements of each turn.
 #[derive(Default)]
 struct Measured {
     load_ns: Vec<f64>,
@@ -131,8 +131,8 @@ fn facts(filter: Lookup, class: &Class, place: &Place, measured: &Measured) -> V
     let told = match filter {
         Lookup::NftSet | Lookup::NftLinear => {
             "growth of the whole machine's kernel memory while it was loaded (SUnreclaim and VmallocUsed of /proc/meminfo), since nft \
-             does not tell it; a short list is loaded many times over and the growth divided. What others take or give back \
-             meanwhile is in it"
+             does not report it; a short list is loaded many times and the growth divided. It includes memory that others \
+             take or give back meanwhile"
         }
         Lookup::IpsetIptables => {
             "as `ipset list` tells it, `Size in memory`, with the table of its buckets, which is left out there: a pointer for each of \
@@ -236,7 +236,7 @@ impl Idle for NftIdle {
             let scripts = (0..copies).map(|copy| self.script(class, &format!("{SET}{copy}")));
             self.run(&scripts.collect::<Result<String, Error>>()?)?;
         }
-        // What comes out as nothing or less was lost in what others did.
+        // A result of zero or less was lost in the activity of other programs.
         Ok(self.grown.map(|bytes| bytes / copies as f64).filter(|bytes| *bytes > 0.0))
     }
 

@@ -1,4 +1,4 @@
-//! What is in effect and lives outside of the rules: BPF filters, which this process holds, and sets of ipset.
+//! Active objects outside of the rules: BPF filters, which this process holds, and sets of ipset.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,7 +39,7 @@ pub(crate) fn remove_ipset(set: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What BPF said.
+/// Wraps an error of BPF.
 pub(super) fn refused(error: weir_filter::BpfError) -> Error {
     Error::Unsupported(format!("the BPF filter: {error}"))
 }

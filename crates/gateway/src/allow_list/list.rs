@@ -62,7 +62,7 @@ fn one<A: Address>(address: A) -> Ranges<A> {
     Ranges::new([(address, address)])
 }
 
-/// An address next to the initiator's that nobody in the run has.
+/// Returns an address next to the initiator's that no host in the run has.
 pub(super) fn unlisted(place: &Place) -> IpAddr {
     let near = |flip: u8| match place.initiator {
         IpAddr::V4(own) => IpAddr::V4(Ipv4Addr::from(u32::from(own) ^ u32::from(flip))),

@@ -14,7 +14,7 @@ use weir_prefix::Selection;
 use weir_record::VariantFact;
 
 use crate::iptables::{self, Backend};
-use crate::{Error, Expectation, Hop, Journal, Place, Role, Topology, nft, routed};
+use crate::{Error, Expectation, Journal, Place, Role, Topology, Variant, nft, routed};
 
 pub(crate) use held::{remove_filter, remove_ipset};
 
@@ -25,7 +25,7 @@ pub(crate) use held::{remove_filter, remove_ipset};
 pub struct AllowList {
     /// Who looks the address up.
     pub filter: Lookup,
-    /// Where it is looked up.
+    /// The hook of the lookup.
     pub hook: Hook,
     /// Files with the list, on the host that filters: what the regional registries publish, prefixes, or ranges.
     pub files: Vec<PathBuf>,
@@ -47,7 +47,7 @@ pub struct AllowList {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lookup {
-    /// Nobody: everything passes.
+    /// No lookup: everything passes.
     #[default]
     None,
     /// An interval set of nftables.
@@ -63,7 +63,7 @@ pub enum Lookup {
     BpfXdp,
 }
 
-/// Where an address is looked up.
+/// The hook of an address lookup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
@@ -89,7 +89,7 @@ impl AllowList {
     }
 }
 
-impl Hop for AllowList {
+impl Variant for AllowList {
     fn kind(&self) -> &'static str {
         "allow-list"
     }

@@ -1,8 +1,8 @@
 //! The list put into effect, by each of the means.
 
 use weir_filter::{Action, BpfError, Class, Compiled, Direction, Filter, Options, XdpMode};
-use weir_prefix::{Address, Ranges, export};
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
+use weir_prefix::export;
 
 use super::held::{self, refused};
 use super::{AllowList, Hook, Lookup, MOST_RULES, list};
@@ -16,11 +16,11 @@ pub(super) const CHAIN: &str = "allow";
 /// Set of nft with the list.
 pub(super) const SET: &str = "listed";
 
-/// What is done with a packet of no list, and with one of the first.
+/// The action on a packet of no list, and on one of the first list.
 pub(super) const ACTIONS: [Action; 2] = [Action::Drop, Action::Allow];
 
-/// Messages without which neighbours on an IPv6 link do not find each other (RFC 4861 section 4): whoever receives for himself
-/// must hear them from everybody. Numbers of nft and of ip6tables.
+/// Messages without which neighbours on an IPv6 link do not find each other (RFC 4861 section 4): a host that receives packets
+/// for itself must accept them from every source. Numbers of nft and of ip6tables.
 const NEIGHBOURS: [(&str, u8); 2] = [("nd-neighbor-solicit", 135), ("nd-neighbor-advert", 136)];
 
 impl Hook {
@@ -127,7 +127,7 @@ impl AllowList {
             Table::new(place).base(CHAIN, self.hook.of_nft(), rules).apply(journal)?;
         }
         let mut filter = self.load_bpf(&tables)?;
-        // Nobody else knows of it before it is in the journal; its end takes it away.
+        // Only this function knows of the filter before it is in the journal; dropping the filter removes it.
         journal.record(Change::Filter { tag: place.tag.clone() })?;
         if self.filter == Lookup::BpfXdp {
             filter.attach_xdp(interface, XdpMode::Native).map_err(|e| refused_at_xdp(&name, e))?;
@@ -170,18 +170,11 @@ fn record_ipset(name: &str, journal: &mut Journal) -> Result<(), Error> {
     Ok(())
 }
 
-/// Elements of the interval set: ranges, of which there are fewer than prefixes.
+/// Elements of the interval set.
 pub(super) fn elements(class: &Class, family: Family) -> Vec<String> {
-    fn of<A: Address>(ranges: &Ranges<A>) -> Vec<String> {
-        let one = |(first, last): &(A, A)| match first == last {
-            true => first.text().to_string(),
-            false => format!("{}-{}", first.text(), last.text()),
-        };
-        ranges.as_slice().iter().map(one).collect()
-    }
     match family {
-        Family::Ipv4 => of(&class.v4),
-        Family::Ipv6 => of(&class.v6),
+        Family::Ipv4 => class.v4.elements().map(|e| e.to_string()).collect(),
+        Family::Ipv6 => class.v6.elements().map(|e| e.to_string()).collect(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One change of a host, and how it is taken back.
+//! One change of a host, and its undo.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::command::{self, kernel};
 use crate::docker_engine::EngineState;
 use crate::{Error, Family, Role};
 
-/// What was done, with what is needed to take it back.
+/// A change, with the data needed to undo it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum Change {
@@ -50,7 +50,7 @@ pub enum Change {
         /// Its name.
         table: String,
     },
-    /// What iptables-nft makes by itself when a table's first rule is added.
+    /// Objects that iptables-nft makes by itself when a table's first rule is added.
     IptablesBase {
         /// `ip` or `ip6`.
         family: String,
@@ -70,7 +70,7 @@ pub enum Change {
         /// Its name.
         chain: String,
     },
-    /// A rule of iptables. It carries a comment of ours, so that it equals no rule of somebody else.
+    /// A rule of iptables. It carries a comment of weir's, so that it equals no other program's rule.
     IptablesRule {
         /// `iptables-nft` and the like.
         program: String,
@@ -110,7 +110,12 @@ pub enum Change {
         /// Tag of its place.
         tag: String,
     },
-    /// What `weir tune` applied, in a mount namespace that this process holds.
+    /// A flow table in BPF, which this process holds.
+    Fastpath {
+        /// Tag of its place.
+        tag: String,
+    },
+    /// Changes of `weir tune`, in a mount namespace that this process holds.
     Tuned {
         /// Tag of its place.
         tag: String,
@@ -146,6 +151,7 @@ impl Change {
                 | Change::Ipset { .. }
                 | Change::Filter { .. }
                 | Change::Publish { .. }
+                | Change::Fastpath { .. }
                 | Change::Tuned { .. }
         )
     }
@@ -154,7 +160,7 @@ impl Change {
     pub(super) fn undo(&self) -> Result<(), Error> {
         match self {
             Change::Sysctl { name, old, new } => {
-                // An interface that is gone took its settings along. Another value than ours is somebody else's.
+                // An interface that is gone took its settings along. Another program set any value other than weir's.
                 match sysctl::get_optional(&kernel(), name)? {
                     Some(now) if now == *new => Ok(sysctl::set(&kernel(), name, old)?),
                     _ => Ok(()),
@@ -200,10 +206,14 @@ impl Change {
                 crate::bpf_publish::remove(tag);
                 Ok(())
             }
+            Change::Fastpath { tag } => {
+                crate::fastpath::end(tag);
+                Ok(())
+            }
             Change::Tuned { tag } => crate::tuned::remove(tag),
             Change::Engine(state) => state.undo(),
             Change::Commands { remove, environment, limit_s, .. } => {
-                // Each is run even if one before it failed; the first failure is told.
+                // Each command runs even if an earlier one failed; the first failure is returned.
                 let limit = Duration::from_secs(*limit_s);
                 let results: Vec<_> =
                     remove.iter().map(|line| command::shell(line, environment, limit)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_sys::ethtool::{Ethtool, is_meant};
+use weir_netlink::ethtool::{Ethtool, is_meant};
 use weir_sys::{NetNs, rps};
 
 use super::{Change, Journal};
@@ -48,7 +48,7 @@ pub(super) fn undo_offload(interface: &str, feature: &str, on: bool) -> Result<(
     }
 }
 
-/// Puts the cores back, if nobody else set others.
+/// Restores the cores, if no other program set others.
 pub(super) fn undo_steering(interface: &str, old: &str, new: &str) -> Result<(), Error> {
     if is_there(interface) && same_cores(&steering(interface)?, new) {
         set_steering(interface, old)?;
@@ -57,7 +57,7 @@ pub(super) fn undo_steering(interface: &str, old: &str, new: &str) -> Result<(),
 }
 
 fn is_there(interface: &str) -> bool {
-    weir_sys::netlink::Rtnetlink::open().and_then(|mut link| link.interface(interface)).is_ok()
+    weir_netlink::Rtnetlink::open().and_then(|mut link| link.interface(interface)).is_ok()
 }
 
 /// `None` where only some of the features that are meant are on, or there are none.
@@ -89,7 +89,7 @@ fn same_cores(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use weir_sys::netlink::{Rtnetlink, VethEnd};
+    use weir_netlink::{Rtnetlink, VethEnd};
     use weir_sys::privilege::test_needs_root;
 
     use super::*;

@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use weir_gateway::{Family, Journal, Place, Role, Variant};
+use weir_gateway::{Family, Journal, Place, Role, VariantKind};
 use weir_sys::NetNs;
+use weir_testkit::bound;
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct World {
+pub struct GatewayWorld {
     pub initiator: NetNs,
     pub gateway: NetNs,
     pub responder: NetNs,
@@ -25,17 +26,17 @@ pub struct Seen {
     pub source: SocketAddr,
 }
 
-impl World {
-    pub fn routed(family: Family) -> World {
-        World::new(family, false)
+impl GatewayWorld {
+    pub fn routed(family: Family) -> GatewayWorld {
+        GatewayWorld::new(family, false)
     }
 
     /// The responder behind a bridge, like a container.
-    pub fn bridged(family: Family) -> World {
-        World::new(family, true)
+    pub fn bridged(family: Family) -> GatewayWorld {
+        GatewayWorld::new(family, true)
     }
 
-    fn new(family: Family, bridged: bool) -> World {
+    fn new(family: Family, bridged: bool) -> GatewayWorld {
         let [initiator, gateway, responder] = [(); 3].map(|()| NetNs::create().unwrap());
         let addresses = match family {
             Family::Ipv4 => ["198.18.0.2", "198.18.0.1", "198.18.1.1", "198.18.1.2", "198.18.2.1"],
@@ -85,7 +86,7 @@ impl World {
         // To the initiator only: the spare address has no route unless a variant makes one.
         let host = if family == Family::Ipv4 { 32 } else { 128 };
         in_ns(&responder, &format!("ip route add {i}/{host} via {go}"));
-        World { initiator, gateway, responder, place }
+        GatewayWorld { initiator, gateway, responder, place }
     }
 
     pub fn ns(&self, role: Role) -> &NetNs {
@@ -97,7 +98,7 @@ impl World {
     }
 
     /// Applies on every host, as the agents do.
-    pub fn apply(&self, variant: &Variant) -> Vec<(Role, Journal)> {
+    pub fn apply(&self, variant: &VariantKind) -> Vec<(Role, Journal)> {
         [Role::Initiator, Role::Gateway, Role::Responder]
             .map(|role| (role, self.apply_on(role, &self.place, variant).unwrap()))
             .into()
@@ -107,13 +108,13 @@ impl World {
         &self,
         role: Role,
         place: &Place,
-        variant: &Variant,
+        variant: &VariantKind,
     ) -> Result<Journal, weir_gateway::Error> {
         self.ns(role)
             .run(|| {
                 let mut journal = Journal::new();
-                weir_gateway::apply(variant.hop(), role, place, &mut journal)?;
-                variant.hop().verify(role, place)?;
+                weir_gateway::apply(&**variant, role, place, &mut journal)?;
+                variant.verify(role, place)?;
                 Ok(journal)
             })
             .unwrap()
@@ -125,8 +126,8 @@ impl World {
         assert!(journal.is_empty());
     }
 
-    pub fn counter(&self, place: &Place, variant: &Variant) -> Option<u64> {
-        self.gateway.run(|| variant.hop().counter(place)).unwrap().unwrap()
+    pub fn counter(&self, place: &Place, variant: &VariantKind) -> Option<u64> {
+        self.gateway.run(|| variant.counter(place)).unwrap().unwrap()
     }
 
     /// Everything that a variant may touch, by other means than the crate's own.
@@ -137,7 +138,7 @@ impl World {
     /// One TCP exchange with a reply.
     pub fn tcp(&self, target: IpAddr, port: u16) -> Seen {
         let listen = SocketAddr::new(self.place.responder, port);
-        let listener = self.responder.run(|| TcpListener::bind(listen)).unwrap().unwrap();
+        let listener = self.responder.run(|| bound(|| TcpListener::bind(listen))).unwrap();
         std::thread::scope(|scope| {
             let server = scope.spawn(move || {
                 let (mut stream, peer) = accept_in_time(&listener);
@@ -163,7 +164,7 @@ impl World {
     /// Segment size that the responder's end of a connection uses, from `ss`.
     pub fn mss_at_responder(&self, port: u16) -> u32 {
         let listen = SocketAddr::new(self.place.responder, port);
-        let listener = self.responder.run(|| TcpListener::bind(listen)).unwrap().unwrap();
+        let listener = self.responder.run(|| bound(|| TcpListener::bind(listen))).unwrap();
         let _client = self.initiator.run(|| TcpStream::connect_timeout(&listen, PATIENCE)).unwrap().unwrap();
         let _server = listener.accept().unwrap();
         let shown = in_ns(&self.responder, &format!("ss -tinH state established sport = :{port}"));
@@ -174,7 +175,7 @@ impl World {
     /// One UDP exchange with a reply.
     pub fn udp(&self, target: IpAddr, port: u16) -> Seen {
         let socket = |ns: &NetNs, address: IpAddr, port| {
-            let socket = ns.run(|| UdpSocket::bind((address, port))).unwrap().unwrap();
+            let socket = ns.run(|| bound(|| UdpSocket::bind((address, port)))).unwrap();
             socket.set_read_timeout(Some(PATIENCE)).unwrap();
             socket
         };
@@ -226,7 +227,7 @@ pub fn lacks_docker() -> bool {
     !privilege.initial_user_namespace
 }
 
-pub fn variant(json: &str) -> Variant {
+pub fn variant(json: &str) -> VariantKind {
     serde_json::from_str(json).unwrap()
 }
 
@@ -257,7 +258,7 @@ pub fn facts(ns: &NetNs) -> String {
 pub fn programs(ns: &NetNs) -> String {
     ns.run(|| {
         let mut text = String::new();
-        for link in weir_sys::netlink::Rtnetlink::open().unwrap().interfaces().unwrap() {
+        for link in weir_netlink::Rtnetlink::open().unwrap().interfaces().unwrap() {
             for direction in [weir_bpf::Direction::Ingress, weir_bpf::Direction::Egress] {
                 for id in weir_bpf::tcx_programs(link.index, direction).unwrap() {
                     let program = weir_bpf::program_name(id).unwrap();

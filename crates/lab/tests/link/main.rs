@@ -15,11 +15,12 @@ use weir_sys::SendBatch;
 use weir_sys::privilege;
 use weir_sys::process::which;
 use weir_sys::sched::{process_cpu_time, thread_cpu_time};
-use weir_testkit::holds_in_quiet;
+use weir_testkit::{holds, measured};
 
 const LONG: Duration = Duration::from_secs(20);
 /// A machine that is busy with other things disturbs a measurement of time now and then, but not each time.
-const ATTEMPTS: usize = 6;
+const NEEDED: usize = 2;
+const ATTEMPTS: usize = 5;
 
 /// Tests of this program run side by side, and would measure each other.
 fn turn() -> MutexGuard<'static, ()> {
@@ -59,7 +60,8 @@ fn start(site: &Site, link: &str) -> Emulation {
 fn bound(site: &Site, role: Role, port: u16) -> UdpSocket {
     let a = site.addresses();
     let address: IpAddr = if role == Role::Initiator { a.initiator } else { a.responder };
-    let socket = site.host(role).unwrap().run(|| UdpSocket::bind((address, port)).unwrap()).unwrap();
+    let socket =
+        site.host(role).unwrap().run(|| weir_testkit::bound(|| UdpSocket::bind((address, port)))).unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
     socket
 }
@@ -121,7 +123,7 @@ fn through(near: &UdpSocket, far: &UdpSocket, count: u32, bytes: usize) -> Vec<u
 
 /// What a delay became is within a twentieth of what was asked for.
 #[test]
-fn root_delays_of_both_directions_are_measured_within_5_percent() {
+fn root_measured_delays_of_both_directions_are_measured_within_5_percent() {
     if cannot_run() {
         return;
     }
@@ -138,11 +140,10 @@ fn root_delays_of_both_directions_are_measured_within_5_percent() {
     let mechanism = link.mechanisms().join("; ");
     println!("{mechanism}");
     assert!(mechanism.contains("egress: waits 2ms by") && mechanism.contains("ingress: waits 3ms by"));
-    let mut found = Vec::new();
-    let right = holds_in_quiet(ATTEMPTS, |_| {
+    measured(NEEDED, ATTEMPTS, |_| {
         link.begin(0).unwrap();
         let [there, back] = measure();
-        found.push((there, back));
+        println!("{there:?} and {back:?}");
         let near = |measured: Duration, ms: f64| {
             let share = measured.as_secs_f64() * 1e3 / ms;
             (1.0..1.05).contains(&share)
@@ -150,12 +151,11 @@ fn root_delays_of_both_directions_are_measured_within_5_percent() {
         near(there, 2.0) && near(back, 3.0)
     });
     let [egress, _] = link.crossed().unwrap();
-    println!("{found:?}; late p50 {:?} ns", egress.passed.lateness.quantile(0.5));
-    assert!(right, "2 and 3 ms are never within 5 %: {found:?}");
+    println!("late p50 {:?} ns", egress.passed.lateness.quantile(0.5));
 }
 
 #[test]
-fn root_jitter_fills_its_width_and_no_more() {
+fn root_measured_jitter_fills_its_width_and_no_more() {
     if cannot_run() {
         return;
     }
@@ -164,18 +164,16 @@ fn root_jitter_fills_its_width_and_no_more() {
     let site = lab.site("s").unwrap();
     let (near, far) = ends(site, 5000);
     let _link = start(site, r#"{"egress": {"delay": "2ms", "jitter": "1ms"}}"#);
-    let mut found = Vec::new();
-    let right = holds_in_quiet(ATTEMPTS, |_| {
+    measured(NEEDED, ATTEMPTS, |_| {
         let mut times: Vec<f64> = (0..200).map(|_| one_way(&near, &far).as_secs_f64() * 1e3).collect();
         times.sort_by(f64::total_cmp);
         // Never early; quartiles of a uniform distribution from 1 to 3 ms. A quartile of 200 draws has a standard error of
         // sqrt(0.25 * 0.75 / 200) * 2 ms = 0.061 ms: four of them.
         assert!(times[0] >= 1.0, "{times:?}");
         let quartiles = [times[50], times[100], times[150]];
-        found.push(quartiles);
+        println!("quartiles {quartiles:?} ms");
         quartiles.iter().zip([1.5, 2.0, 2.5]).all(|(q, truth)| (q - truth).abs() < 0.25)
     });
-    assert!(right, "{found:?}");
 }
 
 #[test]
@@ -211,7 +209,7 @@ fn root_losses_are_as_many_as_asked_for() {
 
 /// What arrives between two moments is what the rate lets pass.
 #[test]
-fn root_a_rate_is_kept_within_2_percent() {
+fn root_measured_a_rate_is_kept_within_2_percent() {
     if cannot_run() {
         return;
     }
@@ -220,14 +218,11 @@ fn root_a_rate_is_kept_within_2_percent() {
     let site = lab.site("s").unwrap();
     let (near, far) = ends(site, 5000);
     let _link = start(site, r#"{"egress": {"rate": "50mbit"}}"#);
-    let mut found = Vec::new();
-    let right = holds_in_quiet(ATTEMPTS, |_| {
+    measured(NEEDED, ATTEMPTS, |_| {
         let share = flooded(&near, &far) / 50e6;
-        found.push(share);
+        println!("{share:.4} of 50 Mbit/s");
         (share - 1.0).abs() < 0.02
     });
-    println!("{found:?} of 50 Mbit/s");
-    assert!(right, "{found:?}");
 }
 
 /// Bit/s of Ethernet frames that arrive while more than fits is sent.
@@ -296,11 +291,15 @@ fn root_every_tenth_is_overtaken_by_three() {
 
 /// Each connection waits as long as the gateway that it took, both ways, and keeps it; another trial draws anew.
 #[test]
-fn root_connections_take_gateways_of_different_delay() {
+fn root_measured_connections_take_gateways_of_different_delay() {
     if cannot_run() {
         return;
     }
     let _turn = turn();
+    measured(1, 1, |_| holds(connections_take_gateways_of_different_delay));
+}
+
+fn connections_take_gateways_of_different_delay() {
     let lab = lab("gateways", Family::Ipv4);
     let site = lab.site("s").unwrap();
     let mut link = start(site, r#"{"delays": ["2ms", "5ms"]}"#);
@@ -332,11 +331,15 @@ fn root_connections_take_gateways_of_different_delay() {
 }
 
 #[test]
-fn root_connections_take_gateways_in_turn() {
+fn root_measured_connections_take_gateways_in_turn() {
     if cannot_run() {
         return;
     }
     let _turn = turn();
+    measured(1, 1, |_| holds(connections_take_gateways_in_turn));
+}
+
+fn connections_take_gateways_in_turn() {
     let lab = lab("turns", Family::Ipv6);
     let site = lab.site("s").unwrap();
     let mut link = start(site, r#"{"egress": {"delays": ["0ms", "4ms"], "choose": "round"}}"#);

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
@@ -15,16 +14,16 @@ use rustix::net::{connect, sockopt};
 use weir_sys::clock::now_ns;
 
 use super::slab::Slab;
-use super::tally::{Failure, Tally};
+use super::tally::{ConnectCounts, Failure, Reached};
 use super::{Arrival, Close, Job, raise_descriptor_limit};
-use crate::latency::dial::{tcp_socket, wait_for};
+use crate::latency::dial::{tcp_socket, wait_for, wait_ready};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::{Schedule, WakeMargin};
 use crate::latency::{STOP_LOOK_NS, Span, nanos, pin, preamble};
 use crate::observer::{Flow, Times};
 use crate::socket::{abort_on_close, precise_sleeps, tcp_info};
 use crate::window::CpuMeter;
-use crate::{Direction, Error, Part, Setting};
+use crate::{Direction, Error, Part, TrialSettings};
 
 /// How long after the window's end the sender may still catch up with its schedule, ns.
 const CATCH_UP_NS: u64 = 100_000_000;
@@ -57,7 +56,13 @@ enum State {
     Closing,
 }
 
-/// What to do with a connection after an event.
+impl Connection {
+    fn reached(&self) -> Reached {
+        if self.state == State::Opening { Reached::Nothing } else { Reached::Connected }
+    }
+}
+
+/// The next step for a connection after an event.
 enum Next {
     Keep,
     Done,
@@ -67,12 +72,12 @@ enum Next {
 struct Initiator<'a> {
     target: SocketAddr,
     job: Job,
-    setting: &'a Setting,
+    setting: &'a TrialSettings,
     span: Span,
     schedule: Option<Schedule>,
     epoll: OwnedFd,
     connections: Slab<Connection>,
-    /// Made while there is time, so that its making is not timed as a part of the connect.
+    /// Made in advance, so that the time to connect does not include its making.
     spare: Option<OwnedFd>,
     /// The time limit is the same for all, so the oldest is the first to run out.
     deadlines: VecDeque<(u64, u64)>,
@@ -82,13 +87,13 @@ struct Initiator<'a> {
     next: u64,
     margin: WakeMargin,
     cpu: CpuMeter,
-    tally: Tally,
+    tally: ConnectCounts,
     times: Times,
     flow: Arc<Flow>,
 }
 
 /// Do the job on a thread of its own, pinned to the setting's first core.
-pub(crate) fn drive(setting: &Setting, target: SocketAddr, job: Job) -> Result<Part, Error> {
+pub(crate) fn drive(setting: &TrialSettings, target: SocketAddr, job: Job) -> Result<Part, Error> {
     raise_descriptor_limit();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
@@ -106,7 +111,7 @@ pub(crate) fn drive(setting: &Setting, target: SocketAddr, job: Job) -> Result<P
 }
 
 impl<'a> Initiator<'a> {
-    fn new(setting: &'a Setting, target: SocketAddr, job: Job) -> Result<Self, Error> {
+    fn new(setting: &'a TrialSettings, target: SocketAddr, job: Job) -> Result<Self, Error> {
         let expected = preamble::of(setting.cookie);
         let mut request = expected.to_vec();
         request.resize(job.exchange.map_or(0, |e| e.request_bytes), 0x5a);
@@ -134,7 +139,7 @@ impl<'a> Initiator<'a> {
             next: 0,
             margin: WakeMargin::new(),
             cpu: CpuMeter::default(),
-            tally: Tally::default(),
+            tally: ConnectCounts::default(),
             times: Times::new(&setting.observer),
             flow: setting.observer.flow(Direction::Egress, 0, true),
         })
@@ -153,14 +158,7 @@ impl<'a> Initiator<'a> {
                 break;
             }
             let limit = self.sleep(all_begun)?;
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&limit)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io("epoll_wait")(e.into())),
-            }
-            // What was ready was so when the call returned: one reading of the clock for all of it, or the later ones
-            // would be charged with the work on the earlier.
-            let now = now_ns();
+            let now = wait_ready(&self.epoll, &mut events, &limit)?;
             for event in &events {
                 self.handle(event.data.u64(), event.flags, now)?;
             }
@@ -264,7 +262,7 @@ impl<'a> Initiator<'a> {
                 Some(how) => {
                     self.count_attempt(measured);
                     if measured {
-                        self.tally.fail(how);
+                        self.tally.fail(how, Reached::Nothing, answered_at - intended_ns);
                     }
                     Ok(())
                 }
@@ -278,6 +276,22 @@ impl<'a> Initiator<'a> {
 
     fn count_attempt(&mut self, measured: bool) {
         self.tally.attempted += u64::from(measured);
+    }
+
+    /// Whether what becomes of a connection at `now` is an observation. In a closed loop those count, too, that were on their
+    /// way through the whole window: what a stall holds must not be missing because it began too early. They are counted as
+    /// attempts here.
+    fn observe(&mut self, token: u64, now: u64) -> bool {
+        let closed_loop = self.schedule.is_none();
+        let (window_ns, end_ns) = (self.span.window_ns, self.span.end_ns);
+        let Some(connection) = self.connections.get_mut(token) else { return false };
+        let through_it = connection.intended_ns < window_ns && now >= end_ns;
+        // One that is only being closed was answered before.
+        if !connection.measured && closed_loop && through_it && connection.state != State::Closing {
+            connection.measured = true;
+            self.tally.attempted += 1;
+        }
+        connection.measured
     }
 
     fn admit(&mut self, connection: Connection, now: u64) -> u64 {
@@ -300,6 +314,7 @@ impl<'a> Initiator<'a> {
 
     /// The SYN-ACK was here at `now`.
     fn established(&mut self, token: u64, now: u64) -> Result<(), Error> {
+        self.observe(token, now);
         let Some(connection) = self.connections.get_mut(token) else { return Ok(()) };
         if connection.measured {
             self.tally.connect.record(now - connection.intended_ns);
@@ -359,9 +374,9 @@ impl<'a> Initiator<'a> {
                 self.connections.remove(token);
             }
             Next::Failed(how) => {
-                let measured = self.connections.remove(token).is_some_and(|c| c.measured);
-                if measured {
-                    self.tally.fail(how);
+                self.observe(token, now_ns());
+                if let Some(connection) = self.connections.remove(token).filter(|c| c.measured) {
+                    self.tally.fail(how, connection.reached(), now_ns() - connection.intended_ns);
                 }
             }
         }
@@ -370,17 +385,19 @@ impl<'a> Initiator<'a> {
 
     fn give_up_overdue(&mut self, now: u64) {
         while let Some(&(deadline, token)) = self.deadlines.front() {
-            let over = match self.connections.get_mut(token) {
+            match self.connections.get_mut(token) {
                 Some(_) if now < deadline => break,
-                over => over.map(|c| (c.measured, c.state)),
-            };
-            self.deadlines.pop_front();
-            match over {
-                Some((true, State::Closing)) => self.tally.unclosed += 1,
-                Some((true, _)) => self.tally.fail(Failure::TimedOut),
                 _ => {}
             }
-            self.connections.remove(token);
+            self.deadlines.pop_front();
+            self.observe(token, now);
+            match self.connections.remove(token) {
+                Some(c) if c.measured && c.state == State::Closing => self.tally.unclosed += 1,
+                Some(c) if c.measured => {
+                    self.tally.fail(Failure::TimedOut, c.reached(), now - c.intended_ns);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -425,7 +442,9 @@ impl<'a> Initiator<'a> {
         self.cpu.look(self.span.phase(now));
         if self.setting.stop.raised() {
             let open = |c: &&Connection| c.measured && c.state != State::Closing;
-            self.tally.cut = self.connections.iter().filter(open).count() as u64;
+            for connection in self.connections.iter().filter(open) {
+                self.tally.cut(connection.reached(), now.saturating_sub(connection.intended_ns));
+            }
         } else if let Some(schedule) = &self.schedule {
             let unsent =
                 (self.next..schedule.len()).filter(|&k| self.span.measures(schedule.intended_ns(k))).count();

@@ -6,22 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, listen, recv, send, sockopt};
 use weir_record::{Fault, FaultCode};
-use weir_sys::clock::now_ns;
 
 use super::slab::Slab;
 use super::{Close, Exchange, raise_descriptor_limit};
-use crate::door::{Closer, TcpDoor};
+use crate::incoming::{Closer, TcpIncoming};
+use crate::latency::dial::wait_ready;
 use crate::latency::kernel::own_descriptors;
 use crate::latency::{STOP_LOOK_NS, Span, pin, preamble};
 use crate::socket::{abort_on_close, set_int};
 use crate::window::CpuMeter;
-use crate::{Error, Part, Responder, Setting};
+use crate::{Error, Part, Responder, TrialSettings};
 
 /// Connections that wait to be accepted; the kernel allows no more than net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
@@ -32,7 +31,7 @@ const DEFER_S: i32 = 5;
 
 const EVENTS: usize = 256;
 
-/// Connections at a time of those that are handed over: whoever shares a port does not give one client all descriptors.
+/// Most connections at a time that may be handed over, so that one client of a shared port does not get all descriptors.
 const MOST_HANDED: usize = 4096;
 
 /// Token of the listening socket; a connection's has a slot of at most 2^31.
@@ -50,13 +49,13 @@ pub(crate) struct ConnectionResponder {
 impl ConnectionResponder {
     /// Listen. Without an exchange, connections are taken and held until the initiator resets them.
     pub(crate) fn open(
-        setting: &Setting,
+        setting: &TrialSettings,
         bind: SocketAddr,
         exchange: Option<Exchange>,
     ) -> Result<Self, Error> {
         let failed = |source| Error::Listen { address: bind, source };
-        let door = TcpDoor::own(bind).map_err(failed)?;
-        if let Some(listener) = door.listener() {
+        let incoming = TcpIncoming::own(bind).map_err(failed)?;
+        if let Some(listener) = incoming.listener() {
             listen(listener, BACKLOG).map_err(|e| failed(e.into()))?;
             if exchange.is_some() {
                 set_int(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_S).map_err(failed)?;
@@ -64,27 +63,31 @@ impl ConnectionResponder {
             // Inherited by what is accepted.
             prepare(listener, exchange).map_err(failed)?;
         }
-        Self::serve(setting, door, exchange)
+        Self::serve(setting, incoming, exchange)
     }
 
-    /// The same for what comes in at that door.
-    pub(crate) fn serve(setting: &Setting, door: TcpDoor, exchange: Option<Exchange>) -> Result<Self, Error> {
+    /// The same for what comes in at that incoming.
+    pub(crate) fn serve(
+        setting: &TrialSettings,
+        incoming: TcpIncoming,
+        exchange: Option<Exchange>,
+    ) -> Result<Self, Error> {
         raise_descriptor_limit();
         let own = Error::io("look up the own port");
-        let port = door.port().map_err(&own)?;
-        let closer = Closer::of(&door).map_err(&own)?;
+        let port = incoming.port().map_err(&own)?;
+        let closer = Closer::of(&incoming).map_err(&own)?;
         let closing = Arc::new(AtomicBool::new(false));
         let server = {
             let (closing, setting) = (closing.clone(), setting.clone());
             std::thread::Builder::new()
                 .name("connections".into())
                 .spawn(move || {
-                    // What is handed over belongs to the table of descriptors that all threads share.
-                    if let Some(listener) = door.listener() {
+                    // Connections that are handed over belong to the table of descriptors that all threads share.
+                    if let Some(listener) = incoming.listener() {
                         own_descriptors(Some(listener.as_fd()));
                     }
                     pin(&setting, 0)?;
-                    Server::new(&door, &setting, exchange)?.run(&closing)
+                    Server::new(&incoming, &setting, exchange)?.run(&closing)
                 })
                 .map_err(Error::io("start a thread"))?
         };
@@ -117,7 +120,7 @@ impl Responder for ConnectionResponder {
     }
 }
 
-/// What is set on each connection, or on the socket that they come from.
+/// Sets the options of each connection, or of the socket that they come from.
 fn prepare(socket: impl AsFd, exchange: Option<Exchange>) -> std::io::Result<()> {
     let socket = socket.as_fd();
     if exchange.is_some() {
@@ -143,7 +146,7 @@ enum Next {
 }
 
 struct Server<'a> {
-    door: &'a TcpDoor,
+    incoming: &'a TcpIncoming,
     exchange: Option<Exchange>,
     epoll: OwnedFd,
     connections: Slab<Connection>,
@@ -152,9 +155,9 @@ struct Server<'a> {
     error: Option<Errno>,
 }
 
-/// What is done with each connection.
+/// The handling of each connection.
 struct Service<'a> {
-    setting: &'a Setting,
+    setting: &'a TrialSettings,
     expected: [u8; preamble::LEN],
     request_bytes: usize,
     response: Vec<u8>,
@@ -168,11 +171,15 @@ struct Service<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(door: &'a TcpDoor, setting: &'a Setting, exchange: Option<Exchange>) -> Result<Self, Error> {
+    fn new(
+        incoming: &'a TcpIncoming,
+        setting: &'a TrialSettings,
+        exchange: Option<Exchange>,
+    ) -> Result<Self, Error> {
         let error = |e: Errno| Error::io("set up epoll")(e.into());
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(error)?;
         let what = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, door, EventData::new_u64(LISTENER), what).map_err(error)?;
+        epoll::add(&epoll, incoming, EventData::new_u64(LISTENER), what).map_err(error)?;
         let expected = preamble::of(setting.cookie);
         let mut response = expected.to_vec();
         response.resize(exchange.map_or(preamble::LEN, |e| e.response_bytes), 0x5a);
@@ -187,7 +194,7 @@ impl<'a> Server<'a> {
             answered: 0,
             foreign: 0,
         };
-        Ok(Server { door, exchange, epoll, connections: Slab::new(), service, accepted: 0, error: None })
+        Ok(Server { incoming, exchange, epoll, connections: Slab::new(), service, accepted: 0, error: None })
     }
 
     fn run(mut self, closing: &AtomicBool) -> Result<Part, Error> {
@@ -195,13 +202,9 @@ impl<'a> Server<'a> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let mut starved = false;
         while !closing.load(Ordering::Acquire) && !self.service.setting.stop.raised() {
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&look)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io("epoll_wait")(e.into())),
-            }
+            let now = wait_ready(&self.epoll, &mut events, &look)?;
             if let Some((span, cpu)) = &mut self.service.window {
-                cpu.look(span.phase(now_ns()));
+                cpu.look(span.phase(now));
             }
             // Descriptors ran out: the listener's event came and will not come again.
             if starved {
@@ -221,17 +224,17 @@ impl<'a> Server<'a> {
     /// Accept what is there. True if it could not be taken for lack of descriptors or memory.
     fn accept_all(&mut self) -> Result<bool, Error> {
         loop {
-            match self.door.accept(SocketFlags::NONBLOCK) {
+            match self.incoming.accept(SocketFlags::NONBLOCK) {
                 // One too many is closed, and one that is gone already cannot be prepared.
                 Ok(fd)
-                    if self.door.listener().is_none()
+                    if self.incoming.listener().is_none()
                         && (self.connections.len() >= MOST_HANDED
                             || prepare(&fd, self.exchange).is_err()) => {}
                 Ok(fd) => {
                     self.accepted += 1;
                     self.take(Connection { fd, received: 0, sent: 0 })?;
                 }
-                // Invalid: shut down by our own hand, or nobody is left who could hand one over.
+                // Invalid: this end shut the socket down, or the owner of the shared port is gone.
                 Err(Errno::AGAIN | Errno::INVAL) => return Ok(false),
                 Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     self.error = Some(e);
@@ -316,7 +319,7 @@ impl Service<'_> {
                 }
             }
         }
-        // All is said; what comes now is the initiator's end of the connection.
+        // The exchange is complete; the initiator's close comes next.
         match recv(&connection.fd, &mut self.buffer[..1], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Next::Wait,
             _ => Next::Close,

@@ -1,8 +1,8 @@
-//! What became of the connections that were begun in the measuring window.
+//! Outcomes of the connections that were begun in the measuring window.
 
 use rustix::io::Errno;
 use weir_record::{Fault, FaultCode};
-use weir_stats::Histogram;
+use weir_stats::{Delays, Histogram};
 
 use crate::Part;
 use crate::latency::schedule::Kept;
@@ -10,7 +10,7 @@ use crate::part::sum;
 
 /// Ways in which a connection fails on the path or at the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// RST in answer to the SYN (ECONNREFUSED).
     Refused,
     /// RST later.
@@ -32,8 +32,8 @@ pub(crate) const FAILURES: [&str; 7] =
     ["refused", "reset", "timed_out", "unreachable", "cut_short", "foreign", "other_failures"];
 
 impl Failure {
-    /// What an error of a socket means; `None` if it is about this host's own resources and says nothing of the path.
-    pub(super) fn of(error: Errno) -> Option<Failure> {
+    /// Classifies an error of a socket; `None` if it is about this host's own resources and says nothing about the path.
+    pub(crate) fn of(error: Errno) -> Option<Failure> {
         Some(match error {
             // No free port, no descriptor, no memory.
             Errno::ADDRNOTAVAIL
@@ -53,7 +53,7 @@ impl Failure {
 
 /// Counts of one initiator. `attempted` = `ok` + all failures + `cut`.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ConnectCounts {
     pub(super) attempted: u64,
     pub(super) ok: u64,
     pub(super) failures: [u64; FAILURES.len()],
@@ -66,15 +66,42 @@ pub(super) struct Tally {
     pub(super) syn_retransmits: u64,
     /// Answered, but never closed by the responder.
     pub(super) unclosed: u64,
-    pub(super) connect: Histogram,
+    pub(super) connect: Delays,
     pub(super) handshake: Histogram,
-    pub(super) whole: Histogram,
+    pub(super) whole: Delays,
     pub(super) kept: Kept,
 }
 
-impl Tally {
-    pub(super) fn fail(&mut self, how: Failure) {
+/// How far a connection had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// The SYN was not answered by a SYN-ACK.
+    Nothing,
+    /// The connection stood, and its time to connect is recorded.
+    Connected,
+}
+
+impl ConnectCounts {
+    /// A connection failed. `waited_ns` since it was meant to begin: one that ran into its time limit takes longer than that,
+    /// any other never ends.
+    pub(super) fn fail(&mut self, how: Failure, reached: Reached, waited_ns: u64) {
         self.failures[how as usize] += 1;
+        let connecting = (reached == Reached::Nothing).then_some(&mut self.connect);
+        for delays in connecting.into_iter().chain([&mut self.whole]) {
+            match how {
+                Failure::TimedOut => delays.record_open(waited_ns),
+                _ => delays.fail(1),
+            }
+        }
+    }
+
+    /// A connection was still under way when the trial was stopped early.
+    pub(super) fn cut(&mut self, reached: Reached, waited_ns: u64) {
+        self.cut += 1;
+        if reached == Reached::Nothing {
+            self.connect.record_open(waited_ns);
+        }
+        self.whole.record_open(waited_ns);
     }
 
     pub(super) fn own_error(&mut self, error: Errno) {
@@ -107,13 +134,13 @@ impl Tally {
             part.set("scheduled", self.kept.scheduled as f64);
             part.set("unsent", self.kept.unsent as f64);
             part.faults.extend(self.kept.faults(if exchanged { &self.whole } else { &self.connect }));
-            part.histograms.insert("lateness".into(), self.kept.lateness);
+            part.histograms.insert("lateness".into(), self.kept.lateness.into());
         }
         part.histograms.insert("connect".into(), self.connect);
         if exchanged {
             part.histograms.insert("crr".into(), self.whole);
         } else {
-            part.histograms.insert("handshake".into(), self.handshake);
+            part.histograms.insert("handshake".into(), self.handshake.into());
         }
         part
     }

@@ -6,19 +6,22 @@ use std::time::Duration;
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use super::iperf3::seconds;
-use super::{External, Program};
+use super::{External, Program, path_broke};
 use crate::child::{Finished, start, words};
 use crate::http::{Http, add_server_cpu, shared_metrics};
 use crate::latency::per_second;
 use crate::part::sum;
 use crate::rr::in_range;
-use crate::{Engine, Error, Part, Setting};
+use crate::{Engine, Error, Part, TrialSettings};
 
 /// Connections at a time when none are set.
 const CONNECTIONS: u32 = 10;
 
 /// How long the client may take to end after its time: what is still to be answered, and ab's sorting.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Seconds without any response after which ab gives up.
+const SILENCE_S: u64 = 5;
 
 /// Requests a second beyond which ab would end before its time: it wants a number, and memory for each (32 bytes).
 const MOST_PER_SECOND: u64 = 500_000;
@@ -101,18 +104,29 @@ pub(super) fn validate(work: &External) -> Result<(), String> {
 
 pub(super) fn metrics() -> Vec<MetricDef> {
     let help = |share: &str| {
-        format!("What the program says that {share} of its requests took at most; ab in whole milliseconds.")
+        format!(
+            "The time within which {share} of the answered requests ended, as the program reports it; ab in whole milliseconds, and left out where any failed, \
+             since it counts those too."
+        )
     };
     let reported = |name: &str, label: &str, share: &str| {
         MetricDef::value(name, label, Unit::Ns, Better::Lower, &help(share)).detail()
     };
     let mut all = shared_metrics();
-    all.push(reported("reported_p50_ns", "reported p50", "half"));
-    all.push(reported("reported_p99_ns", "reported p99", "99%"));
+    all.retain(|m| m.name != "failed_ratio");
+    all.push(MetricDef::failure(
+        "failed_ratio",
+        "failed",
+        ("failed", "requests"),
+        "Requests and connections that the program reports as failed: broken, refused, late, of a wrong length, or of a status that is \
+         not 2xx or 3xx. All, where the path let it not begin or go on. wrk does not report what was unanswered at its end.",
+    ));
+    all.push(reported("reported_p50_ns", "reported p50 (answered)", "half"));
+    all.push(reported("reported_p99_ns", "reported p99 (answered)", "99%"));
     all
 }
 
-fn args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<String> {
+fn args(work: &External, setting: &TrialSettings, target: SocketAddr) -> Vec<String> {
     let like = server(work);
     let time = seconds(setting.duration, 1);
     let url = format!("http://{target}{}", like.path(setting));
@@ -137,8 +151,20 @@ fn args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<String> {
         _ => {
             // -t sets -n too, so this order.
             let requests = work.requests.unwrap_or(MOST_PER_SECOND * time);
-            // -r: a broken connection is counted and not the end of all.
-            add(&["-q", "-r", "-t", &time.to_string(), "-n", &requests.to_string(), "-c", &connections]);
+            // -r: a broken connection is counted and not the end of all. -s: it says so when nothing comes any more, within our
+            // own patience.
+            add(&[
+                "-q",
+                "-r",
+                "-s",
+                &SILENCE_S.to_string(),
+                "-t",
+                &time.to_string(),
+                "-n",
+                &requests.to_string(),
+                "-c",
+                &connections,
+            ]);
             if like.keep_alive {
                 add(&["-k"]);
             }
@@ -150,7 +176,7 @@ fn args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<String> {
 }
 
 /// Run the client to its end.
-pub(super) fn client(work: &External, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+pub(super) fn client(work: &External, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
     let program = work.program.name();
     let failed = |reason: String| Error::Program { program: program.to_owned(), reason };
     let child = start(program, &args(work, setting, target), &setting.cpus)?;
@@ -164,10 +190,14 @@ pub(super) fn client(work: &External, setting: &Setting, target: SocketAddr) -> 
         }
     };
     if !ended.status.success() {
-        return Err(failed(words(&stdout, &stderr)));
+        let said = words(&stdout, &stderr);
+        if gave_up(&said) {
+            return Ok(nothing(program, &said, setting));
+        }
+        return Err(failed(said));
     }
     let said = match work.program {
-        Program::Wrk => wrk(&stdout),
+        Program::Wrk => wrk(&stdout, server(work).connections),
         _ => ab(&stdout),
     };
     let said =
@@ -175,7 +205,23 @@ pub(super) fn client(work: &External, setting: &Setting, target: SocketAddr) -> 
     Ok(said.into_part(ended.cpu))
 }
 
-/// What a program said.
+/// True of the last words of a program that the path did not let begin or go on: wrk's of its first connection, ab's of eleven
+/// broken ones or of none that is answered.
+fn gave_up(said: &str) -> bool {
+    let opens = ["unable to connect to ", "apr_socket_connect():", "apr_socket_recv:", "apr_pollset_poll:"];
+    opens.iter().any(|word| said.contains(word)) && path_broke(said)
+}
+
+/// Returns the result of such a program: a rate of 0 over its whole time.
+fn nothing(program: &str, said: &str, setting: &TrialSettings) -> Part {
+    let seconds = seconds(setting.duration, 1) as f64;
+    let mut part = Said { failed: 1.0, seconds, ..Said::default() }.into_part(Duration::ZERO);
+    let detail = format!("the path did not let {program} begin or go on; it counts as a rate of 0: {said}");
+    part.faults.push(Fault::noted(FaultCode::External, "initiator", detail));
+    part
+}
+
+/// The figures that a program printed.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Said {
     /// Whole responses of status 2xx or 3xx, and whatever else became of requests.
@@ -207,56 +253,51 @@ fn labelled(text: &str, label: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// `ab`: a label, a colon, a number.
+/// `ab`: a label, a colon, a number. A broken response may be among its failed requests twice, as broken and as too short; connections
+/// that failed are not among the complete ones.
 fn ab(text: &str) -> Option<Said> {
     let complete = labelled(text, "Complete requests:")?;
     let failed = labelled(text, "Failed requests:")? + labelled(text, "Non-2xx responses:").unwrap_or(0.0);
-    let quantile = |label: &str| labelled(text, label).map(|ms| ms * 1e6);
+    let connects = text.lines().find_map(|line| line.trim_start().strip_prefix("(Connect:"));
+    let connects = connects.and_then(|rest| rest.split(',').next()?.trim().parse().ok()).unwrap_or(0.0);
+    let all: f64 = complete + connects;
+    // A connection that breaks at once is a quick request in its percentiles.
+    let quantile = |label: &str| labelled(text, label).filter(|_| failed == 0.0).map(|ms| ms * 1e6);
     Some(Said {
-        ok: (complete - failed).max(0.0),
-        failed,
+        ok: (all - failed).max(0.0),
+        failed: failed.min(all),
         seconds: labelled(text, "Time taken for tests:").filter(|s| *s > 0.0)?,
         p50_ns: quantile("50%"),
         p99_ns: quantile("99%"),
     })
 }
 
-/// `wrk`: `156913 requests in 1.10s, 127.35MB read`, errors in lines of their own.
-fn wrk(text: &str) -> Option<Said> {
+/// `wrk`: `156913 requests in 1.10s, 127.35MB read`, errors in lines of their own. The requests include those that took longer
+/// than its limit (`timeout`). If it prints neither a request nor an error, each connection waited in vain.
+fn wrk(text: &str, connections: u32) -> Option<Said> {
     let line = text.lines().find(|line| line.contains(" requests in "))?;
     let mut fields = line.split_whitespace();
     let all: f64 = fields.next()?.parse().ok()?;
-    let seconds = in_seconds(fields.nth(2)?.trim_end_matches(','))?;
+    let seconds = weir_text::time::seconds(fields.nth(2)?.trim_end_matches(','))?;
     let other = labelled(text, "Non-2xx or 3xx responses:").unwrap_or(0.0);
-    let errors = text.lines().find_map(|line| line.trim_start().strip_prefix("Socket errors:"));
-    let errors: f64 = errors.map_or(0.0, |list| {
-        list.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<f64>().ok()).sum()
-    });
+    let errors = text.lines().find_map(|line| line.trim_start().strip_prefix("Socket errors:")).unwrap_or("");
+    let count = |word: &str| -> f64 {
+        let number = errors.split(',').find_map(|e| e.trim().strip_prefix(word));
+        number.and_then(|n| n.trim().parse().ok()).unwrap_or(0.0)
+    };
+    let late = count("timeout");
+    let failed = other + late + count("connect") + count("read") + count("write");
     let quantile = |label: &str| {
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix(label))?;
-        in_seconds(line.trim()).map(|s| s * 1e9)
+        weir_text::time::seconds(line).map(|s| s * 1e9)
     };
     Some(Said {
-        ok: (all - other).max(0.0),
-        failed: other + errors,
+        ok: (all - other - late).max(0.0),
+        failed: if all + failed == 0.0 { connections.into() } else { failed },
         seconds: Some(seconds).filter(|s| *s > 0.0)?,
         p50_ns: quantile("50%"),
         p99_ns: quantile("99%"),
     })
-}
-
-/// wrk's units of time: `us`, `ms`, `s`, `m`, `h` (its src/units.c).
-fn in_seconds(text: &str) -> Option<f64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    Some(digits.parse::<f64>().ok()? * factor)
 }
 
 pub(super) fn combine(initiators: &[Part], responders: &[Part]) -> Part {
@@ -264,18 +305,22 @@ pub(super) fn combine(initiators: &[Part], responders: &[Part]) -> Part {
     let mut trial = Part { faults: parts().flat_map(|p| p.faults.clone()).collect(), ..Part::default() };
     trial.cpu_s = parts().map(|p| p.cpu_s).sum();
     let (ok, failed) = (sum(initiators, "ok"), sum(initiators, "failed"));
-    if ok == 0.0 {
+    if ok + failed == 0.0 {
         if trial.faults.is_empty() {
-            let detail = format!("not one good response, {failed} failures");
+            let detail = "the program reports neither a response nor a failure";
             trial.faults.push(Fault::void(FaultCode::External, "initiator", detail));
         }
         return trial;
     }
     trial.set("ok", ok);
     trial.set("requests_per_second", per_second(initiators, "ok"));
+    trial.set("failed", failed);
+    trial.set("requests", ok + failed);
     trial.set("failed_ratio", failed / (ok + failed));
-    trial.set("client_cpu_ns_per_request", initiators.iter().map(|p| p.cpu_s).sum::<f64>() * 1e9 / ok);
-    add_server_cpu(&mut trial, responders, ok);
+    if ok > 0.0 {
+        trial.set("client_cpu_ns_per_request", initiators.iter().map(|p| p.cpu_s).sum::<f64>() * 1e9 / ok);
+        add_server_cpu(&mut trial, responders, ok);
+    }
     // Quantiles of several initiators cannot be merged without their distributions.
     if let [only] = initiators {
         for name in ["reported_p50_ns", "reported_p99_ns"] {
@@ -307,9 +352,18 @@ mod tests {
     fn reports_are_read() {
         let said = ab(AB).unwrap();
         assert_eq!((said.ok, said.failed, said.seconds), (990.0, 10.0, 0.5));
-        assert_eq!((said.p50_ns, said.p99_ns), (Some(4e6), Some(11e6)));
-        let said = wrk(WRK).unwrap();
-        assert_eq!((said.ok, said.failed), (166_000.0, 644.0));
+        // Two connections failed beside the thousand requests, and each broken one is there twice.
+        let broken =
+            AB.replace("requests:        3", "requests:        2006").replace("Connect: 0", "Connect: 2");
+        let said = ab(&broken).unwrap();
+        assert_eq!((said.ok, said.failed), (0.0, 1002.0));
+        assert_eq!((said.p50_ns, said.p99_ns), (None, None), "those that failed are among them");
+        let whole =
+            AB.replace("requests:        3", "requests:        0").replace("Non-2xx responses:      7\n", "");
+        let said = ab(&whole).unwrap();
+        assert_eq!((said.failed, said.p50_ns, said.p99_ns), (0.0, Some(4e6), Some(11e6)));
+        let said = wrk(WRK, 10).unwrap();
+        assert_eq!((said.ok, said.failed), (165_996.0, 644.0));
         assert!((said.seconds - 1.1).abs() < 1e-9);
         assert!((said.p50_ns.unwrap() - 58e3).abs() < 1e-3 && (said.p99_ns.unwrap() - 0.81e9).abs() < 1.0);
     }
@@ -322,7 +376,43 @@ mod tests {
             "0 requests in , 0.00B read",
             "x requests in 1.0s, 1B read",
         ] {
-            assert_eq!((ab(text), wrk(text)), (None, None), "{text}");
+            assert_eq!((ab(text), wrk(text, 1)), (None, None), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_failures_is_a_rate_of_nothing() {
+        // wrk 4.1's own words of a server that takes connections and answers nothing.
+        let silent = "Running 1s test @ http://127.0.0.1:1/\n  1 threads and 4 connections\n  0 requests in 1.00s, 0.00B read\n";
+        let said = wrk(silent, 4).unwrap();
+        assert_eq!((said.ok, said.failed, said.seconds), (0.0, 4.0, 1.0));
+        let setting = TrialSettings::new(Duration::ZERO, Duration::from_millis(800), 1);
+        for near in [said.into_part(Duration::ZERO), nothing("ab", "refused", &setting)] {
+            let trial = combine(&[near], &[Part::default()]);
+            assert!(!trial.faults.iter().any(|f| f.void), "{:?}", trial.faults);
+            assert_eq!((trial.value("failed_ratio"), trial.value("requests") > 0.0), (1.0, true));
+            assert_eq!(trial.values.get("requests_per_second"), Some(&0.0));
+            assert!(!trial.values.contains_key("client_cpu_ns_per_request"));
+        }
+        assert!(combine(&[Part::default()], &[]).faults[0].void, "nothing is known");
+    }
+
+    #[test]
+    fn only_words_about_the_path_are_a_result() {
+        for said in [
+            "unable to connect to 198.19.7.2:8080 Connection refused",
+            "Test aborted after 10 failures apr_socket_connect(): Connection refused (111)",
+            "apr_pollset_poll: The timeout specified has expired (70007)",
+        ] {
+            assert!(gave_up(said), "{said}");
+        }
+        for said in [
+            "",
+            "ab: wrong number of arguments",
+            "unable to connect to x:1 Name or service not known",
+            "socket: Too many open files (24)",
+        ] {
+            assert!(!gave_up(said), "{said}");
         }
     }
 }

@@ -6,16 +6,19 @@ use std::time::Duration;
 use weir_record::{Fault, FaultCode};
 
 use super::report::{self, Report};
-use super::{External, Protocol};
+use super::{External, Protocol, path_broke};
 use crate::child::{Child, Finished, start, words};
 use crate::listener::{await_listening, port_of};
-use crate::{Direction, Error, Part, Responder, Setting};
+use crate::{Direction, Error, Part, Responder, TrialSettings};
 
 /// Name of the program and of the package.
 pub(super) const PROGRAM: &str = "iperf3";
 
 /// How long the server may take to listen, and the client to end after its time.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a connection of the client may take: it says then that it timed out, within our own patience.
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// How long the server may take to end after its client: within the second that a responder has.
 const SERVER_END: Duration = Duration::from_millis(500);
@@ -32,7 +35,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Start it and wait until it listens.
-    pub(super) fn start(setting: &Setting, bind: SocketAddr) -> Result<Self, Error> {
+    pub(super) fn start(setting: &TrialSettings, bind: SocketAddr) -> Result<Self, Error> {
         let port = port_of(bind)?;
         let args = ["-s", "-1", "-p", &port.to_string(), "-B", &bind.ip().to_string()].map(str::to_owned);
         let mut child = start(PROGRAM, &args, &setting.cpus)?;
@@ -66,7 +69,7 @@ pub(super) fn seconds(d: Duration, least: u64) -> u64 {
     (d.as_secs() + u64::from(d.subsec_nanos() > 0)).max(least)
 }
 
-fn client_args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<String> {
+fn client_args(work: &External, setting: &TrialSettings, target: SocketAddr) -> Vec<String> {
     let mut args: Vec<String> = Vec::new();
     let mut add = |flag: &str, value: String| args.extend([flag.to_owned(), value]);
     add("-c", target.ip().to_string());
@@ -89,6 +92,7 @@ fn client_args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<St
     if let Some(bytes) = work.window_bytes {
         add("-w", bytes.to_string());
     }
+    args.extend(["--connect-timeout".to_owned(), CONNECTING.as_millis().to_string()]);
     args.push("-J".into());
     if work.protocol == Protocol::Udp {
         args.extend(["-u", "--udp-counters-64bit"].map(str::to_owned));
@@ -103,7 +107,7 @@ fn client_args(work: &External, setting: &Setting, target: SocketAddr) -> Vec<St
 }
 
 /// Run the client to its end.
-pub(super) fn client(work: &External, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+pub(super) fn client(work: &External, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
     let child = start(PROGRAM, &client_args(work, setting, target), &setting.cpus)?;
     let time = Duration::from_secs(seconds(setting.duration, 1) + seconds(setting.warmup, 0));
     let (ended, stdout, stderr) = match child.finish(PROGRAM, &setting.stop, time + PATIENCE)? {
@@ -115,19 +119,44 @@ pub(super) fn client(work: &External, setting: &Setting, target: SocketAddr) -> 
     };
     match report::parse(&stdout) {
         Ok(report) => Ok(part(work, setting, &report, ended.cpu.as_secs_f64())),
+        Err(reason) if path_broke(&reason) => Ok(nothing(work, setting, target, &reason)),
         // With -J it reports its errors in JSON, on standard output.
         Err(reason) if ended.status.success() => Err(failed(reason)),
         Err(reason) => Err(failed(if stderr.trim().is_empty() { reason } else { words("", &stderr) })),
     }
 }
 
-fn part(work: &External, setting: &Setting, report: &Report, cpu_s: f64) -> Part {
+/// Returns the result of a client that the path did not let begin or go on: a rate of 0. All data that was due is lost.
+fn nothing(work: &External, setting: &TrialSettings, target: SocketAddr, said: &str) -> Part {
+    let mut part = Part::default();
+    let streams = f64::from(work.streams) * work.direction.ways().len() as f64;
+    part.set("streams", streams);
+    part.set("failed_streams", streams);
+    for name in ["goodput_bps", "bits", "window_share"] {
+        part.set(name, 0.0);
+    }
+    if work.protocol == Protocol::Udp {
+        let usual = if target.is_ipv4() { 1472 } else { 1452 };
+        let bits = f64::from(work.payload_bytes.unwrap_or(usual)) * 8.0;
+        let seconds = seconds(setting.duration, 1) as f64;
+        let due = (work.rate_bps * seconds * work.direction.ways().len() as f64 / bits).floor().max(streams);
+        part.set("sent", due);
+        part.set("lost", due);
+    }
+    let detail = format!("the path did not let iperf3 begin or go on; it counts as a rate of 0: {said}");
+    part.faults.push(Fault::noted(FaultCode::External, "initiator", detail));
+    part
+}
+
+fn part(work: &External, setting: &TrialSettings, report: &Report, cpu_s: f64) -> Part {
     let mut part = Part::default();
     let ways: Vec<_> = report.ways.iter().collect();
     let total = |of: fn(&report::Way) -> f64| ways.iter().map(|w| of(w)).sum::<f64>();
     let bits = total(|w| w.received_bytes * 8.0);
     part.set("bits", bits);
     part.set("goodput_bps", total(|w| w.received_bytes * 8.0 / w.received_s));
+    part.set("streams", f64::from(work.streams) * work.direction.ways().len() as f64);
+    part.set("failed_streams", f64::from(report.silent_streams));
     part.set("window_share", report.window_share);
     part.cpu_s = cpu_s * report.window_share;
     match work.protocol {
@@ -139,7 +168,10 @@ fn part(work: &External, setting: &Setting, report: &Report, cpu_s: f64) -> Part
             part.set("delivered_pps", total(|w| w.received_datagrams() / w.received_s));
             part.set("sent", total(|w| w.packets));
             part.set("lost", (total(|w| w.packets) - received).max(0.0));
-            part.set("jitter_ns", total(|w| w.jitter_ms) * 1e6 / ways.len() as f64);
+            let alive = ways.iter().filter(|w| w.received_bytes > 0.0).count();
+            if alive > 0 {
+                part.set("jitter_ns", total(|w| w.jitter_ms) * 1e6 / alive as f64);
+            }
         }
     }
     part.series = report.series(work.direction);

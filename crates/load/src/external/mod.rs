@@ -1,5 +1,5 @@
-//! Another program, run between the same two hosts in the same rounds, so that ours can be held against one that people
-//! trust. What it prints is turned into the metrics of our own workloads.
+//! Runs another program between the same two hosts in the same rounds, to compare weir with a tool that people trust. Its output
+//! is converted to the metrics of weir's own workloads.
 
 mod http;
 mod iperf3;
@@ -14,9 +14,10 @@ use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use crate::http::Server;
 use crate::part::sum;
+use crate::properties::Properties;
 use crate::series::summed;
-use crate::streams::{check_congestion, check_count, count_words};
-use crate::{Direction, Engine, Error, Part, Responder, Setting};
+use crate::streams::{check_congestion, check_count, count_words, failure_metrics, set_failed};
+use crate::{Direction, Engine, Error, Part, Responder, TrialSettings};
 
 /// Which program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,7 +33,7 @@ pub enum Program {
     Wrk,
 }
 
-/// What it sends over.
+/// The transport protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
@@ -161,6 +162,11 @@ impl Engine for External {
         check_congestion(&self.congestion)
     }
 
+    fn properties(&self) -> Properties {
+        // Programs start and end at both ends.
+        Properties { overhead: Duration::from_millis(750), served: None }
+    }
+
     fn metrics(&self) -> Vec<MetricDef> {
         if self.speaks_http() {
             return http::metrics();
@@ -176,6 +182,10 @@ impl Engine for External {
             Protocol::Tcp => tcp_metrics(),
             Protocol::Udp => udp_metrics(),
         });
+        all.extend(failure_metrics(
+            "failed streams",
+            "streams of which the program's receiver counted nothing, and all where the path let the program not begin or go on",
+        ));
         all
     }
 
@@ -195,14 +205,14 @@ impl Engine for External {
         Duration::from_secs(2)
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         match self.program {
             Program::Iperf3 => Ok(Box::new(iperf3::Server::start(setting, bind)?)),
             Program::Ab | Program::Wrk => http::server(self).open(setting, bind),
         }
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         match self.program {
             Program::Iperf3 => iperf3::client(self, setting, target),
             Program::Ab | Program::Wrk => http::client(self, setting, target),
@@ -226,6 +236,22 @@ impl Program {
             Program::Wrk => "wrk",
         }
     }
+}
+
+/// True if a program's words name an error that only the path between open ends can cause.
+fn path_broke(said: &str) -> bool {
+    const WORDS: [&str; 8] = [
+        "Connection refused",
+        "Connection reset by peer",
+        "Connection timed out",
+        "No route to host",
+        "Network is unreachable",
+        "Host is unreachable",
+        "Broken pipe",
+        // apr's own, of ab.
+        "The timeout specified has expired",
+    ];
+    WORDS.iter().any(|words| said.contains(words))
 }
 
 impl External {
@@ -254,13 +280,45 @@ fn udp_metrics() -> Vec<MetricDef> {
     use Better::{Higher, Lower, Neither};
     let value = MetricDef::value;
     vec![
-        value("delivered_pps", "delivered", Unit::Pps, Higher, "datagrams per second that the program's receiver counted"),
-        value("loss_ratio", "loss", Unit::Ratio, Lower, "share of the datagrams sent that the program's receiver did not count, duplicates and its own full buffer included")
-            .by_difference(),
-        value("sent", "sent", Unit::Count, Neither, "datagrams that the program's sender counted").by_difference().detail(),
-        value("lost", "lost", Unit::Count, Lower, "of these, not counted by its receiver").by_difference().detail(),
-        value("jitter_ns", "RFC 3550 jitter", Unit::Ns, Lower, "the program's estimate (RFC 3550 section 6.4.1)").by_difference().detail(),
-        value("tester_cpu_ns_per_datagram", "tester CPU", Unit::CpuNs, Lower, "CPU time of both processes (wait4) per datagram received").detail(),
+        value(
+            "delivered_pps",
+            "delivered",
+            Unit::Pps,
+            Higher,
+            "datagrams per second that the program's receiver counted, copies included up to as many as were sent",
+        ),
+        MetricDef {
+            headline: true,
+            ..MetricDef::failure(
+                "loss_ratio",
+                "loss",
+                ("lost", "sent"),
+                "share of the datagrams sent that the program's receiver did not count, its own full buffer included; a copy stands in for a lost one, since it does not tell them apart",
+            )
+        },
+        value("sent", "sent", Unit::Count, Neither, "datagrams that the program's sender counted")
+            .by_difference()
+            .detail(),
+        value("lost", "lost", Unit::Count, Lower, "of these, not counted by its receiver")
+            .by_difference()
+            .detail(),
+        value(
+            "jitter_ns",
+            "RFC 3550 jitter (received)",
+            Unit::Ns,
+            Lower,
+            "the program's estimate (RFC 3550 section 6.4.1), of the datagrams received",
+        )
+        .by_difference()
+        .detail(),
+        value(
+            "tester_cpu_ns_per_datagram",
+            "tester CPU",
+            Unit::CpuNs,
+            Lower,
+            "CPU time of both processes (wait4) per datagram received",
+        )
+        .detail(),
     ]
 }
 
@@ -273,11 +331,7 @@ fn combine(work: &External, initiators: &[Part], responders: &[Part]) -> Part {
         initiators.iter().filter(|p| p.values.contains_key("goodput_bps")).cloned().collect();
     if measured.is_empty() {
         if trial.faults.is_empty() {
-            trial.faults.push(Fault::void(
-                FaultCode::External,
-                "conductor",
-                "the program returned no result",
-            ));
+            trial.faults.push(Fault::void(FaultCode::External, "runner", "the program returned no result"));
         }
         return trial;
     }
@@ -288,6 +342,7 @@ fn combine(work: &External, initiators: &[Part], responders: &[Part]) -> Part {
     for name in sums {
         trial.set(name, sum(&measured, name));
     }
+    set_failed(&mut trial, sum(&measured, "streams"), sum(&measured, "failed_streams"));
     let bits = sum(&measured, "bits");
     let share = sum(&measured, "window_share") / measured.len() as f64;
     trial.cpu_s = measured.iter().map(|p| p.cpu_s).sum::<f64>()
@@ -299,7 +354,11 @@ fn combine(work: &External, initiators: &[Part], responders: &[Part]) -> Part {
             if trial.value("sent") > 0.0 {
                 trial.set("loss_ratio", trial.value("lost") / trial.value("sent"));
             }
-            trial.set("jitter_ns", sum(&measured, "jitter_ns") / measured.len() as f64);
+            let jitters: Vec<f64> =
+                measured.iter().filter_map(|p| p.values.get("jitter_ns")).copied().collect();
+            if !jitters.is_empty() {
+                trial.set("jitter_ns", jitters.iter().sum::<f64>() / jitters.len() as f64);
+            }
             let received = sum(&measured, "received");
             if received > 0.0 {
                 trial.set("tester_cpu_ns_per_datagram", cpu_s * 1e9 / received);

@@ -1,4 +1,4 @@
-//! What `iperf3 -J` prints. Walked tolerantly: fields come and go between versions.
+//! The output of `iperf3 -J`. The parser is tolerant, because fields come and go between versions.
 
 use serde_json::Value;
 use weir_record::Series;
@@ -12,6 +12,8 @@ pub(super) struct Report {
     pub ways: Vec<Way>,
     /// Share of all bytes that fell into the window, not the omitted seconds, 0..=1.
     pub window_share: f64,
+    /// TCP streams of which the receiver counted nothing.
+    pub silent_streams: u32,
     /// (middle of the interval in s, bit/s) as the client saw them, of the intervals that were not omitted.
     pub intervals: Vec<(f64, f64)>,
 }
@@ -33,10 +35,10 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Datagrams that the receiver counted.
+    /// Datagrams that the receiver counted, as far as they can be different ones: it counts every copy.
     pub(super) fn received_datagrams(&self) -> f64 {
         if self.packets > 0.0 {
-            (self.received_bytes / (self.sent_bytes / self.packets)).round()
+            (self.received_bytes / (self.sent_bytes / self.packets)).round().min(self.packets)
         } else {
             0.0
         }
@@ -66,7 +68,15 @@ pub(super) fn parse(text: &str) -> Result<Report, String> {
     let mut ways = vec![way(end, "").ok_or("the report has no `end.sum_received`")?];
     ways.extend(way(end, "_bidir_reverse"));
     let intervals = json.get("intervals").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    Ok(Report { ways, window_share: window_share(intervals), intervals: points(intervals) })
+    let silent_streams = silent(end);
+    Ok(Report { ways, window_share: window_share(intervals), silent_streams, intervals: points(intervals) })
+}
+
+/// A stream over TCP has a receiver's side with its bytes; one over UDP has not.
+fn silent(end: &Value) -> u32 {
+    let streams = end.get("streams").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let nothing = |s: &&Value| s.get("receiver").and_then(|r| number(r, "bytes")) == Some(0.0);
+    streams.iter().filter(nothing).count() as u32
 }
 
 fn number(value: &Value, key: &str) -> Option<f64> {
@@ -77,8 +87,13 @@ fn way(end: &Value, suffix: &str) -> Option<Way> {
     let received = end.get(format!("sum_received{suffix}"))?;
     let sent = end.get(format!("sum_sent{suffix}"))?;
     let received_s = number(received, "seconds").filter(|s| *s > 0.0)?;
+    // For datagrams it counts every copy.
+    let most = number(sent, "packets")
+        .filter(|n| *n > 0.0)
+        .and_then(|_| number(sent, "bytes"))
+        .unwrap_or(f64::INFINITY);
     Some(Way {
-        received_bytes: number(received, "bytes")?,
+        received_bytes: number(received, "bytes")?.min(most),
         received_s,
         retransmits: number(sent, "retransmits").unwrap_or(0.0),
         packets: number(sent, "packets").unwrap_or(0.0),
@@ -133,6 +148,20 @@ mod tests {
         assert_eq!(report.ways[0].packets, 643_270.0);
         assert!((report.window_share - 41_169_280.0 / 60_712_960.0).abs() < 1e-12);
         assert_eq!(report.intervals, [(0.5, 167_627_385.6), (1.5, 161_673_428.8)]);
+    }
+
+    #[test]
+    fn copies_are_no_more_than_was_sent() {
+        let report = parse(&UDP.replace("19034944", "49034944")).unwrap();
+        assert_eq!(report.ways[0].received_datagrams(), 643_270.0);
+        assert_eq!(report.ways[0].received_bytes, 41_169_280.0);
+    }
+
+    #[test]
+    fn streams_that_got_nothing_through_are_counted() {
+        let text = r#"{"end": {"streams": [{"receiver": {"bytes": 5}}, {"receiver": {"bytes": 0}}, {"udp": {"bytes": 0}}],
+            "sum_sent": {"bytes": 9}, "sum_received": {"bytes": 5, "seconds": 1}}}"#;
+        assert_eq!(parse(text).unwrap().silent_streams, 1);
     }
 
     #[test]

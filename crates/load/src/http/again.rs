@@ -1,13 +1,13 @@
 //! One socket for one connection after another.
 //!
-//! Of what a new connection costs, a good part is the socket and not the connection: file, inode and socket are allocated,
-//! registered with epoll, and freed again. A socket whose connection has ended in order can be told to forget it
-//! (connect(2) with AF_UNSPEC; net/ipv4/tcp.c, `tcp_disconnect`), keeps its registration, and begins the next connection as
-//! a new one does: from a port drawn anew, with the same options in the SYN. The packets on the wire are the same ones in the
-//! same order, but for one number: the first sequence number is not drawn anew, but lies behind those that the socket used
-//! before. Whoever still remembers the same port from an earlier connection tells the two apart by timestamps as long as the
-//! connections have them (RFC 7323, RFC 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without
-//! timestamps every connection has a socket of its own.
+//! A good part of a new connection's cost is the socket and not the connection: file, inode and socket are allocated, registered
+//! with epoll, and freed again. A socket whose connection has ended in order can be made to forget it (connect(2) with AF_UNSPEC;
+//! net/ipv4/tcp.c, `tcp_disconnect`). It keeps its registration and begins the next connection as a new socket does: from a newly
+//! drawn port, with the same options in the SYN. The packets on the wire are the same ones in the same order, except for one
+//! number: the first sequence number is not drawn anew, but follows those that the socket used before. A peer may still remember
+//! the same port from an earlier connection. It tells the two connections apart by timestamps if they have them (RFC 7323, RFC
+//! 6191), and by sequence numbers otherwise (RFC 9293 section 3.6.1). So without timestamps every connection has a socket of its
+//! own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -75,8 +75,9 @@ impl Worker<'_> {
             // Asked once for each socket: the servers behind one address are of one kind.
             let fit =
                 self.connections[index].used || has_timestamps(fd) && offer_as_at_first(fd.as_fd()).is_ok();
-            // Sends the FIN. Within one machine its acknowledgement is here when the call returns, and the kernel is through
-            // with the connection. Before that it must not be told to forget it: it would answer with a RST.
+            // Sends the FIN. Within one machine its acknowledgement has arrived when the call returns, and the kernel is done
+            // with the connection. The socket must not forget the connection earlier, because the kernel would then answer with a
+            // RST.
             let in_time = fit
                 && shutdown(fd, Shutdown::Write).is_ok()
                 && unacknowledged(fd).is_ok_and(|bytes| bytes == 0);
@@ -151,7 +152,7 @@ fn offer_as_at_first(fd: BorrowedFd<'_>) -> io::Result<()> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let wanted = buffer * (buffer / 2) / window;
-    // The kernel doubles what it is told.
+    // The kernel doubles the value that it gets.
     set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, i32::try_from(wanted / 2).unwrap_or(i32::MAX))?;
     set_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0)?;
     // No larger than net.core.rmem_max allows.

@@ -12,10 +12,8 @@ use super::tally::Failure;
 use super::tls::{Heard, Session};
 use super::worker::Worker;
 use crate::Error;
-use crate::connector::Close;
-use crate::window::Phase;
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// There is none.
@@ -40,23 +38,23 @@ pub(super) struct Connection {
     pub(super) fd: Option<OwnedFd>,
     pub(super) state: State,
     /// Told apart by it: an event of a connection closed since must not reach the one that took its place.
-    generation: u32,
+    pub(super) generation: u32,
     /// When the request was meant to begin, ns.
     pub(super) begun_ns: u64,
-    dialled_ns: u64,
-    asked_ns: u64,
-    /// Counted whenever it ends, and not by when it ends.
-    measured: bool,
+    pub(super) dialled_ns: u64,
+    pub(super) asked_ns: u64,
+    /// Waited for until it ends: all of a closed loop, and what was meant to begin in the window of the others.
+    pub(super) measured: bool,
     /// It has answered before.
-    reused: bool,
-    retried: bool,
+    pub(super) reused: bool,
+    pub(super) retried: bool,
     /// Known to epoll.
     pub(super) watched: bool,
     /// Also for room in the send buffer.
-    watched_for_room: bool,
+    pub(super) watched_for_room: bool,
     /// The socket has had a connection before this one.
     pub(super) used: bool,
-    sent: usize,
+    pub(super) sent: usize,
     pub(super) reader: Reader,
     pub(super) tls: Option<Session>,
 }
@@ -83,8 +81,8 @@ impl Connection {
     }
 }
 
-/// What reading led to.
-enum Outcome {
+/// The result of reading.
+enum ReadOutcome {
     /// More will come.
     Wait,
     /// The response is whole.
@@ -94,9 +92,9 @@ enum Outcome {
     Failed(Failure),
 }
 
-impl From<Bad> for Outcome {
+impl From<Bad> for ReadOutcome {
     fn from(_: Bad) -> Self {
-        Outcome::Failed(Failure::BadResponse)
+        ReadOutcome::Failed(Failure::BadResponse)
     }
 }
 
@@ -117,7 +115,7 @@ impl Worker<'_> {
         }
     }
 
-    fn dial(&mut self, index: usize) -> Result<(), Error> {
+    pub(super) fn dial(&mut self, index: usize) -> Result<(), Error> {
         let used = self.used_socket(index);
         let is_used = used.is_some();
         let fd = match used.map_or_else(|| self.new_socket(), Ok) {
@@ -157,11 +155,10 @@ impl Worker<'_> {
     }
 
     /// This host has no port or descriptor: the request is none.
-    fn own_error(&mut self, index: usize, error: Errno) -> Result<(), Error> {
+    pub(super) fn own_error(&mut self, index: usize, error: Errno) -> Result<(), Error> {
         let now = now_ns();
-        let measured = self.connections[index].measured;
-        self.pending -= usize::from(measured);
-        if measured || self.counts(now) {
+        self.pending -= usize::from(self.connections[index].measured);
+        if self.is_observed(index, now) {
             self.tally.own_error(error);
         }
         self.drop_connection(index);
@@ -208,14 +205,14 @@ impl Worker<'_> {
 
     /// Something was sent at `at`, so the connection stands.
     fn went_out(&mut self, index: usize, at: u64, all: bool) -> Result<(), Error> {
-        let counts = self.counts(at);
+        let observed = self.is_observed(index, at);
         let connection = &mut self.connections[index];
         if connection.state == State::Opening {
             // TLS without room for its first words has not been sent: the same socket would have taken them.
             if !all && connection.tls.is_some() {
                 return self.watch(index, true);
             }
-            if connection.measured || counts {
+            if observed {
                 self.tally.connect.record(at - connection.dialled_ns);
             }
             connection.state = if connection.tls.is_some() { State::Agreeing } else { State::Asking };
@@ -295,7 +292,7 @@ impl Worker<'_> {
             return self.released(index, now, false);
         }
         self.drop_connection(index);
-        self.tally.closed_idle += u64::from(self.counts(now));
+        self.tally.closed_idle += u64::from(self.ends_in_window(now));
         self.lost_idle(index);
         Ok(())
     }
@@ -312,24 +309,28 @@ impl Worker<'_> {
                 Err(e) => return self.broken(index, e, now),
             };
             let outcome = if n == 0 {
-                if connection.reader.closed() { Outcome::Closed } else { Outcome::Failed(Failure::CutShort) }
+                if connection.reader.closed() {
+                    ReadOutcome::Closed
+                } else {
+                    ReadOutcome::Failed(Failure::CutShort)
+                }
             } else if connection.tls.is_some() {
                 self.decrypt(index, n, now)?
             } else {
                 match self.known.read(&mut connection.reader, &self.buffer[..n]) {
-                    Ok(true) => Outcome::Whole,
-                    Ok(false) => Outcome::Wait,
+                    Ok(true) => ReadOutcome::Whole,
+                    Ok(false) => ReadOutcome::Wait,
                     Err(bad) => bad.into(),
                 }
             };
             match outcome {
-                Outcome::Whole | Outcome::Closed | Outcome::Failed(_) if !awaited => {
+                ReadOutcome::Whole | ReadOutcome::Closed | ReadOutcome::Failed(_) if !awaited => {
                     return self.ended(index, now);
                 }
-                Outcome::Whole => return self.complete(index, flags.contains(EventFlags::RDHUP), now),
-                Outcome::Closed => return self.complete(index, true, now),
-                Outcome::Failed(how) => return self.fail(index, how, now),
-                Outcome::Wait => {}
+                ReadOutcome::Whole => return self.complete(index, flags.contains(EventFlags::RDHUP), now),
+                ReadOutcome::Closed => return self.complete(index, true, now),
+                ReadOutcome::Failed(how) => return self.fail(index, how, now),
+                ReadOutcome::Wait => {}
             }
             if n < self.buffer.len() && !flags.contains(EventFlags::RDHUP) {
                 // A short receive emptied the socket; epoll reports what comes later.
@@ -339,12 +340,12 @@ impl Worker<'_> {
     }
 
     /// Received bytes of a TLS connection, in the buffer.
-    fn decrypt(&mut self, index: usize, n: usize, now: u64) -> Result<Outcome, Error> {
+    fn decrypt(&mut self, index: usize, n: usize, now: u64) -> Result<ReadOutcome, Error> {
         let mut rest = 0..n;
         loop {
             let connection = &mut self.connections[index];
             let (Some(session), Some(fd)) = (connection.tls.as_mut(), connection.fd.as_ref()) else {
-                return Ok(Outcome::Wait);
+                return Ok(ReadOutcome::Wait);
             };
             let mut bytes = &self.buffer[rest.clone()];
             let heard = session.hear(&mut bytes, &mut self.plain);
@@ -359,23 +360,27 @@ impl Worker<'_> {
                         _ => Failure::BadResponse,
                     };
                     self.tally.example.get_or_insert_with(|| format!("TLS: {words}"));
-                    return Ok(Outcome::Failed(how));
+                    return Ok(ReadOutcome::Failed(how));
                 }
                 Ok(Heard::Plain(n)) => match connection.reader.read(&self.plain[..n]) {
-                    Ok(true) => return Ok(Outcome::Whole),
+                    Ok(true) => return Ok(ReadOutcome::Whole),
                     Ok(false) => {}
                     Err(bad) => return Ok(bad.into()),
                 },
                 Ok(Heard::Closed) => {
                     let whole = connection.reader.closed();
-                    return Ok(if whole { Outcome::Closed } else { Outcome::Failed(Failure::CutShort) });
+                    return Ok(if whole {
+                        ReadOutcome::Closed
+                    } else {
+                        ReadOutcome::Failed(Failure::CutShort)
+                    });
                 }
                 Ok(Heard::Nothing) => {}
             }
             if agreed {
                 let since = connection.dialled_ns;
                 connection.state = State::Ready;
-                if connection.measured || self.span.measures(now) {
+                if self.is_observed(index, now) {
                     self.tally.tls.record(now.saturating_sub(since));
                 }
                 let at = now_ns();
@@ -385,104 +390,8 @@ impl Worker<'_> {
                 self.ask(index, now)?;
             }
             if heard == Ok(Heard::Nothing) && rest.is_empty() {
-                return Ok(Outcome::Wait);
+                return Ok(ReadOutcome::Wait);
             }
         }
-    }
-
-    /// The response is whole.
-    fn complete(&mut self, index: usize, closed: bool, now: u64) -> Result<(), Error> {
-        let counts = self.counts(now);
-        let connection = &mut self.connections[index];
-        let status = connection.reader.status();
-        let good = status < 400;
-        self.tally.all_ok += u64::from(good);
-        self.pending -= usize::from(connection.measured);
-        if connection.measured || counts {
-            self.tally.last_ns = now;
-            match status {
-                500.. => self.tally.fail(Failure::Status5xx),
-                400.. => self.tally.fail(Failure::Status4xx),
-                300.. => self.tally.status_3xx += 1,
-                _ => self.tally.status_2xx += 1,
-            }
-            if good {
-                self.tally.ok += 1;
-                self.tally.body_bytes += connection.reader.body_bytes();
-                // The batch's time may be from before the request left.
-                self.tally.latency.record(now.saturating_sub(connection.begun_ns));
-                self.times.push(now, now.saturating_sub(connection.begun_ns));
-                self.tally.response.record(now.saturating_sub(connection.asked_ns));
-            }
-        }
-        let keeps = connection.reader.keeps_open();
-        if self.job.keep_alive && keeps && !closed {
-            connection.state = State::Ready;
-            connection.reused = true;
-            return self.released(index, now, false);
-        }
-        // A server that said that it closes does so first, which keeps the TIME-WAIT state on its side (RFC 9293 section
-        // 3.6.1), and the ports here do not run out.
-        if closed || keeps || self.job.close == Close::Reset {
-            if closed {
-                self.retire(index);
-            } else {
-                self.drop_connection(index);
-            }
-            return self.released(index, now, false);
-        }
-        connection.state = State::Closing;
-        Ok(())
-    }
-
-    /// A system call on the connection failed.
-    fn broken(&mut self, index: usize, error: Errno, now: u64) -> Result<(), Error> {
-        let connected = self.connections[index].state != State::Opening;
-        match Failure::of(error, connected) {
-            Some(how) => self.fail(index, how, now),
-            None => self.own_error(index, error),
-        }
-    }
-
-    fn fail_tls(&mut self, index: usize, words: &str, now: u64) -> Result<(), Error> {
-        self.tally.example.get_or_insert_with(|| format!("TLS: {words}"));
-        self.fail(index, Failure::Tls, now)
-    }
-
-    /// The request failed.
-    pub(super) fn fail(&mut self, index: usize, how: Failure, now: u64) -> Result<(), Error> {
-        let counts = self.counts(now);
-        let connection = &mut self.connections[index];
-        // A server may close a kept connection at any time, also while a request is on its way; that one is sent again on
-        // a new connection, once (RFC 9112 section 9.3.1).
-        let closed = matches!(how, Failure::Reset | Failure::CutShort);
-        if closed && connection.reused && !connection.retried && connection.reader.is_untouched() {
-            connection.retried = true;
-            self.tally.closed_idle += u64::from(connection.measured || counts);
-            self.drop_connection(index);
-            return self.dial(index);
-        }
-        self.pending -= usize::from(connection.measured);
-        if connection.measured || counts {
-            self.tally.last_ns = now;
-            self.tally.fail(how);
-        }
-        self.drop_connection(index);
-        self.released(index, now, true)
-    }
-
-    /// Close it; the place is free.
-    pub(super) fn drop_connection(&mut self, index: usize) {
-        let connection = &mut self.connections[index];
-        connection.fd = None;
-        connection.tls = None;
-        connection.state = State::Free;
-        // Comes round after 4 billion connections in one place; no event is that old.
-        connection.generation = connection.generation.wrapping_add(1);
-    }
-
-    /// True if what ends at `now` counts because it ends within the window: a closed loop without a set number.
-    fn counts(&self, now: u64) -> bool {
-        self.counts_ends() && self.span.phase(now) == Phase::Within(0)
     }
 }

@@ -8,21 +8,21 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use weir_record::{Fault, FaultCode};
 
-use super::tally::Tally;
+use super::tally::HttpCounts;
 use super::tls::Tls;
-use super::worker::{Arrival, Job, Worker};
+use super::worker::{Arrival, Expect, Job, Worker};
 use super::{Http, Server};
 use crate::connector::raise_descriptor_limit;
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::{Span, pin};
 use crate::socket::precise_sleeps;
-use crate::{Error, Part, Setting};
+use crate::{Error, Part, TrialSettings};
 
 /// Descriptors of this process that are no connections: standard streams, epoll, the agent's own.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-pub(super) fn drive(work: &Http, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+pub(super) fn drive(work: &Http, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
     raise_descriptor_limit();
     has_descriptors(work)?;
     let job = job(work, setting, target)?;
@@ -42,11 +42,11 @@ pub(super) fn drive(work: &Http, setting: &Setting, target: SocketAddr) -> Resul
             let thread = std::thread::Builder::new().name("http".into()).spawn_scoped(scope, body);
             running.push(thread.map_err(Error::io("start a thread"))?);
         }
-        let mut all = Tally::default();
+        let mut all = HttpCounts::default();
         for thread in running {
             all.merge(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
-        Ok::<Tally, Error>(all)
+        Ok::<HttpCounts, Error>(all)
     })?;
     Ok(part(tally, work, setting, &job, &span))
 }
@@ -66,13 +66,13 @@ fn has_descriptors(work: &Http) -> Result<(), Error> {
     }
 }
 
-fn job(work: &Http, setting: &Setting, target: SocketAddr) -> Result<Job, Error> {
+fn job(work: &Http, setting: &TrialSettings, target: SocketAddr) -> Result<Job, Error> {
     let target = match (work.server, work.port) {
         (Server::None, Some(port)) => SocketAddr::new(target.ip(), port),
         _ => target,
     };
     let tls = if work.tls {
-        // weir's own server makes a certificate for the trial, which nobody else knows.
+        // weir's own server makes a certificate for the trial, which is known nowhere else.
         let insecure = work.insecure || work.server != Server::None;
         let name = work.host.as_deref().map(without_port).filter(|host| host.parse::<IpAddr>().is_err());
         Some(Tls::new(name, target.ip(), insecure, work.ca.as_deref().map(Path::new))?)
@@ -88,7 +88,15 @@ fn job(work: &Http, setting: &Setting, target: SocketAddr) -> Result<Job, Error>
         timeout: Duration::from_millis(work.timeout_ms.into()),
         tls,
         budget: work.requests.map(AtomicU64::new),
+        expect: expect(work),
     })
+}
+
+/// weir's own server sends the whole file; of another one the scenario may say what it answers.
+fn expect(work: &Http) -> Expect {
+    let own = work.server != Server::None;
+    let body_bytes = if own { Some(work.body_bytes.into()) } else { work.expect_body_bytes };
+    Expect { statuses: work.expect_status.clone(), body_bytes }
 }
 
 /// The name in `name:port`, and the address in `[address]:port`.
@@ -104,7 +112,7 @@ fn without_port(authority: &str) -> &str {
 }
 
 /// The request, the same every time (RFC 9112 section 3).
-fn request(work: &Http, setting: &Setting, target: SocketAddr) -> Vec<u8> {
+fn request(work: &Http, setting: &TrialSettings, target: SocketAddr) -> Vec<u8> {
     let default_port = if work.tls { 443 } else { 80 };
     let host = match &work.host {
         Some(host) => host.clone(),
@@ -128,7 +136,7 @@ fn request(work: &Http, setting: &Setting, target: SocketAddr) -> Vec<u8> {
 fn worker<'a>(
     work: &Http,
     job: &'a Job,
-    setting: &'a Setting,
+    setting: &'a TrialSettings,
     span: Span,
     (nth, of): (u32, u32),
 ) -> Result<Worker<'a>, Error> {
@@ -143,7 +151,7 @@ fn worker<'a>(
     Worker::new(job, setting, span, arrival, connections as usize, ramp)
 }
 
-fn part(mut tally: Tally, work: &Http, setting: &Setting, job: &Job, span: &Span) -> Part {
+fn part(mut tally: HttpCounts, work: &Http, setting: &TrialSettings, job: &Job, span: &Span) -> Part {
     let now = weir_sys::clock::now_ns();
     let mut window_s = span.elapsed_s(now);
     if let Some(left) = job.budget.as_ref().map(|budget| budget.load(Ordering::Relaxed)) {

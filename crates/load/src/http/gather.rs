@@ -1,10 +1,11 @@
 //! Waking up for several responses at once.
 //!
-//! Where responses come faster than a thread goes to sleep and is woken, most of its time is sleeping and waking, and part of
-//! the server's too, since whoever sends does the waking. A short nap lets some gather. In a closed loop against a busy
-//! server that costs nothing: what waits here would have waited there, since the number on the way is fixed and the rate is
-//! the server's (Little, Operations Research 9(3), 1961). Against a server with time to spare it would lower the rate. So it
-//! is tried: for some time, stretches with and without take turns, and naps are kept up only if the rate bears them.
+//! If responses come faster than a thread goes to sleep and is woken, it spends most of its time on sleeping and waking. The
+//! server spends part of its time on it too, since the sender does the waking. During a short nap several responses gather. In a
+//! closed loop against a busy server a nap costs nothing: a response that waits here would have waited there, since the number on
+//! the way is fixed and the rate is the server's (Little, Operations Research 9(3), 1961). Against a server with time to spare,
+//! naps would lower the rate. So weir tries it: for some time, stretches with and without naps take turns, and naps are kept up
+//! only if they do not lower the rate.
 
 /// A nap is for at most this share of the connections: what they wait is at most this share of a response time.
 const SHARE: f64 = 0.3;

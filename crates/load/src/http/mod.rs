@@ -1,14 +1,15 @@
 //! `http`: HTTP/1.1 requests over any number of connections, as ab and wrk send them (a closed loop) or on a schedule (an open
 //! loop), against a server of weir's own starting or any other.
 //!
-//! A request is timed from when it was meant to begin to the last byte of its response; where it needs a new connection, to
-//! connect is part of that, and is told apart besides.
+//! A request is timed from its intended start to the last byte of its response. If it needs a new connection, its time includes
+//! the time to connect, which is also reported separately.
 
 mod again;
 mod connection;
 mod drive;
 mod gather;
 mod known;
+mod request_end;
 mod response;
 mod server;
 mod tally;
@@ -20,18 +21,20 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_record::{Better, MetricDef, Unit};
+use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use crate::latency::{
-    add_distribution, add_lateness, distribution_metrics, gathered, per_second, require_some,
+    add_distribution, add_failed, add_lateness, distribution_metrics, gathered, per_second, require_some,
 };
 use crate::part::{merged, sum};
+use crate::properties::Properties;
 use crate::rr::in_range;
-use crate::{Engine, Error, Part, Responder, Setting};
-use tally::{COUNTS, FAILURES, failed};
+use crate::{Engine, Error, Part, Responder, TrialSettings};
+use tally::{COUNTS, failed};
 
 pub use crate::connector::Close;
 pub use server::Server;
+pub use tally::FAILURES;
 
 /// Requests of a set number at most: a day at a hundred thousand a second.
 const MOST_REQUESTS: u64 = 10_000_000_000;
@@ -40,7 +43,8 @@ const MOST_REQUESTS: u64 = 10_000_000_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Http {
-    /// Who answers: `nginx` (default) or `apache`, started at the responder for each trial, or `none`: whoever listens there.
+    /// The server: `nginx` (default) or `apache`, started at the responder for each trial, or `none`: any server that already
+    /// listens there.
     pub server: Server,
     /// With `server = "none"`: the port of the server; without it the one of the testbed's ports that weir's own would have.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,9 +82,16 @@ pub struct Http {
     pub ramp_per_second: u32,
     /// Milliseconds after which a request counts as failed, 10..=120000.
     pub timeout_ms: u32,
+    /// Statuses of good responses, each 200..=599, e.g. `[401]` for a page that needs a login (default: 2xx and 3xx). Any
+    /// other answer is a failed request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expect_status: Vec<u16>,
+    /// With `server = "none"`: bytes of the body of a good response; without it any length is good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect_body_bytes: Option<u64>,
     /// Over TLS 1.2 or 1.3.
     pub tls: bool,
-    /// Do not ask who signed the server's certificate. That of weir's own server is not asked about anyway.
+    /// Do not verify the signer of the server's certificate. The certificate of weir's own server is never verified.
     pub insecure: bool,
     /// File with the authorities that may have signed it (PEM); without it those that the initiator's system trusts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,6 +116,8 @@ impl Default for Http {
             rate_per_second: None,
             ramp_per_second: 20_000,
             timeout_ms: 5000,
+            expect_status: Vec::new(),
+            expect_body_bytes: None,
             tls: false,
             insecure: false,
             ca: None,
@@ -113,9 +126,9 @@ impl Default for Http {
 }
 
 impl Http {
-    /// What is asked for. The name that weir's own server knows the file by is the trial's, so that no other server is taken
-    /// for it.
-    pub(crate) fn path(&self, setting: &Setting) -> String {
+    /// Returns the requested path. On weir's own server the file has a name that only this trial uses, so that no other server is
+    /// mistaken for it.
+    pub(crate) fn path(&self, setting: &TrialSettings) -> String {
         match (&self.path, self.server) {
             (Some(path), Server::None) => path.clone(),
             (_, Server::None) => "/".into(),
@@ -125,9 +138,12 @@ impl Http {
 
     fn check_target(&self) -> Result<(), String> {
         let own = self.server != Server::None;
-        for (key, set) in
-            [("port", self.port.is_some()), ("path", self.path.is_some()), ("host", self.host.is_some())]
-        {
+        for (key, set) in [
+            ("port", self.port.is_some()),
+            ("path", self.path.is_some()),
+            ("host", self.host.is_some()),
+            ("expect-body-bytes", self.expect_body_bytes.is_some()),
+        ] {
             if own && set {
                 return Err(format!("{key}: only with server = \"none\": weir's own server has its own"));
             }
@@ -148,6 +164,15 @@ impl Http {
             check_header(header)?;
         }
         Ok(())
+    }
+
+    /// The file has a name that only this trial's server knows: one that never heard of it is another.
+    fn other_server(&self, initiators: &[Part]) -> Option<Fault> {
+        let unknown = sum(initiators, "ok") == 0.0 && sum(initiators, "status_4xx") > 0.0;
+        (self.server != Server::None && unknown).then(|| {
+            let detail = "another server than this trial's answers: it does not know the file";
+            Fault::void(FaultCode::ConnectionFailed, "initiator", detail)
+        })
     }
 
     fn check_tls(&self) -> Result<(), String> {
@@ -203,7 +228,9 @@ impl Engine for Http {
             text += &format!(", {n} requests");
         }
         match self.server {
-            Server::None => text += &format!(", {} of whoever listens", self.path.as_deref().unwrap_or("/")),
+            Server::None => {
+                text += &format!(", {} of the server that listens", self.path.as_deref().unwrap_or("/"))
+            }
             server => text += &format!(", a file of {} B from {}", self.body_bytes, server.name()),
         }
         text
@@ -227,8 +254,16 @@ impl Engine for Http {
                 );
             }
         }
+        if let Some(status) = self.expect_status.iter().find(|status| !(200..600).contains(*status)) {
+            return Err(format!("expect-status: {status} is out of range: valid is 200 to 599"));
+        }
         self.check_target()?;
         self.check_tls()
+    }
+
+    fn properties(&self) -> Properties {
+        // A web server starts and ends.
+        Properties { overhead: Duration::from_millis(250), served: None }
     }
 
     fn metrics(&self) -> Vec<MetricDef> {
@@ -240,16 +275,16 @@ impl Engine for Http {
     }
 
     fn patience(&self) -> Duration {
-        // Only a schedule's requests are waited for.
-        let waits = self.rate_per_second.is_some();
-        if waits { Duration::from_millis(self.timeout_ms.into()) } else { Duration::ZERO }
+        // A closed loop waits for its last requests only as long as a hop takes that forwards them.
+        let limit = Duration::from_millis(self.timeout_ms.into());
+        if self.rate_per_second.is_some() { limit } else { limit.min(worker::DRAIN) }
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         server::start(self, setting, bind)
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         drive::drive(self, setting, target)
     }
 
@@ -263,9 +298,12 @@ impl Engine for Http {
         }
         trial.set("requests_per_second", per_second(initiators, "ok"));
         trial.set("goodput_bps", per_second(initiators, "body_bytes") * 8.0);
-        let (ok, failed) = (sum(initiators, "ok"), failed(initiators));
-        if ok + failed > 0.0 {
-            trial.set("failed_ratio", failed / (ok + failed));
+        let ok = sum(initiators, "ok");
+        let unanswered = failed(initiators) + sum(initiators, "unfinished");
+        add_failed(&mut trial, initiators, "failed_ratio", unanswered, "attempted");
+        let attempted = sum(initiators, "attempted");
+        if attempted > 0.0 {
+            trial.set("resent_ratio", sum(initiators, "resent") / attempted);
         }
         if ok > 0.0 {
             let cpu_s: f64 = initiators.iter().map(|p| p.cpu_s).sum();
@@ -276,7 +314,8 @@ impl Engine for Http {
             trial.set(name, sum(initiators, name));
         }
         add_lateness(&mut trial, initiators);
-        require_some(&mut trial, initiators, "ok", "attempted");
+        require_some(&mut trial, initiators, "attempted");
+        trial.faults.extend(self.other_server(initiators));
         trial
     }
 }
@@ -305,8 +344,8 @@ pub(crate) fn shared_metrics() -> Vec<MetricDef> {
             "client CPU / request",
             Unit::CpuNs,
             Lower,
-            "User and system time of the load threads per good response. In the lab a packet is carried on by whoever sends it, so \
-             much of the path's work is in it.",
+            "User and system time of the load threads per good response. In the lab the sender also does the forwarding, so it \
+             includes much of the path's work.",
         )
         .detail(),
         MetricDef::value(
@@ -317,15 +356,12 @@ pub(crate) fn shared_metrics() -> Vec<MetricDef> {
             "User and system time of the server that weir started, over its whole life, per good response.",
         )
         .detail(),
-        MetricDef::value(
+        MetricDef::failure(
             "failed_ratio",
             "failed",
-            Unit::Ratio,
-            Lower,
-            "Requests without a whole response in time, and those of status 4xx or 5xx.",
-        )
-        .by_difference()
-        .detail(),
+            ("failed", "attempted"),
+            "Requests without a whole response in time, and those of another status than 2xx and 3xx (or those expected).",
+        ),
     ]
 }
 
@@ -337,6 +373,12 @@ fn metrics(work: &Http) -> Vec<MetricDef> {
     all.extend(headline);
     all.append(&mut detail);
     all.extend(first);
+    all.push(MetricDef::failure(
+        "resent_ratio",
+        "connection lost, sent again",
+        ("resent", "attempted"),
+        "Requests whose kept connection ended before the answer began; each was sent again on a new one.",
+    ));
     let response = "From the request's sending to the last byte of its response, without the connect.";
     let connect = "From connect(2) to the SYN-ACK, of connections opened in the measuring window.";
     all.extend([

@@ -22,13 +22,13 @@ pub(super) enum Bad {
     Chunk,
     /// Lines longer than are read.
     TooLong,
-    /// Bytes behind the end of the response that nobody asked for.
+    /// Unrequested bytes after the end of the response.
     Surplus,
-    /// 101: nobody asked to switch protocols either (RFC 9110 section 15.2.2).
+    /// 101, although the request did not ask to switch protocols (RFC 9110 section 15.2.2).
     Switched,
 }
 
-/// What comes next.
+/// The part of the response that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     StatusLine,
@@ -263,7 +263,7 @@ impl Reader {
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 if matches!(self.framing, Framing::Length(_)) {
-                    // Somebody on the way may have understood it differently: not to be used again (section 6.1).
+                    // An intermediary may have understood it differently, so the connection is not used again (section 6.1).
                     self.keeps_open = false;
                 }
                 let last = value.rsplit(|&c| c == b',').next().unwrap_or_default().trim_ascii();

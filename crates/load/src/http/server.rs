@@ -22,7 +22,7 @@ use super::Http;
 use crate::child::{self, Child, words};
 use crate::connector::raise_descriptor_limit;
 use crate::listener::{await_listening, listens, port_of};
-use crate::{Error, Part, Responder, Setting};
+use crate::{Error, Part, Responder, TrialSettings};
 
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,12 +39,12 @@ pub enum Server {
     Nginx,
     /// Apache's httpd with its event module.
     Apache,
-    /// Whoever listens there: weir starts nothing.
+    /// Any server that already listens there: weir starts nothing.
     None,
 }
 
 impl Server {
-    /// What messages call it.
+    /// Returns its name in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Server::Nginx => "nginx",
@@ -70,7 +70,11 @@ pub(super) fn file_name(cookie: u64) -> String {
 }
 
 /// Start the server that the workload names, and wait until it listens.
-pub(crate) fn start(work: &Http, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+pub(crate) fn start(
+    work: &Http,
+    setting: &TrialSettings,
+    bind: SocketAddr,
+) -> Result<Box<dyn Responder>, Error> {
     if work.server == Server::None {
         return Ok(Box::new(Nobody { port: work.port.unwrap_or(bind.port()) }));
     }
@@ -87,7 +91,7 @@ pub(crate) fn start(work: &Http, setting: &Setting, bind: SocketAddr) -> Result<
     DirBuilder::new().mode(0o755).create(&files).map_err(io("make a folder for the server"))?;
     let body = vec![b'w'; work.body_bytes as usize];
     write(&files.join(file_name(setting.cookie)), &body, 0o644)?;
-    let place = config::Place {
+    let place = config::ServerSetup {
         folder: &folder.path,
         bind: SocketAddr::new(bind.ip(), port),
         workers: workers(setting),
@@ -117,7 +121,7 @@ fn failed(program: &str, reason: impl Into<String>) -> Error {
 }
 
 /// One for each core that the responder has for this.
-fn workers(setting: &Setting) -> usize {
+fn workers(setting: &TrialSettings) -> usize {
     match setting.cpus.len() {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
@@ -171,7 +175,7 @@ impl Folder {
         guard.process_group(0);
         let guard = guard.spawn().map_err(Error::io("start /bin/sh"))?;
         let folder = Folder { path, guard };
-        // The server's workers may be somebody else.
+        // The server's workers may run as another user.
         DirBuilder::new()
             .mode(0o711)
             .create(&folder.path)
@@ -189,7 +193,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         drop(self.guard.stdin.take());
-        // It ends as soon as its input does; a folder that it could not remove is in the way of nobody.
+        // It ends as soon as its input does; a folder that it could not remove does no harm.
         let _ = self.guard.wait();
     }
 }

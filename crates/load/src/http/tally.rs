@@ -1,8 +1,8 @@
-//! What became of the requests.
+//! Outcomes of the requests.
 
 use rustix::io::Errno;
 use weir_record::{Fault, FaultCode};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 use crate::Part;
 use crate::latency::schedule::Kept;
@@ -27,18 +27,22 @@ pub(super) enum Failure {
     TimedOut,
     /// Closed before the response was whole.
     CutShort,
-    /// What came is no HTTP/1 response.
+    /// The received bytes are no HTTP/1 response.
     BadResponse,
     /// A whole response of status 4xx.
     Status4xx,
     /// A whole response of status 5xx.
     Status5xx,
+    /// A whole response of a status that the scenario does not expect.
+    UnexpectedStatus,
+    /// A whole response whose body is longer or shorter than the file that was asked for.
+    WrongLength,
     /// Anything else.
     Other,
 }
 
-/// Names of the counts, in the order of [`Failure`].
-pub(super) const FAILURES: [&str; 12] = [
+/// Names of the counts of failures.
+pub const FAILURES: [&str; 14] = [
     "connect_refused",
     "connect_reset",
     "connect_timed_out",
@@ -50,17 +54,21 @@ pub(super) const FAILURES: [&str; 12] = [
     "bad_response",
     "status_4xx",
     "status_5xx",
+    "unexpected_status",
+    "wrong_length",
     "other_failures",
 ];
 
 /// Names of the other counts that are summed over initiators.
-pub(super) const COUNTS: [&str; 14] = [
+pub(super) const COUNTS: [&str; 16] = [
     "attempted",
+    "answered",
     "ok",
     "status_2xx",
     "status_3xx",
     "connections_opened",
     "closed_idle",
+    "resent",
     "unclosed",
     "unfinished",
     "not_begun",
@@ -72,7 +80,7 @@ pub(super) const COUNTS: [&str; 14] = [
 ];
 
 impl Failure {
-    /// What an error of a socket means; `None` if it is about this host's own resources and says nothing of the path.
+    /// Classifies an error of a socket; `None` if it is about this host's own resources and says nothing about the path.
     pub(super) fn of(error: Errno, connected: bool) -> Option<Failure> {
         Some(match error {
             // No free port, no descriptor, no memory.
@@ -95,20 +103,24 @@ impl Failure {
 
 /// Counts of one thread, of what is measured unless it says otherwise.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct HttpCounts {
+    /// Good responses that ended within the window, however long before it their requests began (with a schedule or a set
+    /// number: all that are measured).
     pub(super) ok: u64,
     pub(super) status_2xx: u64,
     pub(super) status_3xx: u64,
     pub(super) failures: [u64; FAILURES.len()],
     /// Over the whole time, warm-up included.
     pub(super) connections_opened: u64,
-    /// Kept connections that the server closed before a request on them was answered; the request was sent again.
+    /// Kept connections that ended before a request on them was answered.
     pub(super) closed_idle: u64,
+    /// Requests that were on their way on those, and were sent again on a new connection.
+    pub(super) resent: u64,
     /// Answered, but never closed by the server as it had said.
     pub(super) unclosed: u64,
-    /// On their way when the time was over.
+    /// On their way when they were not waited for any longer.
     pub(super) unfinished: u64,
-    /// Requests of the set number that nobody got round to.
+    /// Requests of the set number that were left over at the end.
     pub(super) unasked: u64,
     /// Never begun for lack of own resources, with the two likely ones.
     pub(super) not_begun: u64,
@@ -119,30 +131,53 @@ pub(super) struct Tally {
     /// Good responses over the whole time, warm-up included: what the server's CPU time was spent on.
     pub(super) all_ok: u64,
     /// From when the request was meant to begin to the last byte of its response.
-    pub(super) latency: Histogram,
+    pub(super) latency: Delays,
     /// From the request's sending to the last byte of its response.
-    pub(super) response: Histogram,
+    pub(super) response: Delays,
     /// From connect(2) to the SYN-ACK.
-    pub(super) connect: Histogram,
+    pub(super) connect: Delays,
     /// From the SYN-ACK to the end of the TLS handshake.
-    pub(super) tls: Histogram,
+    pub(super) tls: Delays,
     pub(super) kept: Kept,
     /// CPU time of the thread in the measuring window, s.
     pub(super) cpu_s: f64,
     /// When the last measured request was done, ns.
     pub(super) last_ns: u64,
-    /// What the first bad thing was, in words, for people.
+    /// Description of the first failure, for people.
     pub(super) example: Option<String>,
 }
 
-impl Tally {
-    /// A measured request failed.
-    pub(super) fn fail(&mut self, how: Failure) {
+/// How long a request that has no end had been on its way, ns, by what is timed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Waited {
+    /// Since it was meant to begin.
+    pub(super) whole: u64,
+    /// Since connect(2), if its connection does not stand.
+    pub(super) connecting: Option<u64>,
+    /// Since the request was sent, if it was.
+    pub(super) asked: Option<u64>,
+}
+
+impl HttpCounts {
+    /// A request failed. One that ran into its time limit takes longer than that, any other never ends.
+    pub(super) fn fail(&mut self, how: Failure, waited: Waited) {
         self.failures[how as usize] += 1;
+        let timed_out = matches!(how, Failure::TimedOut | Failure::ConnectTimedOut);
+        for (delays, since) in self.timed(waited) {
+            if timed_out { delays.record_open(since) } else { delays.fail(1) }
+        }
     }
 
-    pub(super) fn failed(&self) -> u64 {
-        self.failures.iter().sum()
+    /// A request was still on its way when it was not waited for any longer.
+    pub(super) fn leave(&mut self, waited: Waited) {
+        self.unfinished += 1;
+        self.timed(waited).for_each(|(delays, since)| delays.record_open(since));
+    }
+
+    fn timed(&mut self, waited: Waited) -> impl Iterator<Item = (&mut Delays, u64)> {
+        let parts = [(&mut self.connect, waited.connecting), (&mut self.response, waited.asked)];
+        let parts = parts.into_iter().filter_map(|(delays, since)| Some((delays, since?)));
+        std::iter::once((&mut self.latency, waited.whole)).chain(parts)
     }
 
     /// This host had nothing to begin a request with.
@@ -156,7 +191,7 @@ impl Tally {
         self.last_own_error = Some(error);
     }
 
-    pub(super) fn merge(&mut self, other: Tally) {
+    pub(super) fn merge(&mut self, other: HttpCounts) {
         self.ok += other.ok;
         self.status_2xx += other.status_2xx;
         self.status_3xx += other.status_3xx;
@@ -165,6 +200,7 @@ impl Tally {
         }
         self.connections_opened += other.connections_opened;
         self.closed_idle += other.closed_idle;
+        self.resent += other.resent;
         self.unclosed += other.unclosed;
         self.unfinished += other.unfinished;
         self.unasked += other.unasked;
@@ -187,14 +223,16 @@ impl Tally {
     /// The initiator's part.
     pub(super) fn into_part(self, window_s: f64, scheduled: bool) -> Part {
         let mut part = Part { cpu_s: self.cpu_s, ..Part::default() };
-        let attempted = self.ok + self.failed() + self.unfinished;
+        let answered = self.latency.answered().len();
         let counts = [
-            attempted,
+            self.latency.len(),
+            answered,
             self.ok,
             self.status_2xx,
             self.status_3xx,
             self.connections_opened,
             self.closed_idle,
+            self.resent,
             self.unclosed,
             self.unfinished,
             self.not_begun,
@@ -230,7 +268,7 @@ impl Tally {
             part.set("scheduled", self.kept.scheduled as f64);
             part.set("unsent", self.kept.unsent as f64);
             part.faults.extend(self.kept.faults(&self.latency));
-            part.histograms.insert("lateness".into(), self.kept.lateness);
+            part.histograms.insert("lateness".into(), self.kept.lateness.into());
         }
         for (name, histogram) in
             [("latency", self.latency), ("response", self.response), ("connect", self.connect)]

@@ -16,11 +16,11 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 
 use crate::Error;
 
-/// Where Debian, Alpine, and Fedora keep the authorities that the system trusts.
+/// Paths of the trusted certificate authorities on Debian, Alpine and Fedora.
 const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// What all connections of a trial share.
+/// State shared by all connections of a trial.
 #[derive(Debug, Clone)]
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
@@ -87,7 +87,7 @@ fn authorities(ca: Option<&Path>) -> Result<RootCertStore, Error> {
 #[derive(Debug)]
 pub(super) struct Session(Box<ClientConnection>);
 
-/// What came of received bytes.
+/// The result of received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     /// More is needed.

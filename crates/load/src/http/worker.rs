@@ -7,25 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event};
 use rustix::event::{PollFlags, Timespec};
-use rustix::io::Errno;
 use weir_sys::clock::{now_ns, sleep_until};
 
 use super::again::Again;
 use super::connection::{Connection, State};
 use super::gather::Gather;
 use super::known::Known;
-use super::tally::{Failure, Tally};
+use super::tally::{Failure, HttpCounts, Waited};
 use super::tls::Tls;
 use crate::connector::Close;
-use crate::latency::dial::wait_for;
+use crate::latency::dial::{wait_for, wait_ready};
 use crate::latency::schedule::{Schedule, WakeMargin};
 use crate::latency::{STOP_LOOK_NS, Span, nanos};
 use crate::observer::{Flow, Times};
 use crate::window::{CpuMeter, Phase};
-use crate::{Direction, Error, Setting};
+use crate::{Direction, Error, TrialSettings};
 
 /// Events taken per epoll_wait(2).
 const EVENTS: usize = 256;
@@ -37,10 +35,14 @@ const PAUSE_NS: u64 = 10_000_000;
 /// How long after the window's end a schedule may still be caught up with, ns.
 const CATCH_UP_NS: u64 = 100_000_000;
 
+/// How long after the window's end a closed loop waits for what is on its way, if not for its time limit: what takes
+/// longer is left, and counts as longer than that. Many times what a hop takes that lets requests through.
+pub(super) const DRAIN: Duration = Duration::from_secs(1);
+
 /// Bytes per recv(2).
 const BUFFER: usize = 64 << 10;
 
-/// What all threads of an initiator have to do.
+/// The task of all threads of an initiator.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) target: SocketAddr,
@@ -53,6 +55,34 @@ pub(super) struct Job {
     pub(super) tls: Option<Tls>,
     /// Requests of a set number that are still to be begun.
     pub(super) budget: Option<AtomicU64>,
+    pub(super) expect: Expect,
+}
+
+/// The criteria of a good response.
+#[derive(Debug, Default)]
+pub(super) struct Expect {
+    /// Its status is one of these; 2xx or 3xx where there are none.
+    pub(super) statuses: Vec<u16>,
+    /// Bytes of its body, where they are known.
+    pub(super) body_bytes: Option<u64>,
+}
+
+impl Expect {
+    /// Why a whole response is none of the expected ones.
+    pub(super) fn refuses(&self, status: u16, body_bytes: u64) -> Option<Failure> {
+        let expected = if self.statuses.is_empty() {
+            (200..400).contains(&status)
+        } else {
+            self.statuses.contains(&status)
+        };
+        match status {
+            _ if expected && self.body_bytes.is_none_or(|bytes| bytes == body_bytes) => None,
+            _ if expected => Some(Failure::WrongLength),
+            500.. => Some(Failure::Status5xx),
+            400.. => Some(Failure::Status4xx),
+            _ => Some(Failure::UnexpectedStatus),
+        }
+    }
 }
 
 impl Job {
@@ -78,7 +108,7 @@ pub(super) enum Arrival {
 
 pub(super) struct Worker<'a> {
     pub(super) job: &'a Job,
-    setting: &'a Setting,
+    setting: &'a TrialSettings,
     pub(super) span: Span,
     arrival: Arrival,
     pub(super) epoll: OwnedFd,
@@ -105,7 +135,7 @@ pub(super) struct Worker<'a> {
     pub(super) buffer: Vec<u8>,
     pub(super) plain: Vec<u8>,
     cpu: CpuMeter,
-    pub(super) tally: Tally,
+    pub(super) tally: HttpCounts,
     pub(super) times: Times,
     flow: Arc<Flow>,
 }
@@ -113,7 +143,7 @@ pub(super) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(super) fn new(
         job: &'a Job,
-        setting: &'a Setting,
+        setting: &'a TrialSettings,
         span: Span,
         arrival: Arrival,
         connections: usize,
@@ -145,13 +175,13 @@ impl<'a> Worker<'a> {
             buffer: vec![0; BUFFER],
             plain: if job.tls.is_some() { vec![0; BUFFER] } else { Vec::new() },
             cpu: CpuMeter::default(),
-            tally: Tally::default(),
+            tally: HttpCounts::default(),
             times: Times::new(&setting.observer),
             flow: setting.observer.flow(Direction::Egress, 0, true),
         })
     }
 
-    pub(super) fn run(mut self) -> Result<Tally, Error> {
+    pub(super) fn run(mut self) -> Result<HttpCounts, Error> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         while !self.setting.stop.raised() {
             let now = now_ns();
@@ -167,14 +197,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             let limit = self.sleep(all_begun)?;
-            events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&limit)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io("epoll_wait")(e.into())),
-            }
-            // What was ready was so when the call returned: one reading of the clock for all of it, or the later ones
-            // would be charged with the work on the earlier.
-            let now = now_ns();
+            let now = wait_ready(&self.epoll, &mut events, &limit)?;
             for event in &events {
                 self.handle(event.data.u64(), event.flags, now)?;
             }
@@ -211,7 +234,10 @@ impl<'a> Worker<'a> {
 
     fn is_over(&self, all_begun: bool, now: u64) -> bool {
         match self.arrival {
-            Arrival::Closed => now >= self.span.end_ns || self.is_done_early(),
+            Arrival::Closed => {
+                let waits = self.pending > 0 && now < self.span.end_ns + nanos(DRAIN.min(self.job.timeout));
+                (now >= self.span.end_ns && !waits) || self.is_done_early()
+            }
             Arrival::Open(_) => all_begun && self.pending == 0 && now >= self.span.end_ns,
         }
     }
@@ -250,11 +276,11 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         // A set number is counted from the window's start on.
-        let measured = self.job.budget.is_some() && now >= self.span.window_ns;
-        if measured && !self.job.claim() {
+        let counted = self.job.budget.is_some() && now >= self.span.window_ns;
+        if counted && !self.job.claim() {
             return Ok(());
         }
-        self.begin(index, now, measured)
+        self.begin(index, now, counted || self.counts_ends())
     }
 
     fn begin_scheduled(&mut self, now: u64) -> Result<bool, Error> {
@@ -319,13 +345,13 @@ impl<'a> Worker<'a> {
         self.serve_due()
     }
 
-    /// The server closed a connection that nobody was using.
+    /// The server closed an idle connection.
     pub(super) fn lost_idle(&mut self, index: usize) {
         self.idle.retain(|&other| other != index);
         self.free.push(index);
     }
 
-    /// What was not done in time. All have the same limit, so a look now and then at each of them is enough.
+    /// Gives up all work that is overdue. All of it has the same limit, so an occasional check of each connection is enough.
     fn give_up_overdue(&mut self, now: u64) -> Result<(), Error> {
         let timeout = nanos(self.job.timeout);
         self.next_look_ns = now + (timeout / 20).clamp(1_000_000, STOP_LOOK_NS);
@@ -351,7 +377,8 @@ impl<'a> Worker<'a> {
             let Some(intended) = self.due.pop_front() else { break };
             if self.span.measures(intended) {
                 self.pending -= 1;
-                self.tally.fail(Failure::TimedOut);
+                let whole = now.saturating_sub(intended);
+                self.tally.fail(Failure::TimedOut, Waited { whole, ..Waited::default() });
             }
         }
         Ok(())
@@ -390,16 +417,14 @@ impl<'a> Worker<'a> {
         Ok(Timespec { tv_sec: 0, tv_nsec: 0 })
     }
 
-    fn finish(mut self) -> Tally {
+    fn finish(mut self) -> HttpCounts {
         let now = now_ns();
         self.cpu.look(self.phase(now));
         self.tally.cpu_s = self.cpu.seconds();
-        let on_the_way = |c: &&Connection| !matches!(c.state, State::Free | State::Ready | State::Closing);
-        self.tally.unfinished = if self.counts_ends() {
-            self.connections.iter().filter(on_the_way).count() as u64
-        } else {
-            self.pending as u64
-        };
+        self.leave_all(now);
+        for intended in std::mem::take(&mut self.due).into_iter().filter(|due| self.span.measures(*due)) {
+            self.tally.leave(Waited { whole: now.saturating_sub(intended), ..Waited::default() });
+        }
         if let Arrival::Open(schedule) = &self.arrival
             && !self.setting.stop.raised()
         {

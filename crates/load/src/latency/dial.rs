@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with, sockopt};
 use weir_sys::clock::now_ns;
 
 use super::{STOP_LOOK_NS, nanos};
-use crate::Stop;
+use crate::{Error, Stop};
 
 /// A time limit and a stop for everything that happens before the traffic.
 #[derive(Debug)]
@@ -81,5 +83,15 @@ pub(crate) fn wait_for(fd: BorrowedFd<'_>, what: PollFlags, limit_ns: u64) -> io
         Ok(n) => Ok(n > 0),
         Err(Errno::INTR) => Ok(false),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// Waits for ready descriptors within that time, and returns when they were ready. One reading of the clock serves for all of
+/// them; otherwise the later ones would be charged with the work on the earlier.
+pub(crate) fn wait_ready(epoll: &OwnedFd, events: &mut Vec<Event>, limit: &Timespec) -> Result<u64, Error> {
+    events.clear();
+    match epoll::wait(epoll, spare_capacity(events), Some(limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(now_ns()),
+        Err(e) => Err(Error::io("epoll_wait")(e.into())),
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows about a socket and rustix has no call for.
+//! Information that the kernel has about a socket and for which rustix has no call.
 #![allow(unsafe_code, reason = "getsockopt(2) and close_range(2) in ways that rustix does not cover")]
 
 use std::io;
@@ -33,7 +33,7 @@ pub(crate) fn own_descriptors(keep: Option<BorrowedFd<'_>>) {
     let keep = keep.map_or(FIRST - 1, |fd| fd.as_raw_fd().unsigned_abs().max(FIRST - 1));
     let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
         // SAFETY: takes three numbers. With CLOSE_RANGE_UNSHARE the kernel first copies the table and then closes in the copy,
-        // which no other thread sees; the second call is made only after that succeeded. What is closed belongs to other
+        // which no other thread sees; the second call is made only after that succeeded. The closed descriptors belong to other
         // threads, whose own table is unchanged.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
     };

@@ -1,9 +1,9 @@
 //! When an open-loop sender means to send, and whether it kept to that.
 
 use weir_record::{Fault, FaultCode};
-use weir_stats::Histogram;
+use weir_stats::{Delays, Histogram};
 
-use super::{Span, quantile_or_zero};
+use super::Span;
 
 /// The intended times of one sender: one operation in every interval of `1/rate`, at a random point within it.
 ///
@@ -53,8 +53,8 @@ fn unit_interval(counter: u64) -> f64 {
     (z ^ (z >> 31)) as f64 / 2f64.powi(64) * (1.0 - f64::EPSILON)
 }
 
-/// How late a sleep ends on this machine right now; what is asked for is asked for earlier by that much, and the rest is
-/// spun away. A latency timed from the intended send would else hold the tester's own wake-up in every sample.
+/// How late a sleep ends on this machine right now. A sleep is set to end earlier by that much, and the rest is spent spinning.
+/// Otherwise a latency timed from the intended send would hold the tester's own wake-up in every sample.
 #[derive(Debug)]
 pub(crate) struct WakeMargin {
     ns: f64,
@@ -89,7 +89,7 @@ const TAIL_FLOOR_NS: u64 = 200_000;
 /// Operations that may remain unsent at the end of the trial, as a share.
 const UNSENT_RATIO: f64 = 0.01;
 
-/// What one open-loop sender did with its schedule in the measuring window.
+/// How well one open-loop sender kept its schedule in the measuring window.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Actual minus intended start of what was sent, ns.
@@ -114,7 +114,7 @@ impl Kept {
     /// (and is more than 50 us). A busy machine wakes a sender late now and then: that is in the tail only, and is noted
     /// if the tail of the latency is mostly the sender's, but does not void the trial, since the same disturbance hits every
     /// variant and the median stands.
-    pub(crate) fn faults(&self, latency: &Histogram) -> Vec<Fault> {
+    pub(crate) fn faults(&self, latency: &Delays) -> Vec<Fault> {
         let mut faults = Vec::new();
         let unsent = self.unsent as f64 / self.scheduled.max(1) as f64;
         if unsent > UNSENT_RATIO {
@@ -125,8 +125,9 @@ impl Kept {
             faults.push(Fault::void(FaultCode::LateSends, "initiator", detail));
         }
         let dominated = |q: f64, floor: u64| {
-            let late = quantile_or_zero(&self.lateness, q);
-            let took = quantile_or_zero(latency, q);
+            let late = self.lateness.quantile(q).unwrap_or(0);
+            // For failed operations the latency is infinite, and no lateness is more than half of that.
+            let took = latency.quantile(q).map_or(0, |took| took.value as u64);
             (late > floor.max(took / 2)).then(|| {
                 format!(
                     "p{} of the sender's own lateness is {:.0} us, of a latency of {:.0} us",
@@ -192,8 +193,8 @@ mod tests {
         Kept { scheduled: lateness.len() + unsent, lateness, unsent }
     }
 
-    fn latency(ns: u64) -> Histogram {
-        let mut h = Histogram::new();
+    fn latency(ns: u64) -> Delays {
+        let mut h = Delays::new();
         h.record_n(ns, 1000);
         h
     }

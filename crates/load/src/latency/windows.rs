@@ -4,7 +4,7 @@ use weir_record::Series;
 
 use super::add_points;
 
-/// The statistics of one window: name within the series, quantile. Of 1,000 values p99.99 is the greatest.
+/// The statistics of one window: name within the series, quantile. In 1,000 values p99.99 is the greatest.
 const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
 

@@ -1,5 +1,4 @@
-//! The responder's end of `udp-rr` for sockets that somebody else opened on a shared port, one per initiator's socket: a thread
-//! each.
+//! The responder's end of `udp-rr` for sockets that the owner of a shared port opened, one per initiator's socket: a thread each.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -12,15 +11,15 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::tcp::Sizes;
 use super::udp::{Served, responder_part, serve};
-use crate::door::{Closer, UdpDoor};
+use crate::incoming::{Closer, UdpIncoming};
 use crate::latency::dial::wait_for;
 use crate::latency::kernel::socket_drops;
-use crate::{Error, Part, Responder, Setting};
+use crate::{Error, Part, Responder, TrialSettings};
 
 /// Sockets that one responder serves at the same time.
 const MOST_SOCKETS: usize = 1024;
 
-/// What its threads share.
+/// State shared by its threads.
 #[derive(Debug, Default)]
 struct Shared {
     closing: AtomicBool,
@@ -37,13 +36,13 @@ pub(super) struct HandedResponder {
 }
 
 impl HandedResponder {
-    pub(super) fn serve(setting: &Setting, door: UdpDoor, sizes: Sizes) -> Result<Self, Error> {
-        let (port, closer, shared) = (door.port(), door.closer(), Arc::<Shared>::default());
+    pub(super) fn serve(setting: &TrialSettings, incoming: UdpIncoming, sizes: Sizes) -> Result<Self, Error> {
+        let (port, closer, shared) = (incoming.port(), incoming.closer(), Arc::<Shared>::default());
         let taker = {
             let (shared, setting) = (shared.clone(), setting.clone());
             std::thread::Builder::new()
                 .name("udp-rr take".into())
-                .spawn(move || take_all(&door, &shared, &setting, sizes))
+                .spawn(move || take_all(&incoming, &shared, &setting, sizes))
                 .map_err(Error::io("start a thread"))?
         };
         Ok(HandedResponder { port, closer, shared, taker: Some(taker) })
@@ -88,17 +87,22 @@ impl Responder for HandedResponder {
 }
 
 /// Take sockets until the end, then wait for their threads.
-fn take_all(door: &UdpDoor, shared: &Arc<Shared>, setting: &Setting, sizes: Sizes) -> Vec<Served> {
+fn take_all(
+    incoming: &UdpIncoming,
+    shared: &Arc<Shared>,
+    setting: &TrialSettings,
+    sizes: Sizes,
+) -> Vec<Served> {
     let mut servers: Vec<JoinHandle<Served>> = Vec::new();
     let mut served = Vec::new();
     let failed = |error: String| Served { error: Some(error), ..Served::default() };
     loop {
-        if let Err(e) = wait_for(door.as_fd(), PollFlags::IN, u64::MAX / 4) {
+        if let Err(e) = wait_for(incoming.as_fd(), PollFlags::IN, u64::MAX / 4) {
             served.push(failed(format!("wait for a flow: {e}")));
             break;
         }
-        let taken = door.take();
-        // Under the lock, so that whoever closes finds every socket that a thread waits on.
+        let taken = incoming.take();
+        // Under the lock, so that the closing thread finds every socket that a thread waits on.
         let mut sockets = shared.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.closing.load(Ordering::Acquire) {
             break;
@@ -120,7 +124,7 @@ fn take_all(door: &UdpDoor, shared: &Arc<Shared>, setting: &Setting, sizes: Size
                 }
             }
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-            // Nobody is left who could hand one over: those that came go on until this end is closed.
+            // The owner of the shared port is gone: the flows that came go on until this end is closed.
             Err(_) => break,
         }
     }

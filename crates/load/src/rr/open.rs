@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::PollFlags;
 use weir_sys::clock::now_ns;
 
-use super::tally::{Gone, Tally};
+use super::tally::{FlowCounts, Gone};
 use crate::latency::STOP_LOOK_NS;
 use crate::latency::dial::wait_for;
 use crate::latency::schedule::{Kept, Schedule, WakeMargin};
@@ -73,7 +73,7 @@ impl Outstanding {
 /// The limits of one loop.
 #[derive(Debug)]
 pub(super) struct Limits<'a> {
-    /// A request unanswered for so long is given up, ns.
+    /// Time after which an unanswered request is given up, ns.
     pub(super) timeout_ns: u64,
     /// Ends the loop early.
     pub(super) stop: &'a Stop,
@@ -83,7 +83,7 @@ struct Loop<'a, W> {
     wire: W,
     schedule: &'a Schedule,
     limits: Limits<'a>,
-    tally: Tally,
+    tally: FlowCounts,
     kept: Kept,
     outstanding: Outstanding,
     answered: Vec<u64>,
@@ -96,8 +96,8 @@ pub(super) fn run<W: Wire>(
     wire: W,
     schedule: &Schedule,
     limits: Limits<'_>,
-    tally: Tally,
-) -> Result<Tally, Error> {
+    tally: FlowCounts,
+) -> Result<FlowCounts, Error> {
     precise_sleeps().map_err(Error::io("set the timer slack"))?;
     let mut this = Loop {
         wire,
@@ -185,7 +185,7 @@ impl<W: Wire> Loop<'_, W> {
             }
             self.outstanding.take(seq);
             if self.tally.span.measures(intended) {
-                self.tally.unanswered += 1;
+                self.tally.unanswered(now - intended);
             }
         }
     }
@@ -216,26 +216,44 @@ impl<W: Wire> Loop<'_, W> {
         Ok(ready)
     }
 
-    fn finish(mut self) -> Tally {
+    fn finish(mut self) -> FlowCounts {
         self.tally.left_ns = now_ns();
         let span = self.tally.span;
-        let open = self.outstanding.intended_ns.iter().filter(|&&t| t != ANSWERED && span.measures(t)).count()
-            as u64;
-        if self.limits.stop.raised() {
-            self.tally.cut += open;
-        } else {
-            self.tally.unanswered += open;
-        }
-        if !self.limits.stop.raised() && self.tally.gone.is_none() {
-            for k in self.next..self.schedule.len() {
-                let unsent = u64::from(span.measures(self.schedule.intended_ns(k)));
-                self.kept.scheduled += unsent;
-                self.kept.unsent += unsent;
+        let stopped = self.limits.stop.raised();
+        for &intended in self.outstanding.intended_ns.iter().filter(|&&t| t != ANSWERED && span.measures(t)) {
+            let age = self.tally.left_ns.saturating_sub(intended);
+            match (stopped, &self.tally.gone) {
+                (true, _) => self.tally.cut(age),
+                (false, None) => self.tally.unanswered(age),
+                (false, Some(_)) => self.tally.refused(),
             }
+        }
+        let due = (self.next..self.schedule.len()).filter(|&k| span.measures(self.schedule.intended_ns(k)));
+        let due = if stopped { 0 } else { due.count() as u64 };
+        if self.tally.gone.is_some() {
+            lose(&mut self.tally, due);
+        } else {
+            self.kept.scheduled += due;
+            self.kept.unsent += due;
         }
         self.tally.kept = Some(self.kept);
         self.tally
     }
+}
+
+/// Counts the requests that were due on a lost connection as lost: the path took them, and the sender was not late.
+pub(super) fn lose(tally: &mut FlowCounts, due: u64) {
+    tally.attempted += due;
+    (0..due).for_each(|_| tally.refused());
+}
+
+/// The tally of a connection that never stood: all that was due on it is lost.
+pub(super) fn never_stood(schedule: &Schedule, tally: FlowCounts, why: Gone) -> FlowCounts {
+    let mut tally = tally.never_stood(why);
+    let due = (0..schedule.len()).filter(|&k| tally.span.measures(schedule.intended_ns(k))).count();
+    lose(&mut tally, due as u64);
+    tally.kept = Some(Kept::default());
+    tally
 }
 
 #[cfg(test)]

@@ -16,17 +16,17 @@ use weir_sys::clock::now_ns;
 use weir_sys::sched::thread_cpu_time;
 
 use super::open::{self, Limits, Wire};
-use super::tally::{Gone, Tally};
-use crate::door::{Closer, TcpDoor};
+use super::tally::{FlowCounts, Gone};
+use crate::incoming::{Closer, TcpIncoming};
 use crate::latency::dial::{Dialer, wait_for};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::{pin, preamble};
-use crate::{Error, Part, Responder, Setting, Stop};
+use crate::{Error, Part, Responder, Stop, TrialSettings};
 
-/// What a request says in its first byte: whether the responder should count it.
+/// The first byte of a request: whether the responder should count it.
 const MEASURED: u8 = 1;
-/// What all other bytes of a payload are.
+/// The value of all other bytes of a payload.
 const FILL: u8 = 0x5a;
 
 /// Time to open and prove one connection.
@@ -40,14 +40,11 @@ pub(super) struct Sizes {
 }
 
 /// Open and prove one connection. It is non-blocking.
-pub(super) fn dial(target: SocketAddr, setting: &Setting) -> Result<OwnedFd, Error> {
+pub(super) fn dial(target: SocketAddr, setting: &TrialSettings) -> io::Result<OwnedFd> {
     let dialer = Dialer::new(OPEN_LIMIT, &setting.stop);
-    let open = || {
-        let fd = dialer.tcp(target)?;
-        preamble::prove(&fd, setting.cookie, &dialer)?;
-        Ok(fd)
-    };
-    open().map_err(|source| Error::Connect { address: target, source })
+    let fd = dialer.tcp(target)?;
+    preamble::prove(&fd, setting.cookie, &dialer)?;
+    Ok(fd)
 }
 
 /// The next transaction begins when the last one ends: a ping-pong.
@@ -55,12 +52,12 @@ pub(super) fn closed_loop(
     fd: BorrowedFd<'_>,
     sizes: Sizes,
     stop: &Stop,
-    mut tally: Tally,
-) -> Result<Tally, Error> {
+    mut tally: FlowCounts,
+) -> Result<FlowCounts, Error> {
     ioctl_fionbio(fd, false).map_err(|e| Error::io("make a socket block")(e.into()))?;
     let span = tally.span;
     let mut request = vec![FILL; sizes.request];
-    let mut response = vec![0; sizes.response];
+    let (mut response, expected) = (vec![0; sizes.response], vec![FILL; sizes.response]);
     // The last transaction is put on the books after the next request has left, while the path is at work on it.
     let mut last: Option<(u64, u64)> = None;
     let mut start = now_ns();
@@ -76,18 +73,32 @@ pub(super) fn closed_loop(
         let outcome = sent.and_then(|()| recv_all(fd, &mut response));
         let end = now_ns();
         match outcome {
+            // Somewhere on the way its bytes were changed, or those of the request.
+            Ok(()) if response != expected => {
+                if measured {
+                    tally.refused();
+                }
+            }
+            Ok(()) if !measured && end >= span.end_ns => tally.outlasted(end - start),
             Ok(()) => last = measured.then_some((start, end - start)),
-            Err(_) if stop.raised() => tally.cut += u64::from(measured),
+            Err(_) if stop.raised() => {
+                if measured {
+                    tally.cut(end - start);
+                }
+                break;
+            }
             Err(ended) => {
-                tally.unanswered += u64::from(measured);
+                if measured {
+                    tally.unanswered(end - start);
+                }
+                tally.dead_ns = Some(start);
                 // After the drain the socket is shut down by our own hand.
                 tally.gone = (end < span.end_ns).then(|| ended.to_string());
+                start = end;
+                break;
             }
         }
         start = end;
-        if tally.cut + tally.unanswered > 0 || tally.gone.is_some() {
-            break;
-        }
     }
     if let Some((start, rtt)) = last {
         tally.answered(start, rtt);
@@ -103,8 +114,8 @@ pub(super) fn open_loop(
     sizes: Sizes,
     schedule: &Schedule,
     limits: Limits<'_>,
-    tally: Tally,
-) -> Result<Tally, Error> {
+    tally: FlowCounts,
+) -> Result<FlowCounts, Error> {
     let wire = Pipeline {
         fd,
         sizes,
@@ -114,8 +125,10 @@ pub(super) fn open_loop(
         sent: 0,
         offset: 0,
         buffer: vec![0; 64 * 1024],
+        expected: vec![FILL; 64 * 1024],
         answered: 0,
         partial: 0,
+        is_altered: false,
     };
     open::run(wire, schedule, limits, tally)
 }
@@ -132,9 +145,33 @@ struct Pipeline<'a> {
     sent: u64,
     offset: usize,
     buffer: Vec<u8>,
+    /// The expected contents of the buffer.
+    expected: Vec<u8>,
     /// Responses that came whole, and bytes of the next.
     answered: u64,
     partial: usize,
+    /// Bytes of that next one were changed on the way.
+    is_altered: bool,
+}
+
+impl Pipeline<'_> {
+    /// Takes what was received. A response that was changed on the way is none.
+    fn take(&mut self, received: usize, answered: &mut Vec<u64>) {
+        let mut at = 0;
+        while at < received {
+            let end = received.min(at + self.sizes.response - self.partial);
+            self.is_altered |= self.buffer[at..end] != self.expected[at..end];
+            self.partial += end - at;
+            at = end;
+            if self.partial == self.sizes.response {
+                self.partial = 0;
+                if !std::mem::take(&mut self.is_altered) {
+                    answered.push(self.answered);
+                }
+                self.answered += 1;
+            }
+        }
+    }
 }
 
 impl Wire for Pipeline<'_> {
@@ -168,12 +205,7 @@ impl Wire for Pipeline<'_> {
         match recv(self.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => Err(Ended::Closed.to_string()),
             Ok((n, _)) => {
-                self.partial += n;
-                while self.partial >= self.sizes.response {
-                    self.partial -= self.sizes.response;
-                    answered.push(self.answered);
-                    self.answered += 1;
-                }
+                self.take(n, answered);
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
@@ -224,14 +256,14 @@ fn recv_all(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(), Ended> {
 /// request and its response. More are closed at once.
 const MOST_CONNECTIONS: usize = 1024;
 
-/// The connections of a responder, so that closing can wake whoever waits on one.
+/// The connections of a responder, so that closing can wake the threads that wait on them.
 #[derive(Debug, Default)]
 struct Connections {
     closing: bool,
     open: Vec<Weak<OwnedFd>>,
 }
 
-/// What the responder's threads saw.
+/// The results of the responder's threads.
 #[derive(Debug, Default)]
 struct Served {
     requests: u64,
@@ -250,21 +282,21 @@ pub(super) struct TcpResponder {
 }
 
 impl TcpResponder {
-    pub(super) fn open(setting: &Setting, bind: SocketAddr, sizes: Sizes) -> Result<Self, Error> {
-        let door = TcpDoor::own(bind).map_err(|source| Error::Listen { address: bind, source })?;
-        Self::serve(setting, door, sizes)
+    pub(super) fn open(setting: &TrialSettings, bind: SocketAddr, sizes: Sizes) -> Result<Self, Error> {
+        let incoming = TcpIncoming::own(bind).map_err(|source| Error::Listen { address: bind, source })?;
+        Self::serve(setting, incoming, sizes)
     }
 
-    pub(super) fn serve(setting: &Setting, door: TcpDoor, sizes: Sizes) -> Result<Self, Error> {
+    pub(super) fn serve(setting: &TrialSettings, incoming: TcpIncoming, sizes: Sizes) -> Result<Self, Error> {
         let own = Error::io("look up the own port");
-        let port = door.port().map_err(&own)?;
-        let closer = Closer::of(&door).map_err(&own)?;
+        let port = incoming.port().map_err(&own)?;
+        let closer = Closer::of(&incoming).map_err(&own)?;
         let connections = Arc::new(Mutex::new(Connections::default()));
         let acceptor = {
             let (connections, setting) = (connections.clone(), setting.clone());
             std::thread::Builder::new()
                 .name("tcp-rr accept".into())
-                .spawn(move || accept_all(&door, &connections, &setting, sizes))
+                .spawn(move || accept_all(&incoming, &connections, &setting, sizes))
                 .map_err(Error::io("start a thread"))?
         };
         Ok(TcpResponder { port, closer, connections, acceptor: Some(acceptor) })
@@ -311,9 +343,9 @@ impl Responder for TcpResponder {
 }
 
 fn accept_all(
-    door: &TcpDoor,
+    incoming: &TcpIncoming,
     connections: &Mutex<Connections>,
-    setting: &Setting,
+    setting: &TrialSettings,
     sizes: Sizes,
 ) -> Vec<Served> {
     // The acceptor owns every connection until its thread is joined: that has a descriptor table of its own and could
@@ -321,11 +353,11 @@ fn accept_all(
     let mut servers: Vec<(JoinHandle<Served>, Arc<OwnedFd>)> = Vec::new();
     let mut served = Vec::new();
     loop {
-        if let Err(e) = wait_for(door.as_fd(), PollFlags::IN, u64::MAX / 4) {
+        if let Err(e) = wait_for(incoming.as_fd(), PollFlags::IN, u64::MAX / 4) {
             served.push(failed(format!("wait for a connection: {e}")));
             break;
         }
-        let accepted = door.accept(SocketFlags::empty());
+        let accepted = incoming.accept(SocketFlags::empty());
         // Joins only those that are done, so that a port scan does not pile up threads.
         for (done, _fd) in servers.extract_if(.., |(server, _)| server.is_finished()) {
             served.extend(done.join());
@@ -356,7 +388,7 @@ fn accept_all(
             Ok(_) => served.push(failed(format!("more than {MOST_CONNECTIONS} connections at a time"))),
             // The connection was gone before it was taken (accept(2), "Error handling"), or a signal came.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => {}
-            // Nobody is left who could hand one over.
+            // The owner of the shared port is gone.
             Err(Errno::INVAL) => break,
             Err(e) => {
                 served.push(failed(format!("accept: {e}")));
@@ -375,7 +407,7 @@ fn failed(error: String) -> Served {
 }
 
 /// One connection, from its preamble to its end.
-fn serve(fd: BorrowedFd<'_>, setting: &Setting, nth: usize, sizes: Sizes) -> Served {
+fn serve(fd: BorrowedFd<'_>, setting: &TrialSettings, nth: usize, sizes: Sizes) -> Served {
     if let Err(e) = pin(setting, nth) {
         return failed(e.to_string());
     }
@@ -397,7 +429,7 @@ fn serve(fd: BorrowedFd<'_>, setting: &Setting, nth: usize, sizes: Sizes) -> Ser
 
 fn answer(fd: BorrowedFd<'_>, sizes: Sizes) -> Served {
     let mut request = vec![0; sizes.request];
-    let response = vec![FILL; sizes.response];
+    let (mut response, expected) = (vec![FILL; sizes.response], vec![FILL; sizes.request]);
     let mut served = Served::default();
     let mut from = None;
     // Ends with the connection: the initiator closes it when the window is over.
@@ -408,6 +440,9 @@ fn answer(fd: BorrowedFd<'_>, sizes: Sizes) -> Served {
             }
             served.requests += 1;
         }
+        // The initiator learns of a request that was changed on the way by an answer that it does not expect.
+        let is_whole = request[0] <= MEASURED && request[1..] == expected[1..];
+        response[0] = if is_whole { FILL } else { !FILL };
         if send_all(fd, &response).is_err() {
             break;
         }

@@ -19,14 +19,14 @@ use weir_sys::clock::now_ns;
 use weir_sys::sched::thread_cpu_time;
 
 use super::open::{self, Limits, Wire};
-use super::tally::{Gone, Tally};
+use super::tally::{FlowCounts, Gone};
 use super::tcp::Sizes;
-use crate::knock::{self, Knocker};
 use crate::latency::dial::{Dialer, family};
 use crate::latency::kernel::{own_descriptors, socket_drops};
 use crate::latency::schedule::Schedule;
 use crate::latency::{nanos, pin};
-use crate::{Error, Part, Responder, Setting, Stop};
+use crate::udp_handshake::{self, Handshake};
+use crate::{Error, Part, Responder, Stop, TrialSettings};
 
 /// Bytes of the header: cookie and number, most significant byte first. With UDP, IPv4 and Ethernet headers it still
 /// fits the least Ethernet frame (60 bytes), so on a wire it is no larger than one byte would be.
@@ -55,26 +55,27 @@ fn read_header(datagram: &[u8], cookie: u64) -> Option<u64> {
 }
 
 /// A connected socket whose far end has answered a greeting.
-pub(super) fn dial(target: SocketAddr, setting: &Setting, sizes: Sizes) -> Result<OwnedFd, Error> {
-    let open = || -> io::Result<OwnedFd> {
-        let fd = socket_with(family(target), SocketType::DGRAM, SocketFlags::CLOEXEC, Some(ipproto::UDP))?;
-        connect(&fd, &target)?;
-        greet(fd.as_fd(), setting, sizes)?;
-        Ok(fd)
-    };
-    open().map_err(|source| Error::Connect { address: target, source })
+pub(super) fn dial(target: SocketAddr, setting: &TrialSettings, sizes: Sizes) -> io::Result<OwnedFd> {
+    let fd = socket_with(family(target), SocketType::DGRAM, SocketFlags::CLOEXEC, Some(ipproto::UDP))?;
+    connect(&fd, &target)?;
+    greet(fd.as_fd(), setting, sizes)?;
+    Ok(fd)
 }
 
-fn greet(fd: BorrowedFd<'_>, setting: &Setting, sizes: Sizes) -> io::Result<()> {
+fn greet(fd: BorrowedFd<'_>, setting: &TrialSettings, sizes: Sizes) -> io::Result<()> {
     let mut request = vec![0; sizes.request];
     write_header(&mut request, setting.cookie, 0);
-    let mut knocker = Knocker::new(setting.cookie, setting.knocks);
-    let mut bytes = vec![0; sizes.response.max(knock::BYTES) + 1];
+    let mut handshake = Handshake::new(setting.cookie, setting.handshake);
+    let mut bytes = vec![0; sizes.response.max(udp_handshake::BYTES) + 1];
     let mut left = GREETINGS;
+    let mut refusal = None;
     while left > 0 {
         left -= 1;
-        if knocker.knock(fd)? {
-            send(fd, &request, SendFlags::NOSIGNAL)?;
+        if handshake.request(fd)? {
+            match send(fd, &request, SendFlags::NOSIGNAL) {
+                Err(e) if !is_refusal(e) => return Err(e.into()),
+                _ => {}
+            }
         }
         let dialer = Dialer::new(GREETING_WAIT, &setting.stop);
         match dialer.wait_readable(fd) {
@@ -82,12 +83,21 @@ fn greet(fd: BorrowedFd<'_>, setting: &Setting, sizes: Sizes) -> io::Result<()> 
             Err(e) if e.kind() == io::ErrorKind::TimedOut => continue,
             Err(e) => return Err(e),
         }
-        let (n, _) = recv(fd, &mut bytes[..], RecvFlags::DONTWAIT)?;
-        if !knocker.hears(&bytes[..n]) && read_header(&bytes[..n], setting.cookie) == Some(0) {
+        let n = match recv(fd, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((n, _)) => n,
+            // A hop that refuses some lets the next one through, perhaps.
+            Err(e) if is_refusal(e) => {
+                refusal = Some(e);
+                std::thread::sleep(GREETING_WAIT / 10);
+                continue;
+            }
+            Err(e) => return Err(e.into()),
+        };
+        if !handshake.hears(&bytes[..n]) && read_header(&bytes[..n], setting.cookie) == Some(0) {
             return Ok(());
         }
     }
-    Err(io::ErrorKind::TimedOut.into())
+    Err(refusal.map_or_else(|| io::ErrorKind::TimedOut.into(), io::Error::from))
 }
 
 /// The next request leaves when the last one was answered or given up.
@@ -97,8 +107,8 @@ pub(super) fn closed_loop(
     cookie: u64,
     timeout: Duration,
     stop: &Stop,
-    mut tally: Tally,
-) -> Result<Tally, Error> {
+    mut tally: FlowCounts,
+) -> Result<FlowCounts, Error> {
     sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(timeout))
         .map_err(|e| Error::io("set a receive time limit")(e.into()))?;
     let mut echo =
@@ -127,17 +137,25 @@ pub(super) fn closed_loop(
         };
         tally.attempted += u64::from(measured);
         let end = now_ns();
-        match answer {
-            Ok(true) => last = measured.then_some((start, end - start)),
-            _ if stop.raised() => tally.cut += u64::from(measured),
-            Ok(false) => tally.unanswered += u64::from(measured),
-            Err(gone) => {
-                tally.unanswered += u64::from(measured);
-                tally.gone = Some(gone);
-            }
+        match &answer {
+            Ok(Answer::Came) if !measured && end >= span.end_ns => tally.outlasted(end - start),
+            Ok(Answer::Came) => last = measured.then_some((start, end - start)),
+            _ if !measured => {}
+            _ if stop.raised() => tally.cut(end - start),
+            Ok(Answer::TimedOut) => tally.unanswered(end - start),
+            Ok(Answer::Refused) => tally.refused(),
+            Err(_) => tally.refused(),
+        }
+        // Waited for through the whole window, without one that counts.
+        if !measured && end >= span.end_ns && !matches!(answer, Ok(Answer::Came)) {
+            tally.dead_ns = Some(start);
+        }
+        if let Err(gone) = answer {
+            tally.gone = Some(gone).filter(|_| !stop.raised());
+            tally.dead_ns = Some(start);
         }
         start = end;
-        if tally.gone.is_some() {
+        if tally.dead_ns.is_some() {
             break;
         }
     }
@@ -149,6 +167,23 @@ pub(super) fn closed_loop(
     tally.stray = echo.stray;
     tally.receiver_drops = socket_drops(fd).map_err(Error::io("read the socket's drops"))?;
     Ok(tally)
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Came,
+    TimedOut,
+    /// An ICMP error came in its place.
+    Refused,
+}
+
+/// An error of a connected socket that an ICMP message brought (icmp(7)): of one datagram, and not of the socket.
+fn is_refusal(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::HOSTDOWN
+    )
 }
 
 struct Echo<'a> {
@@ -166,28 +201,40 @@ impl Echo<'_> {
         match send(self.fd, &self.request, SendFlags::NOSIGNAL) {
             Ok(_) => Ok(true),
             Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => Ok(false),
+            // The refusal of an earlier one, which this call did not send: the next call does.
+            Err(e) if is_refusal(e) => self.send_once_more(),
             Err(e) => Err(format!("send: {e}")),
         }
     }
 
-    /// True if the answer of that number came, false if its time is over or the socket was shut down.
-    fn wait(&mut self, number: u64, deadline_ns: u64) -> Result<bool, Gone> {
+    fn send_once_more(&mut self) -> Result<bool, Gone> {
+        match send(self.fd, &self.request, SendFlags::NOSIGNAL) {
+            Ok(_) => Ok(true),
+            Err(e) if is_refusal(e) => Ok(true),
+            Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(e) => Err(format!("send: {e}")),
+        }
+    }
+
+    /// Until the answer of that number comes, its time is over, or the socket is shut down.
+    fn wait(&mut self, number: u64, deadline_ns: u64) -> Result<Answer, Gone> {
         loop {
             match recv(self.fd, &mut self.response[..], RecvFlags::empty()) {
                 // A datagram of no bytes is never an answer; after shutdown(2) every receive returns this.
-                Ok((0, _)) => return Ok(false),
+                Ok((0, _)) => return Ok(Answer::TimedOut),
                 Ok((n, _)) => match read_header(&self.response[..n], self.cookie) {
-                    Some(got) if got == number => return Ok(true),
+                    Some(got) if got == number => return Ok(Answer::Came),
                     Some(_) => self.stray += 1,
                     None => {}
                 },
-                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::AGAIN) => return Ok(Answer::TimedOut),
+                Err(e) if is_refusal(e) => return Ok(Answer::Refused),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(format!("recv: {e}")),
             }
             // Only reached after something that was not the answer: the receive's own limit began anew.
             if now_ns() >= deadline_ns {
-                return Ok(false);
+                return Ok(Answer::TimedOut);
             }
         }
     }
@@ -200,8 +247,8 @@ pub(super) fn open_loop(
     cookie: u64,
     schedule: &Schedule,
     limits: Limits<'_>,
-    tally: Tally,
-) -> Result<Tally, Error> {
+    tally: FlowCounts,
+) -> Result<FlowCounts, Error> {
     let wire = Datagrams { fd, cookie, request: vec![0; sizes.request], response: vec![0; sizes.response] };
     let mut tally = open::run(wire, schedule, limits, tally)?;
     tally.receiver_drops = socket_drops(fd).map_err(Error::io("read the socket's drops"))?;
@@ -220,8 +267,11 @@ impl Wire for Datagrams<'_> {
         // Number 0 is the greeting's.
         let number = if measured { (seq + 1) | MEASURED } else { seq + 1 };
         write_header(&mut self.request, self.cookie, number);
-        match send(self.fd, &self.request, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        let send = || send(self.fd, &self.request, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        // A refusal of an earlier one is returned once, and takes the place of this send.
+        match send().or_else(|e| if is_refusal(e) { send() } else { Err(e) }) {
             Ok(_) => Ok(true),
+            Err(e) if is_refusal(e) => Ok(true),
             Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(e) => Err(format!("send: {e}")),
         }
@@ -240,6 +290,8 @@ impl Wire for Datagrams<'_> {
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            // Which one was refused it does not say: that one will run into its time limit.
+            Err(e) if is_refusal(e) => Ok(true),
             Err(e) => Err(format!("recv: {e}")),
         }
     }
@@ -268,7 +320,7 @@ pub(super) struct UdpResponder {
 }
 
 impl UdpResponder {
-    pub(super) fn open(setting: &Setting, bind: SocketAddr, sizes: Sizes) -> Result<Self, Error> {
+    pub(super) fn open(setting: &TrialSettings, bind: SocketAddr, sizes: Sizes) -> Result<Self, Error> {
         let listen = |source| Error::Listen { address: bind, source };
         let socket = Arc::new(UdpSocket::bind(bind).map_err(listen)?);
         let port = socket.local_addr().map_err(listen)?.port();
@@ -290,8 +342,8 @@ impl UdpResponder {
     fn close(&mut self) -> Option<Served> {
         let server = self.server.take()?;
         self.closing.store(true, Ordering::Release);
-        // Reports ENOTCONN for a socket without a peer, and wakes its receivers all the same (af_inet.c, inet_shutdown:
-        // "Hack to wake up other listeners").
+        // Reports ENOTCONN for a socket without a peer, but still wakes its receivers (af_inet.c, inet_shutdown: "Hack to wake up
+        // other listeners").
         let _ = shutdown(self.socket.as_ref(), Shutdown::Both);
         server.join().ok()
     }
@@ -343,7 +395,7 @@ pub(super) fn responder_part(all: Vec<Served>, drops: u64) -> Part {
 pub(super) fn serve(
     socket: &UdpSocket,
     closing: &AtomicBool,
-    setting: &Setting,
+    setting: &TrialSettings,
     nth: usize,
     sizes: Sizes,
 ) -> Served {

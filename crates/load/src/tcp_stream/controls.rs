@@ -1,17 +1,18 @@
 //! Noticing that full segments vanish.
 //!
-//! Where a path carries only small packets and no router says so (RFC 2923 section 2.1), a connection stands, its greeting arrives,
-//! and nothing of its stream does. So where no stream of a direction got anything through, controls follow: connections that are
-//! held to segments of several sizes (TCP_MAXSEG, in both directions), each of which carries one full segment in that direction.
-//! TCP itself sends again what is lost by chance.
+//! Some paths carry only small packets, and no router reports it (RFC 2923 section 2.1). Then a connection stands, its greeting
+//! arrives, and nothing of its stream does. So if no stream of a direction got anything through, controls follow: connections
+//! that are held to segments of several sizes (TCP_MAXSEG, in both directions), each of which carries one full segment in that
+//! direction. TCP itself retransmits segments that are lost by chance.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use weir_mtu::verdict::{clamp, grouped};
+use weir_mtu::verdict::clamp;
 use weir_record::{PathCause, PathFinding};
+use weir_text::units::count;
 
 use super::TcpStreamWork;
 use super::handshake::{self, Hello};
@@ -19,7 +20,7 @@ use super::send::LOOK;
 use crate::pace::Ending;
 use crate::socket::{TcpOptions, abort_on_close, await_readable, connect_tcp, tcp_info, timed_out};
 use crate::udp_stream::LENGTHS;
-use crate::{Direction, Part, Setting};
+use crate::{Direction, Part, TrialSettings};
 
 /// Ethernet's own, beside [`LENGTHS`] and that of the stream: behind a link of longer packets.
 const ETHERNET: u32 = 1500;
@@ -30,7 +31,7 @@ pub(super) const MOST: u32 = LENGTHS.len() as u32 + 2;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest segment that TCP_MAXSEG can be set to (MAX_TCP_WINDOW of the kernel's include/net/tcp.h).
 const LARGEST_SEGMENT: u32 = 32_767;
-/// What the receiver of a control says when it is whole.
+/// The reply of a control's receiver when the control is whole.
 const WHOLE: u8 = b'W';
 
 /// Bytes of IP and TCP headers without options, which a segment's size is reckoned without (RFC 6691).
@@ -53,7 +54,7 @@ pub(super) struct Controls {
 }
 
 /// Sends a control of each length up to that of the stream's packets, all at once.
-pub(super) fn send(setting: &Setting, target: SocketAddr, way: Direction, longest: u32) -> Controls {
+pub(super) fn send(setting: &TrialSettings, target: SocketAddr, way: Direction, longest: u32) -> Controls {
     let ipv6 = target.is_ipv6();
     let mut arrived: BTreeMap<u32, bool> = LENGTHS
         .into_iter()
@@ -74,7 +75,7 @@ pub(super) fn send(setting: &Setting, target: SocketAddr, way: Direction, longes
 }
 
 /// A control with one full segment of that size.
-fn one(setting: &Setting, target: SocketAddr, way: Direction, segment: u32) -> io::Result<()> {
+fn one(setting: &TrialSettings, target: SocketAddr, way: Direction, segment: u32) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let left = || deadline.saturating_duration_since(Instant::now());
     let mss = u16::try_from(segment).map_err(io::Error::other)?;
@@ -83,7 +84,7 @@ fn one(setting: &Setting, target: SocketAddr, way: Direction, segment: u32) -> i
     abort_on_close(&connection)?;
     let egress = way == Direction::Egress;
     let hello = Hello { cookie: setting.cookie, stream: segment, egress, control: true };
-    handshake::introduce(&connection, hello, left(), &setting.stop)?;
+    handshake::introduce(&connection, hello, left(), &|| setting.stop.raised())?;
     // With TCP's options in its packets a segment of the full size holds a little less: the rest goes in a second one.
     let mut bytes = vec![0; segment as usize];
     let wanted = if egress {
@@ -107,9 +108,9 @@ fn one(setting: &Setting, target: SocketAddr, way: Direction, segment: u32) -> i
 pub(super) fn serve(mut connection: &TcpStream, hello: Hello, ending: &Ending) -> io::Result<()> {
     abort_on_close(connection)?;
     connection.set_read_timeout(Some(LOOK))?;
-    // More than any segment is nobody's control.
+    // No control is larger than the largest segment.
     let mut bytes = vec![0; hello.stream.min(LARGEST_SEGMENT) as usize];
-    // What its initiator has read it closes; what it has written is answered.
+    // The initiator closes a control that it has read; this end answers one that the initiator has written.
     let wanted = if hello.egress {
         bytes.len()
     } else {
@@ -150,12 +151,12 @@ impl Controls {
     }
 }
 
-/// What the initiators' controls say together of a direction in which nothing got through.
+/// Combines the initiators' controls into a finding about a direction in which nothing got through.
 pub(super) fn finding(initiators: &[Part], way: Direction) -> Option<PathFinding> {
     let (named, mut arrived) = (format!("{way}_control_arrived_"), BTreeMap::<u32, bool>::new());
     for (name, value) in initiators.iter().flat_map(|part| &part.values) {
         if let Some(length) = name.strip_prefix(&named).and_then(|l| l.parse().ok()) {
-            // Of several initiators' paths the worst.
+            // With several initiators the worst path counts.
             *arrived.entry(length).or_insert(true) &= *value > 0.0;
         }
     }
@@ -171,15 +172,13 @@ pub(super) fn finding(initiators: &[Part], way: Direction) -> Option<PathFinding
     let summary = format!(
         "path MTU black hole: TCP connects and then nothing moves {way}: packets of {} bytes and more vanish, those of up to {} \
          arrive, and no ICMP too-big says so; clamp TCP's MSS to {}",
-        grouped(*shortest_lost),
-        grouped(longest),
-        grouped(mss)
+        count(*shortest_lost),
+        count(longest),
+        count(mss)
     );
     let seen: Vec<String> = arrived
         .iter()
-        .map(|(length, arrived)| {
-            format!("{} {}", grouped(*length), if *arrived { "arrived" } else { "lost" })
-        })
+        .map(|(length, arrived)| format!("{} {}", count(*length), if *arrived { "arrived" } else { "lost" }))
         .collect();
     let advice = vec![
         format!("full segments in packets of so many bytes, {way}: {}", seen.join(", ")),

@@ -2,18 +2,19 @@
 //!
 //! The initiator says which trial and which stream the connection belongs to, the responder answers when its thread
 //! is ready, and when all streams are answered the initiator says go on each: no stream begins before the others are there.
-//! A connection that does not begin so belongs to someone else and is closed without being counted.
+//! A connection that does not begin so belongs to someone else and is closed without being counted. Another trial's initiator
+//! hears that it is not this one's: whatever else closes or breaks a connection here is the path's doing.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::Stop;
-use crate::socket::await_readable;
+use crate::socket::await_readable_until;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"weirTCP1");
 const READY: u8 = b'R';
 const GO: u8 = b'G';
+const NOT_OURS: u8 = b'N';
 
 /// Bytes of [`Hello`] on the wire.
 const HELLO_BYTES: usize = 24;
@@ -21,10 +22,10 @@ const HELLO_BYTES: usize = 24;
 /// The most that either side says before its stream begins: the greeting and the go.
 pub(super) const GREETING_BYTES: u64 = HELLO_BYTES as u64 + 1;
 
-/// What the initiator says first.
+/// The initiator's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// [`crate::Setting::cookie`].
+    /// [`crate::TrialSettings::cookie`].
     pub cookie: u64,
     /// Number of the stream, from 0, in its direction; of a control, its bytes.
     pub stream: u32,
@@ -60,21 +61,24 @@ impl Hello {
     }
 }
 
-/// Initiator: say hello, and wait for the answer.
+/// Initiator: say hello, and wait for the answer until `over`.
+///
+/// # Errors
+/// An error of the kind `Other` if something answered that is not this trial's responder.
 pub(super) fn introduce(
     mut connection: &TcpStream,
     hello: Hello,
     patience: Duration,
-    stop: &Stop,
+    over: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     connection.write_all(&hello.to_bytes())?;
-    await_readable(connection, patience, stop)?;
+    await_readable_until(connection, patience, over)?;
     let mut answer = [0];
     connection.read_exact(&mut answer)?;
-    if answer[0] == READY {
-        Ok(())
-    } else {
-        Err(io::Error::other("something that is not weir's tcp-stream responder answered"))
+    match answer[0] {
+        READY => Ok(()),
+        NOT_OURS => Err(io::Error::other("the responder of another trial answered")),
+        _ => Err(io::Error::other("something that is not weir's tcp-stream responder answered")),
     }
 }
 
@@ -87,11 +91,10 @@ pub(super) fn go(mut connection: &TcpStream) -> io::Result<()> {
 pub(super) fn welcome(mut connection: &TcpStream, cookie: u64) -> io::Result<Option<Hello>> {
     let mut bytes = [0; HELLO_BYTES];
     connection.read_exact(&mut bytes)?;
-    let hello = Hello::from_bytes(&bytes).filter(|h| h.cookie == cookie);
-    if hello.is_some() {
-        connection.write_all(&[READY])?;
-    }
-    Ok(hello)
+    let Some(hello) = Hello::from_bytes(&bytes) else { return Ok(None) };
+    let ours = hello.cookie == cookie;
+    connection.write_all(&[if ours { READY } else { NOT_OURS }])?;
+    Ok(ours.then_some(hello))
 }
 
 /// Responder: wait for the go.

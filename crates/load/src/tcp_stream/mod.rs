@@ -3,6 +3,9 @@
 //! Plain 128 KiB writes on one side, and a receiver that takes the bytes off its socket without copying them (MSG_TRUNC,
 //! tcp(7)) and naps in between: in trials against other ways to send this moved the most and needed the least CPU. One
 //! thread per stream.
+//!
+//! A stream that the path refuses, resets, closes or stalls is a result: it counts with what it delivered, and as failed. The
+//! others run on.
 
 mod controls;
 mod ends;
@@ -13,15 +16,17 @@ mod send;
 mod summary;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
 
-use crate::door::{Inlet, TcpDoor};
+use crate::incoming::{HandoverQueue, TcpIncoming};
+use crate::properties::{LITTLE_OVERHEAD, PER_STREAM, Properties, Rate, Served, in_all, seconds};
 use crate::socket::TcpOptions;
-use crate::streams::{check_congestion, check_count, count_words};
-use crate::{Direction, Engine, Error, Part, Responder, Setting};
+use crate::streams::{OPENING, check_congestion, check_count, count_words};
+use crate::{Direction, Engine, Error, Part, Responder, TrialSettings};
 
 /// Options of `tcp-stream`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +48,7 @@ pub struct TcpStream {
     pub congestion: String,
     /// Socket buffers (SO_SNDBUF, SO_RCVBUF) in bytes, 4096..=1073741824; without it the kernel tunes them itself.
     pub window_bytes: Option<u32>,
-    /// Send with MSG_ZEROCOPY. On virtual links the kernel copies all the same, and it costs more than it saves.
+    /// Send with MSG_ZEROCOPY. On virtual links the kernel still copies, and it costs more than it saves.
     pub zero_copy: bool,
     /// TCP_NODELAY.
     pub nodelay: bool,
@@ -144,15 +149,39 @@ impl Engine for TcpStream {
         summary::metrics(self)
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn properties(&self) -> Properties {
+        let all = in_all(self.streams, self.direction);
+        // The kernel doubles what is asked for, in both directions.
+        let buffers = u64::from(self.buffer_bytes) + 4 * u64::from(self.window_bytes.unwrap_or(0));
+        let write_bytes = f64::from(self.streams) * f64::from(self.buffer_bytes);
+        let served = Served {
+            streams: self.streams,
+            connections: Some(all),
+            controls: self.controls(),
+            datagrams: false,
+            memory_bytes: u64::from(all) * (PER_STREAM + buffers),
+            write_bytes,
+            between_writes: seconds(self.rate_bps.map(|bps| write_bytes * 8.0 / bps)),
+            seen_moving: true,
+            rate: self.rate_bps.map_or(Rate::Elastic, Rate::Named),
+        };
+        Properties { overhead: LITTLE_OVERHEAD, served: Some(served) }
+    }
+
+    fn patience(&self) -> Duration {
+        // Before the window: what the path does not answer is waited for.
+        OPENING
+    }
+
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ends::open(self, setting, bind)?))
     }
 
-    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
-        Ok(Box::new(ends::serve(self, setting, TcpDoor::Handed(inlet))?))
+    fn serve(&self, setting: &TrialSettings, queue: HandoverQueue) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ends::serve(self, setting, TcpIncoming::Handed(queue))?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         ends::drive(self, setting, target)
     }
 

@@ -1,4 +1,4 @@
-//! What streams carry, so that a receiver can tell whether the path changed it.
+//! The payload of streams, by which a receiver can tell whether the path changed it.
 
 /// Period of the pattern, bytes: a prime, so that no power-of-two block lost or repeated leaves it in step.
 const PERIOD: usize = 8191;

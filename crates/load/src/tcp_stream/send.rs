@@ -14,28 +14,32 @@ use crate::Error;
 use crate::observer::Flow;
 use crate::pace::Ending;
 use crate::socket::{self, TcpInfo};
+use crate::streams::by_path;
 use crate::window::{CpuMeter, Mean, Phase, Window, nanos};
 
 /// How long a call may block before the loop looks at the stop flag again.
 pub(super) const LOOK: Duration = Duration::from_millis(40);
 
-/// The receiver closes when its own window is over. This long after the sender's window it is taken for lost.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The receiver closes when its own window is over. This long after the sender's window the path is taken for dead.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The same once the runner says that the other end is done: how long its close may take to arrive.
+const CLOSING: Duration = Duration::from_millis(500);
 
 /// How a stream ended at this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// After the window.
     Complete,
-    /// Someone raised stop.
+    /// Someone raised stop, or the other end was done, before the window was over.
     Stopped,
-    /// The other side closed before the window was over.
+    /// Closed or reset before the window was over.
     Closed,
-    /// The other side did not close after its window.
+    /// Nothing came of the other end any more: no close after its window, or no first byte.
     Abandoned,
 }
 
-/// What TCP_INFO said over the window.
+/// The values of TCP_INFO over the window.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InfoSamples {
     /// Smoothed RTT in ns, per step of the window.
@@ -115,9 +119,11 @@ impl InfoSamples {
     }
 }
 
-/// What the sending end of a stream saw.
+/// The results of a stream's sending end.
 #[derive(Debug)]
 pub(super) struct Sent {
+    /// Number of the stream in its direction.
+    pub stream: u32,
     pub info: InfoSamples,
     pub cpu_s: f64,
     pub end: End,
@@ -131,6 +137,7 @@ pub(super) struct Sent {
 /// Send until the receiver closes.
 pub(super) fn send(
     work: &TcpStreamWork,
+    stream: u32,
     connection: &TcpStream,
     window: &Window,
     ending: &Ending,
@@ -141,7 +148,7 @@ pub(super) fn send(
     let flags = if work.zero_copy { libc::MSG_ZEROCOPY } else { 0 };
     let mut cpu = CpuMeter::default();
     let mut info = InfoSamples::new(window);
-    let mut position = 0u64;
+    let (mut position, mut far_done) = (0u64, None);
     window.begin(now_ns());
     let end = loop {
         // Unless the far end compares, the buffer always starts at the same, aligned place.
@@ -156,7 +163,8 @@ pub(super) fn send(
                 flow.bytes.add(n as u64);
             }
             Err(e) if socket::timed_out(&e) => {}
-            Err(e) if socket::closed(&e) => {
+            // A dead path ends a connection with what ICMP said last.
+            Err(e) if by_path(&e) => {
                 break if phase == Phase::After { End::Complete } else { End::Closed };
             }
             // MSG_ZEROCOPY: too many notices are unread.
@@ -166,10 +174,13 @@ pub(super) fn send(
         if work.zero_copy {
             drain(connection)?;
         }
-        if ending.raised() {
-            break if phase == Phase::After { End::Complete } else { End::Stopped };
+        if ending.raised() && phase != Phase::After {
+            break End::Stopped;
         }
-        if phase == Phase::After && window.end_ns().is_some_and(|t| now_ns() > t + nanos(PATIENCE)) {
+        if ending.stop.raised() {
+            break End::Complete;
+        }
+        if phase == Phase::After && silent_for_long(window, ending, &mut far_done) {
             break End::Abandoned;
         }
     };
@@ -178,7 +189,15 @@ pub(super) fn send(
         info.look(Phase::After, connection, flow, |i| (i.rtt_us, i.min_rtt_us));
     }
     let stuck = end != End::Complete && nothing_acknowledged(connection);
-    Ok(Sent { info, cpu_s: cpu.seconds(), end, stuck, _buffer: pattern })
+    Ok(Sent { stream, info, cpu_s: cpu.seconds(), end, stuck, _buffer: pattern })
+}
+
+/// True if the receiver would have closed by now: its close does not arrive.
+fn silent_for_long(window: &Window, ending: &Ending, far_done: &mut Option<u64>) -> bool {
+    let now = now_ns();
+    let told = ending.done.raised().then(|| *far_done.get_or_insert(now));
+    window.end_ns().is_some_and(|end| now > end + nanos(PATIENCE))
+        || told.is_some_and(|since| now > since + nanos(CLOSING))
 }
 
 /// True if the greeting may have arrived, and nothing behind it. The kernel counts the SYN as a byte.
@@ -188,7 +207,7 @@ fn nothing_acknowledged(connection: &TcpStream) -> bool {
 
 fn prepare(work: &TcpStreamWork, connection: &TcpStream) -> io::Result<()> {
     connection.set_write_timeout(Some(LOOK))?;
-    // What is unsent at the end belongs to no window; sending it would disturb the next trial.
+    // Data that is unsent at the end belongs to no window; sending it would disturb the next trial.
     socket::abort_on_close(connection)?;
     if work.zero_copy {
         socket::set_int(connection, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)?;

@@ -1,8 +1,8 @@
 //! Noticing that datagrams vanish for their length.
 //!
-//! Where a stream's datagrams are longer than what every path carries, a few controls of several lengths go before and after
-//! them, each in one packet that must not be split. If no datagram of the stream arrives and some controls do, it is their
-//! length, and the trial says so instead of reporting a rate of zero.
+//! If a stream's datagrams are longer than the packets that every path carries, a few controls of several lengths go before and
+//! after them. Each control is one packet that must not be split. If no datagram of the stream arrives and some controls do, the
+//! length is the cause, and the trial reports this instead of a rate of zero.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,21 +10,21 @@ use std::net::UdpSocket;
 
 use weir_mtu::fragments::pieces;
 use weir_mtu::net::overhead;
-use weir_mtu::verdict::grouped;
 use weir_record::{PathCause, PathFinding};
 use weir_sys::dont_fragment::{self, Splitting};
+use weir_text::units::count;
 
 use super::datagram::{Flow, GREETING_BYTES, control};
 use crate::Part;
 
-/// Lengths of IP packets that are tried besides the link's own MTU: what every host takes (RFC 791 section 3.1), every link of
-/// IPv6 carries, and tunnels of all kinds.
+/// Lengths of IP packets that are tried in addition to the link's own MTU: the lengths that every host takes (RFC 791 section
+/// 3.1), that every link of IPv6 carries, and that tunnels of all kinds carry.
 pub(crate) const LENGTHS: [u32; 9] = [576, 1280, 1340, 1360, 1380, 1400, 1420, 1450, 1480];
 
 /// Controls of each length at the beginning, and as many at the end.
 const EACH: u32 = 3;
 
-/// What the sender of a stream sent beside its data.
+/// The controls that a stream's sender sent in addition to its data.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Controls {
     /// Payload of the data, bytes.
@@ -57,7 +57,7 @@ impl Controls {
         for _ in 0..EACH {
             for (length, sent) in &mut self.sent {
                 let datagram = control(flow, *length as usize);
-                // What ICMP said of an earlier one is told first, and no reason not to send the next.
+                // The first call reports an ICMP message about an earlier control, which is no reason not to send the next.
                 *sent += u32::from(socket.send(&datagram).or_else(|_| socket.send(&datagram)).is_ok());
             }
         }
@@ -82,14 +82,14 @@ fn add(part: &mut Part, name: &str, more: u32) {
     part.set(name, value);
 }
 
-/// What a receiver saw of them, into a part.
+/// Adds the controls that a receiver saw to a part.
 pub(super) fn tell_received(came: &BTreeMap<u32, u32>, part: &mut Part, way: &str) {
     for (length, n) in came {
         add(part, &format!("{way}_control_came_{length}"), *n);
     }
 }
 
-/// What the parts say together of a direction in which none of `offered` datagrams arrived.
+/// Combines the parts into a finding about a direction in which none of `offered` datagrams arrived.
 pub(super) fn finding(parts: &[Part], way: &str) -> Option<PathFinding> {
     let prefix = format!("{way}_control_sent_");
     let mut lengths: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
@@ -109,12 +109,12 @@ pub(super) fn finding(parts: &[Part], way: &str) -> Option<PathFinding> {
     let arrive = |(sent, came): &(f64, f64)| *sent > 0.0 && 2.0 * came >= *sent;
     let longest = lengths.iter().filter(|(_, n)| arrive(n)).map(|(l, _)| *l).next_back()?;
     let whole = lengths.keys().next_back().copied()?;
-    let data = grouped(payload);
+    let data = count(payload);
     let (cause, summary) = if pieces > 1 && longest == whole {
         let words = format!(
             "datagrams of {data} bytes are sent as {pieces} fragments; none arrived, while {}-byte ones do: something on the path \
              drops fragments; use -l {whole}",
-            grouped(whole)
+            count(whole)
         );
         (PathCause::LargeDatagramsVanish, words)
     } else {
@@ -122,11 +122,11 @@ pub(super) fn finding(parts: &[Part], way: &str) -> Option<PathFinding> {
         let words = format!(
             "datagrams of {data} bytes are sent {sent}; none arrived, while {}-byte ones do and those above do not: the path's MTU is \
              smaller than the link's, and no ICMP too-big says so; use -l {longest}",
-            grouped(longest)
+            count(longest)
         );
         (PathCause::PathMtuBlackHole, words)
     };
-    let came = |(l, (sent, came)): (&u32, &(f64, f64))| format!("{came} of {sent} of {} bytes", grouped(*l));
+    let came = |(l, (sent, came)): (&u32, &(f64, f64))| format!("{came} of {sent} of {} bytes", count(*l));
     let seen = lengths.iter().map(came).collect::<Vec<_>>().join(", ");
     let advice = vec![
         format!("controls that arrived {way}: {seen}"),

@@ -1,4 +1,4 @@
-//! What is in the datagrams.
+//! The contents of the datagrams.
 //!
 //! A data datagram begins with 16 bytes, so that small payloads can be measured: a 32-bit mark of trial, stream and
 //! direction, the time of sending in units of 16 ns (32 bits: differences are right up to 34 s), and the number of the
@@ -22,7 +22,7 @@ const CONTROL: u64 = u64::from_be_bytes(*b"weirUDPc");
 /// Which flow of which trial a datagram belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
-    /// [`crate::Setting::cookie`].
+    /// [`crate::TrialSettings::cookie`].
     pub cookie: u64,
     /// Number of the stream, from 0, in its direction.
     pub stream: u32,
@@ -80,7 +80,7 @@ pub(super) fn header_time(ns: u64) -> u32 {
     (ns >> TIME_SHIFT) as u32
 }
 
-/// What a greeting says.
+/// The message of a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// Initiator: this flow will come. Repeated until answered.
@@ -106,7 +106,7 @@ pub(super) fn greeting(word: Word, flow: Flow) -> [u8; GREETING_BYTES] {
     out
 }
 
-/// What a datagram says, if it is a greeting.
+/// Returns the message and the flow of a datagram, if it is a greeting.
 pub(super) fn read_greeting(datagram: &[u8]) -> Option<(Word, Flow)> {
     let bytes: &[u8; GREETING_BYTES] = datagram.try_into().ok()?;
     let (cookie, _) = bytes[8..].split_first_chunk()?;

@@ -5,30 +5,33 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
+use weir_netlink::ethtool::Ethtool;
+use weir_sys::clock::now_ns;
 
 use super::datagram::{Flow, GREETING_BYTES, Word, greeting, read_greeting};
 use super::receive::{self, LOOK, Received, receive};
 use super::send::{Sent, send};
 use super::{Batch, UdpStream, summary};
-use crate::door::UdpDoor;
-use crate::knock::{self, Knocker};
+use crate::incoming::UdpIncoming;
 use crate::latency::pin;
 use crate::socket::{set_int, timed_out, wait_readable};
-use crate::streams::{self, Side, StreamEnd, StreamResponder, Threads};
-use crate::{Direction, Error, Part, Setting};
-
-/// How long the responder may take to answer a greeting, repeated as often as it fits.
-const GREETING_TIME: Duration = Duration::from_secs(5);
+use crate::streams::{self, OPENING, Side, Start, Starts, StreamEnd, StreamResponder, Threads, by_path};
+use crate::udp_handshake::{self, Handshake};
+use crate::window::{Window, nanos};
+use crate::{Direction, Error, Part, TrialSettings};
 
 /// Bytes of the longest datagram that may come before the data.
-const LONGEST_WORD: usize = if knock::BYTES > GREETING_BYTES { knock::BYTES } else { GREETING_BYTES };
+const LONGEST_WORD: usize =
+    if udp_handshake::BYTES > GREETING_BYTES { udp_handshake::BYTES } else { GREETING_BYTES };
 
 /// Time between two greetings.
 const REPEAT: Duration = Duration::from_millis(100);
 
-type Outcome = streams::Outcome<Sent, Received>;
+/// A flow requested this long after the first one came too late for the common start.
+const LATE: Duration = Duration::from_millis(200);
+
+type StreamOutcome = streams::StreamOutcome<Sent, Received>;
 type Outcomes = streams::Outcomes<Sent, Received>;
 
 /// Refuse to call packets what crosses the link as a super-packet: `batch = "segment"` on an interface that takes
@@ -64,70 +67,99 @@ fn unspecified(like: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// A socket of the initiator for one flow, greeted and answered.
-fn greet(target: SocketAddr, flow: Flow, setting: &Setting) -> Result<UdpSocket, Error> {
+/// A socket of the initiator for one flow, greeted and answered. `None` if the path does not let the flow begin: its greeting is
+/// refused or not answered in time, which is as long as another one fits.
+fn greet(
+    target: SocketAddr,
+    flow: Flow,
+    setting: &TrialSettings,
+    starts: &Starts<'_>,
+    window: &Window,
+) -> Result<Option<UdpSocket>, Error> {
     let error = |source| Error::Connect { address: target, source };
     let socket = UdpSocket::bind(unspecified(target)).map_err(error)?;
     socket.connect(target).map_err(error)?;
     socket.set_read_timeout(Some(REPEAT)).map_err(error)?;
-    let deadline = Instant::now() + GREETING_TIME;
-    let mut refused = None;
-    let mut knocker = Knocker::new(setting.cookie, setting.knocks);
-    while Instant::now() < deadline && !setting.stop.raised() {
+    let mut handshake = Handshake::new(setting.cookie, setting.handshake);
+    while !starts.left().is_zero() && !starts.too_late(window) {
         let mut bytes = [0; LONGEST_WORD + 1];
-        let result = knocker
-            .knock(&socket)
+        let result = handshake
+            .request(&socket)
             .and_then(|greets| if greets { socket.send(&greeting(Word::Hello, flow)) } else { Ok(0) })
             .and_then(|_| socket.recv(&mut bytes));
         match result {
-            Ok(n) if knocker.hears(&bytes[..n]) => {}
-            Ok(n) if read_greeting(&bytes[..n]) == Some((Word::Ready, flow)) => return Ok(socket),
+            Ok(n) if handshake.hears(&bytes[..n]) => {}
+            Ok(n) if read_greeting(&bytes[..n]) == Some((Word::Ready, flow)) => return Ok(Some(socket)),
             Ok(_) => {}
             Err(e) if timed_out(&e) => {}
             // The responder is there before us: a refusal does not get better.
-            Err(e) => {
-                refused = Some(e);
-                break;
-            }
+            Err(e) if by_path(&e) => return Ok(None),
+            Err(e) => return Err(error(e)),
         }
     }
-    Err(error(
-        refused.unwrap_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "no answer to the greeting")),
-    ))
+    if setting.stop.raised() {
+        return Err(error(io::Error::new(io::ErrorKind::Interrupted, "stopped")));
+    }
+    Ok(None)
+}
+
+/// One flow at the initiator, from its greeting to its end.
+fn run_flow(
+    work: &UdpStream,
+    end: &StreamEnd,
+    start: Start<'_>,
+    flow: Flow,
+    target: SocketAddr,
+) -> Result<StreamOutcome, Error> {
+    let window = if flow.egress { &end.sending } else { &end.receiving };
+    let Some(socket) = greet(target, flow, &end.setting, start.starts(), window)? else {
+        return Ok(StreamOutcome::Failed);
+    };
+    if flow.egress {
+        check_link(work, &socket)?;
+    }
+    let late = start.stands();
+    let told = end.flow(flow.stream, flow.egress);
+    if flow.egress {
+        return send(work, &socket, flow, late, window, &end.ending, &told).map(StreamOutcome::Sent);
+    }
+    let missed = if late { missed(work, target, window) } else { 0 };
+    let buffer = receive::prepare(work, &socket).map_err(Error::io("prepare a receiving socket"))?;
+    match socket.send(&greeting(Word::Go, flow)) {
+        Err(source) if !by_path(&source) => return Err(Error::Io { what: "start a stream", source }),
+        // It is repeated until data comes.
+        _ => {}
+    }
+    let received = receive(work, &socket, flow, buffer, Some(Word::Go), window, &end.ending, &told)?;
+    Ok(StreamOutcome::Received(Received { missed, ..received }))
+}
+
+/// Datagrams that were due so far in the window of a flow that begins now, by its rate.
+pub(super) fn missed(work: &UdpStream, address: SocketAddr, window: &Window) -> u64 {
+    let pps = work.stream_pps(work.payload(address)).unwrap_or(0.0);
+    (pps * window.elapsed_s(now_ns())) as u64
 }
 
 /// The initiator's end.
-pub(super) fn drive(work: &UdpStream, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+pub(super) fn drive(work: &UdpStream, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
     let end = StreamEnd::new(Side::Initiator, setting);
-    let mut sockets = Vec::new();
-    for stream in 0..work.streams {
-        for way in work.direction.ways() {
-            let egress = *way == Direction::Egress;
-            let flow = Flow { cookie: setting.cookie, stream, egress };
-            let socket = greet(target, flow, setting)?;
-            if egress {
-                check_link(work, &socket)?;
-            }
-            sockets.push((flow, socket));
-        }
+    let one =
+        |stream, way: &Direction| Flow { cookie: setting.cookie, stream, egress: *way == Direction::Egress };
+    let flows: Vec<Flow> =
+        (0..work.streams).flat_map(|n| work.direction.ways().iter().map(move |way| one(n, way))).collect();
+    let starts = Starts::new(setting, flows.len());
+    let outcomes = end.run_all("udp", flows, |flow| run_flow(work, &end, starts.one(), flow, target));
+    let mut part = summary::part(&end, outcomes)?;
+    if let Some(pps) = work.stream_pps(work.payload(target)) {
+        part.set("due", (pps * end.sending.seconds()).floor());
     }
-    let outcomes = end.run_all("udp", sockets, |(flow, socket)| {
-        let told = end.flow(flow.stream, flow.egress);
-        if flow.egress {
-            return send(work, &socket, flow, &end.sending, &end.ending, &told).map(Outcome::Sent);
-        }
-        let buffer = receive::prepare(work, &socket).map_err(Error::io("prepare a receiving socket"))?;
-        socket.send(&greeting(Word::Go, flow)).map_err(Error::io("start a stream"))?;
-        receive(&socket, flow, buffer, Some(Word::Go), &end.receiving, &end.ending, &told)
-            .map(Outcome::Received)
-    });
-    summary::part(&end, outcomes)
+    Ok(part)
 }
 
 /// Open the responder's end.
 pub(super) fn open(
     work: &UdpStream,
-    setting: &Setting,
+    setting: &TrialSettings,
     bind: SocketAddr,
 ) -> Result<StreamResponder<Sent, Received>, Error> {
     let error = |source| Error::Listen { address: bind, source };
@@ -142,15 +174,15 @@ pub(super) fn open(
     StreamResponder::start("udp", port, end, summary::part, move || server.accept_all(&socket, local))
 }
 
-/// Open the responder's end for flows that somebody else takes on a port of his and hands over.
+/// Opens the responder's end for flows that the owner of a shared port accepts and hands over.
 pub(super) fn serve(
     work: &UdpStream,
-    setting: &Setting,
-    door: UdpDoor,
+    setting: &TrialSettings,
+    incoming: UdpIncoming,
 ) -> Result<StreamResponder<Sent, Received>, Error> {
     let end = StreamEnd::new(Side::Responder, setting);
     let server = Server { work: work.clone(), end: end.clone() };
-    StreamResponder::start("udp", door.port(), end, summary::part, move || server.take_all(&door))
+    StreamResponder::start("udp", incoming.port(), end, summary::part, move || server.take_all(&incoming))
 }
 
 /// A socket on the same port that gets only what this peer sends: the kernel prefers the connected one.
@@ -166,7 +198,16 @@ fn stream_socket(local: SocketAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What the responder's threads share.
+/// Reports that the flow's thread is ready. An error from the path about an earlier answer is no failure of this host: the
+/// initiator greets again.
+fn answer(socket: &UdpSocket, flow: Flow) -> Result<(), Error> {
+    match socket.send(&greeting(Word::Ready, flow)) {
+        Err(source) if !by_path(&source) => Err(Error::Io { what: "answer a greeting", source }),
+        _ => Ok(()),
+    }
+}
+
+/// State shared by the responder's threads.
 #[derive(Clone)]
 struct Server {
     work: UdpStream,
@@ -182,7 +223,7 @@ impl Server {
         while !self.end.ending.raised() {
             let (n, peer) = match socket.recv_from(&mut bytes) {
                 Ok(from) => from,
-                Err(e) if timed_out(&e) || e.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(e) if by_path(&e) => continue,
                 Err(source) => {
                     threads.fail(Error::Io { what: "wait for greetings", source });
                     break;
@@ -194,7 +235,7 @@ impl Server {
                 continue;
             }
             let server = self.clone();
-            // The socket is made here, so that whoever is greeted next is not yet answered by nobody.
+            // The socket is made here and not in the thread, so that it exists when the peer's next datagram comes.
             match stream_socket(local, peer) {
                 Ok(own) => threads.start(move |nth| server.serve(&own, flow, nth)),
                 Err(source) => threads.fail(Error::Io { what: "open a stream's socket", source }),
@@ -204,13 +245,13 @@ impl Server {
     }
 
     /// Take flows that are handed over until the end, then wait for the streams.
-    fn take_all(self, door: &UdpDoor) -> Outcomes {
+    fn take_all(self, incoming: &UdpIncoming) -> Outcomes {
         let mut threads = Threads::new("udp");
         // In each direction as many as were asked for; what comes beyond is closed.
         let most = self.work.streams as usize * self.work.direction.ways().len();
         let mut known = 0;
         while !self.end.ending.raised() {
-            match wait_readable(door, LOOK).and_then(|ready| ready.then(|| door.take()).transpose()) {
+            match wait_readable(incoming, LOOK).and_then(|ready| ready.then(|| incoming.take()).transpose()) {
                 Ok(Some(socket)) if known < most => {
                     known += 1;
                     let server = self.clone();
@@ -218,7 +259,7 @@ impl Server {
                 }
                 Ok(_) => {}
                 Err(e) if timed_out(&e) => {}
-                // Nobody is left who could hand one over; those that came go on to their end.
+                // The owner of the shared port is gone; the flows that came go on to their end.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => break,
                 Err(source) => {
                     threads.fail(Error::Io { what: "wait for flows", source });
@@ -230,9 +271,9 @@ impl Server {
     }
 
     /// A flow that was handed over, from its greeting on.
-    fn welcome(&self, socket: &UdpSocket, nth: usize) -> Result<Option<Outcome>, Error> {
+    fn welcome(&self, socket: &UdpSocket, nth: usize) -> Result<Option<StreamOutcome>, Error> {
         socket.set_read_timeout(Some(LOOK)).map_err(Error::io("prepare a stream's socket"))?;
-        let deadline = Instant::now() + GREETING_TIME;
+        let deadline = Instant::now() + OPENING;
         let mut bytes = [0; LONGEST_WORD + 1];
         while !self.end.ending.raised() && Instant::now() < deadline {
             match socket.recv(&mut bytes) {
@@ -251,33 +292,35 @@ impl Server {
     }
 
     /// One stream. `None` if the end came before it began.
-    fn serve(&self, socket: &UdpSocket, flow: Flow, nth: usize) -> Result<Option<Outcome>, Error> {
+    fn serve(&self, socket: &UdpSocket, flow: Flow, nth: usize) -> Result<Option<StreamOutcome>, Error> {
         pin(&self.end.setting, nth)?;
         if !flow.egress {
             check_link(&self.work, socket)?;
         }
         let buffer = receive::prepare(&self.work, socket).map_err(Error::io("prepare a receiving socket"))?;
-        socket.send(&greeting(Word::Ready, flow)).map_err(Error::io("answer a greeting"))?;
+        answer(socket, flow)?;
         let told = self.end.flow(flow.stream, !flow.egress);
         if flow.egress {
-            let received = receive(socket, flow, buffer, None, &self.end.receiving, &self.end.ending, &told)?;
-            return Ok(Some(Outcome::Received(received)));
+            let end = &self.end;
+            let received =
+                receive(&self.work, socket, flow, buffer, None, &end.receiving, &end.ending, &told)?;
+            return Ok(Some(StreamOutcome::Received(received)));
         }
         while !self.end.ending.raised() {
             let mut bytes = [0; GREETING_BYTES + 1];
             match socket.recv(&mut bytes) {
                 Ok(n) => match read_greeting(&bytes[..n]) {
                     Some((Word::Go, f)) if f == flow => {
-                        let sent =
-                            send(&self.work, socket, flow, &self.end.sending, &self.end.ending, &told)?;
-                        return Ok(Some(Outcome::Sent(sent)));
+                        let end = &self.end;
+                        let late = end.sending.first_ns().is_some_and(|t| now_ns() > t + nanos(LATE));
+                        let sent = send(&self.work, socket, flow, late, &end.sending, &end.ending, &told)?;
+                        return Ok(Some(StreamOutcome::Sent(sent)));
                     }
-                    Some((Word::Hello, f)) if f == flow => {
-                        socket.send(&greeting(Word::Ready, flow)).map_err(Error::io("answer a greeting"))?;
-                    }
+                    Some((Word::Hello, f)) if f == flow => answer(socket, flow)?,
                     _ => {}
                 },
-                Err(e) if timed_out(&e) => {}
+                // An ICMP message about the answer is not the end: the go may still come.
+                Err(e) if by_path(&e) => {}
                 Err(source) => return Err(Error::Io { what: "wait for a stream's go", source }),
             }
         }

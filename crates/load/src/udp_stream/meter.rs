@@ -1,4 +1,4 @@
-//! What a receiver counts.
+//! The counters of a receiver.
 //!
 //! Rates are counted by time of arrival. Loss is counted by number: of the datagrams from the first expected one when the
 //! window began up to the last one seen when it ended, those that came, then or in the drain after it, are not lost.
@@ -9,7 +9,7 @@ use weir_stats::Histogram;
 use super::datagram::{Header, TIME_SHIFT, header_time};
 use super::sequence::{Arrival, Sequence};
 use crate::observer::Flow;
-use crate::window::{Phase, Tally, Window};
+use crate::window::{Phase, StepCounts, Window};
 
 /// Counts of one flow.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Counts {
     pub sent: u64,
     /// Different ones of them that came.
     pub received: u64,
-    /// Of these, later than a greater number.
+    /// Received datagrams that came after one with a greater number.
     pub reordered: u64,
     /// Further copies.
     pub duplicated: u64,
@@ -44,9 +44,9 @@ pub(super) struct Counts {
     /// A number beyond the range came, so that its end is known and not just the last survivor.
     pub end_seen: bool,
     /// Different datagrams that arrived within the window, per step.
-    pub datagrams: Tally,
+    pub datagrams: StepCounts,
     /// Their payload, per step.
-    pub bytes: Tally,
+    pub bytes: StepCounts,
     /// RFC 3550 jitter at the end of the window, ns.
     pub jitter_ns: f64,
     /// Delay above the least one so far, ns (RFC 5481's PDV with a running minimum).
@@ -87,8 +87,8 @@ impl Meter {
             duplicated: 0,
             receiver_drops: 0,
             end_seen: false,
-            datagrams: Tally::new(window),
-            bytes: Tally::new(window),
+            datagrams: StepCounts::new(window),
+            bytes: StepCounts::new(window),
             jitter_ns: 0.0,
             pdv: Histogram::new(),
         };
@@ -105,7 +105,7 @@ impl Meter {
         }
     }
 
-    /// What arrives from now on arrives in this phase. To be called before each datagram, and when none comes.
+    /// Sets the phase of the datagrams that arrive from now on. To be called before each datagram, and when none comes.
     #[inline]
     pub(super) fn enter(&mut self, phase: Phase) {
         if phase != self.phase {
@@ -181,11 +181,11 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Setting;
+    use crate::TrialSettings;
     use std::time::Duration;
 
     fn window() -> Window {
-        Window::new(&Setting::new(Duration::from_millis(100), Duration::from_millis(200), 1))
+        Window::new(&TrialSettings::new(Duration::from_millis(100), Duration::from_millis(200), 1))
     }
 
     fn header(number: u64) -> Header {
@@ -229,6 +229,25 @@ mod tests {
         m.arrive(header(20), 1, 0, 16);
         let c = m.finish();
         assert_eq!((c.sent, c.received, c.receiver_drops), (5, 2, 3));
+    }
+
+    /// A hop that copies or reorders delivers no more than one that does not.
+    #[test]
+    fn copies_and_a_changed_order_deliver_nothing_more() {
+        let delivered = |numbers: &[u64]| {
+            let mut m = Meter::new(&window());
+            m.enter(Phase::Within(0));
+            numbers.iter().for_each(|n| m.arrive(header(*n), 100, 0, 0));
+            m.enter(Phase::After);
+            let c = m.finish();
+            (c.sent, c.received, c.datagrams.total(), c.bytes.total())
+        };
+        let plain = delivered(&[0, 1, 2, 3, 4]);
+        assert_eq!(plain, (5, 5, 5, 500));
+        assert_eq!(delivered(&[0, 1, 1, 2, 3, 3, 3, 4, 0]), plain);
+        assert_eq!(delivered(&[4, 2, 3, 1, 0]), plain);
+        // A copy does not stand in for one that is lost.
+        assert_eq!(delivered(&[0, 1, 1, 3, 4]), (5, 4, 4, 400));
     }
 
     #[test]

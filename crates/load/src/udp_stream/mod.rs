@@ -1,13 +1,15 @@
 //! Datagrams at a rate or unlimited: how many get through, and what becomes of the others.
 //!
-//! Every datagram carries a number and the time of its sending. Loss, reordering and duplicates are told apart by the
-//! numbers; what the tester loses itself (in its sender's queue or its receiver's buffer) is a fault and not loss. No
-//! datagram leaves before the responder has answered, and the initiator opens every path, so it works behind a NAT. Where no
-//! datagram arrives for its length, that is said (`controls.rs`).
+//! Every datagram carries a number and the time of its sending. The numbers distinguish loss, reordering and duplicates.
+//! Datagrams that the tester loses itself (in its sender's queue or its receiver's buffer) are a fault and not loss. No datagram
+//! leaves before the responder has answered, and the initiator opens every path, so it works behind a NAT. All datagrams of a
+//! flow whose greeting gets no answer count as lost. If no datagram arrives because of its length, the trial reports it
+//! (`controls.rs`).
 
 mod controls;
 mod datagram;
 mod ends;
+mod lateness;
 mod meter;
 mod receive;
 mod send;
@@ -15,6 +17,7 @@ mod sequence;
 mod summary;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,9 +25,10 @@ use weir_record::MetricDef;
 
 pub(crate) use controls::LENGTHS;
 
-use crate::door::{Inlet, UdpDoor};
-use crate::streams::{check_count, count_words};
-use crate::{Direction, Engine, Error, Part, Responder, Setting};
+use crate::incoming::{HandoverQueue, UdpIncoming};
+use crate::properties::{PER_STREAM, Properties, Rate, Served, in_all, seconds};
+use crate::streams::{OPENING, check_count, count_words};
+use crate::{Direction, Engine, Error, Part, Responder, TrialSettings};
 
 /// How datagrams are handed to the kernel, and what crosses the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -93,6 +97,11 @@ impl UdpStream {
     /// Payload towards or from that address, bytes.
     fn payload(&self, address: SocketAddr) -> usize {
         usize::from(self.payload_bytes.unwrap_or(if address.is_ipv4() { 1472 } else { 1452 }))
+    }
+
+    /// True of the length of a datagram as it was sent. Without a set length either family's is right: a path may translate.
+    fn is_whole(&self, length: usize) -> bool {
+        self.payload_bytes.map_or([1472, 1452].contains(&length), |bytes| length == usize::from(bytes))
     }
 
     /// Datagrams per second of one stream; `None` for as fast as possible.
@@ -183,15 +192,43 @@ impl Engine for UdpStream {
         summary::metrics(self)
     }
 
-    fn open(&self, setting: &Setting, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
+    fn properties(&self) -> Properties {
+        let all = in_all(self.streams, self.direction);
+        let payload = |unset: u16| f64::from(self.payload_bytes.unwrap_or(unset));
+        let write_bytes = f64::from(self.streams) * payload(u16::MAX);
+        let between =
+            self.rate_bps.map(|bps| payload(u16::MAX) * 8.0 / bps).or(self.rate_pps.map(|pps| 1.0 / pps));
+        // The least that fills an MTU is 1,472 bytes.
+        let rate = self.rate_bps.or_else(|| self.rate_pps.map(|pps| pps * payload(1472) * 8.0));
+        let served = Served {
+            streams: self.streams,
+            connections: Some(all),
+            controls: 0,
+            datagrams: true,
+            memory_bytes: u64::from(all) * PER_STREAM + 2 * u64::from(self.receive_buffer_bytes),
+            write_bytes,
+            between_writes: seconds(between.map(|s| f64::from(self.streams) * s)),
+            seen_moving: true,
+            rate: rate.map_or(Rate::Inelastic, Rate::Named),
+        };
+        // Datagrams on their way are waited for.
+        Properties { overhead: Duration::from_millis(350), served: Some(served) }
+    }
+
+    fn patience(&self) -> Duration {
+        // Before the window: what the path does not answer is waited for.
+        OPENING
+    }
+
+    fn open(&self, setting: &TrialSettings, bind: SocketAddr) -> Result<Box<dyn Responder>, Error> {
         Ok(Box::new(ends::open(self, setting, bind)?))
     }
 
-    fn serve(&self, setting: &Setting, inlet: Inlet) -> Result<Box<dyn Responder>, Error> {
-        Ok(Box::new(ends::serve(self, setting, UdpDoor::new(inlet))?))
+    fn serve(&self, setting: &TrialSettings, queue: HandoverQueue) -> Result<Box<dyn Responder>, Error> {
+        Ok(Box::new(ends::serve(self, setting, UdpIncoming::new(queue))?))
     }
 
-    fn drive(&self, setting: &Setting, target: SocketAddr) -> Result<Part, Error> {
+    fn drive(&self, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
         ends::drive(self, setting, target)
     }
 

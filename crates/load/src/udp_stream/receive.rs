@@ -18,10 +18,15 @@ use crate::mmsg::ReceiveBatch;
 use crate::observer::Flow as Told;
 use crate::pace::Ending;
 use crate::socket::{set_int, set_receive_buffer, timed_out};
+use crate::streams::by_path;
 use crate::window::{CpuMeter, Phase, Window, nanos};
 
 /// How long a call may block before the loop looks at the stop flag again.
 pub(super) const LOOK: Duration = Duration::from_millis(40);
+
+/// How long a window that has begun may go on when the other end is done: it began later by the path's delay, or because the first
+/// datagrams were lost.
+const LAST: Duration = Duration::from_millis(500);
 
 /// After the window, late datagrams are waited for this long. More than any reordering within one path.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -38,18 +43,22 @@ const NAP: Duration = Duration::from_micros(500);
 const HEAD_BYTES: usize = 32;
 const _: () = assert!(HEAD_BYTES >= HEADER_BYTES && HEAD_BYTES > GREETING_BYTES);
 
-/// What the receiving end of a stream saw.
+/// The results of a stream's receiving end.
 #[derive(Debug)]
 pub(super) struct Received {
+    /// Number of the flow in its direction.
+    pub stream: u32,
+    /// Datagrams that were due in the window before the flow's greeting was answered.
+    pub missed: u64,
     pub counts: Counts,
-    /// Datagrams of other flows, or none of ours.
+    /// Datagrams of other flows, none of ours, or ours that are not as long as they were sent.
     pub strangers: u64,
     /// Controls that came, by their payload in bytes.
     pub controls: BTreeMap<u32, u32>,
     /// Receive buffer that was wanted and the one that was given, bytes.
     pub buffer: (u32, u32),
     pub cpu_s: f64,
-    /// The window had begun and was not over when the end came.
+    /// The window was not over when the user stopped it.
     pub cut_short: bool,
 }
 
@@ -63,8 +72,9 @@ pub(super) fn prepare(work: &UdpStream, socket: &UdpSocket) -> io::Result<(u32, 
     Ok((wanted, set_receive_buffer(socket, wanted)?))
 }
 
-/// What has come so far.
+/// The counts of received datagrams so far.
 struct Books<'a> {
+    work: &'a UdpStream,
     flow: Flow,
     window: &'a Window,
     meter: Meter,
@@ -89,7 +99,7 @@ impl Books<'_> {
             // A datagram without a time arrives when it is read; none does later.
             let arrived = d.arrived_ns.map_or(now, |t| clocks.monotonic(t).min(now));
             match Header::read(d.head) {
-                Some(header) if header.mark == mark => {
+                Some(header) if header.mark == mark && self.work.is_whole(d.length) => {
                     self.window.begin(arrived);
                     self.meter.enter(self.window.phase(arrived));
                     self.meter.arrive(header, d.length, arrived, d.dropped);
@@ -113,7 +123,9 @@ impl Books<'_> {
 
 /// Receive until window and drain are over. `asks` is sent now and then until the first datagram comes: the initiator's
 /// go, where the responder is the sender.
+#[expect(clippy::too_many_arguments, reason = "what a thread of either end knows of its flow")]
 pub(super) fn receive(
+    work: &UdpStream,
     socket: &UdpSocket,
     flow: Flow,
     buffer: (u32, u32),
@@ -124,9 +136,10 @@ pub(super) fn receive(
 ) -> Result<Received, Error> {
     let mut batch = ReceiveBatch::new(BATCH, HEAD_BYTES);
     let mut books =
-        Books { flow, window, meter: Meter::new(window), strangers: 0, controls: BTreeMap::new() };
+        Books { work, flow, window, meter: Meter::new(window), strangers: 0, controls: BTreeMap::new() };
     let mut cpu = CpuMeter::default();
     let give_up = now_ns() + window.span_ns() + NS_PER_S;
+    let mut far_done = None;
     loop {
         let result = batch.receive(socket.as_fd());
         let clocks = Clocks::read();
@@ -141,8 +154,8 @@ pub(super) fn receive(
                     reply(socket, word, flow);
                 }
             }
-            // A refusal (ICMP) tells that the sender is gone; the sender's end reports that.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
+            // An ICMP message about this end's greetings says nothing about incoming datagrams.
+            Err(e) if by_path(&e) => {}
             Err(source) => return Err(Error::Io { what: "receive datagrams", source }),
         }
         books.meter.tell(told);
@@ -153,16 +166,18 @@ pub(super) fn receive(
         cpu.look(phase);
         let drain_end = window.end_ns().map(|end| end + nanos(DRAIN));
         let drained = drain_end.is_some_and(|t| read_until >= t || now >= t + nanos(DRAIN));
-        // When this end's stop is raised, nothing is waited for; when the other end is done, the drain is.
-        let stopped = ending.stop.raised() || (ending.done.raised() && phase != Phase::After);
+        // When this end's stop is raised, nothing is waited for; when the other end is done, what is left of the window and the
+        // drain are.
+        let done_ns = ending.done.raised().then(|| *far_done.get_or_insert(now));
         let begun = window.first_ns().is_some();
+        let no_more = done_ns.is_some_and(|t| !begun || (phase != Phase::After && now >= t + nanos(LAST)));
         // The responder waits for its finish; the initiator gives up when the sender must be done.
         let nothing_came = !begun && asks.is_some() && now >= give_up;
-        if drained || stopped || nothing_came {
-            let cut_short = phase != Phase::After && (begun || ending.stop.raised());
+        if drained || ending.stop.raised() || no_more || nothing_came {
+            let cut_short = phase != Phase::After && ending.stop.raised();
             let Books { meter, strangers, controls, .. } = books;
-            let (counts, cpu_s) = (meter.finish(), cpu.seconds());
-            return Ok(Received { counts, strangers, controls, buffer, cpu_s, cut_short });
+            let (counts, cpu_s, stream) = (meter.finish(), cpu.seconds(), flow.stream);
+            return Ok(Received { stream, missed: 0, counts, strangers, controls, buffer, cpu_s, cut_short });
         }
     }
 }

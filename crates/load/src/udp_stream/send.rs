@@ -11,13 +11,15 @@ use weir_sys::clock::now_ns;
 
 use super::controls::Controls;
 use super::datagram::{Flow, Header, header_time};
+use super::ends::missed;
 use super::receive::LOOK;
 use super::{Batch, UdpStream};
 use crate::Error;
 use crate::observer::Flow as Told;
 use crate::pace::{Ending, Schedule, Sleeping};
 use crate::socket::{self, set_int, timed_out};
-use crate::window::{CpuMeter, Phase, Tally, Window, nanos};
+use crate::streams::by_path;
+use crate::window::{CpuMeter, Phase, StepCounts, Window, nanos};
 
 /// The sender goes on for this long after its window, so that the receiver's window, which began later by the path's
 /// delay, ends while datagrams still come.
@@ -26,20 +28,30 @@ const MARGIN: Duration = Duration::from_millis(300);
 /// Refusals for length after which they are a mistake of the own host: routers answer once a second to each source.
 const MOST_TOO_BIG: u64 = 100_000;
 
+/// Refusals for other reasons, by ICMP, one after the other: each tells of an earlier datagram, and the next one leaves. With more
+/// than these the own host does not let anything leave.
+const MOST_REFUSALS: u32 = 1000;
+
 /// Pause after ENOBUFS: the queue below is full, and asking again at once only burns the CPU that empties it.
 const FULL: Duration = Duration::from_micros(50);
 
-/// ENOBUFS is told only to sockets with this option; without it the kernel drops in its own queue and says that it sent.
+/// The kernel reports ENOBUFS only to sockets with this option. Without it the kernel drops in its own queue and reports success.
 const RECEIVE_ERRORS: [(i32, i32); 2] =
     [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
 
-/// What the sending end of a stream saw.
+/// The results of a stream's sending end.
 #[derive(Debug)]
 pub(super) struct Sent {
+    /// Number of the flow in its direction.
+    pub stream: u32,
+    /// Datagrams that were due in the window before the flow's greeting was answered; only with a rate.
+    pub missed: u64,
     /// Datagrams handed to the kernel, per step of the window.
-    pub datagrams: Tally,
+    pub datagrams: StepCounts,
     /// Datagrams that the schedule wanted within the window; `None` without a rate.
     pub wanted: Option<f64>,
+    /// Datagrams that leave together.
+    pub batch: usize,
     /// How long after its time each left, ns, in the window; only with a rate.
     pub lateness: Histogram,
     /// Times that the kernel's queue below the socket was full (ENOBUFS), in the whole life. Each datagram was offered again.
@@ -49,11 +61,9 @@ pub(super) struct Sent {
     pub cpu_s: f64,
     /// The window was not over when the end came.
     pub cut_short: bool,
-    /// The other end refused (ICMP port unreachable) before its window can have been over.
-    pub refused: bool,
     /// Times that a router, by ICMP, or the own link said that datagrams are too long. Each was offered again.
     pub too_big: u64,
-    /// What was sent beside the data.
+    /// Controls sent in addition to the data.
     pub controls: Controls,
 }
 
@@ -66,14 +76,17 @@ struct Sender<'a> {
     size: usize,
     mark: u32,
     number: u64,
+    /// Refusals since a datagram left.
+    refusals: u32,
     sent: Sent,
 }
 
-/// Send from now to the end of the window and a little longer.
+/// Send from now to the end of the window and a little longer; `late` if the window has begun without this flow.
 pub(super) fn send(
     work: &UdpStream,
     socket: &UdpSocket,
     flow: Flow,
+    late: bool,
     window: &Window,
     ending: &Ending,
     told: &Told,
@@ -88,6 +101,7 @@ pub(super) fn send(
     let pps = work.stream_pps(payload);
     window.begin(now_ns());
     let start = now_ns();
+    let missed = if late { missed(work, address, window) } else { 0 };
     let mut sender = Sender {
         socket,
         told,
@@ -97,15 +111,18 @@ pub(super) fn send(
         size,
         mark: flow.mark(),
         number: 0,
+        refusals: 0,
         sent: Sent {
-            datagrams: Tally::new(window),
-            wanted: pps.map(|pps| pps * window.seconds()),
+            stream: flow.stream,
+            missed,
+            datagrams: StepCounts::new(window),
+            wanted: pps.map(|pps| pps * window.seconds() - missed as f64),
+            batch: size,
             lateness: Histogram::new(),
             queue_full: 0,
             blocked: 0,
             cpu_s: 0.0,
             cut_short: false,
-            refused: false,
             too_big: 0,
             controls,
         },
@@ -121,11 +138,10 @@ pub(super) fn send(
         Some(schedule) => sender.paced(schedule, until, window, ending)?,
         None => sender.unlimited(until, window, ending)?,
     }
-    let mut sent = sender.sent;
-    if !sent.refused && !ending.stop.raised() {
-        sent.controls.send(socket, flow, address.is_ipv6()).map_err(&error)?;
+    if !ending.stop.raised() {
+        sender.sent.controls.send(socket, flow, address.is_ipv6()).map_err(&error)?;
     }
-    Ok(sent)
+    Ok(sender.sent)
 }
 
 fn prepare(work: &UdpStream, socket: &UdpSocket, payload: usize, ipv4: bool) -> Result<(), Error> {
@@ -185,11 +201,9 @@ impl Sender<'_> {
     fn end(&mut self, cpu: &CpuMeter, phase: Phase) {
         self.sent.cpu_s = cpu.seconds();
         self.sent.cut_short = phase != Phase::After;
-        // After its own window the receiver may go before us.
-        self.sent.refused &= self.sent.cut_short;
     }
 
-    /// Send a batch. False if it was cut off by the end, or the other end refuses.
+    /// Send a batch. False if it was cut off by the end, or the receiver is gone after the window.
     #[inline]
     fn send_batch(&mut self, now: u64, phase: Phase, ending: &Ending) -> Result<bool, Error> {
         let time = header_time(now);
@@ -204,8 +218,11 @@ impl Sender<'_> {
                 _ => socket::send(self.socket.as_fd(), self.batch.bytes(self.size), 0).map(|_| self.size),
             };
             match result {
-                Ok(n) => done += n,
-                Err(e) if !self.try_again(&e)? || ending.raised() => break,
+                Ok(n) => {
+                    done += n;
+                    self.refusals = 0;
+                }
+                Err(e) if !self.try_again(&e, phase)? || ending.raised() => break,
                 Err(_) => {}
             }
         }
@@ -216,21 +233,19 @@ impl Sender<'_> {
         Ok(done == self.size)
     }
 
-    /// What an error means: true to offer the same datagrams again, false if the other end is gone.
+    /// Classifies an error: true to offer the same datagrams again, false if the other end is gone.
     #[cold]
-    fn try_again(&mut self, error: &io::Error) -> Result<bool, Error> {
+    fn try_again(&mut self, error: &io::Error, phase: Phase) -> Result<bool, Error> {
         match error.raw_os_error() {
             Some(libc::ENOBUFS) => {
                 self.sent.queue_full += 1;
                 std::thread::sleep(FULL);
                 Ok(true)
             }
-            Some(libc::ECONNREFUSED) => {
-                self.sent.refused = true;
-                Ok(false)
-            }
-            // ICMP's too-big of an earlier one: from now on the kernel splits them to fit. What it will not send at all is refused
-            // every time.
+            // After its own window the receiver may go before us.
+            Some(libc::ECONNREFUSED) if phase == Phase::After => Ok(false),
+            // ICMP's too-big about an earlier datagram: from now on the kernel splits them to fit. If the kernel does not send a
+            // datagram at all, it refuses it every time.
             Some(libc::EMSGSIZE) if self.sent.too_big < MOST_TOO_BIG => {
                 self.sent.too_big += 1;
                 Ok(true)
@@ -238,6 +253,11 @@ impl Sender<'_> {
             Some(libc::EINTR) => Ok(true),
             _ if timed_out(error) => {
                 self.sent.blocked += 1;
+                Ok(true)
+            }
+            // ICMP about an earlier datagram, which is lost. This one may pass.
+            _ if by_path(error) && self.refusals < MOST_REFUSALS => {
+                self.refusals += 1;
                 Ok(true)
             }
             Some(code) => {

@@ -3,7 +3,7 @@
 /// Numbers that are remembered, a power of two: at a million datagrams a second those of the last four seconds.
 const REMEMBERED: u64 = 1 << 22;
 
-/// What an arriving number is.
+/// The class of an arriving number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// Greater than all before it.

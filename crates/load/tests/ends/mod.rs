@@ -6,9 +6,9 @@ pub(crate) mod path;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use weir_load::{Engine, Error, Part, Setting, Stop, Workload};
+use weir_load::{Engine, Error, Part, Stop, TrialSettings, Workload};
 use weir_record::{FaultCode, Source};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 use weir_sys::NetNs;
 
 /// Any free port.
@@ -20,8 +20,8 @@ pub(crate) fn cookie() -> u64 {
 }
 
 /// A trial's settings: warm-up and window in milliseconds.
-pub(crate) fn setting(warmup_ms: u64, duration_ms: u64) -> Setting {
-    Setting::new(Duration::from_millis(warmup_ms), Duration::from_millis(duration_ms), cookie())
+pub(crate) fn setting(warmup_ms: u64, duration_ms: u64) -> TrialSettings {
+    TrialSettings::new(Duration::from_millis(warmup_ms), Duration::from_millis(duration_ms), cookie())
 }
 
 /// A workload as a scenario spells it.
@@ -50,8 +50,12 @@ impl Site<'_> {
 }
 
 /// Run one trial. Both ends get clones of `setting`; the parts are (initiator's, responder's).
-pub(crate) fn parts(workload: &Workload, setting: &Setting, site: &Site) -> Result<(Part, Part), Error> {
-    let own = Setting { stop: Stop::default(), ..setting.clone() };
+pub(crate) fn parts(
+    workload: &Workload,
+    setting: &TrialSettings,
+    site: &Site,
+) -> Result<(Part, Part), Error> {
+    let own = TrialSettings { stop: Stop::default(), ..setting.clone() };
     let responder =
         within(site.responder, || workload.engine().open(&own, SocketAddr::new(site.address, 0)))?;
     let target = SocketAddr::new(site.address, responder.port());
@@ -60,7 +64,7 @@ pub(crate) fn parts(workload: &Workload, setting: &Setting, site: &Site) -> Resu
 }
 
 /// Run one trial and return its metrics.
-pub(crate) fn trial(workload: &Workload, setting: &Setting, site: &Site) -> Part {
+pub(crate) fn trial(workload: &Workload, setting: &TrialSettings, site: &Site) -> Part {
     let (initiator, responder) = parts(workload, setting, site).expect("the trial runs");
     let trial = workload.engine().combine(&[initiator], &[responder]);
     for metric in workload.engine().metrics() {
@@ -73,7 +77,7 @@ pub(crate) fn trial(workload: &Workload, setting: &Setting, site: &Site) -> Part
 
 /// Run one trial of an engine at a given address: initiator's part, responder's part, what they make together, and the
 /// responder's port.
-pub(crate) fn both_ends(engine: &dyn Engine, setting: &Setting, bind: &str) -> (Part, Part, Part, u16) {
+pub(crate) fn both_ends(engine: &dyn Engine, setting: &TrialSettings, bind: &str) -> (Part, Part, Part, u16) {
     engine.validate().unwrap();
     let bind: SocketAddr = bind.parse().unwrap();
     let responder = engine.open(setting, bind).unwrap();
@@ -94,9 +98,9 @@ pub(crate) fn assert_all_metrics(engine: &dyn Engine, trial: &Part) {
     }
 }
 
-/// How many values are not below this.
-pub(crate) fn at_least(h: &Histogram, ns: u64) -> u64 {
-    h.buckets().filter(|&(value, _)| value >= ns).map(|(_, n)| n).sum()
+/// How many of those that ended took no less than this.
+pub(crate) fn at_least(h: &Delays, ns: u64) -> u64 {
+    h.answered().buckets().filter(|&(value, _)| value >= ns).map(|(_, n)| n).sum()
 }
 
 /// A workload of a minute ends within `patience` of a raised stop, and says that it was interrupted.

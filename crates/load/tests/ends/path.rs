@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use weir_netlink::ethtool::Ethtool;
+use weir_netlink::{Rtnetlink, VethEnd};
 use weir_sys::NetNs;
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::{Rtnetlink, VethEnd};
 use weir_sys::process::run_with_input;
 
 use super::Site;

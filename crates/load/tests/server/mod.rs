@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, set_tcp_cork};
 
 /// A good answer of five bytes.
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -113,6 +113,8 @@ fn serve(
         };
         let request = String::from_utf8(text.drain(..end).collect()).unwrap();
         requests.fetch_add(1, Ordering::SeqCst);
+        let last = closing.load(Ordering::SeqCst)
+            || request.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
         let said = answer(&request, nth);
         match said.as_str() {
             "" => return,
@@ -125,6 +127,10 @@ fn serve(
             }
             said => {
                 let cut = said.strip_suffix("RST");
+                if last && cut.is_none() {
+                    // Held back until the close, so that the FIN is never later than what it ends.
+                    set_tcp_cork(stream.as_fd(), true).unwrap();
+                }
                 if stream.write_all(cut.unwrap_or(said).as_bytes()).is_err() {
                     return;
                 }
@@ -134,9 +140,7 @@ fn serve(
                 }
             }
         }
-        if closing.load(Ordering::SeqCst)
-            || request.to_ascii_lowercase().contains("\r\nconnection: close\r\n")
-        {
+        if last {
             return;
         }
     }

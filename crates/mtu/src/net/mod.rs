@@ -1,4 +1,4 @@
-//! A [`Prober`] of sockets: UDP to a far end of ours or to a port on which nobody listens, or ICMP echo.
+//! A [`Prober`] of sockets: UDP to weir's own far end or to a closed port, or ICMP echo.
 
 mod notices;
 mod refusals;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use weir_netlink::Rtnetlink;
 use weir_sys::Stop;
 use weir_sys::dont_fragment::{self, Splitting};
 use weir_sys::echo::EchoSocket;
 use weir_sys::icmp_errors;
-use weir_sys::netlink::Rtnetlink;
 
-use crate::message::{HEADER, Kind, Message, TOLD, Tally};
-use crate::prober::{Outcome, Probe, Prober, Refusal, Way};
+use crate::message::{FarCounts, HEADER, Kind, Message, TOLD};
+use crate::prober::{Probe, ProbeOutcome, Prober, Refusal, Way};
 use refusals::Refusals;
 
 /// Longest wait for an answer while no round trip is known.
@@ -56,9 +56,9 @@ pub enum Far {
         /// See above.
         trusted: bool,
     },
-    /// A port on which nobody listens: the refusals prove that the probes came.
+    /// A closed port: the refusals prove that the probes came.
     ClosedPort,
-    /// Whoever answers pings.
+    /// A host that answers pings.
     Echo,
 }
 
@@ -93,7 +93,7 @@ struct Pending {
     number: u32,
     probe: Probe,
     sent: Instant,
-    outcome: Option<Outcome>,
+    outcome: Option<ProbeOutcome>,
 }
 
 impl SocketProber {
@@ -139,7 +139,7 @@ impl SocketProber {
             deadline,
             stop: stop.clone(),
             buffer: vec![0; 1 << 17],
-            // Whoever knocked to find the port closed has used up two.
+            // The knocks that found the port closed have used up two.
             refusals: Refusals::all_but(2),
             now: (Splitting::Usual, None),
         }
@@ -182,11 +182,11 @@ impl SocketProber {
         self.refusals = Refusals::none();
     }
 
-    /// What the far end saw; `None` if it does not answer in time, or is none of ours.
+    /// Asks the far end for its tally; `None` if it does not answer in time, or is not weir's.
     ///
     /// # Errors
     /// The own host cannot send.
-    pub fn tally(&mut self) -> io::Result<Option<Tally>> {
+    pub fn tally(&mut self) -> io::Result<Option<FarCounts>> {
         if !matches!(self.far, Far::Ours { .. }) {
             return Ok(None);
         }
@@ -203,7 +203,7 @@ impl SocketProber {
                 while let Some(n) = self.receive()? {
                     let answer = Message::read(&self.buffer[..n]);
                     if answer.is_some_and(|m| m == Message { kind: Kind::Told, ..message })
-                        && let Some(tally) = Tally::read(&self.buffer[..n])
+                        && let Some(tally) = FarCounts::read(&self.buffer[..n])
                     {
                         return Ok(Some(tally));
                     }
@@ -253,7 +253,7 @@ impl SocketProber {
     }
 
     fn send(&mut self, payload: &[u8]) -> io::Result<Sent> {
-        // An ICMP message about an earlier packet is told once by the next call; then the packet is sent after all.
+        // The next call reports an ICMP message about an earlier packet once; a further call sends the packet.
         for _ in 0..8 {
             let sent = match &self.link {
                 Link::Udp(socket) => socket.send(payload).map(drop),
@@ -342,7 +342,7 @@ impl SocketProber {
     /// Waits until a closed port may answer again.
     fn await_refusal(&mut self, pending: &mut [Pending]) -> io::Result<()> {
         while self.far == Far::ClosedPort && !self.is_over() {
-            // Of those under way it is not known yet whether they are answered.
+            // For probes on their way it is not known yet whether they are answered.
             let open = pending.iter().filter(|p| p.outcome.is_none() && p.probe.size == self.least()).count();
             if self.refusals.left() > open {
                 break;
@@ -373,8 +373,8 @@ impl SocketProber {
         let sent = Instant::now();
         let outcome = match self.send(&bytes)? {
             Sent::Away => None,
-            Sent::TooLong => Some(Outcome::TooBigHere { mtu: self.own_limit() }),
-            Sent::Nowhere => Some(Outcome::Refused { from: None, refusal: Refusal::Prohibited }),
+            Sent::TooLong => Some(ProbeOutcome::TooBigHere { mtu: self.own_limit() }),
+            Sent::Nowhere => Some(ProbeOutcome::Refused { from: None, refusal: Refusal::Prohibited }),
         };
         Ok(Pending { number, probe, sent, outcome })
     }
@@ -389,14 +389,14 @@ impl SocketProber {
             let Some(p) = pending.iter_mut().find(|p| p.number == message.number) else { continue };
             let payload = p.probe.size.saturating_sub(overhead(self.ipv6)).max(HEADER as u32);
             let outcome = match message.kind {
-                Kind::Came if message.size == payload => Outcome::Arrived,
-                Kind::Fetched if n as u32 == payload => Outcome::Arrived,
+                Kind::Came if message.size == payload => ProbeOutcome::Arrived,
+                Kind::Fetched if n as u32 == payload => ProbeOutcome::Arrived,
                 // An echo comes back as it was sent.
-                Kind::Probe if self.far == Far::Echo && n as u32 == payload => Outcome::Arrived,
-                Kind::TooLong => Outcome::TooBigHere { mtu: message.size },
+                Kind::Probe if self.far == Far::Echo && n as u32 == payload => ProbeOutcome::Arrived,
+                Kind::TooLong => ProbeOutcome::TooBigHere { mtu: message.size },
                 _ => continue,
             };
-            if outcome == Outcome::Arrived && p.outcome.is_none() {
+            if outcome == ProbeOutcome::Arrived && p.outcome.is_none() {
                 let took = p.sent.elapsed();
                 self.round_trip = Some(self.round_trip.map_or(took, |r| r.min(took)));
             }
@@ -409,7 +409,7 @@ impl SocketProber {
             if let Some(p) = notices::about(pending, &notice, Message::read(quoted), self.session) {
                 let outcome = notices::meaning(&notice, p.probe.way, self.far);
                 if let (None, Some(outcome)) = (p.outcome, outcome) {
-                    if outcome == Outcome::Arrived {
+                    if outcome == ProbeOutcome::Arrived {
                         // Only refusals prove an arrival here.
                         self.refusals.take();
                         let took = p.sent.elapsed();
@@ -423,7 +423,7 @@ impl SocketProber {
     }
 }
 
-/// What became of a send.
+/// The result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Away,
@@ -438,7 +438,7 @@ impl Prober for SocketProber {
         HEADER as u32 + overhead(self.ipv6)
     }
 
-    fn exchange(&mut self, probes: &[Probe], grace: Duration) -> io::Result<Vec<Outcome>> {
+    fn exchange(&mut self, probes: &[Probe], grace: Duration) -> io::Result<Vec<ProbeOutcome>> {
         let mut pending: Vec<Pending> = Vec::with_capacity(probes.len());
         for (nth, probe) in probes.iter().enumerate() {
             if nth > 0 {
@@ -474,7 +474,7 @@ impl Prober for SocketProber {
         {
             self.expect_few_refusals();
         }
-        let outcome = |p: Pending| p.outcome.unwrap_or(Outcome::Silent);
+        let outcome = |p: Pending| p.outcome.unwrap_or(ProbeOutcome::Silent);
         Ok(pending.into_iter().map(outcome).collect())
     }
 

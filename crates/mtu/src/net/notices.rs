@@ -1,27 +1,27 @@
-//! What ICMP says of a probe.
+//! The meaning of ICMP messages about a probe.
 
 use weir_sys::icmp_errors::{Notice, Reason};
 
 use super::{Far, Pending};
 use crate::message::Message;
-use crate::prober::{Outcome, Refusal, Way};
+use crate::prober::{ProbeOutcome, Refusal, Way};
 
-/// What became of a probe that went that way, by what ICMP says of it; `None` if that tells nothing.
-pub(super) fn meaning(notice: &Notice, way: Way, far: Far) -> Option<Outcome> {
+/// Returns the outcome of a probe in that direction by an ICMP message about it; `None` if the message does not tell.
+pub(super) fn meaning(notice: &Notice, way: Way, far: Far) -> Option<ProbeOutcome> {
     let from = notice.from;
     Some(match notice.reason {
-        // Of the question, where the answer was the probe.
+        // The message is about the question, but the answer was the probe.
         Reason::TooBig(_) | Reason::TooBigHere(_) if way == Way::Ingress => return None,
-        Reason::TooBig(mtu) => Outcome::TooBig { mtu, from },
-        Reason::TooBigHere(mtu) => Outcome::TooBigHere { mtu },
-        Reason::HopsUsedUp => Outcome::HopsUsedUp { from: from? },
-        Reason::PortClosed if far == Far::ClosedPort => Outcome::Arrived,
-        // Linux waits for half a minute before it sends one (ipfrag_time), and nobody here does.
+        Reason::TooBig(mtu) => ProbeOutcome::TooBig { mtu, from },
+        Reason::TooBigHere(mtu) => ProbeOutcome::TooBigHere { mtu },
+        Reason::HopsUsedUp => ProbeOutcome::HopsUsedUp { from: from? },
+        Reason::PortClosed if far == Far::ClosedPort => ProbeOutcome::Arrived,
+        // Linux waits for half a minute before it sends one (ipfrag_time), and no prober here waits that long.
         Reason::ReassemblyTimeout => return None,
-        Reason::Prohibited => Outcome::Refused { from, refusal: Refusal::Prohibited },
-        Reason::PortClosed => Outcome::Refused { from, refusal: Refusal::ClosedPort },
+        Reason::Prohibited => ProbeOutcome::Refused { from, refusal: Refusal::Prohibited },
+        Reason::PortClosed => ProbeOutcome::Refused { from, refusal: Refusal::ClosedPort },
         Reason::Unreachable(_) | Reason::Other(..) => {
-            Outcome::Refused { from, refusal: Refusal::Unreachable }
+            ProbeOutcome::Refused { from, refusal: Refusal::Unreachable }
         }
     })
 }

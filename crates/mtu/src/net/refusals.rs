@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 /// Refusals that a host sends at once, and the time after which it sends one more, by Linux's default (icmp_ratelimit, and
-/// XRLIM_BURST_FACTOR in net/ipv4/icmp.c). Whoever asks for more hears nothing, and would call it loss.
+/// XRLIM_BURST_FACTOR in net/ipv4/icmp.c). Further probes get no answer, which would look like loss.
 const BURST: f64 = 6.0;
 const EACH: Duration = Duration::from_millis(1050);
 
-/// What is left of it for us.
+/// The part of this limit that is left for this prober.
 #[derive(Debug)]
 pub(super) struct Refusals {
     left: f64,

@@ -5,18 +5,13 @@
 #define WEIR_DELAY_H
 
 #include <bpf/bpf_helpers.h>
+#include "mapped.h"
 #include "shared.h"
 
 _Static_assert(WEIR_DELAY_BUCKETS == (32 - WEIR_DELAY_BITS + 1) << WEIR_DELAY_BITS, "octaves");
 
 /* By core, and for each core by expectation (even or odd epoch). */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} delays SEC(".maps");
+MAPPED_ARRAY(delays, 1, __u64);
 
 /* Number of the highest bit that is set; there is no instruction for it. */
 static __always_inline __u32 log2_of(__u32 v)

@@ -7,24 +7,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "arrive.h"
+#include "mapped.h"
 #include "shared.h"
 
 /* As many entries as there are flows, of the family that the receiver is for. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_seen4);
-} seen4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_seen6);
-} seen6 SEC(".maps");
+MAPPED_ARRAY(seen4, 1, struct weir_seen4);
+MAPPED_ARRAY(seen6, 1, struct weir_seen6);
 
 static __always_inline bool same6(const __be32 *a, const __be32 *b)
 {

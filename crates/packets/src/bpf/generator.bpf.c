@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "mapped.h"
 #include "shared.h"
 #include "shared.check.h"
 #include "head.h"
@@ -15,30 +16,11 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 
 const volatile struct weir_generator config;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_sender);
-} sender SEC(".maps");
+MAPPED_ARRAY(sender, 1, struct weir_sender);
 
 // The flows in the order of their use, which is read from front to back: nothing is looked up at random.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_tuple4);
-} deck4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_tuple6);
-} deck6 SEC(".maps");
+MAPPED_ARRAY(deck4, 1, struct weir_tuple4);
+MAPPED_ARRAY(deck6, 1, struct weir_tuple6);
 
 // What the next frame is marked with, if one may be sent now.
 static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)

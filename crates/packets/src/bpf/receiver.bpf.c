@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "mapped.h"
 #include "shared.h"
 #include "shared.check.h"
 #include "arrive.h"
@@ -19,13 +20,7 @@ struct weir_progress progress SEC(".data.progress");
 
 // By core, and for each core by expectation (even or odd epoch), so that what still runs for the one before does no harm. Softirqs
 // of a core do not interrupt each other, so its counters need no atomic operations.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_arrivals);
-} arrivals SEC(".maps");
+MAPPED_ARRAY(arrivals, 1, struct weir_arrivals);
 
 static __always_inline __u32 set_of(const struct weir_expect *e)
 {

@@ -4,14 +4,10 @@
 // same kernel functions, and are slowed down by the same things: a neighbour on the core's other hyperthread, its clock rate.
 #pragma once
 
+#include "mapped.h"
+
 // By number, from the first; `WEIR_SLICES` are kept.
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, WEIR_SLICES);
-	__type(key, __u32);
-	__type(value, struct weir_slice);
-} slices SEC(".maps");
+MAPPED_ARRAY(slices, WEIR_SLICES, struct weir_slice);
 
 static __always_inline __u32 up_to_32_bits(__u64 ns)
 {

@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use weir_bpf::{LiveFrames, Loader, Mapped, Object, Plain, ProgramFd};
 
 use crate::Error;
-use crate::deck::Tuple;
+use crate::flow_order::Tuple;
 use crate::frame::Template;
 use crate::shared::{self, WeirGenerator, WeirSender, WeirSlice, WeirTuple4, WeirTuple6};
 use crate::transfer::{Family, Inject, Protocol};
 
-/// What `cargo build` made of `bpf/generator.bpf.c`.
+/// The object that `cargo build` made of `bpf/generator.bpf.c`.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o"));
 
-/// What XDP does with a frame (`enum xdp_action`, include/uapi/linux/bpf.h).
+/// Actions of XDP on a frame (`enum xdp_action`, include/uapi/linux/bpf.h).
 const PASS: u32 = 2;
 const TX: u32 = 3;
 
-/// What cannot change while the program is loaded.
+/// Parameters that cannot change while the program is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Make {
     /// All that frames have in common.
@@ -53,7 +53,7 @@ impl Program {
     pub fn load(make: Make, flows: &[(u32, Tuple)]) -> Result<Self, Error> {
         let frame = make.template.frame();
         let length = u32::try_from(flows.len()).ok().filter(|length| *length > 0);
-        let length = length.ok_or_else(|| Error::Unfit(format!("a deck of {} flows", flows.len())))?;
+        let length = length.ok_or_else(|| Error::Unfit(format!("an order of {} flows", flows.len())))?;
         let (name, other, deck) = match frame.family {
             Family::Ipv4 => ("generate4", "generate6", "deck4"),
             Family::Ipv6 => ("generate6", "generate4", "deck6"),
@@ -73,7 +73,7 @@ impl Program {
         Ok(Program { _object: object, program, sender, slices, make })
     }
 
-    /// What it was loaded with.
+    /// Returns the parameters that it was loaded with.
     pub fn make(&self) -> &Make {
         &self.make
     }
@@ -101,7 +101,7 @@ impl Program {
         self.sender.get(0)
     }
 
-    /// Replaces its state. Nobody may be in [`Self::run`].
+    /// Replaces its state. No thread may be in [`Self::run`].
     pub fn set_state(&self, state: WeirSender) {
         self.sender.set(0, state);
     }

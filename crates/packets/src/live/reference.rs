@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use weir_sys::ethtool::Ethtool;
-use weir_sys::netlink::{Mac, Route, Rtnetlink, VethEnd};
+use weir_netlink::ethtool::Ethtool;
+use weir_netlink::{Mac, Route, Rtnetlink, VethEnd};
 use weir_sys::{NetNs, ProcRoot, sysctl};
 
 use super::LiveSender;
@@ -19,9 +19,9 @@ const IN: &str = "in0";
 const OUT: &str = "out0";
 /// How long the last frames may take.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Of the frames sent so many may be lost for the core's speed to be told: one in so many.
+/// Divisor of the frames sent: if more than that share of them is lost, the core's speed is not reported.
 const MOST_LOST: u64 = 20;
-/// The router's, and nobody's: it only needs somewhere to send frames to.
+/// The router's address, and one that no host has: the router only needs somewhere to send frames to.
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
 const NEXT_V4: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 const OWN_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0xffff, 0, 0, 0, 1);
@@ -42,7 +42,7 @@ impl Drop for Router {
     /// At once: the namespace may outlive its descriptor by a while, and with it the name of the sender's interface.
     fn drop(&mut self) {
         let gone = Rtnetlink::open_in(&self.0).and_then(|mut net| net.delete(IN));
-        // What is left goes with the namespace.
+        // The rest goes with the namespace.
         drop(gone);
     }
 }

@@ -1,8 +1,9 @@
 //! The sending threads, and how they are made to stop.
 //!
-//! Before and after a run of live frames the kernel waits until nobody uses the old state of the XDP dispatcher and of the pages'
-//! pool (RCU grace periods: 8 to 24 ms were seen). So a transfer is one call, and what ends it is a signal: the kernel looks for
-//! one after each batch (net/bpf/test_run.c, `bpf_test_timer_continue`). Until it comes, a program that has sent all makes no frames.
+//! Before and after a run of live frames the kernel waits until the old state of the XDP dispatcher and of the pages' pool is no
+//! longer in use (RCU grace periods: 8 to 24 ms were seen). So a transfer is one call, and a signal ends it: the kernel checks
+//! for one after each batch (net/bpf/test_run.c, `bpf_test_timer_continue`). Until the signal comes, a program that has sent all
+//! makes no frames.
 #![allow(unsafe_code, reason = "a signal to one thread of this process, and the handler that it needs")]
 
 use std::sync::Once;
@@ -22,7 +23,7 @@ const RUNS: u32 = i32::MAX as u32;
 /// How often it is looked whether a transfer is over: after a twentieth of its time, within these bounds.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
-/// What one thread did.
+/// The results of one thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub(super) state: WeirSender,

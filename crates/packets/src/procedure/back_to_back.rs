@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_record::FaultCode;
 use weir_stats::search::Bisection;
 
-use super::course::{Course, Halt, MOST_FRAMES, Seen, Shot, Ways};
+use super::progress::{Halt, MOST_FRAMES, RunProgress, Seen, Shot, Ways};
 use super::throughput;
 use crate::transfer::Offer;
 
@@ -16,14 +16,14 @@ const REPEATS: u32 = 1;
 /// The search ends at this share of the burst, and at one frame.
 pub(super) const ERROR: f64 = 0.01;
 
-pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
+pub(super) fn run(progress: &mut RunProgress<'_>) -> Result<(), Halt> {
     // RFC 9004 section 5: the throughput comes first; it says how fast a buffer empties while it is filled.
-    let (found, ceiling) = throughput::find(course, Ways::Egress)?;
-    throughput::tell(course, &found, ceiling);
-    let longest = course.plan.burst;
-    let greatest = match course.packets.max_rate {
+    let (found, ceiling) = throughput::find(progress, Ways::Egress)?;
+    throughput::tell(progress, &found, ceiling);
+    let longest = progress.plan.burst;
+    let greatest = match progress.packets.max_rate {
         Some(rate) => rate,
-        None => burst(course, MOST_FRAMES, course.plan.probe())?.offered_pps(),
+        None => burst(progress, MOST_FRAMES, progress.plan.probe())?.offered_pps(),
     };
     let most = (greatest * longest.as_secs_f64()).clamp(1.0, MOST_FRAMES as f64).floor();
     let mut found_bursts = Vec::new();
@@ -31,10 +31,10 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     let mut offered = Vec::new();
     // The first search begins with the longest burst; the others with twice what was found, unless that is carried.
     let mut high = most;
-    while found_bursts.len() < course.plan.bursts as usize {
+    while found_bursts.len() < progress.plan.bursts as usize {
         let mut search = Bisection::new(0.0, high, 1.0).relative_error(ERROR).repeats(REPEATS);
         while let Some(frames) = search.ask() {
-            let seen = burst(course, frames as u64, longest * 2)?;
+            let seen = burst(progress, frames as u64, longest * 2)?;
             if seen.intended > 1000 {
                 offered.push(seen.offered_pps());
             }
@@ -54,7 +54,7 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
         }
     }
     if bounded {
-        course.note(
+        progress.note(
             FaultCode::TesterCpu,
             format!(
                 "a burst of {} s was carried whole, so the result is a lower bound",
@@ -65,31 +65,31 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     // RFC 2544: the average over all searches is what is reported.
     let frames = mean(&found_bursts);
     let rate = if offered.is_empty() { greatest } else { mean(&offered) };
-    course.set("back_to_back_frames", frames);
-    course.set("burst_pps", rate);
+    progress.set("back_to_back_frames", frames);
+    progress.set("burst_pps", rate);
     if rate > 0.0 {
         let implied_s = frames / rate;
         let emptied = (found.lower.unwrap_or(0.0) / rate).min(1.0);
-        course.set("buffer_time_ns", implied_s * 1e9);
+        progress.set("buffer_time_ns", implied_s * 1e9);
         // RFC 9004 section 5: while the burst came in, the throughput went out.
-        course.set("corrected_buffer_time_ns", implied_s * (1.0 - emptied) * 1e9);
+        progress.set("corrected_buffer_time_ns", implied_s * (1.0 - emptied) * 1e9);
     }
     Ok(())
 }
 
 /// One burst over flows that were opened before.
-fn burst(course: &mut Course<'_>, frames: u64, longest: Duration) -> Result<Seen, Halt> {
-    let flows = course.packets.flow_count();
+fn burst(progress: &mut RunProgress<'_>, frames: u64, longest: Duration) -> Result<Seen, Halt> {
+    let flows = progress.packets.flow_count();
     let shot = Shot { frames, ..Shot::of_existing(Ways::Egress, flows, 1.0, longest) };
     let once = |offer| {
-        move |course: &mut Course<'_>| {
-            course.fill(flows)?;
-            Ok(course.shoot(&Shot { offer, ..shot.clone() })?)
+        move |progress: &mut RunProgress<'_>| {
+            progress.fill(flows)?;
+            Ok(progress.shoot(&Shot { offer, ..shot.clone() })?)
         }
     };
-    match course.packets.max_rate {
-        Some(rate) => course.steadily(rate, once(Offer::Rate(rate))),
-        None => once(Offer::Unlimited)(course),
+    match progress.packets.max_rate {
+        Some(rate) => progress.steadily(rate, once(Offer::Rate(rate))),
+        None => once(Offer::Unlimited)(progress),
     }
 }
 

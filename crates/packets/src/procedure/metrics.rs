@@ -1,12 +1,12 @@
-//! What the findings of each procedure mean.
+//! The meaning of each procedure's findings.
 
 use weir_record::{Better, MetricDef, Unit};
 
 use super::Delay;
-use super::delay::WORST;
+use super::delay::{VARIATION, WORST};
 use crate::workload::{Packets, Procedure};
 
-/// The metrics of a workload whose rig measures that delay, headline ones first.
+/// The metrics of a workload whose testbed measures that delay, headline ones first.
 pub(crate) fn of(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
     let mut all = match packets.procedure {
         Procedure::Rate => rate(packets, delay),
@@ -25,7 +25,7 @@ pub(crate) fn of(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
         Procedure::TearDown => tear_down(),
         Procedure::Capacity => capacity(),
     };
-    all.extend(common());
+    all.extend(common(packets.procedure));
     all
 }
 
@@ -46,13 +46,13 @@ fn neither(name: &str, label: &str, unit: Unit, help: &str) -> MetricDef {
 }
 
 fn loss(help: &str) -> MetricDef {
-    MetricDef::value("loss_ratio", "loss", Unit::Ratio, Better::Lower, help).by_difference()
+    MetricDef::failure("loss_ratio", "loss", ("lost", "sent"), help)
 }
 
 fn rate(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
     let mut all = vec![
-        pps("forwarding_rate_pps", "forwarding rate", "Frames that arrived per second, from the first to the last (RFC 2285 section 3.6.1)."),
-        ns("ns_per_packet", "time per packet", "1e9 by the forwarding rate: what each frame costs where the path is busy all the time. It adds up along a path.").by_difference(),
+        pps("forwarding_rate_pps", "forwarding rate", "Frames that arrived once and unaltered, per second of all the time in which frames were sent or arrived (RFC 2285 section 3.6.1)."),
+        ns("ns_per_packet", "time per packet", "1e9 by the forwarding rate: what each frame costs where the path is busy all the time. It adds up along a path. All of the time if nothing arrived.").by_difference(),
         pps(
             "adjusted_rate_pps",
             "speed-adjusted rate",
@@ -65,7 +65,7 @@ fn rate(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
             Unit::Ratio,
             "How fast the sender's core took frames through that router, by the set speed: where it varies between trials, the machine does.",
         ),
-        loss("Share of the frames sent that did not arrive.").detail(),
+        loss("Share of the frames sent that did not arrive."),
         pps(
             "delivered_pps",
             "delivered",
@@ -87,7 +87,7 @@ fn throughput(help: &str) -> Vec<MetricDef> {
     all
 }
 
-/// What is told with every throughput.
+/// Metrics reported with every throughput.
 fn bounds() -> Vec<MetricDef> {
     vec![
         pps(
@@ -99,21 +99,24 @@ fn bounds() -> Vec<MetricDef> {
         pps(
             "conditional_throughput_pps",
             "conditional throughput",
-            "What is typically forwarded at the throughput rate (RFC 9971): less only if losses are borne.",
+            "The rate typically forwarded at the throughput rate (RFC 9971): less only if loss-ratio allows losses.",
         )
         .detail(),
         neither(
             "offered_max_pps",
             "greatest rate tried",
             Unit::Pps,
-            "Where the search began: max-rate, or what the sender keeps up.",
+            "Start of the search: max-rate, or the rate that the sender keeps up.",
         ),
     ]
 }
 
 fn frame_loss() -> Vec<MetricDef> {
     let mut all = vec![
-        loss("Share of the frames that was lost at the greatest rate (RFC 2544 section 26.3)."),
+        MetricDef {
+            headline: true,
+            ..loss("Share of the frames that was lost at the greatest rate (RFC 2544 section 26.3).")
+        },
         pps(
             "forwarding_rate_pps",
             "forwarding rate",
@@ -132,7 +135,8 @@ fn frame_loss() -> Vec<MetricDef> {
             format!("Share lost at {percent} % of the greatest rate; absent below two steps without loss.");
         let name = format!("loss_ratio_at_{percent}");
         let label = format!("loss at {percent} %");
-        MetricDef::value(&name, &label, Unit::Ratio, Better::Lower, &help).by_difference().detail()
+        let (lost, sent) = (format!("lost_at_{percent}"), format!("sent_at_{percent}"));
+        MetricDef::failure(&name, &label, (&lost, &sent), &help)
     }));
     all
 }
@@ -169,7 +173,7 @@ fn delays(of: Delay, what: &str) -> Vec<MetricDef> {
         }
     };
     let quantile = |short: &str, q: f64, which: &str| {
-        let help = format!("{which} of the {meaning} of {what}.");
+        let help = format!("{which} of the {meaning} of {what}; lost ones count as infinite.");
         let (name, label) = (format!("{name}_{}_ns", short.replace('.', "")), format!("{label} {short}"));
         MetricDef::quantile(&name, &label, of.histogram(), q, &help)
     };
@@ -180,10 +184,10 @@ fn delays(of: Delay, what: &str) -> Vec<MetricDef> {
     ]
 }
 
-/// What is told with the rate at which delay was measured.
+/// Metrics reported with the rate at which delay was measured.
 fn at_rate(packets: &Packets) -> Vec<MetricDef> {
     let mut all = vec![
-        loss("Share of the frames lost while delay was measured.").detail(),
+        loss("Share of the frames lost while delay was measured."),
         neither("offered_pps", "offered", Unit::Pps, "Rate at which delay was measured."),
     ];
     if packets.rate.is_none() {
@@ -206,14 +210,14 @@ fn pdv(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
     let (label, help) = match delay {
         Delay::OneWay => (
             "PDV",
-            "Packet delay variation: 99.9th percentile less the least of the delay of all frames at the throughput rate (RFC 8219 section 7.3.1).",
+            "Packet delay variation: 99.9th percentile less the least of the delay of all frames at the throughput rate (RFC 8219 section 7.3.1); infinite if more than 0.1 % of them were lost.",
         ),
         Delay::RoundTrip => (
             "round-trip PDV",
-            "Variation of the round trip, of both ways together: 99.9th percentile less the least of all frames at the throughput rate (as RFC 8219 section 7.3.1 has it for one way).",
+            "Variation of the round trip, of both ways together: 99.9th percentile less the least of all frames at the throughput rate (as RFC 8219 section 7.3.1 has it for one way); infinite if more than 0.1 % of them were lost.",
         ),
     };
-    let mut all = vec![ns("pdv_ns", label, help)];
+    let mut all = vec![MetricDef::quantile("pdv_ns", label, VARIATION, WORST, help)];
     all.extend(delays(delay, "frames at the throughput rate").into_iter().map(MetricDef::detail));
     all.extend(at_rate(packets));
     all
@@ -242,7 +246,7 @@ fn establishment(validated: bool) -> Vec<MetricDef> {
             "offered_max_per_s",
             "greatest rate tried",
             Unit::PerSecond,
-            "Where the search began: max-rate, or what the sender keeps up.",
+            "Start of the search: max-rate, or the rate that the sender keeps up.",
         ),
     ]);
     all
@@ -253,7 +257,13 @@ fn tear_down() -> Vec<MetricDef> {
         per_second(
             "teardown_per_s",
             "torn down",
-            "Connections by the time that emptying the table takes longer than emptying an empty one (RFC 9693), median.",
+            "Connections by the time that emptying the table takes longer than emptying an empty one (RFC 9693), median; 0 if the table did not hold all of them.",
+        ),
+        MetricDef::failure(
+            "lacking_ratio",
+            "not held",
+            ("connections_lacking", "connections_tried"),
+            "Share of the connections made that the table did not hold when it was emptied.",
         ),
         ns("flush_full_ns", "flush, full", "Time to empty the full table, median.").detail(),
         ns("flush_empty_ns", "flush, empty", "Time to empty the empty table, median.").detail(),
@@ -278,12 +288,21 @@ fn capacity() -> Vec<MetricDef> {
     ]
 }
 
-/// What is counted in every procedure.
-fn common() -> Vec<MetricDef> {
+/// Metrics counted in every procedure.
+fn common(procedure: Procedure) -> Vec<MetricDef> {
     let count = |name: &str, label: &str, help: &str| {
         MetricDef::value(name, label, Unit::Count, Better::Lower, help).by_difference().detail()
     };
-    let mut all = vec![
+    let mut all = Vec::new();
+    if procedure.fills() {
+        all.push(MetricDef::failure(
+            "unopened_ratio",
+            "not opened",
+            ("flows_unopened", "flows_tried"),
+            "Share of the flows that could not be opened at any rate, by four frames each, before frames of existing ones were sent.",
+        ));
+    }
+    all.extend([
         neither(
             "tracked_connections",
             "tracked",
@@ -307,7 +326,7 @@ fn common() -> Vec<MetricDef> {
         ns("late_max_ns", "sender late", "Greatest distance of the sender behind its schedule.")
             .by_difference()
             .detail(),
-    ];
+    ]);
     let help = "CPU time of the sending threads per frame sent. In the lab it holds what their core does for the gateway.";
     all.push(
         MetricDef::value("tester_cpu_ns_per_packet", "sender CPU", Unit::CpuNs, Better::Neither, help)

@@ -1,18 +1,19 @@
-//! The procedures: which transfers are made, and what follows from them. They need no host, only a [`Rig`].
+//! The procedures: which transfers are made, and what follows from them. They need no host, only a [`Testbed`].
 //!
 //! Each measuring transfer starts from an empty table of connections: the table is flushed, the flows are opened by a fill (one
 //! frame for each flow; RFC 9693's first phase), and only then is anything measured (its second phase). A procedure measures either
-//! how connections are made or how frames of existing ones are forwarded, never a mixture. docs/packets.md says step by
+//! how connections are made or how frames of existing ones are forwarded, never a mixture. docs/explanation/packets.md says step by
 //! step what follows an RFC to the letter.
 
 mod back_to_back;
 mod capacity;
-mod course;
 mod delay;
 mod establishment;
+mod fill;
 mod frame_loss;
 pub(crate) mod metrics;
 mod plan;
+mod progress;
 mod rate;
 mod seek;
 #[cfg(test)]
@@ -27,14 +28,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_record::{Fault, Series};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
-pub(crate) use plan::Plan;
+pub(crate) use plan::PresetFigures;
 
-use crate::rig::{Rig, RigError};
+use crate::testbed::{Testbed, TestbedError};
 use crate::transfer::Family;
 use crate::workload::{Packets, Procedure};
-use course::{Course, Halt};
+use progress::{Halt, RunProgress};
 
 /// What the delay of stamped frames is: it follows from whether the hosts have one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,16 +57,16 @@ impl Delay {
     }
 }
 
-/// What the conductor sets for one run of a procedure.
+/// What the runner sets for one run of a procedure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Setting {
+pub struct ProcedureSettings {
     /// `rate`: traffic before the measuring window, not counted.
     pub warmup: Duration,
     /// `rate`: the measuring window. `latency`, `pdv`: the stream's length, unless the preset sets it.
     pub duration: Duration,
     /// IP version of the testbed.
     pub family: Family,
-    /// What the rig's transfers have as delay.
+    /// What the testbed's transfers have as delay.
     pub delay: Delay,
     /// Seed of the orders of flows. The same in all trials of a run, as RFC 4814 asks for.
     pub seed: u64,
@@ -77,7 +78,7 @@ pub struct Findings {
     /// Values by name, unit in the name.
     pub values: BTreeMap<String, f64>,
     /// Distributions by name, ns: `delay`, or `rtt` with [`Delay::RoundTrip`].
-    pub histograms: BTreeMap<String, Histogram>,
+    pub histograms: BTreeMap<String, Delays>,
     /// The search step by step: what was offered (`offered_pps`) and lost (`loss_ratio`), over the seconds of traffic so far.
     pub series: Vec<Series>,
     /// What the tester did wrong, and what bounds the result.
@@ -91,24 +92,28 @@ impl Findings {
 }
 
 /// Runs the procedure once. The result is what the gateway does, however bad; faults say what the tester did wrong.
-pub fn run(packets: &Packets, setting: &Setting, rig: &mut dyn Rig) -> Result<Findings, RigError> {
-    let mut course = Course::new(packets, setting, rig)?;
+pub fn run(
+    packets: &Packets,
+    setting: &ProcedureSettings,
+    testbed: &mut dyn Testbed,
+) -> Result<Findings, TestbedError> {
+    let mut progress = RunProgress::new(packets, setting, testbed)?;
     let done = match packets.procedure {
-        Procedure::Rate => rate::run(&mut course),
-        Procedure::Throughput => throughput::run(&mut course, false),
-        Procedure::ThroughputBidirectional => throughput::run(&mut course, true),
-        Procedure::FrameLoss => frame_loss::run(&mut course),
-        Procedure::BackToBack => back_to_back::run(&mut course),
-        Procedure::Latency => delay::run(&mut course, false),
-        Procedure::Pdv => delay::run(&mut course, true),
-        Procedure::Establishment => establishment::run(&mut course, false),
-        Procedure::EstablishmentValidated => establishment::run(&mut course, true),
-        Procedure::TearDown => tear_down::run(&mut course),
-        Procedure::Capacity => capacity::run(&mut course),
+        Procedure::Rate => rate::run(&mut progress),
+        Procedure::Throughput => throughput::run(&mut progress, false),
+        Procedure::ThroughputBidirectional => throughput::run(&mut progress, true),
+        Procedure::FrameLoss => frame_loss::run(&mut progress),
+        Procedure::BackToBack => back_to_back::run(&mut progress),
+        Procedure::Latency => delay::run(&mut progress, false),
+        Procedure::Pdv => delay::run(&mut progress, true),
+        Procedure::Establishment => establishment::run(&mut progress, false),
+        Procedure::EstablishmentValidated => establishment::run(&mut progress, true),
+        Procedure::TearDown => tear_down::run(&mut progress),
+        Procedure::Capacity => capacity::run(&mut progress),
     };
     match done {
-        Err(Halt::Rig(error)) => Err(error),
+        Err(Halt::Testbed(error)) => Err(error),
         // What was measured before a fault stays in the record.
-        Ok(()) | Err(Halt::Fault) => Ok(course.finish()),
+        Ok(()) | Err(Halt::Fault) => Ok(progress.finish()),
     }
 }

@@ -1,4 +1,4 @@
-//! What the presets of `search` mean: lengths of trials, how many of them, how narrow.
+//! The meaning of the presets of `search`: lengths of trials, how many of them, how narrow.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) enum Method {
 
 /// The figures of one preset.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct PresetFigures {
     pub method: Method,
     /// How many trials decide a rate of establishment, whose trials have the length that the number of connections gives them: more
     /// than half of them.
@@ -40,15 +40,15 @@ pub(crate) struct Plan {
     pub capacity_error: f64,
 }
 
-/// What a transfer takes besides traffic and drain: messages to the hosts.
+/// Time of a transfer in addition to traffic and drain: messages to the hosts.
 const OVERHEAD_S: f64 = 0.03;
 
 /// Rate that is assumed for estimates, frames or connections a second.
 const ASSUMED_RATE: f64 = 500e3;
 
-impl Plan {
+impl PresetFigures {
     /// The preset's figures.
-    pub(crate) fn of(search: Search, loss_ratio: f64) -> Plan {
+    pub(crate) fn of(search: Search, loss_ratio: f64) -> PresetFigures {
         let ms = Duration::from_millis;
         let s = Duration::from_secs;
         let goal = |final_duration, duration_sum, exceed_ratio, width, initial_duration| {
@@ -62,7 +62,7 @@ impl Plan {
             })
         };
         // RFC 2544 section 23: two seconds for stragglers. RFC 8219 section 7.2: 120 s, tagged frames after 60 s; 7.3.1: 60 s.
-        let thorough = Plan {
+        let thorough = PresetFigures {
             method: goal(s(60), s(60), 0.0, 0.005, s(1)),
             votes: 1,
             longest_opening: s(60),
@@ -75,7 +75,7 @@ impl Plan {
             tear_downs: 10,
             capacity_error: 0.0,
         };
-        let brief = Plan {
+        let brief = PresetFigures {
             method: goal(ms(200), ms(600), 0.5, 0.01, ms(100)),
             votes: 3,
             longest_opening: s(5),
@@ -89,7 +89,7 @@ impl Plan {
         };
         match search {
             Search::Quick => brief,
-            Search::Mlr => Plan {
+            Search::Mlr => PresetFigures {
                 method: goal(s(1), s(21), 0.5, 0.005, s(1)),
                 votes: 5,
                 longest_opening: s(20),
@@ -100,7 +100,9 @@ impl Plan {
                 ..brief
             },
             Search::Rfc2544 => thorough,
-            Search::Rfc9693 => Plan { method: Method::Bisect { trial: s(60), error: 1000.0 }, ..thorough },
+            Search::Rfc9693 => {
+                PresetFigures { method: Method::Bisect { trial: s(60), error: 1000.0 }, ..thorough }
+            }
         }
     }
 
@@ -179,7 +181,7 @@ impl Plan {
         let flows = f64::from(packets.flow_count());
         let one = self.drain.as_secs_f64() + OVERHEAD_S;
         // Filling and measuring: two transfers.
-        let fill = one + flows / super::course::fill_rate(packets);
+        let fill = one + flows / super::fill::fill_rate(packets);
         let around = fill + one + 2.0 * OVERHEAD_S;
         let of = |(trials, seconds): (f64, f64), around: f64| seconds + trials * around;
         let throughput = of(estimate(&self.method), around) + 4.0 * around;

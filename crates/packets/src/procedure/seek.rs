@@ -7,8 +7,8 @@ use weir_record::FaultCode;
 use weir_stats::mlrsearch::{Found, Search};
 use weir_stats::search::Bisection;
 
-use super::course::{Course, Halt, MOST_FRAMES, Seen};
 use super::plan::Method;
+use super::progress::{Halt, MOST_FRAMES, RunProgress, Seen};
 
 /// The greatest rate to offer.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,8 +19,11 @@ pub(super) struct Ceiling {
 }
 
 /// How a transfer of a search is made: at a rate (`None`: without one), of that length.
-pub(super) trait Once: FnMut(&mut Course<'_>, Option<f64>, Duration) -> Result<Seen, Halt> {}
-impl<F: FnMut(&mut Course<'_>, Option<f64>, Duration) -> Result<Seen, Halt>> Once for F {}
+pub(super) trait Once:
+    FnMut(&mut RunProgress<'_>, Option<f64>, Duration) -> Result<Seen, Halt>
+{
+}
+impl<F: FnMut(&mut RunProgress<'_>, Option<f64>, Duration) -> Result<Seen, Halt>> Once for F {}
 
 /// Steps down from a rate that the sender does not keep up.
 const STEP_DOWN: f64 = 0.95;
@@ -28,13 +31,13 @@ const STEP_DOWN: f64 = 0.95;
 /// How many of them: to a third.
 const STEPS_DOWN: u32 = 22;
 
-/// What is kept in hand of a rate that the sender was seen to keep up: it must do so in each of many trials.
+/// Margin below a rate that the sender was seen to keep up: it must do so in each of many trials.
 const IN_HAND: f64 = 0.03;
 
 /// How often a rate is tried before the next step: a slip may have been something else on the sender's core.
 const TRIES: u32 = 3;
 
-impl Course<'_> {
+impl RunProgress<'_> {
     /// The greatest rate that the sender keeps up: `max-rate`, or what it reaches without a rate, less what pacing takes.
     pub(super) fn ceiling(&mut self, once: &mut impl Once) -> Result<Ceiling, Halt> {
         let probe = self.plan.probe();

@@ -1,4 +1,5 @@
-//! A gateway and a tester of known properties. What they do follows from a formula each, so the truth of every result is known.
+//! A gateway and a tester of known properties. Each of their actions follows from a formula, so the truth of every result is
+//! known.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,10 +9,10 @@ use rand_chacha::ChaCha8Rng;
 use weir_stats::Histogram;
 
 use crate::pace::Pace;
-use crate::rig::{Rig, RigError};
-use crate::transfer::{Engine, Offer, Order, Outcome, Received, Sending, Sent, Transfer, Way};
+use crate::testbed::{Testbed, TestbedError};
+use crate::transfer::{Engine, Offer, Order, Received, Sending, Sent, Transfer, TransferOutcome, Way};
 
-/// What a message to a host takes.
+/// Time of a message to a host.
 const MESSAGE: Duration = Duration::from_millis(30);
 
 /// Delay of nearly all frames, and of two in every thousand, ns.
@@ -32,6 +33,8 @@ pub(super) struct Simulated {
     pub buffer: f64,
     /// One of so many frames is lost whatever the load.
     pub loses_every: Option<u64>,
+    /// Flows whose number is a multiple of this are refused: of each nothing comes through, ever.
+    pub refuses_every: Option<u32>,
     /// It keeps a table of connections.
     pub has_table: bool,
     /// Entries that the table holds.
@@ -40,16 +43,16 @@ pub(super) struct Simulated {
     pub evicts: bool,
     /// Entries that come back after a flush.
     pub sticky: usize,
-    /// What a flush takes for itself, and for each entry.
+    /// Time of a flush itself, and of each entry.
     pub flush: (Duration, Duration),
-    /// What the sender reaches without a rate, and the greatest rate that it keeps up.
+    /// The rate that the sender reaches without a set rate, and the greatest rate that it keeps up.
     pub unlimited_pps: f64,
     pub paced_pps: f64,
     /// Chance that a transfer's sender slips.
     pub slips: f64,
     /// How late the sender is at worst, ns.
     pub late_ns: u64,
-    /// What its core is measured to need, where it has no schedule.
+    /// The measured pace of its core, if it has no schedule.
     pub pace: Option<Pace>,
     /// How long that measuring takes, ns, which is none of the transfer's time.
     pub elsewhere_ns: u64,
@@ -75,6 +78,7 @@ impl Default for Simulated {
             collapse: 0.0,
             buffer: 0.0,
             loses_every: None,
+            refuses_every: None,
             has_table: true,
             holds: usize::MAX,
             evicts: false,
@@ -97,8 +101,8 @@ impl Default for Simulated {
     }
 }
 
-impl Rig for Simulated {
-    fn flush(&mut self) -> Result<(Duration, Option<(u64, u64)>), RigError> {
+impl Testbed for Simulated {
+    fn flush(&mut self) -> Result<(Duration, Option<(u64, u64)>), TestbedError> {
         self.clock += MESSAGE;
         let before = self.table.len();
         let took = self.flush.0 + self.flush.1 * before as u32;
@@ -110,12 +114,12 @@ impl Rig for Simulated {
         Ok((took, self.has_table.then_some((before as u64, self.table.len() as u64))))
     }
 
-    fn tracked(&mut self) -> Result<Option<u64>, RigError> {
+    fn tracked(&mut self) -> Result<Option<u64>, TestbedError> {
         self.clock += MESSAGE;
         Ok(self.has_table.then_some(self.table.len() as u64))
     }
 
-    fn transfer(&mut self, transfer: &Transfer) -> Result<Outcome, RigError> {
+    fn transfer(&mut self, transfer: &Transfer) -> Result<TransferOutcome, TestbedError> {
         self.made.push(transfer.clone());
         if transfer.forget {
             self.learnt.clear();
@@ -125,7 +129,7 @@ impl Rig for Simulated {
         let ingress = transfer.ingress.as_ref().map(|s| self.one_way(s, Way::Ingress, ways));
         let lasted = [&egress, &ingress].into_iter().flatten().map(|(sent, _)| sent.duration_ns).max();
         self.clock += Duration::from_nanos(lasted.unwrap_or(0)) + transfer.drain + MESSAGE;
-        Ok(Outcome { egress, ingress })
+        Ok(TransferOutcome { egress, ingress })
     }
 }
 
@@ -140,9 +144,13 @@ impl Simulated {
                 (self.forwards_pps, (0..self.learnt.len()).filter(|f| back(*f)).count() as u64)
             }
             (Order::Random, _) => {
-                self.mixed_up |= self.learnt.iter().filter(|l| **l).count() < sending.tuples.flows as usize;
+                let open = self.learnt.iter().filter(|l| **l).count();
+                let refused = self.refuses_every.map_or(0, |n| sending.tuples.flows.div_ceil(n));
+                self.mixed_up |= open < (sending.tuples.flows - refused) as usize;
                 let capacity = self.under(self.forwards_pps / ways, offered);
-                (capacity, through(capacity, self.buffer / ways, sent.frames, offered))
+                let carried = through(capacity, self.buffer / ways, sent.frames, offered);
+                // Evenly drawn, so as many of the frames are of open flows.
+                (capacity, carried * open as u64 / u64::from(sending.tuples.flows))
             }
         };
         let arrived = arrived
@@ -158,7 +166,7 @@ impl Simulated {
         (sent, received)
     }
 
-    /// What is left of a capacity under a load.
+    /// Returns the rest of a capacity under a load.
     fn under(&self, capacity: f64, offered: f64) -> f64 {
         if offered > capacity { capacity * (capacity / offered).powf(self.collapse) } else { capacity }
     }
@@ -180,6 +188,7 @@ impl Simulated {
         let frames = sending.limit.frames.min(within);
         Sent {
             frames,
+            stamped: sending.stamped(frames),
             bytes: frames * u64::from(sending.frame.bytes),
             duration_ns: (frames.saturating_sub(1) as f64 / rate * 1e9).round() as u64,
             elsewhere_ns: if sending.offer == Offer::Unlimited { self.elsewhere_ns } else { 0 },
@@ -206,6 +215,9 @@ impl Simulated {
                 arrived += 1;
                 continue;
             }
+            if self.refuses_every.is_some_and(|n| flow.is_multiple_of(n)) {
+                continue;
+            }
             if self.table.len() >= self.holds {
                 if !self.evicts {
                     continue;
@@ -224,7 +236,7 @@ impl Simulated {
     }
 }
 
-/// Of so many frames evenly offered: what a capacity and a buffer let through.
+/// Returns how many of so many evenly offered frames pass a capacity and a buffer.
 fn through(capacity: f64, buffer: f64, frames: u64, offered: f64) -> u64 {
     // A rate that equals the capacity is carried whole, rounding or not.
     let carried = capacity / offered * frames as f64 + buffer;

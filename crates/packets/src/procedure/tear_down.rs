@@ -3,24 +3,26 @@
 use weir_record::FaultCode;
 use weir_stats::order::median;
 
-use super::course::{Course, Halt};
+use super::progress::{Halt, RunProgress};
 
-pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
-    let flows = course.packets.flow_count();
+pub(super) fn run(progress: &mut RunProgress<'_>) -> Result<(), Halt> {
+    let flows = progress.packets.flow_count();
     let (mut rates, mut full_ns, mut empty_ns) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..course.plan.tear_downs {
-        course.fill(flows)?;
-        let (full, entries) = course.empty()?;
+    let mut lacking = 0;
+    for _ in 0..progress.plan.tear_downs {
+        progress.fill(flows)?;
+        let (full, entries) = progress.empty()?;
         // A gateway without a table has nothing to tear down, and that is no fault.
         let Some(entries) = entries else { return Ok(()) };
         if entries < u64::from(flows) {
             let detail = format!(
                 "{flows} connections were made, but the gateway held {entries} when they were torn down"
             );
-            return Err(course.halt(FaultCode::ConnectionFailed, detail));
+            progress.note(FaultCode::ConnectionFailed, detail);
+            lacking = lacking.max(u64::from(flows) - entries);
         }
-        // What the command itself takes: RFC 9693 has it measured with an empty table and subtracted.
-        let (empty, _) = course.empty()?;
+        // The time of the command itself: RFC 9693 has it measured with an empty table and subtracted.
+        let (empty, _) = progress.empty()?;
         let net = full.saturating_sub(empty).as_secs_f64();
         if net > 0.0 {
             rates.push(entries as f64 / net);
@@ -30,12 +32,20 @@ pub(super) fn run(course: &mut Course<'_>) -> Result<(), Halt> {
     }
     for (name, values) in [("flush_full_ns", &full_ns), ("flush_empty_ns", &empty_ns)] {
         if let Some(ns) = median(values) {
-            course.set(name, ns);
+            progress.set(name, ns);
         }
     }
+    progress.set("connections_lacking", lacking as f64);
+    progress.set("connections_tried", flows.into());
+    progress.set("lacking_ratio", lacking as f64 / f64::from(flows.max(1)));
+    if lacking > 0 {
+        // A table of fewer entries is emptied sooner: that is no rate for so many.
+        progress.set("teardown_per_s", 0.0);
+        return Ok(());
+    }
     match median(&rates) {
-        Some(rate) if rates.len() * 2 > full_ns.len() => course.set("teardown_per_s", rate),
-        _ => course.void(
+        Some(rate) if rates.len() * 2 > full_ns.len() => progress.set("teardown_per_s", rate),
+        _ => progress.void(
             FaultCode::TesterResources,
             format!(
                 "emptying a table of {flows} took no longer than an empty one: too few connections to tell"

@@ -27,7 +27,7 @@ const LONG_NAP: Duration = Duration::from_millis(10);
 /// Frames read before others may have a look at the counts.
 const TURN: usize = 4096;
 
-/// Where the protocol stands: the ninth byte of an IPv4 header, the sixth of an IPv6 one.
+/// Position of the protocol: the ninth byte of an IPv4 header, the sixth of an IPv6 one.
 const PROTOCOL_AT: [usize; 2] = [Ethernet::LENGTH + 9, Ethernet::LENGTH + 6];
 
 /// A receiver on one interface, with a thread that reads.
@@ -72,7 +72,7 @@ impl RawReceiver {
         let v6 = link.address.is_ipv6();
         set_filter(&socket, PROTOCOL_AT[usize::from(v6)] as u32, HEAD as u32)?;
         let ring = Ring::new(&socket)?;
-        // Of one EtherType: outgoing frames and those of other protocols are not even looked at.
+        // One EtherType only: outgoing frames and those of other protocols are not even looked at.
         bind(&socket, interface, if v6 { ethernet::IPV6 } else { ethernet::IPV4 })?;
         let inner = Inner { ring, socket, tally: Tally::new(link), own_drops: 0, busy: false };
         let shared = Arc::new(Shared {
@@ -114,7 +114,7 @@ impl RawReceiver {
         Ok(())
     }
 
-    /// What came of the expected transfer until now.
+    /// Returns the counts so far of the expected transfer.
     ///
     /// # Errors
     /// If the kernel does not tell how many frames it had no room for.
@@ -136,7 +136,7 @@ impl Drop for RawReceiver {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(reader) = self.reader.take() {
             reader.thread().unpark();
-            // A panic of the reader was told when it happened.
+            // A panic of the reader was reported when it happened.
             let _ = reader.join();
         }
     }

@@ -94,7 +94,7 @@ impl Ring {
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
         let from = usize::from(header.tp_mac).clamp(size_of::<libc::tpacket2_hdr>(), SLOT);
         let kept = (header.tp_snaplen as usize).min(SLOT - from);
-        // SAFETY: within the slot, which nobody writes to while it is ours.
+        // SAFETY: within the slot, which has no other writer while it is ours.
         let head = unsafe { std::slice::from_raw_parts(slot.as_ptr().add(from), kept) };
         f(&Slot {
             head,
@@ -115,7 +115,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, which nobody refers to any more.
+        // SAFETY: the mapping that `new` made, to which no reference is left.
         let result = unsafe { libc::munmap(self.start.as_ptr().cast(), BYTES) };
         debug_assert_eq!(result, 0);
     }

@@ -3,15 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use weir_netlink::Rtnetlink;
 use weir_sys::SendBatch;
 use weir_sys::clock::{NS_PER_S, now_ns, sleep_until};
-use weir_sys::netlink::Rtnetlink;
 use weir_sys::sched::{pin_current_thread, set_timer_slack_ns, thread_cpu_time};
 use weir_wire::Ethernet;
 
 use super::socket::{bind, failed, open, set};
 use crate::Error;
-use crate::deck::{Tuple, share};
+use crate::flow_order::{Tuple, share};
 use crate::frame::{CHECK_SEQUENCE, Marked, Tag, Template};
 use crate::route::{self, Path};
 use crate::shared::{WEIR_SEQ_BITS, WEIR_STREAMS};
@@ -33,14 +33,14 @@ const FULL: Duration = Duration::from_micros(50);
 /// How long a send may wait for room in the socket's buffer before the stop flag is looked at, us.
 const PATIENCE_US: libc::suseconds_t = 10_000;
 
-/// Sends for one station.
+/// Sends for one endpoint.
 #[derive(Debug)]
 pub struct RawSender {
     link: Link,
 }
 
-/// What all threads are told.
-struct Plan<'a> {
+/// The plan for all threads.
+struct SendOrders<'a> {
     cookie: u32,
     sending: &'a Sending,
     template: Template,
@@ -53,7 +53,7 @@ struct Plan<'a> {
     threads: usize,
 }
 
-/// What one thread did.
+/// The results of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct Part {
     frames: u64,
@@ -133,7 +133,7 @@ impl RawSender {
         sending: &'a Sending,
         path: &Path,
         flows: usize,
-    ) -> Result<Plan<'a>, Error> {
+    ) -> Result<SendOrders<'a>, Error> {
         let template = Template::new(sending.frame, path.source, path.destination)?;
         let limit = sending.limit;
         // A thread without flows or frames would have nothing to do.
@@ -150,7 +150,7 @@ impl RawSender {
             }
         };
         let stop_ns = start_ns.saturating_add(duration).saturating_add(grace_ns);
-        Ok(Plan { cookie, sending, template, start_ns, stop_ns, frames, interval_ns, threads })
+        Ok(SendOrders { cookie, sending, template, start_ns, stop_ns, frames, interval_ns, threads })
     }
 }
 
@@ -182,7 +182,7 @@ fn check(sending: &Sending) -> Result<(), Error> {
 
 /// One thread for each socket, and what each did.
 fn run_all(
-    plan: &Plan<'_>,
+    plan: &SendOrders<'_>,
     cpus: &[usize],
     flows: &[(u32, Tuple)],
     sockets: Vec<OwnedFd>,
@@ -209,7 +209,7 @@ fn run_all(
 
 /// One sending thread.
 struct Worker<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a SendOrders<'a>,
     socket: OwnedFd,
     batch: SendBatch,
     flows: &'a [(u32, Tuple)],
@@ -220,7 +220,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(plan: &'a Plan<'a>, index: usize, flows: &'a [(u32, Tuple)], socket: OwnedFd) -> Self {
+    fn new(plan: &'a SendOrders<'a>, index: usize, flows: &'a [(u32, Tuple)], socket: OwnedFd) -> Self {
         let frame = plan.template.bytes();
         let batch = SendBatch::new(frame.repeat(BATCH), frame.len());
         let frames = share(plan.frames, index, plan.threads).1;
@@ -336,7 +336,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Plan<'_> {
+impl SendOrders<'_> {
     fn sum_up(&self, parts: &[Part]) -> Sent {
         let sent = |part: &&Part| part.frames > 0;
         let frames: u64 = parts.iter().map(|p| p.frames).sum();
@@ -352,6 +352,7 @@ impl Plan<'_> {
         };
         Sent {
             frames,
+            stamped: parts.iter().map(|p| self.sending.stamped(p.frames)).sum(),
             bytes: frames * u64::from(self.sending.frame.bytes),
             duration_ns: last.saturating_sub(first),
             elsewhere_ns: 0,

@@ -17,7 +17,7 @@ pub(super) fn open() -> Result<OwnedFd, Error> {
     // SAFETY: no memory is involved.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd >= 0 {
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor, without another owner.
         return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     let error = io::Error::last_os_error();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use weir_packets::{Engine, Family, Link, Offer, Station, Stop, Way};
-use weir_sys::netlink::Rtnetlink;
+use weir_netlink::Rtnetlink;
+use weir_packets::{Endpoint, Engine, Family, Link, Offer, Stop, Way};
 use weir_sys::privilege::test_needs_root;
 
 use crate::link::{Hosts, LONG};
@@ -11,9 +11,9 @@ use crate::link::{Hosts, LONG};
 /// The initiator's interface to it.
 const INTERFACE: &str = "weir-ref";
 
-fn station(hosts: &Hosts, cpus: Vec<usize>) -> Station {
+fn endpoint(hosts: &Hosts, cpus: Vec<usize>) -> Endpoint {
     let link = Link { reference: true, ..hosts.link(Way::Egress, cpus) };
-    hosts.initiator.run(|| Station::open(&link, Some(Engine::Xdp)).unwrap()).unwrap()
+    hosts.initiator.run(|| Endpoint::open(&link, Some(Engine::Xdp)).unwrap()).unwrap()
 }
 
 fn is_there(hosts: &Hosts) -> bool {
@@ -22,18 +22,18 @@ fn is_there(hosts: &Hosts) -> bool {
 }
 
 #[test]
-fn root_a_transfer_without_a_schedule_is_measured_by_the_speed_of_its_core() {
+fn root_measured_the_speed_of_its_core_measures_a_transfer_without_a_schedule() {
     if test_needs_root() {
         return;
     }
     for family in [Family::Ipv4, Family::Ipv6] {
         let hosts = Hosts::new(family);
         hosts.gro();
-        let station = station(&hosts, vec![0]);
+        let endpoint = endpoint(&hosts, vec![0]);
         assert!(!is_there(&hosts), "only what is measured needs it");
         let sending = hosts.sending(Offer::Unlimited, u64::MAX, Duration::from_secs(1));
         let before = hosts.arrived();
-        let sent = hosts.send(&station, &sending, &Stop::default()).unwrap();
+        let sent = hosts.send(&endpoint, &sending, &Stop::default()).unwrap();
         let pace = sent.pace.expect("slices");
         assert!((50..=500).contains(&pace.slices), "two milliseconds or longer: {pace:?}");
         // Two batches of 64 after each slice, which are in `pace.reference_ns`.
@@ -49,11 +49,11 @@ fn root_a_transfer_without_a_schedule_is_measured_by_the_speed_of_its_core() {
             (pace.frame_ratio * pace.reference_ns, sent.duration_ns as f64 / sent.frames as f64);
         assert!((0.1..10.0).contains(&(frame_ns / whole_ns)), "{pace:?} {sent:?}");
         // The next transfer has slices of its own.
-        let again = hosts.send(&station, &sending, &Stop::default()).unwrap();
+        let again = hosts.send(&endpoint, &sending, &Stop::default()).unwrap();
         assert!((50..=500).contains(&again.pace.expect("slices").slices), "{again:?}");
         assert!(is_there(&hosts));
-        drop(station);
-        assert!(!is_there(&hosts), "it goes with the station, at once");
+        drop(endpoint);
+        assert!(!is_there(&hosts), "it goes with the endpoint, at once");
     }
 }
 
@@ -66,17 +66,17 @@ fn root_there_is_no_pace_where_it_would_be_another_cores_or_none() {
     hosts.gro();
     // Too short, by a schedule, from two threads, and not asked for.
     let (one, two, unasked) =
-        (station(&hosts, vec![0]), station(&hosts, vec![0, 0]), hosts.initiator(vec![0]));
-    for (station, offer, frames) in [
+        (endpoint(&hosts, vec![0]), endpoint(&hosts, vec![0, 0]), hosts.initiator(vec![0]));
+    for (endpoint, offer, frames) in [
         (&one, Offer::Unlimited, 1_000),
         (&one, Offer::Rate(20_000.0), 2_000),
         (&two, Offer::Unlimited, 200_000),
         (&unasked, Offer::Unlimited, 400_000),
     ] {
         let before = hosts.arrived();
-        let sent = hosts.send(station, &hosts.sending(offer, frames, LONG), &Stop::default()).unwrap();
+        let sent = hosts.send(endpoint, &hosts.sending(offer, frames, LONG), &Stop::default()).unwrap();
         assert_eq!((sent.frames + sent.refused, sent.pace), (frames, None));
-        assert!(std::ptr::eq(station, &one) || sent.elsewhere_ns == 0, "{sent:?}");
+        assert!(std::ptr::eq(endpoint, &one) || sent.elsewhere_ns == 0, "{sent:?}");
         assert!(hosts.arrived() - before <= sent.frames);
     }
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use weir_netlink::{Rtnetlink, VethEnd};
 use weir_packets::frame::{Marked, Tag, Template};
 use weir_packets::transfer::address_after;
 use weir_packets::xdp_receiver::XdpReceiver;
@@ -10,7 +11,6 @@ use weir_packets::{
     Family, Frame, Inject, Limit, Link, Offer, Order, Protocol, Received, Sending, Tuples, Way,
 };
 use weir_sys::NetNs;
-use weir_sys::netlink::{Rtnetlink, VethEnd};
 
 /// Of the transfer.
 pub(crate) const COOKIE: u32 = 0x1234_5678;
@@ -65,7 +65,7 @@ pub(crate) fn ends(family: Family) -> (IpAddr, IpAddr) {
     }
 }
 
-/// The receiving station's link: of the responder for egress frames, of the initiator for ingress frames.
+/// The receiving endpoint's link: of the responder for egress frames, of the initiator for ingress frames.
 pub(crate) fn link(family: Family, incoming: Way) -> Link {
     let (initiator, responder) = ends(family);
     let (address, target, way) = match incoming {

@@ -3,11 +3,11 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use weir_packets::station::Station;
+use weir_netlink::Rtnetlink;
+use weir_packets::endpoint::Endpoint;
 use weir_packets::xdp_receiver::XdpReceiver;
 use weir_packets::{Family, Inject, Limit, Link, Offer, Protocol, Received, Sending, Stop, Way};
 use weir_sys::NetNs;
-use weir_sys::netlink::Rtnetlink;
 
 use crate::fixture::*;
 
@@ -70,7 +70,7 @@ fn root_all_frames_of_a_sender_are_counted_once_and_their_delay_is_less_than_the
         assert_eq!(receiver.describe(), "XDP in the driver");
         receiver.expect(COOKIE, Some(&s), true).unwrap();
         let send =
-            || Station::open(&initiator(family), None).unwrap().send(COOKIE, &s, &Stop::default()).unwrap();
+            || Endpoint::open(&initiator(family), None).unwrap().send(COOKIE, &s, &Stop::default()).unwrap();
         let sent = pair.sender.run(send).unwrap();
         assert_eq!(sent.frames, 20_000);
         let received = until(&receiver, |r| r.frames == sent.frames);
@@ -101,7 +101,7 @@ fn root_stamped_frames_make_a_round_trip() {
             let index = Rtnetlink::open().unwrap().interface("s0").unwrap().index;
             let mut near = XdpReceiver::open(index, &initiator(family)).unwrap();
             near.expect(COOKIE, Some(&s), true).unwrap();
-            Station::open(&initiator(family), None).unwrap().send(COOKIE, &s, &Stop::default()).unwrap();
+            Endpoint::open(&initiator(family), None).unwrap().send(COOKIE, &s, &Stop::default()).unwrap();
             near
         });
         let near = near.unwrap();

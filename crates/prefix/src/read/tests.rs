@@ -45,6 +45,18 @@ fn a_registry_s_records_of_one_country() {
 }
 
 #[test]
+fn only_the_first_version_is_a_head() {
+    let record = "apnic|JP|ipv4|1.0.16.0|4096|20110412|allocated\n";
+    let range = |line| format!("1.0.16.0-1.0.31.255 {line}");
+    // Records whose head was taken off are records still.
+    assert_eq!(entries(record, &jp()).unwrap(), [range(1)]);
+    assert_eq!(entries(&format!("2|apnic|1|1|1|1|1\n{record}"), &jp()).unwrap(), [range(2)]);
+    // A second head is a line that has no type.
+    let twice = entries(&format!("2|apnic|1|1|1|1|1\n2|apnic|1|1|1|1|1\n{record}"), &jp()).unwrap_err();
+    assert_eq!(twice.line, Some(2));
+}
+
+#[test]
 fn a_file_that_was_cut_off_is_refused() {
     let cut: String = REGISTRY.lines().take(8).map(|l| format!("{l}\n")).collect();
     let error = entries(&cut, &jp()).unwrap_err();

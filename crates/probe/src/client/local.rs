@@ -1,15 +1,15 @@
-//! Measurements towards whoever listens there: no far end of ours is needed.
+//! Measurements towards any service that listens at the target: no weir server is needed there.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Instant;
 
-use weir_load::{Observer, Setting, Stop, Workload};
+use weir_load::{Observer, Stop, TrialSettings, Workload};
 
-use super::{Error, Glance, LOOK, Measured, Span, Watch};
+use super::{Error, LOOK, LiveSnapshot, Measured, OnSnapshot, Span};
 use crate::key;
 
-/// Drive a workload whose responder is somebody else's: `tcp-connect` with `any-responder`, `http` with `server = "none"`.
+/// Drives a workload against a foreign responder: `tcp-connect` with `any-responder`, `http` with `server = "none"`.
 ///
 /// # Errors
 /// As [`Error`] says.
@@ -18,14 +18,14 @@ pub fn alone(
     target: SocketAddr,
     span: Span,
     stop: &Stop,
-    watch: Watch<'_>,
+    watch: OnSnapshot<'_>,
 ) -> Result<Measured, Error> {
     let observer = Observer::watched();
     let cookie = u64::from_be_bytes(key::random()?);
-    let setting = Setting {
+    let setting = TrialSettings {
         stop: stop.clone(),
         observer: observer.clone(),
-        ..Setting::new(span.warmup, span.duration, cookie)
+        ..TrialSettings::new(span.warmup, span.duration, cookie)
     };
     let begun = Instant::now();
     let near = std::thread::scope(|scope| {
@@ -43,7 +43,7 @@ pub fn alone(
                     return Err(Error::Io(std::io::Error::other("the measuring thread is gone")));
                 }
             };
-            watch(Glance {
+            watch(LiveSnapshot {
                 elapsed: begun.elapsed(),
                 near: observer.flows(),
                 far: Vec::new(),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use weir_load::sockets::{TcpOptions, connect_tcp};
-use weir_load::{FlowFigures, Observer, Part, Setting, Stop, Workload};
+use weir_load::{FlowFigures, Observer, Part, Stop, TrialSettings, Workload};
 
 use crate::frame::{self, Line, MOST_FROM_SERVER};
 use crate::key::{self, End, Key, Nonce};
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody answers there.
+    /// The address does not answer.
     #[error("cannot connect to {0}: {1}")]
     Connect(SocketAddr, io::Error),
     /// Something answers, but not `weir serve`.
@@ -39,7 +39,7 @@ pub enum Error {
     /// The server wants a key.
     #[error("the server at {0} wants a key: --key-file, or WEIR_KEY")]
     KeyWanted(SocketAddr),
-    /// A key is given, and the server has none: somebody else may be in its place.
+    /// The client has a key, and the server has none: another program may be in its place.
     #[error("the server at {0} did not prove to have the key")]
     KeyUnproved(SocketAddr),
     /// The server does not want to.
@@ -59,15 +59,15 @@ pub enum Error {
 /// One measurement, as both ends saw it.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// What was done, which the server's limits may have changed.
+    /// The workload as it ran; the server's limits may have changed it.
     pub workload: Workload,
-    /// What they changed, in words.
+    /// The changes by the server's limits, in words.
     pub notes: Vec<String>,
     /// Metrics, histograms, series and faults of both ends together.
     pub trial: Part,
-    /// What this end saw.
+    /// Measurements of this end.
     pub near: Part,
-    /// What the far end saw, where it is one of ours.
+    /// Measurements of the far end, if it is a weir server.
     pub far: Option<Part>,
     /// Each stream as this end saw it.
     pub near_flows: Vec<FlowFigures>,
@@ -75,21 +75,21 @@ pub struct Measured {
     pub far_flows: Vec<FlowFigures>,
 }
 
-/// What there is to see while a measurement runs.
+/// Figures of a running measurement.
 #[derive(Debug, Default)]
-pub struct Glance {
+pub struct LiveSnapshot {
     /// Since the first connection was about to be opened.
     pub elapsed: Duration,
     /// Each stream at this end so far.
     pub near: Vec<FlowFigures>,
     /// Each stream at the far end, as it said last, at most a second ago.
     pub far: Vec<FlowFigures>,
-    /// Times of operations since the last glance, ns.
+    /// Times of operations since the last snapshot, ns.
     pub times: Vec<u64>,
 }
 
 /// Someone who looks on while a measurement runs.
-pub type Watch<'a> = &'a mut dyn FnMut(Glance);
+pub type OnSnapshot<'a> = &'a mut dyn FnMut(LiveSnapshot);
 
 /// How long.
 #[derive(Debug, Clone, Copy)]
@@ -177,7 +177,7 @@ impl Visit {
         workload: &Workload,
         span: Span,
         stop: &Stop,
-        watch: Watch<'_>,
+        watch: OnSnapshot<'_>,
     ) -> Result<Measured, Error> {
         let line = Line::new(&self.socket, MOST_FROM_SERVER)?;
         let milliseconds = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
@@ -194,11 +194,11 @@ impl Visit {
         };
         let observer = Observer::watched();
         let ended = Stop::default();
-        let setting = Setting {
+        let setting = TrialSettings {
             stop: ended.clone(),
             observer: observer.clone(),
-            knocks: true,
-            ..Setting::new(span.warmup, span.duration, cookie)
+            handshake: true,
+            ..TrialSettings::new(span.warmup, span.duration, cookie)
         };
         let mut course =
             Course { line: &line, stop, ended: &ended, observer: &observer, watch, far: Vec::new() };
@@ -228,7 +228,7 @@ struct Course<'a, 'w> {
     /// The driver's.
     ended: &'a Stop,
     observer: &'a Observer,
-    watch: Watch<'w>,
+    watch: OnSnapshot<'w>,
     far: Vec<FlowFigures>,
 }
 
@@ -246,7 +246,7 @@ impl Course<'_, '_> {
             loop {
                 match result.recv_timeout(LOOK) {
                     Ok(part) => {
-                        self.glance(begun);
+                        self.snapshot(begun);
                         // Why the server left says more than that its connections broke.
                         return cut.map_or(part.map_err(Error::Load), Err);
                     }
@@ -255,7 +255,7 @@ impl Course<'_, '_> {
                         return Err(Error::Io(io::Error::other("the measuring thread is gone")));
                     }
                 }
-                self.glance(begun);
+                self.snapshot(begun);
                 if cut.is_none()
                     && let Err(e) = self.listen()
                 {
@@ -269,8 +269,8 @@ impl Course<'_, '_> {
         })
     }
 
-    fn glance(&mut self, begun: Instant) {
-        (self.watch)(Glance {
+    fn snapshot(&mut self, begun: Instant) {
+        (self.watch)(LiveSnapshot {
             elapsed: begun.elapsed(),
             near: self.observer.flows(),
             far: self.far.clone(),
@@ -278,7 +278,7 @@ impl Course<'_, '_> {
         });
     }
 
-    /// What the server has said meanwhile.
+    /// Reads the messages that the server has sent meanwhile.
     fn listen(&mut self) -> Result<(), Error> {
         while self.line.await_word(Duration::ZERO)? {
             match self.line.hear(PATIENCE).map_err(Error::Gone)? {

@@ -1,14 +1,11 @@
-//! What a client asks for, held against the server's limits.
+//! Checks a client's request against the server's limits.
 
 use std::time::Duration;
 
-use weir_load::udp_stream::UdpStream;
-use weir_load::{Direction, Workload};
+use weir_load::Workload;
+use weir_load::properties::{Rate, Served};
 
 use crate::Limits;
-
-/// Memory of a stream's thread and its counters, besides its buffers; measured to be well below.
-const PER_STREAM: u64 = 192 << 10;
 
 /// Receive buffers of one client's UDP streams: a share of all memory, and at least what a burst of a thousand datagrams needs.
 const UDP_SHARE: u64 = 16;
@@ -19,27 +16,12 @@ const UDP_LEAST: u64 = 1 << 20;
 pub(super) struct Fit {
     /// As it will be done.
     pub(super) workload: Workload,
-    /// What was changed, in words.
+    /// The changes, in words.
     pub(super) notes: Vec<String>,
-    /// Streams or connections of the client that it takes, in each direction.
-    pub(super) streams: u32,
-    /// Memory to set aside, bytes.
-    pub(super) bytes: u64,
-    /// Bit rate to set aside, where there is a limit.
+    /// Server resources that it takes.
+    pub(super) served: Served,
+    /// Bit rate to set aside; [`Rate::Little`] for datagrams where there is no limit.
     pub(super) rate: Rate,
-    /// Data connections, or flows, that may come; `None` where they come and go all the time.
-    pub(super) connections: Option<u32>,
-}
-
-/// A bit rate in the direction that has more of it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Rate {
-    /// None that is worth counting, or no limit.
-    Little,
-    /// As much as it names, payload bits per second.
-    Named(f64),
-    /// As much as there is: it names none.
-    Left,
 }
 
 /// Hold a workload against the limits.
@@ -60,88 +42,49 @@ pub(super) fn fit(
         ));
     }
     workload.engine().validate()?;
-    let count = streams(&workload);
-    if count > limits.streams {
-        return Err(format!("{count} streams: the server allows {}", limits.streams));
+    if let Workload::TcpStream(w) = &workload {
+        congestion(&w.congestion)?;
     }
-    let ways = |d: Direction| if d == Direction::Both { 2 } else { 1 };
     let mut notes = Vec::new();
-    let mut rate = Rate::Little;
-    let (bytes, connections) = match &workload {
-        Workload::TcpStream(w) => {
-            rate = named(limits, w.rate_bps)?.unwrap_or(Rate::Left);
-            congestion(&w.congestion)?;
-            let all = u64::from(w.streams) * ways(w.direction);
-            // The kernel doubles what is asked for, in both directions.
-            let buffers = u64::from(w.buffer_bytes) + 4 * u64::from(w.window_bytes.unwrap_or(0));
-            (all * (PER_STREAM + buffers), Some(all))
-        }
-        Workload::UdpStream(w) => {
-            let all = u64::from(w.streams) * ways(w.direction);
-            rate = of_datagrams(limits, w)?;
-            let most = (limits.memory_bytes / UDP_SHARE).max(UDP_LEAST);
-            let buffer = u64::from(w.receive_buffer_bytes).min(most);
-            (all * PER_STREAM + 2 * buffer, Some(all))
-        }
-        Workload::TcpRr(w) => {
-            let all = u64::from(w.connections);
-            (all * (PER_STREAM + u64::from(w.request_bytes) + u64::from(w.response_bytes)), Some(all))
-        }
-        Workload::UdpRr(w) => {
-            let all = u64::from(w.connections);
-            (all * (PER_STREAM + u64::from(w.request_bytes) + u64::from(w.response_bytes)), Some(all))
-        }
-        Workload::TcpCrr(w) => (PER_STREAM + u64::from(w.response_bytes), None),
-        other => return Err(format!("{} is not served here", other.engine().kind())),
+    let workload = smaller_buffer(limits, workload, &mut notes);
+    let engine = workload.engine();
+    let Some(served) = engine.properties().served else {
+        return Err(format!("{} is not served here", engine.kind()));
     };
-    let workload = match workload {
-        Workload::UdpStream(w) => Workload::UdpStream(smaller_buffer(limits, w, &mut notes)),
-        other => other,
-    };
-    let connections = connections.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-    Ok(Fit { workload, notes, streams: count, bytes, rate, connections })
-}
-
-/// Streams or connections at once, in each direction; on a schedule nobody knows how many, and one thread here answers them all.
-fn streams(workload: &Workload) -> u32 {
-    match workload {
-        Workload::TcpStream(w) => w.streams,
-        Workload::UdpStream(w) => w.streams,
-        Workload::TcpRr(w) => w.connections,
-        Workload::UdpRr(w) => w.connections,
-        Workload::TcpCrr(w) => w.at_a_time().unwrap_or(1),
-        _ => 1,
+    if served.streams > limits.streams {
+        return Err(format!("{} streams: the server allows {}", served.streams, limits.streams));
     }
+    let rate = within(limits, served.rate)?;
+    Ok(Fit { workload, notes, served, rate })
 }
 
-fn smaller_buffer(limits: &Limits, mut w: UdpStream, notes: &mut Vec<String>) -> UdpStream {
+/// The workload with no larger a receive buffer than the server gives, if it asks for one.
+fn smaller_buffer(limits: &Limits, mut workload: Workload, notes: &mut Vec<String>) -> Workload {
     let most = u32::try_from((limits.memory_bytes / UDP_SHARE).max(UDP_LEAST)).unwrap_or(u32::MAX);
-    if w.receive_buffer_bytes > most {
+    if let Workload::UdpStream(w) = &mut workload
+        && w.receive_buffer_bytes > most
+    {
         notes.push(format!(
             "the server gives receive buffers of {most} bytes instead of {}: --max-memory",
             w.receive_buffer_bytes
         ));
         w.receive_buffer_bytes = most;
     }
-    w
+    workload
 }
 
-/// A rate that is within the limit of one measurement, if it is named.
-fn named(limits: &Limits, asked: Option<f64>) -> Result<Option<Rate>, String> {
+/// The rate to set aside, if it is within the limit of one measurement. TCP can be held back, and datagrams cannot.
+fn within(limits: &Limits, asked: Rate) -> Result<Rate, String> {
     match (asked, limits.most_bps()) {
-        (Some(bps), Some(most)) if bps > most => Err(format!("{bps} bit/s: the server allows {most} bit/s")),
-        (asked, _) => Ok(asked.map(Rate::Named)),
+        (Rate::Named(bps), Some(most)) if bps > most => {
+            Err(format!("{bps} bit/s: the server allows {most} bit/s"))
+        }
+        (Rate::Inelastic, Some(most)) => {
+            Err(format!("as fast as possible: the server allows {most} bit/s; set a rate"))
+        }
+        (Rate::Inelastic, None) => Ok(Rate::Little),
+        (asked, _) => Ok(asked),
     }
-}
-
-/// What the server may have to send, or to take, of datagrams; TCP can be held back, and they cannot.
-fn of_datagrams(limits: &Limits, w: &UdpStream) -> Result<Rate, String> {
-    let Some(most) = limits.most_bps() else { return Ok(Rate::Little) };
-    // The least a datagram of unset size can be is what fills an MTU over IPv6.
-    let payload = f64::from(w.payload_bytes.unwrap_or(1472));
-    let asked = w.rate_bps.or_else(|| w.rate_pps.map(|pps| pps * payload * 8.0));
-    named(limits, asked)?
-        .ok_or_else(|| format!("as fast as possible: the server allows {most} bit/s; set a rate"))
 }
 
 /// Only what the kernel has already: for a server with privileges, to ask for another name would load a module.
@@ -227,7 +170,7 @@ mod tests {
                 json!({"kind": "tcp-stream", "streams": 4, "rate-bps": 2e5, "direction": "both"}),
                 Rate::Named(2e5),
             ),
-            (json!({"kind": "tcp-stream"}), Rate::Left),
+            (json!({"kind": "tcp-stream"}), Rate::Elastic),
             (json!({"kind": "udp-stream", "rate-bps": 3e5}), Rate::Named(3e5)),
             (json!({"kind": "udp-stream", "rate-pps": 10.0, "payload-bytes": 100}), Rate::Named(8e3)),
             (json!({"kind": "tcp-rr"}), Rate::Little),
@@ -248,12 +191,16 @@ mod tests {
             json!({"kind": "tcp-crr"}),
         ] {
             let fit = check(&limits, value.clone()).unwrap();
-            assert!(fit.bytes <= limits.memory_per_client(), "{value}: {}", fit.bytes);
+            assert!(
+                fit.served.memory_bytes <= limits.memory_per_client(),
+                "{value}: {}",
+                fit.served.memory_bytes
+            );
         }
         // One client alone on a server with little of it.
         let small = Limits { memory_bytes: 4 << 20, ..Limits::default() };
         for value in [json!({"kind": "tcp-stream", "congestion": ""}), json!({"kind": "udp-stream"})] {
-            assert!(check(&small, value).unwrap().bytes <= small.memory_per_client());
+            assert!(check(&small, value).unwrap().served.memory_bytes <= small.memory_per_client());
         }
     }
 
@@ -264,6 +211,6 @@ mod tests {
         let Workload::UdpStream(w) = &fit.workload else { unreachable!() };
         assert_eq!(w.receive_buffer_bytes, 4 << 20);
         assert!(fit.notes[0].contains("4194304"));
-        assert!(fit.bytes <= limits.memory_bytes);
+        assert!(fit.served.memory_bytes <= limits.memory_bytes);
     }
 }

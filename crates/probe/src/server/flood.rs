@@ -1,11 +1,11 @@
-//! Tells a flood of what is nobody's from strangers that come now and then.
+//! Distinguishes a flood of unknown traffic from occasional strangers.
 
 use std::time::{Duration, Instant};
 
 /// Time over which is counted.
 const SPAN: Duration = Duration::from_millis(100);
 
-/// Counts what is nobody's.
+/// Counts unknown datagrams or connections.
 #[derive(Debug)]
 pub(super) struct Strangers {
     /// So many in [`SPAN`] are a flood.
@@ -28,7 +28,7 @@ impl Strangers {
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// One that was counted has turned out to be somebody's.
+    /// Removes one from the count: it turned out to belong to a client.
     pub(super) fn known(&mut self) {
         self.seen = self.seen.saturating_sub(1);
     }

@@ -4,9 +4,9 @@
 //! belongs: a client's control connection to a thread of its own ([`session`]), data to the trial that it names, iperf3's
 //! to its host. It never waits for anyone. Who has not said by then what he wants is closed after [`Limits::patience`].
 
+mod acceptor;
 mod bounds;
 mod flood;
-mod front;
 mod opening;
 mod rate_watch;
 mod session;
@@ -18,21 +18,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_load::{Stop, Workload};
 
-use crate::iperf3::{Ended, Host, Protocol, Way};
 use crate::key::Key;
 use crate::{Limits, Port};
-use front::Front;
+use acceptor::Acceptor;
 use shared::Shared;
+use weir_iperf3::{Ended, Host, Protocol, Way};
 
 /// How long the end waits for the clients' threads. Each is woken; what they have to close takes milliseconds.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// Who may come in, and who is told of it.
+/// Access rules and the log.
 pub struct Config {
-    /// Clients have to prove that they have it; without one, whoever reaches the port comes in.
+    /// The key that clients must prove to have; without one, every client that reaches the port may enter.
     pub key: Option<Key>,
     /// Answer stock iperf3 clients, which have no key.
     pub iperf3: bool,
@@ -43,14 +44,14 @@ pub struct Config {
 }
 
 /// One line of the server's log.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Note {
     /// The client.
     pub peer: SocketAddr,
-    /// What it calls itself; from outside, so not for a terminal as it is.
+    /// Name that the client gives itself; text from outside, so escape it before it goes to a terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// What it asked for, in words.
+    /// The requested workload, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// How long it took, seconds.
@@ -75,7 +76,7 @@ pub(crate) fn would_do(limits: &Limits, workload: Workload, warmup: Duration, du
 
 impl Note {
     fn of_iperf3(ended: &Ended) -> Note {
-        let words = |asked: &crate::iperf3::Asked| {
+        let words = |asked: &weir_iperf3::Asked| {
             let protocol = if asked.protocol == Protocol::Udp { "UDP" } else { "TCP" };
             let title = asked.title.as_deref().map(|t| format!(", {t:?}")).unwrap_or_default();
             let lost = ended.lost.map(|(n, of)| format!(", lost {n} of {of} datagrams")).unwrap_or_default();
@@ -101,7 +102,7 @@ impl Note {
 /// A server that listens.
 pub struct Server {
     shared: Arc<Shared>,
-    front: Front,
+    front: Acceptor,
 }
 
 impl Server {
@@ -110,7 +111,7 @@ impl Server {
     /// # Errors
     /// The port is taken or needs a privilege, the address is not this host's, or descriptors have run out.
     pub fn open(address: SocketAddr, limits: Limits, config: Config) -> io::Result<Server> {
-        front::raise_descriptor_limit();
+        acceptor::raise_descriptor_limit();
         let (limits, port) = (Arc::new(limits), Arc::new(Port::open(address)?));
         let log = config.log.clone();
         let host = config.iperf3.then(|| {
@@ -119,11 +120,11 @@ impl Server {
                 .log(move |ended| log(&Note::of_iperf3(ended)))
         });
         let shared = Arc::new(Shared::new(config, limits, port)?);
-        let front = Front::new(shared.clone(), host)?;
+        let front = Acceptor::new(shared.clone(), host)?;
         Ok(Server { shared, front })
     }
 
-    /// Where it listens, with the port's number.
+    /// Returns the listening address, with the port's number.
     pub fn address(&self) -> SocketAddr {
         self.shared.port.address()
     }

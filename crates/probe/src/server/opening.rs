@@ -1,4 +1,4 @@
-//! What a connection is, by its first bytes. They are only looked at: whoever it belongs to reads them again.
+//! Identifies a connection by its first bytes. This only peeks at them: the connection's owner reads them again.
 
 use crate::message::OPENING;
 
@@ -12,10 +12,10 @@ const DATA: [[u8; 8]; 2] = [*b"weirTCP1", *b"weir-lt1"];
 /// Bytes of an iperf3 cookie, its closing zero included (iperf3's `COOKIE_SIZE`).
 const IPERF3: usize = 37;
 
-/// What it is.
+/// Kind of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// Not to be told yet.
+    /// Not yet known.
     More,
     /// A client that wants to talk.
     Control,
@@ -25,7 +25,7 @@ pub(super) enum Opening {
     Iperf3,
     /// A prober of the path's MTU.
     Mtu,
-    /// Nobody we know.
+    /// An unknown client.
     Stranger,
 }
 

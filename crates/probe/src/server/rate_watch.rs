@@ -7,10 +7,10 @@ use weir_load::{Direction, FlowFigures};
 /// How far above its rate a client may stay, in whole: clocks differ, and so do the moments at which two ends count.
 const SLACK: f64 = 1.1;
 
-/// What may come at once, in seconds of its rate: what a path that stood still lets go.
+/// Largest burst, in seconds of its rate: a path may release this much after a stall.
 const BURST_S: f64 = 2.0;
 
-/// Writes of each stream that may come at once besides: at low rates a single one is many seconds' worth.
+/// Further writes of each stream that a burst may hold: at low rates a single write is many seconds' worth.
 const AHEAD: f64 = 2.0;
 
 /// A bucket for each direction, which runs empty at the rate.
@@ -32,14 +32,14 @@ pub(super) struct TooFast {
 }
 
 impl RateWatch {
-    /// `writes_bytes` is what all streams of a direction send in one write each; without a rate nothing is watched. What this end
-    /// sends is left out where the kernel paces it: its socket takes more than has left.
+    /// `writes_bytes` is the total of one write by each stream of a direction. Without a rate, nothing is watched. If the kernel
+    /// paces this end's sending, that traffic is not watched: its socket accepts more bytes than have left.
     pub(super) fn new(most_bps: Option<f64>, writes_bytes: f64, paced: bool, since: Instant) -> Self {
         let most_bits = most_bps.unwrap_or(0.0) * BURST_S + AHEAD * writes_bytes * 8.0;
         RateWatch { most_bps, most_bits, paced, since, before: [0; 2], level_bits: [0.0; 2] }
     }
 
-    /// What has flowed until now, from the beginning.
+    /// Checks the rate, given the flows' totals from the beginning until now.
     ///
     /// # Errors
     /// It was too fast.

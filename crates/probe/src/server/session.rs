@@ -6,17 +6,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_load::door::inlet;
-use weir_load::{FlowFigures, Observer, Part, Setting, Workload};
+use weir_load::incoming::handover;
+use weir_load::limits::{Admission, Refused, Reserved};
+use weir_load::properties::Rate;
+use weir_load::{FlowFigures, Observer, Part, TrialSettings, Workload};
 
-use super::bounds::{Fit, Rate, fit};
+use super::bounds::{Fit, fit};
 use super::rate_watch::RateWatch;
-use super::shared::{OpenLine, OpenTrial, Shared, Trial};
+use super::shared::{OpenLine, OpenTrial, Shared, TrialSlot};
 use super::standstill::Standstill;
 use super::{Config, Note};
 use crate::frame::{Error, Line, MOST_FROM_CLIENT};
 use crate::key::{self, End, Nonce};
-use crate::limits::{Admission, Refused, Reserved};
 use crate::message::{Ask, OPENING, Tell, VERSION};
 
 /// How long after its window a client may take for the last of it: handshakes before, drains after.
@@ -28,7 +29,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Longest name of a client's program that is kept.
 const PROGRAM: usize = 100;
 
-/// Why a client's conversation ended before its time, in words for the log, and for the client where it should be told.
+/// The reason why a client's session ended early, in words for the log, and for the client if it should get them.
 struct Cut {
     words: String,
     tell: bool,
@@ -80,8 +81,8 @@ pub(super) fn serve(shared: &Arc<Shared>, connection: TcpStream, peer: SocketAdd
     }
 }
 
-/// Take off what has come and will not be read: closing would reset the connection (RFC 2525 section 2.17), and the client might never
-/// read why. No more than a message's worth, of whoever goes on sending.
+/// Discards received bytes that the server will not read. Otherwise closing would reset the connection (RFC 2525 section 2.17),
+/// and the client might never read the reason. Stops after one message's worth if the client keeps sending.
 fn empty(mut socket: &TcpStream) {
     let mut rest = [0; 4096];
     let mut left = MOST_FROM_CLIENT;
@@ -92,7 +93,7 @@ fn empty(mut socket: &TcpStream) {
     }
 }
 
-/// What a measurement has set aside of the server until it is dropped.
+/// Server resources that a measurement reserves until this is dropped.
 struct Taken {
     _memory: Reserved,
     rate: Option<Reserved>,
@@ -167,7 +168,7 @@ impl Session<'_> {
         Ok(line.say(&Tell::Welcome { proof, program }, patience)?)
     }
 
-    /// One measurement. What is wrong with the asking alone does not end the session.
+    /// Runs one measurement. A faulty request alone does not end the session.
     fn measure(
         &self,
         line: &Line<'_>,
@@ -179,7 +180,9 @@ impl Session<'_> {
         let begun = Instant::now();
         let limits = &self.shared.limits;
         let fit = fit(limits, workload, warmup, duration).and_then(|fit| {
-            let memory = limits.reserve(self.peer.ip(), fit.streams, fit.bytes).map_err(|e| e.to_string())?;
+            let memory = limits
+                .reserve(self.peer.ip(), fit.served.streams, fit.served.memory_bytes)
+                .map_err(|e| e.to_string())?;
             let rate = self.reserve_rate(fit.rate).map_err(|e| e.to_string())?;
             Ok((fit, Taken { _memory: memory, rate }))
         });
@@ -190,7 +193,7 @@ impl Session<'_> {
                 return Ok(line.say(&Tell::Refused { reason }, patience)?);
             }
         };
-        if let (Rate::Left, Some(rate)) = (fit.rate, &taken.rate) {
+        if let (Rate::Elastic, Some(rate)) = (fit.rate, &taken.rate) {
             hold_to(&mut fit, rate.rate_bps());
         }
         let words = fit.workload.engine().describe();
@@ -204,13 +207,13 @@ impl Session<'_> {
         result.map_err(|end| Cut { logged: true, ..end })
     }
 
-    /// What the measurement may have of the client's rate and of the total one.
+    /// Reserves the measurement's part of the client's rate and of the total rate.
     fn reserve_rate(&self, rate: Rate) -> Result<Option<Reserved>, Refused> {
         let limits = &self.shared.limits;
         match rate {
             Rate::Little => Ok(None),
             Rate::Named(bps) => limits.reserve_rate(self.peer.ip(), bps).map(Some),
-            Rate::Left => limits.reserve_rate_left(self.peer.ip()),
+            Rate::Elastic | Rate::Inelastic => limits.reserve_rate_left(self.peer.ip()),
         }
     }
 
@@ -225,26 +228,27 @@ impl Session<'_> {
         let patience = self.shared.limits.patience;
         let own = self.socket.local_addr().map_err(Error::Io)?.ip();
         let cookie = u64::from_be_bytes(key::random().map_err(Error::Io)?);
-        let setting = Setting { observer: observer.clone(), ..Setting::new(warmup, duration, cookie) };
-        let (usher, inlet) = inlet(self.shared.port.address().port()).map_err(Error::Io)?;
-        let responder = fit.workload.engine().serve(&setting, inlet).map_err(|e| refused(e.to_string()))?;
+        let setting =
+            TrialSettings { observer: observer.clone(), ..TrialSettings::new(warmup, duration, cookie) };
+        let (handover, queue) = handover(self.shared.port.address().port()).map_err(Error::Io)?;
+        let responder = fit.workload.engine().serve(&setting, queue).map_err(|e| refused(e.to_string()))?;
         let most_bps =
             self.shared.limits.most_bps().map(|most| taken.rate.as_ref().map_or(most, Reserved::rate_bps));
         let pacing = most_bps.map(|bps| {
-            let each = bps / 8.0 / f64::from(fit.connections.unwrap_or(1).max(1));
+            let each = bps / 8.0 / f64::from(fit.served.connections.unwrap_or(1).max(1));
             // The option is signed here, and at 17 Gbit/s a limit is none.
             each.min(f64::from(i32::MAX)) as u32
         });
-        let left = fit.connections.map(|n| n + controls(&fit.workload));
-        let knocks = matches!(fit.workload, Workload::UdpStream(_) | Workload::UdpRr(_));
-        let trial = Trial { usher, own, left, came: 0, peers: HashSet::new(), pacing, knocks };
+        let left = fit.served.connections.map(|n| n + fit.served.controls);
+        let handshake = fit.served.datagrams;
+        let trial = TrialSlot { handover, own, left, came: 0, peers: HashSet::new(), pacing, handshake };
         let begun = Instant::now();
-        let rate = RateWatch::new(most_bps, writes_bytes(&fit.workload), is_paced(&fit.workload), begun);
-        let standstill = Standstill::new(self.shared.limits.standstill, &fit.workload, begun);
+        let rate = RateWatch::new(most_bps, fit.served.write_bytes, is_paced(&fit.workload), begun);
+        let standstill = Standstill::new(self.shared.limits.standstill, &fit.served, begun);
         let open = self.shared.open_trial(cookie, trial);
         let opened = Tell::Opened { cookie, workload: Box::new(fit.workload), notes: fit.notes };
         line.say(&opened, patience)?;
-        let mut watch = Watch { open: &open, observer, rate, standstill };
+        let mut watch = TrialWatch { open: &open, observer, rate, standstill };
         self.await_finish(line, warmup + duration + SLACK, &mut watch)?;
         let mut part = responder.finish().map_err(|e| refused(e.to_string()))?;
         // Before the client hears of the end, so that its next measurement has room.
@@ -254,7 +258,12 @@ impl Session<'_> {
     }
 
     /// Until the client says that it is done, with a word to it every second.
-    fn await_finish(&self, line: &Line<'_>, longest: Duration, watch: &mut Watch<'_>) -> Result<(), Cut> {
+    fn await_finish(
+        &self,
+        line: &Line<'_>,
+        longest: Duration,
+        watch: &mut TrialWatch<'_>,
+    ) -> Result<(), Cut> {
         let patience = self.shared.limits.patience;
         let begun = Instant::now();
         loop {
@@ -286,16 +295,16 @@ impl Session<'_> {
     }
 }
 
-/// What is looked at while a measurement runs.
-struct Watch<'a> {
+/// State that is checked while a measurement runs.
+struct TrialWatch<'a> {
     open: &'a OpenTrial<'a>,
     observer: &'a Observer,
     rate: RateWatch,
     standstill: Standstill,
 }
 
-impl Watch<'_> {
-    /// What has flowed so far.
+impl TrialWatch<'_> {
+    /// Reads and checks the flows so far.
     fn look(&mut self) -> Result<Vec<FlowFigures>, Cut> {
         let (flows, now) = (self.observer.flows(), Instant::now());
         self.rate
@@ -308,11 +317,6 @@ impl Watch<'_> {
     }
 }
 
-/// Connections that may follow a workload's own; what they carry is of no account.
-fn controls(workload: &Workload) -> u32 {
-    if let Workload::TcpStream(work) = workload { work.controls() } else { 0 }
-}
-
 /// Make both ends keep to what was left.
 fn hold_to(fit: &mut Fit, bps: f64) {
     if let Workload::TcpStream(work) = &mut fit.workload {
@@ -323,17 +327,6 @@ fn hold_to(fit: &mut Fit, bps: f64) {
 
 fn is_paced(workload: &Workload) -> bool {
     matches!(workload, Workload::TcpStream(_))
-}
-
-/// What all streams of a direction send in one write each, bytes.
-fn writes_bytes(workload: &Workload) -> f64 {
-    match workload {
-        Workload::TcpStream(w) => f64::from(w.streams) * f64::from(w.buffer_bytes),
-        Workload::UdpStream(w) => f64::from(w.streams) * f64::from(w.payload_bytes.unwrap_or(u16::MAX)),
-        Workload::TcpRr(w) => f64::from(w.connections) * f64::from(w.request_bytes.max(w.response_bytes)),
-        Workload::UdpRr(w) => f64::from(w.connections) * f64::from(w.request_bytes.max(w.response_bytes)),
-        _ => 0.0,
-    }
 }
 
 /// JSON has no infinities: a value that came of dividing by nothing is left out, as one that was not measured.

@@ -1,30 +1,30 @@
-//! What the server's threads share: the trials that are open, and the clients that are in.
+//! State that the server's threads share: open trials and admitted clients.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::hmac;
-use weir_load::door::Usher;
-use weir_load::knock::{self, TOKEN_BYTES};
+use weir_load::incoming::HandoverSender;
+use weir_load::udp_handshake::{self, TOKEN_BYTES};
 use weir_sys::datagram_filter::Start;
 
 use super::{Config, Note};
-use crate::iperf3::HELLOS;
-use crate::limits::Admission;
 use crate::{Limits, Port, key};
+use weir_iperf3::HELLOS;
+use weir_load::limits::Admission;
 
 /// How long a challenge is good for, seconds; one that was made just before the end of such a time is good for the next one, too.
 const CHALLENGE_S: u64 = 30;
 
-/// Trials whose knocks are told apart before they are taken in; with more at once every knock is. A filter may have 4096 instructions
-/// and, on older kernels, 20 KB (net.core.optmem_max).
+/// Most trials whose requests the socket filter can distinguish; with more at once it admits every request. A filter may have 4096
+/// instructions and, on older kernels, 20 KB (net.core.optmem_max).
 const TOLD_APART: usize = 128;
 
-/// What belongs to one trial while it is open.
+/// State of one open trial.
 #[derive(Debug)]
-pub(super) struct Trial {
-    pub(super) usher: Usher,
+pub(super) struct TrialSlot {
+    pub(super) handover: HandoverSender,
     /// The address of this host that its client talks to.
     pub(super) own: IpAddr,
     /// Connections, or flows, that may still come.
@@ -35,11 +35,11 @@ pub(super) struct Trial {
     pub(super) peers: HashSet<SocketAddr>,
     /// Bytes per second that each may be sent.
     pub(super) pacing: Option<u32>,
-    /// Its flows are UDP: they knock.
-    pub(super) knocks: bool,
+    /// Its flows are UDP: they request.
+    pub(super) handshake: bool,
 }
 
-impl Trial {
+impl TrialSlot {
     /// Take one of the connections that may still come; `None` if none may.
     fn take_one(&mut self) -> Option<()> {
         if let Some(left) = &mut self.left {
@@ -57,7 +57,7 @@ pub(super) struct Shared {
     pub(super) port: Arc<Port>,
     secret: hmac::Key,
     begun: std::time::Instant,
-    trials: Mutex<HashMap<u64, Trial>>,
+    trials: Mutex<HashMap<u64, TrialSlot>>,
     lines: Mutex<Lines>,
 }
 
@@ -72,13 +72,13 @@ struct Lines {
 /// A client whose connection is open.
 struct Guest {
     socket: Arc<TcpStream>,
-    /// Its place, until somebody else is given it.
+    /// Its place, until another client gets it.
     place: Option<Admission>,
     /// It is welcome, with the key where there is one.
     welcome: bool,
 }
 
-/// An open trial. Dropping it closes the door for what would still come.
+/// An open trial. Dropping it refuses later connections.
 pub(super) struct OpenTrial<'a> {
     shared: &'a Shared,
     cookie: u64,
@@ -101,7 +101,7 @@ impl Shared {
             trials: Mutex::default(),
             lines: Mutex::default(),
         };
-        shared.admit_knocks(&HashMap::new());
+        shared.admit_requests(&HashMap::new());
         Ok(shared)
     }
 
@@ -110,33 +110,33 @@ impl Shared {
     }
 
     /// Make a trial known, so that what comes for it is handed over.
-    pub(super) fn open_trial(&self, cookie: u64, trial: Trial) -> OpenTrial<'_> {
+    pub(super) fn open_trial(&self, cookie: u64, trial: TrialSlot) -> OpenTrial<'_> {
         let mut trials = lock(&self.trials);
-        let knocks = trial.knocks;
+        let handshake = trial.handshake;
         trials.insert(cookie, trial);
-        if knocks {
-            self.admit_knocks(&trials);
+        if handshake {
+            self.admit_requests(&trials);
         }
         OpenTrial { shared: self, cookie }
     }
 
     fn close_trial(&self, cookie: u64) {
         let mut trials = lock(&self.trials);
-        if trials.remove(&cookie).is_some_and(|trial| trial.knocks) {
-            self.admit_knocks(&trials);
+        if trials.remove(&cookie).is_some_and(|trial| trial.handshake) {
+            self.admit_requests(&trials);
         }
     }
 
-    /// Let through what may come to the UDP socket that all share, and nothing else: whoever sends something else without end wakes
-    /// nobody, and takes no time from what is measured.
-    fn admit_knocks(&self, trials: &HashMap<u64, Trial>) {
-        let length = knock::BYTES as u16;
-        let knocking: Vec<u64> = trials.iter().filter(|(_, trial)| trial.knocks).map(|(c, _)| *c).collect();
+    /// Admits only expected datagrams to the shared UDP socket. A host that sends endless other datagrams wakes no thread, and
+    /// takes no time from measurements.
+    fn admit_requests(&self, trials: &HashMap<u64, TrialSlot>) {
+        let length = udp_handshake::BYTES as u16;
+        let waiting: Vec<u64> = trials.iter().filter(|(_, trial)| trial.handshake).map(|(c, _)| *c).collect();
         let cookies: Vec<Option<u64>> =
-            if knocking.len() > TOLD_APART { vec![None] } else { knocking.into_iter().map(Some).collect() };
+            if waiting.len() > TOLD_APART { vec![None] } else { waiting.into_iter().map(Some).collect() };
         let mut starts: Vec<Start> = cookies
             .into_iter()
-            .map(|cookie| Start { bytes: knock::beginning(cookie), length, exact: true })
+            .map(|cookie| Start { bytes: udp_handshake::beginning(cookie), length, exact: true })
             .collect();
         let magic = weir_mtu::MAGIC;
         starts.push(Start { bytes: magic.to_vec(), length: magic.len() as u16, exact: false });
@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Do something for the trial of that cookie, if it is open and takes another connection.
-    pub(super) fn admit_to<T>(&self, cookie: u64, hand_over: impl FnOnce(&Trial) -> T) -> Option<T> {
+    pub(super) fn admit_to<T>(&self, cookie: u64, hand_over: impl FnOnce(&TrialSlot) -> T) -> Option<T> {
         let mut trials = lock(&self.trials);
         let trial = trials.get_mut(&cookie)?;
         trial.take_one()?;
@@ -160,7 +160,7 @@ impl Shared {
         &self,
         cookie: u64,
         peer: SocketAddr,
-        hand_over: impl FnOnce(&Trial) -> T,
+        hand_over: impl FnOnce(&TrialSlot) -> T,
     ) -> Option<T> {
         let mut trials = lock(&self.trials);
         let trial = trials.get_mut(&cookie)?;
@@ -197,8 +197,8 @@ impl Shared {
         Some(OpenLine { shared: self.clone(), number })
     }
 
-    /// End the conversation of whoever has been in for longest without having shown the key, and give its place back: strangers do
-    /// not keep those out who have it. False if there is no such client.
+    /// Ends the session of the client that has been in for longest without proving the key, and frees its place. So strangers do
+    /// not keep out clients that have the key. False if no such client exists.
     pub(super) fn make_room(&self) -> bool {
         if self.config.key.is_none() {
             return false;
@@ -311,9 +311,10 @@ mod tests {
         let port = Arc::new(Port::open("127.0.0.1:0".parse().unwrap()).unwrap());
         let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
         let shared = Shared::new(config, Arc::default(), port).unwrap();
-        let (usher, _inlet) = weir_load::door::inlet(1).unwrap();
+        let (handover, _queue) = weir_load::incoming::handover(1).unwrap();
         let own = "127.0.0.1".parse().unwrap();
-        let trial = Trial { usher, own, left, came: 0, peers: HashSet::new(), pacing: None, knocks: true };
+        let trial =
+            TrialSlot { handover, own, left, came: 0, peers: HashSet::new(), pacing: None, handshake: true };
         let _open = shared.open_trial(7, trial);
         look(&shared, 7)
     }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use weir_load::{FlowFigures, Workload};
+use weir_load::FlowFigures;
+use weir_load::properties::Served;
 
 /// Looks every second or so at what has moved.
 #[derive(Debug)]
@@ -17,11 +18,9 @@ pub(super) struct Standstill {
 impl Standstill {
     /// `longest` is [`crate::Limits::standstill`]; a sender whose writes are further apart by the rate that was asked for may take
     /// twice as long as between two of them.
-    pub(super) fn new(longest: Duration, workload: &Workload, since: Instant) -> Self {
-        // The far end of round trips counts nothing while they last. They hold no bit rate, and few connections.
-        let counts = !matches!(workload, Workload::TcpRr(_) | Workload::UdpRr(_));
-        let longest = longest.max(between_writes(workload).saturating_mul(2));
-        Standstill { longest, counts, moved: 0, since }
+    pub(super) fn new(longest: Duration, served: &Served, since: Instant) -> Self {
+        let longest = longest.max(served.between_writes.saturating_mul(2));
+        Standstill { longest, counts: served.seen_moving, moved: 0, since }
     }
 
     /// For how long nothing has moved if that is too long, after this has flowed and so many connections have come.
@@ -36,24 +35,6 @@ impl Standstill {
     }
 }
 
-/// Time between two writes of a stream at the rate that is asked for; zero where it is as fast as it goes, or a count of at least one
-/// a second.
-fn between_writes(workload: &Workload) -> Duration {
-    let seconds = match workload {
-        Workload::TcpStream(w) => {
-            w.rate_bps.map(|bps| f64::from(w.streams) * f64::from(w.buffer_bytes) * 8.0 / bps)
-        }
-        Workload::UdpStream(w) => {
-            let bits = f64::from(w.payload_bytes.unwrap_or(u16::MAX)) * 8.0;
-            let of_one = w.rate_bps.map(|bps| bits / bps).or(w.rate_pps.map(|pps| 1.0 / pps));
-            of_one.map(|seconds| f64::from(w.streams) * seconds)
-        }
-        _ => None,
-    };
-    // What is longer than a Duration can hold is longer than any measurement.
-    seconds.map_or(Duration::ZERO, |s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::rate_watch::tests::flow;
@@ -65,9 +46,10 @@ mod tests {
 
     /// The second in which a measurement is ended, of an hour's: `seen` is what has flowed and come by then.
     fn ends(workload: serde_json::Value, seen: impl Fn(u64) -> (u64, u32)) -> Option<u64> {
-        let workload = serde_json::from_value(workload).unwrap();
+        let workload: weir_load::Workload = serde_json::from_value(workload).unwrap();
+        let served = workload.engine().properties().served.unwrap();
         let begun = Instant::now();
-        let mut standstill = Standstill::new(LONGEST, &workload, begun);
+        let mut standstill = Standstill::new(LONGEST, &served, begun);
         (1..=3600).find(|second| {
             let (bytes, came) = seen(*second);
             let flows = [flow(Direction::Egress, bytes)];

@@ -20,15 +20,15 @@ fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
     stream.write_all(&frame_of(&open)).unwrap();
     let opened: Value = frame::read(&stream, 1 << 20).unwrap();
     let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
-    let knock = |token: &[u8]| [&b"weirKNK1"[..], &cookie, token].concat();
+    let request = |token: &[u8]| [&b"weirREQ1"[..], &cookie, token].concat();
     for _ in 0..2 {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(server.address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.send(&knock(&[0; 16])).unwrap();
+        socket.send(&request(&[0; 16])).unwrap();
         let mut bytes = [0; 64];
         assert_eq!(socket.recv(&mut bytes).unwrap(), 32);
-        let proof = knock(&bytes[16..32]);
+        let proof = request(&bytes[16..32]);
         for _ in 0..10 {
             socket.send(&proof).unwrap();
         }
@@ -37,7 +37,7 @@ fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
         assert_eq!(socket.recv(&mut bytes).unwrap(), 16, "and answered");
     }
     // Whoever comes when both are in gets no challenge any more, and with it nothing to prove.
-    assert_eq!(answered(server.address, &knock(&[0; 16])).1, 0);
+    assert_eq!(answered(server.address, &request(&[0; 16])).1, 0);
 }
 
 /// Datagrams to the socket that all share that the kernel has thrown away, from the last column of /proc/net/udp (proc_net(5)).
@@ -55,7 +55,7 @@ fn thrown_away(server: &Running) -> u64 {
 #[test]
 fn what_is_nobody_s_is_thrown_away_before_the_server_is_woken() {
     let server = Running::start(Limits::default());
-    let knock = |cookie: &[u8]| [&b"weirKNK1"[..], cookie, &[0; 16]].concat();
+    let request = |cookie: &[u8]| [&b"weirREQ1"[..], cookie, &[0; 16]].concat();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     // Over loopback a datagram is taken in, or not, when its sending returns.
     let grows = |datagram: &[u8]| {
@@ -63,9 +63,16 @@ fn what_is_nobody_s_is_thrown_away_before_the_server_is_woken() {
         socket.send_to(datagram, server.address).unwrap();
         thrown_away(&server) - before
     };
-    for garbage in
-        [&b""[..], b"x", b"987", b"98765", b"weirMTU", &[0xaa; 1400], &knock(&[7; 8]), &knock(&[7; 8])[..31]]
-    {
+    for garbage in [
+        &b""[..],
+        b"x",
+        b"987",
+        b"98765",
+        b"weirMTU",
+        &[0xaa; 1400],
+        &request(&[7; 8]),
+        &request(&[7; 8])[..31],
+    ] {
         assert_eq!(grows(garbage), 1, "{garbage:?}");
     }
     for (greeting, probe) in [(b"9876", &b"weirMTU1"[..]), (b"6789", b"weirMTU1 and more")] {
@@ -81,15 +88,15 @@ fn what_is_nobody_s_is_thrown_away_before_the_server_is_woken() {
     let (first, stays) = open(json!({"kind": "udp-rr"}));
     let (second, goes) = open(json!({"kind": "udp-stream", "rate-bps": 1e6}));
     let (tcp, _stream) = open(json!({"kind": "tcp-rr"}));
-    assert_eq!((grows(&knock(&first)), grows(&knock(&second))), (0, 0));
-    assert_eq!((grows(&knock(&tcp)), grows(&knock(&[7; 8]))), (1, 1), "no flows of UDP");
+    assert_eq!((grows(&request(&first)), grows(&request(&second))), (0, 0));
+    assert_eq!((grows(&request(&tcp)), grows(&request(&[7; 8]))), (1, 1), "no flows of UDP");
     drop(goes);
     let deadline = Instant::now() + PATIENCE;
-    while grows(&knock(&second)) == 0 {
+    while grows(&request(&second)) == 0 {
         assert!(Instant::now() < deadline, "the second trial's number is still known");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(grows(&knock(&first)), 0, "the other goes on");
+    assert_eq!(grows(&request(&first)), 0, "the other goes on");
     drop(stays);
 }
 
@@ -118,11 +125,11 @@ fn an_unproven_address_gets_no_more_than_was_sent_in_its_name() {
     stream.write_all(&frame_of(&open)).unwrap();
     let opened: Value = frame::read(&stream, 1 << 20).unwrap();
     let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
-    let knock = |cookie: &[u8], token: &[u8]| [&b"weirKNK1"[..], cookie, token].concat();
+    let request = |cookie: &[u8], token: &[u8]| [&b"weirREQ1"[..], cookie, token].concat();
     // What does not know an open trial's cookie gets nothing at all.
     for stranger in [
-        knock(&[9; 8], &[0; 16]),
-        knock(&cookie, &[0; 16])[..31].to_vec(),
+        request(&[9; 8], &[0; 16]),
+        request(&cookie, &[0; 16])[..31].to_vec(),
         vec![0; 1000],
         cookie.to_vec(),
         Vec::new(),
@@ -130,21 +137,21 @@ fn an_unproven_address_gets_no_more_than_was_sent_in_its_name() {
     ] {
         assert_eq!(answered(server.address, &stranger).1, 0, "{stranger:?}");
     }
-    // The workload's own greeting, without the knock.
+    // The workload's own greeting, without the request.
     assert_eq!(answered(server.address, &[&cookie[..], &[0; 8]].concat()).1, 0);
     // With it, a challenge of the same size, and with a wrong answer to that, nothing.
-    let (sent, came) = answered(server.address, &knock(&cookie, &[0; 16]));
+    let (sent, came) = answered(server.address, &request(&cookie, &[0; 16]));
     assert!(came > 0 && came <= sent, "{came} of {sent}");
-    assert_eq!(answered(server.address, &knock(&cookie, &[5; 16])).1, 0);
+    assert_eq!(answered(server.address, &request(&cookie, &[5; 16])).1, 0);
     // A challenge that another port of the same host was sent is of no use.
     let one = UdpSocket::bind("127.0.0.1:0").unwrap();
     one.set_read_timeout(Some(PATIENCE)).unwrap();
-    one.send_to(&knock(&cookie, &[0; 16]), server.address).unwrap();
+    one.send_to(&request(&cookie, &[0; 16]), server.address).unwrap();
     let mut challenge = [0; 64];
     assert_eq!(one.recv(&mut challenge).unwrap(), 32);
-    assert_eq!(answered(server.address, &knock(&cookie, &challenge[16..32])).1, 0);
+    assert_eq!(answered(server.address, &request(&cookie, &challenge[16..32])).1, 0);
     // Its own is.
-    one.send_to(&knock(&cookie, &challenge[16..32]), server.address).unwrap();
+    one.send_to(&request(&cookie, &challenge[16..32]), server.address).unwrap();
     assert_eq!(one.recv(&mut challenge).unwrap(), 32);
     one.send_to(&[&cookie[..], &[0; 8]].concat(), server.address).unwrap();
     let mut answer = [0; 9000];
@@ -159,7 +166,7 @@ fn datagrams_of_any_kind_get_no_more_back_than_they_have() {
     let mut runner = TestRunner::new(Cases::with_cases(200));
     let starts = prop_oneof![
         Just(&b""[..]),
-        Just(&b"weirKNK1"[..]),
+        Just(&b"weirREQ1"[..]),
         Just(&b"weirMTU1"[..]),
         Just(&b"weirUDP1"[..]),
         Just(&b"9876"[..])

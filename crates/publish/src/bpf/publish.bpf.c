@@ -18,30 +18,22 @@
 #include "shared.h"
 #include "shared.check.h"
 
-// Of headers that bring the C library's with them: sys/socket.h, linux/in6.h, asm-generic/errno-base.h.
+// Of headers that bring the C library's with them: sys/socket.h, linux/in6.h.
 #define AF_INET 2
 #define AF_INET6 10
 #define NEXT_ICMPV6 58
-#define NEXT_FRAGMENT 44
-#define EINVAL 22
-// Of kernels that are newer than some distributions' headers: BPF_F_IPV6 (6.16), BPF_FIB_LOOKUP_SKIP_NEIGH (6.3).
-#define WEIR_F_IPV6 (1ull << 7)
+// Of kernels that are newer than some distributions' headers: BPF_FIB_LOOKUP_SKIP_NEIGH (6.3).
 #define WEIR_FIB_SKIP_NEIGH (1u << 2)
 
 #include "tables.h"
-#include "sum.h"
+#include "weir/ipv6.h"
+#include "weir/sum.h"
 #include "routes.h"
 #include "way.h"
 #include "rewrite.h"
 #include "quoted.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
-
-// Hop-by-hop, routing, encapsulation, authentication, destination options, mobility (RFC 8200 section 4, RFC 7045).
-static __always_inline bool is_extension(__u8 next)
-{
-	return next == 0 || next == 43 || next == 50 || next == 51 || next == 60 || next == 135;
-}
 
 // Sources that nobody outside has: of the container's network, and of IPv6 those of a single link (RFC 4291 section 2.5.6). The host's
 // routing takes them for false, and the container might take them for its host or a neighbour.
@@ -235,10 +227,9 @@ int publish_out(struct __sk_buff *skb)
 	return leave(&p, translate(&p));
 }
 
-// Whether the kernel can change an IPv6 address without spoiling the sum that a card has taken of the packet (BPF_F_IPV6): run
-// once on a made-up packet. 0: it can.
+// Run once on a made-up packet. 0: this kernel can translate IPv6.
 SEC("tc")
 int knows_ipv6(struct __sk_buff *skb)
 {
-	return bpf_l4_csum_replace(skb, ETH_HLEN, 0, 1, BPF_F_PSEUDO_HDR | WEIR_F_IPV6) == -EINVAL;
+	return !can_rewrite_ipv6(skb);
 }

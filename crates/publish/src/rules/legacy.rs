@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use weir_sys::iptables::{Rule, Table, Target};
+use weir_netlink::iptables::{Rule, Table, Target};
 
 use super::{Asks, Begins, Chain, Does};
 
@@ -13,8 +13,8 @@ pub(super) fn chains(tables: &[Table]) -> Vec<Chain> {
     let mut chains = Vec::new();
     for table in tables {
         let program = match table.family {
-            weir_sys::iptables::Family::Ip => "iptables-legacy",
-            weir_sys::iptables::Family::Ip6 => "ip6tables-legacy",
+            weir_netlink::iptables::Family::Ip => "iptables-legacy",
+            weir_netlink::iptables::Family::Ip6 => "ip6tables-legacy",
         };
         for chain in &table.chains {
             chains.push(Chain {
@@ -50,7 +50,7 @@ fn does(rule: &Rule) -> Does {
     }
 }
 
-/// What a target of xtables does, if it does not lead anywhere.
+/// Returns the action of an xtables target that does not lead anywhere.
 pub(super) fn target(name: &str) -> Option<Does> {
     match name {
         "REJECT" | "NFQUEUE" => Some(Does::Stop),
@@ -102,7 +102,7 @@ fn network(text: &str) -> Option<(std::net::IpAddr, u8)> {
     Some((address.parse().ok()?, prefix.parse().ok()?))
 }
 
-/// What a match of xtables asks for, in the layout of its header file (include/uapi/linux/netfilter/xt_*.h).
+/// Adds the conditions of an xtables match, in the layout of its header file (include/uapi/linux/netfilter/xt_*.h).
 pub(super) fn matched(asks: &mut Asks, name: &str, info: &[u8]) {
     let understood = match name {
         "comment" => Some(()),

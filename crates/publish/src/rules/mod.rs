@@ -1,7 +1,7 @@
 //! Rules that publish something: destination NAT as container engines make it, whatever it is written with.
 //!
-//! What a rule asks for is gathered along the chains that lead to it. What is not understood is kept as words: a rule that asks
-//! for more than address and port is no fixed mapping.
+//! This module collects a rule's conditions along the chains that lead to it. It keeps unknown conditions as words: a rule with
+//! conditions other than address and port is no fixed mapping.
 
 mod legacy;
 mod nft;
@@ -10,8 +10,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use weir_sys::nftables::nat::{Ports, Translation};
-use weir_sys::{ProcRoot, iptables, nftables};
+use weir_netlink::nftables::nat::{Ports, Translation};
+use weir_netlink::{iptables, nftables};
+use weir_sys::ProcRoot;
 
 use crate::{Protocol, Result};
 
@@ -20,7 +21,7 @@ const DEEPEST: usize = 16;
 /// A ruleset whose chains lead to each other in many ways has more ways than rules: no more rules than these are looked at.
 const MOST: usize = 1 << 20;
 
-/// What a rule asks for.
+/// Conditions of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Asks {
     /// Destination and length of its prefix; `None`: any address (of this host).
@@ -69,7 +70,7 @@ impl Asks {
     }
 }
 
-/// What a rule does, as far as it matters here.
+/// Action of a rule, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Does {
     /// Nothing that leads anywhere.
@@ -88,7 +89,7 @@ enum Does {
     Ends,
 }
 
-/// What a chain is for to which packets from outside come first.
+/// Purpose of a chain that packets from outside reach first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begins {
     /// They are translated.
@@ -114,13 +115,13 @@ struct Chain {
 pub(crate) struct Published {
     /// For which packets.
     pub(crate) asks: Asks,
-    /// Where it leads.
+    /// Destination after translation.
     pub(crate) to: Translation,
     /// Packets that do not come to it, because a rule before it keeps them.
     pub(crate) unless: Vec<Asks>,
     /// True of IPv6.
     pub(crate) ipv6: bool,
-    /// Where it is found; names in it are text from outside.
+    /// Its table and chain; names in it are text from outside.
     pub(crate) place: String,
 }
 
@@ -157,11 +158,11 @@ pub(crate) struct Stop {
     pub(crate) asks: Asks,
     /// It sees them as they are after translation.
     pub(crate) translated: bool,
-    /// Where it is found; names in it are text from outside.
+    /// Its table and chain; names in it are text from outside.
     pub(crate) place: String,
 }
 
-/// What matters of the rules of a network namespace.
+/// The relevant rules of a network namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Each once.
@@ -198,9 +199,9 @@ pub(crate) fn read(root: &ProcRoot) -> Result<Rules> {
 
 struct Walk<'a> {
     chains: &'a HashMap<(&'a str, &'a str), &'a Chain>,
-    /// What the chain is for at which this way began.
+    /// Purpose of the chain at which this walk began.
     begins: Begins,
-    /// What does not come on from the rules so far, and whether that holds up to the end of their chain only.
+    /// Packets that earlier rules keep from coming on, and whether that holds only up to the end of their chain.
     kept: Vec<(Asks, bool)>,
     steps: usize,
     found: Rules,
@@ -249,7 +250,7 @@ impl Walk<'_> {
         });
     }
 
-    /// What does not come on to later rules, of this chain only if it returns.
+    /// Records packets that do not come on to later rules; if `returns`, to those of this chain only.
     fn keep(&mut self, asks: Asks, returns: bool) {
         let kept = (asks, returns);
         if !self.kept.contains(&kept) {

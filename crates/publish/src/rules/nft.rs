@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weir_sys::nftables::nat::{self, Nat};
-use weir_sys::nftables::{Base, Comparison, Expression, Hook, Register, Rule, Tables, Verdict};
+use weir_netlink::nftables::nat::{self, Nat};
+use weir_netlink::nftables::{Base, Comparison, Expression, Hook, NftVerdict, Register, Rule, Tables};
 
 use super::{Asks, Begins, Chain, Does, legacy};
 
@@ -16,7 +16,7 @@ const META_L4PROTO: u32 = 16;
 /// RTN_LOCAL (include/uapi/linux/rtnetlink.h).
 const LOCAL: u32 = 2;
 
-/// What a register holds.
+/// Contents of a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Holds {
     /// So much of the destination as the mask has ones, of IPv6 or not.
@@ -31,7 +31,7 @@ enum Holds {
     Interface,
     /// The version of IP, which the addresses say, too.
     Version,
-    /// What kind of address the destination is to this host.
+    /// Kind of address that the destination is for this host.
     Kind,
     Something(String),
 }
@@ -67,11 +67,11 @@ fn does(expressions: &[Expression]) -> Does {
         return Does::Lead(to);
     }
     let one = |e: &Expression| match e {
-        Expression::Verdict(Verdict::Jump(chain)) => Some(Does::Jump(chain.clone())),
-        Expression::Verdict(Verdict::Goto(chain)) => Some(Does::Goto(chain.clone())),
-        Expression::Verdict(Verdict::Accept) => Some(Does::Ends),
-        Expression::Verdict(Verdict::Return) => Some(Does::Return),
-        Expression::Verdict(Verdict::Drop) | Expression::Reject { .. } | Expression::Queue { .. } => {
+        Expression::Verdict(NftVerdict::Jump(chain)) => Some(Does::Jump(chain.clone())),
+        Expression::Verdict(NftVerdict::Goto(chain)) => Some(Does::Goto(chain.clone())),
+        Expression::Verdict(NftVerdict::Accept) => Some(Does::Ends),
+        Expression::Verdict(NftVerdict::Return) => Some(Does::Return),
+        Expression::Verdict(NftVerdict::Drop) | Expression::Reject { .. } | Expression::Queue { .. } => {
             Some(Does::Stop)
         }
         Expression::Target { name, .. } => legacy::target(name),
@@ -214,7 +214,7 @@ fn compared(asks: &mut Asks, holds: Holds, with: Comparison, value: &[u8]) {
     }
 }
 
-/// An address of which the first bytes are told, with the length of its prefix; `None` of a mask that is no prefix.
+/// Returns an address from its first bytes, with the length of its prefix; `None` if the mask is no prefix.
 fn destination(value: &[u8], mask: &[u8], ipv6: bool) -> Option<(IpAddr, u8)> {
     let prefix: u32 = mask.iter().take_while(|b| **b == 0xff).count() as u32 * 8;
     let rest = mask.get(prefix as usize / 8..).unwrap_or_default();

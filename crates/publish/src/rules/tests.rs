@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use proptest::prelude::*;
+use weir_netlink::nftables::{Base, Comparison, Expression, Register};
 use weir_sys::NetNs;
-use weir_sys::nftables::{Base, Comparison, Expression, Register};
 use weir_sys::privilege::test_needs_root;
 use weir_sys::process::which;
 

@@ -7,7 +7,7 @@ use weir_publish::{Direction, Publish, Reason};
 use weir_sys::privilege::test_needs_root;
 use weir_wire::{Icmp, Ipv4, Ipv6, Tcp, Udp, protocol};
 
-use crate::world::World;
+use crate::world::PublishWorld;
 
 /// TC_ACT_UNSPEC, TC_ACT_SHOT and TC_ACT_REDIRECT (linux/pkt_cls.h).
 pub const LEFT: u32 = u32::MAX;
@@ -112,7 +112,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    pub fn of(world: &World, published: u16, inner: u16) -> Ends {
+    pub fn of(world: &PublishWorld, published: u16, inner: u16) -> Ends {
         Ends {
             client: (world.client_address, 40_000).into(),
             published: (world.published, published).into(),
@@ -170,13 +170,18 @@ pub fn frame(datagram: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub fn run(world: &World, publish: &Publish, direction: Direction, datagram: &[u8]) -> (u32, Vec<u8>) {
+pub fn run(world: &PublishWorld, publish: &Publish, direction: Direction, datagram: &[u8]) -> (u32, Vec<u8>) {
     let run = world.host.run(|| publish.run(direction, &frame(datagram), 1)).unwrap().unwrap();
     (run.verdict, run.packet[LINK..].to_vec())
 }
 
 /// The only reason that was counted once more.
-pub fn reason_of(world: &World, publish: &Publish, direction: Direction, datagram: &[u8]) -> (u32, Reason) {
+pub fn reason_of(
+    world: &PublishWorld,
+    publish: &Publish,
+    direction: Direction,
+    datagram: &[u8],
+) -> (u32, Reason) {
     let before = publish.status().unwrap();
     let (verdict, after) = run(world, publish, direction, datagram);
     if verdict != REDIRECTED {
@@ -198,12 +203,12 @@ pub fn reason_of(world: &World, publish: &Publish, direction: Direction, datagra
 
 pub const BOTH: [Direction; 2] = [Direction::In, Direction::Out];
 
-pub fn for_each_family(test: impl Fn(&World, &Publish)) {
+pub fn for_each_family(test: impl Fn(&PublishWorld, &Publish)) {
     if test_needs_root() {
         return;
     }
     for ipv6 in [false, true] {
-        let world = World::new(ipv6);
+        let world = PublishWorld::new(ipv6);
         let publish = world.load();
         test(&world, &publish);
     }

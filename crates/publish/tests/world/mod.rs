@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 
 use weir_publish::{Direction, Links, Mapping, Protocol, Publish, Reason};
 use weir_sys::NetNs;
+use weir_testkit::bound;
 
 /// Nothing here takes this long unless it is broken.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Published port and the container's, of TCP and of UDP: one that stays and one that changes.
 pub const SAME: u16 = 5001;
 pub const PUBLISHED: u16 = 80;
 pub const INNER: u16 = 8080;
 
-pub struct World {
+pub struct PublishWorld {
     pub client: NetNs,
     pub router: NetNs,
     pub host: NetNs,
@@ -29,8 +30,8 @@ pub struct World {
     pub inner: IpAddr,
 }
 
-impl World {
-    pub fn new(ipv6: bool) -> World {
+impl PublishWorld {
+    pub fn new(ipv6: bool) -> PublishWorld {
         let [client, router, host, container] = [(); 4].map(|()| NetNs::create().unwrap());
         let addresses = if ipv6 {
             ["2001:2:0:9::2", "2001:2:0:9::1", "2001:2::2", "2001:2::1", "2001:2:0:1::1", "2001:2:0:1::2"]
@@ -68,7 +69,7 @@ impl World {
             sh(ns, &format!("sysctl -q net.ipv{version}.conf.all.forwarding=1"));
         }
         let [client_address, _, _, published, _, inner] = addresses.map(|a| a.parse::<IpAddr>().unwrap());
-        let world = World { client, router, host, container, client_address, published, inner };
+        let world = PublishWorld { client, router, host, container, client_address, published, inner };
         world.rules(if ipv6 { "ip6" } else { "ip" });
         world.wait_until_there_is_a_way();
         world
@@ -149,7 +150,7 @@ impl World {
     }
 
     pub fn udp_socket(&self, ns: &NetNs, address: IpAddr, port: u16) -> UdpSocket {
-        let socket = ns.run(|| UdpSocket::bind((address, port))).unwrap().unwrap();
+        let socket = ns.run(|| bound(|| UdpSocket::bind((address, port)))).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
@@ -169,7 +170,7 @@ impl World {
 
     /// Sends so many bytes there and back, all at once, and compares them. Returns whom the container saw.
     pub fn tcp_echo(&self, from: &NetNs, target: SocketAddr, port: u16, length: usize) -> SocketAddr {
-        let listener = self.container.run(|| TcpListener::bind((self.inner, port))).unwrap().unwrap();
+        let listener = self.container.run(|| bound(|| TcpListener::bind((self.inner, port)))).unwrap();
         listener.set_nonblocking(true).unwrap();
         let client = from.run(|| TcpStream::connect_timeout(&target, PATIENCE)).unwrap();
         let mut client = client.unwrap_or_else(|e| panic!("connect to {target}: {e}"));

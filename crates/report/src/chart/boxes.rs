@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use weir_record::{Trial, Unit};
-use weir_stats::Histogram;
+use weir_stats::Delays;
+use weir_text::layout::ellipsis;
 
 use crate::chart::axis::Axis;
 use crate::chart::{Area, STYLES, begin, grid_x, label, line, marker, path, rect};
-use crate::columns::ellipsis;
 use crate::escape;
 use crate::markup::Markup;
 use crate::patterns::View;
@@ -23,8 +23,8 @@ const LEFT: f64 = 190.0;
 const QUANTILES: [f64; 5] = [0.01, 0.25, 0.5, 0.75, 0.99];
 
 /// Round trips of the repeats of each variant, merged: what both figures of patterns draw.
-pub(crate) fn merged<'a>(view: &View<'a>) -> BTreeMap<&'a str, Histogram> {
-    let mut all: BTreeMap<&str, Histogram> = BTreeMap::new();
+pub(crate) fn merged<'a>(view: &View<'a>) -> BTreeMap<&'a str, Delays> {
+    let mut all: BTreeMap<&str, Delays> = BTreeMap::new();
     let Some(name) = super::latency::histograms(view.repeats).first().copied() else { return all };
     for row in &view.rows {
         let valid = |t: &&Trial| !t.is_void();
@@ -57,7 +57,7 @@ pub(crate) fn draw(out: &mut Markup, view: &View<'_>, id: &str) -> bool {
             let histogram = merged.get(row.pattern.variant.as_str())?;
             let mut bounds = [0.0; 5];
             for (bound, q) in bounds.iter_mut().zip(QUANTILES) {
-                *bound = histogram.quantile(q)? as f64;
+                *bound = histogram.quantile(q)?.seen()?;
             }
             let valid = trials(view.run, &view.repeats.name, &row.pattern.variant).filter(|t| !t.is_void());
             let averages = valid.filter_map(|t| t.metrics.get(&view.found.metric).copied()).collect();

@@ -18,10 +18,10 @@ const ZERO_LEFT_OF_LEAST: f64 = 10.0;
 /// Room for the label of a value, px.
 const LABEL: f64 = 44.0;
 
-/// Where values of the sweep lie.
+/// Positions of the sweep's values.
 struct Across {
     axis: Axis,
-    /// Where zero is drawn, if the axis is logarithmic.
+    /// Position of zero, if the axis is logarithmic.
     zero: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ impl Across {
     }
 }
 
-/// Where a logarithmic axis would begin.
+/// Returns the start of a logarithmic axis.
 fn left_end(values: &[f64], least: f64) -> f64 {
     if values.contains(&0.0) { least / ZERO_LEFT_OF_LEAST } else { least }
 }

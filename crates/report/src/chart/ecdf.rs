@@ -2,14 +2,14 @@
 //! gateways climbs in steps.
 
 use weir_record::Unit;
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 use crate::chart::axis::Axis;
 use crate::chart::boxes::{axis, merged};
 use crate::chart::{Area, STYLES, begin, grid_x, grid_y, label, legend, line_path, marker, path};
 use crate::markup::Markup;
 use crate::patterns::View;
-use crate::units::quantity;
+use crate::units::delay;
 
 const WIDTH: f64 = 924.0;
 const HEIGHT: f64 = 360.0;
@@ -23,13 +23,13 @@ const POINTS: usize = 200;
 /// Draws the distribution functions; false where nothing was measured.
 pub(crate) fn draw(out: &mut Markup, view: &View<'_>, id: &str) -> bool {
     let merged = merged(view);
-    let lines: Vec<(usize, String, &Histogram)> = view
+    let lines: Vec<(usize, String, &Delays)> = view
         .rows
         .iter()
         .filter_map(|row| Some((row.style, row.name.clone(), merged.get(row.pattern.variant.as_str())?)))
         .collect();
     let ends = lines.iter().flat_map(|(_, _, h)| [h.quantile(0.001), h.quantile(SHOWN)]);
-    let Some(x) = axis(ends.flatten().map(|ns| ns as f64)) else { return false };
+    let Some(x) = axis(ends.flatten().filter_map(|end| end.seen())) else { return false };
     let y = Axis::exact(0.0, 1.0, false);
     let title = format!("{}: share of round trips up to a time", crate::escape::line(&view.repeats.name));
     begin(out, id, (WIDTH, HEIGHT), &title, &describe(&lines));
@@ -47,8 +47,8 @@ pub(crate) fn draw(out: &mut Markup, view: &View<'_>, id: &str) -> bool {
         let class = style % STYLES;
         path(out, &format!("curve v{class}"), &line_path(points.iter().map(place)));
         for q in [0.25, 0.5, 0.75] {
-            if let Some(value) = histogram.quantile(q) {
-                let (px, py) = place(&(value as f64, q));
+            if let Some(value) = histogram.quantile(q).and_then(|value| value.seen()) {
+                let (px, py) = place(&(value, q));
                 path(out, &format!("mark v{class}"), &marker(*style, px, py, 3.5));
             }
         }
@@ -60,15 +60,14 @@ pub(crate) fn draw(out: &mut Markup, view: &View<'_>, id: &str) -> bool {
 }
 
 /// Values at evenly spaced shares, up to the last one shown.
-fn points(histogram: &Histogram) -> Vec<(f64, f64)> {
+fn points(histogram: &Delays) -> Vec<(f64, f64)> {
     let share = |i: usize| 0.001 + (SHOWN - 0.001) * i as f64 / POINTS as f64;
-    (0..=POINTS).filter_map(|i| Some((histogram.quantile(share(i))? as f64, share(i)))).collect()
+    (0..=POINTS).filter_map(|i| Some((histogram.quantile(share(i))?.seen()?, share(i)))).collect()
 }
 
-fn describe(lines: &[(usize, String, &Histogram)]) -> String {
-    let one = |(_, name, histogram): &(usize, String, &Histogram)| {
-        let at =
-            |q: f64| histogram.quantile(q).map_or("–".to_owned(), |ns| quantity(Unit::Ns, ns as f64, None));
+fn describe(lines: &[(usize, String, &Delays)]) -> String {
+    let one = |(_, name, histogram): &(usize, String, &Delays)| {
+        let at = |q: f64| histogram.quantile(q).map_or("–".to_owned(), delay);
         format!("{name}: half within {}, nine in ten within {}", at(0.5), at(0.9))
     };
     lines.iter().map(one).collect::<Vec<_>>().join("; ")

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use weir_record::Calls;
+use weir_text::layout::ellipsis;
 
 use crate::chart::{CHAR, begin, label, rect};
-use crate::columns::ellipsis;
 use crate::escape;
 use crate::markup::Markup;
 use crate::units::percent;
@@ -15,7 +15,7 @@ use crate::words::plural;
 const WIDTH: f64 = 924.0;
 const ROW: f64 = 17.0;
 
-/// Narrower boxes, and all that they called, are left out: nobody could see or point at them.
+/// Narrower boxes, and all that they called, are left out: they are too small to see or to point at.
 const NARROWEST: f64 = 2.0;
 
 /// Deeper calls than this are left out; the kernel samples no more than 127.
@@ -75,7 +75,7 @@ pub(crate) fn draw(out: &mut Markup, calls: &Calls, title: &str, id: &str) -> bo
 fn frames(calls: &Calls) -> Vec<Frame<'_>> {
     let mut frames: Vec<Frame<'_>> = vec![Frame::default()];
     let mut callers: Vec<usize> = vec![0];
-    // Of each call in the record, its number here.
+    // Frame number and depth of each call in the record.
     let mut here: Vec<(usize, usize)> = Vec::with_capacity(calls.nodes.len());
     for (caller, name, samples) in calls.valid() {
         let (caller, depth) = caller.map_or((0, 0), |at| here[at]);

@@ -4,15 +4,15 @@
 use weir_record::results::Results;
 use weir_record::{MetricDef, Run, Scale, Unit, WorkloadInfo};
 use weir_stats::Comparison;
+use weir_text::layout::ellipsis;
 
 use crate::chart::axis::Axis;
 use crate::chart::{Area, begin, label, line, marker, path, rect};
-use crate::columns::ellipsis;
 use crate::escape;
 use crate::markup::{Markup, px};
 use crate::pairs::PairRow;
 use crate::units::number;
-use crate::view::{compared, effect_text, floor_value, too_few};
+use crate::view::{compared, effect_text, floor_value, headlines, too_few};
 use crate::words::{floor_text, signed, verdict};
 
 const WIDTH: f64 = 924.0;
@@ -34,7 +34,7 @@ struct Line {
     words: String,
 }
 
-/// What a figure is about.
+/// Subject of a figure.
 struct Subject<'a> {
     title: String,
     margin: f64,
@@ -50,8 +50,8 @@ struct Group<'a> {
 /// The forest plots of one workload: one for all metrics that are compared by ratio, one for each that is
 /// compared by difference, since those have units. Nothing is drawn where nothing was compared.
 pub(crate) fn draw(out: &mut Markup, run: &Run, results: &Results, workload: &WorkloadInfo, id: &str) {
-    let defs = workload.metrics.iter().filter(|m| m.headline);
-    let groups = defs.map(|def| group(run, results, workload, def)).collect();
+    let defs = headlines(results, workload);
+    let groups = defs.into_iter().map(|def| group(run, results, workload, def)).collect();
     let baseline = run.baseline().unwrap_or_default();
     let title = format!("{}: effect of each variant against {baseline}", workload.name);
     plots(out, groups, &Subject { title, margin: run.plan.equivalence_margin, id });
@@ -62,7 +62,7 @@ pub(crate) fn draw_pair(out: &mut Markup, run: &Run, rows: &[&PairRow<'_>], id: 
     let Some(first) = rows.first() else { return };
     let line_of = |r: &&PairRow<'_>| {
         let style = run.variants.iter().position(|v| v.name == r.variant.name)?;
-        let comparison = r.found.comparison.filter(|c| c.estimate.is_finite())?;
+        let comparison = r.found.comparison.filter(|c| !c.estimate.is_nan())?;
         Some(Line {
             style,
             name: escape::line(&r.variant.name),
@@ -110,7 +110,7 @@ fn group<'a>(run: &Run, results: &Results, workload: &WorkloadInfo, def: &'a Met
         .filter(|(_, v)| !v.baseline && compared(run).any(|c| c.name == v.name))
         .filter_map(|(style, v)| {
             let cell = cell(&v.name)?;
-            let comparison = cell.comparison.filter(|c| c.estimate.is_finite())?;
+            let comparison = cell.comparison.filter(|c| !c.estimate.is_nan())?;
             let said = cell.verdict.map(|w| verdict(def, Some(&comparison), w));
             Some(Line {
                 style,
@@ -134,6 +134,8 @@ fn extremes(group: &Group<'_>, extra: f64) -> Vec<f64> {
         values.push(l.comparison.estimate);
         values.extend(l.comparison.interval.into_iter().flat_map(|(low, high)| [low, high]));
     }
+    // Failed operations lie at the edge, wherever it is.
+    values.retain(|value| value.is_finite());
     values
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_record::{Run, Source, Unit, WorkloadInfo};
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 use crate::chart::axis::Axis;
 use crate::chart::{Area, STYLES, begin, grid_x, grid_y, label, legend, line_path, marker, path};
@@ -48,7 +48,7 @@ struct Curve {
 
 /// Draw the percentile curves of one histogram of one workload; false if no variant has values.
 pub(crate) fn draw(out: &mut Markup, run: &Run, workload: &WorkloadInfo, histogram: &str, id: &str) -> bool {
-    let mut merged: BTreeMap<&str, Histogram> = BTreeMap::new();
+    let mut merged: BTreeMap<&str, Delays> = BTreeMap::new();
     for variant in compared(run) {
         for trial in trials(run, &workload.name, &variant.name).filter(|t| !t.is_void()) {
             if let Some(h) = trial.histograms.get(histogram) {
@@ -116,8 +116,8 @@ fn short(q: f64) -> String {
     format!("{:.4}", q * 100.0).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Quantiles evenly spaced on the axis, as far as six values lie beyond.
-fn curve(h: &Histogram) -> Vec<(f64, f64)> {
+/// Quantiles evenly spaced on the axis, as far as six values lie beyond and operations were seen to end.
+fn curve(h: &Delays) -> Vec<(f64, f64)> {
     let n = h.len() as f64;
     if n < 12.0 {
         return Vec::new();
@@ -125,12 +125,12 @@ fn curve(h: &Histogram) -> Vec<(f64, f64)> {
     let decades = (n / 6.0).log10();
     (0..=POINTS)
         .map(|i| 10f64.powf(-decades * i as f64 / POINTS as f64))
-        .filter_map(|beyond| Some((beyond, h.reportable_quantile(1.0 - beyond)? as f64)))
+        .filter_map(|beyond| Some((beyond, h.reportable_quantile(1.0 - beyond)?.seen()?)))
         .collect()
 }
 
-fn marks(h: &Histogram) -> Vec<(f64, f64)> {
-    PERCENTILES.into_iter().filter_map(|q| Some((1.0 - q, h.reportable_quantile(q)? as f64))).collect()
+fn marks(h: &Delays) -> Vec<(f64, f64)> {
+    PERCENTILES.into_iter().filter_map(|q| Some((1.0 - q, h.reportable_quantile(q)?.seen()?))).collect()
 }
 
 fn describe(curves: &[Curve]) -> String {

@@ -1,5 +1,5 @@
-//! Figures as SVG. Colours come from the page's style sheet by class, so that they follow light and dark;
-//! variants are told apart by marker and dash as well as by colour.
+//! Figures as SVG. Colours come from the page's style sheet by class, so that they follow light and dark. Variants differ by
+//! marker and dash as well as by colour.
 
 pub(crate) mod axis;
 pub(crate) mod boxes;
@@ -159,7 +159,7 @@ pub(crate) fn marker(style: usize, x: f64, y: f64, r: f64) -> String {
 pub(crate) fn legend(out: &mut Markup, names: &[(usize, String)], left: f64, top: f64, width: f64) -> f64 {
     let (mut x, mut y) = (left, top);
     for (style, name) in names {
-        let name = crate::columns::ellipsis(name, 40);
+        let name = weir_text::layout::ellipsis(name, 40);
         let needed = 34.0 + name.chars().count() as f64 * CHAR + 16.0;
         if x + needed > left + width && x > left {
             x = left;

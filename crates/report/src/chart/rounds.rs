@@ -2,10 +2,11 @@
 
 use weir_record::results::Results;
 use weir_record::{MetricDef, Run, WorkloadInfo};
+use weir_stats::Censored;
+use weir_text::layout::ellipsis;
 
 use crate::chart::axis::Axis;
 use crate::chart::{Area, STYLES, begin, grid_x, label, line, path, rect};
-use crate::columns::ellipsis;
 use crate::escape;
 use crate::markup::{Markup, px};
 use crate::view::{estimate_text, trial_value, trials};
@@ -23,7 +24,7 @@ pub(crate) fn draw(
     (workload, def): (&WorkloadInfo, &MetricDef),
     id: &str,
 ) -> bool {
-    let lanes: Vec<Vec<(u32, f64, bool)>> = run
+    let lanes: Vec<Vec<(u32, Censored, bool)>> = run
         .variants
         .iter()
         .map(|v| {
@@ -31,7 +32,10 @@ pub(crate) fn draw(
             of.filter_map(|t| Some((t.round, trial_value(t, def)?, t.is_void()))).collect()
         })
         .collect();
-    let Some(axis) = Axis::linear(lanes.iter().flatten().map(|t| t.1), false) else { return false };
+    let Some(axis) = Axis::linear(lanes.iter().flatten().map(|t| t.1.value).filter(|v| v.is_finite()), false)
+    else {
+        return false;
+    };
     let rounds = lanes.iter().flatten().map(|t| t.0 + 1).max().unwrap_or(1);
     let height = 8.0 + LANE * lanes.len() as f64 + 36.0;
     let area = Area { left: LEFT, top: 6.0, width: WIDTH - LEFT - 30.0, height: LANE * lanes.len() as f64 };
@@ -69,20 +73,24 @@ pub(crate) fn draw(
     true
 }
 
-/// All dots of a lane are two paths (valid, void), which keeps a long run's page small.
+/// Draws all dots of a lane as two paths (valid, void), which keeps a long run's page small. A value that is only a lower bound
+/// points to the right; a failed one lies at the edge.
 fn draw_dots(
     out: &mut Markup,
     area: &Area,
     axis: &Axis,
-    lane: &[(u32, f64, bool)],
+    lane: &[(u32, Censored, bool)],
     (top, rounds, style): (f64, u32, usize),
 ) {
     let (mut valid, mut void) = (String::new(), String::new());
     for (round, value, is_void) in lane {
-        let x = area.x(axis, *value);
+        let x = if value.value.is_finite() { area.x(axis, value.value) } else { area.right() };
         let y = top + 6.0 + (LANE - 12.0) * (f64::from(*round) + 0.5) / f64::from(rounds);
+        let seen = value.seen().is_some();
         if *is_void {
             void.push_str(&format!("M{} {}l6 6m0 -6l-6 6", px(x - 3.0), px(y - 3.0)));
+        } else if !seen {
+            valid.push_str(&format!("M{} {}l3 3l-3 3", px(x), px(y - 3.0)));
         } else {
             valid.push_str(&format!("M{} {}h0", px(x), px(y)));
         }

@@ -18,7 +18,7 @@ const HEIGHT: f64 = 190.0;
 /// At most this many points per curve; longer trials are averaged into wider bins.
 const BINS: usize = 90;
 
-/// Where a series comes from.
+/// Source of a series.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     /// The load engine.
@@ -61,8 +61,8 @@ impl Subject {
     }
 }
 
-/// What a workload's trials have over time: first the load's own series, then CPU, memory, network and
-/// conntrack of the gateway. Series of the other hosts stay in the record.
+/// Returns the series of a workload's trials: first the load's own, then CPU, memory, network and conntrack of the gateway.
+/// Series of the other hosts stay in the record.
 pub(crate) fn subjects(run: &Run, workload: &WorkloadInfo) -> Vec<Subject> {
     let mut load: Vec<Subject> = Vec::new();
     let mut gateway: Vec<Subject> = Vec::new();

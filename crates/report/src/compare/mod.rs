@@ -4,31 +4,34 @@
 //! ([`weir_stats::two_sample`]). Two questions are answered: did a cell's own value change, and did a
 //! variant's cost against the baseline of its own run change. The second one does not suffer from what the
 //! whole machine did differently, because each run is its own reference.
+//!
+//! Failures count: percentiles cover all operations, and a run that fails more is never called better.
 
+mod failing;
 mod render;
+mod samples;
 mod warning;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_record::{MetricDef, Run, Scale, VariantInfo, WorkloadInfo};
 use weir_stats::compare::holm;
-use weir_stats::{Comparison, Equivalence, Margins, Verdict, two_sample};
+use weir_stats::two_sample::{self, Bounds};
+use weir_stats::unbounded::{self, Number};
+use weir_stats::{Comparison, Equivalence, Margins, Verdict};
 
-use crate::view::{floor_value, trial_value, trials};
+use crate::view::floor_value;
+use failing::Failing;
+use samples::{answered_only, middle};
 
 pub use render::{comparison_markdown, comparison_terminal};
-
-/// Version of the layout of [`RunComparison`] as JSON.
-pub const COMPARISON_SCHEMA: u32 = 1;
 
 /// Level of significance, as within a run.
 const ALPHA: f64 = 0.05;
 
-/// What changed from one run to another.
+/// Changes from one run to another.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RunComparison {
-    /// [`COMPARISON_SCHEMA`] of the writer.
-    pub schema: u32,
     /// Scenario of the first run.
     pub scenario: String,
     /// The first run's identifier and start.
@@ -64,17 +67,29 @@ pub struct Change {
     /// Variant.
     pub variant: String,
     /// Median of the trials' values in the first run, in the metric's unit; for a cost, median over rounds of
-    /// the ratio (or difference) to the baseline.
+    /// the ratio (or difference) to the baseline. Infinite among operations that failed.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Number")]
     pub before: f64,
     /// The same in the second run.
+    #[serde(with = "unbounded")]
+    #[schemars(with = "Number")]
     pub after: f64,
+    /// True where `before` and `after` are but lower bounds: among operations that were not seen to end.
+    pub at_least: (bool, bool),
+    /// True where the first and second run's percentiles are of the operations that were answered, and leave out the others
+    /// (records before schema 2).
+    pub answered_only: (bool, bool),
+    /// The variant (of a cost, it or the baseline) fails more in the second run, beyond the noise floor: nothing is called better then.
+    pub fails_more: bool,
+    /// It fails less in the second run: nothing is called worse then.
+    pub fails_less: bool,
     /// Valid trials (for a cost, rounds) in the first and second run.
     pub n: (usize, usize),
     /// After against before. A ratio where all values are positive and the metric is compared by ratio, else
     /// a difference.
     pub comparison: Comparison,
-    /// What may be said. The noise floor is the larger one of both runs; Holm's correction is over the
-    /// variants of one metric.
+    /// The verdict. The noise floor is the larger one of both runs; Holm's correction is over the variants of one metric.
     pub verdict: Verdict,
 }
 
@@ -82,7 +97,6 @@ pub struct Change {
 /// only one has is a warning. A/A twins are left out: they are the noise floors.
 pub fn compare_runs(before: &Run, after: &Run) -> RunComparison {
     let mut out = RunComparison {
-        schema: COMPARISON_SCHEMA,
         scenario: after.scenario.clone(),
         before: name_of(before),
         after: name_of(after),
@@ -92,13 +106,18 @@ pub fn compare_runs(before: &Run, after: &Run) -> RunComparison {
     };
     for workload in &after.workloads {
         let Some(old) = before.workloads.iter().find(|w| w.name == workload.name) else { continue };
-        for def in workload.metrics.iter().filter(|m| m.headline) {
+        let (failures, others): (Vec<_>, Vec<_>) = workload
+            .metrics
+            .iter()
+            .filter(|m| m.headline || m.failure.is_some())
+            .partition(|m| m.failure.is_some());
+        for def in failures.into_iter().chain(others) {
             // A metric whose meaning changed under its name has nothing to be compared with.
             if old.metrics.iter().any(|m| m.name == def.name && m.unit == def.unit && m.source == def.source)
             {
                 let pair = Pair { before, after, workload, def };
-                out.values.extend(pair.changes(Pair::values));
-                out.costs.extend(pair.changes(Pair::costs));
+                out.values.extend(pair.changes(Kind::Values));
+                out.costs.extend(pair.changes(Kind::Costs));
             }
         }
     }
@@ -107,6 +126,13 @@ pub fn compare_runs(before: &Run, after: &Run) -> RunComparison {
 
 fn name_of(run: &Run) -> RunName {
     RunName { id: run.id.clone(), started: run.started.clone(), weir: run.weir.clone() }
+}
+
+/// Subject of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Values,
+    Costs,
 }
 
 /// One metric of one workload in both runs.
@@ -118,54 +144,56 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn changes(&self, samples: impl Fn(&Self, &Run, &VariantInfo) -> Vec<f64>) -> Vec<Change> {
-        let mut found: Vec<(String, Vec<f64>, Vec<f64>, Comparison)> = Vec::new();
+    fn changes(&self, kind: Kind) -> Vec<Change> {
+        let mut found: Vec<(&VariantInfo, Vec<Bounds>, Vec<Bounds>, Comparison)> = Vec::new();
         for variant in self.after.variants.iter().filter(|v| v.twin_of.is_none()) {
             let Some(old) = self.before.variants.iter().find(|v| v.name == variant.name) else { continue };
-            let (a, b) = (samples(self, self.before, old), samples(self, self.after, variant));
-            let ratio = if self.def.scale == Scale::Ratio { two_sample::ratio(&a, &b) } else { None };
-            if let Some(comparison) = ratio.or_else(|| two_sample::shift(&a, &b)) {
-                found.push((variant.name.clone(), a, b, comparison));
+            let (a, b) = (self.samples(kind, self.before, old), self.samples(kind, self.after, variant));
+            let ratio = if self.def.scale == Scale::Ratio { two_sample::ratio_between(&a, &b) } else { None };
+            if let Some(comparison) = ratio.or_else(|| two_sample::shift_between(&a, &b)) {
+                found.push((variant, a, b, comparison));
             }
         }
+        // A failure that occurs in neither run has no row.
+        let nothing = |values: &[Bounds]| values.iter().all(|value| *value == (0.0, 0.0));
+        found.retain(|(_, a, b, _)| self.def.headline || !nothing(a) || !nothing(b));
         let mut comparisons: Vec<Comparison> = found.iter().map(|f| f.3).collect();
         holm(&mut comparisons);
-        found
-            .into_iter()
-            .zip(comparisons)
-            .map(|((variant, a, b, _), comparison)| Change {
+        let change = |((variant, a, b, _), comparison): ((&VariantInfo, Vec<Bounds>, Vec<Bounds>, _), _)| {
+            let failing = self.failing(kind, variant);
+            let (before, after) = (middle(&a), middle(&b));
+            Change {
                 workload: self.workload.name.clone(),
                 metric: self.def.clone(),
-                variant,
+                variant: variant.name.clone(),
                 n: (a.len(), b.len()),
                 verdict: self.verdict(&comparison),
-                before: median(a),
-                after: median(b),
+                before: before.value,
+                after: after.value,
+                at_least: (!before.known, !after.known),
+                answered_only: (answered_only(self.before, self.def), answered_only(self.after, self.def)),
+                fails_more: failing.more,
+                fails_less: failing.less,
                 comparison,
-            })
-            .collect()
-    }
-
-    fn values(&self, run: &Run, variant: &VariantInfo) -> Vec<f64> {
-        let valid = trials(run, &self.workload.name, &variant.name).filter(|t| !t.is_void());
-        valid.filter_map(|t| trial_value(t, self.def)).collect()
-    }
-
-    /// Ratios or differences to the run's own baseline, round by round; nothing for the baseline itself.
-    fn costs(&self, run: &Run, variant: &VariantInfo) -> Vec<f64> {
-        let Some(baseline) = run.baseline().filter(|b| *b != variant.name) else { return Vec::new() };
-        let value = |name: &str, round: u32| {
-            let mut valid =
-                trials(run, &self.workload.name, name).filter(|t| t.round == round && !t.is_void());
-            valid.find_map(|t| trial_value(t, self.def))
+            }
         };
-        let rounds = run.trials.iter().map(|t| t.round + 1).max().unwrap_or(0);
-        let pairs = (0..rounds).filter_map(|r| Some((value(&variant.name, r)?, value(baseline, r)?)));
-        if self.def.scale == Scale::Ratio {
-            pairs.map(|(v, b)| v / b).filter(|r| r.is_finite()).collect()
-        } else {
-            pairs.map(|(v, b)| v - b).collect()
+        found.into_iter().zip(comparisons).map(change).collect()
+    }
+
+    fn samples(&self, kind: Kind, run: &Run, variant: &VariantInfo) -> Vec<Bounds> {
+        match kind {
+            Kind::Values => samples::values(run, self.workload, self.def, variant),
+            Kind::Costs => samples::costs(run, self.workload, self.def, variant),
         }
+    }
+
+    /// Returns whether the variant fails more or less; for a cost, whether it or the baseline does.
+    fn failing(&self, kind: Kind, variant: &VariantInfo) -> Failing {
+        let of = |name: &str| Failing::of(self.before, self.after, self.workload, name);
+        let baseline = self.after.baseline().filter(|_| kind == Kind::Costs);
+        let baseline = baseline.map(of).unwrap_or_default();
+        let own = of(&variant.name);
+        Failing { more: own.more || baseline.more, less: own.less || baseline.less }
     }
 
     fn verdict(&self, c: &Comparison) -> Verdict {
@@ -194,10 +222,4 @@ impl Pair<'_> {
             said => said,
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
 }

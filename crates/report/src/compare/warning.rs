@@ -1,10 +1,12 @@
-//! What differs between two runs besides their numbers.
+//! Differences between two runs apart from their numbers.
 
 use std::collections::BTreeSet;
 
 use weir_record::{HostFacts, Run, Status};
 
+use super::samples::answered_only;
 use crate::escape::line;
+use crate::view::trials;
 
 /// Differences that may explain a change, one sentence each, the gravest first.
 pub(super) fn warnings(before: &Run, after: &Run) -> Vec<String> {
@@ -43,9 +45,47 @@ pub(super) fn warnings(before: &Run, after: &Run) -> Vec<String> {
             out.push(format!("{what} {} is only in the {which} run and not compared", line(name)));
         }
     }
+    out.extend(definitions(before, after));
+    out.extend(unmeasured(before, after));
     for (which, run) in [("first", before), ("second", after)] {
         if matches!(run.status, Status::Running | Status::Interrupted | Status::Failed { .. }) {
             out.push(format!("the {which} run did not end well: {}", crate::words::status(&run.status)));
+        }
+    }
+    out
+}
+
+/// Percentiles of operations that were answered against percentiles of all: they are not the same figure.
+fn definitions(before: &Run, after: &Run) -> Option<String> {
+    let metrics = |run: &Run| run.workloads.iter().flat_map(|w| w.metrics.clone()).collect::<Vec<_>>();
+    let survivors = |run: &Run| metrics(run).iter().any(|def| answered_only(run, def));
+    let (which, other) = match (survivors(before), survivors(after)) {
+        (true, false) => ("first", "second"),
+        (false, true) => ("second", "first"),
+        _ => return None,
+    };
+    Some(format!(
+        "percentiles are defined differently: the {which} run (record schema 1) counts operations that were answered, the {other} all"
+    ))
+}
+
+/// Cells that one run measured, and of which the other has void trials only.
+fn unmeasured(before: &Run, after: &Run) -> Vec<String> {
+    let mut out = Vec::new();
+    for (workload, variant) in
+        after.workloads.iter().flat_map(|w| after.variants.iter().map(move |v| (&w.name, &v.name)))
+    {
+        // Valid trials, and all.
+        let counts = |run: &Run| {
+            let made = trials(run, workload, variant);
+            made.fold((0, 0), |(valid, all), t| (valid + usize::from(!t.is_void()), all + 1))
+        };
+        for (which, run, other) in [("first", before, after), ("second", after, before)] {
+            let ((valid, all), (measured, _)) = (counts(run), counts(other));
+            if valid == 0 && all > 0 && measured > 0 {
+                let cell = format!("{} of {}", line(workload), line(variant));
+                out.push(format!("{cell} is not compared: all {all} trials of the {which} run are void"));
+            }
         }
     }
     out

@@ -1,14 +1,15 @@
-//! What is needed to judge the results and to make them again: plan, variants with their proof, workloads,
-//! hosts, scenario, and how to read it all.
+//! Everything needed to judge the results and to reproduce them: plan, variants with their proof, workloads, hosts, scenario, and
+//! how to read it all.
 
 use std::collections::BTreeMap;
 
 use weir_record::{HostFacts, MetricDef, Run};
+use weir_text::time::duration;
 
 use crate::escape::{block, line};
 use crate::html::pair;
 use crate::markup::Markup;
-use crate::units::{duration, percent};
+use crate::units::percent;
 use crate::words::plural;
 
 pub(super) fn how_it_was_made(out: &mut Markup, run: &Run) {
@@ -173,7 +174,7 @@ fn facts(out: &mut Markup, term: &str, facts: &BTreeMap<String, String>, between
 }
 
 /// The rules behind the words.
-const RULES: [(&str, &str); 10] = [
+const RULES: [(&str, &str); 11] = [
     (
         "n",
         "Trials that count. A trial is one workload on one variant, once, from a fresh state; nothing \
@@ -187,6 +188,14 @@ const RULES: [(&str, &str); 10] = [
          is below 3/n at 95 %.",
     ),
     (
+        "What failed",
+        "Counts. An operation that failed, was refused or was lost takes infinitely long in every percentile, one that \
+         was still under way at least as long as it was waited for (RFC 7679 section 5.1): “failed” and “> 3 s” stand \
+         where a percentile lies among them. The share that failed has a row wherever it is not 0. A variant that fails \
+         more than the baseline is called better in nothing of that workload (!): means, CPU time and jitter are those \
+         of answered operations.",
+    ),
+    (
         "Value of a percentile",
         "Its bracket is not a plain 95 % interval: a percentile of all trials merged also depends on trials so unlucky \
          that few of them are seen, and what was not seen widens nothing. In simulations with 6 to 20 trials it held \
@@ -196,8 +205,8 @@ const RULES: [(&str, &str); 10] = [
     (
         "Effect",
         "Variant against baseline within each round, so that what a round's trials have in common cancels: \
-         Hodges–Lehmann estimate with the interval of the Wilcoxon signed-rank test, or for percentiles a \
-         bootstrap over trials.",
+         Hodges–Lehmann estimate with the interval of the Wilcoxon signed-rank test. Each round has a percentile of its own, and \
+         these are compared in the same way.",
     ),
     (
         "Noise floor",
@@ -216,13 +225,13 @@ const RULES: [(&str, &str); 10] = [
     ("= equivalent", "Two one-sided tests put the effect within the margin of equivalence."),
     (
         "≈ no difference seen",
-        "The whole interval lies within the noise floor. That is not a proof of being equal.",
+        "The whole interval lies within the noise floor. This does not prove that they are equal.",
     ),
     (
         "? inconclusive",
         "Neither a difference nor equivalence is shown; the number of rounds is a forecast from the spread \
          so far. An \
-         interval may exclude “no effect” all the same, because the verdict is for all variants together.",
+         interval may still exclude “no effect”, because the verdict is for all variants together.",
     ),
     (
         "Added time",

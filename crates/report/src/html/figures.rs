@@ -8,7 +8,7 @@ use crate::chart::{forest, latency as percentiles, legend, rounds, time as over_
 use crate::escape::line;
 use crate::markup::Markup;
 use crate::units::percent;
-use crate::view::{compared, workloads};
+use crate::view::{compared, headlines, workloads};
 
 fn heading(out: &mut Markup, workload: &WorkloadInfo) {
     out.open("h3", &[]).text(&line(&workload.name));
@@ -162,7 +162,7 @@ pub(super) fn every_trial(out: &mut Markup, run: &Run, results: &Results) {
          twin differ is what the testbed does by itself.",
     );
     for (i, workload) in run.workloads.iter().enumerate() {
-        for (j, def) in workload.metrics.iter().filter(|m| m.headline).enumerate() {
+        for (j, def) in headlines(results, workload).into_iter().enumerate() {
             let mut figure = Markup::new();
             if rounds::draw(&mut figure, run, results, (workload, def), &format!("trials{i}-{j}")) {
                 out.open("h3", &[]).text(&line(&workload.name));

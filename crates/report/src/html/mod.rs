@@ -20,13 +20,13 @@ use crate::{pairs, view, words};
 const SECTIONS: [(&str, &str); 14] = [
     ("patterns", "Ways to connect"),
     ("results", "Results"),
-    ("found", "What the doctor found"),
+    ("found", "Findings of the doctor"),
     ("curves", "Curves"),
-    ("takes", "What the variants take besides traffic"),
+    ("takes", "Setup cost of the variants"),
     ("pairs", "Workloads against each other"),
     ("effects", "Effects"),
     ("latency", "Latency"),
-    ("spent", "Where the gateway's time goes"),
+    ("spent", "The gateway's CPU time"),
     ("time", "Over time"),
     ("trials", "Every trial"),
     ("faults", "Faults"),
@@ -63,17 +63,17 @@ pub fn html(run: &Run) -> String {
     out.finish() + "\n"
 }
 
-/// What was concluded from the trials, with the contents before it.
+/// Writes the conclusions from the trials, with the contents before them.
 fn concluded(out: &mut Markup, run: &Run, results: &Results) {
     lead(out, run, results);
     let pairs = pairs::rows(run, results);
-    // Of a run of one variant there is no effect against a baseline to draw.
+    // A run of one variant has no effect against a baseline to draw.
     let alone = view::compared(run).all(|v| v.baseline) || view::workloads(run).next().is_none();
     let sweeps = crate::curves::curves(run, results);
     let only_sweeps = !sweeps.is_empty() && view::workloads(run).next().is_none();
     let profiled = crate::profile::any(run);
     let diagnosed = crate::diagnosed::any(run);
-    let taken = crate::takes::takes(run);
+    let taken = crate::setup_cost::setup_cost(run);
     let ways = crate::patterns::view(run, results);
     contents(out, |anchor| match anchor {
         "patterns" => ways.is_some(),
@@ -99,7 +99,7 @@ fn concluded(out: &mut Markup, run: &Run, results: &Results) {
         section(out, "curves", |out| curves::section(out, &sweeps));
     }
     if let Some(taken) = &taken {
-        section(out, "takes", |out| tables::takes(out, taken));
+        section(out, "takes", |out| tables::setup_cost(out, taken));
     }
     if !pairs.is_empty() {
         section(out, "pairs", |out| against::section(out, run, results, &pairs));

@@ -1,14 +1,14 @@
 //! Ways to connect: the table of averages, boxes and distribution functions, and what each dimension does.
 
 use weir_record::{Unit, WorkloadInfo};
-use weir_stats::Histogram;
+use weir_stats::{Censored, Delays};
 
 use super::tables::{split_interval, verdict};
 use crate::chart::{boxes, ecdf};
 use crate::escape::line;
 use crate::markup::Markup;
 use crate::patterns::{View, matching, sides};
-use crate::units::{display_for_all, in_display};
+use crate::units::{delay_in, display_for_all};
 use crate::view::trials;
 use crate::words::plural;
 
@@ -88,7 +88,7 @@ fn table(out: &mut Markup, view: &View<'_>) {
     out.close().close().close();
 }
 
-/// What each value of a label does.
+/// Writes the effect of each value of a label.
 fn dimensions(out: &mut Markup, view: &View<'_>) {
     out.leaf("h3", &[], "By dimension");
     out.leaf(
@@ -153,19 +153,20 @@ fn percentiles(out: &mut Markup, view: &View<'_>, workload: &WorkloadInfo) {
     }
     out.close().close().open("tbody", &[]);
     for row in &view.rows {
-        let mut all = Histogram::new();
+        let mut all = Delays::new();
         let valid = trials(view.run, &workload.name, &row.pattern.variant).filter(|t| !t.is_void());
         valid.filter_map(|t| t.histograms.get(name)).for_each(|h| all.merge(h));
         out.open("tr", &[]).leaf("th", &[("scope", "row")], &row.name);
-        let quantiles = QUANTILES.map(|(_, q)| all.reportable_quantile(q).map(|ns| ns as f64));
-        let there = |value: f64| (!all.is_empty()).then_some(value);
-        let figures = [there(all.mean()), there(all.min() as f64)]
+        let quantiles = QUANTILES.map(|(_, q)| all.reportable_quantile(q));
+        let ended = all.answered();
+        let there = |value: f64| (!ended.is_empty()).then_some(value.into());
+        let figures = [there(ended.mean()), there(ended.min() as f64)]
             .into_iter()
             .chain(quantiles)
-            .chain([there(all.max() as f64)]);
-        let shown = display_for_all(Unit::Ns, [all.mean()]);
+            .chain([there(ended.max() as f64)]);
+        let shown = display_for_all(Unit::Ns, [ended.mean()]);
         for figure in figures {
-            let text = figure.map_or("–".to_owned(), |v| in_display(Unit::Ns, v, None, shown));
+            let text = figure.map_or("–".to_owned(), |v: Censored| delay_in(v, shown));
             out.leaf("td", &[], &text);
         }
         out.close();

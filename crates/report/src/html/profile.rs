@@ -1,4 +1,4 @@
-//! Where the gateway's time goes: parts by variant, and a flame graph for each variant.
+//! How the gateway spends its time: parts by variant, and a flame graph for each variant.
 
 use weir_record::results::Results;
 use weir_record::{Run, WorkloadInfo};
@@ -18,8 +18,8 @@ pub(super) fn section(out: &mut Markup, run: &Run, results: &Results) {
         "p",
         &[("class", "note")],
         "The kernel's call stacks, sampled by its clock during the measuring windows of all valid trials. Each sample \
-         counts once, for the part that its innermost function with a part belongs to. Where the tester runs on the same \
-         machine, its own share is told apart by the functions in the stack and stands below. With a time per packet, a \
+         counts once, for the part that its innermost function with a part belongs to. If the tester runs on the same \
+         machine, the functions in the stack tell its own share, which stands below. With a time per packet, a \
          part's share of it is given in ns: such times add up along a path. After ± stands half the 95 % interval that \
          the number of samples allows; how much trials differ comes on top.",
     );

@@ -190,8 +190,8 @@ pub(super) fn split_interval(text: &str) -> (&str, Option<&str>) {
         .map_or((text, None), |at| (text[..at].trim_end(), Some(text[at..].trim_start())))
 }
 
-/// What variants take besides traffic, and how that was measured.
-pub(super) fn takes(out: &mut Markup, takes: &crate::takes::Takes<'_>) {
+/// Writes the costs of variants apart from traffic, and how they were measured.
+pub(super) fn setup_cost(out: &mut Markup, takes: &crate::setup_cost::SetupCost<'_>) {
     out.leaf("p", &[("class", "note")], "Measured when the variant was set up, with no traffic on it.");
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     out.leaf("th", &[("scope", "col")], "variant");
@@ -215,7 +215,7 @@ pub(super) fn takes(out: &mut Markup, takes: &crate::takes::Takes<'_>) {
     out.close();
 }
 
-/// What the doctor found at the gateway, and what it could not see.
+/// Writes the doctor's findings at the gateway, and what it could not see.
 pub(super) fn diagnoses(out: &mut Markup, run: &Run) {
     let said = diagnosed::said(run);
     if !said.is_empty() {
@@ -250,7 +250,7 @@ fn causes(out: &mut Markup, said: &[Said<'_>]) {
     out.close().close().close();
 }
 
-/// What the tester itself did wrong, and which trials are left out because of it.
+/// Writes the tester's own faults, and which trials are left out because of them.
 pub(super) fn faults(out: &mut Markup, run: &Run, results: &Results) {
     if results.faults.is_empty() {
         let text = format!("None: in all {} the tester kept up.", words::plural(run.trials.len(), "trial"));

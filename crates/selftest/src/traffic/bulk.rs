@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_sys::Stop;
 
-use super::{LOOK, Outcome, at_rate, forgive};
+use super::{LOOK, WorkResult, at_rate, forgive};
 
 /// One write.
 const CHUNK: usize = 64 << 10;
@@ -31,7 +31,7 @@ fn connect(to: SocketAddr, stop: &Stop) -> io::Result<Option<TcpStream>> {
 }
 
 /// Sends until it is asked to stop.
-pub(super) fn stream(to: SocketAddr, rate_bps: Option<u64>, stop: &Stop) -> Outcome {
+pub(super) fn stream(to: SocketAddr, rate_bps: Option<u64>, stop: &Stop) -> WorkResult {
     let Some(mut stream) = connect(to, stop)? else { return Ok(()) };
     let (began, mut sent) = (Instant::now(), 0_u64);
     let data = vec![0x5a; CHUNK];
@@ -52,7 +52,7 @@ pub(super) fn stream(to: SocketAddr, rate_bps: Option<u64>, stop: &Stop) -> Outc
 }
 
 /// Sends messages at a rate and takes the answers in.
-pub(super) fn exchange(to: SocketAddr, rate: u32, bytes: usize, stop: &Stop) -> Outcome {
+pub(super) fn exchange(to: SocketAddr, rate: u32, bytes: usize, stop: &Stop) -> WorkResult {
     let Some(mut stream) = connect(to, stop)? else { return Ok(()) };
     let message = vec![0x5a; bytes];
     let mut answer = vec![0; bytes];

@@ -10,7 +10,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use weir_sys::Stop;
 
-use super::{Outcome, forgive};
+use super::{WorkResult, forgive};
 
 /// Time that a connection has for its request and answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(2);
 
 /// What is wanted.
-pub(super) struct Plan {
+pub(super) struct ConnectTraffic {
     pub(super) to: SocketAddr,
     pub(super) rate: u32,
     pub(super) bytes: usize,
@@ -33,7 +33,7 @@ struct Connection {
     over: bool,
 }
 
-pub(super) fn run(plan: &Plan, stop: &Stop) -> Outcome {
+pub(super) fn run(plan: &ConnectTraffic, stop: &Stop) -> WorkResult {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut open: HashMap<u64, Connection> = HashMap::new();
     let mut events = Vec::with_capacity(512);
@@ -85,7 +85,7 @@ fn begin(to: SocketAddr) -> std::io::Result<Option<TcpStream>> {
 }
 
 /// Goes on with a connection; false when it is to be closed.
-fn turn(connection: &mut Connection, plan: &Plan, poll: &OwnedFd, number: u64) -> bool {
+fn turn(connection: &mut Connection, plan: &ConnectTraffic, poll: &OwnedFd, number: u64) -> bool {
     if !connection.asked {
         if !matches!(connection.stream.take_error(), Ok(None)) {
             return false;

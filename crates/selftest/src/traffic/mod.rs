@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_doctor::recipe::{Place, Traffic};
+use weir_doctor::recipe::{LabHost, Traffic};
 use weir_sys::frames::FrameSender;
 use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, Stop};
@@ -28,13 +28,13 @@ const TICK: Duration = Duration::from_millis(2);
 /// How long a script may take to end.
 const GRACE: Duration = Duration::from_secs(1);
 
-type Outcome = io::Result<()>;
+type WorkResult = io::Result<()>;
 
 /// Traffic that runs. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Running {
     stop: Stop,
-    threads: Vec<(String, JoinHandle<Outcome>)>,
+    threads: Vec<(String, JoinHandle<WorkResult>)>,
     scripts: Vec<Process>,
 }
 
@@ -72,7 +72,7 @@ impl Running {
         troubles
     }
 
-    fn thread(&mut self, host: &NetNs, name: String, work: impl FnOnce(Stop) -> Outcome + Send + 'static) {
+    fn thread(&mut self, host: &NetNs, name: String, work: impl FnOnce(Stop) -> WorkResult + Send + 'static) {
         let (host, stop) = (host.clone(), self.stop.clone());
         let thread = std::thread::spawn(move || {
             host.enter()?;
@@ -111,7 +111,7 @@ impl Running {
             }
             Traffic::Connects { from, to, rate, bytes, hold } => {
                 let to = address(to)?;
-                let plan = connects::Plan { to, rate: *rate, bytes: *bytes, hold: *hold };
+                let plan = connects::ConnectTraffic { to, rate: *rate, bytes: *bytes, hold: *hold };
                 let name = format!("connections to {to}");
                 self.client(hosts, *from, name, move |stop| connects::run(&plan, &stop))?;
             }
@@ -146,9 +146,9 @@ impl Running {
     fn client(
         &mut self,
         hosts: &Hosts,
-        from: Place,
+        from: LabHost,
         name: String,
-        work: impl FnOnce(Stop) -> Outcome + Send + 'static,
+        work: impl FnOnce(Stop) -> WorkResult + Send + 'static,
     ) -> Result<(), Error> {
         let host = hosts.host(from)?.clone();
         self.thread(&host, name, work);
@@ -182,7 +182,7 @@ fn raise_file_limit() {
 
 /// Calls `each` so many times a second, until it is asked to stop. What cannot be kept up is left out, not caught up: a
 /// machine that was away for a while must not be hit by a burst.
-pub(super) fn at_rate(rate: u32, stop: &Stop, mut each: impl FnMut() -> Outcome) -> Outcome {
+pub(super) fn at_rate(rate: u32, stop: &Stop, mut each: impl FnMut() -> WorkResult) -> WorkResult {
     let began = Instant::now();
     let mut done = 0_u64;
     while !stop.raised() {
@@ -198,7 +198,7 @@ pub(super) fn at_rate(rate: u32, stop: &Stop, mut each: impl FnMut() -> Outcome)
     Ok(())
 }
 
-fn send_frames(interface: u32, frames: &[Vec<u8>], rate: u32, stop: &Stop) -> Outcome {
+fn send_frames(interface: u32, frames: &[Vec<u8>], rate: u32, stop: &Stop) -> WorkResult {
     let sender = FrameSender::open(interface).map_err(io::Error::other)?;
     let mut turn = frames.iter().cycle();
     at_rate(rate, stop, || {
@@ -208,7 +208,7 @@ fn send_frames(interface: u32, frames: &[Vec<u8>], rate: u32, stop: &Stop) -> Ou
 }
 
 /// Errors that are the point of a recipe, or that its network answers with.
-pub(super) fn forgive(result: Outcome) -> Outcome {
+pub(super) fn forgive(result: WorkResult) -> WorkResult {
     const EXPECTED: &[i32] = &[
         // EPERM: a rule of the output hook. ENOBUFS, EAGAIN: queues. ENETUNREACH, EHOSTUNREACH, ECONNREFUSED, EACCES,
         // EINVAL: routes and what ICMP told. EMSGSIZE: path MTU. EADDRNOTAVAIL: ports.

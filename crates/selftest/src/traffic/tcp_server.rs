@@ -10,7 +10,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use weir_doctor::recipe::TcpMode;
 use weir_sys::Stop;
 
-use super::{LOOK, Outcome};
+use super::{LOOK, WorkResult};
 
 /// Event data of the listener; connections count from 1.
 const LISTENER: u64 = 0;
@@ -31,7 +31,7 @@ pub(super) fn open(port: u16, backlog: u32) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-pub(super) fn serve(listener: &TcpListener, mode: TcpMode, stop: &Stop) -> Outcome {
+pub(super) fn serve(listener: &TcpListener, mode: TcpMode, stop: &Stop) -> WorkResult {
     if mode == TcpMode::NeverAccept {
         while !stop.raised() {
             std::thread::sleep(LOOK);

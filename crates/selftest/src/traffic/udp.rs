@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 use weir_doctor::recipe::UdpMode;
 use weir_sys::Stop;
 
-use super::{LOOK, Outcome, at_rate, forgive};
+use super::{LOOK, WorkResult, at_rate, forgive};
 
 /// What is sent.
 pub(super) struct Flow {
@@ -30,7 +30,7 @@ pub(super) fn open(port: u16, buffer: Option<usize>) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-pub(super) fn serve(socket: &UdpSocket, mode: UdpMode, stop: &Stop) -> Outcome {
+pub(super) fn serve(socket: &UdpSocket, mode: UdpMode, stop: &Stop) -> WorkResult {
     let mut buffer = vec![0; 65_536];
     while !stop.raised() {
         if mode == UdpMode::Deaf {
@@ -61,7 +61,7 @@ fn client(flow: &Flow) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-pub(super) fn send(flow: &Flow, stop: &Stop) -> Outcome {
+pub(super) fn send(flow: &Flow, stop: &Stop) -> WorkResult {
     let payload = vec![0x5a; flow.size];
     let sockets = (0..flow.flows).map(|_| client(flow)).collect::<io::Result<Vec<_>>>()?;
     let mut turn = sockets.iter().cycle();

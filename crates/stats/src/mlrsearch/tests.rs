@@ -32,6 +32,23 @@ fn examples() -> [Goal; 4] {
 }
 
 #[test]
+fn each_stage_halves_the_width_and_lengthens_the_trials() {
+    let goal = Goal { initial_duration: s(1.0), ..goal(4.0, 16.0, 0.0, 0.5) };
+    let stages: Vec<_> = goal
+        .stages()
+        .iter()
+        .map(|g| (g.final_duration.as_secs_f64(), g.duration_sum.as_secs_f64(), g.width))
+        .collect();
+    // Durations by even factors from 1 s; widths of four, two and one step: 1 - 0.995^4, 1 - 0.995^2.
+    let expected = [(1.0, 1.0, 0.019_850_499_375), (2.0, 4.0, 0.009_975), (4.0, 16.0, 0.005)];
+    for (got, want) in stages.iter().zip(expected) {
+        assert_eq!((got.0, got.1), (want.0, want.1));
+        assert!((got.2 - want.2).abs() < 1e-12, "{stages:?}");
+    }
+    assert_eq!(stages.len(), 3);
+}
+
+#[test]
 fn classifies_as_the_example_of_the_rfc() {
     use Class::{Lower, Undecided, Upper};
     // Trials added at each of the example's six points (times, seconds, loss), and the classes that it gives there.
@@ -47,7 +64,7 @@ fn classifies_as_the_example_of_the_rfc() {
     ];
     let mut trials = Vec::new();
     for (nth, ((times, seconds, loss_ratio), classes)) in points.into_iter().enumerate() {
-        trials.extend(vec![Trial { duration: s(seconds), loss_ratio }; times]);
+        trials.extend(vec![LoadTrial { duration: s(seconds), loss_ratio }; times]);
         for (goal, class) in examples().iter().zip(classes) {
             assert_eq!(goal.classify(&trials), class, "point {} of {goal:?}", nth + 1);
         }
@@ -61,7 +78,7 @@ fn classifies_as_the_example_of_the_rfc() {
 fn a_sum_of_tenths_is_whole() {
     // 0.1 + 0.1 + 0.1 > 0.3 as floating-point numbers.
     let goal = goal(0.1, 0.3, 0.0, 0.0);
-    let trial = Trial { duration: s(0.1), loss_ratio: 0.0 };
+    let trial = LoadTrial { duration: s(0.1), loss_ratio: 0.0 };
     assert_eq!(goal.classify(&[trial; 2]), Class::Undecided);
     assert_eq!(goal.classify(&[trial; 3]), Class::Lower);
 }
@@ -69,8 +86,8 @@ fn a_sum_of_tenths_is_whole() {
 #[test]
 fn quantile_loss_by_hand() {
     let goal = goal(1.0, 4.0, 0.0, 0.5);
-    let at = |losses: &[f64]| -> Vec<Trial> {
-        losses.iter().map(|l| Trial { duration: s(1.0), loss_ratio: *l }).collect()
+    let at = |losses: &[f64]| -> Vec<LoadTrial> {
+        losses.iter().map(|l| LoadTrial { duration: s(1.0), loss_ratio: *l }).collect()
     };
     // Half of the 4 s, the two best trials, decide.
     assert_eq!(goal.quantile_loss(&at(&[0.3, 0.0, 0.1, 0.2])), 0.1);
@@ -78,7 +95,7 @@ fn quantile_loss_by_hand() {
     assert_eq!(goal.quantile_loss(&at(&[0.0])), 1.0);
     assert_eq!(goal.quantile_loss(&[]), 1.0);
     // Short trials have no say.
-    assert_eq!(goal.quantile_loss(&[Trial { duration: s(0.5), loss_ratio: 0.0 }; 9]), 1.0);
+    assert_eq!(goal.quantile_loss(&[LoadTrial { duration: s(0.5), loss_ratio: 0.0 }; 9]), 1.0);
     // More than the sum: half of 6 s.
     assert_eq!(goal.quantile_loss(&at(&[0.0, 0.1, 0.2, 0.3, 0.4, 0.5])), 0.2);
 }
@@ -167,7 +184,7 @@ fn what_was_not_sent_or_came_too_often_is_lost() {
     let mut search = Search::new(&goal(1.0, 1.0, 0.0, 0.0), 1.0..=100.0);
     let ask = search.ask().unwrap();
     search.tell(ask, 100, 101);
-    assert_eq!(search.at(ask.load), [Trial { duration: s(1.0), loss_ratio: 0.01 }]);
+    assert_eq!(search.at(ask.load), [LoadTrial { duration: s(1.0), loss_ratio: 0.01 }]);
     search.tell(ask, 0, 0);
     assert_eq!(search.at(ask.load)[1].loss_ratio, 1.0);
     search.tell(ask, 1, 500);

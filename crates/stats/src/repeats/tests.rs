@@ -20,6 +20,39 @@ fn example() -> Components {
 }
 
 #[test]
+fn the_sums_over_pairs_are_those_by_hand() {
+    // (1 - 1/3) / 2 + (1 - 2/3) / 4 = 5/12.
+    near(pairs_sum(0.5, 3), 5.0 / 12.0);
+    // (1 + 10/12) / (1 - 10/12 / 2) = (22/12) / (7/12).
+    near(inflation(0.5, 3), 22.0 / 7.0);
+    near(inflation(0.0, 7), 1.0);
+    near(expected_ratio(0.0, 4), -0.25);
+}
+
+#[test]
+fn the_repeats_still_needed_follow_from_the_lower_quantile() {
+    let split = Components {
+        repeats: 6,
+        inside: 5,
+        batches: 4,
+        correlation: 0.0,
+        mean: 100.0,
+        spread: 1.0,
+        within: 0.5,
+        between: 0.8,
+        interval: (0.6, 2.4),
+    };
+    assert_eq!((split.between_df(), split.within_df()), (5.0, 15.0));
+    // scipy.stats.chi2.ppf(.025, [8, 9, 10]) = 2.17973, 2.70039, 3.24697: sqrt(df / x) = 1.91576, 1.82561, 1.75494.
+    let open = |bound: f64| split.verdict(1.0, bound / 100.0, 0.05);
+    assert_eq!(open(1.83), Repeatability::Open { more_repeats: Some(4) });
+    assert_eq!(open(1.82), Repeatability::Open { more_repeats: Some(5) });
+    // Not even 300 repeats bring it below the spread itself.
+    assert_eq!(open(1.0), Repeatability::Open { more_repeats: None });
+    assert_eq!(open(2.5), Repeatability::Steady { margin: 0.025 });
+}
+
+#[test]
 fn the_analysis_of_variance_is_that_of_scipy() {
     let split = example();
     assert_eq!((split.repeats, split.batches, split.correlation), (5, 3, 0.0));

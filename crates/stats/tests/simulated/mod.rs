@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_stats::Histogram;
+use weir_stats::Delays;
 
 /// Shape of a trial's noise on the logarithm, with a spread of about one.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,9 @@ pub(crate) enum Shape {
 }
 
 pub(crate) const SHAPES: [Shape; 3] = [Shape::Normal, Shape::Skewed, Shape::HeavyTailed];
+
+/// Standard deviation of the logarithm of the delays within a trial.
+pub(crate) const WITHIN_TRIAL: f64 = 0.3;
 
 /// The generator.
 pub(crate) struct Source(ChaCha8Rng);
@@ -65,12 +68,29 @@ impl Source {
     }
 
     /// Delays of one trial: a lognormal around `scale_ns`, moved as a whole by the luck of the trial.
-    pub(crate) fn delays(&mut self, packets: u32, scale_ns: f64, spread: f64, shape: Shape) -> Histogram {
+    pub(crate) fn delays(&mut self, packets: u32, scale_ns: f64, spread: f64, shape: Shape) -> Delays {
+        self.censored_delays(packets, scale_ns, (spread, shape), 0.0)
+    }
+
+    /// The same where operations fail with a probability of `failing`. Half of these are refused, half are under way for ten
+    /// times the scale.
+    pub(crate) fn censored_delays(
+        &mut self,
+        packets: u32,
+        scale_ns: f64,
+        (spread, shape): (f64, Shape),
+        failing: f64,
+    ) -> Delays {
         let luck = self.value(scale_ns, spread, shape);
-        let mut histogram = Histogram::new();
-        for _ in 0..packets {
-            histogram.record((luck * (0.3 * self.normal()).exp()) as u64);
+        let mut delays = Delays::new();
+        for nth in 0..packets {
+            let ns = luck * (WITHIN_TRIAL * self.normal()).exp();
+            match failing > 0.0 && self.uniform() < failing {
+                false => delays.record(ns as u64),
+                true if nth % 2 == 0 => delays.fail(1),
+                true => delays.record_open((10.0 * scale_ns) as u64),
+            }
         }
-        histogram
+        delays
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Context, Error, Result};
 /// Bytes kept of each of standard output and standard error; a program may print more, which is read and dropped.
 pub const OUTPUT_LIMIT: usize = 4 << 20;
 
-/// What a program that ran to its end left.
+/// Result of a program that ran to its end.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Exit code or signal.
@@ -35,7 +35,7 @@ impl Output {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// What to show of a failure: standard error, or standard output where that is empty, or the exit status.
+    /// Returns the text to show for a failure: standard error, or standard output if that is empty, or the exit status.
     pub fn message(&self) -> String {
         for bytes in [&self.stderr, &self.stdout] {
             let text = String::from_utf8_lossy(bytes);
@@ -75,8 +75,8 @@ pub fn run_with_input(mut command: Command, input: &[u8], timeout: Duration) -> 
         pipes.turn(process.as_fd(), deadline).context(|| what.clone())?;
         process.try_wait()?;
     }
-    // What the program itself wrote is in the pipes now. One of its children may hold them open for ever (a daemon):
-    // it is not waited for.
+    // The program's own output is in the pipes now. One of its children may hold them open for ever (a daemon): do not wait for
+    // it.
     pipes.drain().context(|| what.clone())?;
     let ended = process.ended.ok_or_else(|| Error::other(what, "it did not end"))?;
     Ok(Output {

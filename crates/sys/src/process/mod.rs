@@ -97,8 +97,8 @@ pub fn spawn(mut command: Command) -> Result<Process> {
     })
 }
 
-/// Takes back what [`spawn`] arranged for this process, from inside it: it lives on when the process that spawned it is killed.
-/// Call it in the main thread, which is the one that has the signal armed.
+/// Reverts, from inside this process, the arrangement that [`spawn`] made for it: the process then survives when the process that
+/// spawned it is killed. Call it in the main thread, which is the one that has the signal armed.
 ///
 /// # Errors
 /// Those of prctl(2).
@@ -223,6 +223,32 @@ pub fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|path| runs(path))
+}
+
+/// Debian's package of a program.
+pub fn package(program: &str) -> &str {
+    match program {
+        "ab" => "apache2-utils",
+        "apache2" => "apache2-bin",
+        "busybox" => "busybox-static",
+        "docker" | "dockerd" => "docker.io",
+        "ip" | "ss" | "tc" => "iproute2",
+        "ldd" => "libc-bin",
+        "man" => "man-db",
+        "nft" => "nftables",
+        "nsenter" | "setpriv" | "taskset" | "unshare" => "util-linux",
+        "script" => "bsdutils",
+        "ssh" => "openssh-client",
+        "sshd" => "openssh-server",
+        "systemd-run" => "systemd",
+        tables if tables.starts_with("iptables") || tables.starts_with("ip6tables") => "iptables",
+        other => other,
+    }
+}
+
+/// How a program is installed.
+pub fn install(program: &str) -> String {
+    format!("apt-get install {}", package(program))
 }
 
 /// A command in one line, for messages.

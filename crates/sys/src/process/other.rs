@@ -20,7 +20,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Of a process that runs now; `None` if there is none of that number.
+    /// Returns the identity of a running process; `None` if no process has that number.
     pub fn of(pid: u32) -> Result<Option<Self>> {
         match ProcRoot::new("/").process_start_ticks(pid) {
             Ok(start_ticks) => Ok(Some(Identity { pid, start_ticks })),
@@ -31,7 +31,7 @@ impl Identity {
         }
     }
 
-    /// Of this process.
+    /// Returns the identity of this process.
     pub fn own() -> Result<Self> {
         let pid = std::process::id();
         Identity::of(pid)?

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 pub struct Memory {
     /// All that the kernel manages (MemTotal).
     pub total: u64,
-    /// What could be had without swapping (MemAvailable).
+    /// Memory available without swapping (MemAvailable).
     pub available: u64,
     /// Kernel objects that cannot be reclaimed, conntrack entries among them (SUnreclaim).
     pub slab_unreclaimable: u64,

@@ -12,7 +12,7 @@ pub struct PlainSocket {
     pub local: SocketAddr,
     /// The other end; zero if there is none.
     pub remote: SocketAddr,
-    /// State by number (see [`crate::sock_diag::state`]).
+    /// State by number (include/net/tcp_states.h).
     pub state: u8,
     /// Bytes that wait to be sent or acknowledged.
     pub send_queue: u32,

@@ -1,11 +1,11 @@
-//! What each label does: one value of a dimension against another one, within rounds, with the other dimensions matched
+//! The effect of each label: compares one value of a dimension with another one, within rounds, with the other dimensions matched
 //! as far as the variants allow.
 
 use std::collections::BTreeMap;
 
 use weir_record::{DimensionEffect, Run, VariantInfo};
 use weir_stats::compare::{compare_difference, compare_ratio, equivalence_ratio, holm_adjusted};
-use weir_stats::{Comparison, verdict};
+use weir_stats::{Censored, Comparison, verdict};
 
 use super::super::margins;
 use super::super::measured::{Measured, Subject};
@@ -76,8 +76,8 @@ struct Contrast<'a> {
 }
 
 impl<'a> Contrast<'a> {
-    /// Pairs variants that differ in nothing else; where there are none, without the dimensions that one side does not have;
-    /// where there are still none, all against all.
+    /// Pairs variants that differ in nothing else. If it finds none, it ignores the dimensions that only one side has. If it
+    /// still finds none, it compares all with all.
     fn of(variants: &[&'a VariantInfo], dimension: &'a str, level: &'a str, against: &'a str) -> Self {
         let side = |value: &str| -> Vec<&'a VariantInfo> {
             variants.iter().copied().filter(|v| v.labels.get(dimension).is_some_and(|l| l == value)).collect()
@@ -111,24 +111,30 @@ impl<'a> Contrast<'a> {
         let rounds = run.trials.iter().map(|t| t.round + 1).max().unwrap_or(0);
         let value =
             |round: u32, variant: &str| typical(measured.trial(Subject { workload, variant }, round)?);
-        let side = |round: u32, variants: &[&str]| -> Option<f64> {
-            let values: Option<Vec<f64>> = variants.iter().map(|v| value(round, v)).collect();
-            weir_stats::order::mean(&values?)
+        let side = |round: u32, variants: &[&str]| -> Option<Censored> {
+            let values: Option<Vec<Censored>> = variants.iter().map(|v| value(round, v)).collect();
+            mean(&values?)
         };
         (0..rounds)
             .filter_map(|round| {
-                let mut sums = (0.0, 0.0);
-                for stratum in &self.strata {
-                    sums.0 += side(round, &stratum.of_level)?;
-                    sums.1 += side(round, &stratum.of_against)?;
-                }
-                let n = self.strata.len() as f64;
-                Some((sums.0 / n, sums.1 / n))
+                let sides: Option<Vec<(Censored, Censored)>> = self
+                    .strata
+                    .iter()
+                    .map(|s| Some((side(round, &s.of_level)?, side(round, &s.of_against)?)))
+                    .collect();
+                let (level, against): (Vec<Censored>, Vec<Censored>) = sides?.into_iter().unzip();
+                Some((mean(&level)?, mean(&against)?))
             })
             .collect()
     }
 
-    fn effect(&self, run: &Run, found: Pair, pairs: &[(f64, f64)], floor: Option<f64>) -> DimensionEffect {
+    fn effect(
+        &self,
+        run: &Run,
+        found: Pair,
+        pairs: &[(Censored, Censored)],
+        floor: Option<f64>,
+    ) -> DimensionEffect {
         let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<String>>();
         let margins = margins(run, floor);
         let equivalence = equivalence_ratio(pairs, margins.equivalence);
@@ -144,7 +150,7 @@ impl<'a> Contrast<'a> {
             difference: found.difference,
             ratio: found.ratio,
             verdict: verdict(&found.ratio, equivalence.as_ref(), &margins),
-            per_round_ns: pairs.iter().map(|(a, b)| a - b).collect(),
+            per_round_ns: pairs.iter().filter_map(|(a, b)| Some(a.seen()? - b.seen()?)).collect(),
         }
     }
 }
@@ -165,8 +171,14 @@ fn strata<'a>(level: &[&'a VariantInfo], against: &[&'a VariantInfo], keys: &[&s
     strata.into_values().filter(|s| !s.of_level.is_empty() && !s.of_against.is_empty()).collect()
 }
 
+/// The mean of medians; greater than seen if one of them is, infinite if one of them failed.
+fn mean(medians: &[Censored]) -> Option<Censored> {
+    let value = weir_stats::order::mean(&medians.iter().map(|m| m.value).collect::<Vec<f64>>())?;
+    Some(Censored { value, known: value.is_infinite() || medians.iter().all(|m| m.known) })
+}
+
 /// Both values of every round.
-type Rounds = Vec<(f64, f64)>;
+type Rounds = Vec<(Censored, Censored)>;
 
 /// Both ways to say how much.
 #[derive(Clone, Copy)]

@@ -71,7 +71,7 @@ impl Dice {
             variant: name.into(),
             workload: workload.into(),
             metrics: [("rtt_mean_ns".to_owned(), mean + stall)].into(),
-            histograms: [("rtt".to_owned(), rtt)].into(),
+            histograms: [("rtt".to_owned(), rtt.into())].into(),
             series: vec![Series { name: "window_p50_ns".into(), points }],
             ..Trial::default()
         }
@@ -131,7 +131,7 @@ fn run(seed: u64, rounds: u32, baseline: &str, place: f64) -> Run {
         ended: None,
         // Without the bootstrap, which only `Final` needs.
         status: Status::Running,
-        plan: Plan {
+        plan: RunPlan {
             min_rounds: rounds,
             max_rounds: rounds,
             budget_s: 1.0,
@@ -300,4 +300,32 @@ fn a_workload_of_one_round_is_shown_and_not_judged() {
     let once: BTreeMap<String, Option<f64>> =
         results.patterns.unwrap().patterns.into_iter().map(|p| (p.variant, p.once_ns)).collect();
     assert!((once["s1-zone1"].unwrap() - 2.1e6).abs() < 0.15e6);
+}
+
+/// A steady path whose every third repeat gets few answers, and a path that never gets any.
+#[test]
+fn a_way_whose_repeats_fail_is_not_steady_and_no_faster() {
+    let mut run = run(5, 12, "s1-zone1", 0.0);
+    for trial in run.trials.iter_mut().filter(|t| t.workload == "repeats") {
+        let fails = match trial.variant.as_str() {
+            "s1-zone2" => trial.round % 3 == 0,
+            "fast" => true,
+            _ => false,
+        };
+        if fails {
+            trial.histograms.get_mut("rtt").unwrap().fail(1000);
+        }
+    }
+    let found = analyse(&run).patterns.unwrap();
+    let of = |name: &str| found.patterns.iter().find(|p| p.variant == name).unwrap();
+    assert_eq!((of("s1-zone1").repeats, of("s1-zone1").failed), (12, 0));
+    assert!(matches!(of("s1-zone1").verdict, Repeatability::Steady { .. }), "{:?}", of("s1-zone1").verdict);
+    assert_eq!((of("s1-zone2").repeats, of("s1-zone2").failed), (8, 4));
+    assert_eq!(of("s1-zone2").verdict, Repeatability::Open { more_repeats: None });
+    assert_eq!((of("fast").repeats, of("fast").failed, of("fast").verdict), (0, 12, Repeatability::TooFew));
+    let fast = found.dimensions.iter().find(|d| d.dimension == "fastpath").unwrap();
+    assert_eq!((fast.level.as_str(), fast.against.as_str()), ("no", "yes"));
+    // What fails takes infinitely long: the other ways are faster.
+    assert_eq!((fast.verdict, fast.ratio.estimate), (Verdict::Lower, 0.0));
+    assert_eq!(fast.per_round_ns, [0.0; 0]);
 }

@@ -4,24 +4,20 @@ use clap::{Args, ValueEnum};
 use weir_allow::{Action, Port};
 
 use super::ListArgs;
+use crate::args::in_effect::CONFIRM_WITHIN;
+use crate::args::shared::NetnsArgs;
 use crate::args::time::seconds_to_a_day;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Who is in FILE (or in --country) may come in by the interfaces that are named; everybody else is thrown away. --class \
-                  adds lists with actions of their own, which come first, in their order. What is loaded already is replaced in \
-                  one step: every packet meets the old lists or the new ones.\n\nNever shut out: link-local addresses, ARP, \
-                  neighbour discovery, DHCP, loopback. Refused unless --force: a list that lost over 20 % of what is loaded, and one \
-                  that would shut out where you come from.\n\nExit codes: 0 done; 1 it failed, and nothing is changed; 2 wrong \
-                  usage; 3 a guard refused; 4 something is missing here."
-)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) list: ListArgs,
-    /// Filter what comes in by this interface; may be repeated
+    /// Filter packets that come in by this interface; may be repeated
     #[arg(long = "interface", short = 'i', value_name = "NAME", required = true)]
     pub(crate) interfaces: Vec<String>,
-    /// What looks addresses up
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
+    /// Program that looks addresses up
     #[arg(long, value_enum, default_value_t = Backend::Bpf)]
     pub(crate) backend: Backend,
     /// Filter packets for this host, those that it forwards, or both; bpf always both
@@ -30,27 +26,27 @@ pub(crate) struct ApplyArgs {
     /// Filter only packets to this service, e.g. tcp/22; may be repeated, or with commas. Not with bpf
     #[arg(long = "port", value_name = "PROTOCOL/PORT", value_delimiter = ',')]
     pub(crate) ports: Vec<Port>,
-    /// Packets of connections that are there already pass first, so that answers come in from anywhere
+    /// Accept packets of established connections first, so that answers come in from anywhere
     #[arg(long)]
     pub(crate) established_first: bool,
-    /// With bpf, look packets up at XDP instead of tc, which is earlier: in the driver, or generic on any interface. Not with
+    /// With bpf, filter at XDP instead of tc, which is earlier: in the driver, or generic on any interface. Not with
     /// --established-first or mark=N
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "native")]
     pub(crate) xdp: Option<Xdp>,
-    /// Another list with its own action (allow, drop, log, mark=N), before FILE; in the place of the file, @CC is a country of
+    /// Another list with its own action (allow, drop, log, mark=N), before FILE; @CC instead of a file is a country of
     /// the cache. May be repeated
     #[arg(long = "class", value_name = "NAME=FILE:ACTION")]
     pub(crate) classes: Vec<ClassArg>,
-    /// What is done with packets of who is in FILE: allow, drop, log (let through and noted) or mark=N
+    /// Action for addresses in FILE: allow, drop, log (accept and log) or mark=N
     #[arg(long, default_value = "allow", value_name = "ACTION")]
     pub(crate) action: Action,
-    /// What is done with everybody else's: the same choice
+    /// Action for all other addresses: the same choice
     #[arg(long = "default", default_value = "drop", value_name = "ACTION")]
     pub(crate) rest: Action,
-    /// Time to confirm: seconds, or with a unit as 90s, 2m, 1h; at most 24h
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = seconds_to_a_day)]
+    /// Time to confirm, at most 24h (example: 2m)
+    #[arg(long, default_value = CONFIRM_WITHIN, value_name = "TIME", value_parser = seconds_to_a_day)]
     pub(crate) confirm_within: u64,
-    /// Load it although a guard refuses: it shrank, or would shut you out
+    /// Load the lists even if they shrank, or would shut you out
     #[arg(long)]
     pub(crate) force: bool,
     /// As JSON
@@ -70,9 +66,9 @@ pub(crate) enum Backend {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Hook {
-    /// What is for this host itself
+    /// Packets for this host itself
     Input,
-    /// What this host forwards
+    /// Packets that this host forwards
     Forward,
     /// Both
     Both,
@@ -109,14 +105,9 @@ impl std::str::FromStr for ClassArg {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct JsonArgs {
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
     /// Most sources of refused packets that are shown
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) top: usize,

@@ -1,14 +1,14 @@
-//! Pages of what looks at a host, changes it, or measures towards another one.
+//! Pages of commands that inspect a host, change it, or measure a path to another one.
 
-use super::Page;
+use super::{MISSING, Page};
 
 pub(super) const PAGES: &[Page] = &[
     Page {
         command: "probe",
-        text: "TARGET runs `weir serve`, or is a stock iperf3 server (--iperf3), any TCP port (connect) or any HTTP server (a \
-               URL). Every connection is opened from here, so it works from behind a NAT, and without root. A line per second \
-               goes to standard output while it lasts, and a summary with what both ends counted; with --json one document \
-               instead.",
+        text: "TARGET is a host with `weir serve`, a stock iperf3 server (--iperf3), any TCP port (connect) or any \
+               HTTP server (a URL). weir opens every connection itself, so it works from behind a NAT, and without \
+               root. It prints a line per second (not with --quiet) and a summary with the counts of both ends; \
+               with --json one document instead.",
         examples: &[
             "weir probe 192.0.2.7",
             "weir probe 192.0.2.7 udp --bitrate 100M --length 1472 --time 30",
@@ -16,242 +16,321 @@ pub(super) const PAGES: &[Page] = &[
             "weir probe 192.0.2.7 --iperf3 --reverse --parallel 4",
             "weir probe https://192.0.2.7/ --rate 500 --time 1m",
         ],
-        codes: "Exit codes: 0 measured, also where nothing gets through and the reason was found on the path; 1 nothing was measured, the server refused or went away, or Ctrl-C; 2 wrong usage; 4 the key file cannot \
-                be read.",
+        codes: &[
+            (0, "measured, also if no data gets through and the reason was found on the path"),
+            (1, "nothing was measured, the server refused or went away, or Ctrl-C"),
+            (4, "the key file is unreadable"),
+        ],
     },
     Page {
         command: "serve",
-        text: "Many at once, over one port (TCP and UDP), without root. Clients ask for traffic within limits, never for a \
-               program.\n\nWho may use it has to be said: holders of a key (--key-file), anyone (--open), or only this machine \
-               (--bind 127.0.0.1). iperf3 clients have no key of weir's: they are answered with --open or on a loopback address \
-               only.",
+        text: "Serves many clients at once over one port (TCP and UDP), without root. Clients can request traffic \
+               within limits, never a program.\n\nChoose the clients: holders of a key (--key-file), everyone \
+               (--open), or only this machine (--bind 127.0.0.1). iperf3 clients have no key, so they need --open \
+               or a loopback address. Prints a line per client, unless --quiet.",
         examples: &[
             "weir serve --bind 127.0.0.1",
             "weir serve --key-file /etc/weir/key",
             "weir serve --open --port 5201 --max-rate 1G --max-time 1m",
         ],
-        codes: "Exit codes: 0 ended by Ctrl-C; 1 the port failed; 2 wrong usage; 4 the port is taken, or not this user's.",
+        codes: &[
+            (0, "ended by Ctrl-C"),
+            (1, "the port failed"),
+            (4, "the port is taken, or needs more privilege"),
+        ],
     },
     Page {
         command: "mtu",
-        text: "Says whether ICMP tells it, which UDP payload is safe (-l 1472 for an MTU of 1500), which MSS to clamp to, and then \
-               everything that was tried.\n\nWith `weir serve` on the target each direction is measured by itself, and single \
-               fragments are told apart where the server may see them (CAP_NET_RAW). Without it pings and the refusals of a closed \
-               port have to do. A few dozens of small packets, no load, and no root.",
-        examples: &["weir mtu 192.0.2.7", "weir mtu gateway.example -4 --time 30s --fail-on-finding"],
-        codes: "Exit codes: 0 done, whatever was found; 1 nobody answers, or the host is unreachable; 2 wrong usage; 3 something was \
-                found, and --fail-on-finding was given.",
+        text: "Shows the path MTU and whether routers report it, the safe UDP payload (-l 1472 for an MTU of 1500), \
+               the MSS to clamp to, and every length that was tried.\n\nWith `weir serve` on the target it measures \
+               each direction by itself, and sees single fragments if the server has CAP_NET_RAW. Without it weir \
+               uses pings and the refusals of a closed port. It sends a few dozen small packets and needs no root.",
+        examples: &["weir mtu 192.0.2.7", "weir mtu gateway.example -4 --for 30s --fail-on-finding"],
+        codes: &[
+            (0, "done, with or without findings"),
+            (1, "no answer, or the host is unreachable"),
+            (3, "a finding, with --fail-on-finding"),
+        ],
     },
     Page {
         command: "conntrack",
-        text: "For one network namespace: how full it is, by protocol, state, address and port, SNAT ports against what NAT may \
-               give, and what it costs in memory, now and at another limit.\n\nReads only. The entries need root; without it the \
-               rest is shown.",
+        text: "For one network namespace: its fill level, by protocol, state, address and port, SNAT ports in use \
+               and available, and its memory, now and at another limit.\n\nReads only. The entries need root; \
+               without it weir shows the rest.",
         examples: &[
             "weir conntrack",
             "weir conntrack --max 1048576",
             "weir conntrack --protocol tcp --state time-wait --destination 198.51.100.0/24",
             "weir conntrack --netns 4711 --watch 5",
         ],
-        codes: "Exit codes: 0 done; 2 wrong usage; 4 there is no connection tracking here, or --netns needs root.",
+        codes: &[(4, "the host has no connection tracking, or --netns needs root")],
     },
     Page {
         command: "doctor",
-        text: "Says what loses or delays packets, how much of the loss that explains, what was seen, what it is not, and the \
-               commands that help. It needs no filter and no guess beforehand.\n\nReads only: no rule, no setting, no kernel module \
-               is changed. Without root it says what it cannot see, and does the rest.",
+        text: "Names the causes of lost or delayed packets, their share of the loss, the evidence, the causes ruled \
+               out, and the commands that help. Needs no filter and no guess.\n\nReads only: changes no rule, no \
+               setting and no kernel module. Without root it lists the evidence sources it could not read, and uses \
+               the others.",
         examples: &[
             "weir doctor",
             "weir doctor --for 30 --own --fail-on warning",
             "weir doctor --command 'ab -n 20000 -c 500 http://198.18.0.1/'",
             "weir doctor --json | weir tune plan --from -",
-            "weir doctor --every 1m --json",
+            "weir doctor --watch 1m --json",
         ],
-        codes: "Exit codes: 0 done, whatever was found; 1 it could not look; 2 wrong usage; 3 a finding of --fail-on's severity or \
-                above; 4 something is missing here.",
+        codes: &[
+            (0, "done, with or without findings"),
+            (1, "it could not watch"),
+            (3, "a finding of --fail-on's severity or above"),
+            (4, "a privilege or a kernel feature is missing here"),
+        ],
     },
     Page {
         command: "doctor explain",
-        text: "The signs that must, should and must not be seen, the causes that look alike, and the commands that help with \
-               their risk. Looks at nothing on this host.",
+        text: "Prints the signs that must, should and must not be present, similar causes, and the fix with its \
+               risk. Does not look at this host.",
         examples: &["weir doctor explain", "weir doctor explain conntrack-full"],
-        codes: "Exit codes: 0 done; 2 no cause has that id, and the nearest one is named.",
+        codes: &[(2, "unknown cause; the message names the nearest one")],
     },
     Page {
         command: "doctor selftest",
-        text: "Each case is a lab with that fault and traffic through it; then the doctor looks, without being told. Shown is what \
-               it found first. Needs root. A case takes some seconds, all of them many minutes; --case picks some.",
+        text: "Builds a lab with each fault, sends traffic through it, and compares the doctor's first finding with \
+               the fault. Needs root. A case takes some seconds, all of them many minutes; --case selects some.",
         examples: &[
             "weir doctor selftest --list",
             "weir doctor selftest --case conntrack --repeat 3",
             "weir doctor selftest --json > matrix.json",
         ],
-        codes: "Exit codes: 0 at least 95 % of the causes were found first, 80 % of the pairs were found, and no healthy load had a \
-                warning; 3 not so; 4 something is missing here, such as root.",
+        codes: &[
+            (
+                0,
+                "at least 95 % of the causes were found first, 80 % of the pairs were found, and no healthy load had a warning",
+            ),
+            (3, "not so"),
+            (4, "root or a kernel feature is missing here, or every case was skipped"),
+        ],
     },
     Page {
         command: "tune",
-        text: "A plan with reasons, price and risk; applied on trial and taken back unless confirmed; proved by \
-               measurement.\n\nplan and status change nothing. apply needs root, and leaves a guard process behind that takes \
-               everything back unless `weir tune confirm` comes in time, or earlier when things get worse.",
+        text: "Plans changes with reasons, price and risk, applies them on trial, and proves them by measurement.\n\nplan and \
+               status change nothing. apply needs root. It rolls back unless `weir tune confirm` comes in time, or earlier if \
+               counters get worse. Two guard processes see to that, and a timer of systemd if both are killed.",
         examples: &[
             "weir tune plan",
             "weir tune apply --profile nat-gateway --confirm-within 5m",
             "weir tune confirm",
         ],
-        codes: "",
+        codes: &[],
     },
     Page {
         command: "tune plan",
-        text: "Values now and proposed, who asks for them, memory and risk, and how each is taken back. Without root it is the same, \
-               but for prices that only root can read.",
+        text: "Prints present and proposed values, the reason for each, memory, risk, and the way back. Without root it lacks the \
+               prices that only root can read.",
         examples: &[
             "weir tune plan",
             "weir tune plan --profile throughput --rtt 40 --memory 256M",
             "weir tune plan --profile published-ports",
             "weir doctor --json | weir tune plan --from -",
         ],
-        codes: "",
+        codes: &[],
     },
     Page {
         command: "tune apply",
-        text: "The values before are on disk before the first change. A guard process takes everything back unless `weir tune \
-               confirm` comes in time; earlier when a counter of what was changed, or the number of --watch, gets worse; and also \
-               when weir is killed. Needs root.",
+        text: "Writes the old values to disk before the first change. Two guard processes roll everything back unless `weir tune \
+               confirm` comes in time, and earlier if a counter of the change, or the number of --watch-command, gets worse. They also do \
+               so when weir is killed. If both guards are killed at once, a timer of systemd rolls back. Needs root.",
         examples: &[
             "weir tune apply --confirm-within 5m",
             "weir tune apply --from findings.json",
             "weir tune apply --set net.core.somaxconn=8192 --no-watch",
         ],
-        codes: "Exit codes: 0 applied, or nothing to change; 1 it could not be made, and what was made is taken back; 2 wrong usage, \
-                or a value out of bounds; 4 it needs root, the machine's own network namespace, or for published ports Linux 6.6.",
+        codes: &[
+            (0, "applied, or nothing to change"),
+            (1, "a change failed, and all others are rolled back"),
+            (2, "wrong usage, or a value out of bounds"),
+            (4, "it needs root, the machine's own network namespace, or for published ports Linux 6.6"),
+        ],
     },
     Page {
         command: "tune confirm",
-        text: "Ends the trial of `weir tune apply`: the guard goes, and the settings are written to /etc/sysctl.d/90-weir.conf. \
-               Saying it twice does no harm. Needs root.",
+        text: "Ends the trial of `weir tune apply` and its guards, and writes the settings to /etc/sysctl.d/90-weir.conf. A second \
+               confirm does no harm. Needs root.",
         examples: &["weir tune confirm"],
-        codes: "Exit codes: 0 kept; 1 too late: it was taken back; 4 it needs root.",
+        codes: &[(0, "kept"), (1, "too late: it was rolled back"), (4, "it needs root")],
     },
     Page {
         command: "tune rollback",
-        text: "Values and files of the last set, in reverse order, each only if it is still what weir wrote; works after a reboot, \
-               too. Needs root.",
+        text: "Restores values and files of the last apply in reverse order, each only if it still is as weir wrote it. Also works \
+               after a reboot. Needs root.",
         examples: &["weir tune rollback"],
-        codes: "Exit codes: 0 all is as before; 1 something could not be put back, or is somebody else's by now; 4 it needs root.",
+        codes: &[
+            (0, "all is as before"),
+            (1, "a change could not be restored, or another program changed it since"),
+            (4, "it needs root"),
+        ],
     },
     Page {
         command: "tune status",
-        text: "The last set of changes, who guards it and for how long, and whether each value is still what weir made it.",
+        text: "Shows the last changes, their guards and remaining time, and whether each value still is as weir set it.",
         examples: &["weir tune status", "weir tune status --json"],
-        codes: "",
+        codes: &[],
+    },
+    Page {
+        command: "tune remove",
+        text: "Does the same as rollback, also if nothing was applied or the journal cannot be read. Needs root.",
+        examples: &["weir tune remove"],
+        codes: &[
+            (0, "nothing of it is left"),
+            (1, "something is, or another program changed it since"),
+            (4, "it needs root"),
+        ],
     },
     Page {
         command: "tune prove",
-        text: "Each round has a window without the change and one with it, in random order, with the same load. The difference \
-               within rounds is told with its 95 % interval, from six rounds on. Everything is put back in the end, also after \
+        text: "Each round has a window without the change and one with it, in random order, with the same load. Prints \
+               the difference within rounds, from six rounds on with its 95 % interval. Restores everything at the end, also after \
                Ctrl-C and kill -9. Needs root.",
         examples: &[
             "weir tune prove --set net.core.somaxconn=8192 --command 'sh load.sh'",
             "weir tune prove --command ./load.sh --counter conntrack-drops --require-better",
         ],
-        codes: "Exit codes: 0 measured; 1 it could not be changed, measured or put back; 2 wrong usage; 3 --require-better, and it \
-                is not shown to be better; 4 it needs root.",
+        codes: &[
+            (0, "measured"),
+            (1, "it could not be changed, measured or restored"),
+            (3, "--require-better, and it is not shown to be better"),
+            (4, "it needs root"),
+        ],
     },
     Page {
         command: "allow",
-        text: "Lists of countries from the five regional registries, and lists of prefixes of your own: for gateways that only \
-               some may pass. update, build, check and diff need no root and change nothing but files; apply, confirm, rollback, \
-               remove and restore need root and change what comes into this host.",
+        text: "Lets only listed addresses into a host or through a gateway: lists of countries from the five regional registries, \
+               and your own lists of prefixes. update, build, check and diff need no root and change files only. apply, confirm, \
+               rollback, remove and restore need root and change which packets come in.",
         examples: &[
             "weir allow update --country JP",
             "weir allow check 192.0.2.7 --country JP",
             "weir allow apply --country JP --interface eth0",
             "weir allow confirm",
         ],
-        codes: "",
+        codes: &[],
     },
     Page {
         command: "allow update",
-        text: "Asks the five regional registries over HTTPS whether their delegation files changed, compares what comes with the \
-               published checksum and with what it says of itself, and puts it into the cache only if it is whole, of that \
-               registry, and neither older nor by over 20 % smaller than the file that is there. Where anything is wrong, the old \
-               file stays. Needs no root.",
+        text: "Downloads changed lists over HTTPS and checks them against the published checksum. Rejects damaged, older or much \
+               smaller lists and keeps the cached copy. Needs no root.\n\nThe cache is /var/cache/weir/lists for root, and \
+               ~/.cache/weir/lists ($XDG_CACHE_HOME) for others.",
         examples: &[
             "weir allow update",
             "weir allow update --country JP --max-age 12h",
             "weir allow update --offline --json",
         ],
-        codes: "",
+        codes: &[
+            (0, "all lists are up to date"),
+            (1, "some could not be downloaded or stored"),
+            (3, "some were rejected, or a cached line cannot be read (--offline)"),
+            (4, "a list is not in the cache (--offline), or this host knows no certificate authority"),
+        ],
     },
     Page {
         command: "allow build",
-        text: "Merges the lists, takes out what --subtract names, and writes the fewest prefixes that hold the same addresses. Loads \
-               nothing: that is for `nft -f`, `ipset restore`, or `weir allow apply`. Needs no root.",
+        text: "Merges the lists, removes those of --subtract, and writes the fewest prefixes that hold the same addresses. Loads \
+               nothing: use `nft -f`, `ipset restore` or `weir allow apply`. Needs no root.",
         examples: &[
             "weir allow build --country JP --output jp.nft",
             "weir allow build office.txt --format ipset --must-have 192.0.2.7",
         ],
-        codes: "Exit codes: 0 done; 2 wrong usage, or a line that cannot be read; 3 a guard refused, and nothing was written.",
+        codes: &[
+            (2, "wrong usage, or a line that cannot be read"),
+            (3, "a guard refused, and nothing was written"),
+        ],
     },
     Page {
         command: "allow check",
-        text: "Names the most specific line that holds the address, and its file. Needs no root.",
+        text: "Prints the most specific line that holds the address, and its file. Needs no root.",
         examples: &["weir allow check 192.0.2.7 office.txt", "weir allow check 2001:db8::1 --country JP"],
-        codes: "Exit codes: 0 it is in the lists; 2 wrong usage, or a line that cannot be read; 3 it is not.",
+        codes: &[
+            (0, "it is in the lists"),
+            (2, "wrong usage, or a line that cannot be read"),
+            (3, "it is not"),
+        ],
     },
     Page {
         command: "allow diff",
-        text: "Counted in addresses and shown as prefixes, whatever the form of the two files. Needs no root.",
+        text: "Counts addresses and shows prefixes, in whatever form the two files are. Needs no root.",
         examples: &["weir allow diff old.txt new.txt", "weir allow diff old.txt --country JP --json"],
-        codes: "Exit codes: 0 done, also where they are the same; 2 wrong usage, or a line that cannot be read.",
+        codes: &[
+            (0, "done, also where they are the same"),
+            (2, "wrong usage, or a line that cannot be read"),
+        ],
+    },
+    Page {
+        command: "allow plan",
+        text: "Reads the lists and shows their size, the policy that they replace, and what apply would refuse or warn about. Needs \
+               root.",
+        examples: &["weir allow plan office.txt --interface eth0"],
+        codes: &[(0, "apply would load it"), (3, "a guard would refuse"), (4, "something is missing here")],
     },
     Page {
         command: "allow apply",
-        text: "A guard process takes it back unless `weir allow confirm` comes in time: who shuts himself out waits a minute. Needs \
-               root.",
+        text: "Rolls back unless `weir allow confirm` comes in time: two guard processes see to that. If both are killed, the kernel \
+               itself returns to the previous policy. Needs root.\n\nAddresses in FILE (or of --country) may come in by the \
+               named interfaces; packets of all others are dropped. --class adds lists with their own actions, which come \
+               first, in their order. The new lists replace loaded ones in one step: every packet meets the old lists or the \
+               new ones.\n\nNever shut out: link-local addresses, ARP, neighbour discovery, DHCP, loopback. Refused unless \
+               --force: a list with over 20 % fewer addresses than the loaded one, and one without the address that you are \
+               logged in from.",
         examples: &[
             "weir allow apply office.txt --interface eth0",
             "weir allow apply --country JP --interface eth0 --port tcp/22 --backend nft",
             "weir allow apply office.txt --interface eth0 --confirm-within 5m",
         ],
-        codes: "",
+        codes: &[(1, "it failed, and nothing is changed"), (3, "a guard refused"), MISSING],
     },
     Page {
         command: "allow confirm",
-        text: "Ends the trial of `weir allow apply`: the guard goes, and `weir allow restore` loads the same after a reboot. Needs \
+        text: "Ends the trial of `weir allow apply` and its guards. `weir allow restore` loads the same lists after a reboot. Needs \
                root.",
         examples: &["weir allow confirm"],
-        codes: "Exit codes: 0 kept; 1 too late: it was taken back; 4 it needs root.",
+        codes: &[(0, "kept"), (1, "too late: it was rolled back"), (4, "it needs root")],
     },
     Page {
         command: "allow rollback",
-        text: "What was in effect before the last apply is in effect again. Needs root.",
+        text: "Puts the policy before the last apply back into effect. Needs root.",
         examples: &["weir allow rollback"],
-        codes: "Exit codes: 0 taken back; 1 nothing was applied, or something else is loaded by now and was left alone; 4 it needs root.",
+        codes: &[
+            (0, "rolled back"),
+            (1, "nothing was applied, or another policy was loaded since and was left alone"),
+            (4, "it needs root"),
+        ],
     },
     Page {
         command: "allow status",
-        text: "Which lists are loaded and where, whether they are confirmed, how many packets each let pass or threw away, and who \
-               was refused most. With --follow each refused or logged packet is a line: when, from where, by which list, what was \
-               done, to which service and where to. A core tells of 1,000 packets a second at most; what is more is counted. Needs \
-               root.",
+        text: "Shows the loaded lists and their interfaces, whether they are confirmed, how many packets each accepted or dropped, \
+               and the most refused sources. With --follow it prints a line for each refused or logged packet: time, source, list, \
+               verdict, service and destination. A core reports at most 1,000 packets a second and counts the others. Needs root.",
         examples: &["weir allow status", "weir allow status --top 50 --json", "weir allow status --follow"],
-        codes: "Exit codes: 0 done; 1 --follow: nothing is loaded, or somebody else follows; 4 it needs root, or --follow bpf.",
+        codes: &[
+            (1, "--follow: nothing is loaded, or another process follows"),
+            (4, "it needs root, or --follow bpf"),
+        ],
     },
     Page {
         command: "allow remove",
-        text: "Out of the kernel and off the disk, of every back end, also when parts are missing. Needs root.",
+        text: "Removes the policies of every back end from kernel and disk, even partial ones. Needs root.",
         examples: &["weir allow remove"],
-        codes: "Exit codes: 0 nothing of it is left; 1 something is; 4 it needs root.",
+        codes: &[(0, "nothing is left"), (1, "some of it is"), (4, "it needs root")],
     },
     Page {
         command: "allow restore",
-        text: "Meant for a unit that runs at boot, which --unit prints. Needs root.",
+        text: "Loads the confirmed lists: for a unit that runs at boot, which --unit prints. Needs root.",
         examples: &[
             "weir allow restore",
             "weir allow restore --unit > /etc/systemd/system/weir-allow.service",
         ],
-        codes: "Exit codes: 0 loaded, or nothing was confirmed; 1 it failed; 4 it needs root, or something is missing here.",
+        codes: &[
+            (0, "loaded, or nothing was confirmed"),
+            (1, "it failed"),
+            (4, "it needs root, or something is missing here"),
+        ],
     },
 ];

@@ -1,23 +1,23 @@
 //! `weir allow apply`, `confirm`, `rollback`: lists on trial.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
-use weir_allow::{Action, Backend, Hook, Policy, Store, lockout};
-use weir_guard::{Change, ChangeSet, Keeper, Namespace, NewSet, Phase, Program, Sentinel, When};
+use weir_allow::{Action, Backend, Hook, Policy, Store, Term, lockout};
+use weir_guard::{Change, ChangeGuard, ChangeSet, NewSet, When};
 use weir_sys::ProcRoot;
 
 use super::{SHRINKAGE, policy};
 use crate::args::allow::ApplyArgs;
-use crate::commands::on_trial::{self, in_words, own, set_json, text};
-use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
-use crate::output::{print, print_json, printable};
+use crate::commands::netns;
+use crate::commands::on_trial::{self, loading};
+use crate::documents::{self, AllowApply, AllowPlan, Set, print_json};
+use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::output::{print, printable};
+use crate::talk::{self, note};
 
 /// Whose change sets these are.
 pub(super) const BY: &str = "allow";
-/// Version of the JSON.
-pub(super) const SCHEMA: u32 = 1;
 /// Longest time for a loading, s: nft takes a minute for a million prefixes on a busy machine.
 const LIMIT_S: u64 = 300;
 
@@ -32,16 +32,37 @@ impl From<weir_allow::Error> for Failure {
     }
 }
 
-pub(super) fn needs_root(what: &str) -> Outcome {
+pub(super) fn needs_root(what: &str) -> CommandResult {
     on_trial::needs_root(&format!("allow {what}"))
 }
 
-pub(super) fn run(args: &ApplyArgs) -> Outcome {
+/// Prints what `apply` would do.
+pub(super) fn plan(args: &ApplyArgs) -> CommandResult {
+    needs_root("plan")?;
+    let policy = policy::read(args)?;
+    weir_allow::requirements(&policy)?;
+    let loaded = weir_allow::loaded_id()?;
+    let old = loaded.as_ref().map(|(_, id)| Store::usual().find(id)).transpose()?.flatten();
+    if args.json {
+        let before = old.as_ref().map(documents::Policy::of);
+        print_json(&AllowPlan { id: policy.id(), policy: documents::Policy::of(&policy), before })?;
+    } else {
+        print(&page(&policy))?;
+        if let Some(old) = &old {
+            print(&format!("replaces {}", page(old)))?;
+        }
+    }
+    warn(&policy);
+    if args.force { Ok(()) } else { refuse(&policy, old.as_ref()) }
+}
+
+pub(super) fn run(args: &ApplyArgs) -> CommandResult {
     needs_root("apply")?;
-    let keeper = Keeper::new(BY);
+    let keeper = ChangeGuard::new(BY);
     keeper.make_way()?;
     let policy = policy::read(args)?;
     weir_allow::requirements(&policy)?;
+    talk::step(|| format!("read {} lists: {}", policy.classes.len(), title(&policy)));
     let store = Store::usual();
     weir_allow::tidy()?;
     let loaded = weir_allow::loaded_id()?;
@@ -59,15 +80,10 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     if loaded.as_ref().is_some_and(|(backend, loaded)| *backend == policy.backend && *loaded == id)
         && weir_allow::is_whole(&policy)?
     {
-        eprintln!("this is loaded already: there is nothing to do");
-        return if args.json {
-            print_json(&json!({ "schema": SCHEMA, "id": id, "set": null }))
-        } else {
-            Ok(())
-        };
+        return on_trial::nothing_to_do(args.json.then(|| document(&policy, None, None)).as_ref());
     }
     let path = store.keep(&policy)?;
-    let undo = undo(&store, loaded.as_ref(), old.is_some())?;
+    let before = before(&store, loaded.as_ref(), old.is_some())?;
     let boot = store.boot()?;
     let keep: Vec<&str> = [Some(id.as_str()), loaded.as_ref().map(|(_, id)| id.as_str()), boot.as_deref()]
         .into_iter()
@@ -76,51 +92,44 @@ pub(super) fn run(args: &ApplyArgs) -> Outcome {
     store.forget_but(&keep)?;
     let new = NewSet {
         title: title(&policy),
-        namespace: Some(Namespace::own()?),
+        namespace: Some(netns::entered(args.netns.name.as_deref())?),
         changes: vec![
             (
                 When::Apply,
-                Change::Commands {
-                    name: "address lists".into(),
-                    apply: own(&["allow", "load", &text(&path)]),
-                    undo,
-                    read: own(&["allow", "state"]),
-                    limit_s: LIMIT_S,
-                    outlives_reboot: false,
-                },
+                loading(BY, "address lists", (&path, before.as_deref()), args.confirm_within, LIMIT_S),
             ),
             (When::Confirm, Change::TextFile { path: store.boot_file(), text: Some(format!("{id}\n")) }),
         ],
         timeout_s: args.confirm_within,
         watches: Vec::new(),
     };
-    let set = keeper.apply(new, &Sentinel { args: vec!["guard".into()] }).map_err(in_words)?;
+    let set = on_trial::apply(BY, new)?;
     tell(args, &policy, &set, store.loaded().map(|l| l.took_ms))
 }
 
-/// What takes a new policy back: that which is loaded now, loaded again.
-fn undo(store: &Store, loaded: Option<&(Backend, String)>, on_disk: bool) -> Result<Program, Failure> {
+/// Returns the policy to roll back to: the one that is loaded now. If it cannot be loaded any more, because its interface is
+/// gone, the policy on trial must not shut anyone out.
+fn before(
+    store: &Store,
+    loaded: Option<&(Backend, String)>,
+    on_disk: bool,
+) -> Result<Option<PathBuf>, Failure> {
     match loaded {
-        None => Ok(own(&["allow", "unload"])),
-        // If it cannot be loaded any more, because its interface is gone, nobody must be shut out by the one on trial.
-        Some((_, before)) if on_disk => {
-            Ok(own(&["allow", "load", "--or-unload", &text(&store.folder().join(before))]))
-        }
+        None => Ok(None),
+        Some((_, before)) if on_disk => Ok(Some(store.folder().join(before))),
         // Another version, or one with another folder of state, left it.
         Some((backend, before)) => Err(Failure::failed(format!(
-            "policy {before} is loaded by {} and is not in {}: it could not be put back (weir allow remove takes it away)",
+            "policy {before} is loaded by {} and is not in {}: it could not be restored (weir allow remove takes it away)",
             backend.name(),
             store.folder().display()
         ))),
     }
 }
 
-/// What was loaded, and until when it stays.
-fn tell(args: &ApplyArgs, policy: &Policy, set: &ChangeSet, took_ms: Option<u64>) -> Outcome {
+/// Prints the loaded policy, and until when it stays.
+fn tell(args: &ApplyArgs, policy: &Policy, set: &ChangeSet, took_ms: Option<u64>) -> CommandResult {
     if args.json {
-        print_json(&json!({
-            "schema": SCHEMA, "id": policy.id(), "policy": shown(policy), "set": set_json(set), "took_ms": took_ms,
-        }))?;
+        print_json(&document(policy, Some(set), took_ms))?;
     } else {
         print(&page(policy))?;
         let took = took_ms.map_or(String::new(), |ms| format!(" in {ms} ms"));
@@ -129,27 +138,31 @@ fn tell(args: &ApplyArgs, policy: &Policy, set: &ChangeSet, took_ms: Option<u64>
         ))?;
     }
     if let Some(hint) = weir_allow::hint(policy, &ProcRoot::default()) {
-        eprintln!("{}", printable(&hint));
+        note(&printable(&hint));
     }
-    eprintln!("taken back in {} s, unless: weir allow confirm", args.confirm_within);
+    on_trial::announce(BY, args.confirm_within);
     Ok(())
 }
 
-/// What must not be loaded unless it is meant.
-fn refuse(policy: &Policy, old: Option<&Policy>) -> Outcome {
+fn document<'a>(policy: &'a Policy, set: Option<&'a ChangeSet>, took_ms: Option<u64>) -> AllowApply<'a> {
+    AllowApply { id: policy.id(), policy: documents::Policy::of(policy), set: set.map(Set::of), took_ms }
+}
+
+/// Refuses a policy that looks like a mistake; `--force` loads it nevertheless.
+fn refuse(policy: &Policy, old: Option<&Policy>) -> CommandResult {
     let mut why = old.map(|old| policy.shrunk(old, SHRINKAGE)).unwrap_or_default();
     let peers = lockout::administrators(&ProcRoot::default(), |name| std::env::var(name).ok());
     let out = lockout::shut_out(policy, &peers);
     why.extend(out.into_iter().map(|who| format!("it would shut out {who}")));
     if policy.rest == Action::Drop && policy.classes.iter().all(|class| class.action == Action::Drop) {
-        why.push("nobody could come in".into());
+        why.push("no address could come in".into());
     }
     if why.is_empty() {
         return Ok(());
     }
     Err(Failure::new(
         NOT_MET,
-        format!("{}; nothing was changed (--force loads it all the same)", why.join("; ")),
+        format!("{}; nothing was changed (--force loads it nevertheless)", why.join("; ")),
     ))
 }
 
@@ -175,19 +188,7 @@ fn title(policy: &Policy) -> String {
     format!("lists {} on {} by {}", names.join(", "), policy.interfaces.join(", "), policy.backend.name())
 }
 
-/// Without the addresses.
-pub(super) fn shown(policy: &Policy) -> serde_json::Value {
-    json!({
-        "backend": policy.backend, "interfaces": policy.interfaces, "hook": policy.hook, "xdp": policy.xdp, "ports": policy.ports,
-        "established_first": policy.established_first, "default": policy.rest.to_string(),
-        "classes": policy.classes.iter().map(|c| json!({
-            "name": c.name, "action": c.action.to_string(), "origin": c.origin, "ipv4_addresses": c.size().0,
-            "ipv6_networks": c.size().1, "ranges": c.v4.as_slice().len() + c.v6.as_slice().len(),
-        })).collect::<Vec<_>>(),
-    })
-}
-
-/// Where, and by what.
+/// Describes the packets that a policy filters, and its back end.
 pub(super) fn place(policy: &Policy) -> String {
     let mut words = format!("{}: what comes in by {}", policy.backend.name(), policy.interfaces.join(", "));
     match policy.hook {
@@ -228,51 +229,27 @@ fn page(policy: &Policy) -> String {
     page
 }
 
-pub(super) fn confirm(json: bool) -> Outcome {
-    on_trial::confirm(BY, "allow confirm", SCHEMA, json, |title, before| {
-        format!(
-            "{title} stay{before}\nafter a reboot: weir allow restore (weir allow restore --unit prints a systemd unit for it)\n"
-        )
+/// `named` is true inside a namespace of `--netns`, which a reboot ends.
+pub(super) fn confirm(json: bool, named: bool) -> CommandResult {
+    let reboot = if named {
+        "after a reboot: nothing, the namespace ends with it"
+    } else {
+        "after a reboot: weir allow restore (weir allow restore --unit prints a systemd unit for it)"
+    };
+    on_trial::confirm(BY, json, |set, before| {
+        format!("{} stay{before}\n{reboot}\n", printable(&set.begin.title))
     })
 }
 
-pub(super) fn rollback(json: bool) -> Outcome {
-    needs_root("rollback")?;
-    let set = Keeper::new(BY).rollback()?;
-    if json {
-        print_json(&json!({ "schema": SCHEMA, "set": set_json(&set) }))?;
-    } else {
-        let mut page = String::new();
-        for (step, state) in set.begin.steps.iter().zip(&set.states) {
-            let words = match state {
-                weir_guard::StepState::Reverted { outcome } => outcome.words(),
-                weir_guard::StepState::Stuck { why, .. } => format!("could not be put back: {why}"),
-                _ => "was not taken back".into(),
-            };
-            let _ = writeln!(page, "{}: {}", step.change.target(), printable(&words));
-        }
-        print(&page)?;
-    }
-    let others = set.states.iter().any(|state| {
-        matches!(state, weir_guard::StepState::Reverted { outcome: weir_guard::Outcome::LeftToOthers { .. } })
-    });
-    if matches!(set.phase, Phase::Reverted { .. }) {
-        if others {
-            return Err(Failure::failed(
-                "something else is loaded than apply left, and was left alone: see weir allow status",
-            ));
-        }
-        return Ok(());
-    }
-    Err(Failure::failed(
-        "something could not be put back; weir allow rollback tries again, weir allow remove takes all away",
-    ))
+pub(super) fn rollback(json: bool) -> CommandResult {
+    on_trial::rollback(BY, json, on_trial::outcomes)
 }
 
 /// `weir allow load`: what the guard calls to make and to take back.
-pub(super) fn load_now(folder: &Path, or_unload: bool) -> Outcome {
+pub(super) fn load_now(folder: &Path, or_unload: bool, trial: Option<u64>) -> CommandResult {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let loaded = Store::read(folder).and_then(|policy| weir_allow::load(&policy, &name, &Store::usual()));
+    let loaded = Store::read(folder)
+        .and_then(|policy| weir_allow::load(&policy, &name, &Store::usual(), Term::of(trial)));
     if loaded.is_err() && or_unload {
         weir_allow::unload()?;
     }

@@ -5,11 +5,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_lists::{Cache, Registry};
 use weir_prefix::{List, Selection};
+use weir_text::time::duration;
 
 use super::add_bytes;
 use crate::args::allow::ListArgs;
 use crate::exit::{Failure, MISSING};
 use crate::output::printable;
+use crate::talk::note;
 
 /// Registries publish every day: who was not asked for a week is probably not asked any more.
 const OLD_S: u64 = 7 * 86_400;
@@ -50,45 +52,23 @@ pub(super) fn add(list: &mut List, args: &ListArgs, selection: &Selection) -> Re
             ),
         ));
     }
-    let old: Vec<String> =
-        ages.iter().filter(|(s, _)| *s > OLD_S).map(|(s, name)| format!("{name} ({})", age(*s))).collect();
+    let old: Vec<String> = ages
+        .iter()
+        .filter(|(s, _)| *s > OLD_S)
+        .map(|(s, name)| format!("{name} ({})", duration(*s as f64)))
+        .collect();
     if let Some((oldest, _)) = ages.iter().max() {
-        eprintln!("lists of {}, last found current {} ago", printable(&folder), age(*oldest));
+        note(&format!(
+            "lists of {}, last found current {} ago",
+            printable(&folder),
+            duration(*oldest as f64)
+        ));
     }
     if !old.is_empty() {
         eprintln!(
-            "warning: nobody asked for newer lists for long: {}; run `weir allow update`",
+            "warning: these lists were not checked for long: {}; run `weir allow update`",
             old.join(", ")
         );
     }
     Ok(())
-}
-
-/// A time in words.
-pub(super) fn age(s: u64) -> String {
-    match s {
-        0..120 => format!("{s} s"),
-        120..7200 => format!("{} min", s / 60),
-        7200..172_800 => format!("{} h", s / 3600),
-        _ => format!("{} days", s / 86_400),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_are_rounded_down() {
-        for (s, text) in [
-            (0, "0 s"),
-            (119, "119 s"),
-            (7199, "119 min"),
-            (7200, "2 h"),
-            (172_799, "47 h"),
-            (691_199, "7 days"),
-        ] {
-            assert_eq!(age(s), text);
-        }
-    }
 }

@@ -2,19 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use weir_allow::{Follow, Refused, Store};
 
-use super::apply::{SCHEMA, needs_root};
-use crate::exit::{Failure, Outcome};
+use super::apply::needs_root;
+use crate::documents::{AllowLost, AllowPacket, line};
+use crate::exit::{CommandResult, Failure};
 use crate::output::{is_read, put};
+use crate::talk::note;
 
 /// How often events are fetched, and how soon Ctrl-C is noticed. They wait in the kernel meanwhile: none of their packets does.
 const EVERY: Duration = Duration::from_millis(50);
 /// How often it is asked whether other lists are in effect.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) fn run(json: bool) -> Outcome {
+pub(super) fn run(json: bool) -> CommandResult {
     needs_root("status")?;
     let stop = super::super::stop_on_signals()?;
     let store = Store::usual();
@@ -23,7 +24,7 @@ pub(super) fn run(json: bool) -> Outcome {
             "nothing is loaded, so nothing is refused: weir allow apply loads lists",
         ));
     };
-    eprintln!("weir: refused and logged packets as they come; Ctrl-C ends it");
+    note("weir: refused and logged packets as they come; Ctrl-C ends it");
     let (mut lost, mut looked) = (0, Instant::now());
     loop {
         // Asked first: what came until then is still told.
@@ -32,14 +33,13 @@ pub(super) fn run(json: bool) -> Outcome {
         let current = !look || follow.is_current()?;
         let mut text = String::new();
         for packet in follow.read()? {
-            text.push_str(&if json { as_json(&packet) } else { as_line(&packet) });
-            text.push('\n');
+            text.push_str(&if json { line(&document(&packet))? } else { as_line(&packet) + "\n" });
         }
         if look || last {
             looked = Instant::now();
             let now = follow.lost()?;
             if now > lost {
-                text.push_str(&lost_words(now - lost, json));
+                text.push_str(&lost_words(now - lost, json)?);
                 lost = now;
             }
         }
@@ -49,10 +49,10 @@ pub(super) fn run(json: bool) -> Outcome {
         if !current {
             drop(follow);
             let Some(next) = Follow::begin(&store)? else {
-                eprintln!("weir: the lists were removed: nothing is refused any more");
+                note("weir: the lists were removed: nothing is refused any more");
                 return Ok(());
             };
-            eprintln!("weir: other lists are in effect: going on with those");
+            note("weir: other lists are in effect: going on with those");
             (follow, lost) = (next, 0);
         }
         // At most one more round than Ctrl-C asks for.
@@ -60,13 +60,13 @@ pub(super) fn run(json: bool) -> Outcome {
     }
 }
 
-/// As a line of JSON; to whoever reads the lines of text, it is talk.
-fn lost_words(events: u64, json: bool) -> String {
+/// Formats the number of lost events as a line of JSON. In text mode, it prints a message to standard error instead.
+fn lost_words(events: u64, json: bool) -> Result<String, Failure> {
     if json {
-        return format!("{}\n", json!({ "schema": SCHEMA, "kind": "lost", "events": events }));
+        return line(&AllowLost { events });
     }
     eprintln!("weir: {events} events lost: a core tells of 1,000 packets a second at most");
-    String::new()
+    Ok(String::new())
 }
 
 /// By IANA's assigned protocol numbers; the usual name where there is one.
@@ -86,14 +86,19 @@ fn protocol(number: u8) -> String {
     name.to_owned()
 }
 
-fn as_json(packet: &Refused) -> String {
-    json!({
-        "schema": SCHEMA, "kind": "packet", "unix_us": packet.unix_us, "source": packet.source,
-        "destination": packet.destination, "class": packet.class, "class_number": packet.class_number,
-        "action": packet.action, "protocol": protocol(packet.protocol), "port": packet.port,
-        "fragment": packet.fragment, "bytes": packet.bytes,
-    })
-    .to_string()
+fn document(packet: &Refused) -> AllowPacket<'_> {
+    AllowPacket {
+        unix_us: packet.unix_us,
+        source: packet.source,
+        destination: packet.destination,
+        class: &packet.class,
+        class_number: packet.class_number,
+        action: packet.action,
+        protocol: protocol(packet.protocol),
+        port: packet.port,
+        fragment: packet.fragment,
+        bytes: packet.bytes,
+    }
 }
 
 /// Names of classes are letters, digits, `_` and `-` (they were checked when they were loaded and when they were read again);
@@ -114,7 +119,7 @@ fn as_line(packet: &Refused) -> String {
     )
 }
 
-/// Of the day, UTC.
+/// Formats the time of day, UTC.
 fn time(unix_us: u64) -> String {
     let of_day_ms = unix_us / 1000 % 86_400_000;
     let (s, ms) = (of_day_ms / 1000, of_day_ms % 1000);
@@ -163,13 +168,13 @@ mod tests {
 
     #[test]
     fn a_line_of_json_is_one_line_and_has_the_same() {
-        let line = as_json(&packet());
-        assert!(!line.contains('\n'));
-        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let of = |packet: &Refused| line(&document(packet)).ok().unwrap();
+        let text = of(&packet());
+        assert_eq!(text.find('\n'), Some(text.len() - 1));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["unix_us"], 1_763_737_513_250_999_u64);
-        assert_eq!((&value["protocol"], &value["port"]), (&json!("tcp"), &json!(22)));
-        let none: serde_json::Value =
-            serde_json::from_str(&as_json(&Refused { port: None, ..packet() })).unwrap();
+        assert_eq!((&value["protocol"], &value["port"]), (&"tcp".into(), &22.into()));
+        let none: serde_json::Value = serde_json::from_str(&of(&Refused { port: None, ..packet() })).unwrap();
         assert_eq!(none["port"], serde_json::Value::Null);
     }
 }

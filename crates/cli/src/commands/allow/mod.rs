@@ -8,18 +8,24 @@ mod remove;
 mod status;
 mod update;
 
+pub(crate) use update::Updated;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_prefix::{List, Ranges, Selection, export, read};
 
+use super::netns;
 use crate::args::allow::{AllowArgs, AllowCommand, BuildArgs, ListArgs, ListFormat};
 use crate::args::in_effect::InEffect;
-use crate::exit::{Failure, NOT_MET, Outcome};
-use crate::output::{print, print_json, printable};
+use crate::documents::{Document, Kind, print_json};
+use crate::exit::{CommandResult, Failure, NOT_MET};
+use crate::output::{print, printable, save};
+use crate::talk::note;
 
 /// Largest file that is read: all registries' files together have a tenth of it.
 const LARGEST_FILE: u64 = 512 << 20;
@@ -27,7 +33,8 @@ const LARGEST_FILE: u64 = 512 << 20;
 /// A list that shrinks by more than this share is probably a broken download.
 const SHRINKAGE: f64 = 0.2;
 
-pub(crate) fn run(args: &AllowArgs) -> Outcome {
+pub(crate) fn run(args: &AllowArgs) -> CommandResult {
+    netns::enter(args.command.netns())?;
     match &args.command {
         AllowCommand::Update(args) => update::run(args),
         AllowCommand::Build(args) => build(args),
@@ -35,14 +42,18 @@ pub(crate) fn run(args: &AllowArgs) -> Outcome {
         AllowCommand::Diff { old, new, countries, cache, json } => {
             diff(old, new.as_deref(), countries, cache.as_deref(), *json)
         }
+        AllowCommand::Plan(args) => apply::plan(args),
         AllowCommand::Apply(args) => apply::run(args),
-        AllowCommand::Confirm(args) => apply::confirm(args.json),
+        AllowCommand::Confirm(args) => apply::confirm(args.json, args.netns.name.is_some()),
         AllowCommand::Rollback(args) => apply::rollback(args.json),
         AllowCommand::Status(args) if args.follow => follow::run(args.json),
         AllowCommand::Status(args) => status::run(args),
         AllowCommand::Remove(args) => remove::run(args.json),
         AllowCommand::Restore(args) => remove::restore(args.unit),
-        AllowCommand::InEffect(InEffect::Load { from, or_unload }) => apply::load_now(from, *or_unload),
+        AllowCommand::InEffect(InEffect::Load { from, or_unload, trial }) => {
+            apply::load_now(from, *or_unload, *trial)
+        }
+        AllowCommand::InEffect(InEffect::Keep) => weir_allow::keep().map_err(Failure::from),
         AllowCommand::InEffect(InEffect::Unload) => weir_allow::unload().map_err(Failure::from),
         AllowCommand::InEffect(InEffect::State) => print(&weir_allow::state()?),
     }
@@ -121,7 +132,7 @@ fn add_bytes(
     Ok(())
 }
 
-/// What is left of the list after `--subtract` and `--family`.
+/// Returns the rest of the list after `--subtract` and `--family`.
 fn result(args: &BuildArgs) -> Result<(Ranges<u32>, Ranges<u128>), Failure> {
     let list = load(&args.list)?;
     let mut less = List::default();
@@ -141,16 +152,14 @@ fn result(args: &BuildArgs) -> Result<(Ranges<u32>, Ranges<u128>), Failure> {
     Ok((v4, v6))
 }
 
-fn build(args: &BuildArgs) -> Outcome {
+fn build(args: &BuildArgs) -> CommandResult {
     export::check_name(&args.name).map_err(Failure::usage)?;
     let (v4, v6) = result(args)?;
     for address in &args.must_have {
         if !has(&v4, &v6, *address) {
             return Err(Failure::new(
                 NOT_MET,
-                format!(
-                    "{address} is not in the list: whoever comes from there would be shut out; nothing was written"
-                ),
+                format!("{address} is not in the list and would be shut out; nothing was written"),
             ));
         }
     }
@@ -164,11 +173,11 @@ fn build(args: &BuildArgs) -> Outcome {
         if !args.force {
             refuse_shrinkage(path, args.format, &v4, &v6)?;
         }
-        replace(path, &text)?;
+        save(path, &text)?;
     } else {
         print(&text)?;
     }
-    eprintln!("{}", summary(&v4, &v6));
+    note(&summary(&v4, &v6));
     Ok(())
 }
 
@@ -195,8 +204,8 @@ fn summary(v4: &Ranges<u32>, v6: &Ranges<u128>) -> String {
 }
 
 /// A list that lost much of what it had is more often a broken download than the truth.
-fn refuse_shrinkage(path: &Path, format: ListFormat, v4: &Ranges<u32>, v6: &Ranges<u128>) -> Outcome {
-    // What programs load is not read back; a plain list is.
+fn refuse_shrinkage(path: &Path, format: ListFormat, v4: &Ranges<u32>, v6: &Ranges<u128>) -> CommandResult {
+    // weir reads back plain lists only, and no format for other programs.
     if !matches!(format, ListFormat::Cidr | ListFormat::Ranges) || !path.exists() {
         return Ok(());
     }
@@ -218,28 +227,46 @@ fn refuse_shrinkage(path: &Path, format: ListFormat, v4: &Ranges<u32>, v6: &Rang
     ))
 }
 
-/// Writes beside the file and renames, so that a full disk leaves the old one whole.
-fn replace(path: &Path, text: &str) -> Outcome {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = Path::new(&beside);
-    let written = fs::write(beside, text).and_then(|()| fs::rename(beside, path));
-    written.map_err(|e| {
-        // The rest of a failed attempt is of no use to anybody.
-        let _ = fs::remove_file(beside);
-        Failure::failed(format!("cannot write {}: {e}", path.display()))
-    })
-}
-
 /// One entry that an address lies in.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Hit {
+    /// As it is written.
     entry: String,
+    /// Its file.
     file: String,
+    /// Its line, from 1.
     line: u32,
 }
 
-fn check(address: IpAddr, args: &ListArgs, json: bool) -> Outcome {
+/// `weir allow check --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Checked {
+    /// The address.
+    address: IpAddr,
+    /// True if a line holds it.
+    r#in: bool,
+    /// Lines that hold it, the most specific first.
+    entries: Vec<Hit>,
+}
+
+impl Document for Checked {
+    const KIND: Kind = Kind::AllowCheck;
+}
+
+/// `weir allow diff --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Differences {
+    /// Prefixes of the later list only.
+    added: Vec<String>,
+    /// Prefixes of the earlier list only.
+    removed: Vec<String>,
+}
+
+impl Document for Differences {
+    const KIND: Kind = Kind::AllowDiff;
+}
+
+fn check(address: IpAddr, args: &ListArgs, json: bool) -> CommandResult {
     let list = load_any(args)?;
     let hits: Vec<Hit> = list
         .find(address)
@@ -250,8 +277,9 @@ fn check(address: IpAddr, args: &ListArgs, json: bool) -> Outcome {
             line: origin.line,
         })
         .collect();
+    let found = !hits.is_empty();
     if json {
-        print_json(&serde_json::json!({ "address": address, "in": !hits.is_empty(), "entries": hits }))?;
+        print_json(&Checked { address, r#in: found, entries: hits })?;
     } else if let Some(first) = hits.first() {
         print(&format!(
             "{address} is in the list: {} ({}:{})\n",
@@ -265,10 +293,16 @@ fn check(address: IpAddr, args: &ListArgs, json: bool) -> Outcome {
     } else {
         print(&format!("{address} is not in the list\n"))?;
     }
-    if hits.is_empty() { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
+    if found { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
 }
 
-fn diff(old: &Path, new: Option<&Path>, countries: &[String], cache: Option<&Path>, json: bool) -> Outcome {
+fn diff(
+    old: &Path,
+    new: Option<&Path>,
+    countries: &[String],
+    cache: Option<&Path>,
+    json: bool,
+) -> CommandResult {
     let of = |path: Option<&Path>| {
         load(&ListArgs {
             files: path.into_iter().map(Path::to_owned).collect(),
@@ -285,7 +319,7 @@ fn diff(old: &Path, new: Option<&Path>, countries: &[String], cache: Option<&Pat
         |a: &Ranges<u32>, b: &Ranges<u128>| export::cidr(a, b).lines().map(str::to_owned).collect::<Vec<_>>();
     let (added, removed) = (lines(&v4.added, &v6.added), lines(&v4.removed, &v6.removed));
     if json {
-        return print_json(&serde_json::json!({ "added": added, "removed": removed }));
+        return print_json(&Differences { added, removed });
     }
     let mut text = String::new();
     for prefix in &removed {
@@ -295,6 +329,6 @@ fn diff(old: &Path, new: Option<&Path>, countries: &[String], cache: Option<&Pat
         let _ = writeln!(text, "+{prefix}");
     }
     print(&text)?;
-    eprintln!("{} prefixes removed, {} added", removed.len(), added.len());
+    note(&format!("{} prefixes removed, {} added", removed.len(), added.len()));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the arguments of `weir allow apply` ask for.
+//! The policy that the arguments of `weir allow apply` describe.
 
 use std::path::PathBuf;
 

@@ -1,45 +1,27 @@
 //! `weir allow remove` and `weir allow restore`.
 
-use serde_json::json;
-use weir_allow::{Backend, Policy, Store};
-use weir_guard::Keeper;
+use weir_allow::{Backend, Policy, Store, Term};
 
-use super::apply::{BY, SCHEMA, needs_root};
-use crate::exit::{Failure, Outcome};
-use crate::output::{print, print_json, printable};
+use super::apply::{BY, needs_root};
+use crate::commands::on_trial;
+use crate::documents::{Remove, print_json};
+use crate::exit::CommandResult;
+use crate::output::print;
 
 /// Takes everything away. A journal that cannot be read must not keep a host shut.
-pub(super) fn run(json: bool) -> Outcome {
+pub(super) fn run(json: bool) -> CommandResult {
     needs_root("remove")?;
-    let keeper = Keeper::new(BY);
-    match keeper.status() {
-        // Taken back first, so that its guard process ends and finds nothing to do.
-        Ok(Some(status)) if status.set.is_in_flight() => {
-            if let Err(e) = keeper.rollback() {
-                eprintln!(
-                    "warning: what waited to be confirmed could not be taken back: {}",
-                    printable(&e.to_string())
-                );
-            }
-        }
-        Ok(_) => {}
-        Err(e) => eprintln!("warning: {}", printable(&e.to_string())),
-    }
+    // Before the last set is rolled back, which unloads it.
     let before = weir_allow::state()?;
-    let unloaded = weir_allow::unload();
-    Store::usual().clear()?;
-    unloaded?;
-    // What could not be put back before is settled: there is nothing left to put back.
-    if keeper.status().is_ok_and(|status| status.is_some_and(|status| status.set.is_in_flight())) {
-        keeper.abandon("weir allow remove")?;
-    }
-    let left = weir_allow::state()?;
-    if !left.is_empty() {
-        return Err(Failure::failed(format!("something is still there: {left}")));
-    }
-    let removed: Vec<&str> = before.lines().collect();
+    let unload = || {
+        let unloaded = weir_allow::unload();
+        Store::usual().clear()?;
+        Ok(unloaded?)
+    };
+    on_trial::remove(BY, unload, || Ok(weir_allow::state()?))?;
+    let removed: Vec<String> = before.lines().map(str::to_owned).collect();
     if json {
-        return print_json(&json!({ "schema": SCHEMA, "removed": removed }));
+        return print_json(&Remove { removed: &removed });
     }
     if removed.is_empty() {
         return print("nothing was loaded\n");
@@ -48,13 +30,13 @@ pub(super) fn run(json: bool) -> Outcome {
 }
 
 /// Loads what was confirmed.
-pub(super) fn restore(unit: bool) -> Outcome {
+pub(super) fn restore(unit: bool) -> CommandResult {
     let store = Store::usual();
     let confirmed = || -> Result<_, weir_allow::Error> {
         Ok(store.boot()?.as_deref().map(|id| store.find(id)).transpose()?.flatten())
     };
     let policy = match confirmed() {
-        // What was confirmed is for root alone to read.
+        // Only root may read the confirmed policy.
         Err(e) => return needs_root("restore").and(Err(e.into())),
         Ok(policy) => policy,
     };
@@ -70,12 +52,12 @@ pub(super) fn restore(unit: bool) -> Outcome {
         return print("nothing was confirmed: there is nothing to load\n");
     };
     weir_allow::tidy()?;
-    weir_allow::load(&policy, &policy.id(), &store)?;
+    weir_allow::load(&policy, &policy.id(), &store, Term::Lasting)?;
     print(&format!("{}\n", super::apply::place(&policy)))
 }
 
-/// Rules by name may be there before the interface is; a program is attached to the interface itself. At boot nobody sets
-/// WEIR_STATE_DIR: where it is set now, the unit sets it to the same.
+/// Writes the unit. Rules by name may exist before the interface; a program is attached to the interface itself. WEIR_STATE_DIR
+/// is not set at boot: if it is set now, the unit sets the same value.
 fn unit_text(policy: Option<&Policy>, program: &str, folder: &str, state: Option<&str>) -> String {
     let order = match policy {
         Some(policy) if policy.backend != Backend::Bpf => {

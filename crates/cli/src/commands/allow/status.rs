@@ -2,81 +2,86 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
 use weir_allow::{Status, Store, status};
-use weir_guard::{Keeper, Phase};
+use weir_guard::ChangeGuard;
+use weir_text::time::duration;
 
-use super::apply::{BY, SCHEMA, needs_root, place, shown};
-use super::cached::{age, now_s};
+use super::apply::{BY, needs_root, place};
+use super::cached::now_s;
 use crate::args::allow::StatusArgs;
-use crate::commands::on_trial::set_json;
-use crate::exit::Outcome;
-use crate::output::{print, print_json, printable};
+use crate::commands::on_trial::trial_line;
+use crate::documents::{AllowStatus, Loaded, Policy, StatusSet, print_json};
+use crate::exit::{CommandResult, Failure};
+use crate::output::{print, printable};
 
-pub(super) fn run(args: &StatusArgs) -> Outcome {
+pub(super) fn run(args: &StatusArgs) -> CommandResult {
     needs_root("status")?;
-    // Settles what nobody answers for any more, and so comes first.
-    let set = Keeper::new(BY).status()?;
+    // First, because it rolls back a change set for which no process is responsible any more.
+    let set = ChangeGuard::new(BY).status()?;
     let store = Store::usual();
     let found = status(&store)?;
     let boot = store.boot()?;
     if args.json {
-        return print_json(&json!({
-            "schema": SCHEMA,
-            "loaded": found.as_ref().map(|found| loaded_json(found, args.top)),
-            "kernel": weir_allow::state()?.lines().collect::<Vec<_>>(),
-            "set": set.as_ref().map(|status| {
-                let mut value = set_json(&status.set);
-                value["guarded"] = json!(status.guarded);
-                value["remaining_s"] = json!(status.remaining_s);
-                value
-            }),
-            "boot": boot,
-        }));
+        return print_json(&AllowStatus {
+            loaded: found.as_ref().map(|found| loaded(found, args.top)),
+            kernel: weir_allow::state()?.lines().map(str::to_owned).collect(),
+            set: set.as_ref().map(StatusSet::of),
+            boot: boot.as_deref(),
+        });
     }
     let mut page = match &found {
-        None => "nothing is loaded\n".to_owned(),
+        None => nothing_loaded()?,
         Some(found) => loaded_page(found, args.top),
     };
     if let Some(status) = &set {
-        page.push_str(&match &status.set.phase {
-            Phase::Waiting { .. } => {
-                format!(
-                    "on trial: taken back in {} s, unless: weir allow confirm\n",
-                    status.remaining_s.unwrap_or(0)
-                )
-            }
-            Phase::Applying => "it is being applied just now\n".into(),
-            Phase::Confirmed { .. } => String::new(),
-            Phase::Reverting { why } | Phase::Reverted { why, .. } => {
-                format!("the last policy that was applied was taken back: {}\n", printable(why))
-            }
-        });
+        page.push_str(&trial_line(status));
     }
-    page.push_str(&match (&boot, &found) {
-        (Some(boot), Some(found)) if *boot == found.id => {
-            "after a reboot: the same (weir allow restore)\n".to_owned()
+    page.push_str(match (&boot, &found) {
+        (Some(_), Some(_)) if args.netns.name.is_some() => {
+            "after a reboot: nothing, the namespace ends with it\n"
         }
+        (Some(boot), Some(found)) if *boot == found.id => "after a reboot: the same (weir allow restore)\n",
         (Some(_), _) => {
             "after a reboot: another policy, the one that was confirmed last (weir allow restore)\n"
-                .to_owned()
         }
-        (None, Some(_)) => "after a reboot: nothing, it was not confirmed\n".to_owned(),
-        (None, None) => String::new(),
+        (None, Some(_)) => "after a reboot: nothing, it was not confirmed\n",
+        (None, None) => "",
     });
     print(&page)
 }
 
-fn loaded_json(found: &Status, top: usize) -> serde_json::Value {
+/// Programs without a name may be loaded too: their names are in another BPF file system.
+fn nothing_loaded() -> Result<String, Failure> {
+    let strangers = weir_allow::strangers()?;
+    if strangers.is_empty() {
+        return Ok("nothing is loaded\n".to_owned());
+    }
+    let lines = strangers.iter().map(|(interface, program)| {
+        format!(
+            "{}: program {program} of weir filters there, pinned in another mount namespace or WEIR_BPF_DIR\n",
+            printable(interface)
+        )
+    });
+    Ok(lines.collect())
+}
+
+fn loaded(found: &Status, top: usize) -> Loaded<'_> {
     let since = found.loaded.map(|l| l.unix_s);
-    json!({
-        "backend": found.backend, "id": found.id, "policy": found.policy.as_ref().map(shown), "since_unix_s": since,
-        "age_s": since.map(|s| now_s().saturating_sub(s)), "took_ms": found.loaded.map(|l| l.took_ms), "classes": found.classes,
-        "established_packets": found.established_packets, "link_packets": found.link_packets,
-        "denied": found.denied.as_ref().map(|d| d.iter().take(top).collect::<Vec<_>>()),
-        "denied_sources": found.denied.as_ref().map(Vec::len), "events": found.events,
-        "memory_bytes": found.memory_bytes,
-    })
+    Loaded {
+        backend: found.backend,
+        id: &found.id,
+        policy: found.policy.as_ref().map(Policy::of),
+        since_unix_s: since,
+        age_s: since.map(|s| now_s().saturating_sub(s)),
+        took_ms: found.loaded.map(|l| l.took_ms),
+        classes: &found.classes,
+        established_packets: found.established_packets,
+        link_packets: found.link_packets,
+        denied: found.denied.as_ref().map(|d| d.iter().take(top).collect()),
+        denied_sources: found.denied.as_ref().map(Vec::len),
+        events: found.events,
+        memory_bytes: found.memory_bytes,
+    }
 }
 
 fn loaded_page(found: &Status, top: usize) -> String {
@@ -88,10 +93,10 @@ fn loaded_page(found: &Status, top: usize) -> String {
     };
     if let Some(loaded) = found.loaded {
         let ago = now_s().saturating_sub(loaded.unix_s);
-        let _ = writeln!(page, "loaded {} ago, in {} ms", age(ago), loaded.took_ms);
+        let _ = writeln!(page, "loaded {} ago, in {} ms", duration(ago as f64), loaded.took_ms);
     }
     let _ = match found.memory_bytes {
-        Some(bytes) => writeln!(page, "memory: {:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        Some(bytes) => writeln!(page, "memory: {}", weir_text::units::bytes(bytes)),
         None => writeln!(page, "memory: this back end does not tell"),
     };
     let _ = writeln!(
@@ -127,7 +132,7 @@ fn loaded_page(found: &Status, top: usize) -> String {
         }
     }
     if found.events.is_some_and(|events| events.followed) {
-        page.push_str("somebody follows them: weir allow status --follow\n");
+        page.push_str("another process follows them: weir allow status --follow\n");
     }
     page
 }

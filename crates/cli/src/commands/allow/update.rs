@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_lists::{
-    Cause, Checksum, Client, Error, Limits, Outcome as Became, Registry, Report, Rules, Size, Source,
+    Cause, Checksum, Client, Error, Limits, Registry, Report, Rules, Size, Source, UpdateOutcome as Became,
 };
 use weir_lists::{offline, update};
 use weir_prefix::Selection;
+use weir_text::time::duration;
 
-use super::cached::{age, folder, now_s};
+use super::cached::{folder, now_s};
 use crate::args::allow::UpdateArgs;
-use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
-use crate::output::{print, print_json, printable};
+use crate::documents::{Document, Kind, print_json};
+use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::output::{print, printable};
+use crate::talk;
 
-pub(super) fn run(args: &UpdateArgs) -> Outcome {
+pub(super) fn run(args: &UpdateArgs) -> CommandResult {
     let countries = Selection::of(args.countries.iter().map(String::as_str)).map_err(Failure::usage)?;
     let sources = sources(args)?;
     let cache = folder(args.cache.as_deref())?;
@@ -32,7 +36,7 @@ pub(super) fn run(args: &UpdateArgs) -> Outcome {
     };
     let countries = by_country(&reports);
     if args.json {
-        print_json(&Told {
+        print_json(&Updated {
             cache: cache.folder().display().to_string(),
             lists: &reports,
             countries: &countries,
@@ -45,13 +49,19 @@ pub(super) fn run(args: &UpdateArgs) -> Outcome {
     verdict(&reports)
 }
 
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Told<'a> {
+/// The output of `--json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Updated<'a> {
+    /// Folder of the cache.
     cache: String,
+    /// Each list, in the order of their updates.
     lists: &'a [Report],
-    /// Over all lists that are in the cache.
+    /// Addresses of each --country, over all lists in the cache.
     countries: &'a BTreeMap<String, Size>,
+}
+
+impl Document for Updated<'_> {
+    const KIND: Kind = Kind::AllowUpdate;
 }
 
 fn fail(error: &Error, args: &UpdateArgs) -> Failure {
@@ -64,7 +74,7 @@ fn fail(error: &Error, args: &UpdateArgs) -> Failure {
     Failure::new(code, error)
 }
 
-/// What to ask for.
+/// Returns the sources to fetch.
 fn sources(args: &UpdateArgs) -> Result<Vec<Source>, Failure> {
     let chosen: BTreeSet<Registry> = args.registries.iter().copied().collect();
     let all: BTreeSet<Registry> = Registry::ALL.into();
@@ -104,9 +114,9 @@ fn tell(report: &Report, json: bool) {
         None => &report.name,
     };
     for note in &report.notes {
-        eprintln!("note: {name}: {}", printable(note));
+        talk::note(&format!("note: {name}: {}", printable(note)));
     }
-    // What is only missing is told by the list's own line.
+    // The list's own line already reports that it is only missing.
     let wrong = report.reason.as_ref().filter(|_| report.cause != Some(Cause::Offline));
     if let Some(reason) = wrong {
         eprintln!("warning: {name}: {}", printable(reason));
@@ -133,7 +143,7 @@ fn tell(report: &Report, json: bool) {
             None => {}
         }
         if report.outcome != Became::Fetched {
-            line += &format!(", current {} ago", age(held.age_s));
+            line += &format!(", current {} ago", duration(held.age_s as f64));
         }
     }
     if let Some(old) = &report.replaced {
@@ -143,7 +153,7 @@ fn tell(report: &Report, json: bool) {
     if report.registry.is_none() && report.held.is_some() {
         line += &format!(", in {}", report.path.display());
     }
-    // Whoever closes standard output early is told the exit code all the same.
+    // weir still returns the exit code if the reader closes standard output early.
     let _ = print(&format!("{}\n", printable(line.trim_end())));
 }
 
@@ -154,7 +164,7 @@ fn amount(size: &Size) -> String {
     )
 }
 
-/// What each country has in all lists together; registries do not share addresses.
+/// Sums each country over all lists; registries do not share addresses.
 fn by_country(reports: &[Report]) -> BTreeMap<String, Size> {
     let mut sum: BTreeMap<String, Size> = BTreeMap::new();
     for (country, size) in reports.iter().filter_map(|r| r.held.as_ref()).flat_map(|h| &h.survey.countries) {
@@ -167,7 +177,7 @@ fn by_country(reports: &[Report]) -> BTreeMap<String, Size> {
 }
 
 /// How it ends: what was refused is worse than what did not come.
-fn verdict(reports: &[Report]) -> Outcome {
+fn verdict(reports: &[Report]) -> CommandResult {
     let count = |cause: Cause| reports.iter().filter(|r| r.cause == Some(cause)).count();
     let (refused, failed, offline) = (count(Cause::Refused), count(Cause::Failed), count(Cause::Offline));
     let unreadable = count(Cause::Unreadable);

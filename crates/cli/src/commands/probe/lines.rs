@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weir_load::{Direction, FlowFigures, Workload};
-use weir_probe::client::{Glance, Span};
-use weir_stats::Histogram;
+use weir_probe::client::{LiveSnapshot, Span};
+use weir_stats::{Censored, Delays};
 
 use crate::args::probe::Mode;
 use crate::output::print;
@@ -35,7 +35,7 @@ pub(super) struct Lines {
     /// Times of the window that is being filled, and of the last full one.
     filling: Vec<u64>,
     full: Vec<u64>,
-    latest: Option<Glance>,
+    latest: Option<LiveSnapshot>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ enum Kind {
     Operations,
 }
 
-/// What all streams of a direction came to so far.
+/// The sums over all streams of a direction so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     bytes: u64,
@@ -100,33 +100,33 @@ impl Lines {
         }
     }
 
-    /// What there is to see now.
-    pub(super) fn glance(&mut self, mut glance: Glance) {
-        self.keep_times(std::mem::take(&mut glance.times));
+    /// Takes a new snapshot, and prints a line if one is due.
+    pub(super) fn snapshot(&mut self, mut snapshot: LiveSnapshot) {
+        self.keep_times(std::mem::take(&mut snapshot.times));
         if self.begun.is_none() {
-            let any = glance.near.iter().chain(&glance.far).any(|f| f.bytes + f.ok > 0);
+            let any = snapshot.near.iter().chain(&snapshot.far).any(|f| f.bytes + f.ok + f.failed > 0);
             if !any {
                 return;
             }
-            self.begun = Some(glance.elapsed);
-            self.last = glance.elapsed;
+            self.begun = Some(snapshot.elapsed);
+            self.last = snapshot.elapsed;
         }
-        // What comes after the window, while both ends drain, belongs to no line.
-        let over = self.begun.is_some_and(|begun| glance.elapsed >= begun + self.end);
-        let due = glance.elapsed >= self.last + EVERY;
+        // Traffic after the window, while both ends drain, belongs to no line.
+        let over = self.begun.is_some_and(|begun| snapshot.elapsed >= begun + self.end);
+        let due = snapshot.elapsed >= self.last + EVERY;
         let first_over = over && self.last < self.begun.unwrap_or_default() + self.end;
-        if (due && !over) || (first_over && glance.elapsed >= self.last + EVERY / 2) {
-            self.line(&glance);
+        if (due && !over) || (first_over && snapshot.elapsed >= self.last + EVERY / 2) {
+            self.line(&snapshot);
         }
-        self.latest = Some(glance);
+        self.latest = Some(snapshot);
     }
 
     /// The measurement is over: what came since the last line has one, if it is more than a moment.
     pub(super) fn finish(&mut self) {
-        let Some(glance) = self.latest.take() else { return };
+        let Some(snapshot) = self.latest.take() else { return };
         let over = self.begun.is_some_and(|begun| self.last >= begun + self.end);
-        if !over && glance.elapsed >= self.last + EVERY / 2 {
-            self.line(&glance);
+        if !over && snapshot.elapsed >= self.last + EVERY / 2 {
+            self.line(&snapshot);
         }
     }
 
@@ -139,11 +139,11 @@ impl Lines {
         }
     }
 
-    fn line(&mut self, glance: &Glance) {
+    fn line(&mut self, snapshot: &LiveSnapshot) {
         let begun = self.begun.unwrap_or_default();
-        let seconds = (glance.elapsed - self.last).as_secs_f64();
+        let seconds = (snapshot.elapsed - self.last).as_secs_f64();
         let from = self.last.saturating_sub(begun).as_secs_f64();
-        let to = glance.elapsed.saturating_sub(begun);
+        let to = snapshot.elapsed.saturating_sub(begun);
         let omitted =
             if to <= self.warmup + EVERY / 2 && !self.warmup.is_zero() { "  (omitted)" } else { "" };
         let to_s = to.as_secs_f64();
@@ -159,13 +159,16 @@ impl Lines {
         match self.kind {
             Kind::Stream => {
                 for way in self.ways.clone() {
-                    let text = self.stream(glance, way, seconds);
+                    let text = self.stream(snapshot, way, seconds);
                     self.put(&format!("{}{interval}{text}{omitted}", self.tag(way)));
                 }
             }
             Kind::RoundTrips => {
+                let now = sums(&snapshot.near, Direction::Egress, None);
+                let failed = now.since(self.before[0]).failed;
+                self.before[0] = now;
                 let values = if self.full.is_empty() { &self.filling } else { &self.full };
-                let text = format!("{interval} {}{omitted}", window(values, self.narrow));
+                let text = format!("{interval} {}{omitted}", window(values, failed, self.narrow));
                 self.put(&text);
                 if self.full.is_empty() {
                     self.filling.clear();
@@ -173,7 +176,7 @@ impl Lines {
                 self.full.clear();
             }
             Kind::Operations => {
-                let now = sums(&glance.near, Direction::Egress, None);
+                let now = sums(&snapshot.near, Direction::Egress, None);
                 let new = now.since(self.before[0]);
                 self.before[0] = now;
                 let text = operations(new, &self.filling, seconds, self.narrow);
@@ -181,7 +184,7 @@ impl Lines {
                 self.put(&format!("{interval} {text}{omitted}"));
             }
         }
-        self.last = glance.elapsed;
+        self.last = snapshot.elapsed;
     }
 
     fn tag(&self, way: Direction) -> &'static str {
@@ -216,13 +219,13 @@ impl Lines {
     }
 
     /// The line of one direction: bytes as the sender counts them where it is this end, as the receiver does else.
-    fn stream(&mut self, glance: &Glance, way: Direction, seconds: f64) -> String {
+    fn stream(&mut self, snapshot: &LiveSnapshot, way: Direction, seconds: f64) -> String {
         let slot = usize::from(way == Direction::Ingress);
-        let near = sums(&glance.near, way, None);
+        let near = sums(&snapshot.near, way, None);
         let far_sends = way == Direction::Ingress;
-        // What only one end knows: retransmits the sender, loss the receiver.
+        // Counts that only one end knows: the sender its retransmits, the receiver the loss.
         let (sender, receiver) =
-            if far_sends { (&glance.far, &glance.near) } else { (&glance.near, &glance.far) };
+            if far_sends { (&snapshot.far, &snapshot.near) } else { (&snapshot.near, &snapshot.far) };
         let lost = sums(receiver, way, Some(false));
         let mut now = near;
         now.retransmits = sums(sender, way, Some(true)).retransmits;
@@ -248,7 +251,7 @@ impl Lines {
 
     fn put(&self, line: &str) {
         if self.shown {
-            // Standard output that is closed is told at the end.
+            // weir reports a closed standard output at the end.
             let _ = print(&format!("{line}\n"));
         }
     }
@@ -272,17 +275,39 @@ fn mean(values: impl Iterator<Item = u64>) -> f64 {
     if n == 0 { f64::NAN } else { sum as f64 / n as f64 }
 }
 
-/// Of a window's round trips, in Ethr's order: Avg Min 50% 90% 95% 99% 99.9% 99.99% Max.
-fn window(values: &[u64], narrow: bool) -> String {
+/// Formats a window's round trips, in Ethr's order: Avg Min 50% 90% 95% 99% 99.9% 99.99% Max. The quantiles include the round
+/// trips that failed since the last line; the number of failures comes last.
+fn window(values: &[u64], failed: u64, narrow: bool) -> String {
+    let lost = if failed > 0 { format!("  {failed} failed") } else { String::new() };
     if values.is_empty() {
-        return format!("{}  no answer", count(0, narrow));
+        return format!("{}  no answer{lost}", count(0, narrow));
     }
-    let mut all = Histogram::new();
+    let all = delays(values, failed);
+    let ended = all.answered();
+    let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999].map(|q| quantile(&all, q));
+    let first = [ended.mean(), ended.min() as f64].map(time);
+    let times = first.into_iter().chain(quantiles).chain([time(ended.max() as f64)]);
+    format!("{}{}{lost}", count(values.len(), narrow), cells(times, narrow))
+}
+
+fn delays(values: &[u64], failed: u64) -> Delays {
+    let mut all = Delays::new();
     values.iter().for_each(|&v| all.record(v));
-    let quantiles = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
-    let quantiles = quantiles.map(|q| all.quantile(q).map_or(f64::NAN, |v| v as f64));
-    let times = [all.mean(), all.min() as f64].into_iter().chain(quantiles).chain([all.max() as f64]);
-    format!("{}{}", count(values.len(), narrow), cells(times.map(time), narrow))
+    all.fail(failed);
+    all
+}
+
+fn quantile(all: &Delays, q: f64) -> String {
+    all.quantile(q).map_or("-".to_owned(), |value| perhaps(value, time))
+}
+
+/// A value that perhaps was not seen.
+pub(super) fn perhaps(value: Censored, text: fn(f64) -> String) -> String {
+    match (value.value.is_finite(), value.known) {
+        (false, _) => "failed".to_owned(),
+        (true, false) => format!("> {}", text(value.value)),
+        (true, true) => text(value.value),
+    }
 }
 
 /// How many a window has.
@@ -298,11 +323,10 @@ fn cells(texts: impl IntoIterator<Item = impl std::fmt::Display>, narrow: bool) 
 }
 
 fn operations(new: Sums, times: &[u64], seconds: f64, narrow: bool) -> String {
-    let mut all = Histogram::new();
-    times.iter().for_each(|&v| all.record(v));
-    let of = |q| time(all.quantile(q).map_or(f64::NAN, |v| v as f64));
-    let (avg, max) = if all.is_empty() { (f64::NAN, f64::NAN) } else { (all.mean(), all.max() as f64) };
-    let times = cells([time(avg), of(0.5), of(0.99), time(max)], narrow);
+    let all = delays(times, new.failed);
+    let ended = all.answered();
+    let (avg, max) = if ended.is_empty() { (f64::NAN, f64::NAN) } else { (ended.mean(), ended.max() as f64) };
+    let times = cells([time(avg), quantile(&all, 0.5), quantile(&all, 0.99), time(max)], narrow);
     format!("{:>9} {:>7} {:>11.1}{times}", new.ok, new.failed, new.ok as f64 / seconds)
 }
 
@@ -399,7 +423,7 @@ mod tests {
     fn a_window_has_ethr_s_columns() {
         let values: Vec<u64> = (1..=1000).map(|i| i * 2000).collect();
         let columns = |narrow| -> Vec<String> {
-            window(&values, narrow).split_whitespace().map(str::to_owned).collect()
+            window(&values, 0, narrow).split_whitespace().map(str::to_owned).collect()
         };
         // Quantiles of a histogram that is exact to 0.1 % (nearest rank of 2, 4, ... 2000 us).
         assert_eq!(
@@ -410,6 +434,12 @@ mod tests {
             ]
         );
         assert_eq!(columns(true), columns(false));
+        // A tenth more failed: nine tenths of all lie further up, and beyond these are the failed ones.
+        let text = window(&values, 111, false);
+        let columns: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(columns[4..7], ["2.00ms", "failed", "failed"], "{text}");
+        assert!(text.ends_with("  111 failed"), "{text}");
+        assert_eq!(window(&[], 3, true).trim(), "0  no answer  3 failed");
     }
 
     #[test]
@@ -423,7 +453,7 @@ mod tests {
             }
         }
         // The longest times, and the fullest window, at the columns where the heading has them.
-        let line = format!("{:12} {}", "", window(&[999_400_000_000; 1000], true));
+        let line = format!("{:12} {}", "", window(&[999_400_000_000; 1000], 0, true));
         assert_eq!(line.len(), 80, "{line}");
     }
 }

@@ -14,10 +14,13 @@ use weir_load::{Stop, Workload};
 use weir_probe::client::{self, Measured, Span, Visit};
 use weir_probe::{Key, key};
 
+use super::wait_until;
 use crate::args::probe::{Mode, ProbeArgs};
-use crate::exit::{Failure, MISSING, Outcome};
+use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::{print, printable};
+use crate::talk::{self, note};
 use document::Document;
+pub(crate) use document::Document as Measurement;
 use lines::Lines;
 use target::Target;
 
@@ -30,7 +33,7 @@ const ANSWER: Duration = Duration::from_secs(4);
 /// Environment variable with the key itself.
 const KEY_VARIABLE: &str = "WEIR_KEY";
 
-pub(crate) fn run(args: &ProbeArgs) -> Outcome {
+pub(crate) fn run(args: &ProbeArgs) -> CommandResult {
     let target = Target::read(args)?;
     if args.iperf3 {
         return super::iperf3::run(args, &target.addresses);
@@ -77,16 +80,16 @@ struct Probe<'a> {
     stop: Stop,
 }
 
-/// Where the measurements go.
+/// The target of the measurements.
 enum Far {
     /// To a server of ours.
     Served(Visit),
-    /// To whoever listens there.
+    /// Any service that listens there.
     Anyone,
 }
 
 impl Probe<'_> {
-    fn run(&self, target: &Target) -> Outcome {
+    fn run(&self, target: &Target) -> CommandResult {
         let (address, mut far) = self.reach(target)?;
         let mut document = Document::new(self.args, self.mode, &self.workload, address, far.program());
         self.say(&format!(
@@ -104,11 +107,12 @@ impl Probe<'_> {
             let counted = begun.elapsed().saturating_sub(span.warmup).min(span.duration);
             self.tell(&measured, turn, span, counted)?;
             document.add(&measured, turn, span);
-            if self.args.plan.watch {
+            if let Some(every) = self.args.plan.watch.every {
                 if self.args.json {
                     document.print_line()?;
                 }
                 document.forget();
+                wait_until(begun + every, &self.stop);
             }
         }
         self.close(&document)
@@ -119,7 +123,7 @@ impl Probe<'_> {
         let plan = &self.args.plan;
         let warmup = plan.omit.unwrap_or(Duration::ZERO);
         let long = (Turn::Long, Span { warmup, duration: plan.time.unwrap_or(USUAL) });
-        if plan.watch {
+        if plan.watch.every.is_some() {
             return Box::new(std::iter::repeat(long));
         }
         // With --repeat alone there is no long one.
@@ -137,7 +141,7 @@ impl Probe<'_> {
             let (address, passed_over) = answering(&target.addresses, patience, &self.stop)
                 .ok_or_else(|| Failure::failed("no address"))?;
             for (other, error) in passed_over {
-                eprintln!("weir: note: cannot connect to {other}: {error}; {address} is measured");
+                note(&format!("weir: note: cannot connect to {other}: {error}; {address} is measured"));
             }
             return Ok((address, Far::Anyone));
         }
@@ -168,9 +172,9 @@ impl Probe<'_> {
             let of = self.args.plan.repeat.map_or(0, |r| r.times);
             self.say(&format!("repeat {n} of {of}, {:.1} s", span.duration.as_secs_f64()))?;
         }
-        let shown = !self.args.quiet && !self.args.json;
+        let shown = !talk::is_quiet() && !self.args.json;
         let mut lines = Lines::new(self.mode, &self.workload, span, shown);
-        let mut watch = |glance| lines.glance(glance);
+        let mut watch = |snapshot| lines.snapshot(snapshot);
         let measured = match far {
             Far::Served(visit) => visit.measure(&self.workload, span, &self.stop, &mut watch),
             Far::Anyone => client::alone(&self.workload, address, span, &self.stop, &mut watch),
@@ -179,14 +183,17 @@ impl Probe<'_> {
         measured.map_err(Failure::failed)
     }
 
-    /// What one measurement came to, of which so much was counted: less than its window where it was interrupted.
-    fn tell(&self, measured: &Measured, turn: Turn, span: Span, counted: Duration) -> Outcome {
+    /// Reports the result of one measurement. `counted` is the time that it counted: less than its window if it was interrupted.
+    fn tell(&self, measured: &Measured, turn: Turn, span: Span, counted: Duration) -> CommandResult {
         for note in &measured.notes {
-            eprintln!("weir: note: {}", printable(note));
+            talk::note(&format!("weir: note: {}", printable(note)));
         }
         for fault in &measured.trial.faults {
-            let weight = if fault.void { "not to be relied on" } else { "note" };
-            eprintln!("weir: {weight}: {}: {}", fault.host, printable(&fault.detail));
+            let words = format!("{}: {}", fault.host, printable(&fault.detail));
+            match fault.void {
+                true => eprintln!("weir: not to be relied on: {words}"),
+                false => talk::note(&format!("weir: note: {words}")),
+            }
         }
         if self.args.json {
             return Ok(());
@@ -205,8 +212,8 @@ impl Probe<'_> {
         Ok(())
     }
 
-    fn close(&self, document: &Document) -> Outcome {
-        if self.args.json && !self.args.plan.watch {
+    fn close(&self, document: &Document) -> CommandResult {
+        if self.args.json && self.args.plan.watch.every.is_none() {
             document.print()?;
         }
         if !self.args.json {
@@ -214,25 +221,26 @@ impl Probe<'_> {
                 self.say(&line)?;
             }
         }
-        if self.args.plan.watch {
+        if self.args.plan.watch.every.is_some() {
             return Ok(());
         }
         if self.stop.raised() {
             return Err(Failure::failed("interrupted"));
         }
         if document.measured_nothing() {
-            return Err(Failure::failed("nothing was measured: see the lines above"));
+            let words = "nothing came through: every operation failed or was lost";
+            return Err(Failure::failed(format!("{words}; the counts above and the notes say how")));
         }
         Ok(())
     }
 
-    fn say(&self, line: &str) -> Outcome {
+    fn say(&self, line: &str) -> CommandResult {
         if self.args.json { Ok(()) } else { print(&format!("{}\n", printable(line))) }
     }
 }
 
-/// The first of several addresses that answers a connect, and those before it with what went wrong there. Where none does, or there
-/// is only one, the first: what becomes of connections to it is measured.
+/// Finds the first of several addresses that answers a connect. It also returns the addresses before it, with their errors. If
+/// none answers, or only one is given, it returns the first: weir measures the outcome of connections to it.
 fn answering(
     addresses: &[SocketAddr],
     patience: Duration,

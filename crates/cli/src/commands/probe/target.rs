@@ -1,4 +1,4 @@
-//! Where to: a host, an address with or without a port, or a URL.
+//! The target: a host, an address with or without a port, or a URL.
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -11,7 +11,7 @@ pub(crate) const OWN_PORT: u16 = 9347;
 /// The port of an iperf3 server.
 const IPERF3_PORT: u16 = 5201;
 
-/// What `connect` measures towards by itself.
+/// The default port of `connect`.
 const HTTPS_PORT: u16 = 443;
 
 /// A target whose name has been looked up.
@@ -19,7 +19,7 @@ const HTTPS_PORT: u16 = 443;
 pub(crate) struct Target {
     /// At least one.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Where it was a URL.
+    /// The URL, if the target is one.
     pub(crate) url: Option<Url>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Url {
 }
 
 impl Target {
-    /// What the arguments say, looked up.
+    /// Reads the target from the arguments, and looks up its name.
     pub(crate) fn read(args: &ProbeArgs) -> Result<Target, Failure> {
         let url = url(&args.target).map_err(Failure::usage)?;
         let (host, port) = match &url {
@@ -111,7 +111,7 @@ fn url(text: &str) -> Result<Option<Url>, String> {
     };
     let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(at);
-    // What follows # is never sent (RFC 9110 section 4.2.5).
+    // Clients never send the part after # (RFC 9110 section 4.2.5).
     let path = path.split('#').next().unwrap_or_default();
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let (host, port) = host_and_port(authority)?;

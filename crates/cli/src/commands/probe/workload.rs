@@ -99,7 +99,7 @@ fn tcp(traffic: &TrafficArgs) -> TcpStream {
         rate_bps: traffic.bitrate.map(|b| b.bps).filter(|bps| *bps > 0.0),
         buffer_bytes: traffic.length.unwrap_or(usual.buffer_bytes),
         mss: traffic.set_mss,
-        // What this host's other connections have, not what a lab compares.
+        // By default, the congestion control of this host's other connections, not the one that a lab compares.
         congestion: traffic.congestion.clone().unwrap_or_default(),
         window_bytes: traffic.window,
         nodelay: traffic.no_delay,

@@ -2,60 +2,59 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
-use weir_guard::{Keeper, Namespace, NewSet, Sentinel, When};
-use weir_publish::{Plan, Request, Wanted};
+use weir_guard::{ChangeGuard, NewSet, When};
+use weir_publish::{PublishPlan, Request, Wanted};
 
-use super::{BY, SCHEMA, change, line};
+use super::{BY, change, line};
 use crate::args::publish::ApplyArgs;
-use crate::commands::on_trial::{self, in_words, needs_root, set_json};
-use crate::exit::{Failure, NOT_MET, Outcome};
-use crate::output::{print, print_json};
+use crate::commands::netns;
+use crate::commands::on_trial::{self, needs_root};
+use crate::documents::{PublishApply, Set, print_json};
+use crate::exit::{CommandResult, Failure, NOT_MET};
+use crate::output::print;
+use crate::talk::{self, note};
 
-pub(super) fn run(args: &ApplyArgs) -> Outcome {
+pub(super) fn run(args: &ApplyArgs) -> CommandResult {
     needs_root("publish apply")?;
-    let keeper = Keeper::new(BY);
+    let keeper = ChangeGuard::new(BY);
     keeper.make_way()?;
     let wanted = wanted(args)?;
+    talk::step(|| format!("read the rules that publish ports: {}", title(&wanted)));
     let before = change::tidy()?;
     let id = wanted.id();
     if before.as_ref() == Some(&wanted) && weir_publish::is_whole(&wanted)? {
-        eprintln!("this is in effect already: there is nothing to do");
-        return if args.json {
-            print_json(&json!({ "schema": SCHEMA, "id": id, "set": null }))
-        } else {
-            Ok(())
-        };
+        let document = PublishApply { id: &id, wanted: &wanted, set: None };
+        return on_trial::nothing_to_do(args.json.then_some(&document));
     }
     change::keep(&wanted, before.as_ref())?;
     let new = NewSet {
         title: title(&wanted),
-        namespace: Some(Namespace::own()?),
-        changes: vec![(When::Apply, change::change(&wanted, before.as_ref()))],
+        namespace: Some(netns::entered(args.netns.name.as_deref())?),
+        changes: vec![(When::Apply, change::change(&wanted, before.as_ref(), args.confirm_within))],
         timeout_s: args.confirm_within,
         watches: Vec::new(),
     };
-    let mut set = keeper.apply(new, &Sentinel { args: vec!["guard".into()] }).map_err(in_words)?;
+    let mut set = on_trial::apply(BY, new)?;
     if args.no_guard {
         set = keeper.confirm()?.set;
     }
     if args.json {
-        print_json(&json!({ "schema": SCHEMA, "id": id, "wanted": wanted, "set": set_json(&set) }))?;
+        print_json(&PublishApply { id: &id, wanted: &wanted, set: Some(Set::of(&set)) })?;
     } else {
         print(&format!("{}\nundo: weir publish remove\n", page(&wanted)))?;
     }
     if !args.no_guard {
-        eprintln!("taken back in {} s, unless: weir publish confirm", args.confirm_within);
+        on_trial::announce(BY, args.confirm_within);
     }
     Ok(())
 }
 
 fn wanted(args: &ApplyArgs) -> Result<Wanted, Failure> {
-    let plan = Plan::make(&Request { outer: args.outer.clone(), link: args.link.clone() })?;
+    let plan = PublishPlan::make(&Request { outer: args.outer.clone(), link: args.link.clone() })?;
     let wanted = if args.all { plan.all()? } else { plan.only(&args.mappings)? };
     for left_out in plan.found.iter().filter(|f| args.all && f.why_not.is_some()) {
         let why = left_out.why_not.as_deref().unwrap_or_default();
-        eprintln!("left to the kernel: {}: {}", left_out.published, line(why));
+        note(&format!("left to the kernel: {}: {}", left_out.published, line(why)));
     }
     let passed_by = plan.passed_by(&wanted);
     if passed_by.is_empty() {
@@ -66,8 +65,8 @@ fn wanted(args: &ApplyArgs) -> Result<Wanted, Failure> {
         return Err(Failure::new(
             NOT_MET,
             format!(
-                "packets would not be seen any more by rules that throw some away: {chains}; nothing was changed (--force \
-                 does it all the same; weir allow filters before it)"
+                "packets would bypass rules that drop some of them: {chains}; nothing was changed (--force applies it \
+                 nevertheless; weir allow filters before it)"
             ),
         ));
     }
@@ -92,17 +91,17 @@ fn page(wanted: &Wanted) -> String {
     page.trim_end().to_owned()
 }
 
-pub(super) fn confirm(json: bool) -> Outcome {
+pub(super) fn confirm(json: bool) -> CommandResult {
     needs_root("publish confirm")?;
     if change::of_tune()?.is_some_and(|status| status.remaining_s.is_some()) {
         return Err(Failure::failed(
             "weir tune has it on trial, with what else it changed: weir tune confirm",
         ));
     }
-    on_trial::confirm(BY, "publish confirm", SCHEMA, json, |title, before| {
+    on_trial::confirm(BY, json, |set, before| {
         format!(
             "{} stay{before}, until the next reboot or until the container is started again\n",
-            line(title)
+            line(&set.begin.title)
         )
     })
 }

@@ -1,39 +1,30 @@
 //! Ports led by BPF as a change on trial: the same for `weir publish apply` and for `weir tune apply`.
 
 use std::path::Path;
+use std::time::Duration;
 
-use weir_guard::{Change, Keeper, Phase, Status};
+use weir_guard::{Change, ChangeGuard, Phase, Status};
 use weir_publish::{Store, Wanted};
 
 use super::BY;
-use crate::commands::on_trial::{own, text};
+use crate::commands::on_trial::loading;
 use crate::commands::tune;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{CommandResult, Failure};
 
-/// What it is called in plans and journals.
+/// Its name in plans and journals.
 pub(in crate::commands) const NAME: &str = "published ports";
 /// Longest time for a loading, s: some tables and two programs for each container, on a busy machine.
 const LIMIT_S: u64 = 60;
 
-/// The change that puts it into effect; what is in effect before is what it goes back to.
-pub(in crate::commands) fn change(wanted: &Wanted, before: Option<&Wanted>) -> Change {
+/// Returns the change that puts `wanted` into effect; a rollback restores the mappings in effect before.
+pub(in crate::commands) fn change(wanted: &Wanted, before: Option<&Wanted>, trial_s: u64) -> Change {
     let store = Store::usual();
-    let undo = match before {
-        // If it cannot be loaded any more, because its container is gone, the kernel has the packets.
-        Some(before) => own(&["publish", "load", "--or-unload", &text(&store.path(&before.id()))]),
-        None => own(&["publish", "unload"]),
-    };
-    Change::Commands {
-        name: NAME.into(),
-        apply: own(&["publish", "load", &text(&store.path(&wanted.id()))]),
-        undo,
-        read: own(&["publish", "state"]),
-        limit_s: LIMIT_S,
-        outlives_reboot: false,
-    }
+    // If the one before cannot be loaded any more, because its container is gone, the kernel has the packets.
+    let before = before.map(|before| store.path(&before.id()));
+    loading(BY, NAME, (&store.path(&wanted.id()), before.as_deref()), trial_s, LIMIT_S)
 }
 
-/// Writes down what the change refers to. What nobody can come back to is forgotten.
+/// Writes the mappings that the change refers to to disk. It deletes mappings that no rollback can restore any more.
 ///
 /// # Errors
 /// If the disk refuses, or a journal cannot be read.
@@ -43,7 +34,7 @@ pub(in crate::commands) fn keep(wanted: &Wanted, before: Option<&Wanted>) -> Res
     let mut ids = vec![wanted.id()];
     ids.extend(before.map(Wanted::id));
     for by in [BY, tune::BY] {
-        if let Some(status) = Keeper::new(by).status()? {
+        if let Some(status) = ChangeGuard::new(by).status()? {
             ids.extend(status.set.begin.steps.iter().flat_map(|step| referred(&step.change)));
         }
     }
@@ -51,7 +42,7 @@ pub(in crate::commands) fn keep(wanted: &Wanted, before: Option<&Wanted>) -> Res
     Ok(store.forget_but(&ids)?)
 }
 
-/// Names of what a change loads, or would put back.
+/// Names of what a change loads, or would restore.
 fn referred(change: &Change) -> Vec<String> {
     let Change::Commands { name, apply, undo, .. } = change else { return Vec::new() };
     let files = [apply, undo].into_iter().filter_map(|program| program.argv.last());
@@ -59,7 +50,7 @@ fn referred(change: &Change) -> Vec<String> {
     stems.map(|stem| stem.to_string_lossy().into_owned()).collect()
 }
 
-/// What is in effect, as far as it is on disk. Changes nothing.
+/// Returns the mappings in effect, as far as they are on disk. Changes nothing.
 ///
 /// # Errors
 /// If the kernel does not tell, or the file cannot be read.
@@ -73,7 +64,7 @@ pub(in crate::commands) fn in_effect() -> Result<Option<Wanted>, Failure> {
 /// Takes away what is in effect no more, and says what is.
 ///
 /// # Errors
-/// If there is something that could not be put back.
+/// If it finds a state that could not be restored.
 pub(in crate::commands) fn tidy() -> Result<Option<Wanted>, Failure> {
     let store = Store::usual();
     let Some(id) = weir_publish::loaded_id()? else {
@@ -89,14 +80,14 @@ pub(in crate::commands) fn tidy() -> Result<Option<Wanted>, Failure> {
     };
     let Some(before) = store.find(&id)? else {
         return Err(Failure::failed(format!(
-            "what is in effect ({id}) is not on disk in {}: it could not be put back (weir publish remove takes it away)",
+            "the mappings in effect ({id}) are not on disk in {}, so they could not be restored (weir publish remove removes them)",
             store.path(&id).display()
         )));
     };
     if weir_publish::is_whole(&before)? {
         return Ok(Some(before));
     }
-    // What is left is loaded as a set of its own, to which the way back leads.
+    // The remaining mappings are loaded as a set of their own, to which a rollback leads.
     match weir_publish::alive(&before)? {
         None => {
             weir_publish::unload()?;
@@ -104,18 +95,18 @@ pub(in crate::commands) fn tidy() -> Result<Option<Wanted>, Failure> {
         }
         Some(alive) => {
             store.keep(&alive)?;
-            weir_publish::load(&alive)?;
+            weir_publish::load(&alive, None)?;
             Ok(Some(alive))
         }
     }
 }
 
-/// The last set of `weir tune`, if it leads ports by BPF and was not taken back.
+/// The last set of `weir tune`, if it leads ports by BPF and was not rolled back.
 ///
 /// # Errors
 /// If its journal cannot be read.
 pub(super) fn of_tune() -> Result<Option<Status>, Failure> {
-    let status = Keeper::new(tune::BY).status()?;
+    let status = ChangeGuard::new(tune::BY).status()?;
     Ok(status.filter(|status| {
         let leads = |change: &Change| matches!(change, Change::Commands { name, .. } if name == NAME);
         let set = &status.set;
@@ -124,8 +115,9 @@ pub(super) fn of_tune() -> Result<Option<Status>, Failure> {
 }
 
 /// `weir publish load`: what the guard calls to make and to take back.
-pub(super) fn load_now(path: &Path, or_unload: bool) -> Outcome {
-    let loaded = Store::read(path).and_then(|wanted| weir_publish::load(&wanted));
+pub(super) fn load_now(path: &Path, or_unload: bool, trial: Option<u64>) -> CommandResult {
+    let trial = trial.map(Duration::from_secs);
+    let loaded = Store::read(path).and_then(|wanted| weir_publish::load(&wanted, trial));
     if loaded.is_err() && or_unload {
         return Ok(weir_publish::unload()?);
     }

@@ -7,19 +7,18 @@ mod status;
 
 use std::fmt::Write as _;
 
-use serde_json::json;
-use weir_publish::{Found, Plan, Request};
+use weir_publish::{Found, PublishPlan, Request};
 
-use super::on_trial::needs_root;
+use super::netns;
+use super::on_trial::{self, needs_root};
 use crate::args::in_effect::InEffect;
 use crate::args::publish::{PlanArgs, PublishArgs, PublishCommand};
-use crate::exit::{FAILED, Failure, MISSING, NOT_MET, Outcome, USAGE};
-use crate::output::{print, print_json, printable};
+use crate::documents::print_json;
+use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::output::print;
 
 /// Whose change sets these are.
 const BY: &str = "publish";
-/// Version of the JSON.
-const SCHEMA: u32 = 1;
 
 impl From<weir_publish::Error> for Failure {
     fn from(error: weir_publish::Error) -> Self {
@@ -33,32 +32,35 @@ impl From<weir_publish::Error> for Failure {
     }
 }
 
-pub(crate) fn run(args: &PublishArgs) -> Outcome {
+pub(crate) fn run(args: &PublishArgs) -> CommandResult {
+    netns::enter(args.command.netns())?;
     match &args.command {
         PublishCommand::Plan(args) => plan(args),
         PublishCommand::Apply(args) => apply::run(args),
         PublishCommand::Status(args) => status::run(args.json),
         PublishCommand::Confirm(args) => apply::confirm(args.json),
+        PublishCommand::Rollback(args) => on_trial::rollback(BY, args.json, on_trial::outcomes),
         PublishCommand::Remove(args) => remove::run(args.json),
-        PublishCommand::InEffect(InEffect::Load { from, or_unload }) => change::load_now(from, *or_unload),
+        PublishCommand::InEffect(InEffect::Load { from, or_unload, trial }) => {
+            change::load_now(from, *or_unload, *trial)
+        }
+        PublishCommand::InEffect(InEffect::Keep) => weir_publish::keep().map_err(Failure::from),
         PublishCommand::InEffect(InEffect::Unload) => weir_publish::unload().map_err(Failure::from),
         PublishCommand::InEffect(InEffect::State) => print(&weir_publish::state()?),
     }
 }
 
-fn plan(args: &PlanArgs) -> Outcome {
+fn plan(args: &PlanArgs) -> CommandResult {
     needs_root("publish plan")?;
-    let plan = Plan::make(&Request { outer: args.outer.clone(), link: None })?;
+    let plan = PublishPlan::make(&Request { outer: args.outer.clone(), link: None })?;
     if args.json {
-        return print_json(&json!({
-            "schema": SCHEMA, "outer": plan.outer, "found": plan.found, "passed_by": plan.passed_by,
-        }));
+        return print_json(&plan);
     }
     print(&page(&plan))
 }
 
 /// Names and comments are text from outside.
-fn page(plan: &Plan) -> String {
+fn page(plan: &PublishPlan) -> String {
     let outer = line(&plan.outer);
     if plan.found.is_empty() {
         return format!("clients come in by {outer}; no rule of this network namespace publishes a port\n");
@@ -104,5 +106,5 @@ fn row(found: &Found) -> [String; 4] {
 
 /// Text from outside that is to stay within its line.
 pub(super) fn line(text: &str) -> String {
-    printable(text).replace(['\n', '\t'], "\u{fffd}")
+    weir_text::escape::line(text)
 }

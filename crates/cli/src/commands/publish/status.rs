@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
-use weir_guard::{Keeper, Phase, Status};
-use weir_publish::{Attachment, Pinned, Plan, Request, Store, Wanted};
+use weir_guard::{ChangeGuard, Phase, Status};
+use weir_publish::{Attachment, Pinned, PublishPlan, Request, Store, Wanted};
 
-use super::{BY, SCHEMA, change, line};
-use crate::commands::on_trial::{needs_root, set_json};
-use crate::exit::{Failure, NOT_MET, Outcome};
-use crate::output::{print, print_json};
+use super::{BY, change, line};
+use crate::commands::on_trial::{needs_root, trial_line};
+use crate::documents::{Container, Count, PublishStatus, StatusSet, TuneSet, print_json};
+use crate::exit::{CommandResult, Failure, NOT_MET};
+use crate::output::print;
 
 /// A container's mappings, with what is wrong with them.
 struct Shown {
@@ -20,10 +20,10 @@ struct Shown {
     wrong: Vec<String>,
 }
 
-pub(super) fn run(json: bool) -> Outcome {
+pub(super) fn run(json: bool) -> CommandResult {
     needs_root("publish status")?;
-    // Settles what nobody answers for any more, and so comes first.
-    let set = Keeper::new(BY).status()?;
+    // First, because it rolls back a change set for which no process is responsible any more.
+    let set = ChangeGuard::new(BY).status()?;
     let of_tune = change::of_tune()?;
     let loaded = weir_publish::loaded()?;
     let wanted = match loaded.iter().find(|p| !p.id.is_empty()) {
@@ -33,30 +33,27 @@ pub(super) fn run(json: bool) -> Outcome {
     let shown = judge(loaded, wanted.as_ref());
     let missing = missing(&shown, wanted.as_ref());
     let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
-    // Without a reboot, somebody took away what weir tune had applied: that is weir tune's to tell.
+    // Without a reboot, another program removed the mappings that weir tune had applied: weir tune reports that case.
     let rebooted = of_tune.as_ref().is_some_and(|of| of.rebooted && of.set.confirmed_unix_s.is_some());
     let lost = (confirmed || rebooted) && shown.is_empty();
     let right = !lost && missing.is_empty() && shown.iter().all(|s| s.wrong.is_empty());
     let behind = behind(&shown)?;
     if json {
-        print_json(&json!({
-            "schema": SCHEMA,
-            "behind": behind,
-            "outer": wanted.as_ref().map(|w| &w.outer),
-            "containers": shown.iter().map(container_json).collect::<Vec<_>>(),
-            "missing": missing,
-            "in_effect": right,
-            "kernel": weir_publish::state()?.lines().collect::<Vec<_>>(),
-            "set": set.as_ref().map(|status| {
-                let mut value = set_json(&status.set);
-                value["guarded"] = json!(status.guarded);
-                value["remaining_s"] = json!(status.remaining_s);
-                value
-            }),
-            "tune": of_tune.as_ref().map(|of| {
-                json!({ "id": of.set.begin.id, "progress": of.set.phase, "remaining_s": of.remaining_s })
-            }),
-        }))?;
+        let tune = of_tune.as_ref().map(|of| TuneSet {
+            id: &of.set.begin.id,
+            progress: &of.set.phase,
+            remaining_s: of.remaining_s,
+        });
+        print_json(&PublishStatus {
+            behind: &behind,
+            outer: wanted.as_ref().map(|w| w.outer.as_str()),
+            containers: shown.iter().map(container).collect(),
+            missing: &missing,
+            in_effect: right,
+            kernel: weir_publish::state()?.lines().map(str::to_owned).collect(),
+            set: set.as_ref().map(StatusSet::of),
+            tune,
+        })?;
     } else {
         let mut page = page(&shown, wanted.as_ref(), &missing);
         for name in &behind {
@@ -64,7 +61,7 @@ pub(super) fn run(json: bool) -> Outcome {
             let _ = writeln!(page, "attached later, and not asked about these packets: the program {name}");
         }
         if let Some(status) = &set {
-            page.push_str(&trial(&status.set.phase, status.remaining_s));
+            page.push_str(&trial_line(status));
         }
         if let Some(of_tune) = &of_tune {
             page.push_str(&tuned(of_tune));
@@ -89,27 +86,16 @@ fn behind(shown: &[Shown]) -> Result<Vec<String>, Failure> {
     outer.map_or(Ok(Vec::new()), |outer| Ok(weir_publish::behind(outer)?))
 }
 
-fn trial(phase: &Phase, remaining_s: Option<u64>) -> String {
-    match phase {
-        Phase::Waiting { .. } => {
-            format!("on trial: taken back in {} s, unless: weir publish confirm\n", remaining_s.unwrap_or(0))
-        }
-        Phase::Applying => "it is being applied just now\n".into(),
-        Phase::Confirmed { .. } => String::new(),
-        Phase::Reverting { why } | Phase::Reverted { why, .. } => {
-            format!("what was applied last was taken back: {}\n", line(why))
-        }
-    }
-}
-
-/// What `weir tune` has to do with it.
+/// Describes the change set of `weir tune` that applied the mappings.
 fn tuned(status: &Status) -> String {
     let id = &status.set.begin.id;
     match status.remaining_s {
         Some(left) => {
-            format!("on trial in weir tune's set {id}: taken back in {left} s, unless: weir tune confirm\n")
+            format!(
+                "on trial in weir tune's set {id}: rolls back in {left} s; keep it with: weir tune confirm\n"
+            )
         }
-        None => format!("applied by weir tune, in its set {id}: weir tune rollback takes back all of that\n"),
+        None => format!("applied by weir tune, in its set {id}: weir tune rollback rolls back all of it\n"),
     }
 }
 
@@ -117,8 +103,8 @@ fn judge(loaded: Vec<Pinned>, wanted: Option<&Wanted>) -> Vec<Shown> {
     if loaded.is_empty() {
         return Vec::new();
     }
-    // Where the outer interface is not known, each is judged by its own programs alone.
-    let plan = wanted.map(|w| Plan::make(&Request { outer: Some(w.outer.clone()), link: None }));
+    // If the outer interface is unknown, each container is judged by its own programs alone.
+    let plan = wanted.map(|w| PublishPlan::make(&Request { outer: Some(w.outer.clone()), link: None }));
     let judge = |pinned: Pinned| {
         let container = wanted.and_then(|w| w.containers.iter().find(|c| c.index == pinned.link));
         let link = container.map_or_else(|| format!("interface {}", pinned.link), |c| c.link.clone());
@@ -170,20 +156,18 @@ fn kebab(name: &str) -> String {
     text
 }
 
-fn container_json(shown: &Shown) -> Value {
+fn container(shown: &Shown) -> Container<'_> {
     let Shown { pinned, link, wrong } = shown;
     let counts = pinned.counted.as_ref().map(|status| {
-        let of = status.reasons.iter().map(|(direction, reason, count)| {
-            json!({
-                "direction": kebab(&format!("{direction:?}")), "reason": kebab(&format!("{reason:?}")),
-                "packets": count.packets, "bytes": count.bytes,
-            })
+        let of = status.reasons.iter().map(|(direction, reason, count)| Count {
+            direction: kebab(&format!("{direction:?}")),
+            reason: kebab(&format!("{reason:?}")),
+            packets: count.packets,
+            bytes: count.bytes,
         });
-        of.collect::<Vec<_>>()
+        of.collect()
     });
-    json!({
-        "link": link, "attached": pinned.is_attached(), "wrong": wrong, "mappings": pinned.mappings, "counts": counts,
-    })
+    Container { link, attached: pinned.is_attached(), wrong, mappings: &pinned.mappings, counts }
 }
 
 fn page(shown: &[Shown], wanted: Option<&Wanted>, missing: &[String]) -> String {

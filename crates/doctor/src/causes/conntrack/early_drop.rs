@@ -1,25 +1,25 @@
-//! Young connections are thrown out of the table to make room for others.
+//! The kernel evicts young connections from the table to admit new ones.
 
 use std::net::SocketAddr;
 
-use weir_sys::conntrack::{NewEntry, Status};
+use weir_netlink::conntrack::{NewEntry, Status};
 
 use super::refused::{Refused, Where, claims, fact};
 use super::{full, relief};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-early-drop",
     group: Group::Conntrack,
     title: "connections evicted from a full tracking table",
-    about: "When the connection-tracking table is full, the kernel looks through eight hash chains for an entry that is not \
-            ASSURED: TCP before its handshake is done, UDP that was not answered for two seconds. It throws that one out and \
-            lets the new connection in. The connection that was thrown out is forgotten: its answer is refused by a stateful \
-            rule, or is not translated back.\n\n\
-            It is what a SYN flood, a port scan or many unanswered datagrams do to a full table. Long connections live on.",
+    about: "When the connection-tracking table is full, the kernel looks through eight hash chains for an entry that is \
+            not ASSURED: TCP before its handshake is done, UDP that was not answered for two seconds. It evicts that entry \
+            and admits the new connection. The evicted connection is forgotten: a stateful rule refuses its answer, or the \
+            answer is not translated back.\n\n\
+            A SYN flood, a port scan or many unanswered datagrams do this to a full table. Established connections stay.",
     must: &[
         "conntrack `early_drop` grows, at least as much as packets are refused",
         "the table is at its limit",
@@ -28,8 +28,8 @@ pub(super) const CAUSE: Cause = Cause {
     must_not: &[],
     lookalikes: &[("conntrack-full", "there nothing can be evicted, and new connections are refused")],
     yields_to: &[],
-    remedy: "Find out who opens the connections that nobody answers (`weir conntrack`), and stop it there or by a rule in the \
-             raw table. Otherwise let such entries end sooner, and allow more of them.",
+    remedy: "Find the source of the unanswered connections (`weir conntrack`), and stop them there or with a rule in the \
+             raw table. Otherwise shorten the timeouts of such entries, and raise the limit.",
     sources: &["net/netfilter/nf_conntrack_core.c: early_drop, early_drop_list, gc_worker_can_early_drop"],
     examine,
     recipes,
@@ -39,29 +39,29 @@ pub(super) const CAUSE: Cause = Cause {
 /// The kernel's own eviction in the background ends at 95 %.
 const FULL: f64 = 0.9;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
-    let (max, count) = (relief::limit(scene, namespace)?, relief::count(namespace)?);
+    let (max, count) = (relief::limit(view, namespace)?, relief::count(namespace)?);
     let (evicted, lost) = (refused.evicted, refused.no_entry);
     if evicted == 0 || evicted < lost || !relief::is_filled(count, max, FULL) {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
-    finding.severity = finding.severity.max(severity(evicted, scene.evidence.window_s));
-    finding.claims = claims(scene, namespace, lost, "conntrack.drop", Where::Entering);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
+    finding.severity = finding.severity.max(severity(evicted, view.evidence.window_s));
+    finding.claims = claims(view, namespace, lost, "conntrack.drop", Where::Entering);
     finding.confidence = Confidence::High;
-    finding.missing = scene.missing(namespace, &[Plane::Connections]);
-    // What was evicted against what could stay.
-    finding.harm = evicted as f64 / (evicted + count) as f64;
+    finding.missing = view.missing(namespace, &[Plane::Connections]);
+    // Evicted entries against those that could stay.
+    finding.impact = evicted as f64 / (evicted + count) as f64;
     finding.summary = format!(
-        "The table is full ({count} of {max}), and {evicted} young connections were thrown out of it to let others in."
+        "The table is full ({count} of {max}), and the kernel evicted {evicted} young connections to admit new ones."
     );
     finding.evidence.extend(fact(namespace, "early_drop", format!("{evicted} entries evicted")));
-    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry all the same")));
+    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets still got no entry")));
     finding.evidence.extend(full::fill(count, max));
     if let Some(share) = namespace.connections.as_ref().and_then(relief::evictable) {
         let text = format!("{:.0} % of the entries may be evicted (not ASSURED)", 100.0 * share);
@@ -69,9 +69,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     finding.evidence.extend(relief::holders(namespace));
     finding.not.push("not a table of long connections: those cannot be evicted".into());
-    finding.fixes.extend(relief::sooner(scene, namespace));
+    finding.fixes.extend(relief::sooner(view, namespace));
     let why = format!("{evicted} connections were evicted in the window");
-    finding.fixes.extend(relief::more_entries(scene, namespace, &why));
+    finding.fixes.extend(relief::more_entries(view, namespace, &why));
     finding.fixes.extend(relief::untracked(namespace));
     Some(finding)
 }
@@ -85,7 +85,7 @@ fn severity(evicted: u64, window_s: f64) -> Severity {
     }
 }
 
-/// Datagrams that nobody answered.
+/// Builds entries of datagrams without an answer.
 fn unanswered() -> Vec<NewEntry> {
     let to = SocketAddr::from(([198, 19, 0, 2], 53));
     let entry = |n: u16| NewEntry {
@@ -99,8 +99,8 @@ fn recipes() -> Vec<Recipe> {
     let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
                    add rule ip t c ct state new accept'";
     vec![Recipe {
-        at: Place::Gateway,
-        setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, unanswered)],
+        at: LabHost::Gateway,
+        setup: vec![Step::Run(LabHost::Gateway, tracked.into()), Step::Entries(LabHost::Gateway, unanswered)],
         traffic: Traffic::udp_across(64, 1000, 0),
         // Few buckets, so that the eight that are looked through hold something (HASH_SIZE / 8 in early_drop).
         machine: vec![
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn evictions_are_found_with_what_was_refused_all_the_same() {
         let evidence = seen(&[("early_drop", 900), ("drop", 9)], 990);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.severity, Severity::Critical);
         assert_eq!(finding.claims, [crate::finding::Claim::Drops { group: 0, packets: 9 }]);
-        assert!((finding.harm - 900.0 / 1890.0).abs() < 1e-9);
+        assert!((finding.impact - 900.0 / 1890.0).abs() < 1e-9);
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         for evidence in
             [seen(&[("early_drop", 9), ("drop", 900)], 1000), seen(&[], 1000), seen(&[("early_drop", 9)], 10)]
         {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -6,35 +6,36 @@ use super::invalid_reset::{aftermath, is_no_socket};
 use super::packet::{self, Step as Does};
 use super::refused::{fact, sampled};
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{sh, sysctl};
 use crate::evidence::{Connections, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
-use crate::table::names::TCP;
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
+use weir_conntrack::names::TCP;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-entry-lost",
     group: Group::Conntrack,
-    title: "connections forgotten in their middle",
-    about: "Behind source NAT a connection lives only as long as its entry. When that is lost (the table was flushed, the host \
-            took over from another one, the connection was idle for longer than the timeout, an outside address changed), what \
-            the server sends next is addressed to the NAT host itself, where no socket knows it. The host answers with a reset \
-            and the connection ends.",
+    title: "tracking entries of open connections lost",
+    about: "Behind source NAT a connection works only as long as its entry exists. An entry is lost when the table is \
+            flushed, when this host takes over from another one, when the connection is idle for longer than the timeout, \
+            or when an outside address changes. The server's next packet is then addressed to the NAT host itself, where \
+            no socket knows it. The host answers with a reset and the connection ends.",
     must: &[
         "packets dropped as NO_SOCKET in tcp_v4_rcv or tcp_v6_rcv that are no openings of connections",
         "they come from servers that clients behind this host's source NAT talk to, or this host translates sources",
         "the table has no translated connection for them",
     ],
     should: &["resets are sent (Tcp.OutRsts)"],
-    must_not: &["the packets are SYNs (somebody tries ports)"],
+    must_not: &["the packets are SYNs (a port scan)"],
     lookalikes: &[
         ("conntrack-invalid-reset", "there the table still has the connection"),
         ("no-listener", "there the packets are SYNs, or nothing is translated here"),
     ],
     yields_to: &["conntrack-invalid-reset", "conntrack-zone-split"],
     remedy: "Never flush the table on a host that translates; delete single entries. Let a second gateway share the table \
-             (conntrackd) before it takes over. Make the timeout longer than connections are idle, or let clients send \
-             keep-alives.",
+             (conntrackd) before it takes over. Make the timeout longer than the idle time of connections, or let clients \
+             send keep-alives.",
     sources: &["RFC 5382, REQ-5", "net/netfilter/nf_conntrack_proto_tcp.c: tcp_timeouts", "conntrackd(8)"],
     examine,
     recipes,
@@ -45,34 +46,34 @@ const ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
 /// RFC 5382, REQ-5, s.
 const LEAST: u64 = 7440;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref().filter(|t| translates(t))?;
     let servers = servers(table, TCP);
     let orphan = |s: &Sample| {
         let going_on = matches!(packet::step(s), Does::GoesOn | Does::Answers | Does::Ends);
         going_on && s.tuple().is_some_and(|t| is_orphan(table, &t))
     };
-    let (claims, lost) = sampled(scene.evidence, namespace, is_no_socket, orphan);
+    let (claims, lost) = sampled(view.evidence, namespace, is_no_socket, orphan);
     if lost == 0 {
         return None;
     }
-    let of_servers = sampled(scene.evidence, namespace, is_no_socket, |s| {
+    let of_servers = sampled(view.evidence, namespace, is_no_socket, |s| {
         orphan(s) && s.tuple().is_some_and(|t| servers.contains(&(t.source, t.source_port)))
     });
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.confidence = if 2 * of_servers.1 >= lost { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Flows]);
+    finding.missing = view.missing(namespace, &[Plane::Flows]);
     finding.claims = claims;
-    finding.claims.extend(aftermath(scene, namespace));
+    finding.claims.extend(aftermath(view, namespace));
     finding.summary = format!(
         "{lost} packets came back for connections that are no longer in the table: this host answered with resets, which end \
          the connections."
     );
-    let example = example(scene, namespace, &orphan);
+    let example = example(view, namespace, &orphan);
     finding.evidence.extend(example.map(|t| {
         let text = format!(
             "{}:{} sends to {}:{}, for which there is no translated connection",
@@ -92,7 +93,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     finding.evidence.extend(fact(namespace, "invalid", "packets that were INVALID"));
     finding.not.push("not a scan of ports: these are no openings of connections".into());
-    finding.fixes = fixes(scene, namespace);
+    finding.fixes = fixes(view, namespace);
     Some(finding)
 }
 
@@ -118,43 +119,44 @@ pub(super) fn is_orphan(table: &Connections, packet: &Tuple) -> bool {
 
 /// The packet that was seen most often.
 pub(super) fn example(
-    scene: &Scene<'_>,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     meant: &impl Fn(&Sample) -> bool,
 ) -> Option<Tuple> {
-    let drops =
-        scene.evidence.drops.iter().filter(|d| d.namespace == namespace.id && d.reason == "NO_SOCKET");
+    let drops = view.evidence.drops.iter().filter(|d| d.namespace == namespace.id && d.reason == "NO_SOCKET");
     drops.flat_map(|d| &d.samples).find(|s| meant(s)).and_then(Sample::tuple)
 }
 
-fn fixes(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Fix> {
-    let mut fixes = vec![Fix {
-        title: "find what empties the table".into(),
-        commands: vec![
-            "conntrack -E -e DESTROY -p tcp".into(),
-            "grep -rnE 'conntrack +(-F|--flush)' /etc /usr/local 2>/dev/null".into(),
+fn fixes(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Fix> {
+    let mut fixes = vec![Fix::new(
+        "find what empties the table",
+        "none, it only shows",
+        [
+            sh!("conntrack -E -e DESTROY -p tcp"),
+            sh!("grep -rnE 'conntrack +(-F|--flush)' /etc /usr/local 2>/dev/null"),
         ],
-        risk: "none: they only look".into(),
-        ..Fix::default()
-    }];
+        [],
+    )];
     let short = namespace.setting(ESTABLISHED).filter(|now| *now < LEAST);
     if let Some(now) = short {
         let why = format!("idle connections are forgotten after {now} s; RFC 5382 asks for {LEAST}");
-        let setting = relief::setting(scene, namespace, ESTABLISHED, LEAST, &why);
+        let setting = relief::setting(view, namespace, ESTABLISHED, LEAST, &why);
         let risk = "connections that died silently stay in the table for longer";
-        fixes.extend(setting.map(|s| relief::set("remember idle connections for longer", risk, vec![s])));
+        fixes.extend(setting.map(|s| Fix::set("remember idle connections for longer", risk, vec![s])));
     }
-    fixes.push(Fix {
-        title: "let clients send keep-alives (on the clients)".into(),
-        commands: vec!["sysctl -w net.ipv4.tcp_keepalive_time=300".into()],
-        risk: "only for sockets that ask for keep-alives".into(),
-        undo: vec!["sysctl -w net.ipv4.tcp_keepalive_time=7200".into()],
-        tune: Vec::new(),
-    });
+    fixes.push(
+        Fix::new(
+            "let clients send keep-alives (on the clients)",
+            "only for sockets that ask for keep-alives",
+            [sysctl::set("net.ipv4.tcp_keepalive_time", "300")],
+            [sysctl::set("net.ipv4.tcp_keepalive_time", "7200")],
+        )
+        .elsewhere(),
+    );
     fixes
 }
 
-/// What comes back from a server for connections that another gateway had.
+/// Builds a server's replies for connections that another gateway had.
 fn taken_over(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
     use weir_wire::Tcp;
     let from = ([198, 19, 0, 2].into(), 443);
@@ -170,22 +172,23 @@ const MASQUERADE: &str = "nft 'add table ip nat; add chain ip nat post { type na
 
 fn recipes() -> Vec<Recipe> {
     let connects = |rate| Traffic::Connects {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7000".into(),
         rate,
         bytes: 2000,
         hold: false,
     };
-    let server = Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo };
+    let server =
+        Traffic::TcpServer { on: LabHost::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo };
     vec![
         Recipe {
             name: "flushed",
-            setup: vec![Step::Run(Place::Gateway, MASQUERADE.into())],
+            setup: vec![Step::Run(LabHost::Gateway, MASQUERADE.into())],
             traffic: vec![
                 server.clone(),
                 connects(500),
                 Traffic::Script(
-                    Place::Gateway,
+                    LabHost::Gateway,
                     "while :; do conntrack -F >/dev/null 2>&1; sleep 0.02; done".into(),
                 ),
             ],
@@ -194,11 +197,16 @@ fn recipes() -> Vec<Recipe> {
         },
         Recipe {
             name: "taken-over",
-            setup: vec![Step::Run(Place::Gateway, MASQUERADE.into())],
+            setup: vec![Step::Run(LabHost::Gateway, MASQUERADE.into())],
             traffic: vec![
                 server,
                 connects(20),
-                Traffic::Frames { from: Place::Responder, interface: "eth0", rate: 100, frames: taken_over },
+                Traffic::Frames {
+                    from: LabHost::Responder,
+                    interface: "eth0",
+                    rate: 100,
+                    frames: taken_over,
+                },
             ],
             ..Recipe::default()
         },
@@ -229,7 +237,7 @@ mod tests {
     #[test]
     fn answers_without_an_entry_are_it() {
         let evidence = seen(no_socket(40, Tcp::ACK | Tcp::PSH), table());
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 40 }]);
         assert_eq!(finding.confidence, Confidence::High);
     }
@@ -240,7 +248,7 @@ mod tests {
         let packet = tuple(SERVER, OUTSIDE);
         let own = ConnectionGroup { source_nat: false, example: Some(packet), ..entry() };
         let table = Connections { joined: vec![(packet, own)], absent: vec![], ..table() };
-        assert_eq!(examine(&Scene::of(&seen(no_socket(40, Tcp::ACK), table))).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&seen(no_socket(40, Tcp::ACK), table))).len(), 1);
     }
 
     #[test]
@@ -253,7 +261,7 @@ mod tests {
             seen(no_socket(40, Tcp::ACK), known),
             seen(no_socket(40, Tcp::ACK), Connections::default()),
         ] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -2,22 +2,22 @@
 
 use std::net::SocketAddr;
 
-use weir_sys::conntrack::NewEntry;
+use weir_netlink::conntrack::NewEntry;
 
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-full",
     group: Group::Conntrack,
     title: "connection-tracking table full",
-    about: "Every connection that crosses the host takes an entry in the connection-tracking table. When a namespace has as \
-            many entries as nf_conntrack_max allows, and none can be evicted, the first packet of every new connection is \
-            thrown away, while connections that are in the table go on as if nothing were wrong. Clients see time-outs, and \
+    about: "Every connection that crosses the host takes an entry in the connection-tracking table. When a namespace has \
+            as many entries as nf_conntrack_max allows, and none can be evicted, the kernel drops the first packet of \
+            every new connection. Connections that are in the table continue to work. Clients see time-outs, and their \
             retries fill the table further.\n\n\
             The limit is one number for the whole machine, compared with the count of each network namespace by itself.",
     must: &[
@@ -38,9 +38,9 @@ pub(super) const CAUSE: Cause = Cause {
         ("conntrack-memory", "there the table is far from its limit"),
     ],
     yields_to: &["conntrack-early-drop"],
-    remedy: "Find out first who holds the entries (`weir conntrack`). If they are real, allow more; if they are stale, let them \
-             die sooner; what needs no NAT and no state can be left untracked. Ports that a container engine publishes can do without \
-             entries (`weir tune plan --profile published-ports`).",
+    remedy: "First find out who holds the entries (`weir conntrack`). If they are real, allow more. If they are stale, \
+             shorten their timeouts. Leave traffic untracked that needs no NAT and no state. Ports that a container engine \
+             publishes can do without entries (`weir tune plan --profile published-ports`).",
     sources: &[
         "net/netfilter/nf_conntrack_core.c: __nf_conntrack_alloc, early_drop",
         "RFC 5382, REQ-5",
@@ -56,60 +56,60 @@ const FULL: f64 = 0.9;
 /// A table that nothing was refused by yet, and soon will.
 const NEARLY: f64 = 0.95;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
-    let (max, count) = (relief::limit(scene, namespace)?, relief::count(namespace)?);
+    let (max, count) = (relief::limit(view, namespace)?, relief::count(namespace)?);
     if !relief::is_filled(count, max, FULL) || refused.evicted > refused.no_entry {
         return None;
     }
     if refused.no_entry == 0 {
-        return relief::is_filled(count, max, NEARLY).then(|| nearly(scene, namespace, count, max));
+        return relief::is_filled(count, max, NEARLY).then(|| nearly(view, namespace, count, max));
     }
     let lost = refused.no_entry;
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
-    finding.claims = claims(scene, namespace, lost, "conntrack.drop", Where::Entering);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(view, namespace, lost, "conntrack.drop", Where::Entering);
     let seen = matches!(finding.claims[..], [Claim::Drops { .. }, ..]);
     finding.confidence = if seen { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
     finding.summary = format!(
-        "New connections are refused: the table holds {count} of {max} entries, and {lost} packets that wanted one more were \
-         thrown away."
+        "New connections are refused: the table holds {count} of {max} entries, and {lost} packets that wanted one more \
+         were dropped."
     );
     finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry")));
     finding.evidence.extend(fill(count, max));
     finding.evidence.extend(relief::holders(namespace));
-    let said = scene.evidence.machine.log.iter().find(|line| line.contains("nf_conntrack: table full"));
+    let said = view.evidence.machine.log.iter().find(|line| line.contains("nf_conntrack: table full"));
     finding.evidence.extend(said.map(|line| Fact::seen(Plane::Log, line.clone())));
     finding.not.push("not one busy destination: `insert_failed` did not grow with `drop`".into());
     finding.not.push(format!("not a flood that evicts: {} entries were evicted", refused.evicted));
     let why = format!("the table was full in the window and refused {lost} packets");
-    finding.fixes.extend(relief::more_entries(scene, namespace, &why));
-    finding.fixes.extend(relief::sooner(scene, namespace));
+    finding.fixes.extend(relief::more_entries(view, namespace, &why));
+    finding.fixes.extend(relief::sooner(view, namespace));
     finding.fixes.extend(relief::untracked(namespace));
     Some(finding)
 }
 
 /// Nothing is lost yet.
-fn nearly(scene: &Scene<'_>, namespace: &Namespace, count: u64, max: u64) -> Finding {
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+fn nearly(view: &EvidenceView<'_>, namespace: &Namespace, count: u64, max: u64) -> Finding {
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
     finding.confidence = Confidence::High;
     finding.summary = format!(
-        "The table holds {count} of {max} entries: soon new connections will be refused, or the youngest thrown out."
+        "The table holds {count} of {max} entries: soon the kernel will refuse new connections, or evict the youngest."
     );
     finding.evidence.extend(fill(count, max));
     finding.evidence.extend(relief::holders(namespace));
     finding.not.push("nothing was refused in the window".into());
     finding.fixes.extend(relief::more_entries(
-        scene,
+        view,
         namespace,
         &format!("{count} of {max} entries are in use"),
     ));
-    finding.fixes.extend(relief::sooner(scene, namespace));
+    finding.fixes.extend(relief::sooner(view, namespace));
     finding.fixes.extend(relief::untracked(namespace));
     finding
 }
@@ -133,12 +133,15 @@ fn recipes() -> Vec<Recipe> {
     let max = |n: u64| vec![("net.netfilter.nf_conntrack_max", n.to_string())];
     vec![
         Recipe {
-            at: Place::Gateway,
-            setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, assured)],
+            at: LabHost::Gateway,
+            setup: vec![
+                Step::Run(LabHost::Gateway, tracked.into()),
+                Step::Entries(LabHost::Gateway, assured),
+            ],
             traffic: vec![
-                Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
+                Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
                 Traffic::Udp {
-                    from: Place::Initiator,
+                    from: LabHost::Initiator,
                     to: "198.19.0.2:7000".into(),
                     size: 64,
                     rate: 1000,
@@ -151,18 +154,9 @@ fn recipes() -> Vec<Recipe> {
         },
         Recipe {
             name: "tcp-held",
-            at: Place::Gateway,
-            setup: vec![Step::Run(Place::Gateway, tracked.into())],
-            traffic: vec![
-                Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo },
-                Traffic::Connects {
-                    from: Place::Initiator,
-                    to: "198.19.0.2:7000".into(),
-                    rate: 500,
-                    bytes: 64,
-                    hold: true,
-                },
-            ],
+            at: LabHost::Gateway,
+            setup: vec![Step::Run(LabHost::Gateway, tracked.into())],
+            traffic: Traffic::connects("198.19.0.2:7000", 500, 64, true),
             machine: max(400),
             ..Recipe::default()
         },
@@ -187,12 +181,12 @@ mod tests {
     #[test]
     fn a_full_table_is_found_with_its_drops_and_without() {
         let seen = full(&[("drop", 500)], 1000, 500);
-        let [finding] = &examine(&Scene::of(&seen))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&seen))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 500 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         let mut blind = full(&[("drop", 500)], 960, 0);
         blind.planes.remove(&Plane::Drops);
-        let [finding] = &examine(&Scene::of(&blind))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&blind))[..] else { panic!() };
         assert!(matches!(&finding.claims[..], [Claim::Counter { packets: 500, .. }]));
         assert_eq!((finding.confidence, finding.missing.contains(&Plane::Drops)), (Confidence::Medium, true));
     }
@@ -207,14 +201,14 @@ mod tests {
         let roomy = full(&[("drop", 500)], 100, 500);
         let idle = full(&[], 500, 0);
         for evidence in [ports, churn, roomy, idle] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 
     #[test]
     fn a_nearly_full_table_is_a_warning_without_claims() {
         let evidence = full(&[], 970, 0);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.claims.len()), (Severity::Warning, 0));
     }
 
@@ -222,6 +216,6 @@ mod tests {
     fn no_limit_is_never_full() {
         let mut evidence = full(&[("drop", 500)], 1000, 500);
         evidence.machine.settings.insert("net.netfilter.nf_conntrack_max".into(), "0".into());
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 }

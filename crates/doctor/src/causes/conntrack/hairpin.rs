@@ -2,20 +2,22 @@
 
 use std::net::IpAddr;
 
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::{self, nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
-use crate::table::names;
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use weir_conntrack::names;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "hairpin-missing",
     group: Group::Conntrack,
     title: "published service unreachable from its own network",
-    about: "A rule translates the destination of connections to an outside address to a server inside (port forwarding). When a \
-            client in the server's own network calls the outside address, the server gets the packet with the client's address \
-            as source, and answers it directly, past the NAT host. The client has asked another address and resets the answer. \
-            From elsewhere the service works. RFC 4787 and RFC 5382 call what is missing hairpinning.",
+    about: "A rule translates the destination of connections to an outside address to a server inside (port forwarding). \
+            When a client in the server's own network calls the outside address, the server gets the packet with the \
+            client's address as source, and answers it directly, bypassing the NAT host. The client called another address \
+            and resets the answer. From elsewhere the service works. RFC 4787 and RFC 5382 call the missing function \
+            hairpinning.",
     must: &[
         "connections whose destination is translated to a server in the client's own network, and whose source is not",
         "none of them is ever answered",
@@ -42,16 +44,16 @@ const FEW: u64 = 3;
 /// So many make it sure that all of them fail.
 const MANY: u64 = 20;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for namespace in scene.namespaces() {
+    for namespace in view.namespaces() {
         let Some(table) = &namespace.connections else { continue };
         let mut seen = Vec::new();
         for group in table.groups.iter().filter(|g| is_turned_back(g) && !g.replied) {
             let service = (group.destination, group.destination_port, group.protocol, group.reply_source);
             if !seen.contains(&service) {
                 seen.push(service);
-                findings.extend(of(scene, namespace, table, group));
+                findings.extend(of(view, namespace, table, group));
             }
         }
     }
@@ -69,7 +71,7 @@ fn same_service(a: &ConnectionGroup, b: &ConnectionGroup) -> bool {
 }
 
 fn of(
-    scene: &Scene<'_>,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     table: &Connections,
     group: &ConnectionGroup,
@@ -86,10 +88,10 @@ fn of(
     if entries < FEW || known && interface.is_none() {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = if entries >= MANY { Severity::Critical } else { Severity::Warning };
     finding.confidence = if known { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Interfaces]);
+    finding.missing = view.missing(namespace, &[Plane::Interfaces]);
     let service = names::service(group.protocol, group.destination_port);
     finding.object = format!("{} {service}", group.destination);
     let to_it: u64 = table
@@ -98,9 +100,9 @@ fn of(
         .filter(|g| (g.destination, g.destination_port) == (group.destination, group.destination_port))
         .map(|g| g.entries)
         .sum();
-    finding.harm = entries as f64 / to_it.max(1) as f64;
+    finding.impact = entries as f64 / to_it.max(1) as f64;
     finding.summary = format!(
-        "Clients in the network of {} reach it by {} in vain: {entries} connections were never answered through this host.",
+        "Clients in the network of {} cannot reach it by {}: {entries} connections were never answered through this host.",
         group.reply_source, finding.object
     );
     finding.evidence.push(Fact::seen(
@@ -145,23 +147,28 @@ fn translate(group: &ConnectionGroup, interface: Option<(&Interface, (IpAddr, u8
     let family = if group.reply_source.is_ipv4() { "ip" } else { "ip6" };
     let server = group.reply_source;
     let network =
-        interface.map_or_else(|| "CLIENT_NETWORK/PREFIX".to_owned(), |(_, (a, p))| format!("{a}/{p}"));
-    Fix {
-        title: "translate the source of such connections as well".into(),
-        commands: vec![
-            format!("nft add table {family} weir_hairpin"),
-            format!(
-                "nft 'add chain {family} weir_hairpin postrouting {{ type nat hook postrouting priority srcnat; }}'"
+        interface.map_or_else(|| statement!("CLIENT_NETWORK/PREFIX"), |(_, (a, p))| Ok(nft::network(a, p)));
+    Fix::new(
+        "translate the source of such connections as well",
+        "the server sees this host as the client of such connections",
+        [
+            nft!("add table {} weir_hairpin", family),
+            nft!(
+                "add chain {} weir_hairpin postrouting { type nat hook postrouting priority srcnat; }",
+                family
             ),
-            format!(
-                "nft 'add rule {family} weir_hairpin postrouting {family} saddr {network} {family} daddr {server} \
-                 ct status dnat masquerade'"
+            nft!(
+                "add rule {} weir_hairpin postrouting {} saddr {} {} daddr {} \
+                 ct status dnat masquerade",
+                family,
+                family,
+                network,
+                family,
+                server
             ),
         ],
-        risk: "the server sees this host as the client of such connections".into(),
-        undo: vec![format!("nft delete table {family} weir_hairpin")],
-        tune: Vec::new(),
-    }
+        [nft!("delete table {} weir_hairpin", family)],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -179,23 +186,14 @@ nft 'add table ip nat; add chain ip nat pre { type nat hook prerouting priority 
      add rule ip nat pre ip daddr 198.18.0.1 tcp dport 8080 dnat to 198.18.0.3:7000'";
     vec![Recipe {
         setup: vec![
-            Step::Run(Place::Gateway, bridge.into()),
+            Step::Run(LabHost::Gateway, bridge.into()),
             // Its way back is the network itself now, no longer the gateway.
             Step::Run(
-                Place::Responder,
+                LabHost::Responder,
                 "ip route flush root 198.18.0.0/24; ip address add 198.18.0.3/24 dev eth0".into(),
             ),
         ],
-        traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 64, mode: TcpMode::Echo },
-            Traffic::Connects {
-                from: Place::Initiator,
-                to: "198.18.0.1:8080".into(),
-                rate: 20,
-                bytes: 64,
-                hold: false,
-            },
-        ],
+        traffic: Traffic::connects("198.18.0.1:8080", 20, 64, false),
         ..Recipe::default()
     }]
 }
@@ -245,7 +243,7 @@ mod tests {
     #[test]
     fn unanswered_connections_turned_back_are_it() {
         let evidence = seen(vec![group(false, 30)]);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert_eq!(finding.object, "198.18.0.1 tcp/8080");
         assert!(finding.fixes[0].commands[2].contains("ip saddr 192.168.1.1/24 ip daddr 192.168.1.3"));
@@ -269,7 +267,7 @@ mod tests {
             // Another network than that of the interface.
             with(|g| g.reply_source = "192.168.2.3".parse().unwrap()),
         ] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 

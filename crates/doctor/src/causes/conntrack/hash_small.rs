@@ -2,19 +2,19 @@
 
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-hash-small",
     group: Group::Conntrack,
     title: "too few hash buckets for connection tracking",
-    about: "Every packet looks up its connection in a hash table. Each entry hangs in two chains of it, so a table of N entries \
-            in B buckets has chains of 2N/B entries on average, and all of a chain is walked for a packet that is in none. Long \
-            chains cost time for every packet. When a chain has 50 to 80 entries (the kernel draws the limit at random), it \
-            takes no more, and the packet that would have opened a connection is thrown away.\n\n\
+    about: "Every packet looks up its connection in a hash table. Each entry hangs in two chains of it, so a table of N \
+            entries in B buckets has chains of 2N/B entries on average, and the kernel walks a whole chain for a packet \
+            that is in none. Long chains cost time for every packet. When a chain has 50 to 80 entries (the kernel draws \
+            the limit at random), it takes no more, and the packet that would have opened a connection is dropped.\n\n\
             It comes from raising nf_conntrack_max without nf_conntrack_buckets. The hash table is one for all namespaces.",
     must: &["conntrack `chain_toolong` grows, or the mean chain is long"],
     should: &["`insert_failed` grows with it, and `drop` does not"],
@@ -42,59 +42,59 @@ const VERY_LONG: f64 = 24.0;
 /// Share of a core in softirq from which on look-ups are what is waited for.
 const BUSY: f64 = 0.8;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = scene.namespaces().filter_map(|n| refusing(scene, n)).collect();
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = view.namespaces().filter_map(|n| refusing(view, n)).collect();
     if findings.is_empty() {
-        findings.extend(slow(scene));
+        findings.extend(slow(view));
     }
     findings
 }
 
 /// Connections are refused.
-fn refusing(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn refusing(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let lost = Refused::of(namespace).chain_too_long;
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
-    finding.claims = claims(scene, namespace, lost, "conntrack.chain_toolong", Where::Leaving);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(view, namespace, lost, "conntrack.chain_toolong", Where::Leaving);
     finding.confidence = Confidence::High;
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     finding.summary = format!(
-        "{lost} packets that would have opened connections were thrown away: their hash chain was too long."
+        "{lost} packets that would have opened connections were dropped: their hash chain was too long."
     );
     finding.evidence.extend(fact(namespace, "chain_toolong", format!("{lost} chains were too long")));
     finding.evidence.extend(fact(namespace, "insert_failed", "entries that did not get into the table"));
-    finding.evidence.extend(chains(scene).map(|(text, _)| Fact::seen(Plane::Settings, text)));
+    finding.evidence.extend(chains(view).map(|(text, _)| Fact::seen(Plane::Settings, text)));
     finding.not.push("not used-up ports: `chain_toolong` grew".into());
-    finding.fixes.extend(more_buckets(scene));
+    finding.fixes.extend(more_buckets(view));
     Some(finding)
 }
 
 /// Nothing is refused, and every packet takes longer.
-fn slow(scene: &Scene<'_>) -> Option<Finding> {
-    let (text, mean) = chains(scene)?;
+fn slow(view: &EvidenceView<'_>) -> Option<Finding> {
+    let (text, mean) = chains(view)?;
     if mean < LONG {
         return None;
     }
-    let busiest = scene.evidence.machine.cores.iter().map(|c| c.share("softirq")).fold(0.0, f64::max);
+    let busiest = view.evidence.machine.cores.iter().map(|c| c.share("softirq")).fold(0.0, f64::max);
     let costs = mean >= VERY_LONG && busiest >= BUSY;
-    let mut finding = scene.machine_finding(CAUSE.id, if costs { Severity::Warning } else { Severity::Note });
+    let mut finding = view.machine_finding(CAUSE.id, if costs { Severity::Warning } else { Severity::Note });
     finding.summary = format!("Each look-up of a connection walks {mean:.0} entries on average.");
     finding.evidence.push(Fact::seen(Plane::Settings, text));
-    if !scene.evidence.machine.cores.is_empty() {
+    if !view.evidence.machine.cores.is_empty() {
         let text = format!("the busiest core spends {:.0} % of its time in softirq", 100.0 * busiest);
         finding.evidence.push(Fact::seen(Plane::Cores, text));
     }
     finding.not.push("nothing was refused: `chain_toolong` stands still".into());
-    finding.fixes.extend(more_buckets(scene));
+    finding.fixes.extend(more_buckets(view));
     Some(finding)
 }
 
 /// Entries of all namespaces, and how long chains are with them.
-fn chains(scene: &Scene<'_>) -> Option<(String, f64)> {
-    let buckets = scene.namespaces().find_map(|n| relief::buckets(scene, n))?;
-    let entries: u64 = scene.namespaces().filter_map(relief::count).sum();
+fn chains(view: &EvidenceView<'_>) -> Option<(String, f64)> {
+    let buckets = view.namespaces().find_map(|n| relief::buckets(view, n))?;
+    let entries: u64 = view.namespaces().filter_map(relief::count).sum();
     let mean = 2.0 * entries as f64 / buckets as f64;
     Some((
         format!("{BUCKETS} = {buckets}, {entries} entries in all namespaces: chains of {mean:.1} on average"),
@@ -102,25 +102,25 @@ fn chains(scene: &Scene<'_>) -> Option<(String, f64)> {
     ))
 }
 
-fn more_buckets(scene: &Scene<'_>) -> Option<Fix> {
-    let namespace = scene.namespaces().max_by_key(|n| relief::count(n))?;
-    let entries: u64 = scene.namespaces().filter_map(relief::count).sum();
-    let wanted = relief::limit(scene, namespace).unwrap_or(0).max(entries).next_multiple_of(512);
-    let now = relief::buckets(scene, namespace)?;
+fn more_buckets(view: &EvidenceView<'_>) -> Option<Fix> {
+    let namespace = view.namespaces().max_by_key(|n| relief::count(n))?;
+    let entries: u64 = view.namespaces().filter_map(relief::count).sum();
+    let wanted = relief::limit(view, namespace).unwrap_or(0).max(entries).next_multiple_of(512);
+    let now = relief::buckets(view, namespace)?;
     let why = format!("{entries} entries hang in {now} buckets");
-    let setting = relief::setting(scene, namespace, BUCKETS, wanted, &why).filter(|_| wanted > now)?;
+    let setting = relief::setting(view, namespace, BUCKETS, wanted, &why).filter(|_| wanted > now)?;
     let risk = format!(
         "{} KB of memory; packets wait for some milliseconds for each million entries while they are hashed anew",
         wanted * 8 / 1000
     );
-    Some(relief::set("use more buckets", &risk, vec![setting]))
+    Some(Fix::set("use more buckets", &risk, vec![setting]))
 }
 
 fn recipes() -> Vec<Recipe> {
     let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
                    add rule ip t c ct state new accept'";
     vec![Recipe {
-        setup: vec![Step::Run(Place::Gateway, tracked.into()), Step::Entries(Place::Gateway, entries)],
+        setup: vec![Step::Run(LabHost::Gateway, tracked.into()), Step::Entries(LabHost::Gateway, entries)],
         traffic: Traffic::udp_across(64, 1000, 0),
         machine: vec![(BUCKETS, "512".into())],
         ..Recipe::default()
@@ -128,11 +128,11 @@ fn recipes() -> Vec<Recipe> {
 }
 
 /// 20,000 entries: chains of 78 in 512 buckets.
-fn entries() -> Vec<weir_sys::conntrack::NewEntry> {
+fn entries() -> Vec<weir_netlink::conntrack::NewEntry> {
     use std::net::SocketAddr;
     let to = SocketAddr::from(([198, 19, 0, 2], 53));
     let from = |n: u16| SocketAddr::from(([198, 18, 0, 9], 10_000 + n));
-    (0..20_000).map(|n| weir_sys::conntrack::NewEntry::udp(from(n), to)).collect()
+    (0..20_000).map(|n| weir_netlink::conntrack::NewEntry::udp(from(n), to)).collect()
 }
 
 #[cfg(test)]
@@ -154,17 +154,17 @@ mod tests {
     #[test]
     fn refused_inserts_of_long_chains_are_it() {
         let evidence = seen(&[("chain_toolong", 30), ("insert_failed", 30)], 30_000);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 30 }]);
         assert_eq!(finding.fixes[0].tune[0].proposed, "100352");
         let clash = seen(&[("drop", 30), ("insert_failed", 30)], 100);
-        assert_eq!(examine(&Scene::of(&clash)), []);
+        assert_eq!(examine(&EvidenceView::of(&clash)), []);
     }
 
     #[test]
     fn long_chains_are_a_warning_only_where_they_cost() {
         let mut evidence = seen(&[], 20_000);
-        let severity = |e: &Evidence| examine(&Scene::of(e)).first().map(|f| f.severity);
+        let severity = |e: &Evidence| examine(&EvidenceView::of(e)).first().map(|f| f.severity);
         assert_eq!(severity(&evidence), Some(Severity::Note));
         let mut core = Core::default();
         core.ticks.insert("softirq".into(), (0, 95).into());

@@ -4,20 +4,21 @@ use std::net::IpAddr;
 
 use super::packet::{self, Step as Does};
 use super::refused::sampled;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::{self, nft};
 use crate::evidence::{ConnectionGroup, DropGroup, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
-use crate::table::names::{TCP, UDP};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
+use weir_conntrack::names::{TCP, UDP};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "helper-missing",
     group: Group::Conntrack,
     title: "no connection-tracking helper for a protocol with a second connection",
-    about: "FTP, SIP, TFTP, PPTP and H.323 agree inside one connection on another one. A stateful firewall lets that pass as \
-            `related` only if a helper reads the first connection and announces the second; behind NAT the helper also \
-            rewrites the addresses inside. Kernels since 6.0 no longer assign helpers by port: a rule must do it. Without it \
-            logging in works, and listing a directory, or hearing the other side, does not.",
+    about: "FTP, SIP, TFTP, PPTP and H.323 agree inside one connection on another one. A stateful firewall lets that pass \
+            as `related` only if a helper reads the first connection and announces the second; behind NAT the helper also \
+            rewrites the addresses inside. Kernels since 6.0 no longer assign helpers by port: a rule must do it. Without \
+            it the login works, but listing a directory or hearing the other side does not.",
     must: &[
         "an open connection to a port of such a protocol, without a helper",
         "packets between the same two hosts to other ports are dropped by netfilter or find no socket",
@@ -55,18 +56,18 @@ struct First {
     client: IpAddr,
     /// As the client knows it, and as it answers.
     server: (IpAddr, IpAddr),
-    /// What the server knows the client by.
+    /// The client's address as the server sees it.
     outside: IpAddr,
 }
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for namespace in scene.namespaces() {
+    for namespace in view.namespaces() {
         let Some(table) = &namespace.connections else { continue };
         let mut seen: Vec<&str> = Vec::new();
         for first in table.groups.iter().filter_map(without_helper) {
             if !seen.contains(&first.helper)
-                && let Some(finding) = of(scene, namespace, first)
+                && let Some(finding) = of(view, namespace, first)
             {
                 seen.push(first.helper);
                 findings.push(finding);
@@ -106,17 +107,17 @@ impl First {
     }
 }
 
-fn of(scene: &Scene<'_>, namespace: &Namespace, first: First) -> Option<Finding> {
+fn of(view: &EvidenceView<'_>, namespace: &Namespace, first: First) -> Option<Finding> {
     let refused = |d: &DropGroup| matches!(d.reason.as_str(), "NETFILTER_DROP" | "NO_SOCKET");
     let second = |s: &Sample| {
         let opens = matches!(packet::step(s), Does::Opens | Does::Unknown);
         opens && s.tuple().is_some_and(|t| first.is_second(&t))
     };
-    let (claims, lost) = sampled(scene.evidence, namespace, refused, second);
+    let (claims, lost) = sampled(view.evidence, namespace, refused, second);
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.confidence = Confidence::Medium;
     finding.object = first.helper.to_owned();
     finding.claims = claims;
@@ -127,7 +128,7 @@ fn of(scene: &Scene<'_>, namespace: &Namespace, first: First) -> Option<Finding>
     let text =
         format!("the connection of {} to {} port {} has no helper", first.client, first.server.0, first.port);
     finding.evidence.push(Fact::seen(Plane::Connections, text));
-    let drops = scene.evidence.drops.iter().filter(|d| d.namespace == namespace.id && refused(d));
+    let drops = view.evidence.drops.iter().filter(|d| d.namespace == namespace.id && refused(d));
     if let Some(t) = drops.flat_map(|d| &d.samples).find(|s| second(s)).and_then(Sample::tuple) {
         let text =
             format!("refused: {}:{} to {}:{}", t.source, t.source_port, t.destination, t.destination_port);
@@ -140,28 +141,26 @@ fn of(scene: &Scene<'_>, namespace: &Namespace, first: First) -> Option<Finding>
 
 fn assign(first: &First) -> Fix {
     let protocol = if first.protocol == TCP { "tcp" } else { "udp" };
-    let object = format!("weir-{}", first.helper.to_ascii_lowercase().replace('.', ""));
-    Fix {
-        title: format!("assign the {} helper by rule", first.helper),
-        commands: vec![
-            "nft 'add table inet weir_helper'".into(),
-            format!(
-                "nft 'add ct helper inet weir_helper {object} {{ type \"{}\" protocol {protocol}; }}'",
-                first.helper
+    let helper = nft::word(first.helper);
+    let object = nft::word(&format!("weir-{}", first.helper.to_ascii_lowercase().replace('.', "")));
+    Fix::new(
+        format!("assign the {} helper by rule", first.helper),
+        "the helper opens ports that the two hosts name: use it only for trusted servers and clients; open connections \
+               continue without it",
+        [
+            nft!("add table inet weir_helper"),
+            nft!("add ct helper inet weir_helper {} { type \"{}\" protocol {}; }", object, helper, protocol),
+            nft!("add chain inet weir_helper prerouting { type filter hook prerouting priority filter; }"),
+            nft!(
+                "add rule inet weir_helper prerouting {} dport {} ct helper set \"{}\"",
+                protocol,
+                first.port,
+                object
             ),
-            "nft 'add chain inet weir_helper prerouting { type filter hook prerouting priority filter; }'".into(),
-            format!(
-                "nft 'add rule inet weir_helper prerouting {protocol} dport {} ct helper set \"{object}\"'",
-                first.port
-            ),
-            "nft 'add rule inet FILTER_TABLE FORWARD_CHAIN ct state related accept'".into(),
+            nft!("add rule inet FILTER_TABLE FORWARD_CHAIN ct state related accept"),
         ],
-        risk: "the helper opens ports that the two hosts name: only for servers and clients that are trusted; open \
-               connections keep going without it"
-            .into(),
-        undo: vec!["nft 'delete table inet weir_helper'".into()],
-        tune: Vec::new(),
-    }
+        [nft!("delete table inet weir_helper")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -169,7 +168,7 @@ fn recipes() -> Vec<Recipe> {
                  add rule inet f c ct state established,related accept; \
                  add rule inet f c tcp dport 21 accept; add rule inet f c icmp type echo-request accept'";
     let connects = |to: &str, rate, hold| Traffic::Connects {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: to.into(),
         rate,
         bytes: 16,
@@ -177,10 +176,10 @@ fn recipes() -> Vec<Recipe> {
     };
     vec![Recipe {
         name: "ftp-passive",
-        setup: vec![Step::Run(Place::Gateway, rules.into())],
+        setup: vec![Step::Run(LabHost::Gateway, rules.into())],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 21, backlog: 64, mode: TcpMode::Echo },
-            Traffic::TcpServer { on: Place::Responder, port: 30_021, backlog: 64, mode: TcpMode::Echo },
+            Traffic::TcpServer { on: LabHost::Responder, port: 21, backlog: 64, mode: TcpMode::Echo },
+            Traffic::TcpServer { on: LabHost::Responder, port: 30_021, backlog: 64, mode: TcpMode::Echo },
             connects("198.19.0.2:21", 5, true),
             connects("198.19.0.2:30021", 50, false),
         ],
@@ -240,7 +239,7 @@ mod tests {
     #[test]
     fn a_refused_second_connection_between_the_same_hosts_is_it() {
         let evidence = seen(false, SERVER, 30_021);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 90 }]);
         assert_eq!(finding.object, "ftp");
         assert!(finding.fixes[0].commands[1].contains("type \"ftp\" protocol tcp"));
@@ -252,7 +251,7 @@ mod tests {
         for evidence in
             [seen(true, SERVER, 30_021), seen(false, [198, 19, 0, 9], 30_021), seen(false, SERVER, 21)]
         {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -1,25 +1,26 @@
 //! Two packets at the same moment want the same tuple.
 
 use super::refused::{Refused, Where, claims, fact};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{nft::nft, sh};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-insert-race",
     group: Group::Conntrack,
     title: "two packets raced for one connection-tracking entry",
     about: "A connection gets its entry when its first packet comes in, and the entry goes into the table when that packet \
-            leaves. Between the two, a packet on another core can do the same with the same addresses and ports: two questions \
-            of a resolver on one socket (A and AAAA), or two clients with the same source port that source NAT gives the same \
-            outside port to. The second one to leave finds its place taken. The kernel puts most of these clashes right; where \
-            translation made them different it throws the packet away. A resolver then waits five seconds.",
+            leaves. Between the two, a packet on another core can do the same with the same addresses and ports: two \
+            queries of a resolver on one socket (A and AAAA), or two clients with the same source port that source NAT \
+            gives the same outside port to. The second one to leave finds its place taken. The kernel resolves most of \
+            these clashes; if translation made the two different, it drops the packet. A resolver then waits five seconds.",
     must: &[
         "conntrack `insert_failed` and `drop` grow by the same, small number",
         "ports of source NAT are free",
     ],
-    should: &["`clash_resolve` grows: clashes that were put right"],
+    should: &["`clash_resolve` grows: clashes that the kernel resolved"],
     must_not: &["chains that are too long (`chain_toolong`)"],
     lookalikes: &[
         (
@@ -40,57 +41,58 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
     if refused.clashed == 0 {
         return None;
     }
     let lost = refused.clashed;
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
-    finding.claims = claims(scene, namespace, lost, "conntrack.insert_failed", Where::Leaving);
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(view, namespace, lost, "conntrack.insert_failed", Where::Leaving);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
     finding.confidence = match () {
         () if finding.missing.contains(&Plane::Connections) => Confidence::Low,
         () if refused.repaired > 0 => Confidence::High,
         () => Confidence::Medium,
     };
     finding.summary = format!(
-        "{lost} packets were thrown away because another packet had taken their connection's place in the same moment."
+        "{lost} packets were dropped because another packet had taken their connection's place in the same moment."
     );
     finding.evidence.extend(fact(
         namespace,
         "insert_failed",
         format!("{lost} packets found their tuple taken"),
     ));
-    finding.evidence.extend(fact(namespace, "drop", "as many were thrown away"));
+    finding.evidence.extend(fact(namespace, "drop", "as many were dropped"));
     let repaired = refused.repaired;
     finding.evidence.extend(fact(
         namespace,
         "clash_resolve",
-        format!("{repaired} such clashes were put right"),
+        format!("{repaired} such clashes were resolved"),
     ));
     finding.not.push("not used-up ports: no range of source NAT is nearly full".into());
-    finding.fixes.push(Fix {
-        title: "let source NAT choose ports at random".into(),
-        commands: vec![
-            "nft -a list ruleset".into(),
-            "nft replace rule FAMILY TABLE CHAIN handle HANDLE ... masquerade fully-random".into(),
+    finding.fixes.push(Fix::new(
+        "let source NAT choose ports at random",
+        "outside ports are no longer those of the clients, which some peers rely on",
+        [
+            nft!("-a list ruleset"),
+            nft!("replace rule FAMILY TABLE CHAIN handle HANDLE ... masquerade fully-random"),
         ],
-        risk: "outside ports are no longer those of the clients, which some peers rely on".into(),
-        undo: vec!["nft replace rule FAMILY TABLE CHAIN handle HANDLE ... masquerade".into()],
-        tune: Vec::new(),
-    });
-    finding.fixes.push(Fix {
-        title: "let resolvers use a socket of its own for each question".into(),
-        commands: vec!["echo 'options single-request-reopen' >>/etc/resolv.conf".into()],
-        risk: "names take one round trip longer; to be done on the clients, and only with glibc".into(),
-        undo: vec!["sed -i '/single-request-reopen/d' /etc/resolv.conf".into()],
-        tune: Vec::new(),
-    });
+        [nft!("replace rule FAMILY TABLE CHAIN handle HANDLE ... masquerade")],
+    ));
+    finding.fixes.push(
+        Fix::new(
+            "let resolvers use one socket for each question (on the clients)",
+            "names take one round trip longer; to be done on the clients, and only with glibc",
+            [sh!("echo 'options single-request-reopen' >>/etc/resolv.conf")],
+            [sh!("sed -i '/single-request-reopen/d' /etc/resolv.conf")],
+        )
+        .elsewhere(),
+    );
     Some(finding)
 }
 
@@ -111,10 +113,10 @@ fn recipes() -> Vec<Recipe> {
 i=0; while [ $i -lt 4000 ]; do echo \"add rule ip nat slow ip saddr 203.0.113.1 udp sport $i\"; i=$((i+1)); done | nft -f -
 unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 3 >/sys/class/net/inside/queues/rx-0/rps_cpus'";
     vec![Recipe {
-        setup: vec![Step::Run(Place::Gateway, gateway.into())],
+        setup: vec![Step::Run(LabHost::Gateway, gateway.into())],
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 2000, frames: pairs },
+            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 2000, frames: pairs },
         ],
         ..Recipe::default()
     }]
@@ -130,14 +132,14 @@ mod tests {
     fn clashes_are_found_and_long_chains_are_not_them() {
         let namespace = counted(&[("drop", 4), ("insert_failed", 4), ("clash_resolve", 90)]);
         let seen = evidence(namespace, vec![refusal(4, 2)]);
-        let [finding] = &examine(&Scene::of(&seen))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&seen))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 4 }]);
         assert_eq!(finding.confidence, Confidence::High);
         let chains = evidence(counted(&[("insert_failed", 4), ("chain_toolong", 4)]), vec![]);
-        assert_eq!(examine(&Scene::of(&chains)), []);
+        assert_eq!(examine(&EvidenceView::of(&chains)), []);
         let full = evidence(counted(&[("drop", 400)]), vec![]);
-        assert_eq!(examine(&Scene::of(&full)), []);
+        assert_eq!(examine(&EvidenceView::of(&full)), []);
         // Put right without a loss.
-        assert_eq!(examine(&Scene::of(&evidence(counted(&[("clash_resolve", 90)]), vec![]))), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence(counted(&[("clash_resolve", 90)]), vec![]))), []);
     }
 }

@@ -1,26 +1,27 @@
-//! A rule throws away what connection tracking calls INVALID.
+//! A rule drops packets that connection tracking marks INVALID.
 
 use weir_wire::Tcp;
 
 use super::packet::{self, Step as Does};
 use super::refused::{Refused, fact, nearly_all};
 use super::relief;
-use crate::causes::{Cause, Group, Scene, is_noise};
-use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, Sample, Verdict};
+use crate::causes::{Cause, EvidenceView, Group, is_noise};
+use crate::command::{nft, sh};
+use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, RuleVerdict, Sample};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-invalid-dropped",
     group: Group::Conntrack,
     title: "packets of state INVALID dropped by a rule",
-    about: "Connection tracking calls a packet INVALID that fits no connection it knows: an answer whose question took another \
-            way, a segment outside the window it believes in, the middle of a connection that it has forgotten. A rule \
-            `ct state invalid drop`, which most rule sets have, throws such packets away. That is right for what is forged, and \
-            wrong where traffic takes two ways, or after the table was lost.\n\n\
+    about: "Connection tracking marks a packet INVALID if it fits no known connection: an answer whose request took \
+            another path, a segment outside the tracked window, or a packet from the middle of a forgotten connection. \
+            Most rule sets contain the rule `ct state invalid drop`, which drops such packets. The rule is right for \
+            forged packets, and wrong for asymmetric routing or after the table was lost.\n\n\
             A few such packets are normal: late FINs and RSTs of connections that are over.",
     must: &[
-        "a rule that asks for `ct state invalid` threw packets away",
+        "a rule that matches `ct state invalid` dropped packets",
         "conntrack `invalid` grows by about as much",
     ],
     should: &["the packets are in the middle of connections, or answers to their opening"],
@@ -31,8 +32,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("conntrack-invalid-reset", "there no rule drops them, and this host answers with resets"),
     ],
     yields_to: &["conntrack-checksum", "conntrack-zone-split", "asymmetric-path"],
-    remedy: "Let both directions of a connection pass the same host. Where they cannot, do not track that traffic, or let \
-             connection tracking be liberal about windows.",
+    remedy: "Let both directions of a connection pass the same host. If they cannot, do not track that traffic, or make \
+             connection tracking liberal about windows.",
     sources: &[
         "net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window, nf_conntrack_tcp_packet",
         "Documentation/networking/nf_conntrack-sysctl.rst: tcp_be_liberal, tcp_loose",
@@ -42,8 +43,8 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// Drops that the rules for INVALID packets made.
@@ -53,26 +54,26 @@ struct Made<'a> {
     packets: u64,
     groups: Vec<&'a DropGroup>,
     rule: Option<&'a Rule>,
-    /// The rule was told by its own counter, or by the samples.
+    /// True if the rule's own counter, or the samples, identified the rule.
     sure: bool,
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let invalid = Refused::of(namespace).invalid;
-    let made = made(scene, namespace, invalid)?;
+    let made = made(view, namespace, invalid)?;
     let lost = made.packets;
     let what = Contents::of(&made.groups);
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     if what.is_only_ends() {
         finding.severity = Severity::Note;
     }
     let rule = made.rule?;
     finding.claims = made.claims;
     finding.confidence = if made.sure { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
     finding.object = format!("{} {} {}: {}", rule.family, rule.table, rule.chain, rule.text);
     finding.summary = format!(
-        "A rule threw away {lost} packets that connection tracking calls INVALID{}.",
+        "A rule dropped {lost} packets that connection tracking marks INVALID{}.",
         what.words().map_or_else(String::new, |w| format!(": {w}"))
     );
     finding.evidence.extend(fact(namespace, "invalid", format!("{invalid} packets were INVALID")));
@@ -82,14 +83,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let joined = joined(namespace, &made.groups);
     finding.evidence.extend(joined.words());
     finding.not.push("not a rule about addresses or ports: it asks for the state of the connection".into());
-    finding.fixes = fixes(scene, namespace, rule, &what, &joined);
+    finding.fixes = fixes(view, namespace, rule, &what, &joined);
     Some(finding)
 }
 
 /// Goes by what the rules said about the samples, or else by the rule's counter, or else by connection tracking's.
-fn made<'a>(scene: &Scene<'a>, namespace: &'a Namespace, invalid: u64) -> Option<Made<'a>> {
+fn made<'a>(view: &EvidenceView<'a>, namespace: &'a Namespace, invalid: u64) -> Option<Made<'a>> {
     let rules = namespace.rules.as_ref()?;
-    let throws = |r: &&Rule| r.invalid && matches!(r.verdict, Verdict::Drop | Verdict::Reject);
+    let throws = |r: &&Rule| r.invalid && matches!(r.verdict, RuleVerdict::Drop | RuleVerdict::Reject);
     let candidates: Vec<&Rule> = rules.rules.iter().filter(throws).collect();
     let counted: u64 = candidates.iter().filter_map(|r| r.packets).map(|d| d.change()).sum();
     let uncounted = candidates.iter().any(|r| r.packets.is_none());
@@ -100,7 +101,7 @@ fn made<'a>(scene: &Scene<'a>, namespace: &'a Namespace, invalid: u64) -> Option
     }
     let mut made = Made { rule: busiest(&candidates), sure: counted > 0, ..Made::default() };
     let mut left = most;
-    for (group, drops) in scene.evidence.drops.iter().enumerate() {
+    for (group, drops) in view.evidence.drops.iter().enumerate() {
         if drops.namespace != namespace.id || is_noise(drops) || drops.reason != "NETFILTER_DROP" {
             continue;
         }
@@ -109,7 +110,7 @@ fn made<'a>(scene: &Scene<'a>, namespace: &'a Namespace, invalid: u64) -> Option
         let (sure, part) =
             blamed.fold((0, 0.0), |(s, p), b| (s + b.sure, p + b.share / b.asked.max(1) as f64));
         let asked = rules.blame.iter().any(|b| b.group == group);
-        // Where the rules were not asked about this group, they may have made all that they counted.
+        // If the rules were not checked against this group, they may have caused as many drops as they counted.
         let packets = if asked {
             (part.min(1.0) * drops.packets as f64).ceil() as u64
         } else {
@@ -124,12 +125,12 @@ fn made<'a>(scene: &Scene<'a>, namespace: &'a Namespace, invalid: u64) -> Option
         }
     }
     if made.claims.is_empty() {
-        // Drops that were in sight were somebody else's.
-        if scene.sees_drops() {
+        // The visible drops had another cause.
+        if view.sees_drops() {
             return None;
         }
         made.packets = most;
-        made.claims.push(scene.counted(namespace, "conntrack.invalid", most));
+        made.claims.push(view.counted(namespace, "conntrack.invalid", most));
     }
     Some(made)
 }
@@ -138,7 +139,7 @@ fn busiest<'a>(rules: &[&'a Rule]) -> Option<&'a Rule> {
     rules.iter().copied().max_by_key(|r| (r.packets.map_or(0, |d| d.change()), r.decided.0))
 }
 
-/// What the packets are, by their samples.
+/// The kinds of packets, by their samples.
 #[derive(Debug, Default)]
 struct Contents {
     answers: u64,
@@ -178,7 +179,7 @@ impl Contents {
     }
 }
 
-/// What the table holds for the packets.
+/// Connections of the packets that are in the table, and those that are not.
 #[derive(Debug, Default)]
 struct Joined {
     known: u64,
@@ -208,22 +209,22 @@ fn joined(namespace: &Namespace, groups: &[&DropGroup]) -> Joined {
 }
 
 fn fixes(
-    scene: &Scene<'_>,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     rule: &Rule,
     what: &Contents,
     joined: &Joined,
 ) -> Vec<Fix> {
     let set = |name: &str, value: u64, title: &str, why: &str, risk: &str| {
-        relief::setting(scene, namespace, &format!("net.netfilter.{name}"), value, why)
-            .map(|s| relief::set(title, risk, vec![s]))
+        relief::setting(view, namespace, &format!("net.netfilter.{name}"), value, why)
+            .map(|s| Fix::set(title, risk, vec![s]))
     };
     let mut fixes = Vec::new();
     if joined.known > joined.unknown {
         fixes.extend(set(
             "nf_conntrack_tcp_be_liberal",
             1,
-            "let segments pass that are outside the window that connection tracking believes in",
+            "accept segments outside the window that connection tracking expects",
             "connections in the table are refused for their windows",
             "only resets are still checked against the window: less protection against forged segments",
         ));
@@ -234,44 +235,26 @@ fn fixes(
             1,
             "let connections be picked up in their middle",
             "packets in the middle of unknown connections are refused",
-            "after a restart old connections are let in as if they were new",
+            "after a restart the host admits old connections as if they were new",
         ));
     }
     if what.answers > 0 || joined.unknown > 0 {
-        fixes.push(Fix {
-            title: "let both directions take the same way".into(),
-            commands: vec![
-                "ip route get ADDRESS_OF_THE_CLIENT from ADDRESS_OF_THE_SERVER iif INTERFACE".into(),
-            ],
-            risk: "none to look; what to change is in the routes of the hosts on both sides".into(),
-            ..Fix::default()
-        });
+        fixes.push(Fix::new(
+            "let both directions take the same path",
+            "none, it only shows; change the routes of the hosts on both sides",
+            [sh!("ip route get ADDRESS_OF_THE_CLIENT from ADDRESS_OF_THE_SERVER iif INTERFACE")],
+            [],
+        ));
     }
     if rule.backend == Backend::Nft {
-        let (family, table, chain) = (&rule.family, super::quoted(&rule.table), super::quoted(&rule.chain));
-        fixes.push(Fix {
-            title: "take the rule out (last resort)".into(),
-            commands: vec![format!("nft delete rule {family} {table} {chain} handle {}", rule.handle)],
-            risk: "INVALID packets then meet the rules behind it; those that source NAT does not translate leave with \
-                   their inside address"
-                .into(),
-            undo: vec![format!("nft {}", super::quoted(&put_back(rule)))],
-            tune: Vec::new(),
-        });
+        let (commands, undo) = nft::delete(rule);
+        fixes.push(Fix::new("delete the rule (last resort)", "INVALID packets then meet the rules behind it; those that source NAT does not translate leave with \
+                   their inside address", commands, undo));
     }
     fixes
 }
 
-/// The rule at its old place: nft counts from 0 and adds behind the rule that is named.
-fn put_back(rule: &Rule) -> String {
-    let Rule { family, table, chain, text, .. } = rule;
-    match rule.position {
-        0 | 1 => format!("insert rule {family} {table} {chain} {text}"),
-        n => format!("add rule {family} {table} {chain} index {} {text}", n - 2),
-    }
-}
-
-/// Segments in the middle of connections that nobody opened here.
+/// Builds segments in the middle of connections that were never opened here.
 fn strays(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
     let to = ([198, 19, 0, 2].into(), 7000);
     (0..50)
@@ -285,7 +268,7 @@ const DROPS_INVALID: &str = "nft 'add table inet f; add chain inet f c { type fi
                              add rule inet f c ct state invalid counter drop'";
 
 fn recipes() -> Vec<Recipe> {
-    let drops = || Step::Run(Place::Gateway, DROPS_INVALID.into());
+    let drops = || Step::Run(LabHost::Gateway, DROPS_INVALID.into());
     vec![
         Recipe {
             name: "asymmetric",
@@ -293,22 +276,13 @@ fn recipes() -> Vec<Recipe> {
                 drops(),
                 // The gateway sees answers only, as if requests took another way.
                 Step::Run(
-                    Place::Gateway,
+                    LabHost::Gateway,
                     "nft 'add chain inet f raw { type filter hook prerouting priority raw; }; \
                      add rule inet f raw iifname inside notrack'"
                         .into(),
                 ),
             ],
-            traffic: vec![
-                Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo },
-                Traffic::Connects {
-                    from: Place::Initiator,
-                    to: "198.19.0.2:7000".into(),
-                    rate: 40,
-                    bytes: 64,
-                    hold: false,
-                },
-            ],
+            traffic: Traffic::connects("198.19.0.2:7000", 40, 64, false),
             also: vec!["asymmetric-path"],
             ..Recipe::default()
         },
@@ -316,10 +290,10 @@ fn recipes() -> Vec<Recipe> {
             name: "forgotten",
             setup: vec![
                 drops(),
-                Step::Run(Place::Gateway, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0".into()),
+                Step::Run(LabHost::Gateway, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0".into()),
             ],
             traffic: vec![Traffic::Frames {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 interface: "eth0",
                 rate: 200,
                 frames: strays,
@@ -347,7 +321,7 @@ mod tests {
             hooks: vec!["forward".into()],
             text: "ct state invalid drop".into(),
             comment: None,
-            verdict: Verdict::Drop,
+            verdict: RuleVerdict::Drop,
             packets: packets.map(|n| Delta { before: 7, after: 7 + n }),
             invalid,
             limit: false,
@@ -379,7 +353,7 @@ mod tests {
     #[test]
     fn a_rule_for_invalid_packets_takes_what_it_counted() {
         let evidence = seen(600, vec![rule(true, Some(600))], drops(900, Tcp::ACK));
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 600 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert!(finding.summary.contains("in the middle"), "{}", finding.summary);
@@ -389,17 +363,9 @@ mod tests {
     #[test]
     fn a_rule_without_a_counter_takes_no_more_than_was_invalid() {
         let evidence = seen(200, vec![rule(true, None)], drops(900, Tcp::SYN | Tcp::ACK));
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 200 }]);
         assert!(finding.summary.contains("asymmetric"), "{}", finding.summary);
-    }
-
-    #[test]
-    fn a_rule_is_put_back_where_it_was() {
-        let at = |position| put_back(&Rule { position, ..rule(true, None) });
-        assert_eq!(at(1), "insert rule inet f c ct state invalid drop");
-        // The third rule comes behind the second, which is number 1.
-        assert_eq!(at(3), "add rule inet f c index 1 ct state invalid drop");
     }
 
     #[test]
@@ -409,14 +375,14 @@ mod tests {
         let silent = seen(600, vec![rule(true, Some(0))], drops(600, Tcp::ACK));
         let valid = seen(0, vec![rule(true, None)], drops(600, Tcp::ACK));
         for evidence in [other, silent, valid] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 
     #[test]
     fn late_ends_of_connections_are_no_more_than_a_note() {
         let evidence = seen(600, vec![rule(true, Some(600))], drops(600, Tcp::RST));
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.severity, Severity::Note);
     }
 }

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 
 use super::refused::{Refused, fact, sampled};
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::nft;
 use crate::evidence::{ConnectionGroup, DropGroup, FlowEventKind, Namespace, Plane, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
-use crate::table::names::TCP;
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use weir_conntrack::names::TCP;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-invalid-reset",
     group: Group::Conntrack,
     title: "connections reset because their packets count as INVALID",
-    about: "A packet that connection tracking calls INVALID is not translated. Behind source NAT the answer of a server then stays \
-            addressed to the NAT host itself, where no socket knows it: the host answers with a reset, and the server ends a \
-            connection that was in order. Clients see `connection reset by peer`, mostly in long transfers over lossy paths, \
-            where segments come late or outside the window that connection tracking believes in.",
+    about: "A packet that connection tracking marks INVALID is not translated. Behind source NAT the answer of a server \
+            then stays addressed to the NAT host itself, where no socket knows it: the host answers with a reset, and the \
+            server ends a healthy connection. Clients see `connection reset by peer`, mostly in long transfers over lossy \
+            paths, where segments come late or outside the window that connection tracking expects.",
     must: &[
         "packets dropped as NO_SOCKET in tcp_v4_rcv or tcp_v6_rcv, or resets sent",
         "the table holds a translated connection for that very packet",
@@ -43,8 +44,8 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// TCP that no socket took.
@@ -52,23 +53,22 @@ pub(super) fn is_no_socket(drops: &DropGroup) -> bool {
     drops.reason == "NO_SOCKET" && drops.protocol == TCP
 }
 
-/// What comes of it in other namespaces in sight: segments that meet a listening socket, because the connection that they
-/// belong to was reset, or comes from another port now, or from the client's own address, since what is INVALID is not
-/// translated.
-pub(super) fn aftermath(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Claim> {
+/// Claims the consequences in other visible namespaces: segments that reach a listening socket. Their connection was reset, or
+/// now comes from another port, or from the client's own address, since INVALID packets are not translated.
+pub(super) fn aftermath(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Claim> {
     let Some(table) = &namespace.connections else { return Vec::new() };
     let translated = table.groups.iter().filter(|g| g.source_nat);
     let clients: BTreeSet<_> = translated
         .flat_map(|g| [g.example_reply.map(|t| t.destination), g.example.map(|t| t.source)])
         .flatten()
         .collect();
-    let others = scene.namespaces().filter(|n| n.id != namespace.id);
+    let others = view.namespaces().filter(|n| n.id != namespace.id);
     let meets_listener = |d: &DropGroup| d.protocol == TCP && d.reason == "TCP_FLAGS";
     let from_client = |s: &crate::evidence::Sample| s.tuple().is_some_and(|t| clients.contains(&t.source));
-    others.flat_map(|n| sampled(scene.evidence, n, meets_listener, from_client).0).collect()
+    others.flat_map(|n| sampled(view.evidence, n, meets_listener, from_client).0).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref()?;
     let invalid = Refused::of(namespace).invalid;
     let untranslated: BTreeSet<Tuple> = table
@@ -82,8 +82,8 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     let mine = |t: &Tuple| untranslated.contains(t);
     let (claims, lost) =
-        sampled(scene.evidence, namespace, is_no_socket, |s| s.tuple().is_some_and(|t| mine(&t)));
-    let resets: u64 = scene
+        sampled(view.evidence, namespace, is_no_socket, |s| s.tuple().is_some_and(|t| mine(&t)));
+    let resets: u64 = view
         .evidence
         .flows
         .iter()
@@ -95,12 +95,12 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         return None;
     }
     let lost = lost.max(resets).min(invalid);
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.confidence = if lost > 0 && resets > 0 { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Flows]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Flows]);
     finding.claims =
-        if claims.is_empty() { vec![scene.counted(namespace, "conntrack.invalid", lost)] } else { claims };
-    finding.claims.extend(aftermath(scene, namespace));
+        if claims.is_empty() { vec![view.counted(namespace, "conntrack.invalid", lost)] } else { claims };
+    finding.claims.extend(aftermath(view, namespace));
     finding.summary = format!(
         "{lost} packets of translated connections counted as INVALID and stayed here untranslated: this host answered \
          them with resets, which end the connections."
@@ -126,7 +126,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.not.push(
         "not a scan of ports: the packets come from servers that clients behind this host talk to".into(),
     );
-    finding.fixes = fixes(scene, namespace);
+    finding.fixes = fixes(view, namespace);
     Some(finding)
 }
 
@@ -139,36 +139,35 @@ fn is_answer(packet: &Tuple, entry: &ConnectionGroup) -> bool {
         && entry.example.as_ref() != Some(packet)
 }
 
-fn fixes(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Fix> {
+fn fixes(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Fix> {
     let liberal = relief::setting(
-        scene,
+        view,
         namespace,
         "net.netfilter.nf_conntrack_tcp_be_liberal",
         1,
         "packets of connections in the table count as INVALID",
     );
     let risk = "only resets are still checked against the window: less protection against forged segments";
-    let chain = |name: &str| {
-        format!("nft 'add chain inet weir_invalid {name} {{ type filter hook {name} priority filter - 1; }}'")
+    let chain = |name: &'static str| {
+        nft!("add chain inet weir_invalid {} { type filter hook {} priority filter - 1; }", name, name)
     };
-    let rule = |name: &str| format!("nft 'add rule inet weir_invalid {name} ct state invalid counter drop'");
+    let rule = |name: &'static str| nft!("add rule inet weir_invalid {} ct state invalid counter drop", name);
     let mut fixes: Vec<Fix> = liberal
-        .map(|s| relief::set("let segments be translated that are outside the window", risk, vec![s]))
+        .map(|s| Fix::set("let segments be translated that are outside the window", risk, vec![s]))
         .into_iter()
         .collect();
-    fixes.push(Fix {
-        title: "throw INVALID packets away instead of answering them".into(),
-        commands: vec![
-            "nft 'add table inet weir_invalid'".into(),
+    fixes.push(Fix::new(
+        "drop INVALID packets instead of answering them",
+        "traffic of which this host sees one direction only is dropped",
+        [
+            nft!("add table inet weir_invalid"),
             chain("input"),
             chain("forward"),
             rule("input"),
             rule("forward"),
         ],
-        risk: "traffic of which this host sees one direction only is dropped".into(),
-        undo: vec!["nft 'delete table inet weir_invalid'".into()],
-        tune: Vec::new(),
-    });
+        [nft!("delete table inet weir_invalid")],
+    ));
     fixes
 }
 
@@ -176,29 +175,20 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                  add rule ip nat post oifname outside masquerade'"
                     .into(),
             ),
             // One segment in four comes from far outside the window, as after a middlebox that renumbers.
             Step::Run(
-                Place::Responder,
+                LabHost::Responder,
                 "nft 'add table ip t; add chain ip t c { type filter hook output priority mangle; }; \
                  add rule ip t c tcp sport 7000 tcp flags & (syn | rst) == 0 numgen random mod 4 == 0 tcp sequence set 1'"
                     .into(),
             ),
         ],
-        traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 256, mode: TcpMode::Echo },
-            Traffic::Connects {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                rate: 100,
-                bytes: 512,
-                hold: false,
-            },
-        ],
+        traffic: Traffic::connects("198.19.0.2:7000", 100, 512, false),
         ..Recipe::default()
     }]
 }
@@ -265,7 +255,7 @@ pub(super) mod tests {
     #[test]
     fn answers_of_a_known_connection_that_stayed_here_are_it() {
         let evidence = seen(40, vec![(tuple(SERVER, OUTSIDE), entry())]);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 40 }]);
         assert!(finding.evidence.iter().any(|f| f.text.contains("of 198.18.0.2:4000")));
     }
@@ -282,7 +272,7 @@ pub(super) mod tests {
             let samples = vec![sampled(&frame)];
             evidence.drops.push(DropGroup { namespace, reason, samples, ..no_socket(9, 0) });
         }
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims[1..], [Claim::Drops { group: 1, packets: 9 }]);
     }
 
@@ -298,7 +288,7 @@ pub(super) mod tests {
             seen(0, vec![(packet, entry())]),
             seen(40, vec![]),
         ] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -3,32 +3,34 @@
 use std::net::IpAddr;
 
 use super::hairpin::within;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::collect::is_private;
+use crate::command::nft::{self, nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
-use crate::table::names::{TCP, UDP};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use weir_conntrack::names::{TCP, UDP};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "masquerade-missing",
     group: Group::Conntrack,
     title: "private addresses leave untranslated",
-    about: "Connections from private addresses are forwarded to public ones with their source as it is. The other side's answer \
-            goes to an address that nobody routes, and is lost far away; nothing is dropped here. It happens where the rule for \
-            source NAT is missing, was flushed, names an interface that is called otherwise now, or leaves a network out.",
+    about: "This host forwards connections from private to public addresses without translating their source. The other \
+            side answers to an address that the Internet does not route, and the answer is lost far away; nothing is \
+            dropped here. The rule for source NAT is missing, was flushed, names an interface that has been renamed, or \
+            omits a network.",
     must: &[
         "connections from private to public addresses without source translation",
         "next to none of them is answered",
     ],
     should: &["other connections are translated, or rules for source NAT exist"],
-    must_not: &["such connections are answered: somebody further on translates or routes them"],
+    must_not: &["such connections are answered: a router further on translates or routes them"],
     lookalikes: &[
         ("hairpin-missing", "there the destination is translated to a server in the client's own network"),
         ("conntrack-entry-lost", "there the connection was translated until its entry was lost"),
     ],
     yields_to: &["hairpin-missing"],
-    remedy: "Translate the source of what leaves through the outside interface.",
+    remedy: "Translate the source of packets that leave through the outside interface.",
     sources: &["RFC 1918, section 3", "RFC 6598", "nft(8): NAT STATEMENTS"],
     examine,
     recipes,
@@ -42,8 +44,8 @@ const HARDLY_ANY: f64 = 0.02;
 /// Ports of UDP services that always answer: DNS, NTP, QUIC.
 const ANSWERING: [u16; 3] = [53, 123, 443];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// From a private address to a public one, both elsewhere, untranslated.
@@ -68,10 +70,10 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref()?;
     let mine: Vec<&ConnectionGroup> = table.groups.iter().filter(|g| leaves_as_it_is(g, namespace)).collect();
-    // What would be answered if it could be: TCP that waits for its SYN-ACK, services of UDP that always answer.
+    // Connections that expect an answer: TCP that waits for its SYN-ACK, services of UDP that always answer.
     let expects = |g: &ConnectionGroup| {
         g.protocol == TCP && matches!(g.state, 1 | 9)
             || g.protocol == UDP && ANSWERING.contains(&g.destination_port)
@@ -84,10 +86,10 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let translated: u64 = table.groups.iter().filter(|g| g.source_nat).map(|g| g.entries).sum();
     let rules = table.source_nat_rules.unwrap_or(0);
     let example = mine.iter().filter(|g| !g.replied && expects(g)).max_by_key(|g| g.entries)?.example?;
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Critical;
     finding.confidence = if translated > 0 || rules > 0 { Confidence::High } else { Confidence::Medium };
-    finding.harm = silent as f64 / table.read.max(1) as f64;
+    finding.impact = silent as f64 / table.read.max(1) as f64;
     finding.summary = format!(
         "{silent} connections left with a private source address, such as {}, and none was answered: source NAT is missing.",
         example.source
@@ -118,8 +120,8 @@ fn about_rules(table: &Connections) -> Option<Fact> {
     Some(Fact::seen(Plane::Rules, text))
 }
 
-/// Where such packets leave, as far as that can be told: the interface whose network the destination is in, or the one that
-/// the kernel names for a lost packet.
+/// Finds the interface by which such packets leave, if known: the one whose network contains the destination, or the one that the
+/// kernel names for a lost packet.
 fn outside(namespace: &Namespace, destination: IpAddr) -> Option<&Interface> {
     let near = |i: &&Interface| i.addresses.iter().any(|(a, p)| within(*a, *p, destination));
     namespace.interfaces.iter().find(near).or_else(|| {
@@ -138,27 +140,28 @@ fn one_way(interface: &Interface) -> Option<Fact> {
 
 fn masquerade(source: IpAddr, way: Option<&Interface>) -> Fix {
     let family = if source.is_ipv4() { "ip" } else { "ip6" };
-    let device = way.map_or_else(|| "OUTSIDE_INTERFACE".to_owned(), |i| super::quoted_name(&i.name));
+    let device = way.map_or_else(|| statement!("OUTSIDE_INTERFACE"), |i| nft::interface(&i.name));
     let networks = match source {
         IpAddr::V4(_) => "{ 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10 }",
         IpAddr::V6(_) => "fc00::/7",
     };
-    let rule = format!(
-        "add rule {family} weir_nat postrouting oifname \"{device}\" {family} saddr {networks} masquerade"
-    );
-    Fix {
-        title: "translate the source of what leaves".into(),
-        commands: vec![
-            format!("nft add table {family} weir_nat"),
-            format!("nft 'add chain {family} weir_nat postrouting {{ type nat hook postrouting priority srcnat; }}'"),
-            format!("nft {}", super::quoted(&rule)),
+    Fix::new(
+        "translate the source of packets that leave",
+        "traffic to networks that are routed without NAT behind that interface is translated as well; open connections \
+               stay untranslated",
+        [
+            nft!("add table {} weir_nat", family),
+            nft!("add chain {} weir_nat postrouting { type nat hook postrouting priority srcnat; }", family),
+            nft!(
+                "add rule {} weir_nat postrouting oifname {} {} saddr {} masquerade",
+                family,
+                device,
+                family,
+                networks
+            ),
         ],
-        risk: "traffic to networks that are routed without NAT behind that interface is translated as well; connections \
-               that are open keep going untranslated"
-            .into(),
-        undo: vec![format!("nft delete table {family} weir_nat")],
-        tune: Vec::new(),
-    }
+        [nft!("delete table {} weir_nat", family)],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -167,21 +170,21 @@ fn recipes() -> Vec<Recipe> {
         setup: vec![
             // The rule names the interface as another machine calls it.
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "ip address add 10.99.0.1/24 dev inside
 nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority srcnat; }; \
      add rule ip nat post oifname eth0 masquerade'"
                     .into(),
             ),
             Step::Run(
-                Place::Initiator,
+                LabHost::Initiator,
                 "ip address add 10.99.0.2/24 dev eth0
 ip route add 198.19.0.2/32 via \"$GATEWAY_INSIDE\" src 10.99.0.2"
                     .into(),
             ),
             // The Internet: answers to private addresses vanish in it.
             Step::Run(
-                Place::Responder,
+                LabHost::Responder,
                 "ip link add internet type veth peer name nowhere
 ip link set internet arp off up
 ip link set nowhere up
@@ -190,16 +193,7 @@ for i in all eth0; do sysctl -qw net.ipv4.conf.$i.rp_filter=0; done"
                     .into(),
             ),
         ],
-        traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 64, mode: TcpMode::Echo },
-            Traffic::Connects {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                rate: 20,
-                bytes: 64,
-                hold: false,
-            },
-        ],
+        traffic: Traffic::connects("198.19.0.2:7000", 20, 64, false),
         ..Recipe::default()
     }]
 }
@@ -249,7 +243,7 @@ mod tests {
     #[test]
     fn silent_connections_with_a_private_source_are_it() {
         let evidence = seen(vec![group(false, 100), group(true, 1)]);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert!(finding.summary.contains("10.0.0.7"));
         // A name from outside ends neither the quotes of the shell nor those of nft.
@@ -276,7 +270,7 @@ mod tests {
             with(|g| g.reply_source = "198.19.0.1".parse().unwrap()),
             with(|g| g.reply_source = "224.0.0.251".parse().unwrap()),
         ] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

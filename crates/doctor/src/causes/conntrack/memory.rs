@@ -2,19 +2,19 @@
 
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-memory",
     group: Group::Conntrack,
     title: "connection tracking and memory",
-    about: "An entry takes 256 bytes of kernel memory, and 128 more where it is translated or counted. nf_conntrack_max is one \
-            number, but each network namespace may have that many entries: with a hundred containers a hundred times as many. \
-            Such memory cannot be swapped out. When the kernel finds none for a new entry, it throws the packet away, long \
-            before the table is full; when there is none for others, they are killed.",
+    about: "An entry takes 256 bytes of kernel memory, and 128 more where it is translated or counted. nf_conntrack_max is \
+            one number, but each network namespace may have that many entries: with a hundred containers a hundred times \
+            as many. Such memory cannot be swapped out. When the kernel finds none for a new entry, it drops the packet, \
+            long before the table is full; when programs find none, the kernel kills some.",
     must: &[
         "the tables take, or may grow to take, a large part of the machine's memory",
         "or: conntrack `drop` grows while the table is far from its limit and `insert_failed` stands still",
@@ -23,8 +23,8 @@ pub(super) const CAUSE: Cause = Cause {
     must_not: &[],
     lookalikes: &[("conntrack-full", "there the table is at its limit")],
     yields_to: &["conntrack-full", "conntrack-early-drop"],
-    remedy: "Set nf_conntrack_max to what memory allows for the namespaces there are, let entries end sooner, and find out who \
-             holds them (`weir conntrack`).",
+    remedy: "Set nf_conntrack_max to a value that memory allows for all namespaces, shorten the timeouts, and find out who \
+             holds the entries (`weir conntrack`).",
     sources: &[
         "net/netfilter/nf_conntrack_core.c: __nf_conntrack_alloc, resolve_normal_ct",
         "net/netfilter/nf_conntrack_extend.c",
@@ -42,42 +42,42 @@ const TOO_MUCH: f64 = 0.5;
 /// A limit that this much of is used is the reason itself.
 const FULL: f64 = 0.9;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = scene.namespaces().filter_map(|n| refused(scene, n)).collect();
-    findings.extend(used(scene).or_else(|| promised(scene)));
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = view.namespaces().filter_map(|n| refused(view, n)).collect();
+    findings.extend(used(view).or_else(|| promised(view)));
     findings
 }
 
 /// Packets got no entry although the table had room.
-fn refused(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn refused(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let lost = Refused::of(namespace).no_entry;
     let count = relief::count(namespace)?;
-    let full = relief::limit(scene, namespace).is_some_and(|max| relief::is_filled(count, max, FULL));
-    let events = &scene.evidence.machine.memory_events;
+    let full = relief::limit(view, namespace).is_some_and(|max| relief::is_filled(count, max, FULL));
+    let events = &view.evidence.machine.memory_events;
     let stalls: u64 =
         events.iter().filter(|(n, _)| n.starts_with("allocstall")).map(|(_, d)| d.change()).sum();
     // A tracker of a protocol may refuse as well, with memory to spare.
     if lost == 0 || full || stalls == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
-    finding.claims = claims(scene, namespace, lost, "conntrack.drop", Where::Entering);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(view, namespace, lost, "conntrack.drop", Where::Entering);
     finding.summary =
-        format!("{lost} packets were thrown away because the kernel had no memory for their entries.");
+        format!("{lost} packets were dropped because the kernel had no memory for their entries.");
     finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry")));
     finding
         .evidence
         .push(Fact::seen(Plane::Pressure, format!("allocations of memory stalled {stalls} times")));
     finding.not.push("not a full table: it is far from its limit".into());
-    finding.fixes.extend(relief::sooner(scene, namespace));
+    finding.fixes.extend(relief::sooner(view, namespace));
     Some(finding)
 }
 
-/// What there is takes a large part of the memory.
-fn used(scene: &Scene<'_>) -> Option<Finding> {
-    let total = scene.evidence.machine.memory_bytes.get("MemTotal").copied().filter(|t| *t > 0)?;
+/// Reports tracked connections that take a large part of the memory.
+fn used(view: &EvidenceView<'_>) -> Option<Finding> {
+    let total = view.evidence.machine.memory_bytes.get("MemTotal").copied().filter(|t| *t > 0)?;
     let mut by: Vec<(u64, &Namespace)> =
-        scene.namespaces().filter_map(|n| Some((relief::count(n)?, n))).collect();
+        view.namespaces().filter_map(|n| Some((relief::count(n)?, n))).collect();
     by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let (_, most) = by.first()?;
     let entries: u64 = by.iter().map(|(count, _)| count).sum();
@@ -85,7 +85,7 @@ fn used(scene: &Scene<'_>) -> Option<Finding> {
     if (bytes as f64) < MUCH * total as f64 {
         return None;
     }
-    let mut finding = scene.machine_finding(CAUSE.id, Severity::Warning);
+    let mut finding = view.machine_finding(CAUSE.id, Severity::Warning);
     finding.confidence = Confidence::High;
     finding.summary = format!(
         "{entries} tracked connections take {} of {} MB of memory.",
@@ -96,22 +96,22 @@ fn used(scene: &Scene<'_>) -> Option<Finding> {
         finding.evidence.push(Fact::seen(Plane::Connections, format!("{}: {count} entries", namespace.name)));
     }
     finding.evidence.extend(relief::holders(most));
-    finding.fixes.extend(relief::sooner(scene, most));
+    finding.fixes.extend(relief::sooner(view, most));
     Some(finding)
 }
 
 /// One table at its limit would take more than half of the memory.
-fn promised(scene: &Scene<'_>) -> Option<Finding> {
-    let total = scene.evidence.machine.memory_bytes.get("MemTotal").copied().filter(|t| *t > 0)?;
-    let namespace = scene.namespaces().max_by_key(|n| relief::count(n))?;
-    let max = relief::limit(scene, namespace)?;
+fn promised(view: &EvidenceView<'_>) -> Option<Finding> {
+    let total = view.evidence.machine.memory_bytes.get("MemTotal").copied().filter(|t| *t > 0)?;
+    let namespace = view.namespaces().max_by_key(|n| relief::count(n))?;
+    let max = relief::limit(view, namespace)?;
     let each = relief::entry_bytes(namespace);
     if (max.saturating_mul(each) as f64) < TOO_MUCH * total as f64 {
         return None;
     }
     // A twentieth of the memory, and never less than what is in use.
     let proposed = (total / 20 / each).max(2 * relief::count(namespace)?).next_multiple_of(512);
-    let mut finding = scene.machine_finding(CAUSE.id, Severity::Note);
+    let mut finding = view.machine_finding(CAUSE.id, Severity::Note);
     finding.confidence = Confidence::High;
     finding.summary = format!(
         "nf_conntrack_max allows each namespace {max} entries: {} MB when one table is full, of {} MB there are.",
@@ -123,10 +123,10 @@ fn promised(scene: &Scene<'_>) -> Option<Finding> {
         Plane::Settings,
         format!("{MAX} = {max}, {each} bytes an entry, {entries} entries in the largest table"),
     ));
-    let why = format!("{proposed} entries of {each} bytes are what a twentieth of the memory holds");
-    let setting = relief::setting(scene, namespace, MAX, proposed, &why);
+    let why = format!("a twentieth of the memory holds {proposed} entries of {each} bytes");
+    let setting = relief::setting(view, namespace, MAX, proposed, &why);
     let risk = "if more connections are needed at once than that, new ones are refused";
-    finding.fixes.extend(setting.map(|s| relief::set("allow what memory can hold", risk, vec![s])));
+    finding.fixes.extend(setting.map(|s| Fix::set("allow what memory can hold", risk, vec![s])));
     Some(finding)
 }
 
@@ -134,11 +134,11 @@ fn recipes() -> Vec<Recipe> {
     let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
                    add rule ip t c ct state new accept'";
     vec![Recipe {
-        setup: vec![Step::Run(Place::Gateway, tracked.into())],
+        setup: vec![Step::Run(LabHost::Gateway, tracked.into())],
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
+            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7000".into(),
                 size: 64,
                 rate: 200,
@@ -171,10 +171,10 @@ mod tests {
     /// A gibibyte holds 2,796,202 entries of 384 bytes.
     #[test]
     fn entries_are_set_against_memory() {
-        let findings = examine(&Scene::of(&seen(&[], 700_000, 1_000_000)));
+        let findings = examine(&EvidenceView::of(&seen(&[], 700_000, 1_000_000)));
         assert_eq!((findings.len(), findings[0].severity), (1, Severity::Warning));
-        assert_eq!(examine(&Scene::of(&seen(&[], 600_000, 1_000_000))), []);
-        let findings = examine(&Scene::of(&seen(&[], 100, 1_400_000)));
+        assert_eq!(examine(&EvidenceView::of(&seen(&[], 600_000, 1_000_000))), []);
+        let findings = examine(&EvidenceView::of(&seen(&[], 100, 1_400_000)));
         assert_eq!((findings.len(), findings[0].severity), (1, Severity::Note));
         assert_eq!(
             findings[0].fixes[0].tune[0].proposed,
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn refusals_of_a_roomy_table_are_memory_only_if_that_is_short() {
         let mut evidence = seen(&[("drop", 30)], 100, 1000);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         evidence.machine.memory_events.insert("allocstall_normal".into(), (5, 25).into());
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [crate::finding::Claim::Drops { group: 0, packets: 30 }]);
         evidence.namespaces[0].gauges.insert("conntrack.count".into(), 990);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 }

@@ -41,13 +41,3 @@ pub(super) static CAUSES: &[&Cause] = &[
     &checksum::CAUSE,
     &zone_split::CAUSE,
 ];
-
-/// A word for the shell, in single quotes (POSIX.1, 2.2.2): within them nothing means anything but the quote itself.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// A name between the quotes of nft, which know no escape: one with such a quote in it cannot be written.
-fn quoted_name(name: &str) -> String {
-    if name.contains('"') { "INTERFACE".to_owned() } else { name.to_owned() }
-}

@@ -1,10 +1,10 @@
-//! What a sampled packet is, as far as connection tracking is concerned.
+//! A sampled packet as connection tracking sees it.
 
 use weir_wire::{Datagram, Ipv4, Ipv6, Sum, Tcp, Udp, protocol};
 
 use crate::evidence::Sample;
 
-/// What a packet does to a connection.
+/// The effect of a packet on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Opens it (SYN).
@@ -47,8 +47,8 @@ fn transport(sample: &Sample) -> Option<(u8, &[u8])> {
     }
 }
 
-/// True if a whole packet of UDP or TCP has a checksum that is wrong; `None` where that cannot be told from the sample, which
-/// holds the first bytes only.
+/// True if a whole packet of UDP or TCP has a wrong checksum; `None` if the sample, which holds only the first bytes, does not
+/// show it.
 pub(super) fn has_bad_checksum(sample: &Sample) -> Option<bool> {
     let datagram = Datagram::read(&sample.header).ok().filter(|d| d.fragment.is_none())?;
     let (length, at) = match datagram.protocol {

@@ -1,5 +1,5 @@
-//! What a gateway's kernel (6.18) said while each cause was made in a lab of namespaces, cut down to that gateway: each must be
-//! told from all others.
+//! Evidence from a gateway's kernel (6.18), recorded while each cause was made in a lab of namespaces, and reduced to that
+//! gateway. The doctor must tell each cause from all others.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::diagnosis::diagnose;
 use crate::evidence::{Evidence, Plane};
 use crate::finding::{Finding, Severity};
 
-/// Cause and recipe, and what was recorded. What begins with `healthy` is none.
+/// Cause and recipe, and the recorded evidence. A name that begins with `healthy` has no cause.
 const RECORDED: &[(&str, &str)] = &[
     ("conntrack-checksum_default", include_str!("recorded/conntrack-checksum_default.json")),
     ("conntrack-early-drop_default", include_str!("recorded/conntrack-early-drop_default.json")),
@@ -55,7 +55,10 @@ const BY_COUNTERS: &[&str] = &[
 fn recorded() -> impl Iterator<Item = (&'static str, Option<&'static str>, Evidence)> {
     RECORDED.iter().map(|(name, text)| {
         let cause = name.split_once('_').map(|(cause, _)| cause).filter(|c| !c.starts_with("healthy"));
-        (*name, cause, serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}")))
+        let mut evidence: Evidence = serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        // Commands are for the gateway, as if they were typed in it.
+        evidence.namespaces.iter_mut().for_each(|n| n.own = true);
+        (*name, cause, evidence)
     })
 }
 
@@ -88,7 +91,7 @@ fn what_is_found_explains_what_was_lost() {
     }
 }
 
-/// Fixes are commands that can be typed: no name or value is missing where it is known, and every change can be taken back.
+/// Fixes are commands that a user can type: they contain every known name and value, and every change can be reverted.
 #[test]
 fn every_fix_has_commands_a_risk_and_a_way_back() {
     for (name, cause, evidence) in recorded() {
@@ -121,7 +124,7 @@ fn without_drops_the_counters_do() {
             .map(|f| f.cause)
             .collect();
         let expected = cause.filter(|c| BY_COUNTERS.contains(c) && *c != "conntrack-memory");
-        // Where the checksums are cannot be seen, a rule for INVALID packets is still one.
+        // If the checksums are not visible, the doctor still finds the rule for INVALID packets.
         let expected =
             if cause == Some("conntrack-checksum") { Some("conntrack-invalid-dropped") } else { expected };
         assert_eq!(ids, expected.into_iter().map(str::to_owned).collect(), "{name}");

@@ -1,10 +1,10 @@
 //! Packets that connection tracking itself refused: what its statistics say, and which drops they are.
 
-use crate::causes::{Scene, is_noise};
+use crate::causes::{EvidenceView, is_noise};
 use crate::evidence::{DropGroup, Evidence, Namespace, Plane};
 use crate::finding::{Claim, Fact};
 
-/// What the statistics of a namespace say of the window (net/netfilter/nf_conntrack_core.c).
+/// The statistics of a namespace in the window (net/netfilter/nf_conntrack_core.c).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Refused {
     /// Refused since no entry could be had: the table was full, or memory was (`resolve_normal_ct` counts `drop` alone).
@@ -38,7 +38,7 @@ impl Refused {
     }
 }
 
-/// Where on its way a packet was refused.
+/// The point on its way at which a packet was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Where {
     /// When it came in, or was made: an entry is looked for and allocated.
@@ -49,7 +49,7 @@ pub(super) enum Where {
 
 /// Claims to `packets` that connection tracking refused there; to the counter if no drops were seen that can be these.
 pub(super) fn claims(
-    scene: &Scene<'_>,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     packets: u64,
     counter: &str,
@@ -57,7 +57,7 @@ pub(super) fn claims(
 ) -> Vec<Claim> {
     let mut left = packets;
     let mut claims = Vec::new();
-    for (group, drops) in scene.evidence.drops.iter().enumerate() {
+    for (group, drops) in view.evidence.drops.iter().enumerate() {
         let mine = drops.namespace == namespace.id && !is_noise(drops) && is_refusal(drops, place);
         let take = nearly_all(drops.packets, left);
         if mine && take > 0 {
@@ -66,7 +66,7 @@ pub(super) fn claims(
         }
     }
     if claims.is_empty() && packets > 0 {
-        claims.push(scene.counted(namespace, counter, packets));
+        claims.push(view.counted(namespace, counter, packets));
     }
     claims
 }
@@ -181,15 +181,15 @@ pub(super) mod tests {
     fn claims_go_to_the_drops_of_that_side_and_no_further() {
         let namespace = counted(&[]);
         let evidence = evidence(namespace.clone(), vec![refusal(10, 3), refusal(20, 2)]);
-        let scene = Scene::of(&evidence);
-        let of = |packets, place| claims(&scene, &namespace, packets, "conntrack.drop", place);
+        let view = EvidenceView::of(&evidence);
+        let of = |packets, place| claims(&view, &namespace, packets, "conntrack.drop", place);
         assert_eq!(of(4, Where::Entering), [Claim::Drops { group: 0, packets: 4 }]);
         // Drops are counted a little longer than the statistics.
         assert_eq!(of(9, Where::Entering), [Claim::Drops { group: 0, packets: 10 }]);
         assert_eq!(of(70, Where::Leaving), [Claim::Drops { group: 1, packets: 20 }]);
         assert_eq!(of(0, Where::Leaving), []);
         let blind = Evidence::default();
-        let claim = claims(&Scene::of(&blind), &namespace, 7, "conntrack.drop", Where::Entering);
+        let claim = claims(&EvidenceView::of(&blind), &namespace, 7, "conntrack.drop", Where::Entering);
         assert_eq!(claim, [Claim::Counter { namespace: 1, counter: "conntrack.drop".into(), packets: 7 }]);
     }
 

@@ -1,9 +1,10 @@
-//! What gives a full table room: more entries as far as memory allows, and entries that end sooner.
+//! Ways to make room in a full table: more entries as far as memory allows, and entries that end sooner.
 
-use crate::causes::Scene;
+use crate::causes::EvidenceView;
+use crate::command::nft::nft;
 use crate::evidence::{Connections, Namespace};
 use crate::finding::{Fact, Fix, Setting};
-use crate::table::names::{self, UDP};
+use weir_conntrack::names::{self, UDP};
 
 /// Bytes of an entry with extensions where this kernel does not tell: 256 + 128 on x86-64.
 const ENTRY_BYTES: u64 = 384;
@@ -17,26 +18,15 @@ const HEADS_PER_PAGE: u64 = 512;
 const MAX: &str = "net.netfilter.nf_conntrack_max";
 const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
 
-/// A fix that sets settings, and puts them back in reverse order.
-pub(super) fn set(title: &str, risk: &str, settings: Vec<Setting>) -> Fix {
-    Fix {
-        title: title.to_owned(),
-        commands: settings.iter().map(|s| format!("sysctl -w {}={}", s.name, s.proposed)).collect(),
-        risk: risk.to_owned(),
-        undo: settings.iter().rev().map(|s| format!("sysctl -w {}={}", s.name, s.now)).collect(),
-        tune: settings,
-    }
-}
-
 /// A setting with its value now, if it is there and not the proposed one already.
 pub(super) fn setting(
-    scene: &Scene<'_>,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     name: &str,
     proposed: u64,
     why: &str,
 ) -> Option<Setting> {
-    let now = namespace.setting(name).or_else(|| scene.evidence.machine.setting(name))?;
+    let now = namespace.setting(name).or_else(|| view.evidence.machine.setting(name))?;
     (now != proposed).then(|| Setting {
         name: name.to_owned(),
         now: now.to_string(),
@@ -46,9 +36,9 @@ pub(super) fn setting(
 }
 
 /// The limit of entries: of the whole machine, but compared with each namespace's count. 0 is none.
-pub(super) fn limit(scene: &Scene<'_>, namespace: &Namespace) -> Option<u64> {
+pub(super) fn limit(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<u64> {
     let table = namespace.connections.as_ref().and_then(|t| t.max);
-    scene.evidence.machine.setting(MAX).or(table).filter(|max| *max > 0)
+    view.evidence.machine.setting(MAX).or(table).filter(|max| *max > 0)
 }
 
 /// Entries of the namespace at the window's end.
@@ -57,9 +47,9 @@ pub(super) fn count(namespace: &Namespace) -> Option<u64> {
 }
 
 /// Heads of hash chains, of all namespaces together.
-pub(super) fn buckets(scene: &Scene<'_>, namespace: &Namespace) -> Option<u64> {
+pub(super) fn buckets(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<u64> {
     let table = namespace.connections.as_ref().and_then(|t| t.buckets);
-    scene.evidence.machine.setting(BUCKETS).or(table).filter(|b| *b > 0)
+    view.evidence.machine.setting(BUCKETS).or(table).filter(|b| *b > 0)
 }
 
 /// Memory of an entry with its extensions, bytes.
@@ -69,9 +59,9 @@ pub(super) fn entry_bytes(namespace: &Namespace) -> u64 {
 
 /// Room for four times as many entries, at least as many as the kernel gives a machine of this size by itself, and no more
 /// than a twentieth of its memory holds. `None` if that is hardly more than now.
-pub(super) fn more_entries(scene: &Scene<'_>, namespace: &Namespace, why: &str) -> Option<Fix> {
-    let max = limit(scene, namespace)?;
-    let memory = scene.evidence.machine.memory_bytes.get("MemTotal").copied();
+pub(super) fn more_entries(view: &EvidenceView<'_>, namespace: &Namespace, why: &str) -> Option<Fix> {
+    let max = limit(view, namespace)?;
+    let memory = view.evidence.machine.memory_bytes.get("MemTotal").copied();
     let each = entry_bytes(namespace) + HEAD_BYTES;
     let wanted = (4 * max).max(memory.map_or(0, kernels_own));
     let proposed = memory.map_or(wanted, |m| wanted.min(m / MEMORY_PART / each));
@@ -79,14 +69,14 @@ pub(super) fn more_entries(scene: &Scene<'_>, namespace: &Namespace, why: &str) 
         return None;
     }
     let proposed = proposed.next_multiple_of(HEADS_PER_PAGE);
-    let mut settings = vec![setting(scene, namespace, MAX, proposed, why)?];
+    let mut settings = vec![setting(view, namespace, MAX, proposed, why)?];
     // Two entries in a chain on average is what the kernel's own choice comes to.
-    if let Some(now) = buckets(scene, namespace).filter(|now| 4 * now < proposed) {
+    if let Some(now) = buckets(view, namespace).filter(|now| 4 * now < proposed) {
         let why = format!(
             "chains of {:.0} entries would be walked for every packet",
             2.0 * proposed as f64 / now as f64
         );
-        settings.extend(setting(scene, namespace, BUCKETS, proposed, &why));
+        settings.extend(setting(view, namespace, BUCKETS, proposed, &why));
     }
     let risk = format!(
         "up to {} MB of kernel memory when it is full ({} bytes an entry); the limit holds for every namespace of this \
@@ -94,10 +84,10 @@ pub(super) fn more_entries(scene: &Scene<'_>, namespace: &Namespace, why: &str) 
         proposed * each / 1_000_000,
         entry_bytes(namespace)
     );
-    Some(set("allow more entries", &risk, settings))
+    Some(Fix::set("allow more entries", &risk, settings))
 }
 
-/// What `nf_conntrack_init_start` chooses by memory.
+/// Returns the size that `nf_conntrack_init_start` chooses by memory.
 fn kernels_own(memory: u64) -> u64 {
     const GIB: u64 = 1 << 30;
     match memory {
@@ -120,13 +110,13 @@ const SOONER: &[(&str, &str, u64, &str)] = &[
         "tcp time-wait",
         "net.netfilter.nf_conntrack_tcp_timeout_time_wait",
         30,
-        "connections that are over fill the table",
+        "closed connections fill the table",
     ),
     (
         "tcp syn-sent",
         "net.netfilter.nf_conntrack_tcp_timeout_syn_sent",
         20,
-        "connections that nobody answers fill the table",
+        "unanswered connections fill the table",
     ),
     (
         "tcp syn-recv",
@@ -141,16 +131,11 @@ const SOONER: &[(&str, &str, u64, &str)] = &[
         120,
         "UDP is remembered for longer than RFC 4787 asks for",
     ),
-    (
-        "udp unreplied",
-        "net.netfilter.nf_conntrack_udp_timeout",
-        10,
-        "datagrams that nobody answers fill the table",
-    ),
+    ("udp unreplied", "net.netfilter.nf_conntrack_udp_timeout", 10, "unanswered datagrams fill the table"),
 ];
 
 /// Shorter lives for states that hold at least a third of the table.
-pub(super) fn sooner(scene: &Scene<'_>, namespace: &Namespace) -> Option<Fix> {
+pub(super) fn sooner(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Fix> {
     let table = namespace.connections.as_ref()?;
     let holds = |state: &str| table.states.get(state).copied().unwrap_or(0);
     let settings: Vec<Setting> = SOONER
@@ -160,14 +145,18 @@ pub(super) fn sooner(scene: &Scene<'_>, namespace: &Namespace) -> Option<Fix> {
         })
         .filter_map(|(state, name, enough, why)| {
             let why = format!("{why}: {} of {} entries are {state}", holds(state), table.read);
-            setting(scene, namespace, name, *enough, &why)
+            setting(view, namespace, name, *enough, &why)
         })
         .collect();
     if settings.is_empty() {
         return None;
     }
     let risk = "connections that are quiet for longer are forgotten: their next packet is refused or translated anew";
-    Some(set("let entries end sooner (entries that are there keep the timeout they have)", risk, settings))
+    Some(Fix::set(
+        "let entries end sooner (entries that are there keep the timeout they have)",
+        risk,
+        settings,
+    ))
 }
 
 /// Leaving one UDP service untracked that holds a third of the table and needs no translation.
@@ -183,28 +172,31 @@ pub(super) fn untracked(namespace: &Namespace) -> Option<Fix> {
     }
     let (address, port) = (service.destination, service.port);
     let family = if address.is_ipv4() { "ip" } else { "ip6" };
-    let chain = |name: &str| {
-        format!("nft 'add chain inet weir_untracked {name} {{ type filter hook {name} priority raw; }}'")
+    let chain = |name: &'static str| {
+        nft!("add chain inet weir_untracked {} { type filter hook {} priority raw; }", name, name)
     };
-    let rule = |name: &str, side: &str, ports: &str| {
-        format!(
-            "nft 'add rule inet weir_untracked {name} {family} {side} {address} udp {ports} {port} notrack'"
+    let rule = |name: &'static str, side: &'static str, ports: &'static str| {
+        nft!(
+            "add rule inet weir_untracked {} {} {} {} udp {} {} notrack",
+            name,
+            family,
+            side,
+            address,
+            ports,
+            port
         )
     };
-    let mut commands =
-        vec!["nft 'add table inet weir_untracked'".to_owned(), chain("prerouting"), chain("output")];
+    let mut commands = vec![nft!("add table inet weir_untracked"), chain("prerouting"), chain("output")];
     for name in ["prerouting", "output"] {
         commands.extend([rule(name, "daddr", "dport"), rule(name, "saddr", "sport")]);
     }
-    Some(Fix {
-        title: format!("do not track UDP to {address} port {port}, which needs no translation"),
+    Some(Fix::new(
+        format!("do not track UDP to {address} port {port}, which needs no translation"),
+        "rules that let answers pass by `ct state established` no longer match them: both directions must be \
+               accepted by address and port first",
         commands,
-        risk: "rules that let answers pass by `ct state established` no longer match them: both directions must be \
-               accepted by address and port first"
-            .into(),
-        undo: vec!["nft 'delete table inet weir_untracked'".into()],
-        tune: Vec::new(),
-    })
+        [nft!("delete table inet weir_untracked")],
+    ))
 }
 
 /// Who holds the entries, in words.
@@ -264,7 +256,7 @@ mod tests {
 
     fn proposed(max: u64, memory: u64) -> Option<Vec<(String, String)>> {
         let (evidence, namespace) = gateway(max, memory);
-        let fix = more_entries(&Scene::of(&evidence), &namespace, "it was full")?;
+        let fix = more_entries(&EvidenceView::of(&evidence), &namespace, "it was full")?;
         Some(fix.tune.into_iter().map(|s| (s.name, s.proposed)).collect())
     }
 
@@ -288,7 +280,7 @@ mod tests {
     #[test]
     fn what_is_set_is_put_back_in_reverse() {
         let (evidence, namespace) = gateway(1000, 8 << 30);
-        let fix = more_entries(&Scene::of(&evidence), &namespace, "it was full").unwrap();
+        let fix = more_entries(&EvidenceView::of(&evidence), &namespace, "it was full").unwrap();
         assert_eq!(fix.commands[0], "sysctl -w net.netfilter.nf_conntrack_max=262144");
         assert_eq!(
             fix.undo,
@@ -308,11 +300,11 @@ mod tests {
         let table = namespace.connections.as_mut().unwrap();
         table.read = 100;
         table.states = [("tcp established".to_owned(), 50), ("udp assured".to_owned(), 50)].into();
-        let fix = sooner(&Scene::of(&evidence), &namespace).unwrap();
+        let fix = sooner(&EvidenceView::of(&evidence), &namespace).unwrap();
         assert_eq!(fix.tune.len(), 1);
         assert_eq!((fix.tune[0].name.as_str(), fix.tune[0].proposed.as_str()), (established, "7440"));
         namespace.connections.as_mut().unwrap().states.clear();
-        assert_eq!(sooner(&Scene::of(&evidence), &namespace), None);
+        assert_eq!(sooner(&EvidenceView::of(&evidence), &namespace), None);
     }
 
     #[test]

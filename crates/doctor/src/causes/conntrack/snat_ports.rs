@@ -2,24 +2,26 @@
 
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::{self, nft, statement};
+use crate::command::sh;
 use crate::evidence::{Backend, Namespace, Plane, SnatPool};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic, UdpMode};
-use crate::table::names;
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
+use weir_conntrack::names;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "snat-ports-exhausted",
     group: Group::Conntrack,
     title: "no port left for source NAT",
-    about: "Source NAT gives each connection an outside port that no other connection to the same destination has: what must be \
-            unique is outside address, protocol, destination and destination port together. One busy destination (a name \
+    about: "Source NAT gives each connection an outside port that no other connection to the same destination has: outside \
+            address, protocol, destination and destination port must be unique together. One busy destination (a name \
             server, a proxy, an API behind one address) can therefore use up all ports of one outside address while \
-            everything else works. The first packet of a connection that finds no port is thrown away when it is about to \
+            everything else works. The first packet of a connection that finds no port is dropped when it is about to \
             leave.\n\n\
-            Without a range in the rule there are 64,512 ports (1024 to 65535). The kernel does not try them all: it \
-            tries 248 at random, so that connections are refused now and then from about 98 % on. Connections that are over \
-            keep their port for as long as conntrack remembers them, two minutes of TIME_WAIT; only newer kernels (6.x) take it from \
+            Without a range in the rule there are 64,512 ports (1024 to 65535). The kernel does not try them all: it tries \
+            248 at random, so that connections are refused now and then from about 98 % on. Closed connections keep their \
+            port for as long as conntrack remembers them, two minutes of TIME_WAIT; only newer kernels (6.x) take it from \
             them when no other is left.",
     must: &[
         "conntrack `insert_failed` and `drop` grow by the same number",
@@ -52,33 +54,33 @@ pub(super) const CAUSE: Cause = Cause {
 
 /// From here on tries may fail (0.95 to the power of 248 is 3 in a million, 0.98 is 7 in a thousand).
 const USED_UP: f64 = 0.95;
-/// Ranges that are tried as a whole (`NF_NAT_MAX_ATTEMPTS`): a range of one port is full by design, and nobody needs a warning.
+/// Ranges that the kernel tries as a whole (`NF_NAT_MAX_ATTEMPTS`): a range of one port is full by design, and needs no warning.
 const SMALL: u64 = 128;
 /// Clashes without a known pool from which on it is no accident.
 const MANY: u64 = 20;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
     let table = namespace.connections.as_ref();
     let full: Vec<&SnatPool> = table.map_or(&[][..], |t| &t.pools).iter().filter(|p| is_used_up(p)).collect();
     if refused.clashed == 0 {
         let large = full.into_iter().find(|p| p.available > SMALL)?;
-        return Some(soon(scene, namespace, large));
+        return Some(soon(view, namespace, large));
     }
-    // Where the table could not be read, the counters alone must do: a race is repaired more often than it is lost.
+    // If the table could not be read, the counters alone must do: the kernel repairs a race more often than it loses one.
     let unread = table.is_none_or(|t| t.partial.is_some());
     if full.is_empty() && !(unread && refused.clashed >= MANY && refused.repaired < refused.clashed / 10) {
         return None;
     }
     let lost = refused.clashed;
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
-    finding.claims = claims(scene, namespace, lost, "conntrack.insert_failed", Where::Leaving);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
+    finding.claims = claims(view, namespace, lost, "conntrack.insert_failed", Where::Leaving);
     let seen = matches!(finding.claims[..], [Claim::Drops { .. }, ..]);
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
     finding.confidence = match (full.is_empty(), seen) {
         (false, true) => Confidence::High,
         (false, false) => Confidence::Medium,
@@ -89,14 +91,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         "insert_failed",
         format!("{lost} packets found their tuple taken"),
     ));
-    finding.evidence.extend(fact(namespace, "drop", "as many were thrown away"));
+    finding.evidence.extend(fact(namespace, "drop", "as many were dropped"));
     finding.evidence.extend(full.iter().take(4).map(|p| Fact::seen(Plane::Connections, words(p))));
     finding.summary = match full.first() {
         Some(pool) => {
             finding.object = object(pool);
             format!(
-                "Source NAT has no port left: {} of {} ports of {} are in use towards {} {}, and {lost} packets that \
-                 would have opened connections were thrown away.",
+                "Source NAT has no port left: {} of {} ports of {} are in use towards {} {}, and {lost} packets that would \
+                 have opened connections were dropped.",
                 pool.used,
                 pool.available,
                 pool.outside,
@@ -104,13 +106,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
                 names::service(pool.protocol, pool.destination_port)
             )
         }
-        None => format!(
-            "Source NAT found no free port for {lost} packets; towards which destination is not in sight."
-        ),
+        None => format!("Source NAT found no free port for {lost} packets; their destination is unknown."),
     };
     finding.not.push("not a full table: packets that wanted an entry got one".into());
-    finding.not.push(format!("not a race: {} clashes were put right by the kernel", refused.repaired));
-    finding.fixes = fixes(scene, namespace, full.first().copied());
+    finding.not.push(format!("not a race: {} clashes were resolved by the kernel", refused.repaired));
+    finding.fixes = fixes(view, namespace, full.first().copied());
     Some(finding)
 }
 
@@ -120,15 +120,15 @@ fn is_used_up(pool: &SnatPool) -> bool {
 }
 
 /// Nothing is lost yet.
-fn soon(scene: &Scene<'_>, namespace: &Namespace, pool: &SnatPool) -> Finding {
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+fn soon(view: &EvidenceView<'_>, namespace: &Namespace, pool: &SnatPool) -> Finding {
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
     finding.confidence = Confidence::High;
     finding.object = object(pool);
     finding.summary = format!("Source NAT is about to run out of ports: {}.", words(pool));
     finding.evidence.push(Fact::seen(Plane::Connections, words(pool)));
     finding.not.push("nothing was refused in the window".into());
-    finding.fixes = fixes(scene, namespace, Some(pool));
+    finding.fixes = fixes(view, namespace, Some(pool));
     finding
 }
 
@@ -148,49 +148,51 @@ fn words(pool: &SnatPool) -> String {
     )
 }
 
-fn fixes(scene: &Scene<'_>, namespace: &Namespace, pool: Option<&SnatPool>) -> Vec<Fix> {
+fn fixes(view: &EvidenceView<'_>, namespace: &Namespace, pool: Option<&SnatPool>) -> Vec<Fix> {
     let mut fixes = Vec::new();
     let outside = pool.map_or_else(|| "OUTSIDE_ADDRESS".to_owned(), |p| p.outside.to_string());
     let device = pool.and_then(|p| {
         let has = |i: &&crate::evidence::Interface| i.addresses.iter().any(|(a, _)| *a == p.outside);
         namespace.interfaces.iter().find(has)
     });
-    let device = device.map_or("OUTSIDE_INTERFACE", |i| i.name.as_str());
     let family = if outside.contains(':') { ("ip6", 128) } else { ("ip", 32) };
-    let chain = format!("{} weir_snat postrouting", family.0);
-    let rule = format!(
-        "add rule {chain} oifname \"{}\" snat to {outside}-SECOND_ADDRESS",
-        super::quoted_name(device)
-    );
+    let out = device.map_or_else(|| statement!("OUTSIDE_INTERFACE"), |i| nft::interface(&i.name));
+    let device = device.map_or("OUTSIDE_INTERFACE", |i| i.name.as_str());
+    let address = match outside.parse::<std::net::IpAddr>() {
+        Ok(address) => statement!("{}", address),
+        Err(_) => statement!("OUTSIDE_ADDRESS"),
+    };
     let restricted = pool.filter(|p| p.available < 60_000 && p.last_port >= 1024);
     fixes.extend(restricted.map(|pool| wider(namespace, pool)));
-    fixes.push(Fix {
-        title: "give source NAT a second outside address".into(),
-        commands: vec![
-            format!("ip address add SECOND_ADDRESS/{} dev {}", family.1, super::quoted(device)),
-            format!("nft add table {} weir_snat", family.0),
-            format!("nft 'add chain {chain} {{ type nat hook postrouting priority 99; }}'"),
-            format!("nft {}", super::quoted(&rule)),
+    fixes.push(Fix::new(
+        "give source NAT a second outside address",
+        "the address must be routed to this host; connections of one client may come from either address",
+        [
+            sh!("ip address add SECOND_ADDRESS/{} dev {}", family.1, device),
+            nft!("add table {} weir_snat", family.0),
+            nft!("add chain {} weir_snat postrouting { type nat hook postrouting priority 99; }", family.0),
+            nft!(
+                "add rule {} weir_snat postrouting oifname {} snat to {}-SECOND_ADDRESS",
+                family.0,
+                out,
+                address
+            ),
         ],
-        risk:
-            "the address must be routed to this host; connections of one client may come from either address"
-                .into(),
-        undo: vec![
-            format!("nft delete table {} weir_snat", family.0),
-            format!("ip address del SECOND_ADDRESS/{} dev {}", family.1, super::quoted(device)),
+        [
+            nft!("delete table {} weir_snat", family.0),
+            sh!("ip address del SECOND_ADDRESS/{} dev {}", family.1, device),
         ],
-        tune: Vec::new(),
-    });
+    ));
     // Ports of connections that are over.
     let closed =
         namespace.connections.as_ref().and_then(|t| t.states.get("tcp time-wait")).copied().unwrap_or(0);
     if pool.is_none_or(|p| p.protocol == names::TCP && 4 * closed >= p.used) {
-        let why = format!("{closed} connections that are over keep their port");
+        let why = format!("{closed} closed connections keep their port");
         let name = "net.netfilter.nf_conntrack_tcp_timeout_time_wait";
         let shorter = namespace.setting(name).filter(|now| *now > 30);
-        if let Some(setting) = shorter.and_then(|_| relief::setting(scene, namespace, name, 30, &why)) {
+        if let Some(setting) = shorter.and_then(|_| relief::setting(view, namespace, name, 30, &why)) {
             let risk = "a late segment of the old connection may meet a new one with the same port";
-            fixes.push(relief::set("free the ports of closed connections sooner", risk, vec![setting]));
+            fixes.push(Fix::set("free the ports of closed connections sooner", risk, vec![setting]));
         }
     }
     fixes
@@ -201,29 +203,24 @@ fn wider(namespace: &Namespace, pool: &SnatPool) -> Fix {
     let (first, last) = (pool.first_port, pool.last_port);
     let ranges = [format!(" to :{first}-{last}"), format!(":{first}-{last}")];
     let rules = namespace.rules.as_ref().map_or(&[][..], |r| &r.rules);
-    let found = rules.iter().filter(|r| r.backend == Backend::Nft).find_map(|rule| {
-        let range = ranges.iter().find(|range| rule.text.contains(range.as_str()))?;
-        Some((rule, rule.text.replacen(range, "", 1)))
-    });
-    let (now, then) = match found {
-        Some((rule, text)) => {
-            let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
-            (format!("{place} {}", rule.text), format!("{place} {text}"))
-        }
+    let nft = rules.iter().filter(|r| r.backend == Backend::Nft);
+    let found = nft.into_iter().find(|rule| ranges.iter().any(|range| rule.text.contains(range.as_str())));
+    let (commands, undo) = match found {
+        Some(rule) => nft::edit(rule, "RULE_AS_LISTED_WITHOUT_ITS_RANGE_OF_PORTS"),
         None => (
-            "FAMILY TABLE CHAIN handle HANDLE MATCHES masquerade to :FIRST-LAST".to_owned(),
-            "FAMILY TABLE CHAIN handle HANDLE MATCHES masquerade".to_owned(),
+            vec![
+                nft!("-a list ruleset"),
+                nft!("replace rule FAMILY TABLE CHAIN handle HANDLE MATCHES masquerade"),
+            ],
+            vec![nft!("replace rule FAMILY TABLE CHAIN handle HANDLE MATCHES masquerade to :FIRST-LAST")],
         ),
     };
-    let replace = |what: &str| format!("nft {}", super::quoted(&format!("replace rule {what}")));
-    Fix {
-        title: format!("let the rule give more ports than {first} to {last}: leave its range out"),
-        commands: vec!["nft -a list ruleset".into(), replace(&then)],
-        risk: "ports outside the old range may be in use by services of this host behind the same address"
-            .into(),
-        undo: vec![replace(&now)],
-        tune: Vec::new(),
-    }
+    Fix::new(
+        format!("let the rule give more ports than {first} to {last}: leave its range out"),
+        "ports outside the old range may be in use by services of this host behind the same address",
+        commands,
+        undo,
+    )
 }
 
 /// Ten ports for everything that leaves.
@@ -231,15 +228,15 @@ const TEN_PORTS: &str = "nft 'add table ip nat; add chain ip nat post { type nat
                          add rule ip nat post oifname outside ip protocol { tcp, udp } masquerade to :6000-6009'";
 
 fn recipes() -> Vec<Recipe> {
-    let setup = || vec![Step::Run(Place::Gateway, TEN_PORTS.into())];
+    let setup = || vec![Step::Run(LabHost::Gateway, TEN_PORTS.into())];
     vec![
         Recipe {
             name: "udp",
             setup: setup(),
             traffic: vec![
-                Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
+                Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
                 Traffic::Udp {
-                    from: Place::Initiator,
+                    from: LabHost::Initiator,
                     to: "198.19.0.2:7000".into(),
                     size: 64,
                     rate: 500,
@@ -253,16 +250,7 @@ fn recipes() -> Vec<Recipe> {
             // Held: since 6.x the kernel gives the port of a closed connection away again when none is free.
             name: "tcp-held",
             setup: setup(),
-            traffic: vec![
-                Traffic::TcpServer { on: Place::Responder, port: 7000, backlog: 128, mode: TcpMode::Echo },
-                Traffic::Connects {
-                    from: Place::Initiator,
-                    to: "198.19.0.2:7000".into(),
-                    rate: 100,
-                    bytes: 64,
-                    hold: true,
-                },
-            ],
+            traffic: Traffic::connects("198.19.0.2:7000", 100, 64, true),
             ..Recipe::default()
         },
     ]
@@ -297,7 +285,7 @@ mod tests {
     #[test]
     fn a_used_up_pool_with_clashes_is_it() {
         let evidence = seen(400, vec![pool(64_000, 64_512)]);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 400 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert_eq!(finding.object, "198.19.0.1 to 198.19.0.2 udp/53");
@@ -305,17 +293,17 @@ mod tests {
 
     #[test]
     fn clashes_with_free_ports_are_a_race() {
-        assert_eq!(examine(&Scene::of(&seen(3, vec![pool(40_000, 64_512)]))), []);
-        assert_eq!(examine(&Scene::of(&seen(3, vec![]))), []);
-        assert_eq!(examine(&Scene::of(&seen(3, vec![pool(9, 10)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(3, vec![pool(40_000, 64_512)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(3, vec![]))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(3, vec![pool(9, 10)]))), []);
     }
 
     #[test]
     fn a_large_pool_warns_before_and_a_rule_of_one_port_does_not() {
         let evidence = seen(0, vec![pool(64_000, 64_512)]);
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.claims.len()), (Severity::Warning, 0));
-        assert_eq!(examine(&Scene::of(&seen(0, vec![pool(1, 1)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(0, vec![pool(1, 1)]))), []);
     }
 
     #[test]
@@ -323,9 +311,9 @@ mod tests {
         let mut blind = seen(400, vec![]);
         blind.namespaces[0].connections = None;
         blind.planes.remove(&Plane::Connections);
-        let [finding] = &examine(&Scene::of(&blind))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&blind))[..] else { panic!() };
         assert_eq!(finding.confidence, Confidence::Low);
         blind.namespaces[0].counters.insert("conntrack.clash_resolve".into(), (0, 300).into());
-        assert_eq!(examine(&Scene::of(&blind)), []);
+        assert_eq!(examine(&EvidenceView::of(&blind)), []);
     }
 }

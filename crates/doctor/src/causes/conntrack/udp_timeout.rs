@@ -3,20 +3,22 @@
 use super::entry_lost::{example, is_orphan, servers, translates};
 use super::refused::sampled;
 use super::relief;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
-use crate::table::names::UDP;
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
+use weir_conntrack::names::UDP;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "udp-timeout-short",
     group: Group::Conntrack,
     title: "UDP connections forgotten too soon",
-    about: "UDP has no end that connection tracking could see, so it forgets a connection after a time without packets: 30 s \
-            before the answer, 120 s for a stream. An application that is silent for longer (a VPN, a telephone, a game, a \
-            sensor) is forgotten in between. What the server sends then is addressed to the NAT host itself, which answers \
-            `port unreachable`; what the client sends gets another outside port, and the server takes it for a stranger.",
+    about: "UDP does not signal the end of a connection, so connection tracking forgets a connection after a time without \
+            packets: 30 s before the answer, 120 s for a stream. It also forgets applications that are silent for longer \
+            (a VPN, a telephone, a game, a sensor). The server's next packet is then addressed to the NAT host itself, \
+            which answers `port unreachable`. The client's next packet gets another outside port, and the server does not \
+            recognise it.",
     must: &[
         "UDP dropped as NO_SOCKET that comes from servers which clients behind this host's source NAT talk to",
         "the table has no translated connection for it",
@@ -44,35 +46,35 @@ const STREAM: &str = "net.netfilter.nf_conntrack_udp_timeout_stream";
 const LEAST: u64 = 120;
 const RECOMMENDED: u64 = 300;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 fn is_unwanted_udp(drops: &DropGroup) -> bool {
     drops.reason == "NO_SOCKET" && drops.protocol == UDP
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref().filter(|t| translates(t))?;
     let servers = servers(table, UDP);
     let late = |s: &Sample| {
         s.tuple().is_some_and(|t| servers.contains(&(t.source, t.source_port)) && is_orphan(table, &t))
     };
-    let (claims, lost) = sampled(scene.evidence, namespace, is_unwanted_udp, late);
+    let (claims, lost) = sampled(view.evidence, namespace, is_unwanted_udp, late);
     if lost == 0 {
         return None;
     }
-    let settings = longer(scene, namespace);
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let settings = longer(view, namespace);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.confidence = if settings.is_empty() { Confidence::Medium } else { Confidence::High };
     finding.claims = claims;
     finding.summary = format!(
         "{lost} UDP packets came back after their connection was forgotten: clients behind this host no longer hear their \
          servers once they were silent for a while."
     );
-    finding.evidence.extend(example(scene, namespace, &late).map(|t| {
+    finding.evidence.extend(example(view, namespace, &late).map(|t| {
         let text = format!(
-            "{}:{}, to which clients talk, sends to {}:{}, which is nobody's any more",
+            "{}:{}, to which clients talk, sends to {}:{}, which belongs to no connection any more",
             t.source, t.source_port, t.destination, t.destination_port
         );
         Fact::seen(Plane::Drops, text)
@@ -88,24 +90,26 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     if !settings.is_empty() {
         let risk =
             "entries live longer: the table needs more room where there are many short UDP exchanges (DNS)";
-        finding.fixes.push(relief::set("remember UDP for as long as RFC 4787 asks for", risk, settings));
+        finding.fixes.push(Fix::set("remember UDP for as long as RFC 4787 asks for", risk, settings));
     }
-    finding.fixes.push(Fix {
-        title: "let the application send something more often".into(),
-        commands: vec!["wg set INTERFACE peer PUBLIC_KEY persistent-keepalive 25".into()],
-        risk: "a few packets more; WireGuard as an example, others have a setting of their own".into(),
-        undo: vec!["wg set INTERFACE peer PUBLIC_KEY persistent-keepalive off".into()],
-        tune: Vec::new(),
-    });
+    finding.fixes.push(
+        Fix::new(
+            "let the application send something more often",
+            "a few packets more; WireGuard as an example, others have a setting of their own",
+            [sh!("wg set INTERFACE peer PUBLIC_KEY persistent-keepalive 25")],
+            [sh!("wg set INTERFACE peer PUBLIC_KEY persistent-keepalive off")],
+        )
+        .elsewhere(),
+    );
     Some(finding)
 }
 
 /// Timeouts that are shorter than the RFC allows.
-fn longer(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Setting> {
+fn longer(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Setting> {
     let below = |name: &str, proposed: u64| {
         let now = namespace.setting(name).filter(|now| *now < LEAST)?;
         let why = format!("UDP is forgotten after {now} s; RFC 4787 asks for no less than {LEAST}");
-        relief::setting(scene, namespace, name, proposed, &why)
+        relief::setting(view, namespace, name, proposed, &why)
     };
     // The first is also what an exchange of a question and an answer lives: no longer than it must.
     [below(SINGLE, LEAST), below(STREAM, RECOMMENDED)].into_iter().flatten().collect()
@@ -119,7 +123,7 @@ fn questions(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What the server has to say to them at other times.
+/// Builds the datagrams that the server sends to the clients at other times.
 fn news(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
     let from = ([198, 19, 0, 2].into(), 7000);
     let to = |n: u16| ([198, 19, 0, 1].into(), 41_000 + n);
@@ -129,19 +133,19 @@ fn news(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![Step::Run(
-            Place::Gateway,
+            LabHost::Gateway,
             "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
              add rule ip nat post oifname outside masquerade'; \
              sysctl -qw net.netfilter.nf_conntrack_udp_timeout=1 net.netfilter.nf_conntrack_udp_timeout_stream=1"
                 .into(),
         )],
         traffic: (41_000..41_010)
-            .map(|port| (Place::Initiator, port))
-            .chain([(Place::Responder, 7000)])
+            .map(|port| (LabHost::Initiator, port))
+            .chain([(LabHost::Responder, 7000)])
             .map(|(on, port)| Traffic::UdpServer { on, port, buffer: None, mode: UdpMode::Sink })
             .chain([
-                Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 5, frames: questions },
-                Traffic::Frames { from: Place::Responder, interface: "eth0", rate: 15, frames: news },
+                Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 5, frames: questions },
+                Traffic::Frames { from: LabHost::Responder, interface: "eth0", rate: 15, frames: news },
             ])
             .collect(),
         ..Recipe::default()
@@ -194,20 +198,20 @@ mod tests {
     #[test]
     fn late_answers_of_known_servers_are_it() {
         let evidence = seen([198, 19, 0, 2], "30");
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 30 }]);
         assert_eq!(finding.confidence, Confidence::High);
         assert_eq!(finding.fixes[0].tune[0].proposed, "120");
         let long = seen([198, 19, 0, 2], "300");
-        let [finding] = &examine(&Scene::of(&long))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&long))[..] else { panic!() };
         assert_eq!((finding.confidence, finding.fixes.len()), (Confidence::Medium, 1));
     }
 
     #[test]
     fn strangers_who_try_ports_are_not_it() {
-        assert_eq!(examine(&Scene::of(&seen([198, 19, 0, 77], "30"))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen([198, 19, 0, 77], "30"))), []);
         let mut plain = seen([198, 19, 0, 2], "30");
         plain.namespaces[0].connections = Some(Connections::default());
-        assert_eq!(examine(&Scene::of(&plain)), []);
+        assert_eq!(examine(&EvidenceView::of(&plain)), []);
     }
 }

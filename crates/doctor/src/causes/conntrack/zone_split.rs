@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::refused::sampled;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::nft;
+use crate::command::sh;
 use crate::evidence::{Connections, DropGroup, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-zone-split",
@@ -34,11 +36,11 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref()?;
     let strangers = strangers(table);
     if table.split.is_empty() && strangers.is_empty() {
@@ -52,14 +54,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             half || strangers.iter().any(|(packet, _)| *packet == t)
         })
     };
-    let (claims, lost) = sampled(scene.evidence, namespace, refused, mine);
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let (claims, lost) = sampled(view.evidence, namespace, refused, mine);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     if lost == 0 {
-        // Halves that nobody misses: without translation and stateful rules they do no harm.
+        // Halves that cause no loss: without translation and stateful rules they do no harm.
         finding.severity = Severity::Note;
     }
     finding.confidence = if lost > 0 { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     finding.claims = claims;
     let zones: BTreeSet<u16> = table
         .split
@@ -106,22 +108,21 @@ fn is_alike(half: &Tuple, packet: &Tuple) -> bool {
 }
 
 fn same_zone(zone: u16) -> Fix {
-    Fix {
-        title: "give both directions the same zone".into(),
-        commands: vec![
-            "nft list ruleset | grep -n 'ct .*zone set'".into(),
-            format!("nft add rule FAMILY TABLE CHAIN iifname OTHER_INTERFACE ct zone set {zone}"),
+    Fix::new(
+        "give both directions the same zone",
+        "open connections are not found in the new zone and get new entries",
+        [
+            sh!("nft list ruleset | grep -n 'ct .*zone set'"),
+            nft!("add rule FAMILY TABLE CHAIN iifname OTHER_INTERFACE ct zone set {}", zone),
         ],
-        risk: "connections that are open are looked for in the zone and not found: they are made anew".into(),
-        undo: vec!["nft delete rule FAMILY TABLE CHAIN handle HANDLE".into()],
-        tune: Vec::new(),
-    }
+        [nft!("delete rule FAMILY TABLE CHAIN handle HANDLE")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![Step::Run(
-            Place::Gateway,
+            LabHost::Gateway,
             "nft 'add table ip z; add chain ip z pre { type filter hook prerouting priority raw; }; \
              add rule ip z pre iifname inside ct zone set 5; \
              add chain ip z post { type nat hook postrouting priority srcnat; }; \
@@ -129,9 +130,9 @@ fn recipes() -> Vec<Recipe> {
                 .into(),
         )],
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
+            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7000".into(),
                 size: 64,
                 rate: 200,
@@ -162,7 +163,7 @@ mod tests {
         // The half of another client: same server, same outside address.
         let split = vec![(tuple(SERVER, (OUTSIDE.0, 5000)), 0, 5)];
         let evidence = seen(Connections { split, ..Connections::default() });
-        let [finding] = &examine(&Scene::of(&evidence))[..] else { panic!() };
+        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 50 }]);
         assert_eq!((finding.object.as_str(), finding.confidence), ("zones 0 and 5", Confidence::High));
     }
@@ -172,7 +173,7 @@ mod tests {
         let other = ConnectionGroup { zone: 7, replied: false, ..entry() };
         let joined = vec![(tuple(SERVER, OUTSIDE), other)];
         let evidence = seen(Connections { joined, ..Connections::default() });
-        assert_eq!(examine(&Scene::of(&evidence))[0].claims.len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].claims.len(), 1);
     }
 
     #[test]
@@ -180,8 +181,8 @@ mod tests {
         let elsewhere = (std::net::Ipv4Addr::new(198, 19, 0, 99), 80);
         let split = vec![(tuple(elsewhere, OUTSIDE), 0, 5)];
         let evidence = seen(Connections { split, ..Connections::default() });
-        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
         let joined = vec![(tuple(SERVER, OUTSIDE), entry())];
-        assert_eq!(examine(&Scene::of(&seen(Connections { joined, ..Connections::default() }))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(Connections { joined, ..Connections::default() }))), []);
     }
 }

@@ -1,22 +1,25 @@
 //! Rules for IP packets meet frames that a bridge passes on.
 
-use super::charge::{Charge, Matter, bridge_of};
+use super::attribution::{DropAttribution, Matter, bridge_of};
 use super::commands::show;
 use super::nft_rule_drop::gateway;
 use super::report::{findings, keeper, service};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::iptables::{self, Name};
+use crate::command::{Words, sh, sysctl};
+use crate::evidence::Backend;
 use crate::evidence::Plane;
 use crate::finding::{Fact, Finding, Fix, Setting, severity_of_loss};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bridge-netfilter",
     group: Group::Firewall,
-    title: "the firewall meets frames within a bridge",
-    about: "With `bridge-nf-call-iptables` (module br_netfilter) every frame that a bridge passes from one port to another goes \
-            through the rules for forwarded IP packets as well, though nothing is routed. Hosts on one network, behind one \
-            bridge, then cannot talk to each other because FORWARD drops what it was never meant for. Docker and Kubernetes load \
-            the module; virtual machines on a bridge of the same host are the usual victims.",
+    title: "the firewall filters frames within a bridge",
+    about: "With `bridge-nf-call-iptables` (module br_netfilter) every frame that a bridge passes from one port to another \
+            goes through the rules for forwarded IP packets as well, though nothing is routed. Hosts on one network, \
+            behind one bridge, then cannot talk to each other because FORWARD drops frames that it was never meant for. \
+            Docker and Kubernetes load the module; virtual machines on a bridge of the same host are the usual victims.",
     must: &[
         "packets dropped by rules of the families ip, ip6 or inet (or the old iptables)",
         "they came in through a port of a bridge",
@@ -28,8 +31,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("bridge-blocked", "the bridge itself does not pass them on"),
     ],
     yields_to: &[],
-    remedy: "If nothing needs the firewall within the bridge, switch the call off. Kubernetes' kube-proxy and some of Docker's \
-             isolation rules need it: there, let bridged frames pass by a rule.",
+    remedy: "If nothing needs the firewall within the bridge, switch the call off. Kubernetes' kube-proxy and some of \
+             Docker's isolation rules need it: there, accept bridged frames by a rule.",
     sources: &[
         "net/bridge/br_netfilter_hooks.c",
         "https://wiki.libvirt.org/Net.bridge.bridge-nf-call_and_sysctl.conf.html",
@@ -39,68 +42,55 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    findings(scene, CAUSE.id, Matter::Bridge, |charge, finding| tell(scene, charge, finding))
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    findings(view, CAUSE.id, Matter::Bridge, |attribution, finding| tell(view, attribution, finding))
 }
 
-fn tell(scene: &Scene<'_>, charge: &Charge<'_>, finding: &mut Finding) {
-    let passed = scene.passed(charge.namespace).saturating_sub(charge.packets);
+fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mut Finding) {
+    let passed = view.passed(attribution.namespace).saturating_sub(attribution.packets);
     finding.severity =
-        finding.severity.max(severity_of_loss(charge.packets, passed, scene.evidence.window_s));
-    let bridge =
-        charge.samples.iter().find_map(|s| bridge_of(charge.namespace, s.came_in)).unwrap_or_default();
+        finding.severity.max(severity_of_loss(attribution.packets, passed, view.evidence.window_s));
+    let bridge = attribution
+        .samples
+        .iter()
+        .find_map(|s| bridge_of(attribution.namespace, s.came_in))
+        .unwrap_or_default();
     finding.summary = format!(
-        "{} packets{} that the bridge {bridge} passes from port to port were thrown away by {}, which is meant for what is routed.",
-        charge.packets,
-        service(charge),
-        keeper(charge),
+        "{} packets{} that the bridge {bridge} passes from port to port were dropped by {}, which is meant for routed \
+         packets.",
+        attribution.packets,
+        service(attribution),
+        keeper(attribution),
     );
-    let what = charge.rule.map_or_else(|| charge.name(), |r| format!("{}: {}", charge.name(), r.text));
+    let what = attribution
+        .rule
+        .map_or_else(|| attribution.name(), |r| format!("{}: {}", attribution.name(), r.text));
     finding.object = format!("bridge {bridge}, {what}");
     finding.evidence.push(Fact::seen(Plane::Rules, format!("decided by the {what}")));
-    let v6 = charge.samples.iter().all(|s| s.header.first().is_some_and(|b| b >> 4 == 6));
+    let v6 = attribution.samples.iter().all(|s| s.header.first().is_some_and(|b| b >> 4 == 6));
     let name = if v6 { "net.bridge.bridge-nf-call-ip6tables" } else { "net.bridge.bridge-nf-call-iptables" };
-    let now = charge.namespace.setting(name);
+    let now = attribution.namespace.setting(name);
     if let Some(value) = now {
         finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {value}")));
     }
-    finding.fixes.push(Fix {
-        title: "keep the firewall out of the bridge".into(),
-        commands: vec![format!("sysctl -w {name}=0")],
-        risk:
-            "rules that are meant to part hosts of one bridge (Docker's isolation, Kubernetes) no longer do"
-                .into(),
-        undo: vec![format!("sysctl -w {name}=1")],
-        tune: now
-            .map(|value| Setting {
-                name: name.into(),
-                now: value.to_string(),
-                proposed: "0".into(),
-                why: "frames within a bridge were dropped by rules for routed packets".into(),
-            })
-            .into_iter()
-            .collect(),
+    let risk = "rules that separate hosts of one bridge (Docker's isolation, Kubernetes) no longer do so";
+    let title = "keep the firewall out of the bridge";
+    finding.fixes.push(match now {
+        Some(now) => {
+            let why = "frames within a bridge were dropped by rules for routed packets";
+            Fix::set(title, risk, vec![Setting::new(name, now, 0, why)])
+        }
+        None => Fix::new(title, risk, [sysctl::set(name, 0)], [sysctl::set(name, 1)]),
     });
-    let pass = if matches!(charge.backend(), Some(crate::evidence::Backend::Nft) | None) {
-        None
-    } else {
-        Some(format!("iptables -I {} 1 -m physdev --physdev-is-bridged -j ACCEPT", charge.chain_name()))
-    };
-    if let Some(command) = pass {
-        finding.fixes.push(Fix {
-            title: "or let bridged frames pass".into(),
-            undo: vec![command.replacen("-I", "-D", 1).replacen(" 1 ", " ", 1)],
-            commands: vec![command],
-            risk: "as above".into(),
-            tune: Vec::new(),
-        });
+    if let Some(backend @ (Backend::IptablesNft | Backend::IptablesLegacy)) = attribution.backend() {
+        let program = iptables::program(backend, attribution.family());
+        let (table, chain) = (Name(attribution.table()), Name(attribution.chain_name()));
+        let matches = || Words::of("-m physdev --physdev-is-bridged -j ACCEPT");
+        let insert = sh!("{} -t {} -I {} 1 {}", program, table, chain, matches());
+        let undo = sh!("{} -t {} -D {} {}", program, table, chain, matches());
+        finding.fixes.push(Fix::new("or let bridged frames pass", "as above", [insert], [undo]));
     }
-    finding.fixes.push(Fix {
-        title: "see the rules".into(),
-        commands: vec![show(charge)],
-        risk: "none, it only shows".into(),
-        ..Fix::default()
-    });
+    finding.fixes.push(Fix::look("see the rules", [show(attribution)]));
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -110,15 +100,15 @@ fn recipes() -> Vec<Recipe> {
                   nft 'add table ip f; add chain ip f forward { type filter hook forward priority 0; policy drop; }'\n\
                   nft 'add rule ip f forward udp dport 7001 accept'";
     let mut setup = vec![
-        Step::Run(Place::Initiator, "ip addr add 198.18.5.2/24 dev eth0".into()),
-        Step::Run(Place::Responder, "ip addr add 198.18.5.3/24 dev eth0".into()),
+        Step::Run(LabHost::Initiator, "ip addr add 198.18.5.2/24 dev eth0".into()),
+        Step::Run(LabHost::Responder, "ip addr add 198.18.5.3/24 dev eth0".into()),
     ];
     setup.extend(gateway(bridge));
     let datagrams = |port: u16| {
         vec![
-            Traffic::UdpServer { on: Place::Responder, port, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer { on: LabHost::Responder, port, buffer: None, mode: UdpMode::Sink },
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: format!("198.18.5.3:{port}"),
                 size: 100,
                 rate: 500,
@@ -150,10 +140,10 @@ mod tests {
         bridged.here().interfaces.push(bridge);
         bridged.here().interfaces[0].master = Some(9);
         bridged.here().settings.insert("net.bridge.bridge-nf-call-iptables".into(), "1".into());
-        let found = examine(&Scene::of(&bridged.evidence()));
+        let found = examine(&EvidenceView::of(&bridged.evidence()));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Critical));
         assert_eq!(found[0].object, "bridge br0, policy of inet filter forward");
         assert_eq!(found[0].fixes[0].tune[0].proposed, "0");
-        assert_eq!(examine(&Scene::of(&firewall().evidence())), []);
+        assert_eq!(examine(&EvidenceView::of(&firewall().evidence())), []);
     }
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::evidence::{
-    Backend, Blame, Chain, Delta, DropGroup, Evidence, Interface, Missed, Namespace, Plane, Rule, Ruleset,
-    Sample, SetState, Sight, Verdict,
+    Backend, Blame, Chain, Delta, DropGroup, Evidence, Interface, Missed, Namespace, Plane, Rule,
+    RuleVerdict, Ruleset, Sample, SetState, Sight,
 };
 
 /// Number of the namespace.
@@ -31,7 +31,7 @@ impl Firewall {
             name: "forward".into(),
             hook: Some("forward".into()),
             priority: Some(0),
-            policy: Some(Verdict::Accept),
+            policy: Some(RuleVerdict::Accept),
             policy_packets: None,
         };
         let here = Namespace {
@@ -70,7 +70,7 @@ impl Firewall {
     pub(super) fn policy(mut self, hook: &str) -> Self {
         self.chain().name = hook.into();
         self.chain().hook = Some(hook.into());
-        self.chain().policy = Some(Verdict::Drop);
+        self.chain().policy = Some(RuleVerdict::Drop);
         self
     }
 
@@ -79,10 +79,10 @@ impl Firewall {
         let (hook, name) = (self.chain().hook.clone(), self.chain().name.clone());
         let position = self.rules().rules.len() as u64 + 1;
         let verdict = match text {
-            t if t.ends_with("drop") => Verdict::Drop,
-            t if t.contains("reject") => Verdict::Reject,
-            t if t.ends_with("accept") => Verdict::Accept,
-            _ => Verdict::Other,
+            t if t.ends_with("drop") => RuleVerdict::Drop,
+            t if t.contains("reject") => RuleVerdict::Reject,
+            t if t.ends_with("accept") => RuleVerdict::Accept,
+            _ => RuleVerdict::Other,
         };
         self.rules().rules.push(Rule {
             backend: Backend::Nft,
@@ -141,13 +141,13 @@ impl Firewall {
         self
     }
 
-    /// Where they ended.
+    /// Sets the location of the last drops.
     pub(super) fn at(mut self, location: &str) -> Self {
         self.evidence.drops.last_mut().unwrap().location = location.into();
         self
     }
 
-    /// That many samples of the last group were decided by that rule, or by the policy.
+    /// Blames that rule, or the policy, for this number of samples of the last group.
     pub(super) fn blame(mut self, rule: Option<usize>, samples: usize) -> Self {
         let group = self.evidence.drops.len() - 1;
         let asked = self.evidence.drops[group].samples.len() as u64;

@@ -1,10 +1,10 @@
-//! A rule or policy of the old iptables throws packets away.
+//! A rule or policy of the old iptables drops packets.
 
-use super::charge::{Charge, Matter};
+use super::attribution::{DropAttribution, Matter};
 use super::commands::{does, fixes};
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, service};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Backend, Plane};
 use crate::finding::{Fact, Finding};
 use crate::recipe::Recipe;
@@ -13,10 +13,10 @@ pub(super) const CAUSE: Cause = Cause {
     id: "iptables-legacy-drop",
     group: Group::Firewall,
     title: "a rule of the old iptables drops packets",
-    about: "There are two iptables: one keeps its rules in nftables, the other in tables of its own (ip_tables). Both may hold \
-            rules at the same time, a packet has to pass both, and each program shows only its own. `nft list ruleset` is empty, \
-            or lets everything pass, and packets are dropped all the same. It happens after an upgrade that changed which of the \
-            two is called `iptables`, and when a container brings the other one.",
+    about: "There are two iptables: one keeps its rules in nftables, the other in tables of its own (ip_tables). Both may \
+            hold rules at the same time, a packet has to pass both, and each program shows only its own. `nft list \
+            ruleset` is empty, or accepts everything, and packets are still dropped. It happens after an upgrade that \
+            changed which of the two is called `iptables`, and when a container brings the other one.",
     must: &["a rule or policy in the old tables that drops or rejects, and whose counter moved"],
     should: &["packets dropped as NETFILTER_DROP in nf_hook_slow, and not in nft_do_chain"],
     must_not: &["conntrack's `drop` grows by as many: then it is connection tracking"],
@@ -25,31 +25,31 @@ pub(super) const CAUSE: Cause = Cause {
         ("conntrack-full", "the packets end in nf_hook_slow, too, and conntrack's `drop` grows with them"),
     ],
     yields_to: &["pmtu-blackhole-own"],
-    remedy: "Look with iptables-legacy. Move what is still needed to nftables, and empty the old tables, so that there is one \
-             place to look at.",
+    remedy: "Look with iptables-legacy. Move the rules that are still needed to nftables, and empty the old tables, so \
+             that all rules are in one place.",
     sources: &["net/ipv4/netfilter/ip_tables.c: ipt_do_table", "iptables-legacy(8)"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    findings(scene, CAUSE.id, Matter::Legacy, tell)
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    findings(view, CAUSE.id, Matter::Legacy, tell)
 }
 
-fn tell(charge: &Charge<'_>, finding: &mut Finding) {
-    let what = match charge.rule {
+fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
+    let what = match attribution.rule {
         Some(rule) => format!("A rule of the old iptables {}", does(rule)),
         None => "A policy of the old iptables drops".to_owned(),
     };
-    let object = charge.rule.map_or_else(|| charge.name(), |r| r.text.clone());
-    finding.summary = format!("{what} {} packets{}: {object}.", charge.packets, service(charge));
-    let chains = charge.namespace.rules.iter().flat_map(|r| &r.chains);
+    let object = attribution.rule.map_or_else(|| attribution.name(), |r| r.text.clone());
+    finding.summary = format!("{what} {} packets{}: {object}.", attribution.packets, service(attribution));
+    let chains = attribution.namespace.rules.iter().flat_map(|r| &r.chains);
     if chains.into_iter().any(|c| c.backend != Backend::IptablesLegacy) {
         let text = "there are rules of nftables, too: a packet has to pass both, and each program shows only its own";
         finding.evidence.push(Fact::seen(Plane::Rules, text));
     }
-    finding.fixes = fixes(charge, example(charge));
+    finding.fixes = fixes(attribution, example(attribution));
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -87,7 +87,7 @@ mod tests {
         firewall.last().backend = Backend::IptablesLegacy;
         firewall.last().family = "ip".into();
         let evidence = firewall.at(location).evidence();
-        examine(&Scene::of(&evidence))
+        examine(&EvidenceView::of(&evidence))
     }
 
     #[test]

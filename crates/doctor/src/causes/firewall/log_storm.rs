@@ -1,9 +1,9 @@
 //! A rule writes a line to the kernel's log for every packet.
 
-use super::commands::{nft_name, nft_text, remove};
+use super::commands::remove;
 use super::nft_rule_drop::{datagrams, gateway};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft;
 use crate::evidence::{Backend, Namespace, Plane, Rule};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::Recipe;
@@ -15,15 +15,15 @@ pub(super) const CAUSE: Cause = Cause {
     id: "log-storm",
     group: Group::Firewall,
     title: "a rule logs every packet",
-    about: "A rule with `log` (or the target LOG) and without a limit writes a line to the kernel's log for each packet that it \
-            meets, in the time in which the packet should be on its way. A few hundred a second fill the log, and where a serial \
-            console is served they stop the machine: each line is sent at its 115,200 bit/s with interrupts off.",
+    about: "A rule with `log` (or the target LOG) and without a limit writes a line to the kernel's log for each packet \
+            that it matches, and the packet waits meanwhile. A few hundred a second fill the log, and with a serial \
+            console they stop the machine: each line is sent at its 115,200 bit/s with interrupts off.",
     must: &["a rule that logs without a limit, whose counter moved by more than 50 packets a second"],
     should: &["lines of that rule in the kernel's log"],
     must_not: &[
         "the namespace's lines are not written at all (net.netfilter.nf_log_all_netns = 0 outside the first one)",
     ],
-    lookalikes: &[("hot-core", "a core is busy, whatever with")],
+    lookalikes: &[("hot-core", "a core is busy, with any kind of work")],
     yields_to: &[],
     remedy: "Put a limit before the log statement, or send the packets to a group that a program listens to (`log group 1`, \
              ulogd), or count instead of logging.",
@@ -33,35 +33,35 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let rules = scene
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let rules = view
         .namespaces()
         .flat_map(|n| n.rules.iter().flat_map(move |r| r.rules.iter().map(move |rule| (n, rule))));
-    rules.filter_map(|(namespace, rule)| of_rule(scene, namespace, rule)).collect()
+    rules.filter_map(|(namespace, rule)| of_rule(view, namespace, rule)).collect()
 }
 
-fn of_rule(scene: &Scene<'_>, namespace: &Namespace, rule: &Rule) -> Option<Finding> {
+fn of_rule(view: &EvidenceView<'_>, namespace: &Namespace, rule: &Rule) -> Option<Finding> {
     if !rule.logs {
         return None;
     }
     // A rule that does not count is known by its prefix in the log.
     let lines =
-        prefix(&rule.text).map_or(0, |p| scene.evidence.machine.log.iter().filter(|l| l.contains(p)).count());
+        prefix(&rule.text).map_or(0, |p| view.evidence.machine.log.iter().filter(|l| l.contains(p)).count());
     let packets = rule.packets.map_or(lines as u64, |p| p.change());
-    let per_second = packets as f64 / scene.evidence.window_s.max(0.1);
+    let per_second = packets as f64 / view.evidence.window_s.max(0.1);
     if per_second < LINES_PER_SECOND {
         return None;
     }
-    // In other namespaces than the first the kernel keeps silent unless it is told not to.
-    let told = scene.evidence.machine.setting("net.netfilter.nf_log_all_netns") == Some(1);
+    // Outside the first namespace, the kernel logs nothing unless a setting enables it.
+    let told = view.evidence.machine.setting("net.netfilter.nf_log_all_netns") == Some(1);
     if !(namespace.own || told || lines > 0) {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
     finding.confidence = if lines > 0 { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Log]);
-    finding.harm = (packets as f64 / scene.passed(namespace).max(1) as f64).min(1.0);
+    finding.missing = view.missing(namespace, &[Plane::Log]);
+    finding.impact = (packets as f64 / view.passed(namespace).max(1) as f64).min(1.0);
     let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
     finding.object = format!("rule {place}: {}", rule.text);
     finding.summary = format!(
@@ -77,7 +77,7 @@ fn of_rule(scene: &Scene<'_>, namespace: &Namespace, rule: &Rule) -> Option<Find
             .evidence
             .push(Fact::seen(Plane::Log, format!("{lines} lines of it were seen in the kernel's log")));
     }
-    finding.not.push("not lost packets: the rule costs time, it does not drop".into());
+    finding.not.push("not lost packets: the rule costs time and does not drop".into());
     finding.fixes = fixes(rule);
     Some(finding)
 }
@@ -90,25 +90,13 @@ fn prefix(text: &str) -> Option<&str> {
 
 fn fixes(rule: &Rule) -> Vec<Fix> {
     let mut fixes = Vec::new();
-    if let (Backend::Nft, Some(text)) = (rule.backend, nft_text(&rule.text)) {
-        let (family, table, chain) = (&rule.family, nft_name(&rule.table), nft_name(&rule.chain));
-        let place = format!("{family} {table} {chain} handle {}", rule.handle);
-        // `log` is a word of its own in what nft prints; the limit goes before it, so that the rest of the rule is as it was
-        // for the packets that are logged, and none is logged beyond.
-        let limited = text.replacen("log", "limit rate 5/second log", 1);
-        let ends = ["drop", "accept", "reject"].iter().any(|v| text.contains(v));
-        if !ends {
-            fixes.push(Fix {
-                title: "log a few a second".into(),
-                commands: vec![format!("nft replace rule {place} {}", word(&limited))],
-                risk: "most packets are no longer in the log".into(),
-                undo: vec![format!("nft replace rule {place} {}", word(text))],
-                tune: Vec::new(),
-            });
-        }
+    if rule.backend == Backend::Nft {
+        let (commands, undo) = nft::edit(rule, "RULE_AS_LISTED_WITH_limit_rate_5/second_BEFORE_log");
+        let title = "log a few a second; a rule that also drops or accepts needs a rule of its own for that";
+        fixes.push(Fix::new(title, "most packets are no longer in the log", commands, undo));
     }
     fixes.push(Fix {
-        title: "take the rule away; if it also drops or accepts, put it back without `log`".into(),
+        title: "delete the rule; if it also drops or accepts, add it again without `log`".into(),
         ..remove(rule)
     });
     fixes
@@ -139,19 +127,20 @@ mod tests {
 
     #[test]
     fn a_rule_that_logs_much_is_told() {
-        let found = examine(&Scene::of(&logging("udp dport 53 log prefix \"dns \"", 5000, true)));
+        let found = examine(&EvidenceView::of(&logging("udp dport 53 log prefix \"dns \"", 5000, true)));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Warning));
         assert!(
-            found[0].fixes[0].commands[0].ends_with("'udp dport 53 limit rate 5/second log prefix \"dns \"'")
+            found[0].fixes[0].commands[1]
+                .contains("replace rule inet filter forward handle 11 RULE_AS_LISTED")
         );
-        assert_eq!(examine(&Scene::of(&logging("log", 400, true))), [], "40 a second are no storm");
+        assert_eq!(examine(&EvidenceView::of(&logging("log", 400, true))), [], "40 a second are no storm");
     }
 
     #[test]
     fn a_namespace_whose_lines_are_not_written_is_silent() {
         let mut evidence = logging("log prefix \"dns \"", 5000, false);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         evidence.machine.settings.insert("net.netfilter.nf_log_all_netns".into(), "1".into());
-        assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&evidence)).len(), 1);
     }
 }

@@ -1,11 +1,11 @@
 //! Rules.
 
+mod attribution;
 mod bridge_netfilter;
-mod charge;
 mod commands;
 #[cfg(test)]
 mod fixture;
-mod harm;
+mod impact;
 mod iptables_legacy_drop;
 mod log_storm;
 mod nfqueue_full;

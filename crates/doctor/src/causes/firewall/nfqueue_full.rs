@@ -1,8 +1,9 @@
 //! A queue to a program is full, or no program listens.
 
 use super::nft_rule_drop::{datagrams, gateway};
-use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{Namespace, Plane, Verdict};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
+use crate::evidence::{Namespace, Plane, RuleVerdict};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 use crate::recipe::Recipe;
 
@@ -10,12 +11,12 @@ pub(super) const CAUSE: Cause = Cause {
     id: "nfqueue-full",
     group: Group::Firewall,
     title: "packets wait for a program that does not take them",
-    about: "A rule with the verdict queue (NFQUEUE) hands packets to a program, which answers for each whether it may go on: \
-            intrusion prevention (Suricata, Snort), parental controls, security agents. If the program is slower than the \
-            packets come, its queue fills, and what no longer fits is dropped. If no program listens at all, every packet is \
-            dropped, unless the rule says `bypass`.",
+    about: "A rule with the verdict queue (NFQUEUE) hands packets to a program, which decides for each whether it may \
+            pass: intrusion prevention (Suricata, Snort), parental controls, security agents. If the program is slower \
+            than the packets come, its queue fills, and the kernel drops further packets. If no program listens at all, \
+            every packet is dropped, unless the rule says `bypass`.",
     must: &[
-        "packets dropped in nf_queue, or the queue's own counters `queue_dropped` or `queue_user_dropped` grow",
+        "packets dropped in nf_queue, or the queue's own counters `queue_dropped` or `user_dropped` grow",
     ],
     should: &["a rule with the verdict queue"],
     must_not: &[],
@@ -29,31 +30,31 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     const PLACES: &[&str] = &["nf_queue", "__nf_queue", "nf_reinject", "nfqnl_enqueue_packet", "nfqnl_flush"];
-    let taken = scene.take(namespace, |d| PLACES.contains(&d.location.as_str()));
-    let counters = ["nfqueue.queue_dropped", "nfqueue.queue_user_dropped"];
+    let taken = view.take(namespace, |d| PLACES.contains(&d.location.as_str()));
+    let counters = ["nfqueue.queue_dropped", "nfqueue.user_dropped"];
     let counted: u64 = counters.iter().map(|name| namespace.grew(name)).sum();
     let lost = taken.packets.max(counted);
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
         let claim = |name: &&str| {
             let grew = namespace.grew(name);
-            (grew > 0).then(|| scene.counted(namespace, name, grew))
+            (grew > 0).then(|| view.counted(namespace, name, grew))
         };
         counters.iter().filter_map(claim).collect::<Vec<Claim>>()
     } else {
         taken.claims.clone()
     };
     finding.confidence = if taken.is_empty() || counted == 0 { Confidence::Medium } else { Confidence::High };
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Rules]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Rules]);
     let full = counted > 0;
     finding.summary = if full {
         format!("{lost} packets found no room in the queue to a program.")
@@ -75,27 +76,25 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         }
     }
     let rules = namespace.rules.iter().flat_map(|r| &r.rules);
-    for rule in rules.filter(|r| r.verdict == Verdict::Queue).take(5) {
+    for rule in rules.filter(|r| r.verdict == RuleVerdict::Queue).take(5) {
         let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
         finding.evidence.push(Fact::seen(Plane::Rules, format!("rule {place}: {}", rule.text)));
         if finding.object.is_empty() {
             finding.object = format!("rule {place}");
         }
     }
-    finding.fixes.push(Fix {
-        title: "see the queues, and which process serves them".into(),
-        commands: vec!["cat /proc/net/netfilter/nfnetlink_queue".into()],
-        risk: "none, it only shows; the second column is the port of the process".into(),
-        ..Fix::default()
-    });
-    finding.fixes.push(Fix {
-        title: "start the program if nobody serves the queue; one that cannot keep up needs more queues"
-            .into(),
-        commands: vec!["systemctl start NAME_OF_THE_PROGRAM".into()],
-        risk: "packets then go where the program sends them".into(),
-        undo: vec!["systemctl stop NAME_OF_THE_PROGRAM".into()],
-        tune: Vec::new(),
-    });
+    finding.fixes.push(Fix::new(
+        "see the queues, and which process serves them",
+        "none, it only shows; the second column is the port of the process",
+        [sh!("cat /proc/net/netfilter/nfnetlink_queue")],
+        [],
+    ));
+    finding.fixes.push(Fix::new(
+        "start the program if none serves the queue; a program that cannot keep up needs more queues",
+        "packets then go where the program sends them",
+        [sh!("systemctl start NAME_OF_THE_PROGRAM")],
+        [sh!("systemctl stop NAME_OF_THE_PROGRAM")],
+    ));
     Some(finding)
 }
 
@@ -119,11 +118,11 @@ mod tests {
     fn a_queue_without_a_reader_is_told_from_a_full_one() {
         let samples = || vec![udp("198.18.0.2:5", "198.19.0.2:7002")];
         let none = Firewall::new().dropped(300, samples()).at("nf_queue");
-        let found = examine(&Scene::of(&none.evidence()));
+        let found = examine(&EvidenceView::of(&none.evidence()));
         assert!(found[0].summary.contains("no program listens"));
         let mut full = Firewall::new().blind();
         full.here().counters.insert("nfqueue.queue_dropped".into(), Delta { before: 1, after: 41 });
-        let found = examine(&Scene::of(&full.evidence()));
+        let found = examine(&EvidenceView::of(&full.evidence()));
         assert!(matches!(found[0].claims[..], [Claim::Counter { packets: 40, .. }]));
         assert!(found[0].summary.contains("40 packets found no room"));
     }
@@ -131,6 +130,6 @@ mod tests {
     #[test]
     fn what_rules_drop_is_not_its() {
         let firewall = Firewall::new().dropped(300, vec![udp("198.18.0.2:5", "198.19.0.2:7002")]);
-        assert_eq!(examine(&Scene::of(&firewall.evidence())), []);
+        assert_eq!(examine(&EvidenceView::of(&firewall.evidence())), []);
     }
 }

@@ -1,24 +1,25 @@
-//! A rule of nftables throws packets away.
+//! A rule of nftables drops packets.
 
-use super::charge::{Charge, Matter, charges, is_of_nft};
+use super::attribution::{DropAttribution, Matter, attributions, is_of_nft};
 use super::commands::fixes;
 use super::report::{example, findings, keeper, service};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::nft;
 use crate::evidence::Plane;
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "nft-rule-drop",
     group: Group::Firewall,
     title: "a rule drops packets",
-    about: "A rule of nftables, or of iptables over nftables, throws packets away. The kernel counts that in no statistic of its \
-            own: unless the rule has a counter, nothing moves but the number of packets that do not arrive. The rule is found by \
-            its counter, and, where it has none, by asking all rules about packets that were seen to be dropped, in the order in \
-            which the kernel asks them.\n\n\
-            Firewalls are there to drop packets. A rule that meets a port scan, or a little of the traffic, is only noted; one \
-            that meets a good part of what is forwarded, or connections that were open, is told as a warning. If it is meant, \
-            nothing is wrong.",
+    about: "A rule of nftables, or of iptables over nftables, drops packets. The kernel has no statistic for this: unless \
+            the rule has a counter, the only sign is packets that do not arrive. The doctor finds the rule by its counter. \
+            If the rule has none, the doctor evaluates all rules for packets that it saw dropped, in the order of the \
+            kernel.\n\n\
+            Firewalls are there to drop packets. A rule that matches a port scan, or a little of the traffic, is only a \
+            note. A rule that matches a large part of the forwarded traffic, or open connections, is a warning. If it is \
+            intended, nothing is wrong.",
     must: &[
         "packets dropped as NETFILTER_DROP in nft_do_chain (before Linux 6.7: in nf_hook_slow)",
         "a rule with the verdict drop whose counter moved, or that the dropped packets match",
@@ -30,53 +31,53 @@ pub(super) const CAUSE: Cause = Cause {
     lookalikes: &[
         ("policy-drop", "no rule matches, and the chain's policy drops"),
         ("iptables-legacy-drop", "the packets end in nf_hook_slow, and the old iptables has rules"),
-        ("rule-reject", "the sender is told, and fails at once"),
+        ("rule-reject", "the sender gets an error, and fails at once"),
         ("bridge-netfilter", "the packets stay within one bridge"),
         ("conntrack-full", "the packets end in nf_hook_slow, and conntrack's `drop` grows"),
     ],
     yields_to: &["conntrack-invalid-dropped", "pmtu-blackhole-own", "asymmetric-path"],
-    remedy: "Look at the rule and its comment. If it should not meet these packets, put a rule before it that lets them pass, or \
-             take it away. Docker, firewalld, ufw and their like write their rules anew: change it there.",
+    remedy: "Look at the rule and its comment. If it should not meet these packets, put a rule before it that accepts \
+             them, or delete it. Docker, firewalld, ufw and similar programs rewrite their rules: change it there.",
     sources: &["net/netfilter/nf_tables_core.c: nft_do_chain", "nft(8)"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let mut all = findings(scene, CAUSE.id, Matter::Rule, |charge, finding| {
-        tell(charge, finding);
-        // What connection tracking finds invalid is judged there, where it can be seen.
-        let judged = scene.missing(charge.namespace, &[Plane::ConntrackStatistics]).is_empty();
-        if judged && charge.rule.is_some_and(|r| r.invalid) {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let mut all = findings(view, CAUSE.id, Matter::Rule, |attribution, finding| {
+        tell(attribution, finding);
+        // The causes of connection tracking judge INVALID packets, if their statistics are visible.
+        let judged = view.missing(attribution.namespace, &[Plane::ConntrackStatistics]).is_empty();
+        if judged && attribution.rule.is_some_and(|r| r.invalid) {
             finding.severity = Severity::Note;
         }
     });
-    all.extend(unknown(scene));
+    all.extend(unknown(view));
     all
 }
 
-fn tell(charge: &Charge<'_>, finding: &mut Finding) {
+fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     finding.summary = format!(
-        "A rule of {} threw away {} packets{}: {}.",
-        keeper(charge),
-        charge.packets,
-        service(charge),
-        charge.rule.map(|r| r.text.as_str()).unwrap_or_default(),
+        "A rule of {} dropped {} packets{}: {}.",
+        keeper(attribution),
+        attribution.packets,
+        service(attribution),
+        attribution.rule.map(|r| r.text.as_str()).unwrap_or_default(),
     );
-    finding.fixes = fixes(charge, example(charge));
+    finding.fixes = fixes(attribution, example(attribution));
 }
 
 /// Packets that rules threw away where no rule can be named.
-fn unknown(scene: &Scene<'_>) -> Vec<Finding> {
-    let kernel = &scene.evidence.machine.kernel;
+fn unknown(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let kernel = &view.evidence.machine.kernel;
     let mut all = Vec::new();
-    for namespace in scene.namespaces() {
+    for namespace in view.namespaces() {
         // Before 6.7 a place that tells nothing may be anything.
-        let taken = scene.take(namespace, |d| {
+        let taken = view.take(namespace, |d| {
             is_of_nft(d, kernel) && (d.location.starts_with("nft_") || d.reason != "NETFILTER_DROP")
         });
-        let charged = charges(scene, namespace);
+        let charged = attributions(view, namespace);
         let mut claims = taken.claims.clone();
         for claim in &mut claims {
             let Claim::Drops { group, packets } = claim else { continue };
@@ -91,13 +92,13 @@ fn unknown(scene: &Scene<'_>) -> Vec<Finding> {
         if rest == 0 {
             continue;
         }
-        let mut finding = scene.finding(CAUSE.id, namespace, rest);
+        let mut finding = view.finding(CAUSE.id, namespace, rest);
         finding.severity = finding.severity.min(Severity::Warning);
         finding.confidence = Confidence::Low;
         finding.claims = claims;
-        finding.missing = scene.missing(namespace, &[Plane::Rules]);
+        finding.missing = view.missing(namespace, &[Plane::Rules]);
         finding.summary =
-            format!("Rules of nftables threw away {rest} packets; which rule did it could not be told.");
+            format!("Rules of nftables dropped {rest} packets; the rule could not be determined.");
         let text = format!("{rest} packets dropped in {}()", taken.groups[0].location);
         finding.evidence.push(Fact::seen(Plane::Drops, text));
         if let Some(t) = taken.example() {
@@ -105,12 +106,10 @@ fn unknown(scene: &Scene<'_>) -> Vec<Finding> {
                 format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
             finding.evidence.push(Fact::seen(Plane::Drops, text));
         }
-        finding.fixes.push(Fix {
-            title: "see the rules; `nft monitor trace` names the one that a packet meets".into(),
-            commands: vec!["nft -a -t list ruleset".into()],
-            risk: "none, it only shows".into(),
-            ..Fix::default()
-        });
+        finding.fixes.push(Fix::look(
+            "see the rules; `nft monitor trace` names the one that a packet meets",
+            [nft!("-a -t list ruleset")],
+        ));
         all.push(finding);
     }
     all
@@ -119,9 +118,9 @@ fn unknown(scene: &Scene<'_>) -> Vec<Finding> {
 /// Datagrams that the gateway forwards.
 pub(super) fn datagrams(port: u16, flows: u32) -> Vec<Traffic> {
     vec![
-        Traffic::UdpServer { on: Place::Responder, port, buffer: None, mode: UdpMode::Sink },
+        Traffic::UdpServer { on: LabHost::Responder, port, buffer: None, mode: UdpMode::Sink },
         Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: format!("198.19.0.2:{port}"),
             size: 100,
             rate: 500,
@@ -133,7 +132,7 @@ pub(super) fn datagrams(port: u16, flows: u32) -> Vec<Traffic> {
 
 /// Rules on the gateway.
 pub(super) fn gateway(script: &str) -> Vec<Step> {
-    vec![Step::Run(Place::Gateway, script.to_owned())]
+    vec![Step::Run(LabHost::Gateway, script.to_owned())]
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -172,7 +171,7 @@ mod tests {
     use crate::evidence::{Backend, Evidence, Sample};
 
     fn found(evidence: &Evidence) -> Vec<Finding> {
-        examine(&Scene::of(evidence))
+        examine(&EvidenceView::of(evidence))
     }
 
     fn service() -> Vec<Sample> {
@@ -194,7 +193,7 @@ mod tests {
             commands[1]
                 .starts_with("nft -e -a insert rule inet filter forward handle 11 ip saddr 198.18.0.2 ")
         );
-        assert!(commands.iter().any(|c| *c == "nft delete rule inet filter forward handle 11"));
+        assert!(commands.iter().any(|c| c.ends_with("&& nft delete rule inet filter forward handle 11")));
     }
 
     #[test]
@@ -262,17 +261,25 @@ mod tests {
 
     #[test]
     fn names_from_outside_cannot_become_commands() {
-        for (backend, shown) in
-            [(Backend::Nft, "NAME_THAT_NFT_CANNOT_READ"), (Backend::IptablesNft, "'a;reboot'")]
-        {
+        for (backend, shown) in [(Backend::Nft, None), (Backend::IptablesNft, Some("'a;reboot'"))] {
             let mut firewall =
                 Firewall::new().rule("tcp dport 80 drop").dropped(400, service()).blame(Some(0), 8);
             firewall.last().chain = "a;reboot".into();
             firewall.last().backend = backend;
             let found = found(&firewall.evidence());
             let commands: Vec<&String> = found[0].fixes.iter().flat_map(|f| &f.commands).collect();
-            assert!(commands.iter().any(|c| c.contains(shown)), "{commands:?}");
-            assert!(commands.iter().all(|c| !c.replace("'a;reboot'", "").contains("reboot")), "{commands:?}");
+            assert_eq!(commands.is_empty(), shown.is_none(), "{commands:?}");
+            assert!(commands.iter().all(|c| shown.is_none_or(|s| c.contains(s))), "{commands:?}");
+            let told = found[0].fixes.iter().filter_map(|f| f.by_hand.as_deref());
+            assert!(
+                shown.is_some() || told.clone().count() == 3 && told.clone().all(|t| t.contains("a;reboot"))
+            );
+            assert!(
+                commands
+                    .iter()
+                    .all(|c| !c.replace("'a;reboot'", "").replace("a_reboot", "").contains("reboot")),
+                "{commands:?}"
+            );
         }
     }
 }

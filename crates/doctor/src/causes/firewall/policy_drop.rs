@@ -1,10 +1,10 @@
 //! No rule lets the packets pass, and the chain's policy drops them.
 
-use super::charge::{Charge, Matter};
+use super::attribution::{DropAttribution, Matter};
 use super::commands::fixes;
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, keeper, service};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Missed, Plane};
 use crate::finding::{Fact, Finding};
 use crate::recipe::Recipe;
@@ -13,11 +13,11 @@ pub(super) const CAUSE: Cause = Cause {
     id: "policy-drop",
     group: Group::Firewall,
     title: "a chain's policy drops packets",
-    about: "A packet that no rule of a base chain decides about meets the chain's policy. With the policy drop it is thrown away \
-            there, and no rule has a counter that moves. The well-known case is Docker, which sets the policy of FORWARD to DROP: \
-            a host that routed between its networks before stops doing so when Docker starts.\n\n\
-            A policy that drops is how a good firewall is built. What it drops is told as a warning only when it is a good part \
-            of what is forwarded, or cuts connections that were open. If it is meant, nothing is wrong.",
+    about: "If no rule of a base chain decides about a packet, the chain's policy does. The policy drop discards it there, \
+            and no rule's counter moves. The well-known case is Docker, which sets the policy of FORWARD to DROP: a host \
+            that routed between its networks before stops doing so when Docker starts.\n\n\
+            A good firewall has a policy that drops. The finding is a warning only if the policy drops a large part of the \
+            forwarded traffic, or cuts open connections. If it is intended, nothing is wrong.",
     must: &[
         "packets dropped as NETFILTER_DROP in nft_do_chain (before Linux 6.7, and with the old iptables: in nf_hook_slow)",
         "a base chain with the policy drop, which no rule decides about for these packets, or whose counter moved",
@@ -31,8 +31,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("forwarding-off", "the host does not forward at all, and the packets never meet FORWARD"),
     ],
     yields_to: &["pmtu-blackhole-own"],
-    remedy: "Add a rule that lets these packets pass. On a host with Docker put it into the chain DOCKER-USER, which Docker leaves \
-             alone.",
+    remedy: "Add a rule that accepts these packets. On a host with Docker put it into the chain DOCKER-USER, which Docker \
+             leaves alone.",
     sources: &[
         "net/netfilter/nf_tables_core.c: nft_do_chain",
         "https://docs.docker.com/engine/network/packet-filtering-firewalls/",
@@ -42,32 +42,32 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    findings(scene, CAUSE.id, Matter::Policy, tell)
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    findings(view, CAUSE.id, Matter::Policy, tell)
 }
 
-fn tell(charge: &Charge<'_>, finding: &mut Finding) {
+fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     finding.summary = format!(
         "No rule of {} lets {} packets{} pass, and the policy of {} drops them.",
-        keeper(charge),
-        charge.packets,
-        service(charge),
-        charge.chain_name(),
+        keeper(attribution),
+        attribution.packets,
+        service(attribution),
+        attribution.chain_name(),
     );
-    for (rule, why) in &charge.missed {
+    for (rule, why) in &attribution.missed {
         if *why == Missed::Set {
             let set = rule.set.as_deref().unwrap_or("its set");
             let text = format!("they would have passed if @{set} held their key: {}", rule.text);
             finding.evidence.push(Fact::seen(Plane::Rules, text));
         }
     }
-    let docker = charge.namespace.rules.iter().flat_map(|r| &r.chains).any(|c| c.name == "DOCKER-USER");
-    if docker && charge.chain_name() == "FORWARD" {
+    let docker = attribution.namespace.rules.iter().flat_map(|r| &r.chains).any(|c| c.name == "DOCKER-USER");
+    if docker && attribution.chain_name() == "FORWARD" {
         let text = "Docker sets this policy when it starts (chain DOCKER-USER is there)";
         finding.evidence.push(Fact::seen(Plane::Rules, text));
     }
     finding.not.push("not one rule: none that drops matches the packets that were looked at".into());
-    finding.fixes = fixes(charge, example(charge));
+    finding.fixes = fixes(attribution, example(attribution));
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -96,7 +96,7 @@ mod tests {
     use crate::finding::{Confidence, Severity};
 
     fn found(evidence: &Evidence) -> Vec<Finding> {
-        examine(&Scene::of(evidence))
+        examine(&EvidenceView::of(evidence))
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::Medium));
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 400, .. }]));
         let quiet = Firewall::new().policy("forward").blind().evidence();
-        assert_eq!(super::examine(&Scene::of(&quiet)), []);
+        assert_eq!(super::examine(&EvidenceView::of(&quiet)), []);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! made on purpose, less what is of no concern here.
 
 use super::CAUSES;
-use crate::causes::Scene;
+use crate::causes::EvidenceView;
 use crate::evidence::{Evidence, Plane, Sight};
 use crate::finding::{Finding, Severity};
 
@@ -15,8 +15,8 @@ fn findings(text: &str, without: &[Plane]) -> Vec<Finding> {
             evidence.namespaces.iter_mut().flat_map(|n| &mut n.rules).for_each(|r| r.blame.clear());
         }
     }
-    let scene = Scene::of(&evidence);
-    CAUSES.iter().flat_map(|cause| (cause.examine)(&scene)).collect()
+    let view = EvidenceView::of(&evidence);
+    CAUSES.iter().flat_map(|cause| (cause.examine)(&view)).collect()
 }
 
 /// Causes found with at least a warning.
@@ -67,6 +67,6 @@ fn counters_are_enough_where_drops_are_out_of_sight() {
 fn a_firewall_that_keeps_a_scan_out_has_nothing_wrong() {
     let findings = findings(include_str!("recorded/scan.json"), &[]);
     assert_eq!(told(&findings), [""; 0]);
-    // What it dropped is explained all the same, and not left as a riddle.
+    // The doctor still explains the drops of the scan, and does not report them as unexplained.
     assert_eq!(findings.iter().map(|f| f.cause.as_str()).collect::<Vec<_>>(), ["policy-drop", "policy-drop"]);
 }

@@ -1,37 +1,37 @@
-//! A charge as a finding: what all causes of this group say alike.
+//! An attribution as a finding: what all causes of this group say alike.
 
 use std::collections::BTreeMap;
 
-use super::charge::{Charge, Matter, charges};
-use super::harm::{self, Pattern};
-use crate::causes::Scene;
+use super::attribution::{DropAttribution, Matter, attributions};
+use super::impact::{self, Pattern};
+use crate::causes::EvidenceView;
 use crate::evidence::{Backend, Plane, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding};
 
-/// Findings of one cause in one namespace. What is beyond is in the last of them.
+/// Most findings of one cause in one namespace. The last of them includes the rest.
 const MOST: usize = 8;
 
-/// One finding for each charge of that matter; `tell` adds what is its own.
+/// One finding for each attribution of that matter; `tell` adds what is its own.
 pub(super) fn findings<'a>(
-    scene: &Scene<'a>,
+    view: &EvidenceView<'a>,
     cause: &str,
     matter: Matter,
-    tell: impl Fn(&Charge<'a>, &mut Finding),
+    tell: impl Fn(&DropAttribution<'a>, &mut Finding),
 ) -> Vec<Finding> {
     let mut all = Vec::new();
-    for namespace in scene.namespaces() {
-        let mut charges = charges(scene, namespace);
-        charges.retain(|c| c.matter() == matter);
-        let mut rest = charges.split_off(charges.len().min(MOST));
+    for namespace in view.namespaces() {
+        let mut attributions = attributions(view, namespace);
+        attributions.retain(|c| c.matter() == matter);
+        let mut rest = attributions.split_off(attributions.len().min(MOST));
         let from = all.len();
-        for charge in &charges {
-            let mut finding = base(scene, cause, charge);
-            tell(charge, &mut finding);
+        for attribution in &attributions {
+            let mut finding = base(view, cause, attribution);
+            tell(attribution, &mut finding);
             all.push(finding);
         }
         if let (Some(last), false) = (all[from..].last_mut(), rest.is_empty()) {
             let packets: u64 = rest.iter().map(|c| c.packets).sum();
-            let text = format!("{} further rules of this kind threw away {packets} packets", rest.len());
+            let text = format!("{} further rules of this kind dropped {packets} packets", rest.len());
             last.evidence.push(Fact::seen(Plane::Rules, text));
             last.claims.extend(rest.iter_mut().flat_map(|c| std::mem::take(&mut c.claims)));
         }
@@ -39,19 +39,19 @@ pub(super) fn findings<'a>(
     all
 }
 
-/// What there is to say of any charge.
-fn base(scene: &Scene<'_>, cause: &str, charge: &Charge<'_>) -> Finding {
-    let mut finding = scene.finding(cause, charge.namespace, charge.packets);
-    finding.severity = harm::severity(scene, charge);
-    finding.confidence = confidence(charge);
-    finding.claims = charge.claims.clone();
-    finding.missing = scene.missing(charge.namespace, &[Plane::Drops, Plane::Rules]);
-    finding.object = match charge.rule {
-        Some(rule) => format!("{}: {}", charge.name(), rule.text),
-        None => charge.name(),
+/// Builds the finding with the parts that all attributions share.
+fn base(view: &EvidenceView<'_>, cause: &str, attribution: &DropAttribution<'_>) -> Finding {
+    let mut finding = view.finding(cause, attribution.namespace, attribution.packets);
+    finding.severity = impact::severity(view, attribution);
+    finding.confidence = confidence(attribution);
+    finding.claims = attribution.claims.clone();
+    finding.missing = view.missing(attribution.namespace, &[Plane::Drops, Plane::Rules]);
+    finding.object = match attribution.rule {
+        Some(rule) => format!("{}: {}", attribution.name(), rule.text),
+        None => attribution.name(),
     };
-    finding.evidence = facts(charge);
-    if charge.groups.iter().any(|d| d.location.starts_with("nft_do_chain")) {
+    finding.evidence = facts(attribution);
+    if attribution.groups.iter().any(|d| d.location.starts_with("nft_do_chain")) {
         finding.not.push(
             "not connection tracking and not the old iptables: the packets ended in nft_do_chain, where rules of nftables are \
              walked"
@@ -62,46 +62,47 @@ fn base(scene: &Scene<'_>, cause: &str, charge: &Charge<'_>) -> Finding {
 }
 
 /// Counter and samples are independent of each other; either alone may mislead.
-fn confidence(charge: &Charge<'_>) -> Confidence {
-    let clear = charge.sure >= 3 && 2 * charge.sure > charge.samples.len() as u64;
-    match (charge.counter.is_some(), clear) {
+fn confidence(attribution: &DropAttribution<'_>) -> Confidence {
+    let clear = attribution.sure >= 3 && 2 * attribution.sure > attribution.samples.len() as u64;
+    match (attribution.counter.is_some(), clear) {
         (true, true) => Confidence::High,
         (true, false) | (false, true) => Confidence::Medium,
         (false, false) => Confidence::Low,
     }
 }
 
-fn facts(charge: &Charge<'_>) -> Vec<Fact> {
+fn facts(attribution: &DropAttribution<'_>) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut by_place: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for drops in &charge.groups {
+    for drops in &attribution.groups {
         *by_place.entry((&drops.reason, &drops.location)).or_default() += drops.packets;
     }
     for ((reason, location), packets) in by_place {
         facts
             .push(Fact::seen(Plane::Drops, format!("{packets} packets dropped as {reason} in {location}()")));
     }
-    if let Some(counter) = charge.counter {
-        let text = format!("counter of the {}: {} packets in the window", charge.name(), counter.change());
-        facts.push(Fact::counter(Plane::Rules, &charge.name(), counter, text));
+    if let Some(counter) = attribution.counter {
+        let text =
+            format!("counter of the {}: {} packets in the window", attribution.name(), counter.change());
+        facts.push(Fact::counter(Plane::Rules, &attribution.name(), counter, text));
     }
-    if charge.asked > 0 && charge.sure > 0 {
+    if attribution.asked > 0 && attribution.sure > 0 {
         let text = format!(
-            "of {} sampled packets, {} can have been thrown away by nothing else among the rules",
-            charge.asked, charge.sure
+            "of {} sampled packets, {} can have been dropped by nothing else among the rules",
+            attribution.asked, attribution.sure
         );
         facts.push(Fact::seen(Plane::Rules, text));
     }
-    if let Some(tuple) = example(charge) {
+    if let Some(tuple) = example(attribution) {
         facts.push(Fact::seen(Plane::Drops, format!("for example {}", packet(tuple))));
     }
-    if let Some(comment) = charge.rule.and_then(|r| r.comment.as_deref()) {
+    if let Some(comment) = attribution.rule.and_then(|r| r.comment.as_deref()) {
         facts.push(Fact::seen(Plane::Rules, format!("its owner noted: {comment}")));
     }
-    if charge.hooks.len() == 1 && charge.rule.is_some() {
-        facts.push(Fact::seen(Plane::Rules, format!("reached from the hook {}", charge.hooks[0])));
+    if attribution.hooks.len() == 1 && attribution.rule.is_some() {
+        facts.push(Fact::seen(Plane::Rules, format!("reached from the hook {}", attribution.hooks[0])));
     }
-    let pattern = Pattern::of(&charge.samples);
+    let pattern = Pattern::of(&attribution.samples);
     if pattern.scan {
         let text = "the packets go to one port or host after another, each once or twice, as a scan does";
         facts.push(Fact::seen(Plane::Drops, text));
@@ -112,9 +113,9 @@ fn facts(charge: &Charge<'_>) -> Vec<Fact> {
 }
 
 /// The tuple seen most often.
-pub(super) fn example(charge: &Charge<'_>) -> Option<Tuple> {
-    let mut tuples: Vec<Tuple> = charge.samples.iter().filter_map(|s| s.tuple()).collect();
-    // Ports of clients differ from packet to packet; what is common is the service.
+pub(super) fn example(attribution: &DropAttribution<'_>) -> Option<Tuple> {
+    let mut tuples: Vec<Tuple> = attribution.samples.iter().filter_map(|s| s.tuple()).collect();
+    // Ports of clients differ from packet to packet; the packets share the service.
     tuples.sort_unstable_by_key(|t| (t.source, t.destination, t.protocol, t.destination_port));
     let same = |a: &Tuple, b: &Tuple| {
         (a.source, a.destination, a.protocol, a.destination_port)
@@ -138,11 +139,11 @@ fn packet(tuple: Tuple) -> String {
 }
 
 /// ` to 198.19.0.2 port 80`, if the samples agree on a service.
-pub(super) fn service(charge: &Charge<'_>) -> String {
-    let Some(tuple) = example(charge) else { return String::new() };
+pub(super) fn service(attribution: &DropAttribution<'_>) -> String {
+    let Some(tuple) = example(attribution) else { return String::new() };
     let same = |t: &Tuple| (t.destination, t.destination_port) == (tuple.destination, tuple.destination_port);
-    let agree = charge.samples.iter().filter_map(|s| s.tuple()).filter(same).count();
-    match (2 * agree > charge.samples.len(), tuple.destination_port) {
+    let agree = attribution.samples.iter().filter_map(|s| s.tuple()).filter(same).count();
+    match (2 * agree > attribution.samples.len(), tuple.destination_port) {
         (false, _) => String::new(),
         (true, 0) => format!(" to {}", tuple.destination),
         (true, port) => format!(" to {} port {port}", tuple.destination),
@@ -159,9 +160,9 @@ pub(super) fn packets_of(claims: &[Claim]) -> u64 {
         .sum()
 }
 
-/// The words for whoever keeps such rules.
-pub(super) fn keeper(charge: &Charge<'_>) -> &'static str {
-    match charge.backend() {
+/// Names the program that keeps such rules.
+pub(super) fn keeper(attribution: &DropAttribution<'_>) -> &'static str {
+    match attribution.backend() {
         Some(Backend::IptablesNft) => "iptables (over nftables)",
         Some(Backend::IptablesLegacy) => "the old iptables",
         _ => "nftables",

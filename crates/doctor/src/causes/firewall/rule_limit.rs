@@ -1,11 +1,11 @@
 //! A limit in a rule is used up.
 
-use super::charge::{Charge, Matter};
-use super::commands::{nft_name, nft_text, remove, show};
+use super::attribution::{DropAttribution, Matter};
+use super::commands::{remove, show};
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{findings, keeper, service};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft;
 use crate::evidence::{Backend, Missed, Plane, Rule};
 use crate::finding::{Fact, Finding, Fix};
 use crate::recipe::Recipe;
@@ -14,9 +14,9 @@ pub(super) const CAUSE: Cause = Cause {
     id: "rule-limit",
     group: Group::Firewall,
     title: "the limit of a rule is used up",
-    about: "A rule lets pass a number of packets in a time (`limit`, `hashlimit`), or a number of connections (`ct count`, \
-            `connlimit`), and what is above is dropped, by the rule itself or by what comes behind it. Limits are set against \
-            floods, often years ago and for all clients together: when the host grows, they meet its own users.",
+    about: "A rule accepts a number of packets per time (`limit`, `hashlimit`), or a number of connections (`ct count`, \
+            `connlimit`). The rule itself, a later rule or the policy drops everything above. Limits were set against \
+            floods, often years ago and for all clients together: when traffic grows, they affect legitimate users.",
     must: &["packets dropped by a rule that has a limit, or that a rule with a limit would have let pass"],
     should: &["the share that is dropped grows with the rate; below the limit nothing is lost"],
     must_not: &["the same share is dropped at any rate: that is chance"],
@@ -26,8 +26,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("icmp-rate-limit", "the kernel's own limit for ICMP, which no rule shows"),
     ],
     yields_to: &[],
-    remedy: "Measure what the host needs, and raise the limit above it, or count per client (a set with a limit for each element, \
-             `hashlimit`) instead of for all together.",
+    remedy: "Measure the rate that the host needs, and raise the limit above it, or count per client (a set with a limit \
+             for each element, `hashlimit`) instead of for all together.",
     sources: &[
         "nft(8), limit statement",
         "iptables-extensions(8), limit, hashlimit, connlimit",
@@ -38,62 +38,47 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    findings(scene, CAUSE.id, Matter::Limit, |charge, finding| tell(scene, charge, finding))
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    findings(view, CAUSE.id, Matter::Limit, |attribution, finding| tell(view, attribution, finding))
 }
 
 /// The rule with the limit: the one that drops, or the one that did not let pass.
-fn limited<'a>(charge: &Charge<'a>) -> Option<&'a Rule> {
-    let missed = || charge.missed.iter().find(|(_, why)| *why == Missed::Limit).map(|(rule, _)| *rule);
-    charge.rule.filter(|r| r.limit).or_else(missed)
+fn limited<'a>(attribution: &DropAttribution<'a>) -> Option<&'a Rule> {
+    let missed = || attribution.missed.iter().find(|(_, why)| *why == Missed::Limit).map(|(rule, _)| *rule);
+    attribution.rule.filter(|r| r.limit).or_else(missed)
 }
 
-fn tell(scene: &Scene<'_>, charge: &Charge<'_>, finding: &mut Finding) {
-    let Some(rule) = limited(charge) else { return };
-    let per_second = charge.packets as f64 / scene.evidence.window_s.max(0.1);
+fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mut Finding) {
+    let Some(rule) = limited(attribution) else { return };
+    let per_second = attribution.packets as f64 / view.evidence.window_s.max(0.1);
     finding.summary = format!(
         "A limit in a rule of {} is used up: {} packets{}, {per_second:.0} per second, were dropped above it.",
-        keeper(charge),
-        charge.packets,
-        service(charge),
+        keeper(attribution),
+        attribution.packets,
+        service(attribution),
     );
     finding.object =
         format!("rule {} {} {} handle {}: {}", rule.family, rule.table, rule.chain, rule.handle, rule.text);
     finding.evidence.push(Fact::seen(Plane::Rules, format!("the rule with the limit: {}", rule.text)));
-    if charge.rule != Some(rule) {
+    if attribution.rule != Some(rule) {
         finding
             .evidence
-            .push(Fact::seen(Plane::Rules, format!("what it does not let pass meets the {}", charge.name())));
+            .push(Fact::seen(Plane::Rules, format!("packets above it meet the {}", attribution.name())));
     }
-    finding.fixes.push(Fix {
-        title: "see the limit; if it is meant to hold these packets back, nothing is wrong".into(),
-        commands: vec![show(charge)],
-        risk: "none, it only shows".into(),
-        ..Fix::default()
-    });
-    if let (Backend::Nft, Some(text)) = (rule.backend, nft_text(&rule.text)) {
-        let (family, table, chain) = (&rule.family, nft_name(&rule.table), nft_name(&rule.chain));
-        let place = format!("{family} {table} {chain} handle {}", rule.handle);
-        finding.fixes.push(Fix {
-            title: "raise the limit: the same rule with a number above what is needed".into(),
-            commands: vec![format!("nft replace rule {place} {}", word(&raised(text)))],
-            risk: "what the limit was made against gets further".into(),
-            undo: vec![format!("nft replace rule {place} {}", word(text))],
-            tune: Vec::new(),
-        });
+    finding.fixes.push(Fix::look(
+        "see the limit; if it is intended for these packets, nothing is wrong",
+        [show(attribution)],
+    ));
+    if rule.backend == Backend::Nft {
+        let (commands, undo) = nft::edit(rule, "RULE_AS_LISTED_WITH_A_HIGHER_NUMBER");
+        finding.fixes.push(Fix::new(
+            "raise the limit: the same rule with a number above what is needed",
+            "more of the unwanted traffic passes, too",
+            commands,
+            undo,
+        ));
     }
     finding.fixes.push(remove(rule));
-}
-
-/// The rule's text with a place for another number: what is needed is the owner's to say.
-fn raised(text: &str) -> String {
-    for before in ["rate over ", "rate ", "count over ", "count ", "quota over "] {
-        if let Some((front, rest)) = text.split_once(before) {
-            let number = rest.chars().take_while(char::is_ascii_digit).count();
-            return format!("{front}{before}HIGHER_NUMBER{}", &rest[number..]);
-        }
-    }
-    format!("RULE_WITH_A_HIGHER_LIMIT_THAN: {text}")
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -132,16 +117,7 @@ mod tests {
     }
 
     fn found(evidence: &Evidence) -> Vec<Finding> {
-        examine(&Scene::of(evidence))
-    }
-
-    #[test]
-    fn the_number_alone_is_replaced() {
-        assert_eq!(
-            raised("udp dport 5 limit rate over 10/second drop"),
-            "udp dport 5 limit rate over HIGHER_NUMBER/second drop"
-        );
-        assert_eq!(raised("ct count over 20 drop"), "ct count over HIGHER_NUMBER drop");
+        examine(&EvidenceView::of(evidence))
     }
 
     #[test]

@@ -1,66 +1,66 @@
 //! A rule refuses packets, and tells the sender.
 
-use super::charge::{Charge, Matter};
+use super::attribution::{DropAttribution, Matter};
 use super::commands::fixes;
 use super::nft_rule_drop::gateway;
 use super::report::{example, findings, keeper, service};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Delta, Plane};
 use crate::finding::{Fact, Finding};
-use crate::recipe::{Place, Recipe, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "rule-reject",
     group: Group::Firewall,
     title: "a rule refuses packets",
-    about: "A rule with the verdict reject throws packets away and answers the sender, with an ICMP message or a TCP reset. To the \
-            client it looks as if the server refused (\"connection refused\", \"no route to host\"), at once and not after a \
-            time-out, so the server is searched for what the gateway did.",
+    about: "A rule with the verdict reject drops packets and answers the sender with an ICMP message or a TCP reset. To \
+            the client it looks as if the server refused (\"connection refused\", \"no route to host\"), at once and not \
+            after a time-out. People then look for the fault on the server, though the gateway refused.",
     must: &["a rule with the verdict reject whose counter moved, or that the dropped packets match"],
     should: &["Icmp.OutDestUnreachs of the same host grows"],
     must_not: &["the sender hears nothing: that is a drop"],
     lookalikes: &[
-        ("nft-rule-drop", "nobody is told, and the client waits"),
+        ("nft-rule-drop", "the sender gets no error, and the client waits"),
         ("no-listener", "the refusal is the host's own: no rule matches, and the reason is NO_SOCKET"),
         ("no-route", "the ICMP message is the router's own"),
     ],
     yields_to: &[],
-    remedy: "Look at the rule. If it should not meet these packets, put a rule before it that lets them pass, or take it away.",
+    remedy: "Look at the rule. If it should not meet these packets, put a rule before it that accepts them, or delete it.",
     sources: &["net/ipv4/netfilter/nf_reject_ipv4.c", "nft(8), reject statement"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    findings(scene, CAUSE.id, Matter::Reject, tell)
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    findings(view, CAUSE.id, Matter::Reject, tell)
 }
 
-fn tell(charge: &Charge<'_>, finding: &mut Finding) {
+fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     finding.summary = format!(
-        "A rule of {} refused {} packets{}, and told their senders: {}.",
-        keeper(charge),
-        charge.packets,
-        service(charge),
-        charge.rule.map(|r| r.text.as_str()).unwrap_or_default(),
+        "A rule of {} refused {} packets{}, and sent errors to their senders: {}.",
+        keeper(attribution),
+        attribution.packets,
+        service(attribution),
+        attribution.rule.map(|r| r.text.as_str()).unwrap_or_default(),
     );
-    for name in ["icmp.OutDestUnreachs", "icmp6.Icmp6OutDestUnreachs"] {
-        let grown = charge.namespace.counters.get(name).copied().unwrap_or(Delta::default());
+    for name in ["icmp.OutDestUnreachs", "icmp6.OutDestUnreachs"] {
+        let grown = attribution.namespace.counters.get(name).copied().unwrap_or(Delta::default());
         if grown.change() > 0 {
-            let text = format!("{} ICMP messages say so", grown.change());
+            let text = format!("{} ICMP errors were sent", grown.change());
             finding.evidence.push(Fact::counter(Plane::Counters, name, grown, text));
         }
     }
     finding.not.push("not the server: the answer is made here, before the packets get there".into());
-    finding.fixes = fixes(charge, example(charge));
+    finding.fixes = fixes(attribution, example(attribution));
 }
 
 fn recipes() -> Vec<Recipe> {
     let traffic = || {
         let server =
-            |port| Traffic::TcpServer { on: Place::Responder, port, backlog: 128, mode: TcpMode::Echo };
+            |port| Traffic::TcpServer { on: LabHost::Responder, port, backlog: 128, mode: TcpMode::Echo };
         let client = |port| Traffic::Connects {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: format!("198.19.0.2:{port}"),
             rate: 100,
             bytes: 64,
@@ -95,10 +95,10 @@ mod tests {
         let mut firewall =
             Firewall::new().rule("tcp dport 80 reject").dropped(300, samples()).blame(Some(0), 8);
         firewall.here().counters.insert("icmp.OutDestUnreachs".into(), Delta { before: 0, after: 290 });
-        let found = examine(&Scene::of(&firewall.evidence()));
+        let found = examine(&EvidenceView::of(&firewall.evidence()));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Warning));
         assert!(found[0].evidence.iter().any(|f| f.name.as_deref() == Some("icmp.OutDestUnreachs")));
         let drop = Firewall::new().rule("tcp dport 80 drop").dropped(300, samples()).blame(Some(0), 8);
-        assert_eq!(examine(&Scene::of(&drop.evidence())), []);
+        assert_eq!(examine(&EvidenceView::of(&drop.evidence())), []);
     }
 }

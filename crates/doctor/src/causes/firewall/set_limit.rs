@@ -1,10 +1,13 @@
-//! A set is full, or its elements have ended.
+//! A set is full, or its elements have expired.
 
-use super::charge::{Charge, Matter};
-use super::commands::{nft_name, show};
+use super::attribution::{DropAttribution, Matter};
+use super::commands::show;
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, keeper, service};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::iptables::Ipset;
+use crate::command::nft::{self, nft};
+use crate::command::{kept, sh};
 use crate::evidence::{Plane, SetState, Tuple};
 use crate::finding::{Fact, Finding, Fix};
 use crate::recipe::Recipe;
@@ -12,14 +15,14 @@ use crate::recipe::Recipe;
 pub(super) const CAUSE: Cause = Cause {
     id: "set-limit",
     group: Group::Firewall,
-    title: "a set is full, or its elements have ended",
-    about: "Rules let pass what a set holds. A set may have a size, and then takes no more elements: what should be added is \
-            refused (ENFILE), and if rules add elements themselves, the rule simply stops matching when the set is full. A set \
-            may have a timeout, and then its elements end by themselves. Either way hosts that passed yesterday do not today, \
-            though nobody changed a rule.",
+    title: "a set is full, or its elements have expired",
+    about: "Rules accept packets whose key is in a set. A set may have a size: when it is full, the kernel refuses new \
+            elements (ENFILE), and a rule that adds elements itself simply stops matching. A set may have a timeout: then \
+            its elements expire. Either way hosts that passed yesterday do not pass today, though the rules have not \
+            changed.",
     must: &[
         "packets dropped that a rule would have let pass if its set held their key",
-        "the set holds as many elements as it may, or its elements end by themselves",
+        "the set holds as many elements as it may, or its elements expire",
     ],
     should: &["the same hosts passed earlier"],
     must_not: &["the set has room and no timeout: then the packets are kept out on purpose"],
@@ -28,8 +31,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("nft-rule-drop", "a rule drops what a set holds"),
     ],
     yields_to: &[],
-    remedy: "Give the set a larger size or a longer timeout (it must be made anew for that), or add what is missing. Sets that \
-             rules fill need a timeout, so that they do not fill up with what is long gone.",
+    remedy: "Give the set a larger size or a longer timeout (it must be recreated for that), or add the missing elements. \
+             Sets that rules fill need a timeout, so that old elements do not fill them up.",
     sources: &[
         "net/netfilter/nf_tables_api.c: nft_add_set_elem",
         "net/netfilter/nft_dynset.c",
@@ -40,69 +43,83 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    findings(scene, CAUSE.id, Matter::Set, tell)
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    findings(view, CAUSE.id, Matter::Set, tell)
 }
 
-fn tell(charge: &Charge<'_>, finding: &mut Finding) {
-    let Some(set) = charge.set_at_fault() else { return };
+fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
+    let Some(set) = attribution.set_at_fault() else { return };
     let state = match (set.is_full(), set.count, set.size) {
         (true, Some(count), _) => format!("is full with {count} elements"),
-        (false, Some(count), _) => format!("has elements that end by themselves, and holds {count}"),
-        _ => "has elements that end by themselves".to_owned(),
+        (false, Some(count), _) => format!("has elements that expire, and holds {count}"),
+        _ => "has elements that expire".to_owned(),
     };
     finding.summary = format!(
         "{} packets{} were dropped because the set {} of {}, which {state}, does not hold their key.",
-        charge.packets,
-        service(charge),
+        attribution.packets,
+        service(attribution),
         set.name,
-        keeper(charge),
+        keeper(attribution),
     );
     finding.object = format!("set {} {} {}", set.family, set.table, set.name);
     let size = set.size.map_or("without a bound".to_owned(), |size| format!("of size {size}"));
     finding.evidence.push(Fact::seen(Plane::Rules, format!("the set {}, {size}, {state}", set.name)));
-    for (rule, _) in charge.missed.iter().filter(|(rule, _)| rule.set.as_deref() == Some(set.name.as_str())) {
+    for (rule, _) in
+        attribution.missed.iter().filter(|(rule, _)| rule.set.as_deref() == Some(set.name.as_str()))
+    {
         finding
             .evidence
             .push(Fact::seen(Plane::Rules, format!("a rule that would have let them pass: {}", rule.text)));
     }
-    finding.evidence.push(Fact::seen(Plane::Rules, format!("they met the {}", charge.name())));
-    finding.fixes = repairs(charge, set, example(charge));
+    finding.evidence.push(Fact::seen(Plane::Rules, format!("they met the {}", attribution.name())));
+    finding.fixes = repairs(attribution, set, example(attribution));
 }
 
-fn repairs(charge: &Charge<'_>, set: &SetState, example: Option<Tuple>) -> Vec<Fix> {
-    let (family, table, name) = (&set.family, nft_name(&set.table), nft_name(&set.name));
-    let mut fixes = vec![Fix {
-        title: "see the set and the rules that ask it".into(),
-        commands: vec![format!("nft list set {family} {table} {name}"), show(charge)],
-        risk: "none, it only shows; a set with hundreds of thousands of elements takes long to list".into(),
-        ..Fix::default()
-    }];
+fn repairs(attribution: &DropAttribution<'_>, set: &SetState, example: Option<Tuple>) -> Vec<Fix> {
+    const LIST: &str = "none, it only shows; a set with hundreds of thousands of elements takes long to list";
+    // An ipset belongs to no table.
+    let ipset = set.table.is_empty();
+    let at = nft::set(&set.family, &set.table, &set.name);
+    let list = if ipset { sh!("ipset list {}", Ipset(&set.name)) } else { nft!("list set {}", at) };
+    let mut fixes =
+        vec![Fix::new("see the set and the rules that ask it", LIST, [list, show(attribution)], [])];
     // The key of most such sets is the sender's address; another one is not known here.
     if let Some(tuple) = example.filter(|_| !set.is_full()) {
-        let element = format!("nft 'add element {family} {table} {name} {{ {} }}'", tuple.source);
-        fixes.push(Fix {
-            title: "add what is missing, if the set holds senders".into(),
-            undo: vec![element.replacen("add element", "delete element", 1)],
-            commands: vec![element],
-            risk: "that host passes until the element ends again".into(),
-            tune: Vec::new(),
-        });
+        let title = "add what is missing, if the set holds senders";
+        let source = tuple.source;
+        let (add, delete) = match ipset {
+            true => {
+                let change = |verb: &'static str| sh!("ipset {} {} {}", verb, Ipset(&set.name), source);
+                (change("add"), change("del"))
+            }
+            false => {
+                let change = |verb: &'static str| nft!("{} element {} { {} }", verb, at, source);
+                (change("add"), change("delete"))
+            }
+        };
+        fixes.push(Fix::new(title, "that host passes until the element expires again", [add], [delete]));
     }
-    let saved = "/root/nft-before-weir.conf";
-    let what = if set.is_full() { "size" } else { "timeout" };
-    fixes.push(Fix {
-        title: format!("make the set anew with a larger {what}"),
-        commands: vec![
-            format!("nft list ruleset > {saved}"),
-            format!("cp {saved} /root/nft-new.conf && ${{EDITOR:-vi}} /root/nft-new.conf"),
-            "(echo flush ruleset; cat /root/nft-new.conf) | nft -f -".into(),
-        ],
-        risk: "all rules are replaced in one step; what is wrong in the file is refused as a whole".into(),
-        undo: vec![format!("(echo flush ruleset; cat {saved}) | nft -f -")],
-        tune: Vec::new(),
-    });
+    if !ipset {
+        fixes.push(anew(set));
+    }
     fixes
+}
+
+/// The table is loaded again as one transaction. Both files begin with its deletion, so that without the file nothing happens.
+fn anew(set: &SetState) -> Fix {
+    let table = nft::table(&set.family, &set.table);
+    let what = if set.is_full() { "size" } else { "timeout" };
+    let file = |when| kept(&[&set.family, &set.table, &set.name, when], "nft");
+    let (saved, edited) = (file("before"), file("new"));
+    let save = nft::save_table(&table, &saved);
+    let edit = sh!("cp {} {} && ${EDITOR:-vi} {}", saved, edited, edited);
+    let load = |file: &str| table.clone().and_then(|_| sh!("nft -f {}", file));
+    Fix::new(
+        format!("recreate the set with a larger {what}"),
+        "the whole table is replaced in one step, with its counters; nft refuses a wrong file as a whole",
+        [save.and_then(|save| Ok(save.and(edit?).and(load(&edited)?)))],
+        [load(&saved)],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -141,15 +158,15 @@ mod tests {
 
     #[test]
     fn a_full_set_and_one_whose_elements_end_are_at_fault() {
-        let full = examine(&Scene::of(&evidence(2, 2, false)));
+        let full = examine(&EvidenceView::of(&evidence(2, 2, false)));
         assert_eq!((full.len(), full[0].severity), (1, Severity::Warning));
         assert!(full[0].summary.contains("full with 2 elements"), "{}", full[0].summary);
-        let ended = examine(&Scene::of(&evidence(100, 0, true)));
+        let ended = examine(&EvidenceView::of(&evidence(100, 0, true)));
         assert_eq!(ended[0].fixes[1].commands, ["nft 'add element inet filter allowed { 198.18.0.2 }'"]);
     }
 
     #[test]
     fn a_set_with_room_keeps_out_on_purpose() {
-        assert_eq!(examine(&Scene::of(&evidence(100, 2, false))), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence(100, 2, false))), []);
     }
 }

@@ -1,19 +1,20 @@
 //! Only one direction of connections comes through this host.
 
 use super::ways::{Loss, lookup, share};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::{nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, DropGroup, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "asymmetric-path",
     group: Group::Network,
     title: "only one direction of connections comes through here",
-    about: "Connection tracking has to see both directions. If the answers take another way (a second router, a server with a second \
-            interface, an offload that goes past the kernel), the entry of each connection stays in its first state, and everything \
-            that follows is `invalid`. Without rules the packets pass all the same; with the usual rule that drops invalid packets \
-            connections are set up and then hang, and with NAT they never work.",
+    about: "Connection tracking has to see both directions. If the answers take another path (a second router, a server \
+            with a second interface, an offload that bypasses the kernel), the entry of each connection stays in its first \
+            state, and everything that follows is `invalid`. Without rules the packets still pass; with the usual rule \
+            that drops invalid packets, connections are set up and then hang, and with NAT they never work.",
     must: &[
         "TCP entries stay in SYN_SENT or SYN_RECV though data of the same connections comes by",
         "conntrack invalid grows",
@@ -30,12 +31,13 @@ pub(super) const CAUSE: Cause = Cause {
         ),
         (
             "reverse-path-filter",
-            "this host itself refuses what comes in by another interface than it would answer by",
+            "this host itself refuses packets that come in by another interface than its answers would leave by",
         ),
     ],
     yields_to: &[],
-    remedy: "Make both directions take the same way: routes on the other router or on the server, policy routing by interface, or one \
-             default route. Where that is not possible, leave this traffic untracked (`notrack`) and filter it without state.",
+    remedy: "Make both directions take the same path: routes on the other router or on the server, policy routing by \
+             interface, or one default route. If that is not possible, leave this traffic untracked (`notrack`) and filter \
+             it without state.",
     sources: &[
         "net/netfilter/nf_conntrack_proto_tcp.c: tcp_conntracks",
         "RFC 2979",
@@ -51,21 +53,21 @@ const OPENING: &[u8] = &[1, 2];
 /// Connections of one kind from which they are more than a few that fail.
 const SEVERAL: u64 = 3;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 fn is_half(group: &ConnectionGroup) -> bool {
     group.protocol == 6 && OPENING.contains(&group.state) && !group.replied
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let connections = namespace.connections.as_ref()?;
     let invalid = namespace.grew("conntrack.invalid");
-    // What follows the SYN of an entry that saw no answer.
+    // Segments after the SYN of an entry that saw no answer.
     let follows = |s: &Sample| s.tuple().is_some_and(|t| belongs_to_half(connections, t)) && !is_first(s);
     let dropped = |d: &DropGroup| d.reason == "NETFILTER_DROP" && d.protocol == 6;
-    let taken = share(scene.take(namespace, dropped), false, |_, s| follows(s));
+    let taken = share(view.take(namespace, dropped), false, |_, s| follows(s));
     let half: Vec<&ConnectionGroup> = connections.groups.iter().filter(|g| is_half(g)).collect();
     let entries: u64 = half.iter().map(|g| g.entries).sum();
     if taken.is_empty() && (entries < SEVERAL || invalid < entries || invalid < 10) {
@@ -74,11 +76,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let lost = taken.packets;
     let loss =
         Loss { packets: lost, claims: taken.claims.clone(), taken, counters: vec!["conntrack.invalid"] };
-    let mut finding = loss.finding(scene, CAUSE.id, namespace).unwrap_or_else(|| {
-        let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = loss.finding(view, CAUSE.id, namespace).unwrap_or_else(|| {
+        let mut finding = view.finding(CAUSE.id, namespace, 0);
         finding.evidence.extend(super::ways::counter_as_fact(namespace, "conntrack.invalid"));
-        finding.missing = scene.missing(namespace, &[Plane::Drops]);
-        // Packets pass without a rule against them, so nobody may be harmed; NAT is never done for them.
+        finding.missing = view.missing(namespace, &[Plane::Drops]);
+        // Packets pass unless a rule drops them, so there may be no harm; the kernel never does NAT for them.
         finding.severity = if half.iter().any(|g| g.source_nat || g.destination_nat) {
             Severity::Warning
         } else {
@@ -93,14 +95,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
     finding.object = example.map_or(String::new(), |t| t.destination.to_string());
     finding.summary = format!(
-        "Of connections{words} only one direction comes through here: their answers take another way, and {invalid} packets were \
-         invalid to connection tracking{}.",
+        "This host sees only one direction of connections{words}: their answers take another path, and {invalid} packets \
+         were invalid to connection tracking{}.",
         if lost > 0 { format!(", {lost} of which were dropped") } else { String::new() }
     );
     let text = format!("{entries} TCP connections wait for an answer that others got: data follows on them");
     finding.evidence.push(Fact::seen(Plane::Connections, text));
     finding.evidence.extend(ways_told(namespace, &loss));
-    finding.missing.extend(scene.missing(namespace, &[Plane::Connections, Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[Plane::Connections, Plane::Routes]));
     finding.fixes = fixes(namespace, example);
     Some(finding)
 }
@@ -124,7 +126,7 @@ fn ways_told(namespace: &Namespace, loss: &Loss<'_>) -> Option<Fact> {
     let name = |index| super::ways::name_of(namespace, index);
     let text = if l.return_interface == l.came_in {
         format!(
-            "this host would send answers back through {}: it is others that send them another way",
+            "this host would send answers back through {}: other hosts send them on another path",
             name(l.came_in)
         )
     } else if l.return_interface == 0 {
@@ -140,33 +142,25 @@ fn ways_told(namespace: &Namespace, loss: &Loss<'_>) -> Option<Fact> {
 }
 
 fn fixes(namespace: &Namespace, example: Option<Tuple>) -> Vec<Fix> {
-    let to = example.map_or("DESTINATION".to_owned(), |t| t.destination.to_string());
+    let to = example.map_or_else(|| statement!("DESTINATION"), |t| statement!("{}", t.destination));
     let family = if example.is_none_or(|t| t.destination.is_ipv4()) { "ip" } else { "ip6" };
-    let mut fixes = vec![Fix {
-        title: "leave this traffic untracked, and filter it without state".into(),
-        commands: vec![
-            format!("nft add table {family} weir_raw"),
-            format!("nft add chain {family} weir_raw pre '{{ type filter hook prerouting priority -300; }}'"),
-            format!("nft add rule {family} weir_raw pre {family} daddr {to} notrack"),
+    let mut fixes = vec![Fix::new(
+        "leave this traffic untracked, and filter it without state",
+        "no NAT and no `ct state` rules for it any more",
+        [
+            nft!("add table {} weir_raw", family),
+            nft!("add chain {} weir_raw pre { type filter hook prerouting priority -300; }", family),
+            nft!("add rule {} weir_raw pre {} daddr {} notrack", family, family, to),
         ],
-        risk: "no NAT and no `ct state` rules for it any more".into(),
-        undo: vec![format!("nft delete table {family} weir_raw")],
-        tune: Vec::new(),
-    }];
+        [nft!("delete table {} weir_raw", family)],
+    )];
     let name = "net.netfilter.nf_conntrack_tcp_be_liberal";
     if let Some(now) = namespace.setting(name).filter(|now| *now == 0) {
-        fixes.push(Fix {
-            title: "be lenient with windows that were not seen".into(),
-            commands: vec![format!("sysctl -w {name}=1")],
-            risk: "helps only where the answers to SYN come through here; less protection against forged segments".into(),
-            undo: vec![format!("sysctl -w {name}={now}")],
-            tune: vec![Setting {
-                name: name.into(),
-                now: now.to_string(),
-                proposed: "1".into(),
-                why: "one direction of connections is not seen here".into(),
-            }],
-        });
+        fixes.push(Fix::set(
+            "be lenient with windows that were not seen",
+            "helps only where the answers to SYN come through here; less protection against forged segments",
+            vec![Setting::new(name, now, 1, "one direction of connections is not seen here")],
+        ));
     }
     fixes
 }
@@ -176,9 +170,9 @@ fn recipes() -> Vec<Recipe> {
     let mac = "02:00:00:00:aa:01";
     vec![Recipe {
         setup: vec![
-            Step::Run(Place::Initiator, format!("ip link set eth0 address {mac}")),
+            Step::Run(LabHost::Initiator, format!("ip link set eth0 address {mac}")),
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 format!(
                     "ip link set outside address {mac}; ip neigh flush dev inside nud permanent; \
                      tc qdisc add dev outside handle ffff: ingress; \
@@ -188,12 +182,12 @@ fn recipes() -> Vec<Recipe> {
                      add rule ip f c ct state invalid counter drop; add rule ip f c ct state new,established accept'"
                 ),
             ),
-            Step::Run(Place::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+            Step::Run(LabHost::Responder, "ip neigh flush dev eth0 nud permanent".into()),
         ],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 128, mode: TcpMode::Echo },
+            Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 128, mode: TcpMode::Echo },
             Traffic::Connects {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:9001".into(),
                 rate: 30,
                 bytes: 200,
@@ -241,7 +235,7 @@ mod tests {
 
     #[test]
     fn data_on_a_connection_that_saw_no_answer_convicts() {
-        let found = examine(&Scene::of(&case(1, false, 0x18)));
+        let found = examine(&EvidenceView::of(&case(1, false, 0x18)));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert_eq!(found[0].severity, Severity::Warning, "120 of 20,000");
         assert!(found[0].summary.contains("120 of which were dropped"), "{}", found[0].summary);
@@ -249,17 +243,17 @@ mod tests {
 
     #[test]
     fn established_connections_and_hosts_that_do_not_answer_are_others() {
-        assert_eq!(examine(&Scene::of(&case(3, true, 0x18))), [], "both directions were seen");
+        assert_eq!(examine(&EvidenceView::of(&case(3, true, 0x18))), [], "both directions were seen");
         let mut dead = case(1, false, 0x02);
         count(&mut dead, "conntrack.invalid", 0);
-        assert_eq!(examine(&Scene::of(&dead)), [], "only SYNs: the destination is silent");
-        assert_eq!(examine(&Scene::of(&healthy())), []);
+        assert_eq!(examine(&EvidenceView::of(&dead)), [], "only SYNs: the destination is silent");
+        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
     }
 
     #[test]
     fn without_a_rule_against_invalid_packets_it_is_a_note() {
         let mut evidence = case(1, false, 0x18);
         evidence.drops.clear();
-        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
     }
 }

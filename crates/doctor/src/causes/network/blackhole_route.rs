@@ -1,20 +1,21 @@
-//! A route throws packets away on purpose.
+//! A route drops packets on purpose.
 
 use super::ipv6;
 use super::ways::{Loss, host_network, ip, is_policy, is_within, lookup, share};
-use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{DropGroup, Namespace, Outcome, Plane, Sample, UnusualRoute};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
+use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, UnusualRoute};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "blackhole-route",
     group: Group::Network,
-    title: "a route that throws packets away",
-    about: "Routes of the kinds blackhole, unreachable and prohibit throw away what they match. Unreachable and prohibit answer \
-            with an ICMP error; a blackhole says nothing, and no counter of the protocols grows: packets simply disappear. They \
-            are set against attacks, by routing daemons and container networks for the rest of a network that they hand out, and \
-            by VPN clients as a kill switch; and they stay when their reason is gone.",
+    title: "a route that drops packets",
+    about: "Routes of the types blackhole, unreachable and prohibit drop the packets that they match. Unreachable and \
+            prohibit answer with an ICMP error; a blackhole sends none, and no protocol counter grows: packets simply \
+            disappear. Operators set such routes against attacks, routing daemons and container networks for the unused \
+            rest of a network, and VPN clients as a kill switch. The routes often stay when their reason is gone.",
     must: &[
         "packets dropped in ip_error, dst_discard or ip6_pkt_prohibit",
         "the kernel answers with the refusal if it is asked again",
@@ -26,8 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("policy-route", "only packets of a certain mark or source are refused"),
     ],
     yields_to: &["policy-route"],
-    remedy: "Find out who set the route and why (`ip route show type blackhole`; `proto` tells the daemon). If nobody needs it \
-             any more, delete it; a more special route to the destination also wins over it.",
+    remedy: "Find out who set the route and why (`ip route show type blackhole`; `proto` tells the daemon). If it is no \
+             longer needed, delete it; a more specific route to the destination also overrides it.",
     sources: &[
         "net/ipv4/route.c: ip_error",
         "net/core/dst.c: dst_discard",
@@ -39,11 +40,11 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-/// Where the kernel lets go of what a route refuses.
+/// True for the locations at which the kernel drops packets that a route refuses.
 fn may_be_mine(drops: &DropGroup) -> bool {
     match drops.location.as_str() {
         "ip_error" => !matches!(drops.reason.as_str(), "IP_INADDRERRORS" | "IP_INNOROUTES"),
@@ -52,16 +53,19 @@ fn may_be_mine(drops: &DropGroup) -> bool {
     }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = |d: &DropGroup, s: &Sample| match lookup(namespace, s) {
         Some(l) if is_policy(namespace, l) => false,
-        Some(l) => matches!(l.outcome, Outcome::Blackhole | Outcome::Unreachable | Outcome::Prohibited),
+        Some(l) => matches!(
+            l.outcome,
+            RouteOutcome::Blackhole | RouteOutcome::Unreachable | RouteOutcome::Prohibited
+        ),
         // Not asked: the place alone says enough but for the one that IPv6 uses for a missing route, too.
         None => d.location != "ip6_pkt_discard",
     };
-    let taken = share(scene.take(namespace, may_be_mine), false, refused);
+    let taken = share(view.take(namespace, may_be_mine), false, refused);
     let loss = Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters: Vec::new() };
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let samples = loss.taken.groups.iter().flat_map(|g| &g.samples);
     let answers = samples.filter_map(|s| lookup(namespace, s));
     let to = answers.clone().find(|l| refuses(l.outcome)).or(answers.clone().next());
@@ -77,25 +81,25 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     };
     let by =
         route.map_or_else(|| "a route that refuses".to_owned(), |r| format!("the route `{}`", written(r)));
-    finding.summary = format!("{} packets were thrown away by {by}{words}.", loss.packets);
+    finding.summary = format!("{} packets were dropped by {by}{words}.", loss.packets);
     if let Some(l) = to {
         let text = format!("asked for {}, the kernel answers: {}", l.destination, in_words(l.outcome));
         finding.evidence.push(Fact::seen(Plane::Routes, text));
         finding.confidence = Confidence::High;
     }
-    finding.missing.extend(scene.missing(namespace, &[Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
     finding.fixes = fixes(route, example.map(|t| t.destination));
     Some(finding)
 }
 
-fn refuses(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Blackhole | Outcome::Unreachable | Outcome::Prohibited)
+fn refuses(outcome: RouteOutcome) -> bool {
+    matches!(outcome, RouteOutcome::Blackhole | RouteOutcome::Unreachable | RouteOutcome::Prohibited)
 }
 
-fn in_words(outcome: Outcome) -> &'static str {
+fn in_words(outcome: RouteOutcome) -> &'static str {
     match outcome {
-        Outcome::Unreachable => "host unreachable",
-        Outcome::Prohibited => "prohibited",
+        RouteOutcome::Unreachable => "host unreachable",
+        RouteOutcome::Prohibited => "prohibited",
         _ => "blackhole (invalid argument)",
     }
 }
@@ -114,25 +118,18 @@ fn written(route: &UnusualRoute) -> String {
 fn fixes(route: Option<&UnusualRoute>, to: Option<std::net::IpAddr>) -> Vec<Fix> {
     let mut fixes = Vec::new();
     if let Some(route) = route {
-        let ip = ip(route.destination);
-        fixes.push(Fix {
-            title: "delete the route, if its reason is gone".into(),
-            commands: vec![format!("{ip} route del {}", written(route))],
-            risk: "it may be there on purpose: against an attack, a loop, or leaks past a VPN; whoever set it may set it again".into(),
-            undo: vec![format!("{ip} route add {}", written(route))],
-            tune: Vec::new(),
-        });
+        let (ip, route) = (ip(route.destination), written(route));
+        fixes.push(Fix::new("delete the route, if its reason is gone", "it may be there on purpose: against an attack, a loop, or leaks past a VPN; the program that set it may set it again", [sh!("{} route del {}", Words::of(ip), Words::of(&route))], [sh!("{} route add {}", Words::of(ip), Words::of(&route))]));
     }
     if let Some(to) = to {
         let network = host_network(to);
         let ip = ip(to);
-        fixes.push(Fix {
-            title: "or let only this destination through".into(),
-            commands: vec![format!("{ip} route add {network} via NEXT_HOP dev INTERFACE")],
-            risk: "through a wrong next hop packets are lost there".into(),
-            undo: vec![format!("{ip} route del {network} via NEXT_HOP dev INTERFACE")],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            "or let only this destination through",
+            "through a wrong next hop packets are lost there",
+            [sh!("{} route add {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+            [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+        ));
     }
     fixes
 }
@@ -140,9 +137,9 @@ fn fixes(route: Option<&UnusualRoute>, to: Option<std::net::IpAddr>) -> Vec<Fix>
 fn recipes() -> Vec<Recipe> {
     let recipe = |name, script: &str| Recipe {
         name,
-        setup: vec![Step::Run(Place::Gateway, script.into())],
+        setup: vec![Step::Run(LabHost::Gateway, script.into())],
         traffic: vec![Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: "198.51.100.9:7000".into(),
             size: 100,
             rate: 300,
@@ -171,7 +168,7 @@ mod tests {
     use crate::evidence::{Evidence, Lookup};
     use crate::finding::Severity;
 
-    fn case(location: &str, reason: &str, outcome: Outcome, plain: Outcome) -> Evidence {
+    fn case(location: &str, reason: &str, outcome: RouteOutcome, plain: RouteOutcome) -> Evidence {
         let mut evidence = healthy();
         let v6 = location.starts_with("ip6") || location == "dst_discard_out";
         let sample = if v6 {
@@ -199,23 +196,24 @@ mod tests {
 
     #[test]
     fn the_most_special_route_is_named_in_both_families() {
-        let evidence = case("ip_error", "NOT_SPECIFIED", Outcome::Prohibited, Outcome::Prohibited);
-        let found = examine(&Scene::of(&evidence));
+        let evidence = case("ip_error", "NOT_SPECIFIED", RouteOutcome::Prohibited, RouteOutcome::Prohibited);
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found[0].object, "prohibit 198.51.100.0/24");
         assert_eq!(found[0].fixes[0].commands, ["ip route del prohibit 198.51.100.0/24"]);
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
-        let evidence = case("dst_discard_out", "NOT_SPECIFIED", Outcome::Blackhole, Outcome::Blackhole);
-        assert_eq!(examine(&Scene::of(&evidence))[0].object, "blackhole 2001:2:0:8::/64");
+        let evidence =
+            case("dst_discard_out", "NOT_SPECIFIED", RouteOutcome::Blackhole, RouteOutcome::Blackhole);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].object, "blackhole 2001:2:0:8::/64");
     }
 
     #[test]
     fn a_missing_route_and_a_rule_are_others() {
-        let none = case("ip6_pkt_discard", "IP_INNOROUTES", Outcome::NoRoute, Outcome::NoRoute);
-        assert_eq!(examine(&Scene::of(&none)), []);
-        let mut rule = case("ip_error", "NOT_SPECIFIED", Outcome::Prohibited, Outcome::Forwarded);
+        let none = case("ip6_pkt_discard", "IP_INNOROUTES", RouteOutcome::NoRoute, RouteOutcome::NoRoute);
+        assert_eq!(examine(&EvidenceView::of(&none)), []);
+        let mut rule = case("ip_error", "NOT_SPECIFIED", RouteOutcome::Prohibited, RouteOutcome::Forwarded);
         rule.namespaces[0].routes.as_mut().unwrap().policies.push("ip rule 9: from all".into());
-        assert_eq!(examine(&Scene::of(&rule)), []);
-        let off = case("ip_error", "IP_INADDRERRORS", Outcome::Prohibited, Outcome::Prohibited);
-        assert_eq!(examine(&Scene::of(&off)), []);
+        assert_eq!(examine(&EvidenceView::of(&rule)), []);
+        let off = case("ip_error", "IP_INADDRERRORS", RouteOutcome::Prohibited, RouteOutcome::Prohibited);
+        assert_eq!(examine(&EvidenceView::of(&off)), []);
     }
 }

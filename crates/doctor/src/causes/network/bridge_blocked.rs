@@ -1,19 +1,20 @@
 //! A bridge lets nothing through one of its ports.
 
 use super::ways::{groups_as_facts, is_missed, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene, Taken};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bridge-blocked",
     group: Group::Network,
     title: "bridge port blocked (spanning tree, VLAN)",
-    about: "A port of a bridge that is not in the state `forwarding` takes nothing in and lets nothing out: the spanning tree blocks it to \
-            break a loop, it is still learning (30 s after it came up with the usual forward delay), somebody set its state, or its \
-            VLANs do not hold the frame's. The host itself sends into the bridge as usual, and what it sends has no port to go to.",
+    about: "A port of a bridge that is not in the state `forwarding` receives and sends no frames: the spanning tree \
+            blocks it to break a loop, it is still learning (30 s after it came up with the usual forward delay), its \
+            state was set by hand, or its VLANs do not include the frame's. The host itself sends into the bridge as \
+            usual, but no port sends its frames out.",
     must: &[
         "packets dropped as BRIDGE_INGRESS_STP_STATE or by the VLAN filter, or a bridge with ports has none to send through",
     ],
@@ -21,7 +22,7 @@ pub(super) const CAUSE: Cause = Cause {
     must_not: &["the bridge has no port at all"],
     lookalikes: &[
         ("link-down", "the port has no carrier"),
-        ("neighbour-unresolved", "what follows from it: nobody behind the port answers"),
+        ("neighbour-unresolved", "its consequence: no host behind the port answers"),
     ],
     yields_to: &[],
     remedy: "Look at the port's state with `bridge -d link`. If the spanning tree blocks it, there is a loop, or a wrong root. For ports \
@@ -36,25 +37,25 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
     let bridges = all.filter(|(_, i)| i.kind == "bridge");
-    bridges.filter_map(|(namespace, bridge)| on_bridge(scene, namespace, bridge)).collect()
+    bridges.filter_map(|(namespace, bridge)| on_bridge(view, namespace, bridge)).collect()
 }
 
-fn on_bridge(scene: &Scene<'_>, namespace: &Namespace, bridge: &Interface) -> Option<Finding> {
+fn on_bridge(view: &EvidenceView<'_>, namespace: &Namespace, bridge: &Interface) -> Option<Finding> {
     let ports: Vec<&Interface> =
         namespace.interfaces.iter().filter(|i| i.master == Some(bridge.index)).collect();
     let is_port = |index| ports.iter().any(|p| p.index == index);
-    let coming = scene.take(namespace, |d| {
+    let coming = view.take(namespace, |d| {
         is_port(d.interface)
             && (d.reason.starts_with("BRIDGE_INGRESS_STP")
                 || matches!(d.location.as_str(), "br_allowed_ingress" | "__allowed_ingress"))
     });
     let works = |p: &&&Interface| p.up && p.carrier;
-    // With no port that is up there is nobody to send to, and nobody misses it.
+    // If no port is up, the bridge has no port to send to, and these drops do no harm.
     let going = if ports.iter().any(|p| works(&p)) {
-        scene.take(namespace, |d| has_no_port(d, bridge))
+        view.take(namespace, |d| has_no_port(d, bridge))
     } else {
         Taken::default()
     };
@@ -63,7 +64,7 @@ fn on_bridge(scene: &Scene<'_>, namespace: &Namespace, bridge: &Interface) -> Op
         return None;
     }
     let blocked = taken.groups.iter().filter(|g| is_port(g.interface)).max_by_key(|g| g.packets);
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    let mut finding = view.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
     if !is_missed(&taken) {
         finding.severity = Severity::Note;
@@ -103,26 +104,21 @@ fn both<'a>(mut one: Taken<'a>, other: Taken<'a>) -> Taken<'a> {
 
 fn fixes(bridge: &Interface, port: Option<&str>) -> Vec<Fix> {
     let mut fixes = Vec::new();
-    let name = word(&bridge.name);
+    let name = &bridge.name;
     if let Some(port) = port {
-        fixes.push(Fix {
-            title: "see the port's state, and set it to forwarding if no loop is behind it".into(),
-            commands: vec![
-                format!("bridge -d link show dev {}", word(port)),
-                format!("bridge link set dev {} state 3", word(port)),
-            ],
-            risk: "if it was blocked because of a loop, the network is flooded".into(),
-            undo: vec![format!("bridge link set dev {} state 4", word(port))],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            "see the port's state, and set it to forwarding if no loop is behind it",
+            "if it was blocked because of a loop, the network is flooded",
+            [sh!("bridge -d link show dev {}", port), sh!("bridge link set dev {} state 3", port)],
+            [sh!("bridge link set dev {} state 4", port)],
+        ));
     }
-    fixes.push(Fix {
-        title: "no spanning tree on a bridge without loops".into(),
-        commands: vec![format!("ip link set dev {name} type bridge stp_state 0")],
-        risk: "a loop, if there is one, is no longer broken".into(),
-        undo: vec![format!("ip link set dev {name} type bridge stp_state 1")],
-        tune: Vec::new(),
-    });
+    fixes.push(Fix::new(
+        "no spanning tree on a bridge without loops",
+        "a loop, if there is one, is no longer broken",
+        [sh!("ip link set dev {} type bridge stp_state 0", name)],
+        [sh!("ip link set dev {} type bridge stp_state 1", name)],
+    ));
     fixes
 }
 
@@ -130,14 +126,14 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
                  ip link set outside master br0; ip addr add $GATEWAY_OUTSIDE/24 dev br0"
                     .into(),
             ),
             // The gateway knows where the responder is, so that it sends into the bridge.
             Step::Before(vec![Traffic::Udp {
-                from: Place::Responder,
+                from: LabHost::Responder,
                 to: "198.18.0.2:7000".into(),
                 size: 100,
                 rate: 50,
@@ -145,7 +141,7 @@ fn recipes() -> Vec<Recipe> {
                 dont_fragment: false,
             }]),
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "mac=$(ip -o neigh show $RESPONDER dev br0 | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p'); \
                  ip neigh replace $RESPONDER lladdr $mac dev br0 nud permanent; bridge link set dev outside state 1"
                     .into(),
@@ -153,7 +149,7 @@ fn recipes() -> Vec<Recipe> {
         ],
         traffic: vec![
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7000".into(),
                 size: 100,
                 rate: 300,
@@ -161,7 +157,7 @@ fn recipes() -> Vec<Recipe> {
                 dont_fragment: false,
             },
             Traffic::Udp {
-                from: Place::Responder,
+                from: LabHost::Responder,
                 to: "198.18.0.2:7000".into(),
                 size: 100,
                 rate: 100,
@@ -204,16 +200,16 @@ mod tests {
 
     #[test]
     fn the_blocked_port_is_named_and_both_directions_are_taken() {
-        let found = examine(&Scene::of(&case(true, true)));
+        let found = examine(&EvidenceView::of(&case(true, true)));
         assert_eq!((found.len(), found[0].object.as_str()), (1, "outside"));
         assert_eq!((found[0].confidence, found[0].severity), (Confidence::High, Severity::Critical));
         assert_eq!(found[0].claims.len(), 2);
-        assert_eq!(examine(&Scene::of(&case(true, false)))[0].confidence, Confidence::Medium);
+        assert_eq!(examine(&EvidenceView::of(&case(true, false)))[0].confidence, Confidence::Medium);
     }
 
     #[test]
     fn a_bridge_without_ports_loses_nothing_that_anybody_misses() {
-        assert_eq!(examine(&Scene::of(&case(false, false))), []);
-        assert_eq!(examine(&Scene::of(&healthy())), []);
+        assert_eq!(examine(&EvidenceView::of(&case(false, false))), []);
+        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::evidence::{
-    Blame, Delta, DropGroup, Evidence, Interface, Lookup, Namespace, Neighbours, Outcome, Plane, Routes,
+    Blame, Delta, DropGroup, Evidence, Interface, Lookup, Namespace, Neighbours, Plane, RouteOutcome, Routes,
     Rule, Sample, Sight, TcpFlow,
 };
 
@@ -97,8 +97,8 @@ pub(super) fn drops(reason: &str, location: &str, packets: u64, samples: &[Sampl
     }
 }
 
-/// What the kernel answers about a sample.
-pub(super) fn answer(sample: &Sample, outcome: Outcome, interface: u32) -> Lookup {
+/// Builds the kernel's answer about a sample.
+pub(super) fn answer(sample: &Sample, outcome: RouteOutcome, interface: u32) -> Lookup {
     let tuple = sample.tuple().unwrap();
     Lookup {
         source: tuple.source,
@@ -151,7 +151,7 @@ pub(super) fn rule(text: &str) -> Rule {
     serde_json::from_value(fields).unwrap()
 }
 
-/// That rule, by its place, dropped that group of drops.
+/// Builds the blame of that rule, by its index, for that group of drops.
 pub(super) fn blame(group: usize, rule: usize) -> Blame {
     let fields = serde_json::json!({
         "group": group, "rule": rule, "chain": 0, "hook": "output", "sure": 3, "share": 3.0, "asked": 3, "samples": [0], "missed": [],

@@ -1,21 +1,20 @@
-//! A packet for somebody else reached a host that does not forward.
+//! A packet for another host reached a host that does not forward.
 
 use super::ipv6;
 use super::ways::{Loss, in_sysctl, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{DropGroup, Namespace, Plane};
 use crate::finding::{Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "forwarding-off",
     group: Group::Network,
     title: "packets for others, and forwarding is off",
-    about: "A Linux host passes packets on between interfaces only if it is told to (`net.ipv4.ip_forward`, \
-            `net.ipv6.conf.all.forwarding`, and for IPv4 `net.ipv4.conf.INTERFACE.forwarding`). If not, every packet that is not \
-            for one of its own addresses is thrown away without a word to the sender. Settings are often lost by a reboot, by \
-            `sysctl --system`, or by a network manager that sets an interface up anew.",
+    about: "A Linux host forwards packets between interfaces only if forwarding is on (`net.ipv4.ip_forward`, \
+            `net.ipv6.conf.all.forwarding`, and for IPv4 `net.ipv4.conf.INTERFACE.forwarding`). If it is off, the kernel \
+            drops every packet that is not for one of its own addresses, and sends no error. Settings are often lost by a \
+            reboot, by `sysctl --system`, or by a network manager that sets an interface up anew.",
     must: &[
         "packets dropped as IP_INADDRERRORS, or InAddrErrors grows",
         "forwarding is off for the interface they came in by",
@@ -30,8 +29,9 @@ pub(super) const CAUSE: Cause = Cause {
         ("blackhole-route", "no counter grows at all, or an ICMP error goes back"),
     ],
     yields_to: &[],
-    remedy: "If the host is meant to be a router, NAT instance or Docker host, switch forwarding on, and write it to a file in \
-             /etc/sysctl.d. If it is not, find out who takes it for one: a wrong route or gateway address on another host.",
+    remedy: "If the host is meant to be a router, NAT instance or Docker host, switch forwarding on, and write it to a \
+             file in /etc/sysctl.d. If it is not, find the host that uses it as a router: a wrong route or gateway address \
+             on another host.",
     sources: &[
         "net/ipv4/route.c: ip_error",
         "net/ipv6/ip6_output.c: ip6_forward",
@@ -42,11 +42,11 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().flat_map(|n| [in_family(scene, n, 4), in_family(scene, n, 6)]).flatten().collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| [in_family(view, n, 4), in_family(view, n, 6)]).flatten().collect()
 }
 
-fn in_family(scene: &Scene<'_>, namespace: &Namespace, family: u8) -> Option<Finding> {
+fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, family: u8) -> Option<Finding> {
     let (ethertype, location, counter) = match family {
         4 => (0x0800, "ip_error", "ip.InAddrErrors"),
         _ => (0x86dd, "ip6_forward", "ip6.InAddrErrors"),
@@ -54,17 +54,17 @@ fn in_family(scene: &Scene<'_>, namespace: &Namespace, family: u8) -> Option<Fin
     let is_mine = |d: &DropGroup| {
         d.ethertype == ethertype && d.reason == "IP_INADDRERRORS" && (d.location == location || family == 6)
     };
-    let loss = Loss::of(scene, namespace, scene.take(namespace, is_mine), &[counter]);
+    let loss = Loss::of(view, namespace, view.take(namespace, is_mine), &[counter]);
     let by = loss.taken.groups.first().map(|g| g.interface);
     let (setting, value) = switched_off(namespace, family, by)?;
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let at = by.map_or(String::new(), |index| format!(" through {}", name_of(namespace, index)));
     finding.object = setting.clone();
     let example = loss.taken.example();
     let example =
         example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
     finding.summary = format!(
-        "{} packets of IPv{family} for others came{at}{example}, and were thrown away: this host does not forward them.",
+        "{} packets of IPv{family} for others came{at}{example}, and were dropped: this host does not forward them.",
         loss.packets
     );
     finding.evidence.push(Fact::seen(Plane::Settings, format!("{setting} = {value}")));
@@ -86,32 +86,24 @@ fn switched_off(namespace: &Namespace, family: u8, by: Option<u32>) -> Option<(S
 }
 
 fn switch_on(setting: &str, now: &str) -> Fix {
-    Fix {
-        title: "switch forwarding on, if this host is to be a router".into(),
-        commands: vec![format!("sysctl -w {}", word(&format!("{setting}=1")))],
-        risk: "the host then passes on whatever its firewall's forward chain lets through; IPv6 routers no longer take \
-               addresses from router advertisements unless accept_ra is 2"
-            .into(),
-        undo: vec![format!("sysctl -w {}", word(&format!("{setting}={now}")))],
-        tune: vec![Setting {
-            name: setting.to_owned(),
-            now: now.to_owned(),
-            proposed: "1".into(),
-            why: "packets for others came and were thrown away".into(),
-        }],
-    }
+    Fix::set(
+        "switch forwarding on, if this host is to be a router",
+        "the host then passes on whatever its firewall's forward chain lets through; IPv6 routers no longer take \
+               addresses from router advertisements unless accept_ra is 2",
+        vec![Setting::new(setting, now, 1, "packets for others came and were dropped")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     let traffic = vec![Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7000".into(),
         size: 100,
         rate: 500,
         flows: 4,
         dont_fragment: false,
     }];
-    let run = |script: &str| vec![Step::Run(Place::Gateway, script.into())];
+    let run = |script: &str| vec![Step::Run(LabHost::Gateway, script.into())];
     vec![
         Recipe {
             name: "all",
@@ -153,7 +145,7 @@ mod tests {
     fn the_setting_that_says_no_is_named() {
         let mut evidence = case();
         set(&mut evidence, "net.ipv4.ip_forward", "0");
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].confidence, found[0].severity), (Confidence::High, Severity::Critical));
         assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.ip_forward=1"]);
@@ -161,23 +153,23 @@ mod tests {
 
         set(&mut evidence, "net.ipv4.ip_forward", "1");
         set(&mut evidence, "net.ipv4.conf.inside.forwarding", "0");
-        assert_eq!(examine(&Scene::of(&evidence))[0].object, "net.ipv4.conf.inside.forwarding");
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].object, "net.ipv4.conf.inside.forwarding");
     }
 
     #[test]
     fn without_drops_in_sight_the_counter_convicts() {
         let mut evidence = blind(case());
         set(&mut evidence, "net.ipv4.ip_forward", "0");
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::Medium));
         assert_eq!(found[0].missing, [Plane::Drops]);
     }
 
     #[test]
     fn a_router_that_forwards_is_not_accused() {
-        assert_eq!(examine(&Scene::of(&case())), []);
+        assert_eq!(examine(&EvidenceView::of(&case())), []);
         let mut quiet = healthy();
         set(&mut quiet, "net.ipv4.ip_forward", "0");
-        assert_eq!(examine(&Scene::of(&quiet)), []);
+        assert_eq!(examine(&EvidenceView::of(&quiet)), []);
     }
 }

@@ -2,30 +2,31 @@
 
 use super::frames::{Datagram, frame};
 use super::ways::{Loss, lookup, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::{self, nft, statement};
 use crate::evidence::Namespace;
 use crate::finding::{Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fragmentation-needed",
     group: Group::Network,
     title: "packets too long for the next link",
-    about: "A packet that is longer than the next link's MTU and must not be fragmented (nearly all TCP, all IPv6) is thrown away, and \
-            an ICMP error tells the sender which length fits. That is path MTU discovery at work: each sender loses a packet or a \
-            few, once in ten minutes. If it goes on, senders do not heed the error, because it does not reach them, or because a \
-            program ignores it.",
+    about: "A packet that is longer than the next link's MTU and must not be fragmented (nearly all TCP, all IPv6) is \
+            dropped, and an ICMP error tells the sender which length fits. This is normal path MTU discovery: each sender \
+            loses a packet or a few, once in ten minutes. If the loss continues, senders do not react to the error: it \
+            does not reach them, or a program ignores it.",
     must: &["packets dropped as PKT_TOO_BIG, or FragFails grows"],
     should: &["ICMP errors are sent as often"],
     must_not: &["the ICMP errors are dropped here"],
     lookalikes: &[
-        ("pmtu-blackhole-own", "the errors that tell the sender are dropped on this host"),
-        ("mtu-mismatch", "the two ends of one link disagree: nobody is told"),
+        ("pmtu-blackhole-own", "the errors for the sender are dropped on this host"),
+        ("mtu-mismatch", "the two ends of one link disagree: no error is sent"),
     ],
     yields_to: &["pmtu-blackhole-own"],
-    remedy: "A few are normal. If it goes on: see that ICMP `fragmentation needed` (type 3 code 4) and ICMPv6 `packet too big` (type 2) \
-             get through to the senders, in their firewalls, too; or clamp TCP's segment size to the path MTU on this host.",
+    remedy: "A few are normal. If the loss continues: see that ICMP `fragmentation needed` (type 3 code 4) and ICMPv6 \
+             `packet too big` (type 2) get through to the senders, in their firewalls, too; or clamp TCP's segment size to \
+             the path MTU on this host.",
     sources: &["RFC 1191", "RFC 8201", "net/ipv4/ip_forward.c", "net/ipv6/ip6_output.c: ip6_forward"],
     examine,
     recipes,
@@ -36,23 +37,23 @@ pub(super) const CAUSE: Cause = Cause {
 /// (RFC 6928) once in ten minutes.
 const USUAL_PER_SECOND: f64 = 10.0;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-/// What is thrown away because it is too long, and the counters of it.
-pub(super) fn too_long<'a>(scene: &Scene<'a>, namespace: &Namespace) -> Loss<'a> {
-    let taken = scene.take(namespace, |d| {
+/// Takes the drops of packets that are too long, and their counters.
+pub(super) fn too_long<'a>(view: &EvidenceView<'a>, namespace: &Namespace) -> Loss<'a> {
+    let taken = view.take(namespace, |d| {
         d.reason == "PKT_TOO_BIG"
             && !matches!(d.location.as_str(), "__dev_forward_skb2" | "__dev_forward_skb")
     });
-    Loss::of(scene, namespace, taken, &["ip.FragFails", "ip6.FragFails"])
+    Loss::of(view, namespace, taken, &["ip.FragFails", "ip6.FragFails"])
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let loss = too_long(scene, namespace);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
-    if (loss.packets as f64) < USUAL_PER_SECOND * scene.evidence.window_s {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let loss = too_long(view, namespace);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
+    if (loss.packets as f64) < USUAL_PER_SECOND * view.evidence.window_s {
         finding.severity = Severity::Note;
     }
     let sample = loss.taken.groups.iter().flat_map(|g| &g.samples).find(|s| s.tuple().is_some());
@@ -65,8 +66,8 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     });
     finding.object = leaves.map_or(String::new(), |i| i.name.clone());
     let heed = match finding.severity {
-        Severity::Note => "the senders are told, which is how path MTU discovery works",
-        _ => "the senders are told, and go on all the same",
+        Severity::Note => "the senders get the error, as path MTU discovery intends",
+        _ => "the senders get the error, and still send packets that are too long",
     };
     finding.summary = format!("{} packets{words} were too long for {link}; {heed}.", loss.packets);
     finding.fixes.push(clamp(leaves.map(|i| i.name.as_str())));
@@ -75,34 +76,29 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 /// TCP that crosses this host never sends more than fits.
 pub(super) fn clamp(interface: Option<&str>) -> Fix {
-    // A name with a quotation mark in it could not be written as nft reads it.
-    let interface = interface.filter(|i| !i.contains('"'));
-    let out = interface.map_or(String::new(), |i| format!("oifname {} ", word(&format!("\"{i}\""))));
-    Fix {
-        title: "clamp TCP's segment size to the path MTU, for connections that cross this host".into(),
-        commands: vec![
-            "nft add table inet weir_mss".into(),
-            "nft add chain inet weir_mss forward '{ type filter hook forward priority -150; }'".into(),
-            format!(
-                "nft add rule inet weir_mss forward {out}'tcp flags syn tcp option maxseg size set rt mtu'"
-            ),
+    let out = interface.map_or_else(|| statement!(""), |i| statement!("oifname {} ", nft::interface(i)));
+    Fix::new(
+        "clamp TCP's segment size to the path MTU, for connections that cross this host",
+        "for TCP only, and for new connections only",
+        [
+            nft!("add table inet weir_mss"),
+            nft!("add chain inet weir_mss forward { type filter hook forward priority -150; }"),
+            nft!("add rule inet weir_mss forward {}tcp flags syn tcp option maxseg size set rt mtu", out),
         ],
-        risk: "for TCP only, and for new connections only".into(),
-        undo: vec!["nft delete table inet weir_mss".into()],
-        tune: Vec::new(),
-    }
+        [nft!("delete table inet weir_mss")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         name: "unheeded",
         setup: vec![
-            Step::Run(Place::Gateway, "ip link set outside mtu 1280".into()),
-            Step::Run(Place::Responder, "ip link set eth0 mtu 1280".into()),
+            Step::Run(LabHost::Gateway, "ip link set outside mtu 1280".into()),
+            Step::Run(LabHost::Responder, "ip link set eth0 mtu 1280".into()),
         ],
         // A sender that does not listen.
         traffic: vec![Traffic::Frames {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             interface: "eth0",
             rate: 300,
             frames: |own, peer| {
@@ -125,13 +121,13 @@ fn recipes() -> Vec<Recipe> {
 mod tests {
     use super::super::fixture::{INSIDE, OUTSIDE, answer, answered, blind, count, datagram, drops, healthy};
     use super::*;
-    use crate::evidence::{Evidence, Outcome};
+    use crate::evidence::{Evidence, RouteOutcome};
 
     fn case(packets: u64) -> Evidence {
         let mut evidence = healthy();
         let sample = datagram("198.18.0.2", "198.19.0.2", INSIDE);
         evidence.drops.push(drops("PKT_TOO_BIG", "ip_forward", packets, std::slice::from_ref(&sample)));
-        answered(&mut evidence, answer(&sample, Outcome::Forwarded, OUTSIDE));
+        answered(&mut evidence, answer(&sample, RouteOutcome::Forwarded, OUTSIDE));
         evidence.namespaces[0].interfaces[1].mtu = 1280;
         count(&mut evidence, "ip.FragFails", packets);
         evidence
@@ -139,12 +135,12 @@ mod tests {
 
     #[test]
     fn discovery_is_a_note_and_more_is_not() {
-        let few = examine(&Scene::of(&case(12)));
+        let few = examine(&EvidenceView::of(&case(12)));
         assert_eq!((few[0].severity, few[0].object.as_str()), (Severity::Note, "outside"));
-        let many = examine(&Scene::of(&case(3000)));
+        let many = examine(&EvidenceView::of(&case(3000)));
         assert_eq!(many[0].severity, Severity::Critical);
         assert!(many[0].summary.contains("outside (MTU 1280)"), "{}", many[0].summary);
-        let counted = examine(&Scene::of(&blind(case(3000))));
+        let counted = examine(&EvidenceView::of(&blind(case(3000))));
         assert_eq!(counted.len(), 1);
     }
 
@@ -153,6 +149,6 @@ mod tests {
         let mut evidence = healthy();
         let sample = datagram("198.18.0.2", "198.19.0.2", INSIDE);
         evidence.drops.push(drops("PKT_TOO_BIG", "__dev_forward_skb2", 500, &[sample]));
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 }

@@ -1,21 +1,22 @@
 //! Fragments do not come together.
 
-use super::frames::{Datagram, frame};
+use super::frames::first_pieces;
 use super::ways::{Loss, grew, name_of};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::nft::nft;
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fragments-lost",
     group: Group::Network,
-    title: "fragments that never come together",
-    about: "A datagram that was cut into fragments is worth something only when all of them arrive. Firewalls, load balancers and \
-            NATs often drop fragments, because only the first one has ports. Then the rest waits here until its time is over \
-            (`ipfrag_time`, 30 s) and is thrown away. DNS with long answers (DNSSEC), SIP, RADIUS, NFS over UDP and VPNs that fragment \
-            suffer; small datagrams work. Where connection tracking is on, a router has to put fragments together, too, and \
-            then the failure shows there and no ICMP error is sent.",
+    title: "fragments that are never reassembled",
+    about: "A fragmented datagram is complete only when all of its fragments arrive. Firewalls, load balancers and NATs \
+            often drop fragments, because only the first one has ports. Then the rest waits here until its time is over \
+            (`ipfrag_time`, 30 s) and is dropped. DNS with long answers (DNSSEC), SIP, RADIUS, NFS over UDP and VPNs that \
+            fragment suffer; small datagrams work. A router with connection tracking also reassembles fragments; then the \
+            failure shows there and no ICMP error is sent.",
     must: &[
         "ReasmFails and ReasmTimeout grow, or many datagrams wait incomplete while hardly any is completed",
     ],
@@ -24,13 +25,13 @@ pub(super) const CAUSE: Cause = Cause {
     lookalikes: &[
         (
             "reassembly-memory",
-            "fragments are refused at once, for want of memory: ReasmFails without ReasmTimeout",
+            "fragments are refused at once, because memory is full: ReasmFails without ReasmTimeout",
         ),
         ("mtu-mismatch", "long packets are lost whole"),
     ],
     yields_to: &["reassembly-memory"],
-    remedy: "Avoid fragments: datagrams of at most 1232 bytes for DNS (EDNS buffer size), a smaller MTU in tunnels, TCP instead. Where \
-             one runs the path, let fragments through.",
+    remedy: "Avoid fragments: datagrams of at most 1232 bytes for DNS (EDNS buffer size), a smaller MTU in tunnels, TCP \
+             instead. If you run the path, let fragments through.",
     sources: &["RFC 8900", "RFC 791 section 3.2", "net/ipv4/ip_fragment.c: ip_expire", "RFC 9715"],
     examine,
     recipes,
@@ -40,8 +41,8 @@ pub(super) const CAUSE: Cause = Cause {
 /// Datagrams that wait incomplete from which they are more than some that are on their way.
 const WAITING: u64 = 16;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// How reassembly went in the window.
@@ -61,28 +62,26 @@ fn reassembly(namespace: &Namespace) -> Reassembly {
         arrived: both("ReasmReqds"),
         completed: both("ReasmOKs"),
         timed_out: both("ReasmTimeout"),
-        waiting: waiting("sockstat.FRAG.inuse")
-            + waiting("sockstat.FRAG6.inuse")
-            + waiting("sockstat6.FRAG6.inuse"),
+        waiting: waiting("sockstat.FRAG.inuse") + waiting("sockstat6.FRAG6.inuse"),
     }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let seen = reassembly(namespace);
-    let taken = scene.take(namespace, |d| d.reason == "FRAG_REASM_TIMEOUT");
-    let loss = Loss::of(scene, namespace, taken, &["ip.ReasmTimeout", "ip6.ReasmTimeout"]);
+    let taken = view.take(namespace, |d| d.reason == "FRAG_REASM_TIMEOUT");
+    let loss = Loss::of(view, namespace, taken, &["ip.ReasmTimeout", "ip6.ReasmTimeout"]);
     // Those that wait are not lost yet, but what came in the window and was not completed will be.
     // A datagram that was completed took two fragments at least.
     let unfinished = seen.arrived.saturating_sub(2 * seen.completed);
     let piled_up = seen.waiting >= WAITING && unfinished >= WAITING && seen.completed < seen.waiting;
-    let mut finding = match loss.finding(scene, CAUSE.id, namespace) {
+    let mut finding = match loss.finding(view, CAUSE.id, namespace) {
         Some(finding) => finding,
-        None if piled_up => scene.finding(CAUSE.id, namespace, 0),
+        None if piled_up => view.finding(CAUSE.id, namespace, 0),
         None => return None,
     };
     if piled_up {
         finding.severity = finding.severity.max(Severity::Warning);
-        finding.harm = seen.waiting as f64 / (seen.waiting + seen.completed) as f64;
+        finding.impact = seen.waiting as f64 / (seen.waiting + seen.completed) as f64;
         let text = format!(
             "{} datagrams wait for the rest of their fragments; {} fragments came in the window, and {} datagrams were completed",
             seen.waiting, seen.arrived, seen.completed
@@ -97,7 +96,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.object = example.map_or_else(|| interface_of_most(namespace), |t| t.source.to_string());
     finding.summary = if seen.timed_out > 0 || loss.packets > 0 {
         format!(
-            "{} datagrams{from} did not come together: some of their fragments never arrived.",
+            "{} datagrams{from} were not reassembled: some of their fragments never arrived.",
             seen.timed_out.max(u64::from(loss.packets > 0))
         )
     } else {
@@ -117,51 +116,30 @@ fn interface_of_most(namespace: &Namespace) -> String {
 }
 
 fn let_through() -> Fix {
-    Fix {
-        title: "let fragments through on the firewall that drops them, before rules that look at ports".into(),
-        commands: vec!["nft insert rule FAMILY TABLE CHAIN 'ip frag-off & 0x1fff != 0' accept".into()],
-        risk: "fragments pass without a look at their ports; with connection tracking the firewall sees whole datagrams and needs \
-               no such rule"
-            .into(),
-        undo: vec!["nft delete rule FAMILY TABLE CHAIN handle HANDLE".into()],
-        tune: Vec::new(),
-    }
+    Fix::new(
+        "let fragments through on the firewall that drops them, before rules that look at ports",
+        "fragments pass without a look at their ports; with connection tracking the firewall sees whole datagrams and needs \
+               no such rule",
+        [nft!("insert rule FAMILY TABLE CHAIN ip frag-off & 0x1fff != 0 accept")],
+        [nft!("delete rule FAMILY TABLE CHAIN handle HANDLE")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
-    let firsts = Traffic::Frames {
-        from: Place::Initiator,
-        interface: "eth0",
-        rate: 300,
-        // Only first pieces; each of another datagram.
-        frames: |own, peer| {
-            let one = |identification| {
-                let datagram = Datagram {
-                    source: [198, 18, 0, 2].into(),
-                    destination: [198, 19, 0, 2].into(),
-                    identification,
-                    dont_fragment: false,
-                    more_fragments: true,
-                    length: 1208,
-                };
-                frame(own, peer, datagram)
-            };
-            (1..=20_000).map(one).collect()
-        },
-    };
+    let firsts = first_pieces();
     vec![
         Recipe {
             name: "receiver",
-            at: Place::Responder,
-            setup: vec![Step::Run(Place::Responder, "sysctl -qw net.ipv4.ipfrag_time=1".into())],
+            at: LabHost::Responder,
+            setup: vec![Step::Run(LabHost::Responder, "sysctl -qw net.ipv4.ipfrag_time=1".into())],
             traffic: vec![firsts.clone()],
             ..Recipe::default()
         },
-        Recipe { name: "waiting", at: Place::Responder, traffic: vec![firsts.clone()], ..Recipe::default() },
+        Recipe { name: "waiting", at: LabHost::Responder, traffic: vec![firsts.clone()], ..Recipe::default() },
         Recipe {
             name: "tracked",
             setup: vec![Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "sysctl -qw net.ipv4.ipfrag_time=1; nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
                  add rule ip t c ct state new accept'"
                     .into(),
@@ -191,9 +169,9 @@ mod tests {
 
     #[test]
     fn what_timed_out_is_told_with_its_sender() {
-        let found = examine(&Scene::of(&case(5)));
+        let found = examine(&EvidenceView::of(&case(5)));
         assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "198.18.0.2"));
-        assert_eq!(examine(&Scene::of(&blind(case(5)))).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&blind(case(5)))).len(), 1);
     }
 
     #[test]
@@ -201,11 +179,11 @@ mod tests {
         let mut evidence = healthy();
         count(&mut evidence, "ip.ReasmReqds", 900);
         evidence.namespaces[0].gauges.insert("sockstat.FRAG.inuse".into(), 900);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found[0].severity, found[0].claims.len()), (Severity::Warning, 0));
         count(&mut evidence, "ip.ReasmOKs", 9000);
         count(&mut evidence, "ip.ReasmReqds", 19_000);
-        assert_eq!(examine(&Scene::of(&evidence)), [], "a busy host has some on their way");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "a busy host has some on their way");
     }
 
     #[test]
@@ -213,8 +191,8 @@ mod tests {
         let mut evidence = healthy();
         count(&mut evidence, "ip.ReasmReqds", 9000);
         count(&mut evidence, "ip.ReasmOKs", 4500);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         count(&mut evidence, "ip.ReasmFails", 4500);
-        assert_eq!(examine(&Scene::of(&evidence)), [], "no memory is another cause");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "no memory is another cause");
     }
 }

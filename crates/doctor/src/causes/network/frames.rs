@@ -1,5 +1,6 @@
 //! Frames that the recipes of this group send.
 
+use crate::recipe::{LabHost, Traffic};
 use std::net::Ipv4Addr;
 
 use weir_wire::{Ipv4, Udp, protocol};
@@ -29,6 +30,25 @@ pub(super) fn frame(own: [u8; 6], peer: [u8; 6], datagram: Datagram) -> Vec<u8> 
     let whole = header(source, destination, protocol::UDP, length);
     let ip = Ipv4 { identification, dont_fragment, more_fragments, ..whole };
     ipv4(own, peer, ip, |payload| Udp::seal((source.into(), 40_000), (destination.into(), 7000), payload))
+}
+
+/// Datagrams across the gateway of which only the first pieces come, each of another datagram.
+pub(super) fn first_pieces() -> Traffic {
+    let frames = |own, peer| {
+        let one = |identification| {
+            let datagram = Datagram {
+                source: [198, 18, 0, 2].into(),
+                destination: [198, 19, 0, 2].into(),
+                identification,
+                dont_fragment: false,
+                more_fragments: true,
+                length: 1208,
+            };
+            frame(own, peer, datagram)
+        };
+        (1..=20_000).map(one).collect()
+    };
+    Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 300, frames }
 }
 
 #[cfg(test)]

@@ -1,29 +1,30 @@
 //! ICMP errors are held back.
 
 use super::ways::counter_as_fact;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "icmp-rate-limit",
     group: Group::Network,
     title: "ICMP errors held back by their rate limit",
-    about: "The kernel limits how many ICMP errors it sends: to each host (`icmp_ratelimit`, about one a second with a small burst) and in \
-            all (`icmp_msgs_per_sec`, 10,000 by default on new kernels, 1,000 on old ones). What is held back is missed by those who \
-            wait for it: traceroute shows stars, and programs wait for a time-out where an error would have told them at once. \
-            `Fragmentation needed` and `packet too big` are never held back. The errors are a symptom: what they answer to is \
-            worth more attention.",
+    about: "The kernel limits how many ICMP errors it sends: to each host (`icmp_ratelimit`, about one a second with a \
+            small burst) and in all (`icmp_msgs_per_sec`, 10,000 by default on new kernels, 1,000 on old ones). The kernel \
+            does not send errors above the limit: traceroute shows stars, and programs wait for a time-out instead of \
+            failing at once. `Fragmentation needed` and `packet too big` are never held back. The errors are a symptom: \
+            look for the packets that cause them.",
     must: &["OutRateLimitHost or OutRateLimitGlobal grows"],
     should: &["a setting is stricter than the kernel's own"],
-    must_not: &["what is missed are the errors of path MTU discovery"],
+    must_not: &["the missing errors are those of path MTU discovery"],
     lookalikes: &[
-        ("no-listener", "what the errors answer to: datagrams to a port where nobody listens"),
-        ("no-route", "what the errors answer to: packets without a route"),
+        ("no-listener", "a cause of such errors: datagrams to a port without a listener"),
+        ("no-route", "a cause of such errors: packets without a route"),
     ],
     yields_to: &[],
-    remedy: "With the kernel's own limits this is no fault: look at what makes the errors. If a limit was set lower, raise it.",
+    remedy: "With the kernel's own limits this is no fault: find what causes the errors. If a limit was set lower, raise \
+             it.",
     sources: &[
         "net/ipv4/icmp.c: icmp_global_allow, icmpv4_xrlim_allow",
         "RFC 1812 section 4.3.2.8",
@@ -34,7 +35,7 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-/// Errors per second that are held back by a limit that somebody set lower, from which on it is a loss.
+/// Errors per second that a lowered limit holds back, from which on they count as a loss.
 const MISSED_PER_SECOND: f64 = 10.0;
 /// The kernel's own: of all messages in a second (1,000 until Linux 6.13), ms between messages to a host, and the kinds that
 /// are limited (net/ipv4/icmp.c, icmp_sk_init).
@@ -44,11 +45,11 @@ const OWN: [(&str, u64); 3] = [
     ("net.ipv4.icmp_ratemask", 0x1818),
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let counters = ["icmp.OutRateLimitGlobal", "icmp.OutRateLimitHost", "icmp6.OutRateLimitHost"];
     let [global, host, host6] = counters.map(|c| namespace.grew(c));
     let held = global + host + host6;
@@ -57,12 +58,12 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     let sent = namespace.grew("icmp.OutMsgs") + namespace.grew("icmp6.OutMsgs");
     let stricter = stricter(namespace, global > 0, host > 0);
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
-    let often = held as f64 >= MISSED_PER_SECOND * scene.evidence.window_s;
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
+    let often = held as f64 >= MISSED_PER_SECOND * view.evidence.window_s;
     finding.severity = if often && stricter.is_some() { Severity::Warning } else { Severity::Note };
     finding.confidence = Confidence::High;
     finding.evidence = counters.iter().filter_map(|c| counter_as_fact(namespace, c)).collect();
-    finding.harm = held as f64 / (held + sent) as f64;
+    finding.impact = held as f64 / (held + sent) as f64;
     finding.summary = match stricter {
         Some((name, now, _)) => {
             format!(
@@ -70,7 +71,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             )
         }
         None => format!(
-            "{held} ICMP errors were held back by the usual limits; what they answer to is the cause."
+            "{held} ICMP errors were held back by the usual limits; the packets that they answer are the cause."
         ),
     };
     if let Some((name, now, usual)) = stricter {
@@ -78,7 +79,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {now}")));
         finding.fixes.push(usual_limit(name, now, usual));
     }
-    finding.missing = scene.missing(namespace, &[Plane::Counters, Plane::Settings]);
+    finding.missing = view.missing(namespace, &[Plane::Counters, Plane::Settings]);
     Some(finding)
 }
 
@@ -93,32 +94,25 @@ fn stricter(namespace: &Namespace, global: bool, host: bool) -> Option<(&'static
 }
 
 fn usual_limit(name: &str, now: u64, usual: u64) -> Fix {
-    Fix {
-        title: "the kernel's own limit".into(),
-        commands: vec![format!("sysctl -w {name}={usual}")],
-        risk: "more errors leave this host when somebody provokes them".into(),
-        undo: vec![format!("sysctl -w {name}={now}")],
-        tune: vec![Setting {
-            name: name.to_owned(),
-            now: now.to_string(),
-            proposed: usual.to_string(),
-            why: "errors that others wait for were held back in the window".into(),
-        }],
-    }
+    Fix::set(
+        "the kernel's own limit",
+        "an attacker can make this host send more errors",
+        vec![Setting::new(name, now, usual, "errors that other hosts wait for were held back in the window")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "sysctl -qw net.ipv4.icmp_msgs_per_sec=1 net.ipv4.icmp_msgs_burst=1".into(),
             ),
-            // What traceroute sends: it ends at the gateway.
-            Step::Run(Place::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=1".into()),
+            // Sends packets as traceroute does: they end at the gateway.
+            Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=1".into()),
         ],
         traffic: vec![Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: "198.19.0.2:33434".into(),
             size: 32,
             rate: 200,
@@ -141,13 +135,13 @@ mod tests {
         count(&mut evidence, "icmp.OutRateLimitGlobal", 500);
         count(&mut evidence, "icmp.OutMsgs", 500);
         set(&mut evidence, "net.ipv4.icmp_msgs_per_sec", "1");
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(
             (found[0].severity, found[0].object.as_str()),
             (Severity::Warning, "net.ipv4.icmp_msgs_per_sec")
         );
         assert_eq!(found[0].fixes[0].undo, ["sysctl -w net.ipv4.icmp_msgs_per_sec=1"]);
-        assert!((found[0].harm - 0.5).abs() < 1e-9);
+        assert!((found[0].impact - 0.5).abs() < 1e-9);
     }
 
     #[test]
@@ -158,8 +152,8 @@ mod tests {
         for (name, value) in OWN {
             set(&mut evidence, name, &value.to_string());
         }
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Note));
-        assert_eq!(examine(&Scene::of(&healthy())), []);
+        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
     }
 }

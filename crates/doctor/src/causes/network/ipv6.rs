@@ -1,6 +1,6 @@
 //! IPv6 for the self-test's lab, which has only IPv4 by itself.
 
-use crate::recipe::{Place, Step, Traffic};
+use crate::recipe::{LabHost, Step, Traffic};
 
 /// The responder's address.
 pub(super) const RESPONDER: &str = "2001:2:0:1::2";
@@ -15,16 +15,16 @@ pub(super) fn steps() -> Vec<Step> {
     let all = "sysctl -qw net.ipv6.conf.all.disable_ipv6=0; ";
     vec![
         Step::Run(
-            Place::Gateway,
+            LabHost::Gateway,
             [all, &on("inside", "2001:2::1"), &on("outside", "2001:2:0:1::1")].concat(),
         ),
-        Step::Run(Place::Gateway, "sysctl -qw net.ipv6.conf.all.forwarding=1".into()),
+        Step::Run(LabHost::Gateway, "sysctl -qw net.ipv6.conf.all.forwarding=1".into()),
         Step::Run(
-            Place::Initiator,
+            LabHost::Initiator,
             [all, &on("eth0", "2001:2::2"), "ip -6 route add default via 2001:2::1"].concat(),
         ),
         Step::Run(
-            Place::Responder,
+            LabHost::Responder,
             [all, &on("eth0", RESPONDER), "ip -6 route add default via 2001:2:0:1::1"].concat(),
         ),
     ]
@@ -33,12 +33,12 @@ pub(super) fn steps() -> Vec<Step> {
 /// Those steps, and a script in the gateway.
 pub(super) fn with(script: &str) -> Vec<Step> {
     let mut all = steps();
-    all.push(Step::Run(Place::Gateway, script.into()));
+    all.push(Step::Run(LabHost::Gateway, script.into()));
     all
 }
 
 /// Datagrams from the initiator.
 pub(super) fn udp(to: &str, size: usize, dont_fragment: bool) -> Traffic {
     let to = format!("[{to}]:7000");
-    Traffic::Udp { from: Place::Initiator, to, size, rate: 300, flows: 4, dont_fragment }
+    Traffic::Udp { from: LabHost::Initiator, to, size, rate: 300, flows: 4, dont_fragment }
 }

@@ -2,22 +2,23 @@
 
 use super::neighbour_unresolved::{next_hop, waits_for_neighbour};
 use super::ways::{groups_as_facts, is_missed, is_on_link, lookup, share};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene, Taken};
-use crate::evidence::{DropGroup, Interface, Namespace, Outcome, Plane, Sample};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::{sh, sysctl};
+use crate::evidence::{DropGroup, Interface, Namespace, Plane, RouteOutcome, Sample};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "link-down",
     group: Group::Network,
     title: "link down",
-    about: "An interface that is switched on and has no carrier (cable, transceiver, switch port, the other end of a veth pair) keeps its \
-            addresses and routes on Linux, so packets still go there: they wait for a neighbour that cannot answer, or are dropped at \
-            the interface's door. One that is switched off loses its routes, and packets find none, or take the default route. \
-            A link that goes up and down again and again loses what was under way each time.",
+    about: "An interface that is switched on and has no carrier (cable, transceiver, switch port, the other end of a veth \
+            pair) keeps its addresses and routes on Linux, so packets still go there: they wait for a neighbour that \
+            cannot answer, or are dropped at the interface. One that is switched off loses its routes, and packets find \
+            none, or take the default route. A link that goes up and down repeatedly loses the packets in flight each \
+            time.",
     must: &[
-        "packets dropped on an interface without carrier, or for want of a route through one that is off",
+        "packets dropped on an interface without carrier, or without a route because their interface is off",
     ],
     should: &["carrier_changes grew in the window"],
     must_not: &["the interface has a carrier and did not lose it in the window"],
@@ -40,10 +41,10 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
     let dead = all.filter(|(n, i)| i.name != "lo" && is_dead(i) && !has_live_port(n, i));
-    dead.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+    dead.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
 }
 
 fn is_dead(interface: &Interface) -> bool {
@@ -55,21 +56,21 @@ fn has_live_port(namespace: &Namespace, bridge: &Interface) -> bool {
     bridge.up && namespace.interfaces.iter().any(|p| p.master == Some(bridge.index) && p.up && p.carrier)
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
     let at_door = |d: &DropGroup| {
         d.interface == interface.index
             && (waits_for_neighbour(d)
                 || matches!(d.reason.as_str(), "QDISC_DROP" | "DEV_READY" | "TX_DROP" | "NIC_DOWN")
                 || matches!(d.location.as_str(), "noop_enqueue" | "validate_xmit_skb"))
     };
-    let mut taken = scene.take(namespace, at_door);
+    let mut taken = view.take(namespace, at_door);
     if !interface.up {
         let unrouted = |d: &DropGroup| d.reason == "IP_INNOROUTES";
         let lost_route = |_: &DropGroup, s: &Sample| {
-            let no_route = lookup(namespace, s).is_none_or(|l| l.outcome == Outcome::NoRoute);
+            let no_route = lookup(namespace, s).is_none_or(|l| l.outcome == RouteOutcome::NoRoute);
             no_route && next_hop(namespace, s).is_some_and(|to| is_on_link(interface, to))
         };
-        let more = share(scene.take(namespace, unrouted), false, lost_route);
+        let more = share(view.take(namespace, unrouted), false, lost_route);
         taken.packets += more.packets;
         taken.groups.extend(more.groups);
         taken.claims.extend(more.claims);
@@ -77,11 +78,11 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
     if taken.is_empty() {
         return None;
     }
-    Some(told(scene, namespace, interface, &taken))
+    Some(told(view, namespace, interface, &taken))
 }
 
-fn told(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, taken: &Taken<'_>) -> Finding {
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+fn told(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface, taken: &Taken<'_>) -> Finding {
+    let mut finding = view.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
     if !is_missed(taken) {
         finding.severity = Severity::Note;
@@ -106,36 +107,29 @@ fn told(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, taken: 
         let name = format!("{}.carrier_changes", interface.name);
         finding.evidence.push(Fact::counter(Plane::Interfaces, &name, changes, text));
     }
-    let dev = word(&interface.name);
+    let dev = &interface.name;
+    let setting = format!("net.ipv4.conf.{}.ignore_routes_with_linkdown", super::ways::in_sysctl(dev));
     finding.fixes.push(if interface.up {
-        Fix {
-            title: "let another route take over while the link is down".into(),
-            commands: vec![format!(
-                "sysctl -w {}",
-                word(&format!("net.ipv4.conf.{}.ignore_routes_with_linkdown=1", super::ways::in_sysctl(&interface.name)))
-            )],
-            risk: "without another route the senders get `network unreachable` instead of silence".into(),
-            undo: vec![format!(
-                "sysctl -w {}",
-                word(&format!("net.ipv4.conf.{}.ignore_routes_with_linkdown=0", super::ways::in_sysctl(&interface.name)))
-            )],
-            tune: Vec::new(),
-        }
+        Fix::new(
+            "let another route take over while the link is down",
+            "without another route the senders get `network unreachable` instead of silence",
+            [sysctl::set(&setting, 1)],
+            [sysctl::set(&setting, namespace.setting(&setting).unwrap_or(0))],
+        )
     } else {
-        Fix {
-            title: "switch it on".into(),
-            commands: vec![format!("ip link set dev {dev} up")],
-            risk: "routes that were set by hand are not there again by that; somebody may have switched it off on purpose".into(),
-            undo: vec![format!("ip link set dev {dev} down")],
-            tune: Vec::new(),
-        }
+        Fix::new(
+            "switch it on",
+            "routes that were set by hand do not come back; the interface may be off on purpose",
+            [sh!("ip link set dev {} up", dev)],
+            [sh!("ip link set dev {} down", dev)],
+        )
     });
     finding
 }
 
 fn recipes() -> Vec<Recipe> {
     let udp = Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7000".into(),
         size: 100,
         rate: 300,
@@ -146,15 +140,15 @@ fn recipes() -> Vec<Recipe> {
         Recipe {
             name: "carrier",
             setup: vec![
-                Step::Run(Place::Responder, "ip link set eth0 down".into()),
-                Step::Run(Place::Gateway, "sysctl -qw net.ipv4.neigh.outside.retrans_time_ms=300".into()),
+                Step::Run(LabHost::Responder, "ip link set eth0 down".into()),
+                Step::Run(LabHost::Gateway, "sysctl -qw net.ipv4.neigh.outside.retrans_time_ms=300".into()),
             ],
             traffic: vec![udp.clone()],
             ..Recipe::default()
         },
         Recipe {
             name: "off",
-            setup: vec![Step::Run(Place::Gateway, "ip link set outside down".into())],
+            setup: vec![Step::Run(LabHost::Gateway, "ip link set outside down".into())],
             traffic: vec![udp],
             ..Recipe::default()
         },
@@ -173,31 +167,31 @@ mod tests {
         let mut group = drops(reason, location, 200, std::slice::from_ref(&sample));
         group.interface = interface;
         evidence.drops.push(group);
-        answered(&mut evidence, answer(&sample, Outcome::NoRoute, 0));
+        answered(&mut evidence, answer(&sample, RouteOutcome::NoRoute, 0));
         evidence
     }
 
     #[test]
     fn without_carrier_what_waits_is_lost_at_its_door() {
         let mut evidence = case("NEIGH_FAILED", "neigh_invalidate", OUTSIDE);
-        assert_eq!(examine(&Scene::of(&evidence)), [], "the link is up");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "the link is up");
         evidence.namespaces[0].interfaces[1].carrier = false;
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert!(found[0].summary.starts_with("outside has no carrier: 200 packets"), "{}", found[0].summary);
         evidence.namespaces[0].interfaces[1].carrier = true;
         evidence.namespaces[0].interfaces[1].carrier_changes.after = 4;
-        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::Medium);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].confidence, Confidence::Medium);
     }
 
     #[test]
     fn switched_off_it_takes_what_has_no_route_to_its_networks() {
         let mut evidence = case("IP_INNOROUTES", "ip_error", INSIDE);
         evidence.namespaces[0].interfaces[1].up = false;
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found[0].fixes[0].commands, ["ip link set dev outside up"]);
         evidence.namespaces[0].interfaces[1].addresses.clear();
-        assert_eq!(examine(&Scene::of(&evidence)), [], "another network");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "another network");
     }
 
     #[test]
@@ -206,16 +200,16 @@ mod tests {
         let group = datagram("2001:2:0:1::1", "ff02::16", OUTSIDE);
         evidence.drops.push(drops("QDISC_DROP", "__dev_queue_xmit", 200, &[group]));
         evidence.namespaces[0].interfaces[1].carrier_changes.after = 2;
-        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
         let missed = datagram("198.18.0.2", "198.19.0.2", OUTSIDE);
         evidence.drops[0].samples.push(missed);
-        assert!(examine(&Scene::of(&evidence))[0].severity > Severity::Note);
+        assert!(examine(&EvidenceView::of(&evidence))[0].severity > Severity::Note);
     }
 
     #[test]
     fn a_port_that_nobody_plugged_in_harms_nobody() {
         let mut evidence = healthy();
         evidence.namespaces[0].interfaces[1].carrier = false;
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 }

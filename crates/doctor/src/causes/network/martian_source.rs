@@ -2,21 +2,21 @@
 
 use super::frames::{Datagram, frame};
 use super::ways::{Loss, in_sysctl, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{sh, sysctl};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, severity_of_loss};
-use crate::recipe::{Place, Recipe, Traffic};
+use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "martian-source",
     group: Group::Network,
     title: "packets with an impossible source",
-    about: "Some sources can be no honest sender's: this host's own addresses, 127.0.0.0/8, multicast and broadcast addresses, \
-            0.0.0.0. The kernel throws such packets away before it looks at any rule. This host's own address as a source means \
-            that a packet of its own came back (a loop of bridges, a tunnel into itself, hairpin traffic of containers), or that \
-            another host has the same address. Addresses of loopback come from port forwarding to 127.0.0.1 without \
-            route_localnet, and from forged packets.",
+    about: "No legitimate sender has such a source: this host's own addresses, 127.0.0.0/8, multicast and broadcast \
+            addresses, 0.0.0.0. The kernel drops such packets before it looks at any rule. This host's own address as a \
+            source means that a packet of its own came back (a loop of bridges, a tunnel into itself, hairpin traffic of \
+            containers), or that another host has the same address. Addresses of loopback come from port forwarding to \
+            127.0.0.1 without route_localnet, and from forged packets.",
     must: &[
         "packets dropped as IP_LOCAL_SOURCE, IP_LOCALNET or IP_INVALID_SOURCE, or in_martian_src grows beyond IPReversePathFilter",
     ],
@@ -30,46 +30,46 @@ pub(super) const CAUSE: Cause = Cause {
         ("duplicate-address", "the neighbours' Ethernet addresses change to and fro"),
     ],
     yields_to: &[],
-    remedy: "Find out where they come from: `sysctl -w net.ipv4.conf.all.log_martians=1` writes the Ethernet header to the log. If the \
-             address is this host's own, look for a loop or a second host with it. If the traffic is meant (a load balancer with \
-             the same address on several hosts, port forwarding to loopback), accept_local or route_localnet on that interface let \
-             it in.",
+    remedy: "Find their origin: `sysctl -w net.ipv4.conf.all.log_martians=1` writes the Ethernet header to the log. If the \
+             address is this host's own, look for a loop or a second host with it. If the traffic is meant (a load \
+             balancer with the same address on several hosts, port forwarding to loopback), accept_local or route_localnet \
+             on that interface let it in.",
     sources: &["net/ipv4/route.c: ip_route_input_slow, ip_handle_martian_source", "RFC 1812 section 5.3.7"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    if !scene.sees_drops() {
-        return by_counter(scene).into_iter().collect();
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    if !view.sees_drops() {
+        return by_counter(view).into_iter().collect();
     }
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// The kernel counts them for the whole machine, and those that a reverse path filter refused among them.
-fn by_counter(scene: &Scene<'_>) -> Option<Finding> {
+fn by_counter(view: &EvidenceView<'_>) -> Option<Finding> {
     let name = "rt_cache.in_martian_src";
-    let all = *scene.evidence.machine.counters.get(name)?;
-    let filtered: u64 = scene.namespaces().map(|n| n.grew("tcpext.IPReversePathFilter")).sum();
+    let all = *view.evidence.machine.counters.get(name)?;
+    let filtered: u64 = view.namespaces().map(|n| n.grew("tcpext.IPReversePathFilter")).sum();
     let lost = all.change().saturating_sub(filtered);
     if lost == 0 {
         return None;
     }
-    let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
-    let severity = severity_of_loss(lost, passed, scene.evidence.window_s);
-    let mut finding = scene.machine_finding(CAUSE.id, severity);
+    let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
+    let severity = severity_of_loss(lost, passed, view.evidence.window_s);
+    let mut finding = view.machine_finding(CAUSE.id, severity);
     finding.confidence = Confidence::Low;
     finding.claims = vec![Claim::Counter { namespace: 0, counter: name.into(), packets: lost }];
     let text = format!("{} impossible sources, {filtered} of them by a reverse path filter", all.change());
     finding.evidence.push(Fact::counter(Plane::Counters, name, all, text));
     finding.summary =
-        format!("{lost} packets with an impossible source came to some namespace, and were thrown away.");
+        format!("{lost} packets with an impossible source came to some namespace, and were dropped.");
     finding.missing = vec![Plane::Drops];
     Some(finding)
 }
 
-/// What the kernel says of the source, in words.
+/// Puts the kernel's verdict on the source into words.
 fn kind(reason: &str) -> Option<&'static str> {
     match reason {
         "IP_LOCAL_SOURCE" => Some("this host's own address"),
@@ -79,10 +79,10 @@ fn kind(reason: &str) -> Option<&'static str> {
     }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| kind(&d.reason).is_some());
-    let loss = Loss::of(scene, namespace, taken, &[]);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, |d| kind(&d.reason).is_some());
+    let loss = Loss::of(view, namespace, taken, &[]);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let largest = loss.taken.groups.iter().max_by_key(|g| g.packets);
     let what = largest.and_then(|g| kind(&g.reason)).unwrap_or("an address that cannot be a sender's");
     let example = loss.taken.example();
@@ -91,26 +91,26 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let at = interface.as_ref().map_or(String::new(), |i| format!(" through {i}"));
     finding.object = interface.clone().unwrap_or_default();
     finding.summary =
-        format!("{} packets came{at} with {what} as their source{from}, and were thrown away.", loss.packets);
+        format!("{} packets came{at} with {what} as their source{from}, and were dropped.", loss.packets);
     if let Some(interface) = &interface {
-        let log = scene.evidence.machine.log.iter().filter(|l| l.contains("martian source")).take(1);
+        let log = view.evidence.machine.log.iter().filter(|l| l.contains("martian source")).take(1);
         finding.evidence.extend(log.map(|l| Fact::seen(Plane::Log, l.as_str())));
-        finding.fixes = fixes(interface, largest.map_or("", |g| g.reason.as_str()));
+        finding.fixes = fixes(namespace, interface, largest.map_or("", |g| g.reason.as_str()));
     }
     Some(finding)
 }
 
-fn fixes(interface: &str, reason: &str) -> Vec<Fix> {
-    let set = |name: &str, value| {
-        format!("sysctl -w {}", word(&format!("net.ipv4.conf.{}.{name}={value}", in_sysctl(interface))))
-    };
-    let mut fixes = vec![Fix {
-        title: "have the kernel write down who sends them".into(),
-        commands: vec![set("log_martians", 1), "dmesg --follow".into()],
-        risk: "up to ten lines a second in the log".into(),
-        undo: vec![set("log_martians", 0)],
-        tune: Vec::new(),
-    }];
+fn fixes(namespace: &Namespace, interface: &str, reason: &str) -> Vec<Fix> {
+    let setting = |name: &str| format!("net.ipv4.conf.{}.{name}", in_sysctl(interface));
+    let set = |name: &str| sysctl::set(&setting(name), 1);
+    // If a setting cannot be read, assumes the kernel's default.
+    let back = |name: &str| sysctl::set(&setting(name), namespace.setting(&setting(name)).unwrap_or(0));
+    let mut fixes = vec![Fix::new(
+        "log the senders",
+        "up to ten lines a second in the log",
+        [set("log_martians"), sh!("dmesg --follow")],
+        [back("log_martians")],
+    )];
     let accept = match reason {
         "IP_LOCAL_SOURCE" => Some((
             "accept_local",
@@ -123,13 +123,13 @@ fn fixes(interface: &str, reason: &str) -> Vec<Fix> {
         _ => None,
     };
     if let Some((name, title)) = accept {
-        fixes.push(Fix {
-            title: title.into(),
-            commands: vec![set(name, 1)],
-            risk: "forged packets with such sources get in, too: hosts on the link reach what listens on loopback only".into(),
-            undo: vec![set(name, 0)],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            title,
+            "forged packets with such sources get in, too: hosts on the link reach services that \
+                                    listen on loopback only",
+            [set(name)],
+            [back(name)],
+        ));
     }
     fixes
 }
@@ -137,7 +137,7 @@ fn fixes(interface: &str, reason: &str) -> Vec<Fix> {
 fn recipes() -> Vec<Recipe> {
     let recipe = |name, frames| Recipe {
         name,
-        traffic: vec![Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 200, frames }],
+        traffic: vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 200, frames }],
         ..Recipe::default()
     };
     vec![
@@ -176,7 +176,7 @@ mod tests {
             let mut evidence = healthy();
             let sample = datagram(source, "198.19.0.2", INSIDE);
             evidence.drops.push(drops(reason, "ip_rcv_finish_core", 200, &[sample]));
-            let found = examine(&Scene::of(&evidence));
+            let found = examine(&EvidenceView::of(&evidence));
             assert_eq!((found.len(), found[0].object.as_str()), (1, "inside"));
             let accept = found[0].fixes.get(1).map(|f| f.commands[0].clone());
             assert_eq!(accept, setting.map(|s| format!("sysctl -w net.ipv4.conf.inside.{s}")));
@@ -189,13 +189,13 @@ mod tests {
         let martians = |after| ("rt_cache.in_martian_src".to_owned(), Delta { before: 100, after });
         evidence.machine.counters.extend([martians(400)]);
         count(&mut evidence, "tcpext.IPReversePathFilter", 300);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         evidence.machine.counters.extend([martians(600)]);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert!(found[0].summary.starts_with("200 packets"), "{}", found[0].summary);
         let mut filtered = healthy();
         let sample = datagram("198.51.100.2", "198.19.0.2", INSIDE);
         filtered.drops.push(drops("IP_RPFILTER", "ip_rcv_finish_core", 200, &[sample]));
-        assert_eq!(examine(&Scene::of(&filtered)), []);
+        assert_eq!(examine(&EvidenceView::of(&filtered)), []);
     }
 }

@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::ways::{grew, groups_as_facts, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene, Taken};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "mtu-mismatch",
     group: Group::Network,
     title: "MTU differs between the two ends of a link",
-    about: "All hosts on one link must agree on its MTU. If one sends frames that are longer than the other takes (jumbo frames on one \
-            side only, a container's interface that was made with another MTU than its bridge, a tunnel), the receiver throws the \
-            long ones away below IP: no ICMP error is sent, and path MTU discovery cannot help. Ping and small requests work.",
+    about: "All hosts on one link must agree on its MTU. If one sends frames that are longer than the other takes (jumbo \
+            frames on one side only, a container's interface that was made with another MTU than its bridge, a tunnel), \
+            the receiver drops the long ones below IP: no ICMP error is sent, and path MTU discovery cannot help. Ping and \
+            small requests work.",
     must: &[
         "long packets are dropped as they are handed to the other end of a link (veth, bridge), or the receiving card counts rx_length_errors",
     ],
@@ -25,8 +26,8 @@ pub(super) const CAUSE: Cause = Cause {
     ],
     must_not: &["an ICMP error is sent"],
     lookalikes: &[
-        ("fragmentation-needed", "a router knows that the next link is narrow, and says so"),
-        ("pmtu-blackhole-own", "a router says so, and a firewall drops what it says"),
+        ("fragmentation-needed", "a router knows that the next link is narrow, and reports it"),
+        ("pmtu-blackhole-own", "a router reports it, and a firewall drops the report"),
         ("link-down", "everything that is sent there is lost, whatever its length"),
     ],
     yields_to: &["link-down"],
@@ -45,14 +46,12 @@ pub(super) const CAUSE: Cause = Cause {
 /// Bytes that a frame may have beyond the MTU: Ethernet header and one VLAN tag.
 const BEYOND: u32 = 14 + 4;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene
-        .namespaces()
-        .flat_map(|n| handed_on(scene, n).into_iter().chain(too_long_for_card(scene, n)))
-        .collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| handed_on(view, n).into_iter().chain(too_long_for_card(view, n))).collect()
 }
 
-/// Where the kernel hands a frame from one virtual interface to the next, and looks at its length only.
+/// True if the drop happened while the kernel handed a frame from one virtual interface to the next; it checks only the length
+/// there.
 fn is_handing_on(drops: &DropGroup) -> bool {
     matches!(
         drops.location.as_str(),
@@ -68,8 +67,8 @@ fn is_handing_on(drops: &DropGroup) -> bool {
     )
 }
 
-fn handed_on(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
-    let taken = scene.take(namespace, is_handing_on);
+fn handed_on(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {
+    let taken = view.take(namespace, is_handing_on);
     let mut by_interface: BTreeMap<u32, Taken<'_>> = BTreeMap::new();
     for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
         let of = by_interface.entry(group.interface).or_default();
@@ -77,10 +76,10 @@ fn handed_on(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
         of.groups.push(group);
         of.claims.push(claim);
     }
-    by_interface.iter().filter_map(|(index, taken)| at_link(scene, namespace, *index, taken)).collect()
+    by_interface.iter().filter_map(|(index, taken)| at_link(view, namespace, *index, taken)).collect()
 }
 
-fn at_link(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
+fn at_link(view: &EvidenceView<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
     let interface = namespace.interface(index)?;
     let lengths = || taken.groups.iter().flat_map(|g| &g.samples).map(|s| s.length);
     let shortest = lengths().min()?;
@@ -91,11 +90,11 @@ fn at_link(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'
     if narrow.is_some_and(|mtu| shortest <= mtu) || (narrow.is_none() && shortest < 1280) {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    let mut finding = view.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
     finding.evidence = groups_as_facts(taken);
     finding.object = interface.name.clone();
-    finding.missing = scene.missing(namespace, &[Plane::Interfaces]);
+    finding.missing = view.missing(namespace, &[Plane::Interfaces]);
     let (own, other) = if is_port { (None, Some(interface.mtu)) } else { (Some(interface.mtu), narrow) };
     let differs = is_port || other.zip(own).is_some_and(|(other, own)| other < own);
     finding.confidence = if differs { Confidence::High } else { Confidence::Medium };
@@ -110,32 +109,30 @@ fn at_link(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'
         let text = format!("tx_dropped of {} grew by {}", interface.name, grew(interface, "tx_dropped"));
         finding.evidence.push(Fact::seen(Plane::Interfaces, text));
     }
-    // What sends into the port is its bridge.
+    // If the interface is a bridge port, its bridge sends into it.
     let sender = if is_port { namespace.interface(interface.master.unwrap_or(0)) } else { Some(interface) };
     finding.fixes.extend(sender.zip(narrow).map(|(sender, mtu)| same(sender, mtu)));
     Some(finding)
 }
 
 fn same(interface: &Interface, mtu: u32) -> Fix {
-    let set = |mtu| format!("ip link set dev {} mtu {mtu}", word(&interface.name));
-    Fix {
-        title: "send no more than the other end takes".into(),
-        commands: vec![set(mtu)],
-        risk: "a router sends ICMP errors for what is longer from now on; see that they are not dropped"
-            .into(),
-        undo: vec![set(interface.mtu)],
-        tune: Vec::new(),
-    }
+    let set = |mtu: u32| sh!("ip link set dev {} mtu {}", interface.name, mtu);
+    Fix::new(
+        "send no more than the other end takes",
+        "a router then sends ICMP errors for longer packets; see that they are not dropped",
+        [set(mtu)],
+        [set(interface.mtu)],
+    )
 }
 
 /// A card that receives frames longer than its MTU counts them, and no event tells of it.
-fn too_long_for_card(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn too_long_for_card(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let interface = namespace.interfaces.iter().max_by_key(|i| grew(i, "rx_length_errors"))?;
     let lost = grew(interface, "rx_length_errors");
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     let counter = format!("{}.rx_length_errors", interface.name);
     finding.claims =
         vec![Claim::Counter { namespace: namespace.id, counter: counter.clone(), packets: lost }];
@@ -153,19 +150,13 @@ fn too_long_for_card(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding
         interface.mtu,
         interface.mtu + BEYOND
     );
-    finding.fixes.push(Fix {
-        title: "take longer frames, as long as the others send them".into(),
-        commands: vec![format!("ip link set dev {} mtu MTU_OF_THE_OTHERS", word(&interface.name))],
-        risk: "many cards reset when their MTU changes; routes with a smaller next link need ICMP errors to get through".into(),
-        undo: vec![format!("ip link set dev {} mtu {}", word(&interface.name), interface.mtu)],
-        tune: Vec::new(),
-    });
+    finding.fixes.push(Fix::new("take longer frames, as long as the others send them", "many cards reset when their MTU changes; routes with a smaller next link need ICMP errors to get through", [sh!("ip link set dev {} mtu MTU_OF_THE_OTHERS", interface.name)], [sh!("ip link set dev {} mtu {}", interface.name, interface.mtu)]));
     Some(finding)
 }
 
 fn recipes() -> Vec<Recipe> {
     let udp = Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7000".into(),
         size: 1400,
         rate: 300,
@@ -173,7 +164,7 @@ fn recipes() -> Vec<Recipe> {
         dont_fragment: false,
     };
     let server = Traffic::UdpServer {
-        on: Place::Responder,
+        on: LabHost::Responder,
         port: 7000,
         buffer: None,
         mode: crate::recipe::UdpMode::Sink,
@@ -181,7 +172,7 @@ fn recipes() -> Vec<Recipe> {
     vec![
         Recipe {
             name: "veth",
-            setup: vec![Step::Run(Place::Responder, "ip link set eth0 mtu 1280".into())],
+            setup: vec![Step::Run(LabHost::Responder, "ip link set eth0 mtu 1280".into())],
             traffic: vec![server.clone(), udp.clone()],
             ..Recipe::default()
         },
@@ -189,12 +180,12 @@ fn recipes() -> Vec<Recipe> {
             name: "bridge",
             setup: vec![
                 Step::Run(
-                    Place::Gateway,
+                    LabHost::Gateway,
                     "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; ip link set outside master br0; \
                      ip addr add $GATEWAY_OUTSIDE/24 dev br0; ip link set outside mtu 1280; ip link set br0 mtu 1500"
                         .into(),
                 ),
-                Step::Run(Place::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+                Step::Run(LabHost::Responder, "ip neigh flush dev eth0 nud permanent".into()),
             ],
             traffic: vec![server, udp],
             ..Recipe::default()
@@ -221,11 +212,11 @@ mod tests {
 
     #[test]
     fn both_mtus_are_told() {
-        let found = examine(&Scene::of(&case(1442, Some(1280))));
+        let found = examine(&EvidenceView::of(&case(1442, Some(1280))));
         assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "outside"));
         assert_eq!(found[0].fixes[0].commands, ["ip link set dev outside mtu 1280"]);
         assert_eq!(found[0].fixes[0].undo, ["ip link set dev outside mtu 1500"]);
-        assert_eq!(examine(&Scene::of(&case(1442, None))).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&case(1442, None))).len(), 1);
     }
 
     #[test]
@@ -235,15 +226,15 @@ mod tests {
         let host = &mut evidence.namespaces[0];
         (host.interfaces[1].mtu, host.interfaces[1].master) = (1280, Some(9));
         host.interfaces.push(Interface { index: 9, name: "br0".into(), mtu: 1500, ..Interface::default() });
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "outside"));
         assert_eq!(found[0].fixes[0].commands, ["ip link set dev br0 mtu 1280"]);
     }
 
     #[test]
     fn an_end_that_is_off_loses_short_packets_too() {
-        assert_eq!(examine(&Scene::of(&case(60, Some(1280)))), []);
-        assert_eq!(examine(&Scene::of(&case(60, None))), []);
+        assert_eq!(examine(&EvidenceView::of(&case(60, Some(1280)))), []);
+        assert_eq!(examine(&EvidenceView::of(&case(60, None))), []);
     }
 
     #[test]
@@ -251,7 +242,7 @@ mod tests {
         let mut evidence = healthy();
         let counters = &mut evidence.namespaces[0].interfaces[0].counters;
         counters.insert("rx_length_errors".into(), Delta { before: 1, after: 41 });
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].object.as_str()), (1, "inside"));
         assert!(found[0].summary.contains("1518"));
     }

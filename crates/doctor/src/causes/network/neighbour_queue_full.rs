@@ -2,30 +2,31 @@
 
 use super::neighbour_unresolved::{next_hop, silent, waits_for_neighbour};
 use super::ways::{Loss, in_sysctl, name_of, share};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sysctl;
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
 use crate::finding::{Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "neighbour-queue-full",
     group: Group::Network,
     title: "queue for a neighbour that answers late is full",
-    about: "While the kernel waits for the answer to an ARP request or a neighbour solicitation, packets to that host wait in a queue \
-            (`unres_qlen_bytes`, about 200 KB by default, far less in old configurations that set `unres_qlen`). If the host answers \
-            late, because its link or its CPU is busy, because a switch learns, or because the first request was lost, a \
-            fast sender fills the queue, and the oldest packets are thrown away. The connection then goes on as if nothing had been.",
+    about: "While the kernel waits for the answer to an ARP request or a neighbour solicitation, packets to that host wait \
+            in a queue (`unres_qlen_bytes`, about 200 KB by default, far less in old configurations that set \
+            `unres_qlen`). If the host answers late, because its link or its CPU is busy, because a switch learns, or \
+            because the first request was lost, a fast sender fills the queue, and the oldest packets are dropped. The \
+            connection then continues normally.",
     must: &["packets dropped as NEIGH_QUEUEFULL", "the neighbour answers in the end"],
     should: &["the queue is shorter than usual"],
     must_not: &["the neighbour failed in the window"],
     lookalikes: &[(
         "neighbour-unresolved",
-        "the neighbour never answers, and what waited is thrown away, too",
+        "the neighbour never answers, and the waiting packets are dropped, too",
     )],
     yields_to: &["neighbour-unresolved", "link-down", "bridge-blocked"],
-    remedy: "Find out why the answer is late. A longer queue carries over short delays; a permanent entry for a next hop that never changes \
-             avoids the question.",
+    remedy: "Find out why the answer is late. A longer queue bridges short delays; a permanent entry for a next hop that \
+             never changes avoids the question.",
     sources: &[
         "net/core/neighbour.c: __neigh_event_send",
         "Documentation/networking/ip-sysctl.rst: unres_qlen_bytes",
@@ -35,33 +36,34 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-/// What the kernel comes with (SK_WMEM_DEFAULT, include/net/sock.h).
+/// The kernel's default (SK_WMEM_DEFAULT, include/net/sock.h).
 const USUAL_BYTES: u64 = 212_992;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let full = scene.take(namespace, waits_for_neighbour);
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let full = view.take(namespace, waits_for_neighbour);
     if !full.groups.iter().any(|g| g.reason == "NEIGH_QUEUEFULL") {
         return None;
     }
     let answers = |d: &DropGroup, s: &Sample| {
         next_hop(namespace, s).is_none_or(|hop| !silent(namespace, d.interface).contains(&hop))
     };
-    let loss = Loss::of(scene, namespace, share(full, true, answers), &[]);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let loss = Loss::of(view, namespace, share(full, true, answers), &[]);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let largest = loss.taken.groups.iter().max_by_key(|g| g.packets)?;
     let name = name_of(namespace, largest.interface);
     let hop = largest.samples.iter().find_map(|s| next_hop(namespace, s));
     finding.object = hop.map_or_else(|| name.clone(), |h| h.to_string());
     let whom = hop.map_or("a neighbour".to_owned(), |h| h.to_string());
     finding.summary = format!(
-        "{} packets were thrown away while {whom} on {name} was asked for its Ethernet address: more came than may wait.",
+        "{} packets were dropped while {whom} on {name} was asked for its Ethernet address: more came than the queue \
+         holds.",
         loss.packets
     );
-    finding.missing.extend(scene.missing(namespace, &[Plane::Neighbours]));
+    finding.missing.extend(view.missing(namespace, &[Plane::Neighbours]));
     let family = if hop.is_none_or(|h| h.is_ipv4()) { "ipv4" } else { "ipv6" };
     let own = format!("net.{family}.neigh.{}.unres_qlen_bytes", in_sysctl(&name));
     let general = format!("net.{family}.neigh.default.unres_qlen_bytes");
@@ -75,33 +77,33 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 fn longer(setting: &str, now: Option<u64>) -> Fix {
     let proposed = now.map_or(4 * USUAL_BYTES, |n| n.saturating_mul(4)).max(USUAL_BYTES);
-    // What cannot be read is what the kernel begins with.
-    let undo = word(&format!("{setting}={}", now.unwrap_or(USUAL_BYTES)));
     let tune = now.map(|n| Setting {
         name: setting.to_owned(),
         now: n.to_string(),
         proposed: proposed.to_string(),
-        why: "packets were thrown away while a neighbour was asked for its address".into(),
+        why: "packets were dropped while a neighbour was asked for its address".into(),
     });
-    Fix {
-        title: "let more packets wait for the answer".into(),
-        commands: vec![format!("sysctl -w {}", word(&format!("{setting}={proposed}")))],
-        risk: "memory for each neighbour that does not answer".into(),
-        undo: vec![format!("sysctl -w {undo}")],
-        tune: tune.into_iter().collect(),
-    }
+    let set = |value: u64| sysctl::set(setting, value);
+    // If the setting cannot be read, assumes the kernel's default.
+    let fix = Fix::new(
+        "let more packets wait for the answer",
+        "memory for each neighbour that does not answer",
+        [set(proposed)],
+        [set(now.unwrap_or(USUAL_BYTES))],
+    );
+    Fix { tune: tune.into_iter().collect(), ..fix }
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![Step::Run(
-            Place::Gateway,
+            LabHost::Gateway,
             "sysctl -qw net.ipv4.neigh.outside.unres_qlen_bytes=4096; ip neigh flush dev outside nud permanent".into(),
         )],
         traffic: vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7000".into(),
                 size: 400,
                 rate: 1000,
@@ -110,13 +112,13 @@ fn recipes() -> Vec<Recipe> {
             },
             // The responder answers to no ARP request for half of the time, and the gateway forgets what it knew.
             Traffic::Script(
-                Place::Responder,
+                LabHost::Responder,
                 "while :; do sysctl -qw net.ipv4.conf.eth0.arp_ignore=8; sleep 0.7; \
                  sysctl -qw net.ipv4.conf.eth0.arp_ignore=0; sleep 0.7; done"
                     .into(),
             ),
             Traffic::Script(
-                Place::Gateway,
+                LabHost::Gateway,
                 "while :; do ip neigh flush to 198.19.0.2 dev outside; sleep 0.3; done".into(),
             ),
         ],
@@ -149,7 +151,7 @@ mod tests {
         evidence.namespaces[0]
             .settings
             .insert("net.ipv4.neigh.default.unres_qlen_bytes".into(), "4096".into());
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found[0].object, "198.19.0.2");
         assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.neigh.outside.unres_qlen_bytes=212992"]);
         assert_eq!(found[0].fixes[0].undo, ["sysctl -w net.ipv4.neigh.outside.unres_qlen_bytes=4096"]);
@@ -164,7 +166,7 @@ mod tests {
             state: "failed".into(),
             answered: false,
         });
-        assert_eq!(examine(&Scene::of(&evidence)), []);
-        assert_eq!(examine(&Scene::of(&healthy())), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
     }
 }

@@ -1,44 +1,44 @@
 //! The table of neighbours is full.
 
 use super::ways::Loss;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Delta, Namespace, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "neighbour-table-full",
     group: Group::Network,
     title: "neighbour table full",
-    about: "Each host on a link that this machine speaks with takes an entry in a table, of which there is one for ARP and one for \
-            IPv6 on the whole machine, all containers included. With as many entries as `gc_thresh3` (1024 by default), and none \
-            that may go, packets to further hosts are thrown away, and connections to them fail at random. Large flat networks, \
-            Kubernetes nodes and scans of a network fill it.",
+    about: "Each host on a link that this machine speaks with takes an entry in a table, of which there is one for ARP and \
+            one for IPv6 on the whole machine, all containers included. With as many entries as `gc_thresh3` (1024 by \
+            default), and none that may be removed, packets to further hosts are dropped, and connections to them fail at \
+            random. Large flat networks, Kubernetes nodes and scans of a network fill it.",
     must: &["packets dropped as NEIGH_CREATEFAIL, or table_fulls grows"],
     should: &["`neighbour table overflow` in the kernel's log", "as many entries as gc_thresh3 allows"],
     must_not: &["hosts that are in the table are affected"],
     lookalikes: &[("neighbour-unresolved", "there is an entry, and the host does not answer")],
     yields_to: &[],
-    remedy: "Allow more entries: gc_thresh3 for the most, gc_thresh2 for what may stay a while, gc_thresh1 below which nothing is cleared \
-             away. An entry takes about half a kilobyte.",
+    remedy: "Allow more entries: gc_thresh3 is the limit, gc_thresh2 is the number that may stay for a while, and below \
+             gc_thresh1 the kernel removes none. An entry takes about half a kilobyte.",
     sources: &["net/core/neighbour.c: neigh_alloc", "arp(7)"],
     examine,
     recipes,
     not_injected: None,
 };
 
-/// What the kernel counts for the whole machine, as it has one table for all namespaces.
+/// Kernel counters for the whole machine: it has one table for all namespaces.
 const COUNTERS: [&str; 2] = ["arp_cache.table_fulls", "ndisc_cache.table_fulls"];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    if !scene.sees_drops() {
-        return by_counter(scene).into_iter().collect();
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    if !view.sees_drops() {
+        return by_counter(view).into_iter().collect();
     }
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn overflows(scene: &Scene<'_>) -> Vec<Fact> {
-    let machine = &scene.evidence.machine.counters;
+fn overflows(view: &EvidenceView<'_>) -> Vec<Fact> {
+    let machine = &view.evidence.machine.counters;
     let moved = COUNTERS.iter().filter_map(|c| Some((*c, *machine.get(*c)?))).filter(|(_, d)| d.change() > 0);
     let fact = |(name, delta): (&str, Delta)| {
         Fact::counter(Plane::Counters, name, delta, format!("{name} grew by {}", delta.change()))
@@ -47,20 +47,20 @@ fn overflows(scene: &Scene<'_>) -> Vec<Fact> {
 }
 
 /// Which namespace it was, only the drops would tell.
-fn by_counter(scene: &Scene<'_>) -> Option<Finding> {
-    let machine = &scene.evidence.machine;
+fn by_counter(view: &EvidenceView<'_>) -> Option<Finding> {
+    let machine = &view.evidence.machine;
     let grew = |c: &str| machine.counters.get(c).map_or(0, |d| d.change());
     let [v4, v6] = COUNTERS.map(grew);
     if v4 + v6 == 0 {
         return None;
     }
-    let mut finding = scene.machine_finding(CAUSE.id, Severity::Warning);
+    let mut finding = view.machine_finding(CAUSE.id, Severity::Warning);
     finding.claims = COUNTERS
         .iter()
         .filter(|c| grew(c) > 0)
         .map(|c| Claim::Counter { namespace: 0, counter: (*c).into(), packets: grew(c) })
         .collect();
-    finding.evidence = overflows(scene);
+    finding.evidence = overflows(view);
     finding.missing = vec![Plane::Drops];
     let family = if v6 > v4 { "ipv6" } else { "ipv4" };
     finding.object = format!("net.{family}.neigh.default.gc_thresh3");
@@ -69,15 +69,15 @@ fn by_counter(scene: &Scene<'_>) -> Option<Finding> {
         v4 + v6
     );
     let limit = machine.setting(&finding.object);
-    finding.fixes.extend(limit.map(|limit| larger(scene, family, limit)));
+    finding.fixes.extend(limit.map(|limit| larger(view, family, limit)));
     Some(finding)
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == "NEIGH_CREATEFAIL");
-    let loss = Loss::of(scene, namespace, taken, &[]);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
-    let overflows = overflows(scene);
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, |d| d.reason == "NEIGH_CREATEFAIL");
+    let loss = Loss::of(view, namespace, taken, &[]);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
+    let overflows = overflows(view);
     if !overflows.is_empty() {
         finding.confidence = Confidence::High;
     }
@@ -87,7 +87,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let entries = namespace.neighbours.as_ref().map(|n| n.states.values().sum::<u64>());
     let example = loss.taken.example();
     let to = example.map_or(String::new(), |t| format!(", such as to {}", t.destination));
-    let limit = scene.evidence.machine.setting(&format!("net.{family}.neigh.default.gc_thresh3"));
+    let limit = view.evidence.machine.setting(&format!("net.{family}.neigh.default.gc_thresh3"));
     let words = limit.map_or(String::new(), |l| format!(" of {l} entries"));
     finding.object = format!("net.{family}.neigh.default.gc_thresh3");
     finding.summary = format!(
@@ -101,39 +101,28 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             .evidence
             .push(Fact::seen(Plane::Neighbours, format!("{entries} entries are this namespace's")));
     }
-    let log = scene.evidence.machine.log.iter().filter(|l| l.contains("table overflow")).take(1);
+    let log = view.evidence.machine.log.iter().filter(|l| l.contains("table overflow")).take(1);
     let facts: Vec<_> = log.map(|l| Fact::seen(Plane::Log, l.as_str())).collect();
     if !facts.is_empty() {
         finding.confidence = Confidence::High;
     }
     finding.evidence.extend(facts);
-    finding.fixes.extend(limit.map(|limit| larger(scene, family, limit)));
+    finding.fixes.extend(limit.map(|limit| larger(view, family, limit)));
     Some(finding)
 }
 
 /// Four times as many, and the lower marks in the kernel's own proportion (1 : 4 : 8).
-fn larger(scene: &Scene<'_>, family: &str, limit: u64) -> Fix {
-    let machine = &scene.evidence.machine;
+fn larger(view: &EvidenceView<'_>, family: &str, limit: u64) -> Fix {
+    let machine = &view.evidence.machine;
     let most = limit.saturating_mul(4).max(1024);
     let marks = [("gc_thresh3", most), ("gc_thresh2", most / 2), ("gc_thresh1", most / 8)];
-    let mut fix = Fix {
-        title: "allow more neighbours".into(),
-        risk: format!("about {} KB of memory more when it fills", most.saturating_sub(limit) / 2),
-        ..Fix::default()
-    };
-    for (mark, proposed) in marks {
+    let risk = format!("about {} KB of memory more when it fills", most.saturating_sub(limit) / 2);
+    let settings = marks.into_iter().filter_map(|(mark, proposed)| {
         let name = format!("net.{family}.neigh.default.{mark}");
-        fix.commands.push(format!("sysctl -w {name}={proposed}"));
-        let Some(now) = machine.setting(&name) else { continue };
-        fix.undo.push(format!("sysctl -w {name}={now}"));
-        fix.tune.push(Setting {
-            name,
-            now: now.to_string(),
-            proposed: proposed.to_string(),
-            why: "the table was full in the window".into(),
-        });
-    }
-    fix
+        let now = machine.setting(&name)?;
+        Some(Setting::new(name, now, proposed, "the table was full in the window"))
+    });
+    Fix::set("allow more neighbours", risk, settings.collect())
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -141,13 +130,13 @@ fn recipes() -> Vec<Recipe> {
         setup: vec![
             // More addresses on the link than the table holds.
             Step::Run(
-                Place::Responder,
+                LabHost::Responder,
                 "ip addr add 198.19.0.2/20 dev eth0 && ip addr del 198.19.0.2/24 dev eth0".into(),
             ),
-            Step::Run(Place::Gateway, "ip addr add 198.19.15.1/20 dev outside".into()),
+            Step::Run(LabHost::Gateway, "ip addr add 198.19.15.1/20 dev outside".into()),
         ],
         traffic: vec![Traffic::Frames {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             interface: "eth0",
             rate: 1000,
             frames: |own, peer| {
@@ -192,24 +181,24 @@ mod tests {
         for (name, value) in [("gc_thresh1", "128"), ("gc_thresh2", "512"), ("gc_thresh3", "1024")] {
             evidence.machine.settings.insert(format!("net.ipv4.neigh.default.{name}"), value.into());
         }
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         let fix = &found[0].fixes[0];
         assert_eq!(fix.commands[0], "sysctl -w net.ipv4.neigh.default.gc_thresh3=4096");
         assert_eq!(fix.tune.iter().map(|s| s.proposed.as_str()).collect::<Vec<_>>(), ["4096", "2048", "512"]);
         assert_eq!(found[0].confidence, Confidence::Medium);
         evidence.machine.log.push("neighbour: arp_cache: neighbor table overflow!".into());
-        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::High);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].confidence, Confidence::High);
     }
 
     #[test]
     fn the_counter_convicts_where_drops_are_out_of_sight() {
         let mut evidence = blind(healthy());
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         evidence.machine.counters.insert("arp_cache.table_fulls".into(), Delta { before: 0, after: 40 });
-        assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&evidence)).len(), 1);
         let mut failed = healthy();
         let sample = datagram("198.18.0.2", "198.19.9.9", INSIDE);
         failed.drops.push(drops("NEIGH_FAILED", "neigh_invalidate", 60, &[sample]));
-        assert_eq!(examine(&Scene::of(&failed)), []);
+        assert_eq!(examine(&EvidenceView::of(&failed)), []);
     }
 }

@@ -5,20 +5,21 @@ use std::net::IpAddr;
 
 use super::ipv6;
 use super::ways::{groups_as_facts, is_on_link, lookup, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene, Taken};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "neighbour-unresolved",
     group: Group::Network,
     title: "next hop does not answer (ARP, neighbour discovery)",
-    about: "To send a packet to a host on its own link, the kernel needs the host's Ethernet address, and asks for it three times, once a \
-            second. What is to be sent waits meanwhile, up to a limit, and what comes on top is dropped. If nobody answers, all \
-            that waited is thrown away, the senders get `host unreachable`, and it begins again with the next packet. The host is \
-            off, is on another VLAN, has another address, or filters ARP; or the route names a next hop that does not exist.",
+    about: "To send a packet to a host on its own link, the kernel needs the host's Ethernet address, and asks for it \
+            three times, once a second. Packets to the host wait meanwhile, up to a limit; the kernel drops packets above \
+            it. Without an answer it drops all waiting packets, the senders get `host unreachable`, and it begins again \
+            with the next packet. The host is off, is on another VLAN, has another address, or filters ARP; or the route \
+            names a next hop that does not exist.",
     must: &[
         "packets dropped in neigh_invalidate or as NEIGH_FAILED",
         "the neighbour is failed or incomplete",
@@ -26,14 +27,17 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["packets dropped as NEIGH_QUEUEFULL for the same neighbour", "ICMP host unreachable is sent"],
     must_not: &["it answered in the window", "the link has no carrier"],
     lookalikes: &[
-        ("neighbour-queue-full", "it answers, but late, and more comes meanwhile than may wait"),
+        (
+            "neighbour-queue-full",
+            "it answers, but late, and more packets come meanwhile than the queue holds",
+        ),
         ("neighbour-table-full", "the kernel cannot even ask: NEIGH_CREATEFAIL"),
-        ("link-down", "nobody on the link answers, because it has no carrier"),
+        ("link-down", "no host on the link answers, because it has no carrier"),
     ],
     yields_to: &["link-down", "bridge-blocked"],
-    remedy: "See whether the host is up and on this link. If the address is a next hop, see whether the route is right. If many addresses \
-             that nobody has are asked for, somebody scans the network: a blackhole route for the unused part, or a rule on the \
-             edge, ends it.",
+    remedy: "See whether the host is up and on this link. If the address is a next hop, see whether the route is right. \
+             Packets to many unused addresses are a scan of the network: a blackhole route for the unused part, or a rule \
+             on the edge, ends it.",
     sources: &[
         "net/core/neighbour.c: neigh_timer_handler, neigh_invalidate",
         "RFC 1122 section 2.3.2",
@@ -47,11 +51,11 @@ pub(super) const CAUSE: Cause = Cause {
 /// Addresses on one interface from which on they are a scan, and no host that is missed.
 const SCAN: usize = 16;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().flat_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| in_namespace(view, n)).collect()
 }
 
-/// Thrown away because nobody answered, or because nothing more may wait for an answer.
+/// True for packets dropped because no answer came, or because no more packets may wait for an answer.
 pub(super) fn waits_for_neighbour(drops: &DropGroup) -> bool {
     matches!(drops.reason.as_str(), "NEIGH_FAILED" | "NEIGH_QUEUEFULL" | "NEIGH_DEAD")
         || matches!(drops.location.as_str(), "neigh_invalidate" | "arp_error_report" | "ndisc_error_report")
@@ -69,8 +73,8 @@ pub(super) fn silent(namespace: &Namespace, interface: u32) -> BTreeSet<IpAddr> 
     all.filter(|n| n.interface == interface && !n.answered).map(|n| n.address).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
-    let taken = scene.take(namespace, waits_for_neighbour);
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {
+    let taken = view.take(namespace, waits_for_neighbour);
     let mut by_interface: BTreeMap<u32, Taken<'_>> = BTreeMap::new();
     for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
         let of = by_interface.entry(group.interface).or_default();
@@ -78,16 +82,21 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
         of.groups.push(group);
         of.claims.push(claim);
     }
-    if by_interface.is_empty() && !scene.sees_drops() {
-        return by_state(scene, namespace).into_iter().collect();
+    if by_interface.is_empty() && !view.sees_drops() {
+        return by_state(view, namespace).into_iter().collect();
     }
-    by_interface.iter().filter_map(|(index, taken)| on_interface(scene, namespace, *index, taken)).collect()
+    by_interface.iter().filter_map(|(index, taken)| on_interface(view, namespace, *index, taken)).collect()
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
+fn on_interface(
+    view: &EvidenceView<'_>,
+    namespace: &Namespace,
+    index: u32,
+    taken: &Taken<'_>,
+) -> Option<Finding> {
     let gave_up: u64 = taken.groups.iter().filter(|g| g.reason != "NEIGH_QUEUEFULL").map(|g| g.packets).sum();
     let failed = gave_up > 0;
-    // Of one that answers, but late, hardly a packet is given up: most are pushed out of the queue.
+    // The kernel gives up hardly any packet for a neighbour that answers late: most are pushed out of the queue.
     let mostly = 2 * gave_up >= taken.packets;
     let silent = silent(namespace, index);
     let samples = || taken.groups.iter().flat_map(|g| &g.samples);
@@ -103,18 +112,19 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, index: u32, taken: &Ta
         .find(convicted)
         .or_else(|| runs.first().map(|r| r.1).filter(|_| mostly || scan))?;
     let name = name_of(namespace, index);
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    let mut finding = view.finding(CAUSE.id, namespace, taken.packets);
     finding.claims.clone_from(&taken.claims);
     finding.evidence = groups_as_facts(taken);
     finding.confidence = if convicted(&hop) && failed { Confidence::High } else { Confidence::Medium };
-    finding.missing = scene.missing(namespace, &[Plane::Neighbours]);
+    finding.missing = view.missing(namespace, &[Plane::Neighbours]);
     describe_states(namespace, index, hop, &mut finding);
     if scan {
-        // Hosts that never were: nobody loses anything.
+        // These hosts never existed, so no real traffic is lost.
         finding.severity = finding.severity.min(Severity::Note);
         finding.object = name.clone();
         finding.summary = format!(
-            "{} packets went to {} addresses on {name} that nobody has, such as {hop}: a scan, or an old list of addresses.",
+            "{} packets went to {} addresses on {name} that no host has, such as {hop}: a scan, or an old list of \
+             addresses.",
             taken.packets,
             silent.len().max(runs.len())
         );
@@ -154,7 +164,7 @@ fn describe_states(namespace: &Namespace, index: u32, hop: IpAddr, finding: &mut
 }
 
 /// Without a look at drops: a neighbour that failed, and ICMP errors that say so.
-fn by_state(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn by_state(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let neighbours = namespace.neighbours.as_ref()?;
     let failed = neighbours.unanswered.iter().find(|n| n.state == "failed" || n.state == "incomplete")?;
     let told = namespace.grew("icmp.OutDestUnreachs") + namespace.grew("icmp6.OutDestUnreachs");
@@ -162,8 +172,8 @@ fn by_state(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     if told == 0 || neighbours.unanswered.len() >= SCAN {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, told + held);
-    finding.claims = vec![scene.counted(namespace, "icmp.OutDestUnreachs", told + held)];
+    let mut finding = view.finding(CAUSE.id, namespace, told + held);
+    finding.claims = vec![view.counted(namespace, "icmp.OutDestUnreachs", told + held)];
     finding.confidence = Confidence::Low;
     finding.object = failed.address.to_string();
     let name = name_of(namespace, failed.interface);
@@ -171,7 +181,7 @@ fn by_state(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         "{} on {name} does not answer when its Ethernet address is asked for, and errors were sent.",
         failed.address
     );
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     describe_states(namespace, failed.interface, failed.address, &mut finding);
     finding.fixes = fixes(failed.address, &name);
     Some(finding)
@@ -179,24 +189,23 @@ fn by_state(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 fn fixes(hop: IpAddr, interface: &str) -> Vec<Fix> {
     let ip = super::ways::ip(hop);
-    let dev = word(interface);
-    vec![Fix {
-        title: "ask it again, and see who answers on the link".into(),
-        commands: vec![
-            format!("ping -c 3 -I {dev} {hop}"),
-            format!("{ip} neigh show to {hop} dev {dev}"),
-            format!("{ip} route get {hop}"),
-            format!("tcpdump -eni {dev} {}", if hop.is_ipv4() { "arp" } else { "icmp6" }),
+    let dev = &interface;
+    vec![Fix::new(
+        "ask it again, and see who answers on the link",
+        "none, it only asks",
+        [
+            sh!("ping -c 3 -I {} {}", dev, hop),
+            sh!("{} neigh show to {} dev {}", Words::of(ip), hop, dev),
+            sh!("{} route get {}", Words::of(ip), hop),
+            sh!("tcpdump -eni {} {}", dev, if hop.is_ipv4() { "arp" } else { "icmp6" }),
         ],
-        risk: "none, it only asks".into(),
-        undo: Vec::new(),
-        tune: Vec::new(),
-    }]
+        [],
+    )]
 }
 
 fn recipes() -> Vec<Recipe> {
     let udp = |to: &str| Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: to.into(),
         size: 100,
         rate: 300,
@@ -207,7 +216,7 @@ fn recipes() -> Vec<Recipe> {
         Recipe { name: "host", traffic: vec![udp("198.19.0.77:7000")], ..Recipe::default() },
         Recipe {
             name: "next-hop",
-            setup: vec![Step::Run(Place::Gateway, "ip route add 198.51.100.0/24 via 198.19.0.99".into())],
+            setup: vec![Step::Run(LabHost::Gateway, "ip route add 198.51.100.0/24 via 198.19.0.99".into())],
             traffic: vec![udp("198.51.100.9:7000")],
             ..Recipe::default()
         },
@@ -224,7 +233,7 @@ fn recipes() -> Vec<Recipe> {
 mod tests {
     use super::super::fixture::{INSIDE, OUTSIDE, answer, answered, blind, count, datagram, drops, healthy};
     use super::*;
-    use crate::evidence::{Evidence, Lookup, Neighbour, Outcome};
+    use crate::evidence::{Evidence, Lookup, Neighbour, RouteOutcome};
 
     fn unanswered(evidence: &mut Evidence, address: &str, state: &str, answered: bool) {
         let address = address.parse().unwrap();
@@ -243,7 +252,7 @@ mod tests {
             evidence.drops.push(group);
         }
         let next_hop = hop.map(|h| h.parse().unwrap());
-        answered(&mut evidence, Lookup { next_hop, ..answer(&sample, Outcome::Forwarded, OUTSIDE) });
+        answered(&mut evidence, Lookup { next_hop, ..answer(&sample, RouteOutcome::Forwarded, OUTSIDE) });
         evidence
     }
 
@@ -251,7 +260,7 @@ mod tests {
     fn the_silent_next_hop_is_named_and_takes_what_waited_for_it() {
         let mut evidence = case("198.51.100.9", Some("198.19.0.99"));
         unanswered(&mut evidence, "198.19.0.99", "incomplete", false);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].object.as_str()), (1, "198.19.0.99"));
         assert_eq!((found[0].confidence, found[0].claims.len()), (Confidence::High, 2));
         assert!(found[0].evidence.iter().any(|f| f.text.contains("such as to 198.51.100.9")));
@@ -262,7 +271,7 @@ mod tests {
         let mut evidence = case("198.19.0.77", None);
         evidence.drops.remove(0);
         unanswered(&mut evidence, "198.19.0.77", "incomplete", true);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 
     #[test]
@@ -271,16 +280,16 @@ mod tests {
         for last in 100..150 {
             unanswered(&mut evidence, &format!("198.19.0.{last}"), "incomplete", false);
         }
-        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
     }
 
     #[test]
     fn without_drops_states_and_errors_are_a_hint() {
         let mut evidence = blind(healthy());
         unanswered(&mut evidence, "198.19.0.77", "failed", false);
-        assert_eq!(examine(&Scene::of(&evidence)), [], "nobody wants anything of it");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "nobody wants anything of it");
         count(&mut evidence, "icmp.OutDestUnreachs", 12);
-        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::Low);
-        assert_eq!(examine(&Scene::of(&healthy())), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].confidence, Confidence::Low);
+        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
     }
 }

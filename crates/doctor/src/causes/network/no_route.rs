@@ -2,19 +2,21 @@
 
 use super::ipv6;
 use super::ways::{Loss, host_network, ip, is_policy, lookup, share};
-use crate::causes::{Cause, Group, Scene, Taken};
-use crate::evidence::{DropGroup, Namespace, Outcome, Plane, Sample, Tuple};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::{Words, sh};
+use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, Tuple};
 use crate::finding::{Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Traffic};
+use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "no-route",
     group: Group::Network,
     title: "no route to the destination",
-    about: "A router looks up every packet's destination in its routing tables. If no route holds it, the packet is thrown away \
-            and an ICMP error (network unreachable) goes back, a few per second. Programs on the host itself get the error \
-            `Network is unreachable`. Typical reasons are a default route that went away with an interface or a DHCP lease, a VPN \
-            that is down, and, for answers and ICMP errors, a source address that this host has no way back to.",
+    about: "A router looks up every packet's destination in its routing tables. If no route holds it, the packet is \
+            dropped and an ICMP error (network unreachable) goes back, a few per second. Programs on the host itself get \
+            the error `Network is unreachable`. Typical reasons are a default route that went away with an interface or a \
+            DHCP lease, a VPN that is down, and, for answers and ICMP errors, a source address that this host has no way \
+            back to.",
     must: &[
         "packets dropped as IP_INNOROUTES, or InNoRoutes or OutNoRoutes grows",
         "the kernel finds no route if it is asked again",
@@ -25,55 +27,56 @@ pub(super) const CAUSE: Cause = Cause {
         "a rule of policy routing keeps it from a route that is there",
     ],
     lookalikes: &[
-        ("blackhole-route", "there is a route, and it refuses; `ip route get` says so"),
-        ("policy-route", "there is a route, in a table that this packet is not sent to"),
+        ("blackhole-route", "a route exists, and it refuses; `ip route get` shows it"),
+        ("policy-route", "a route exists, in a table that the rules do not select for this packet"),
         ("link-down", "the route went away with its interface"),
         ("forwarding-off", "the kernel does not even look for a route: InAddrErrors"),
     ],
     yields_to: &["blackhole-route", "policy-route", "link-down"],
-    remedy: "Add the route, or the default route. If it had been there, find out what takes it away (a DHCP client, a VPN, a routing \
-             daemon), because it will do so again.",
+    remedy: "Add the route, or the default route. If it existed before, find out what removes it (a DHCP client, a VPN, a \
+             routing daemon), because it will do so again.",
     sources: &["net/ipv4/route.c: ip_error", "net/ipv6/route.c: ip6_pkt_discard", "RFC 1812 section 5.2.7.1"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().flat_map(|n| [forwarded(scene, n), made_here(scene, n)]).flatten().collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| [forwarded(view, n), made_here(view, n)]).flatten().collect()
 }
 
-fn forwarded(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn forwarded(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let unrouted = |d: &DropGroup| d.reason == "IP_INNOROUTES";
     let by_route = |_: &DropGroup, s: &Sample| match lookup(namespace, s) {
-        Some(l) => l.outcome == Outcome::NoRoute && !is_policy(namespace, l),
+        Some(l) => l.outcome == RouteOutcome::NoRoute && !is_policy(namespace, l),
         None => true,
     };
-    let taken = share(scene.take(namespace, unrouted), true, by_route);
-    let loss = Loss::of(scene, namespace, taken, &["ipext.InNoRoutes", "ip6.InNoRoutes"]);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let taken = share(view.take(namespace, unrouted), true, by_route);
+    let loss = Loss::of(view, namespace, taken, &["ipext.InNoRoutes", "ip6.InNoRoutes"]);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let to = destinations(namespace, &loss.taken);
     let first = to.first();
     finding.object = first.map_or(String::new(), |t| t.destination.to_string());
     let example =
         first.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
-    finding.summary = format!("{} packets had no route{example}, and were thrown away.", loss.packets);
+    finding.summary = format!("{} packets had no route{example}, and were dropped.", loss.packets);
     if let Some(tuple) = first {
         let text = format!("asked for {}, the kernel answers: network unreachable", tuple.destination);
         finding.evidence.push(Fact::seen(Plane::Routes, text));
     }
     describe_default(namespace, first, &mut finding);
-    finding.missing.extend(scene.missing(namespace, &[Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
     finding.fixes.push(add_route(first));
     Some(finding)
 }
 
-/// The program is told at once, and no packet was made; still, something here wants to go where no route leads.
-fn made_here(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+/// Finds failed sends of local programs. The program gets the error at once, and no packet exists; still, it wants to reach a
+/// destination without a route.
+fn made_here(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let routes = namespace.routes.as_ref();
     let mut lost = namespace.grew("ip.OutNoRoutes");
     let mut counters = vec!["ip.OutNoRoutes"];
-    // Programs try IPv6 first wherever a name has such an address (RFC 8305): without a default route that is nobody's loss.
+    // Programs try IPv6 first if a name has an IPv6 address (RFC 8305): without a default route this is no loss.
     if routes.is_some_and(|r| r.default6) {
         lost += namespace.grew("ip6.OutNoRoutes");
         counters.push("ip6.OutNoRoutes");
@@ -81,12 +84,12 @@ fn made_here(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.severity = finding.severity.min(Severity::Warning);
     let moved = counters.iter().filter(|c| namespace.grew(c) > 0);
-    finding.claims = moved.clone().map(|c| scene.counted(namespace, c, namespace.grew(c))).collect();
+    finding.claims = moved.clone().map(|c| view.counted(namespace, c, namespace.grew(c))).collect();
     finding.evidence = moved.filter_map(|c| super::ways::counter_as_fact(namespace, c)).collect();
-    finding.summary = format!("Programs here wanted to send {lost} packets to where there is no route.");
+    finding.summary = format!("Programs here wanted to send {lost} packets to destinations without a route.");
     describe_default(namespace, None, &mut finding);
     finding.fixes.push(add_route(None));
     Some(finding)
@@ -101,10 +104,10 @@ fn describe_default(namespace: &Namespace, to: Option<&Tuple>, finding: &mut Fin
     }
 }
 
-/// Where they wanted to go, the most frequent first.
+/// Returns the destinations of these packets, the most frequent first.
 fn destinations(namespace: &Namespace, taken: &Taken<'_>) -> Vec<Tuple> {
     let samples = taken.groups.iter().flat_map(|g| &g.samples);
-    let mine = samples.filter(|s| lookup(namespace, s).is_none_or(|l| l.outcome == Outcome::NoRoute));
+    let mine = samples.filter(|s| lookup(namespace, s).is_none_or(|l| l.outcome == RouteOutcome::NoRoute));
     let mut tuples: Vec<Tuple> = mine.filter_map(Sample::tuple).collect();
     tuples.sort_unstable_by_key(|t| (t.destination, *t));
     let mut runs: Vec<_> = tuples.chunk_by(|a, b| a.destination == b.destination).collect();
@@ -117,18 +120,17 @@ fn add_route(to: Option<&Tuple>) -> Fix {
         Some(t) => (ip(t.destination), host_network(t.destination)),
         None => ("ip", "default".into()),
     };
-    Fix {
-        title: "add the route that is missing".into(),
-        commands: vec![format!("{ip} route add {network} via NEXT_HOP dev INTERFACE")],
-        risk: "through a wrong next hop packets are lost there, or go round in circles".into(),
-        undo: vec![format!("{ip} route del {network} via NEXT_HOP dev INTERFACE")],
-        tune: Vec::new(),
-    }
+    Fix::new(
+        "add the route that is missing",
+        "through a wrong next hop packets are lost there, or loop",
+        [sh!("{} route add {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+        [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     let udp = |to: &str| Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: to.into(),
         size: 100,
         rate: 300,
@@ -157,14 +159,14 @@ mod tests {
         let mut evidence = healthy();
         let sample = datagram("198.18.0.2", "198.51.100.9", INSIDE);
         evidence.drops.push(drops("IP_INNOROUTES", "ip_error", 300, std::slice::from_ref(&sample)));
-        answered(&mut evidence, answer(&sample, Outcome::NoRoute, 0));
+        answered(&mut evidence, answer(&sample, RouteOutcome::NoRoute, 0));
         count(&mut evidence, "ipext.InNoRoutes", 300);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].object.as_str()), (1, "198.51.100.9"));
         assert_eq!(found[0].severity, Severity::Critical);
         assert!(found[0].evidence.iter().any(|f| f.text.contains("no default route of IPv4")));
         let blind = blind(evidence);
-        assert_eq!(examine(&Scene::of(&blind))[0].claims.len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&blind))[0].claims.len(), 1);
     }
 
     #[test]
@@ -175,15 +177,15 @@ mod tests {
         let by_rule = datagram("2001:2::3", "2001:2:0:1::2", INSIDE);
         let samples = [refused.clone(), missing.clone(), by_rule.clone(), by_rule.clone()];
         evidence.drops.push(drops("IP_INNOROUTES", "ip6_pkt_discard", 400, &samples));
-        answered(&mut evidence, answer(&refused, Outcome::Unreachable, 0));
-        answered(&mut evidence, answer(&missing, Outcome::NoRoute, 0));
+        answered(&mut evidence, answer(&refused, RouteOutcome::Unreachable, 0));
+        answered(&mut evidence, answer(&missing, RouteOutcome::NoRoute, 0));
         let ruled = crate::evidence::Lookup {
-            plain: Some(Outcome::Forwarded),
-            ..answer(&by_rule, Outcome::NoRoute, OUTSIDE)
+            plain: Some(RouteOutcome::Forwarded),
+            ..answer(&by_rule, RouteOutcome::NoRoute, OUTSIDE)
         };
         answered(&mut evidence, ruled);
         evidence.namespaces[0].routes.as_mut().unwrap().policies.push("ip -6 rule 5: from all".into());
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 100 }]);
     }
 
@@ -191,9 +193,9 @@ mod tests {
     fn programs_that_try_ipv6_where_there_is_none_are_no_loss() {
         let mut evidence = healthy();
         count(&mut evidence, "ip6.OutNoRoutes", 500);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         count(&mut evidence, "ip.OutNoRoutes", 500);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Warning));
     }
 }

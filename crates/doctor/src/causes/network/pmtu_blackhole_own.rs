@@ -5,11 +5,12 @@ use weir_wire::{Icmp, Ipv4, Ipv6};
 use super::fragmentation_needed::{clamp, too_long};
 use super::ipv6;
 use super::ways::{Loss, counter_as_fact, groups_as_facts, lookup, share};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene, Taken};
-use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, Sample, Verdict};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::nft::{self, nft};
+use crate::command::{Words, iptables, sh};
+use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, RuleVerdict, Sample};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-blackhole-own",
@@ -28,10 +29,10 @@ pub(super) const CAUSE: Cause = Cause {
     lookalikes: &[
         ("fragmentation-needed", "the errors are sent and heeded: a packet or a few for each destination"),
         ("pmtu-blackhole-remote", "neither the loss nor the dropped errors are on this host"),
-        ("nft-rule-drop", "what the rule drops is not what others wait for"),
+        ("nft-rule-drop", "the rule drops other packets than these errors"),
     ],
     yields_to: &[],
-    remedy: "Let these errors through, before any rule that drops ICMP. Where that is not in one's hands, clamp TCP's segment size to \
+    remedy: "Let these errors through, before any rule that drops ICMP. If you cannot do that, clamp TCP's segment size to \
              the path MTU on this host, or let the senders probe for it (`net.ipv4.tcp_mtu_probing=1`).",
     sources: &["RFC 1191", "RFC 2923 section 2.1", "RFC 4890 section 4.3.1", "RFC 8201"],
     examine,
@@ -39,8 +40,8 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// The length that an ICMP error tells the sender to keep to; `None` of any other packet.
@@ -58,12 +59,12 @@ fn told_mtu(sample: &Sample) -> Option<u32> {
     if let Icmp::TooBig { mtu, .. } = icmp { Some(mtu) } else { None }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let by_rule = |d: &DropGroup| d.reason == "NETFILTER_DROP" && matches!(d.protocol, 1 | 58);
-    let errors = share(scene.take(namespace, by_rule), false, |_, s| told_mtu(s).is_some());
-    let long = too_long(scene, namespace);
+    let errors = share(view.take(namespace, by_rule), false, |_, s| told_mtu(s).is_some());
+    let long = too_long(view, namespace);
     if errors.is_empty() {
-        return (!scene.sees_drops()).then(|| by_counters(scene, namespace, &long)).flatten();
+        return (!view.sees_drops()).then(|| by_counters(view, namespace, &long)).flatten();
     }
     let made_here =
         errors.groups.iter().flat_map(|g| &g.samples).any(|s| told_mtu(s).is_some() && s.came_in == 0);
@@ -73,7 +74,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         loss.claims.extend(long.claims.iter().cloned());
     }
     loss.taken = errors;
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     // All that is long is lost, however much of the traffic that is just now.
     finding.severity = finding.severity.max(Severity::Warning);
     if made_here {
@@ -86,7 +87,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.confidence = if made_here || !rules.is_empty() { Confidence::High } else { Confidence::Medium };
     describe(namespace, &loss.taken, made_here, &rules, &mut finding);
     finding.fixes = fixes(namespace, &loss.taken, &rules, made_here);
-    finding.missing.extend(scene.missing(namespace, &[Plane::Rules]));
+    finding.missing.extend(view.missing(namespace, &[Plane::Rules]));
     Some(finding)
 }
 
@@ -108,7 +109,7 @@ fn describe(
     };
     finding.object = rules.first().map_or_else(|| whom.clone(), |r| r.text.clone());
     finding.summary = format!(
-        "The firewall drops {whose} that tell {whom}{told}: what is longer is lost, again and again ({} errors).",
+        "The firewall drops {whose} that tell {whom}{told}: longer packets are lost, again and again ({} errors).",
         errors.packets
     );
     let facts = rules.iter().take(3).map(|r| {
@@ -124,17 +125,17 @@ fn describe(
 }
 
 /// Drops are out of sight: as many errors were thrown away on their way out as packets were too long.
-fn by_counters(scene: &Scene<'_>, namespace: &Namespace, long: &Loss<'_>) -> Option<Finding> {
+fn by_counters(view: &EvidenceView<'_>, namespace: &Namespace, long: &Loss<'_>) -> Option<Finding> {
     let (failed, discarded) = (namespace.grew("ip.FragFails"), namespace.grew("ip.OutDiscards"));
     if failed == 0 || discarded < failed || discarded > failed + failed / 4 {
         return None;
     }
-    let mut finding = long.finding(scene, CAUSE.id, namespace)?;
+    let mut finding = long.finding(view, CAUSE.id, namespace)?;
     finding.evidence.extend(counter_as_fact(namespace, "ip.OutDiscards"));
     finding.confidence = Confidence::Low;
     finding.summary = format!(
-        "{failed} packets were too long for the next link, and as many packets were thrown away on their way out: a firewall may \
-         drop the errors that tell the senders."
+        "{failed} packets were too long for the next link, and as many packets were dropped on their way out: a firewall \
+         may drop the errors that tell the senders."
     );
     finding.fixes.push(clamp(None));
     Some(finding)
@@ -147,7 +148,11 @@ fn rules<'a>(namespace: &'a Namespace, errors: &Taken<'_>) -> Vec<&'a Rule> {
         |group| errors.claims.iter().any(|c| matches!(c, Claim::Drops { group: g, .. } if *g == group));
     let mut blamed: Vec<_> = ruleset.blame.iter().filter(|b| mine(b.group)).collect();
     blamed.sort_by(|a, b| b.share.total_cmp(&a.share));
-    blamed.iter().filter_map(|b| ruleset.rules.get(b.rule?)).filter(|r| r.verdict != Verdict::Other).collect()
+    blamed
+        .iter()
+        .filter_map(|b| ruleset.rules.get(b.rule?))
+        .filter(|r| r.verdict != RuleVerdict::Other)
+        .collect()
 }
 
 fn fixes(namespace: &Namespace, errors: &Taken<'_>, rules: &[&Rule], made_here: bool) -> Vec<Fix> {
@@ -162,35 +167,30 @@ fn fixes(namespace: &Namespace, errors: &Taken<'_>, rules: &[&Rule], made_here: 
     };
     let program = if v6 { "ip6tables" } else { "iptables" };
     let hook = if made_here { "OUTPUT" } else { "FORWARD" };
-    let (commands, undo) = match rules.first() {
-        Some(r) if r.backend == Backend::Nft => {
-            let chain = format!("{} {} {}", r.family, word(&r.table), word(&r.chain));
-            (
-                format!("nft insert rule {chain} {nft} accept"),
-                format!("nft delete rule {chain} handle HANDLE_OF_THE_NEW_RULE"),
-            )
-        }
+    let (command, undo) = match rules.first() {
+        Some(r) if r.backend == Backend::Nft => (
+            nft!("-e -a insert rule {} {} accept", nft::chain_of(r), nft),
+            nft!("delete rule {} handle HANDLE_SHOWN_BY_THE_COMMAND_ABOVE", nft::chain_of(r)),
+        ),
         Some(r) => {
-            let table = format!("{program} -t {}", word(&r.table));
-            let chain = word(&r.chain);
+            let program = iptables::program(r.backend, if v6 { "ip6" } else { "ip" });
+            let (table, chain) = (iptables::Name(&r.table), iptables::Name(&r.chain));
             (
-                format!("{table} -I {chain} {iptables} -j ACCEPT"),
-                format!("{table} -D {chain} {iptables} -j ACCEPT"),
+                sh!("{} -t {} -I {} {} -j ACCEPT", program, table, chain, Words::of(iptables)),
+                sh!("{} -t {} -D {} {} -j ACCEPT", program, table, chain, Words::of(iptables)),
             )
         }
         None => (
-            format!("{program} -I {hook} {iptables} -j ACCEPT"),
-            format!("{program} -D {hook} {iptables} -j ACCEPT"),
+            sh!("{} -I {} {} -j ACCEPT", program, hook, Words::of(iptables)),
+            sh!("{} -D {} {} -j ACCEPT", program, hook, Words::of(iptables)),
         ),
     };
-    let accept = Fix {
-        title: "let these errors through".into(),
-        commands: vec![commands],
-        risk: "none that is known: RFC 4890 asks for it; a forged error can at most make packets shorter"
-            .into(),
-        undo: vec![undo],
-        tune: Vec::new(),
-    };
+    let accept = Fix::new(
+        "let these errors through",
+        "none that is known: RFC 4890 asks for it; a forged error can at most make packets shorter",
+        [command],
+        [undo],
+    );
     if namespace.grew("ip.ForwDatagrams") == 0 && !made_here {
         vec![accept]
     } else {
@@ -201,17 +201,17 @@ fn fixes(namespace: &Namespace, errors: &Taken<'_>, rules: &[&Rule], made_here: 
 fn recipes() -> Vec<Recipe> {
     let narrow = |rules: &str| {
         vec![
-            Step::Run(Place::Gateway, format!("ip link set outside mtu 1280; {rules}")),
-            Step::Run(Place::Responder, "ip link set eth0 mtu 1280".into()),
+            Step::Run(LabHost::Gateway, format!("ip link set outside mtu 1280; {rules}")),
+            Step::Run(LabHost::Responder, "ip link set eth0 mtu 1280".into()),
             // A responder that offers long segments, as one with a usual link would.
-            Step::Run(Place::Responder, "ip route replace default via $GATEWAY_OUTSIDE advmss 1460".into()),
+            Step::Run(LabHost::Responder, "ip route replace default via $GATEWAY_OUTSIDE advmss 1460".into()),
         ]
     };
     let bulk = vec![
-        Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
-        Traffic::Bulk { from: Place::Initiator, to: "198.19.0.2:9001".into(), streams: 4, rate_bps: None },
+        Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
+        Traffic::Bulk { from: LabHost::Initiator, to: "198.19.0.2:9001".into(), streams: 4, rate_bps: None },
         Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: "198.19.0.2:9001".into(),
             size: 1400,
             rate: 100,
@@ -279,18 +279,19 @@ mod tests {
 
     #[test]
     fn own_errors_and_what_was_too_long_belong_together() {
-        let found = examine(&Scene::of(&case(&too_big(0))));
+        let found = examine(&EvidenceView::of(&case(&too_big(0))));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert_eq!(found[0].claims.len(), 2);
         assert_eq!(found[0].object, "icmp type destination-unreachable drop");
         assert!(found[0].summary.contains("1280 bytes fit"), "{}", found[0].summary);
-        let command = "nft insert rule ip f o icmp type destination-unreachable icmp code frag-needed accept";
+        let command =
+            "nft -e -a insert rule ip f o icmp type destination-unreachable icmp code frag-needed accept";
         assert_eq!(found[0].fixes[0].commands, [command]);
     }
 
     #[test]
     fn errors_on_their_way_through_claim_themselves_alone() {
-        let found = examine(&Scene::of(&case(&too_big(INSIDE))));
+        let found = examine(&EvidenceView::of(&case(&too_big(INSIDE))));
         assert_eq!(found[0].claims.len(), 1);
         assert!(found[0].summary.contains("errors of 198.18.0.1"), "{}", found[0].summary);
     }
@@ -298,15 +299,15 @@ mod tests {
     #[test]
     fn counters_in_step_are_a_hint() {
         let evidence = blind(case(&too_big(0)));
-        assert_eq!(examine(&Scene::of(&evidence))[0].confidence, Confidence::Low);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].confidence, Confidence::Low);
         let mut other = blind(healthy());
         count(&mut other, "ip.FragFails", 300);
-        assert_eq!(examine(&Scene::of(&other)), []);
+        assert_eq!(examine(&EvidenceView::of(&other)), []);
     }
 
     #[test]
     fn other_icmp_that_a_rule_drops_is_not_this() {
         let echo = packet("198.18.0.2", "198.19.0.2", INSIDE, 1, &[8, 0, 0, 0, 0, 1, 0, 1]);
-        assert_eq!(examine(&Scene::of(&case(&echo))), []);
+        assert_eq!(examine(&EvidenceView::of(&case(&echo))), []);
     }
 }

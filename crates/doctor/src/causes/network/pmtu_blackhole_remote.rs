@@ -1,21 +1,22 @@
-//! Long packets disappear on the way, and nobody says so.
+//! Long packets disappear on the path, without an error message.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::causes::{Cause, Group, Scene, is_noise};
+use crate::causes::{Cause, EvidenceView, Group, is_noise};
+use crate::command::{Words, sh};
 use crate::evidence::{FlowEvent, FlowEventKind, Namespace, Plane, TcpFlow, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-blackhole-remote",
     group: Group::Network,
-    title: "path MTU black hole on the way",
-    about: "Somewhere on the way a link carries less than this host sends, and the ICMP error that should say so does not arrive: a \
-            firewall drops it, or it goes astray behind a tunnel or a load balancer. Connections are set up, because those packets \
-            are short; the first full segment is lost, and so is each time it is sent again. Nothing is lost on this host, and no \
-            counter but that of retransmissions moves.",
+    title: "path MTU black hole beyond this host",
+    about: "A link on the path carries less than this host sends, and the ICMP error that should report it does not \
+            arrive: a firewall drops it, or a tunnel or a load balancer misdirects it. Connections are set up, because \
+            those packets are short; the first full segment is lost, and so is each time it is sent again. Nothing is lost \
+            on this host, and no counter but that of retransmissions moves.",
     must: &[
         "established connections send only long segments again, at least twice",
         "the other side acknowledges none of them",
@@ -33,8 +34,9 @@ pub(super) const CAUSE: Cause = Cause {
         ("paws-behind-nat", "connections are not set up at all"),
     ],
     yields_to: &["pmtu-blackhole-own"],
-    remedy: "Send shorter segments: clamp the segment size on a router in between, set a smaller MTU for that destination, or let TCP \
-             find out by itself (`net.ipv4.tcp_mtu_probing=1`). Who runs the path has to let ICMP errors through.",
+    remedy: "Send shorter segments: clamp the segment size on a router in between, set a smaller MTU for that destination, \
+             or let TCP find out by itself (`net.ipv4.tcp_mtu_probing=1`). The operator of the path has to let ICMP errors \
+             through.",
     sources: &["RFC 2923 section 2.1", "RFC 4821", "RFC 8899"],
     examine,
     recipes,
@@ -49,7 +51,7 @@ const SENDING: &[u8] = &[1, 4, 8, 9, 11];
 /// SYN_SENT.
 const CONNECTING: u8 = 2;
 
-/// What is seen of the connections to one host.
+/// Observations of the connections to one host.
 #[derive(Debug, Default)]
 struct Peer<'a> {
     /// Long segments of these are sent again, and never acknowledged.
@@ -60,13 +62,13 @@ struct Peer<'a> {
     unset: u64,
 }
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().flat_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {
     let mut peers: BTreeMap<IpAddr, Peer<'_>> = BTreeMap::new();
-    let sent_again = scene
+    let sent_again = view
         .evidence
         .flows
         .iter()
@@ -83,7 +85,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Vec<Finding> {
             peer.others += 1;
         }
     }
-    let findings = peers.iter().filter_map(|(host, peer)| to_host(scene, namespace, *host, peer));
+    let findings = peers.iter().filter_map(|(host, peer)| to_host(view, namespace, *host, peer));
     findings.collect()
 }
 
@@ -104,14 +106,14 @@ fn is_stuck(event: &FlowEvent, flow: Option<&TcpFlow>) -> bool {
     long && unanswered
 }
 
-fn to_host(scene: &Scene<'_>, namespace: &Namespace, host: IpAddr, peer: &Peer<'_>) -> Option<Finding> {
+fn to_host(view: &EvidenceView<'_>, namespace: &Namespace, host: IpAddr, peer: &Peer<'_>) -> Option<Finding> {
     let asked = peer.stuck.iter().filter_map(|(_, flow)| *flow);
     // Without the connections' own word there must be several that agree.
     let sure = asked.clone().count();
     if peer.stuck.is_empty() || peer.unset > 0 || (sure == 0 && peer.stuck.len() < 3) {
         return None;
     }
-    if peer.others as usize > peer.stuck.len() || is_dropped_here(scene, &peer.stuck) {
+    if peer.others as usize > peer.stuck.len() || is_dropped_here(view, &peer.stuck) {
         return None;
     }
     let stuck = peer.stuck.len() as u64;
@@ -120,7 +122,7 @@ fn to_host(scene: &Scene<'_>, namespace: &Namespace, host: IpAddr, peer: &Peer<'
         peer.stuck.iter().map(|(e, _)| e.smallest_bytes).min()?,
         peer.stuck.iter().map(|(e, _)| e.largest_bytes).max()?,
     );
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = if stuck >= 3 { Severity::Critical } else { Severity::Warning };
     finding.confidence = match (stuck, sure) {
         (2.., 1..) => Confidence::High,
@@ -128,10 +130,11 @@ fn to_host(scene: &Scene<'_>, namespace: &Namespace, host: IpAddr, peer: &Peer<'
         _ => Confidence::Low,
     };
     finding.object = host.to_string();
-    finding.harm = harm(namespace, stuck);
+    finding.impact = harm(namespace, stuck);
     finding.summary = format!(
-        "Connections to {host} are set up and then hang: only segments of {shortest} bytes and more are sent again ({times} times), \
-         and none of them arrives. A link on the way carries less, and the error that says so is lost."
+        "Connections to {host} are set up and then hang: only segments of {shortest} bytes and more are sent again \
+         ({times} times), and none of them arrives. A link on the path carries less, and the error that reports it is \
+         lost."
     );
     let text = format!(
         "{stuck} connections sent {shortest} to {longest} bytes again, {times} times, and no shorter segment"
@@ -149,14 +152,14 @@ fn to_host(scene: &Scene<'_>, namespace: &Namespace, host: IpAddr, peer: &Peer<'
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
     finding.not.push("not on this host: none of these packets is among those dropped here".into());
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Flows, Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Flows, Plane::Sockets]);
     finding.fixes = fixes(namespace, host);
     Some(finding)
 }
 
 /// True if packets of one of these connections are dropped on this machine.
-fn is_dropped_here(scene: &Scene<'_>, stuck: &[(&FlowEvent, Option<&TcpFlow>)]) -> bool {
-    let groups = scene.evidence.drops.iter().filter(|d| !is_noise(d) && d.protocol == 6);
+fn is_dropped_here(view: &EvidenceView<'_>, stuck: &[(&FlowEvent, Option<&TcpFlow>)]) -> bool {
+    let groups = view.evidence.drops.iter().filter(|d| !is_noise(d) && d.protocol == 6);
     let mut dropped = groups.flat_map(|d| &d.samples).filter_map(crate::evidence::Sample::tuple);
     dropped.any(|t| stuck.iter().any(|(e, _)| e.tuple.is_some_and(|own| own.destination == t.destination)))
 }
@@ -168,36 +171,30 @@ fn harm(namespace: &Namespace, stuck: u64) -> f64 {
 
 fn fixes(namespace: &Namespace, host: IpAddr) -> Vec<Fix> {
     let now = namespace.settings.get("net.ipv4.tcp_mtu_probing").cloned();
-    let probing = now.map(|now| Fix {
-        title: "let TCP find the path MTU by itself when it meets a black hole".into(),
-        commands: vec!["sysctl -w net.ipv4.tcp_mtu_probing=1".into()],
-        risk: "after a few time-outs for another reason segments may get shorter than needed".into(),
-        undo: vec![format!("sysctl -w net.ipv4.tcp_mtu_probing={now}")],
-        tune: vec![Setting {
-            name: "net.ipv4.tcp_mtu_probing".into(),
-            now,
-            proposed: "1".into(),
-            why: "long segments disappear on the way".into(),
-        }],
+    let probing = now.map(|now| {
+        Fix::set(
+            "let TCP find the path MTU by itself when it detects a black hole",
+            "time-outs for another reason may make segments shorter than needed",
+            vec![Setting::new("net.ipv4.tcp_mtu_probing", now, 1, "long segments disappear on the way")],
+        )
     });
     let (ip, network) = (super::ways::ip(host), super::ways::host_network(host));
-    let route = Fix {
-        title: "send no more than a common tunnel carries to that host".into(),
-        commands: vec![format!("{ip} route add {network} via NEXT_HOP dev INTERFACE mtu lock 1280")],
-        risk: "a little more overhead to that host".into(),
-        undo: vec![format!("{ip} route del {network} via NEXT_HOP dev INTERFACE")],
-        tune: Vec::new(),
-    };
+    let route = Fix::new(
+        "send no more than a common tunnel carries to that host",
+        "a little more overhead to that host",
+        [sh!("{} route add {} via NEXT_HOP dev INTERFACE mtu lock 1280", Words::of(ip), network)],
+        [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+    );
     let already = namespace.setting("net.ipv4.tcp_mtu_probing").is_some_and(|v| v > 0);
     probing.filter(|_| !already).into_iter().chain([route]).collect()
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Initiator,
+        at: LabHost::Initiator,
         setup: vec![
             // A router that is not ours stands before the responder, on the same link, and is silent about what it drops.
-            Step::Host { name: "far-router", to: Place::Gateway, there: "far0", here: "eth0" },
+            Step::Host { name: "far-router", to: LabHost::Gateway, there: "far0", here: "eth0" },
             Step::RunOn(
                 "far-router",
                 "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; ip addr add 198.19.1.2/24 dev eth0; ip addr add 198.19.0.1/24 dev eth0; ip route add default via 198.19.1.1; \
@@ -207,19 +204,19 @@ fn recipes() -> Vec<Recipe> {
                     .into(),
             ),
             Step::Run(
-                Place::Gateway,
+                LabHost::Gateway,
                 "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
                  ip link set outside master br0; ip link set far0 master br0; \
                  ip addr add 198.19.1.1/24 dev br0; ip route add 198.19.0.0/24 via 198.19.1.2"
                     .into(),
             ),
-            Step::Run(Place::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+            Step::Run(LabHost::Responder, "ip neigh flush dev eth0 nud permanent".into()),
         ],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
-            Traffic::TcpServer { on: Place::Responder, port: 9002, backlog: 64, mode: TcpMode::Echo },
-            Traffic::Bulk { from: Place::Initiator, to: "198.19.0.2:9001".into(), streams: 6, rate_bps: None },
-            Traffic::Exchange { from: Place::Initiator, to: "198.19.0.2:9002".into(), rate: 100, bytes: 200 },
+            Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port: 9002, backlog: 64, mode: TcpMode::Echo },
+            Traffic::Bulk { from: LabHost::Initiator, to: "198.19.0.2:9001".into(), streams: 6, rate_bps: None },
+            Traffic::Exchange { from: LabHost::Initiator, to: "198.19.0.2:9002".into(), rate: 100, bytes: 200 },
         ],
         ..Recipe::default()
     }]
@@ -266,25 +263,25 @@ mod tests {
     fn connections_that_hang_on_long_segments_convict() {
         let ports = [40_001, 40_002, 40_003];
         let evidence = host(ports.map(|p| flow(p, 0)).to_vec(), ports.map(|p| again(p, 1, 1448)).to_vec());
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
-        assert!((found[0].harm - 1.0).abs() < 1e-9);
+        assert!((found[0].impact - 1.0).abs() < 1e-9);
         assert_eq!(found[0].fixes[0].tune[0].proposed, "1");
     }
 
     #[test]
     fn loss_of_some_segments_an_outage_and_a_local_drop_are_others() {
         let lossy = host(vec![flow(40_001, 5_000_000)], vec![again(40_001, 1, 1448)]);
-        assert_eq!(examine(&Scene::of(&lossy)), [], "data gets through");
+        assert_eq!(examine(&EvidenceView::of(&lossy)), [], "data gets through");
         let short = host(vec![flow(40_001, 0)], vec![again(40_001, 1, 100)]);
-        assert_eq!(examine(&Scene::of(&short)), [], "short segments are lost, too");
+        assert_eq!(examine(&EvidenceView::of(&short)), [], "short segments are lost, too");
         let outage = host(vec![flow(40_001, 0)], vec![again(40_001, 1, 1448), again(40_002, 2, 0)]);
-        assert_eq!(examine(&Scene::of(&outage)), [], "nothing at all gets through");
+        assert_eq!(examine(&EvidenceView::of(&outage)), [], "nothing at all gets through");
         let mut local = host(vec![flow(40_001, 0)], vec![again(40_001, 1, 1448)]);
         let segment = packet("198.18.0.2", "198.19.0.2", 0, 6, &[0x9c, 0x41, 0x23, 0x29]);
         local.drops.push(drops("NETFILTER_DROP", "nft_do_chain", 3, &[segment]));
-        assert_eq!(examine(&Scene::of(&local)), []);
+        assert_eq!(examine(&EvidenceView::of(&local)), []);
         let unseen = host(Vec::new(), vec![again(40_001, 1, 1448)]);
-        assert_eq!(examine(&Scene::of(&unseen)), [], "one connection that is gone proves nothing");
+        assert_eq!(examine(&EvidenceView::of(&unseen)), [], "one connection that is gone proves nothing");
     }
 }

@@ -1,18 +1,20 @@
 //! A path MTU that was learned keeps packets short.
 
 use super::ways::{counter_as_fact, ip, name_of};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
 use crate::evidence::{Namespace, Plane, RememberedMtu};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-cached",
     group: Group::Network,
     title: "a remembered path MTU that is very small",
-    about: "What a router tells of the path MTU is remembered for ten minutes for each destination. If the path gets better, or if the \
-            error was forged, the host goes on cutting its packets up to then: TCP sends small segments, and datagrams leave as \
-            fragments, each of which may be lost alone. Connections that move to another path see that most.",
+    about: "The kernel remembers the path MTU that a router reports for ten minutes for each destination. If the path \
+            improves, or if the error was forged, the host keeps sending short packets until then: TCP sends small \
+            segments, and datagrams leave as fragments, any of which may be lost. Connections that move to another path \
+            suffer most.",
     must: &[
         "the kernel remembers a path MTU far below the interface's",
         "packets to that destination are being sent: fragments are made, or a connection has that path MTU",
@@ -20,35 +22,36 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["the path MTU is below what any common tunnel leaves (1280 bytes)"],
     must_not: &["the route itself has that MTU"],
     lookalikes: &[
-        ("fragmentation-needed", "the learning itself: packets are thrown away, and the sender is told"),
+        ("fragmentation-needed", "the learning itself: packets are dropped, and the sender gets an error"),
         ("mss-small", "TCP's segments are small because the other side asked for that"),
     ],
     yields_to: &[],
-    remedy: "Forget what was learned (`ip route flush cache`) and see whether it comes back. If it does, some router on the path tells \
-             it again: find the link with that MTU. A lower bound for what is believed is `net.ipv4.route.min_pmtu`.",
+    remedy: "Forget what was learned (`ip route flush cache`) and see whether it comes back. If it does, some router on \
+             the path reports it again: find the link with that MTU. The setting `net.ipv4.route.min_pmtu` is the lower \
+             bound for a learned path MTU.",
     sources: &["RFC 1191 section 6.3", "RFC 8899 section 3", "net/ipv4/route.c: __ip_rt_update_pmtu"],
     examine,
     recipes,
     not_injected: None,
 };
 
-/// What common tunnels leave at least: the smallest MTU of IPv6 (RFC 8200 section 5).
+/// The smallest MTU that common tunnels leave: the minimum MTU of IPv6 (RFC 8200 section 5).
 const USUAL: u32 = 1280;
-/// Less than any link has that carries TCP well today; what is told below it is forged or a mistake.
+/// Less than the MTU of any link that carries TCP well today; a smaller reported MTU is forged or a mistake.
 const LEAST: u64 = 1000;
 /// Fragments per second from which the host is seen to cut for it.
 const CUTTING_PER_SECOND: f64 = 10.0;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let routes = namespace.routes.as_ref()?;
     let small = |r: &&RememberedMtu| namespace.interface(r.interface).is_none_or(|i| r.mtu < i.mtu);
     let remembered: Vec<&RememberedMtu> = routes.remembered.iter().filter(small).collect();
     let created = namespace.grew("ip.FragCreates") + namespace.grew("ip6.FragCreates");
-    let cutting = created as f64 >= CUTTING_PER_SECOND * scene.evidence.window_s;
+    let cutting = created as f64 >= CUTTING_PER_SECOND * view.evidence.window_s;
     let connections = namespace.sockets.as_ref().map_or(&[][..], |s| &s.tcp);
     let in_use = |r: &&&RememberedMtu| {
         connections
@@ -57,7 +60,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     };
     let used = remembered.iter().find(in_use).copied();
     let worst = used.or_else(|| remembered.first().copied().filter(|_| cutting))?;
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     let extreme = worst.mtu < USUAL;
     finding.severity = if extreme { Severity::Warning } else { Severity::Note };
     finding.confidence =
@@ -68,10 +71,10 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         .interface(worst.interface)
         .map_or(String::new(), |i| format!(", though {through} carries {}", i.mtu));
     finding.summary = format!(
-        "Packets to {} are kept to {} bytes, which a router once told{link}.",
+        "Packets to {} are limited to {} bytes, a path MTU that a router once reported{link}.",
         worst.destination, worst.mtu
     );
-    finding.harm =
+    finding.impact =
         namespace.interface(worst.interface).map_or(0.0, |i| 1.0 - f64::from(worst.mtu) / f64::from(i.mtu));
     let listed = remembered.iter().take(4).map(|r| {
         let text = format!("remembered for {}: {} bytes, for {} s more", r.destination, r.mtu, r.expires_s);
@@ -84,7 +87,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     let counters = ["ip.FragOKs", "ip.FragCreates", "ip6.FragCreates"];
     finding.evidence.extend(counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
-    finding.missing = scene.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[Plane::Sockets]);
     finding.fixes = fixes(namespace, worst);
     Some(finding)
 }
@@ -93,33 +96,27 @@ fn fixes(namespace: &Namespace, worst: &RememberedMtu) -> Vec<Fix> {
     // A packet of full size that may not be fragmented makes the path tell again: less the IP header and the 8 bytes of ICMP.
     let headers = if worst.destination.is_ipv4() { 28 } else { 48 };
     let full = namespace.interface(worst.interface).map_or(1500, |i| i.mtu).saturating_sub(headers);
-    let mut fixes = vec![Fix {
-        title: "forget what was learned".into(),
-        commands: vec![format!("{} route flush cache", ip(worst.destination))],
-        risk: "if the path is as narrow as that, a packet or a few for each destination are lost to learn it again".into(),
-        undo: vec![format!("ping -c 3 -M do -s {full} {}", worst.destination)],
-        tune: Vec::new(),
-    }];
+    let mut fixes = vec![Fix::new(
+        "forget what was learned",
+        "if the path is as narrow as that, a packet or a few for each destination are lost to learn it again",
+        [sh!("{} route flush cache", Words::of(ip(worst.destination)))],
+        [sh!("ping -c 3 -M do -s {} {}", full, worst.destination)],
+    )];
     let name = "net.ipv4.route.min_pmtu";
     let now = namespace.setting(name).filter(|now| worst.destination.is_ipv4() && *now < LEAST);
-    fixes.extend(now.map(|now| Fix {
-        title: format!("believe no less than {LEAST} bytes"),
-        commands: vec![format!("sysctl -w {name}={LEAST}")],
-        risk: "a path that is narrower gets its packets in fragments".into(),
-        undo: vec![format!("sysctl -w {name}={now}")],
-        tune: vec![Setting {
-            name: name.into(),
-            now: now.to_string(),
-            proposed: LEAST.to_string(),
-            why: "a path MTU was learned that no common link has".into(),
-        }],
+    fixes.extend(now.map(|now| {
+        Fix::set(
+            format!("accept no path MTU below {LEAST} bytes"),
+            "a path that is narrower gets its packets in fragments",
+            vec![Setting::new(name, now, LEAST, "a path MTU was learned that no common link has")],
+        )
     }));
     fixes
 }
 
 fn recipes() -> Vec<Recipe> {
     let udp = |rate| Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7000".into(),
         size: 1400,
         rate,
@@ -127,17 +124,17 @@ fn recipes() -> Vec<Recipe> {
         dont_fragment: false,
     };
     let server = || Traffic::UdpServer {
-        on: Place::Responder,
+        on: LabHost::Responder,
         port: 7000,
         buffer: None,
         mode: crate::recipe::UdpMode::Sink,
     };
     vec![Recipe {
-        at: Place::Initiator,
+        at: LabHost::Initiator,
         setup: vec![
-            Step::Run(Place::Gateway, "ip link set outside mtu 700".into()),
+            Step::Run(LabHost::Gateway, "ip link set outside mtu 700".into()),
             Step::Before(vec![server(), udp(100)]),
-            Step::Run(Place::Gateway, "ip link set outside mtu 1500".into()),
+            Step::Run(LabHost::Gateway, "ip link set outside mtu 1500".into()),
         ],
         traffic: vec![server(), udp(200)],
         ..Recipe::default()
@@ -163,9 +160,9 @@ mod tests {
     fn a_small_one_that_is_used_is_named() {
         let mut evidence = case(700);
         count(&mut evidence, "ip.FragCreates", 4000);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found[0].severity, found[0].object.as_str()), (Severity::Warning, "198.19.0.2"));
-        assert!((found[0].harm - (1.0 - 700.0 / 1500.0)).abs() < 1e-9);
+        assert!((found[0].impact - (1.0 - 700.0 / 1500.0)).abs() < 1e-9);
         assert_eq!(found[0].fixes[0].commands, ["ip route flush cache"]);
         assert_eq!(found[0].fixes[0].undo, ["ping -c 3 -M do -s 1472 198.19.0.2"]);
     }
@@ -174,10 +171,10 @@ mod tests {
     fn usual_tunnels_are_a_note_and_what_nobody_uses_is_nothing() {
         let mut evidence = case(1492);
         count(&mut evidence, "ip.FragCreates", 4000);
-        assert_eq!(examine(&Scene::of(&evidence))[0].severity, Severity::Note);
-        assert_eq!(examine(&Scene::of(&case(700))), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&case(700))), []);
         let mut none = healthy();
         count(&mut none, "ip.FragCreates", 4000);
-        assert_eq!(examine(&Scene::of(&none)), [], "fragments for the interface's own MTU");
+        assert_eq!(examine(&EvidenceView::of(&none)), [], "fragments for the interface's own MTU");
     }
 }

@@ -1,41 +1,42 @@
 //! A rule of policy routing sends packets where they are refused.
 
 use super::ways::{Loss, is_policy, lookup, share};
-use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{DropGroup, Lookup, Namespace, Outcome, Plane, Sample};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
+use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome, Sample};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "policy-route",
     group: Group::Network,
-    title: "policy routing leads packets to where they are refused",
-    about: "Rules of policy routing (`ip rule`) choose the table in which a route is looked for, by mark, source, interface or \
-            port. A rule that refuses, or a table that refuses, loses the packets that match, while others to the same \
-            destination get through, and while `ip route get` without mark and source shows a good route. That is how VPNs, \
-            several uplinks and Kubernetes networks break after one half of their set-up was lost.",
+    title: "policy routing sends packets to a table that refuses them",
+    about: "Rules of policy routing (`ip rule`) choose the table in which a route is looked for, by mark, source, \
+            interface or port. A rule that refuses, or a table that refuses, loses the packets that match, while others to \
+            the same destination get through, and while `ip route get` without mark and source shows a good route. VPNs, \
+            several uplinks and Kubernetes networks break like this when one half of their set-up is lost.",
     must: &[
-        "packets dropped for want of a route, or by one that refuses",
+        "packets dropped without a route, or by one that refuses",
         "the kernel, asked with mark, source and interface of the packet, refuses",
         "asked without them it has a route",
     ],
     should: &["there are rules beyond local, main and default"],
     must_not: &["the destination has no route at all"],
     lookalikes: &[
-        ("no-route", "nobody reaches the destination"),
-        ("blackhole-route", "nobody reaches the destination: the route that refuses is in the main table"),
+        ("no-route", "no packet reaches the destination"),
+        ("blackhole-route", "no packet reaches the destination: the route that refuses is in the main table"),
     ],
     yields_to: &[],
-    remedy: "Look at what the kernel does with the very packet: `ip route get DESTINATION from SOURCE iif INTERFACE mark MARK`. Then \
-             fill the table that the rule names, or delete the rule, or set the mark on fewer packets.",
+    remedy: "Look at what the kernel does with exactly this packet: `ip route get DESTINATION from SOURCE iif INTERFACE \
+             mark MARK`. Then fill the table that the rule names, or delete the rule, or set the mark on fewer packets.",
     sources: &["net/ipv4/fib_rules.c: fib4_rule_action", "ip-rule(8)"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 fn may_be_mine(drops: &DropGroup) -> bool {
@@ -45,13 +46,13 @@ fn may_be_mine(drops: &DropGroup) -> bool {
     ) && drops.reason != "IP_INADDRERRORS"
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let by_rule = |_: &DropGroup, s: &Sample| lookup(namespace, s).is_some_and(|l| is_policy(namespace, l));
-    let taken = share(scene.take(namespace, may_be_mine), false, by_rule);
+    let taken = share(view.take(namespace, may_be_mine), false, by_rule);
     let mut samples = taken.groups.iter().flat_map(|g| &g.samples);
     let example = samples.find_map(|s| lookup(namespace, s).filter(|l| is_policy(namespace, l)))?;
     let loss = Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters: Vec::new() };
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let routes = namespace.routes.as_ref()?;
     let rule = suspect(&routes.policies, example);
     let mark = if example.mark == 0 { String::new() } else { format!(" with mark {:#x}", example.mark) };
@@ -66,9 +67,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let answers = format!(
         "{with}, the kernel answers {}; asked without, it has a route",
         match example.outcome {
-            Outcome::NoRoute => "network unreachable",
-            Outcome::Unreachable => "host unreachable",
-            Outcome::Prohibited => "prohibited",
+            RouteOutcome::NoRoute => "network unreachable",
+            RouteOutcome::Unreachable => "host unreachable",
+            RouteOutcome::Prohibited => "prohibited",
             _ => "invalid argument (a blackhole)",
         }
     );
@@ -106,23 +107,20 @@ fn from(rule: &str) -> Option<(std::net::IpAddr, u8)> {
 fn without(rule: &str) -> Fix {
     let (what, selector) = rule.split_once(": ").unwrap_or((rule, ""));
     let (ip, priority) = what.rsplit_once(' ').unwrap_or((what, "0"));
-    let words: Vec<String> = selector.split(' ').map(crate::causes::shell::word).collect();
-    let selector = words.join(" ");
-    Fix {
-        title: "delete the rule, if the packets are to go the usual way".into(),
-        commands: vec![format!("{ip} del priority {priority} {selector}")],
-        risk: "the packets then take the main table's way, past whatever the rule led them to (a VPN, another uplink)".into(),
-        undo: vec![format!("{ip} add priority {priority} {selector}")],
-        tune: Vec::new(),
-    }
+    Fix::new(
+        "delete the rule, if the packets should take the main table",
+        "the packets then follow the main table and bypass the rule's path (a VPN, another uplink)",
+        [sh!("{} del priority {} {}", Words::of(ip), priority, Words::of(selector))],
+        [sh!("{} add priority {} {}", Words::of(ip), priority, Words::of(selector))],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     let recipe = |name, script: &str| Recipe {
         name,
-        setup: vec![Step::Run(Place::Gateway, script.into())],
+        setup: vec![Step::Run(LabHost::Gateway, script.into())],
         traffic: vec![Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: "198.19.0.2:7000".into(),
             size: 100,
             rate: 300,
@@ -148,7 +146,7 @@ mod tests {
     use super::*;
     use crate::evidence::Evidence;
 
-    fn case(mark: u32, outcome: Outcome, plain: Outcome, rules: &[&str]) -> Evidence {
+    fn case(mark: u32, outcome: RouteOutcome, plain: RouteOutcome, rules: &[&str]) -> Evidence {
         let mut evidence = healthy();
         let sample = Sample { mark, ..datagram("198.18.0.2", "198.19.0.2", INSIDE) };
         evidence.drops.push(drops("NOT_SPECIFIED", "ip_error", 250, std::slice::from_ref(&sample)));
@@ -165,22 +163,29 @@ mod tests {
             "ip rule 50: from all fwmark 0x7 lookup 100",
             "ip -6 rule 3: from all prohibit",
         ];
-        let evidence = case(7, Outcome::Unreachable, Outcome::Forwarded, &rules);
-        let found = examine(&Scene::of(&evidence));
+        let evidence = case(7, RouteOutcome::Unreachable, RouteOutcome::Forwarded, &rules);
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert_eq!(found[0].fixes[0].commands, ["ip rule del priority 50 from all fwmark 0x7 lookup 100"]);
-        let evidence =
-            case(0, Outcome::Prohibited, Outcome::Forwarded, &["ip rule 9: from 198.18.0.0/24 prohibit"]);
-        let found = examine(&Scene::of(&evidence));
+        let evidence = case(
+            0,
+            RouteOutcome::Prohibited,
+            RouteOutcome::Forwarded,
+            &["ip rule 9: from 198.18.0.0/24 prohibit"],
+        );
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found[0].fixes[0].undo, ["ip rule add priority 9 from 198.18.0.0/24 prohibit"]);
     }
 
     #[test]
     fn a_route_that_refuses_everybody_is_no_policy() {
         let rules = ["ip rule 50: from all fwmark 0x7 lookup 100"];
-        let evidence = case(7, Outcome::Unreachable, Outcome::Unreachable, &rules);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
-        assert_eq!(examine(&Scene::of(&case(0, Outcome::Unreachable, Outcome::Forwarded, &[]))), []);
-        assert_eq!(examine(&Scene::of(&healthy())), []);
+        let evidence = case(7, RouteOutcome::Unreachable, RouteOutcome::Unreachable, &rules);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!(
+            examine(&EvidenceView::of(&case(0, RouteOutcome::Unreachable, RouteOutcome::Forwarded, &[]))),
+            []
+        );
+        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
     }
 }

@@ -1,20 +1,20 @@
 //! No memory for fragments that wait.
 
-use super::frames::{Datagram, frame};
+use super::frames::first_pieces;
 use super::ways::Loss;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{DropGroup, Namespace, Plane};
 use crate::finding::{Claim, Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "reassembly-memory",
     group: Group::Network,
     title: "memory for fragments used up",
-    about: "Fragments wait in a memory of limited size for the rest of their datagram (`net.ipv4.ipfrag_high_thresh`, 4 MB by default, for \
-            each network namespace). When it is full, every fragment of a further datagram is thrown away at once. That happens \
-            with much fragmented traffic (VPNs, NFS over UDP), when fragments are lost on the way and the rest waits for 30 s, and \
-            under attack.",
+    about: "Fragments wait in a memory of limited size for the rest of their datagram (`net.ipv4.ipfrag_high_thresh`, 4 MB \
+            by default, for each network namespace). When it is full, every fragment of a further datagram is dropped at \
+            once. It happens with much fragmented traffic (VPNs, NFS over UDP), when fragments are lost on the way and the \
+            rest waits for 30 s, and under attack.",
     must: &[
         "ReasmFails grows by more than ReasmTimeout does",
         "packets dropped in ip_defrag or ipv6_frag_rcv",
@@ -23,7 +23,7 @@ pub(super) const CAUSE: Cause = Cause {
     must_not: &["the fragments wait for their time to end"],
     lookalikes: &[(
         "fragments-lost",
-        "what waits is thrown away when its time is over: ReasmTimeout grows with ReasmFails",
+        "waiting fragments are dropped when their time is over: ReasmTimeout grows with ReasmFails",
     )],
     yields_to: &[],
     remedy: "Allow more memory, or let incomplete datagrams wait less long (`net.ipv4.ipfrag_time`). Better, avoid fragments.",
@@ -37,17 +37,13 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene
-        .namespaces()
-        .flat_map(|n| [in_family(scene, n, false), in_family(scene, n, true)])
-        .flatten()
-        .collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| [in_family(view, n, false), in_family(view, n, true)]).flatten().collect()
 }
 
-fn in_family(scene: &Scene<'_>, namespace: &Namespace, v6: bool) -> Option<Finding> {
+fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, v6: bool) -> Option<Finding> {
     let (protocol, setting, gauges): (_, _, &[&str]) = if v6 {
-        ("ip6", "net.ipv6.ip6frag_high_thresh", &["sockstat6.FRAG6.memory", "sockstat.FRAG6.memory"])
+        ("ip6", "net.ipv6.ip6frag_high_thresh", &["sockstat6.FRAG6.memory"])
     } else {
         ("ip", "net.ipv4.ipfrag_high_thresh", &["sockstat.FRAG.memory"])
     };
@@ -59,7 +55,7 @@ fn in_family(scene: &Scene<'_>, namespace: &Namespace, v6: bool) -> Option<Findi
         place.contains(&d.location.as_str())
             && !matches!(d.reason.as_str(), "DUP_FRAG" | "FRAG_TOO_FAR" | "FRAG_REASM_TIMEOUT")
     };
-    let mut loss = Loss::of(scene, namespace, scene.take(namespace, is_mine), &[counter]);
+    let mut loss = Loss::of(view, namespace, view.take(namespace, is_mine), &[counter]);
     let used = gauges.iter().find_map(|g| namespace.gauge(g));
     let limit = namespace.setting(setting);
     if loss.taken.is_empty() {
@@ -69,7 +65,7 @@ fn in_family(scene: &Scene<'_>, namespace: &Namespace, v6: bool) -> Option<Findi
         loss.claims =
             vec![Claim::Counter { namespace: namespace.id, counter: counter.into(), packets: refused }];
     }
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let words = match (used, limit) {
         (Some(used), Some(limit)) => format!(" ({used} of {limit} bytes are in use)"),
         (None, Some(limit)) => format!(" ({limit} bytes)"),
@@ -92,50 +88,25 @@ fn in_family(scene: &Scene<'_>, namespace: &Namespace, v6: bool) -> Option<Findi
 fn more(setting: &str, now: u64) -> Fix {
     const USUAL: u64 = 4 << 20;
     let proposed = now.saturating_mul(4).max(USUAL);
-    Fix {
-        title: "allow more memory for fragments".into(),
-        commands: vec![format!("sysctl -w {setting}={proposed}")],
-        risk: format!(
+    Fix::set(
+        "allow more memory for fragments",
+        format!(
             "up to {} MB of memory more in this namespace, also for an attacker",
             (proposed - now) / 1_000_000
         ),
-        undo: vec![format!("sysctl -w {setting}={now}")],
-        tune: vec![Setting {
-            name: setting.into(),
-            now: now.to_string(),
-            proposed: proposed.to_string(),
-            why: "fragments were refused in the window".into(),
-        }],
-    }
+        vec![Setting::new(setting, now, proposed, "fragments were refused in the window")],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         setup: vec![Step::Run(
-            Place::Responder,
+            LabHost::Responder,
             "sysctl -qw net.ipv4.ipfrag_low_thresh=20000; sysctl -qw net.ipv4.ipfrag_high_thresh=30000"
                 .into(),
         )],
-        traffic: vec![Traffic::Frames {
-            from: Place::Initiator,
-            interface: "eth0",
-            rate: 300,
-            frames: |own, peer| {
-                let one = |identification| {
-                    let datagram = Datagram {
-                        source: [198, 18, 0, 2].into(),
-                        destination: [198, 19, 0, 2].into(),
-                        identification,
-                        dont_fragment: false,
-                        more_fragments: true,
-                        length: 1208,
-                    };
-                    frame(own, peer, datagram)
-                };
-                (1..=20_000).map(one).collect()
-            },
-        }],
+        traffic: vec![first_pieces()],
         ..Recipe::default()
     }]
 }
@@ -157,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_raised_to_what_is_usual() {
-        let found = examine(&Scene::of(&case()));
+        let found = examine(&EvidenceView::of(&case()));
         assert_eq!((found.len(), found[0].explains_packets), (1, 0));
         assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.ipfrag_high_thresh=4194304"]);
         assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 700 }]);
@@ -166,17 +137,17 @@ mod tests {
     #[test]
     fn without_drops_only_a_full_memory_convicts() {
         let mut evidence = blind(case());
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         evidence.namespaces[0].gauges.insert("sockstat.FRAG.memory".into(), 29_000);
-        assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&evidence)).len(), 1);
         count(&mut evidence, "ip.ReasmTimeout", 700);
-        assert_eq!(examine(&Scene::of(&evidence)), [], "all of them had waited");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "all of them had waited");
     }
 
     #[test]
     fn fragments_that_overlap_are_not_this() {
         let mut evidence = case();
         evidence.drops[0].location = "ip_frag_queue".into();
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 }

@@ -1,6 +1,6 @@
-//! What was seen of real hosts while the self-test made each cause in them, without what did not move.
+//! Evidence of real hosts, recorded while the self-test made each cause in them, without values that did not change.
 
-use crate::causes::Scene;
+use crate::causes::EvidenceView;
 use crate::diagnosis::diagnose;
 use crate::evidence::{Evidence, Plane, Sight};
 use crate::finding::Severity;
@@ -44,7 +44,7 @@ fn the_cause_that_was_made_is_the_first_finding() {
 fn no_other_cause_of_this_group_warns_of_it() {
     for (id, text) in RECORDED {
         let evidence = read(text);
-        let scene = Scene::of(&evidence);
+        let view = EvidenceView::of(&evidence);
         let special = crate::causes::by_id(id).unwrap();
         for cause in super::CAUSES.iter().filter(|c| c.id != special.id) {
             // One that gives way to the right one may see the same packets.
@@ -52,7 +52,7 @@ fn no_other_cause_of_this_group_warns_of_it() {
                 continue;
             }
             let warned: Vec<_> =
-                (cause.examine)(&scene).into_iter().filter(|f| f.severity > Severity::Note).collect();
+                (cause.examine)(&view).into_iter().filter(|f| f.severity > Severity::Note).collect();
             assert!(warned.is_empty(), "{id}: {warned:?}");
         }
     }

@@ -1,21 +1,21 @@
-//! The reverse path filter throws packets away.
+//! The reverse path filter drops packets.
 
 use super::ways::{Loss, host_network, in_sysctl, lookup, name_of};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Lookup, Namespace, Plane};
 use crate::finding::{Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "reverse-path-filter",
     group: Group::Network,
     title: "reverse path filter",
-    about: "With `rp_filter` the kernel asks, for each packet that comes in, through which interface it would answer the source. \
-            In strict mode (1) it throws the packet away if that is another interface than the one it came in by; in loose mode (2) \
-            only if there is no way back at all. The greater of the values of `all` and of the interface counts. It stops forged \
-            sources, and also every honest packet whose answer would take another way: several uplinks, VPNs, asymmetric routes, \
-            a missing route back. Nothing goes back to the sender.",
+    about: "With `rp_filter` the kernel asks, for each packet that comes in, through which interface it would answer the \
+            source. In strict mode (1) it drops the packet if that is another interface than the one it came in by; in \
+            loose mode (2) only if there is no way back at all. The greater of the values of `all` and of the interface \
+            counts. It stops forged sources, and also every legitimate packet whose answer would take another path: \
+            several uplinks, VPNs, asymmetric routes, a missing route back. The sender gets no error.",
     must: &[
         "packets dropped as IP_RPFILTER, or TcpExt IPReversePathFilter grows",
         "rp_filter is on for the interface",
@@ -33,8 +33,8 @@ pub(super) const CAUSE: Cause = Cause {
         ),
     ],
     yields_to: &[],
-    remedy: "If the sources are honest, either give this host a route back to them through that interface, or use loose mode (2) \
-             on it. On an edge to untrusted networks keep strict mode and repair the routes (RFC 3704).",
+    remedy: "If the sources are legitimate, either give this host a route back to them through that interface, or use \
+             loose mode (2) on it. On an edge to untrusted networks keep strict mode and repair the routes (RFC 3704).",
     sources: &[
         "net/ipv4/fib_frontend.c: __fib_validate_source",
         "RFC 3704",
@@ -48,13 +48,13 @@ pub(super) const CAUSE: Cause = Cause {
 /// Counter of these drops.
 const COUNTER: &str = "tcpext.IPReversePathFilter";
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let loss = Loss::of(scene, namespace, scene.take(namespace, |d| d.reason == "IP_RPFILTER"), &[COUNTER]);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let loss = Loss::of(view, namespace, view.take(namespace, |d| d.reason == "IP_RPFILTER"), &[COUNTER]);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let largest = loss.taken.groups.iter().max_by_key(|g| g.packets);
     let came_in = largest.map(|g| g.samples.first().map_or(g.interface, |s| s.came_in).max(g.interface));
     let interface = came_in.map(|index| name_of(namespace, index));
@@ -64,7 +64,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let at = interface.as_ref().map_or(String::new(), |i| format!(" on {i}"));
     let from = example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
     finding.summary = format!(
-        "The reverse path filter{at} threw {} packets away{from}: the way back to their source is another one.",
+        "The reverse path filter{at} dropped {} packets{from}: the way back to their source is another one.",
         loss.packets
     );
     finding.evidence.extend(way_back(namespace, answer));
@@ -95,37 +95,29 @@ fn way_back(namespace: &Namespace, answer: Option<&Lookup>) -> Option<Fact> {
 }
 
 fn fixes(namespace: &Namespace, setting: &str, answer: Option<&Lookup>, interface: &str) -> Vec<Fix> {
-    let now = namespace.setting(setting).unwrap_or(0).to_string();
+    let now = namespace.setting(setting).unwrap_or(0);
     // The greater of both counts: 2 on the interface wins over 1 everywhere.
-    let loose = Fix {
-        title: "loose mode on this interface".into(),
-        commands: vec![format!("sysctl -w {}", word(&format!("{setting}=2")))],
-        risk: "forged sources that have some route pass; sources without any route are still refused".into(),
-        undo: vec![format!("sysctl -w {}", word(&format!("{setting}={now}")))],
-        tune: vec![Setting {
-            name: setting.to_owned(),
-            now,
-            proposed: "2".into(),
-            why: "packets were lost to strict mode in the window".into(),
-        }],
-    };
+    let loose = Fix::set(
+        "loose mode on this interface",
+        "forged sources that have some route pass; sources without any route are still refused",
+        vec![Setting::new(setting, now, 2, "packets were lost to strict mode in the window")],
+    );
     let Some(answer) = answer else { return vec![loose] };
     let network = host_network(answer.source);
-    let dev = word(interface);
-    let route = Fix {
-        title: "give the source a route back through the interface it comes in by".into(),
-        commands: vec![format!("ip route add {network} via NEXT_HOP dev {dev}")],
-        risk: "answers take that way, too".into(),
-        undo: vec![format!("ip route del {network} via NEXT_HOP dev {dev}")],
-        tune: Vec::new(),
-    };
+    let dev = &interface;
+    let route = Fix::new(
+        "give the source a route back through the interface it comes in by",
+        "answers take that way, too",
+        [sh!("ip route add {} via NEXT_HOP dev {}", network, dev)],
+        [sh!("ip route del {} via NEXT_HOP dev {}", network, dev)],
+    );
     // Without any way back, loose mode refuses as well.
     if answer.return_interface == 0 { vec![route] } else { vec![loose, route] }
 }
 
 fn recipes() -> Vec<Recipe> {
     let traffic = vec![Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7000".into(),
         size: 100,
         rate: 300,
@@ -136,7 +128,7 @@ fn recipes() -> Vec<Recipe> {
     let source =
         "ip addr add 198.51.100.2/32 dev lo; ip route replace default via $GATEWAY_INSIDE src 198.51.100.2";
     let gateway = |script: &str| {
-        vec![Step::Run(Place::Initiator, source.into()), Step::Run(Place::Gateway, script.into())]
+        vec![Step::Run(LabHost::Initiator, source.into()), Step::Run(LabHost::Gateway, script.into())]
     };
     vec![
         Recipe {
@@ -162,14 +154,14 @@ mod tests {
         INSIDE, OUTSIDE, answer, answered, blind, count, datagram, drops, healthy, set,
     };
     use super::*;
-    use crate::evidence::{Evidence, Outcome};
+    use crate::evidence::{Evidence, RouteOutcome};
     use crate::finding::Confidence;
 
     fn case(back: u32) -> Evidence {
         let mut evidence = healthy();
         let sample = datagram("198.51.100.2", "198.19.0.2", INSIDE);
         evidence.drops.push(drops("IP_RPFILTER", "ip_rcv_finish_core", 250, std::slice::from_ref(&sample)));
-        let lookup = Lookup { return_interface: back, ..answer(&sample, Outcome::Refused, 0) };
+        let lookup = Lookup { return_interface: back, ..answer(&sample, RouteOutcome::Refused, 0) };
         answered(&mut evidence, lookup);
         count(&mut evidence, COUNTER, 250);
         set(&mut evidence, "net.ipv4.conf.all.rp_filter", "0");
@@ -179,22 +171,22 @@ mod tests {
 
     #[test]
     fn loose_mode_helps_only_where_there_is_a_way_back() {
-        let found = examine(&Scene::of(&case(OUTSIDE)));
+        let found = examine(&EvidenceView::of(&case(OUTSIDE)));
         assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "inside"));
         assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.conf.inside.rp_filter=2"]);
         assert_eq!(found[0].fixes[0].tune[0].now, "1");
-        let found = examine(&Scene::of(&case(0)));
+        let found = examine(&EvidenceView::of(&case(0)));
         assert!(found[0].fixes[0].commands[0].starts_with("ip route add 198.51.100.2/32"));
         assert_eq!(found[0].fixes.len(), 1);
     }
 
     #[test]
     fn the_counter_alone_convicts_and_martians_do_not() {
-        let found = examine(&Scene::of(&blind(case(OUTSIDE))));
+        let found = examine(&EvidenceView::of(&blind(case(OUTSIDE))));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::Medium));
         let mut martian = healthy();
         let sample = datagram("127.0.0.5", "198.19.0.2", INSIDE);
         martian.drops.push(drops("IP_LOCALNET", "ip_rcv_finish_core", 250, &[sample]));
-        assert_eq!(examine(&Scene::of(&martian)), []);
+        assert_eq!(examine(&EvidenceView::of(&martian)), []);
     }
 }

@@ -1,20 +1,21 @@
 //! Packets go in circles until their time to live ends.
 
 use super::ways::{Loss, host_network, ip, is_on_link, lookup, name_of};
-use crate::causes::{Cause, Group, Scene};
-use crate::evidence::{DropGroup, Lookup, Namespace, Outcome, Plane};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
+use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "routing-loop",
     group: Group::Network,
-    title: "time to live ended: a routing loop, or a sender that gives too little",
-    about: "Every router takes one from a packet's time to live (hop limit), and throws it away when nothing is left. That ends \
-            packets that two routers hand to each other for ever, because each has a route through the other: typically a \
-            default route towards a router that routes the same network back. Each such packet crosses the link dozens of times, \
-            so a little traffic fills it. Traceroute lives from the same rule, with a few packets; and some senders (TV streams, \
-            old devices) set a time to live that is too small for the way.",
+    title: "time to live ended: a routing loop, or a sender that sets it too small",
+    about: "Every router decrements a packet's time to live (hop limit), and drops the packet when nothing is left. This \
+            ends routing loops, in which two routers send packets to each other because each has a route through the \
+            other: typically a default route towards a router that routes the same network back. Each such packet crosses \
+            the link dozens of times, so a little traffic fills it. Traceroute uses the same rule, with a few packets; and \
+            some senders (TV streams, old devices) set a time to live that is too small for the path.",
     must: &["packets dropped as IP_INHDR in ip_forward or ip6_forward, InHdrErrors grows"],
     should: &[
         "the packet would have left by the interface that it came in by, towards a next hop on that link",
@@ -22,36 +23,37 @@ pub(super) const CAUSE: Cause = Cause {
     must_not: &["a few packets only, as traceroute sends"],
     lookalikes: &[("martian-source", "a loop below IP, of bridges: this host's own packets come back to it")],
     yields_to: &[],
-    remedy: "Look at the route here and at that of the next hop: one of the two must not point at the other. For networks of one's own \
-             that are only partly in use, a blackhole route for the whole ends such loops.",
+    remedy: "Look at the route here and at that of the next hop: one of the two must not point at the other. For your own \
+             networks that are only partly in use, a blackhole route for the whole network ends such loops.",
     sources: &["net/ipv4/ip_forward.c", "net/ipv6/ip6_output.c: ip6_forward", "RFC 1812 section 5.3.1"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 fn is_mine(drops: &DropGroup) -> bool {
     drops.reason == "IP_INHDR" && matches!(drops.location.as_str(), "ip_forward" | "ip6_forward")
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let counters = ["ip.InHdrErrors", "ip6.InHdrErrors"];
-    let taken = scene.take(namespace, is_mine);
+    let taken = view.take(namespace, is_mine);
     // Without drops in sight, bad headers of any kind are in the counter; the errors that were sent are of these alone.
     let counters: &[&str] =
         if taken.is_empty() { &["icmp.OutTimeExcds", "icmp6.OutTimeExcds"] } else { &counters };
-    let loss = Loss::of(scene, namespace, taken, counters);
-    let mut finding = loss.finding(scene, CAUSE.id, namespace)?;
+    let loss = Loss::of(view, namespace, taken, counters);
+    let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let example = loss.taken.example();
     let words =
         example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
     let samples = loss.taken.groups.iter().flat_map(|g| &g.samples);
     let answers: Vec<&Lookup> = samples.filter_map(|s| lookup(namespace, s)).collect();
-    let back = |l: &&&Lookup| l.outcome == Outcome::Forwarded && l.came_in != 0 && l.interface == l.came_in;
+    let back =
+        |l: &&&Lookup| l.outcome == RouteOutcome::Forwarded && l.came_in != 0 && l.interface == l.came_in;
     let turned = answers.iter().filter(back).count();
     if 2 * turned > answers.len() {
         let l = answers.iter().find(back)?;
@@ -79,12 +81,12 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         let near = !answers.is_empty() && answers.iter().all(|l| comes_from_link(namespace, l));
         finding.severity = finding.severity.min(if near { Severity::Note } else { Severity::Warning });
         finding.summary = format!(
-            "The time to live of {} packets{words} ended here: traceroute, a sender that gives too little, or a loop of three or \
-             more routers.",
+            "The time to live of {} packets{words} ended here: traceroute, a sender that sets it too small, or a loop of \
+             three or more routers.",
             loss.packets
         );
     }
-    finding.missing.extend(scene.missing(namespace, &[Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
     Some(finding)
 }
 
@@ -97,26 +99,24 @@ fn fixes(answer: &Lookup) -> Vec<Fix> {
     let network = host_network(answer.destination);
     let ip = ip(answer.destination);
     vec![
-        Fix {
-            title: "send it where it belongs".into(),
-            commands: vec![format!("{ip} route add {network} via NEXT_HOP dev INTERFACE")],
-            risk: "through a wrong next hop packets are lost there".into(),
-            undo: vec![format!("{ip} route del {network} via NEXT_HOP dev INTERFACE")],
-            tune: Vec::new(),
-        },
-        Fix {
-            title: "or end the loop, if nobody has that address".into(),
-            commands: vec![format!("{ip} route add unreachable {network}")],
-            risk: "the address stays out of reach when it comes into use".into(),
-            undo: vec![format!("{ip} route del unreachable {network}")],
-            tune: Vec::new(),
-        },
+        Fix::new(
+            "add the right route",
+            "through a wrong next hop packets are lost there",
+            [sh!("{} route add {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+            [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
+        ),
+        Fix::new(
+            "or end the loop, if no host has that address",
+            "the address stays out of reach when it comes into use",
+            [sh!("{} route add unreachable {}", Words::of(ip), network)],
+            [sh!("{} route del unreachable {}", Words::of(ip), network)],
+        ),
     ]
 }
 
 fn recipes() -> Vec<Recipe> {
     let udp = |to: &str, rate| Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: to.into(),
         size: 100,
         rate,
@@ -127,10 +127,10 @@ fn recipes() -> Vec<Recipe> {
         name: "two-routers",
         setup: vec![
             // An odd time to live ends at the gateway, an even one at the responder.
-            Step::Run(Place::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=63".into()),
-            Step::Run(Place::Gateway, "ip route add 198.51.100.0/24 via $RESPONDER".into()),
+            Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=63".into()),
+            Step::Run(LabHost::Gateway, "ip route add 198.51.100.0/24 via $RESPONDER".into()),
             Step::Run(
-                Place::Responder,
+                LabHost::Responder,
                 "sysctl -qw net.ipv4.ip_forward=1; ip route replace default via $GATEWAY_OUTSIDE".into(),
             ),
         ],
@@ -149,14 +149,14 @@ mod tests {
         let mut evidence = healthy();
         let sample = datagram("198.18.0.2", "198.51.100.9", came_in);
         evidence.drops.push(drops("IP_INHDR", "ip_forward", packets, std::slice::from_ref(&sample)));
-        answered(&mut evidence, answer(&sample, Outcome::Forwarded, leaves));
+        answered(&mut evidence, answer(&sample, RouteOutcome::Forwarded, leaves));
         count(&mut evidence, "ip.InHdrErrors", packets);
         evidence
     }
 
     #[test]
     fn what_would_go_back_where_it_came_from_is_a_loop() {
-        let found = examine(&Scene::of(&case(OUTSIDE, OUTSIDE, 400)));
+        let found = examine(&EvidenceView::of(&case(OUTSIDE, OUTSIDE, 400)));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
         assert_eq!(found[0].object, "198.51.100.9");
         assert!(found[0].fixes[1].commands[0] == "ip route add unreachable 198.51.100.9/32");
@@ -164,9 +164,9 @@ mod tests {
 
     #[test]
     fn traceroute_is_worth_a_note_at_most() {
-        let found = examine(&Scene::of(&case(INSIDE, OUTSIDE, 3)));
+        let found = examine(&EvidenceView::of(&case(INSIDE, OUTSIDE, 3)));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Note, Confidence::Low));
-        let many = examine(&Scene::of(&case(INSIDE, OUTSIDE, 4000)));
+        let many = examine(&EvidenceView::of(&case(INSIDE, OUTSIDE, 4000)));
         assert_eq!(
             many[0].severity,
             Severity::Note,
@@ -174,9 +174,9 @@ mod tests {
         );
         let mut far = case(INSIDE, OUTSIDE, 4000);
         far.namespaces[0].interfaces[0].addresses.clear();
-        assert_eq!(examine(&Scene::of(&far))[0].severity, Severity::Warning);
+        assert_eq!(examine(&EvidenceView::of(&far))[0].severity, Severity::Warning);
         let mut bad = healthy();
         bad.drops.push(drops("IP_CSUM", "ip_rcv_core", 50, &[datagram("198.18.0.2", "198.19.0.2", INSIDE)]));
-        assert_eq!(examine(&Scene::of(&bad)), []);
+        assert_eq!(examine(&EvidenceView::of(&bad)), []);
     }
 }

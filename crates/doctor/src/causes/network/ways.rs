@@ -1,10 +1,9 @@
-//! What the causes of this group ask of the evidence: what the kernel answered about the way of a packet, and how a loss is
-//! claimed.
+//! Evidence queries of the causes in this group: the kernel's answers about the path of a packet, and how a cause claims a loss.
 
 use std::net::IpAddr;
 
-use crate::causes::{Scene, Taken};
-use crate::evidence::{DropGroup, Interface, Lookup, Namespace, Outcome, Plane, Sample};
+use crate::causes::{EvidenceView, Taken};
+use crate::evidence::{DropGroup, Interface, Lookup, Namespace, Plane, RouteOutcome, Sample};
 use crate::finding::{Claim, Confidence, Fact, Finding};
 
 /// A loss and what shows it.
@@ -23,7 +22,7 @@ pub(super) struct Loss<'a> {
 impl<'a> Loss<'a> {
     /// By drops where they are in sight, else by counters.
     pub(super) fn of(
-        scene: &Scene<'a>,
+        view: &EvidenceView<'a>,
         namespace: &Namespace,
         taken: Taken<'a>,
         counters: &[&'static str],
@@ -32,20 +31,25 @@ impl<'a> Loss<'a> {
         if !taken.is_empty() {
             return Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters };
         }
-        if scene.sees_drops() {
+        if view.sees_drops() {
             return Loss::default();
         }
-        let claims = counters.iter().map(|c| scene.counted(namespace, c, namespace.grew(c))).collect();
+        let claims = counters.iter().map(|c| view.counted(namespace, c, namespace.grew(c))).collect();
         let packets = counters.iter().map(|c| namespace.grew(c)).sum();
         Loss { taken, packets, claims, counters }
     }
 
     /// A finding about it, with what was seen. `None` if nothing was lost.
-    pub(super) fn finding(&self, scene: &Scene<'_>, cause: &str, namespace: &Namespace) -> Option<Finding> {
+    pub(super) fn finding(
+        &self,
+        view: &EvidenceView<'_>,
+        cause: &str,
+        namespace: &Namespace,
+    ) -> Option<Finding> {
         if self.packets == 0 {
             return None;
         }
-        let mut finding = scene.finding(cause, namespace, self.packets);
+        let mut finding = view.finding(cause, namespace, self.packets);
         finding.claims.clone_from(&self.claims);
         finding.confidence = match (self.taken.is_empty(), self.counters.is_empty()) {
             (false, false) => Confidence::High,
@@ -53,7 +57,7 @@ impl<'a> Loss<'a> {
         };
         finding.evidence = groups_as_facts(&self.taken);
         finding.evidence.extend(self.counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
-        finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Counters]);
+        finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Counters]);
         Some(finding)
     }
 }
@@ -109,14 +113,14 @@ pub(super) fn share<'a>(
     kept
 }
 
-/// True if somebody misses some of it: what hosts tell all others on a link of themselves (ARP, neighbour discovery, group
-/// membership) is lost whenever an interface comes up or goes, and is told again.
+/// True if part of the loss matters. Hosts announce themselves to all others on a link (ARP, neighbour discovery, group
+/// membership). Such messages are lost whenever an interface comes up or goes, and hosts repeat them.
 pub(super) fn is_missed(taken: &Taken<'_>) -> bool {
     let mut tuples = taken.groups.iter().flat_map(|g| &g.samples).filter_map(Sample::tuple);
     taken.groups.iter().any(|g| g.samples.is_empty()) || tuples.any(|t| !t.destination.is_multicast())
 }
 
-/// What the kernel answered about a packet that was dropped.
+/// Finds the kernel's answer about a dropped packet.
 pub(super) fn lookup<'a>(namespace: &'a Namespace, sample: &Sample) -> Option<&'a Lookup> {
     let tuple = sample.tuple()?;
     namespace.routes.as_ref()?.lookups.iter().find(|l| {
@@ -128,8 +132,8 @@ pub(super) fn lookup<'a>(namespace: &'a Namespace, sample: &Sample) -> Option<&'
 /// True if a rule of policy routing is why the packet does not get where packets to the same destination do.
 pub(super) fn is_policy(namespace: &Namespace, lookup: &Lookup) -> bool {
     let has_policy = namespace.routes.as_ref().is_some_and(|r| !r.policies.is_empty());
-    let refused = !matches!(lookup.outcome, Outcome::Forwarded | Outcome::Local);
-    has_policy && refused && lookup.plain == Some(Outcome::Forwarded)
+    let refused = !matches!(lookup.outcome, RouteOutcome::Forwarded | RouteOutcome::Local);
+    has_policy && refused && lookup.plain == Some(RouteOutcome::Forwarded)
 }
 
 /// Name of an interface, or its number where it has none any more.

@@ -1,19 +1,19 @@
 //! A queue is so long that packets in it are late.
 
 use super::lost::{named, per_second, rate, shaper};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
 use crate::evidence::{Interface, Namespace, Plane, Qdisc, TcpFlow};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bufferbloat",
     group: Group::Queues,
     title: "a long queue delays everything behind it",
-    about: "Where more comes than an interface or shaper lets out, a queue that is long enough to lose nothing delays everything \
-            instead: TCP fills it to the brim, and names, calls and clicks that share it wait as long as the queue is, tenths \
-            of seconds up to seconds. Throughput looks perfect, and everybody complains.",
+    about: "If more packets come than an interface or shaper sends, a queue that is long enough to lose nothing delays \
+            everything instead: TCP fills it completely. DNS, calls and web pages that share it wait as long as the queue \
+            is, tenths of seconds up to seconds. Throughput looks perfect, and users complain.",
     must: &["the bytes that wait in a queue take more than 50 ms to leave at the rate at which it lets out"],
     should: &["round-trip times of connections are many times their smallest"],
     must_not: &["the queue loses packets all the time: then it is full"],
@@ -40,40 +40,40 @@ pub(super) const CAUSE: Cause = Cause {
 const LATE_S: f64 = 0.05;
 const TOO_LATE_S: f64 = 0.1;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
 }
 
 /// Time that a packet at the queue's end has to wait, s; `None` of a queue that is empty or lets nothing out.
-fn wait(scene: &Scene<'_>, interface: &Interface, qdisc: &Qdisc) -> Option<f64> {
+fn wait(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc) -> Option<f64> {
     // A queue that was empty at the beginning and is not at the end may be a burst that is just passing.
     if qdisc.backlog_packets == 0 || qdisc.backlog_packets_before == 0 {
         return None;
     }
-    let sent = per_second(scene, qdisc.bytes.change());
+    let sent = per_second(view, qdisc.bytes.change());
     let set = shaper(interface, qdisc).and_then(|s| s.rate_bps).map(|b| b as f64 / 8.0);
     // A shaper's rate is what it lets out when it has work, which it has: it waits.
     let pace = set.unwrap_or(sent);
     (pace > 0.0 && sent > 0.0).then(|| qdisc.backlog_bytes as f64 / pace)
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
     let queues = interface.qdiscs.iter().filter(|q| !q.class);
-    let waits = queues.filter_map(|q| Some((q, wait(scene, interface, q)?)));
+    let waits = queues.filter_map(|q| Some((q, wait(view, interface, q)?)));
     let (qdisc, wait) = waits.max_by(|a, b| a.1.total_cmp(&b.1))?;
     if wait < LATE_S {
         return None;
     }
     let shaper = shaper(interface, qdisc);
     let name = named(shaper.filter(|_| qdisc.handle == "0:").unwrap_or(qdisc));
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = if wait >= TOO_LATE_S { Severity::Warning } else { Severity::Note };
     finding.object = format!("{}: {name}", interface.name);
-    finding.harm = (wait / 10.0).min(0.5);
+    finding.impact = (wait / 10.0).min(0.5);
     let pace = shaper
         .and_then(|s| s.rate_bps)
-        .map_or_else(|| rate(per_second(scene, qdisc.bytes.change()) * 8.0), |bps| rate(bps as f64));
+        .map_or_else(|| rate(per_second(view, qdisc.bytes.change()) * 8.0), |bps| rate(bps as f64));
     finding.summary = format!(
         "Packets that leave by {} wait {:.0} ms in {name}: {} bytes stand there, and it lets {pace} out.",
         interface.name,
@@ -81,7 +81,7 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
         qdisc.backlog_bytes
     );
     let text = format!(
-        "{} packets waited at the beginning, {} at the end; {} were thrown away",
+        "{} packets waited at the beginning, {} at the end; {} were dropped",
         qdisc.backlog_packets_before,
         qdisc.backlog_packets,
         qdisc.dropped.change()
@@ -93,7 +93,7 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
         let text = format!("round trips to {} take {now:.0} ms, and {least:.1} ms at best", flow.remote);
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
-    finding.missing = scene.missing(namespace, &[Plane::Qdiscs]);
+    finding.missing = view.missing(namespace, &[Plane::Qdiscs]);
     finding.fixes = fixes(interface, qdisc);
     Some(finding)
 }
@@ -106,36 +106,36 @@ fn swollen(namespace: &Namespace) -> Option<&TcpFlow> {
 }
 
 fn fixes(interface: &Interface, qdisc: &Qdisc) -> Vec<Fix> {
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     // The queue inside a shaper may be replaced; that at the root, too.
-    let parent = match qdisc.parent.as_str() {
-        "root" => "root".to_owned(),
-        parent => format!("parent {parent}"),
-    };
-    let inside = if qdisc.parent == "root" && qdisc.rate_bps.is_some() {
+    let below = format!("{}1", qdisc.handle);
+    let at = match qdisc.parent.as_str() {
         // A shaper without a queue of its own in sight: hang one below it.
-        format!("parent {}1", qdisc.handle)
-    } else {
-        parent
+        "root" if qdisc.rate_bps.is_some() => vec!["parent", &below],
+        "root" => vec!["root"],
+        parent => vec!["parent", parent],
     };
-    let kind = &qdisc.kind;
-    let limit = match (qdisc.limit_packets, qdisc.limit_bytes) {
-        (Some(n), _) | (None, Some(n)) => format!(" limit {n}"),
-        _ => String::new(),
-    };
-    vec![Fix {
-        title: "let the queue manage itself".into(),
-        commands: vec![format!("tc qdisc replace dev {dev} {inside} fq_codel")],
-        risk: "what waits in the old queue at that moment is lost".into(),
-        undo: vec![format!("tc qdisc replace dev {dev} {inside} {kind}{limit}")],
-        tune: Vec::new(),
-    }]
+    let limit = qdisc.limit_packets.or(qdisc.limit_bytes).map(|n| n.to_string());
+    let mut options = limit.as_ref().map_or(Vec::new(), |n| vec!["limit", n]);
+    // The evidence lacks the other options of the queue.
+    if !matches!(qdisc.kind.as_str(), "pfifo" | "bfifo" | "pfifo_fast") {
+        options.push("OPTIONS_AS_SHOWN");
+    }
+    vec![Fix::new(
+        "let the queue manage itself",
+        "what waits in the old queue at that moment is lost",
+        [
+            sh!("tc -d qdisc show dev {}", dev),
+            sh!("tc qdisc replace dev {} {} fq_codel", dev, Words(at.clone())),
+        ],
+        [sh!("tc qdisc replace dev {} {} {} {}", dev, Words(at), qdisc.kind, Words(options))],
+    )]
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![Step::Run(
-            Place::Gateway,
+            LabHost::Gateway,
             "tc qdisc add dev outside root handle 1: tbf rate 8mbit burst 20000 limit 20000000".into(),
         )],
         // A quarter more than the shaper lets out: the queue grows by 0.3 s in every second, and loses nothing.
@@ -170,11 +170,11 @@ mod tests {
     #[test]
     fn the_wait_is_what_stands_there_by_what_is_let_out() {
         // 200,000 bytes at 8 Mbit/s: 0.2 s.
-        let found = examine(&Scene::of(&host((90, 100), 200_000, Some(8_000_000), 5_000_000)));
+        let found = examine(&EvidenceView::of(&host((90, 100), 200_000, Some(8_000_000), 5_000_000)));
         assert_eq!(found[0].severity, Severity::Warning);
         assert!(found[0].summary.contains("wait 200 ms"), "{}", found[0].summary);
         // No rate is set: 600,000 bytes a second passed, so 36,000 take 60 ms.
-        let found = examine(&Scene::of(&host((90, 100), 36_000, None, 6_000_000)));
+        let found = examine(&EvidenceView::of(&host((90, 100), 36_000, None, 6_000_000)));
         assert_eq!(found[0].severity, Severity::Note);
     }
 
@@ -186,7 +186,7 @@ mod tests {
             host((90, 0), 0, Some(8_000_000), 5_000_000),
             host((90, 100), 200_000, None, 0),
         ] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -5,22 +5,22 @@ use std::net::Ipv4Addr;
 use weir_wire::{Udp, protocol};
 
 use super::lost::per_second;
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene, Taken};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
 use crate::recipe::frames::{damaged, header, ipv4};
-use crate::recipe::{Place, Recipe, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "checksum-offload",
     group: Group::Queues,
     title: "packets with wrong checksums",
-    about: "A packet whose checksum does not fit its content is thrown away. On a clean network that happens a few times in a \
-            billion. Where it happens all the time, something along the path changes packets without correcting the checksum, \
-            or leaves it to a card that does not do it: checksum offload of a virtual or tunnel interface whose packets leave \
-            by another way (a bridge to a tap, a user-space network, VXLAN over some drivers), a broken card, or a program that \
-            rewrites addresses.",
+    about: "The kernel drops a packet whose checksum does not match its content. On a clean network that happens a few \
+            times in a billion. If it happens all the time, something along the path changes packets without correcting \
+            the checksum, or leaves it to a card that does not do it: checksum offload of a virtual or tunnel interface \
+            whose packets leave by another way (a bridge to a tap, a user-space network, VXLAN over some drivers), a \
+            broken card, or a program that rewrites addresses.",
     must: &[
         "Udp.InCsumErrors, Tcp.InCsumErrors or IcmpMsg checksum errors grow, or packets dropped as UDP_CSUM, TCP_CSUM, IP_CSUM",
     ],
@@ -53,30 +53,30 @@ const COUNTERS: &[&str] = &[
     "ipext.InCsumErrors",
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| REASONS.contains(&d.reason.as_str()));
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, |d| REASONS.contains(&d.reason.as_str()));
     let counted: u64 = COUNTERS.iter().map(|c| namespace.grew(c)).sum();
     let lost = taken.packets.max(counted);
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, "checksums", counted)]
+        vec![view.counted(namespace, "checksums", counted)]
     } else {
         taken.claims.clone()
     };
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Counters]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Counters]);
     let interface = busiest(namespace, &taken);
     finding.object = interface.map(|i| i.name.clone()).unwrap_or_default();
     let through = interface.map(|i| format!(" through {}", i.name)).unwrap_or_default();
     finding.summary = format!(
-        "{lost} packets came in{through} with a wrong checksum and were thrown away ({:.1} a second).",
-        per_second(scene, lost)
+        "{lost} packets came in{through} with a wrong checksum and were dropped ({:.1} a second).",
+        per_second(view, lost)
     );
     for group in &taken.groups {
         finding
@@ -107,47 +107,36 @@ fn busiest<'a>(namespace: &'a Namespace, taken: &Taken<'_>) -> Option<&'a Interf
 }
 
 fn fixes(interface: &Interface) -> Vec<Fix> {
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     let mut fixes = Vec::new();
     if interface.features.get("rx-checksum") == Some(&true) && interface.kind.is_empty() {
-        fixes.push(Fix {
-            title: "let the kernel check instead of the card".into(),
-            commands: vec![format!("ethtool -K {dev} rx off")],
-            risk: "costs CPU for every packet, and GRO stops merging".into(),
-            undo: vec![format!("ethtool -K {dev} rx on")],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            "let the kernel check instead of the card",
+            "costs CPU for every packet, and GRO stops merging",
+            [sh!("ethtool -K {} rx off", dev)],
+            [sh!("ethtool -K {} rx on", dev)],
+        ));
     }
-    fixes.push(Fix {
-        title: "on the host that sends them: write checksums in software".into(),
-        commands: vec!["ethtool -K INTERFACE tx off".into()],
-        risk: "costs CPU there, and segmentation offload goes with it".into(),
-        undo: vec!["ethtool -K INTERFACE tx on".into()],
-        tune: Vec::new(),
-    });
+    fixes.push(
+        Fix::new(
+            "on the host that sends them: write checksums in software",
+            "costs CPU there, and segmentation offload goes with it",
+            [sh!("ethtool -K INTERFACE tx off")],
+            [sh!("ethtool -K INTERFACE tx on")],
+        )
+        .elsewhere(),
+    );
     fixes
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Responder,
-        traffic: vec![
-            Traffic::UdpServer {
-                on: Place::Responder,
-                port: 7000,
-                buffer: Some(8 << 20),
-                mode: UdpMode::Sink,
-            },
-            Traffic::Udp {
-                from: Place::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 500,
-                flows: 4,
-                dont_fragment: false,
-            },
-            Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 300, frames: broken },
-        ],
+        at: LabHost::Responder,
+        traffic: [
+            Traffic::udp_across(100, 500, 4),
+            vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 300, frames: broken }],
+        ]
+        .concat(),
         ..Recipe::default()
     }]
 }
@@ -207,16 +196,19 @@ mod tests {
 
     #[test]
     fn the_interface_is_named_and_both_planes_make_it_sure() {
-        let found = examine(&Scene::of(&host(&[("udp.InCsumErrors", 80), ("udp.InErrors", 80)], 80)));
+        let found = examine(&EvidenceView::of(&host(&[("udp.InCsumErrors", 80), ("udp.InErrors", 80)], 80)));
         assert_eq!((found[0].object.as_str(), found[0].confidence), ("eth0", Confidence::High));
         assert_eq!(found[0].fixes[0].commands, ["ethtool -K eth0 rx off"]);
     }
 
     #[test]
     fn errors_of_another_kind_are_not_its() {
-        assert_eq!(examine(&Scene::of(&host(&[("udp.InErrors", 80), ("udp.RcvbufErrors", 80)], 0))), []);
+        assert_eq!(
+            examine(&EvidenceView::of(&host(&[("udp.InErrors", 80), ("udp.RcvbufErrors", 80)], 0))),
+            []
+        );
         let counted = host(&[("tcp.InCsumErrors", 7)], 0);
-        let found = examine(&Scene::of(&counted));
+        let found = examine(&EvidenceView::of(&counted));
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 7, .. }]));
     }
 }

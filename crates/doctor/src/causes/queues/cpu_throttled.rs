@@ -1,20 +1,20 @@
 //! A control group's limit holds a program of the network back.
 
 use super::lost::per_second;
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{CgroupThrottle, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Traffic};
+use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "cpu-throttled",
     group: Group::Queues,
     title: "a control group's CPU limit holds programs back",
-    about: "A container or service with a CPU limit (`--cpus`, `resources.limits.cpu`, CPUQuota) may run for so many milliseconds \
-            of every hundred. When they are used up, all its threads stand still until the next period, however idle the \
-            machine is. A proxy, DNS server or VPN in it answers tens of milliseconds late, and its sockets overflow \
-            meanwhile. Nothing of it is seen in the load of the machine.",
+    about: "A container or service with a CPU limit (`--cpus`, `resources.limits.cpu`, CPUQuota) may run for so many \
+            milliseconds of every hundred. When they are used up, all its threads stand still until the next period, \
+            however idle the machine is. A proxy, DNS server or VPN in it answers tens of milliseconds late, and its \
+            sockets overflow meanwhile. The load of the machine does not show it.",
     must: &["nr_throttled and throttled_usec in cpu.stat of a control group grow"],
     should: &["sockets of programs in it lose packets or let clients wait"],
     must_not: &[],
@@ -35,24 +35,24 @@ pub(super) const CAUSE: Cause = Cause {
 /// Share of the window that a group stood still, from which on it is worth a word.
 const WORTH: f64 = 0.05;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.evidence.machine.throttled.iter().filter_map(|group| of_group(scene, group)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.evidence.machine.throttled.iter().filter_map(|group| of_group(view, group)).collect()
 }
 
-fn of_group(scene: &Scene<'_>, group: &CgroupThrottle) -> Option<Finding> {
-    let stood = per_second(scene, group.throttled_us.change()) / 1e6;
+fn of_group(view: &EvidenceView<'_>, group: &CgroupThrottle) -> Option<Finding> {
+    let stood = per_second(view, group.throttled_us.change()) / 1e6;
     if group.throttled.change() == 0 || stood < WORTH {
         return None;
     }
     // Groups without a program that talks to the network delay nothing here. The time is that of all cores together.
     let serves = group.sockets > 0;
     let severity = if serves { Severity::Warning } else { Severity::Note };
-    let mut finding = scene.machine_finding(CAUSE.id, severity);
+    let mut finding = view.machine_finding(CAUSE.id, severity);
     finding.object.clone_from(&group.path);
     finding.confidence = if serves { Confidence::Medium } else { Confidence::Low };
-    finding.harm = if serves { stood.min(1.0) * 0.1 } else { 0.0 };
+    finding.impact = if serves { stood.min(1.0) * 0.1 } else { 0.0 };
     finding.summary = format!(
-        "The programs in {} stood still {} times for want of CPU that their limit allows, {:.0} ms of every second over all cores.",
+        "The CPU limit stopped the programs in {} {} times, for {:.0} ms of every second over all cores.",
         group.path,
         group.throttled.change(),
         stood * 1e3
@@ -69,21 +69,17 @@ fn of_group(scene: &Scene<'_>, group: &CgroupThrottle) -> Option<Finding> {
         finding.not.push("no program in it was seen to have a network socket".into());
     }
     let file = format!("/sys/fs/cgroup{}/cpu.max", group.path);
-    let file = word(&file);
-    finding.fixes.push(Fix {
-        title:
-            "raise the limit where it is set (container engine, unit file), or here until it restarts (cgroup2)"
-                .into(),
-        commands: vec![format!("cat {file}"), format!("echo 'max 100000' > {file}")],
-        risk: "other programs get less when all cores are busy".into(),
-        undo: vec![format!("echo 'QUOTA PERIOD' > {file}")],
-        tune: Vec::new(),
-    });
+    finding.fixes.push(Fix::new(
+        "raise the limit where it is set (container engine, unit file), or here until it restarts (cgroup2)",
+        "other programs get less when all cores are busy",
+        [sh!("cat {}", file), sh!("echo 'max 100000' > {}", file)],
+        [sh!("echo 'QUOTA PERIOD' > {}", file)],
+    ));
     Some(finding)
 }
 
-/// A server that needs a few milliseconds for each answer, in a group that may use 5 ms of every 100 ms. It ends by itself when
-/// nobody ends it.
+/// A server that needs a few milliseconds for each answer, in a group that may use 5 ms of every 100 ms. It ends by itself if
+/// nothing else ends it.
 const SERVER: &str = r#"
 g=/sys/fs/cgroup
 if [ -e $g/cpu/cpu.cfs_quota_us ] || [ -d $g/cpu ]; then g=$g/cpu/weir-selftest; else g=$g/weir-selftest; fi
@@ -107,10 +103,15 @@ wait $p
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         traffic: vec![
-            Traffic::Script(Place::Responder, SERVER.into()),
-            Traffic::Exchange { from: Place::Initiator, to: "198.19.0.2:7003".into(), rate: 200, bytes: 100 },
+            Traffic::Script(LabHost::Responder, SERVER.into()),
+            Traffic::Exchange {
+                from: LabHost::Initiator,
+                to: "198.19.0.2:7003".into(),
+                rate: 200,
+                bytes: 100,
+            },
         ],
         needs: vec!["perl"],
         ..Recipe::default()
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_group_that_serves_the_network_is_a_warning_and_others_are_notes() {
-        let found = examine(&Scene::of(&host(3_000_000, 4)));
+        let found = examine(&EvidenceView::of(&host(3_000_000, 4)));
         assert_eq!(found[0].severity, Severity::Warning);
         assert!(
             found[0].summary.contains("79 times") && found[0].summary.contains("300 ms"),
@@ -145,7 +146,7 @@ mod tests {
             found[0].summary
         );
         assert_eq!(found[0].fixes[0].commands[0], "cat '/sys/fs/cgroup/system.slice/dns $1.service/cpu.max'");
-        assert_eq!(examine(&Scene::of(&host(3_000_000, 0)))[0].severity, Severity::Note);
-        assert_eq!(examine(&Scene::of(&host(300_000, 4))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(3_000_000, 0)))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&host(300_000, 4))), []);
     }
 }

@@ -1,11 +1,11 @@
 //! One core does nearly all the work of the network, and is full.
 
 use super::lost::grew;
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Core, Interface, Machine, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "hot-core",
@@ -43,7 +43,8 @@ const FULL: f64 = 0.85;
 const FULL_AND_LOSING: f64 = 0.5;
 /// A core that is idle for more than this share is not full.
 const IDLE: f64 = 0.05;
-/// Mean share of the other cores' time, in parts of the full one's, above which the work is spread. What programs do there gives way to interrupts.
+/// Mean share of the other cores' time, in parts of the full one's, above which the work is spread. Programs there give way to
+/// interrupts.
 const SPREAD: f64 = 0.35;
 
 /// The core that has most of the network's work.
@@ -71,16 +72,16 @@ pub(super) fn hottest(machine: &Machine) -> Hot<'_> {
     if alone && work(core) >= full && idle(core) <= IDLE { Hot::Alone(core) } else { Hot::None }
 }
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let machine = &scene.evidence.machine;
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let machine = &view.evidence.machine;
     let Hot::Alone(core) = hottest(machine) else { return Vec::new() };
-    let mut finding = scene.machine_finding(CAUSE.id, Severity::Warning);
+    let mut finding = view.machine_finding(CAUSE.id, Severity::Warning);
     finding.object = format!("core {}", core.number);
     // The backlog of that core is what it could not handle.
     let all: u64 = machine.cores.iter().map(|c| c.dropped.change()).sum();
     let its = core.dropped.change();
     if its * 2 > all {
-        claim(scene, core, &mut finding);
+        claim(view, core, &mut finding);
     }
     let busy = (core.share("softirq") + core.share("irq")) * 100.0;
     let lost: u64 = finding.claims.iter().map(packets).sum();
@@ -90,7 +91,7 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     );
     for c in &machine.cores {
         let text = format!(
-            "core {}: {:.0} % soft interrupts, {:.0} % idle, {} packets, {} thrown away",
+            "core {}: {:.0} % soft interrupts, {:.0} % idle, {} packets, {} dropped",
             c.number,
             c.share("softirq") * 100.0,
             c.share("idle") * 100.0,
@@ -101,14 +102,14 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     }
     if lost > 0 {
         finding.confidence = Confidence::High;
-        let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
-        let severity = crate::finding::severity_of_loss(lost, passed, scene.evidence.window_s);
+        let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
+        let severity = crate::finding::severity_of_loss(lost, passed, view.evidence.window_s);
         finding.severity = severity.max(Severity::Warning);
     } else {
         // Delay alone: what came in still got through.
-        finding.harm = 0.01;
+        finding.impact = 0.01;
     }
-    finding.fixes = fixes(scene, core);
+    finding.fixes = fixes(view, core);
     vec![finding]
 }
 
@@ -119,54 +120,59 @@ fn packets(claim: &Claim) -> u64 {
 }
 
 /// Takes what its backlog lost.
-fn claim(scene: &Scene<'_>, core: &Core, finding: &mut Finding) {
-    for namespace in scene.namespaces() {
-        finding.claims.extend(scene.take(namespace, |d| d.reason == "CPU_BACKLOG").claims);
+fn claim(view: &EvidenceView<'_>, core: &Core, finding: &mut Finding) {
+    for namespace in view.namespaces() {
+        finding.claims.extend(view.take(namespace, |d| d.reason == "CPU_BACKLOG").claims);
     }
-    if finding.claims.is_empty() && core.dropped.change() > 0 && !scene.sees_drops() {
+    if finding.claims.is_empty() && core.dropped.change() > 0 && !view.sees_drops() {
         let counter = "softnet.dropped".to_owned();
         finding.claims.push(Claim::Counter { namespace: 0, counter, packets: core.dropped.change() });
     }
 }
 
 /// The interface that brings most of the work, and how to spread it.
-fn fixes(scene: &Scene<'_>, core: &Core) -> Vec<Fix> {
-    let all = scene.namespaces().flat_map(|n| &n.interfaces).filter(|i| i.name != "lo");
-    let busiest = all.max_by_key(|i| (i.kind.is_empty(), grew(i, "rx_packets")));
-    let Some(interface) = busiest else { return Vec::new() };
-    let dev = word(&interface.name);
+fn fixes(view: &EvidenceView<'_>, core: &Core) -> Vec<Fix> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    let busiest =
+        all.filter(|(_, i)| i.name != "lo").max_by_key(|(_, i)| (i.kind.is_empty(), grew(i, "rx_packets")));
+    let Some((namespace, interface)) = busiest else { return Vec::new() };
+    let dev = &interface.name;
     let mut fixes = Vec::new();
     if let Some((now, most)) = interface.channels
         && interface.kind.is_empty()
         && most > now
     {
-        fixes.push(Fix {
-            title: "use more queues of the card".into(),
-            commands: vec![format!("ethtool -L {dev} combined {most}")],
-            risk: "most drivers stop the link for a moment".into(),
-            undo: vec![format!("ethtool -L {dev} combined {now}")],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            "use more queues of the card",
+            "most drivers stop the link for a moment",
+            [sh!("ethtool -L {} combined {}", dev, most)],
+            [sh!("ethtool -L {} combined {}", dev, now)],
+        ));
     }
-    fixes.push(steer(interface, core, scene.evidence.machine.cores.len()));
+    fixes.push(steer(interface, core, view.evidence.machine.cores.len()));
+    // The finding is about the machine, its commands about an interface of one namespace.
+    crate::command::place(&mut fixes, namespace);
     fixes
 }
 
 /// All cores but the one that is full already: it still has the interrupts.
 fn steer(interface: &Interface, core: &Core, cores: usize) -> Fix {
-    let dev = word(&interface.name);
     let others: Vec<usize> = (0..cores).filter(|c| *c != core.number).collect();
     let mask = weir_sys::rps::mask(&others);
     let before = interface.rps.first().cloned().unwrap_or_else(|| "0".into());
-    let path = format!("/sys/class/net/{dev}/queues/rx-*/rps_cpus");
-    let set = |mask: &str| format!("for q in {path}; do echo {mask} > \"$q\"; done");
-    Fix {
-        title: "spread flows over the other cores in software".into(),
-        commands: vec![set(&mask)],
-        risk: "an interrupt between cores for each burst; one single flow stays on one core".into(),
-        undo: vec![set(&before)],
-        tune: Vec::new(),
-    }
+    let set = |mask: &str| {
+        sh!(
+            "for q in /sys/class/net/{}/queues/rx-*/rps_cpus; do echo {} > \"$q\"; done",
+            interface.name,
+            mask
+        )
+    };
+    Fix::new(
+        "spread flows over the other cores in software",
+        "an interrupt between cores for each burst; one single flow stays on one core",
+        [set(&mask)],
+        [set(&before)],
+    )
 }
 
 /// Rules that keep a core busy for some tenths of a millisecond with every packet: 60 x 60 x 40 comparisons.
@@ -177,12 +183,12 @@ pub(super) const SLOW_RULES: &str = "\
       echo 'chain f { type filter hook prerouting priority -300; jump a; }'; echo '}'; } | nft -f -";
 
 fn recipes() -> Vec<Recipe> {
-    // What comes in is handed to core 1.
+    // Hands received packets to core 1.
     let steer =
         "unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 2 > /sys/class/net/inside/queues/rx-0/rps_cpus'\n";
     let rules = format!("{steer}{SLOW_RULES}");
     vec![Recipe {
-        setup: vec![Step::Run(Place::Gateway, rules)],
+        setup: vec![Step::Run(LabHost::Gateway, rules)],
         traffic: Traffic::udp_across(100, 8000, 16),
         needs: vec!["nft", "unshare"],
         also: vec!["softnet-backlog", "softnet-squeeze", "udp-buffer-full"],
@@ -205,7 +211,12 @@ mod tests {
         let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
         evidence.machine.cores = cores;
         let interface = Interface { name: "eth0".into(), channels: Some((1, 4)), ..Interface::default() };
-        evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
+        evidence.namespaces.push(Namespace {
+            id: 5,
+            own: true,
+            interfaces: vec![interface],
+            ..Namespace::default()
+        });
         evidence.planes.insert(Plane::Drops, Sight::Seen);
         if drops > 0 {
             let group = DropGroup {
@@ -222,7 +233,7 @@ mod tests {
     #[test]
     fn one_full_core_among_idle_ones_is_found_and_spread() {
         let evidence = host(vec![core(0, 20, 50, 0), core(1, 960, 20, 700)], 700);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found[0].object.as_str(), found[0].confidence), ("core 1", Confidence::High));
         assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 700 }]);
         assert_eq!(found[0].fixes[0].commands, ["ethtool -L eth0 combined 4"]);
@@ -238,7 +249,7 @@ mod tests {
             vec![core(0, 990, 0, 9)],
             Vec::new(),
         ] {
-            assert_eq!(examine(&Scene::of(&host(cores, 0))), []);
+            assert_eq!(examine(&EvidenceView::of(&host(cores, 0))), []);
         }
     }
 }

@@ -1,22 +1,24 @@
-//! What the causes of this group ask of the evidence.
+//! Evidence queries of the causes in this group.
 
-use crate::causes::{Scene, Taken};
+use weir_text::units::{Unit, quantity};
+
+use crate::causes::{EvidenceView, Taken};
 use crate::evidence::{DropGroup, Interface, Namespace, Qdisc};
 use crate::finding::Severity;
 
 /// Drops on one interface of a namespace that `is_mine` says yes to.
 pub(super) fn on<'a>(
-    scene: &Scene<'a>,
+    view: &EvidenceView<'a>,
     namespace: &Namespace,
     interface: &Interface,
     is_mine: impl Fn(&DropGroup) -> bool,
 ) -> Taken<'a> {
-    scene.take(namespace, |d| d.interface == interface.index && is_mine(d))
+    view.take(namespace, |d| d.interface == interface.index && is_mine(d))
 }
 
 /// How often it happens in a second.
-pub(super) fn per_second(scene: &Scene<'_>, times: u64) -> f64 {
-    times as f64 / scene.evidence.window_s.max(0.1)
+pub(super) fn per_second(view: &EvidenceView<'_>, times: u64) -> f64 {
+    times as f64 / view.evidence.window_s.max(0.1)
 }
 
 /// Growth of a counter of an interface.
@@ -26,14 +28,7 @@ pub(super) fn grew(interface: &Interface, counter: &str) -> u64 {
 
 /// Bits per second in words.
 pub(super) fn rate(bits_per_second: f64) -> String {
-    let (value, unit) = match bits_per_second {
-        b if b >= 1e9 => (b / 1e9, "Gbit/s"),
-        b if b >= 1e6 => (b / 1e6, "Mbit/s"),
-        b if b >= 1e3 => (b / 1e3, "kbit/s"),
-        b => (b, "bit/s"),
-    };
-    let digits = if value < 10.0 { 1 } else { 0 };
-    format!("{value:.digits$} {unit}")
+    quantity(Unit::Bps, bits_per_second, None)
 }
 
 /// A queueing discipline as tc(8) names it.
@@ -50,7 +45,7 @@ pub(super) fn address(qdisc: &Qdisc) -> String {
     if qdisc.handle == "0:" { parent } else { format!("{parent} handle {}", qdisc.handle) }
 }
 
-/// What hangs next above: the class or queueing discipline that its parent names.
+/// Finds the next level above: the class or queueing discipline that its parent names.
 fn above<'a>(interface: &'a Interface, qdisc: &Qdisc) -> Option<&'a Qdisc> {
     let other = |q: &&Qdisc| !std::ptr::eq(*q, qdisc) && q.handle != qdisc.handle;
     let all = || interface.qdiscs.iter().filter(other);

@@ -1,7 +1,8 @@
 //! The kernel has no memory for packets.
 
 use super::lost::per_second;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::Plane;
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting};
 
@@ -9,9 +10,9 @@ pub(super) const CAUSE: Cause = Cause {
     id: "memory-pressure",
     group: Group::Queues,
     title: "no memory for packets",
-    about: "Packets are received in interrupts, where the kernel cannot wait for memory to be freed: it takes from a reserve \
-            (vm.min_free_kbytes), and when that is empty, the packet is lost. Short of that, programs and the kernel itself \
-            stall while memory is reclaimed, and what they should answer is late.",
+    about: "Packets are received in interrupts, where the kernel cannot wait for memory to be freed: it takes from a \
+            reserve (vm.min_free_kbytes), and when that is empty, the packet is lost. Before that, programs and the kernel \
+            itself stall while memory is reclaimed, and their answers are late.",
     must: &[
         "packets dropped as NOMEM or PFMEMALLOC, or all programs stalled for memory (memory.full of PSI)",
     ],
@@ -23,7 +24,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("udp-memory", "net.ipv4.udp_mem is reached, likewise"),
     ],
     yields_to: &["cgroup-memory", "tcp-memory", "udp-memory"],
-    remedy: "Find what takes the memory. Until then a larger reserve keeps packets alive in bursts.",
+    remedy: "Find the program that takes the memory. Until then a larger reserve keeps packets alive in bursts.",
     sources: &[
         "mm/page_alloc.c",
         "Documentation/admin-guide/sysctl/vm.rst: min_free_kbytes",
@@ -39,39 +40,41 @@ const REASONS: &[&str] = &["NOMEM", "PFMEMALLOC"];
 /// Share of the window in which nothing at all ran for want of memory, from which on it is worth a word.
 const WORTH: f64 = 0.02;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let machine = &scene.evidence.machine;
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let machine = &view.evidence.machine;
     let mut claims = Vec::new();
     let mut lost = 0;
-    for namespace in scene.namespaces() {
-        let taken = scene.take(namespace, |d| REASONS.contains(&d.reason.as_str()));
+    for namespace in view.namespaces() {
+        let taken = view.take(namespace, |d| REASONS.contains(&d.reason.as_str()));
         let counted = namespace.grew("tcpext.PFMemallocDrop");
         if taken.is_empty() && counted > 0 {
-            claims.push(scene.counted(namespace, "tcpext.PFMemallocDrop", counted));
+            claims.push(view.counted(namespace, "tcpext.PFMemallocDrop", counted));
         }
         lost += if taken.is_empty() { counted } else { taken.packets };
         claims.extend(taken.claims);
     }
     let stalled_us = machine.pressure_us.get("memory.full").copied().unwrap_or_default();
-    let stalled = per_second(scene, stalled_us.change()) / 1e6;
+    let stalled = per_second(view, stalled_us.change()) / 1e6;
     let killed = machine.memory_events.get("oom_kill").copied().unwrap_or_default();
     if lost == 0 && stalled < WORTH {
         return Vec::new();
     }
-    let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
-    let severity = crate::finding::severity_of_loss(lost, passed, scene.evidence.window_s);
-    let mut finding = scene.machine_finding(CAUSE.id, severity);
+    let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
+    let severity = crate::finding::severity_of_loss(lost, passed, view.evidence.window_s);
+    let mut finding = view.machine_finding(CAUSE.id, severity);
     finding.claims = claims;
     finding.summary = if lost > 0 {
         format!("{lost} packets were lost because the kernel had no memory for them.")
     } else {
         format!(
-            "For {:.0} % of the time nothing ran for want of memory; packets and answers are late.",
+            "For {:.0} % of the time all programs waited for memory; packets and answers are late.",
             stalled * 100.0
         )
     };
     if lost > 0 {
-        finding.evidence.push(Fact::seen(Plane::Drops, format!("{lost} packets dropped for want of memory")));
+        finding
+            .evidence
+            .push(Fact::seen(Plane::Drops, format!("{lost} packets dropped because memory was missing")));
     }
     if stalled_us.change() > 0 {
         let text = format!("all programs stalled for {} ms", stalled_us.change() / 1000);
@@ -94,36 +97,32 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     if killed.change() > 0 || lost > 0 && stalled >= WORTH {
         finding.confidence = Confidence::High;
     }
-    finding.fixes = fixes(scene, &finding.claims, lost);
+    finding.fixes = fixes(view, &finding.claims, lost);
     vec![finding]
 }
 
-fn fixes(scene: &Scene<'_>, claims: &[Claim], lost: u64) -> Vec<Fix> {
+fn fixes(view: &EvidenceView<'_>, claims: &[Claim], lost: u64) -> Vec<Fix> {
     const NAME: &str = "vm.min_free_kbytes";
-    let mut fixes = vec![Fix {
-        title: "find what takes the memory".into(),
-        commands: vec!["ps -eo pid,rss,comm --sort=-rss | head".into(), "slabtop -o -s c | head -20".into()],
-        risk: "none, it only shows".into(),
-        ..Fix::default()
-    }];
-    let now = scene.evidence.machine.setting(NAME).filter(|_| !claims.is_empty());
+    let mut fixes = vec![Fix::look(
+        "find the program that takes the memory",
+        [sh!("ps -eo pid,rss,comm --sort=-rss | head"), sh!("slabtop -o -s c | head -20")],
+    )];
+    let now = view.evidence.machine.setting(NAME).filter(|_| !claims.is_empty());
     if let Some(now) = now {
-        let total = scene.evidence.machine.memory_bytes.get("MemTotal").copied().unwrap_or_default();
+        let total = view.evidence.machine.memory_bytes.get("MemTotal").copied().unwrap_or_default();
         // Never more than a fiftieth of the memory.
         let proposed = now.saturating_mul(2).min(total / 1024 / 50).max(now);
         if proposed > now {
-            fixes.push(Fix {
-                title: "keep a larger reserve for what cannot wait".into(),
-                commands: vec![format!("sysctl -w {NAME}={proposed}")],
-                risk: "programs get that much less memory".into(),
-                undo: vec![format!("sysctl -w {NAME}={now}")],
-                tune: vec![Setting {
-                    name: NAME.into(),
-                    now: now.to_string(),
-                    proposed: proposed.to_string(),
-                    why: format!("{lost} packets found no memory in the window"),
-                }],
-            });
+            fixes.push(Fix::set(
+                "keep a larger reserve for packets",
+                "programs get that much less memory",
+                vec![Setting::new(
+                    NAME,
+                    now,
+                    proposed,
+                    format!("{lost} packets found no memory in the window"),
+                )],
+            ));
         }
     }
     fixes
@@ -151,11 +150,11 @@ mod tests {
 
     #[test]
     fn packets_without_memory_are_a_loss_and_stalls_a_note() {
-        let found = examine(&Scene::of(&host("NOMEM", 40, 900_000)));
+        let found = examine(&EvidenceView::of(&host("NOMEM", 40, 900_000)));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
         assert_eq!(found[0].fixes[1].commands, ["sysctl -w vm.min_free_kbytes=20000"]);
-        let found = examine(&Scene::of(&host("", 0, 900_000)));
+        let found = examine(&EvidenceView::of(&host("", 0, 900_000)));
         assert_eq!((found[0].severity, found[0].claims.len()), (Severity::Note, 0));
-        assert_eq!(examine(&Scene::of(&host("PROTO_MEM", 40, 90_000))), []);
+        assert_eq!(examine(&EvidenceView::of(&host("PROTO_MEM", 40, 90_000))), []);
     }
 }

@@ -1,21 +1,21 @@
 //! Offloads that make few large packets of many small ones are switched off.
 
 use super::lost::{grew, per_second, rate};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
 use crate::evidence::{Core, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "offloads-off",
     group: Group::Queues,
     title: "segmentation or receive offload is off",
-    about: "The kernel's cost is per packet. Segmentation offload (TSO, GSO) lets TCP hand down packets of up to 64 kB that are \
-            cut at the last moment; generic receive offload (GRO) puts received ones together again before routes, rules and \
-            sockets see them. With one of them off, each full-size frame makes the whole way by itself, and bulk traffic costs \
-            several times the CPU. They are switched off by hand against old driver bugs, by XDP programs and by some tunnels, \
-            and then forgotten.",
+    about: "The kernel's cost is per packet. Segmentation offload (TSO, GSO) lets TCP hand down packets of up to 64 kB \
+            that are cut at the last moment; generic receive offload (GRO) puts received ones together again before \
+            routes, rules and sockets see them. With one of them off, each full-size frame takes the whole path by itself, \
+            and bulk traffic costs several times the CPU. They are switched off by hand against old driver bugs, by XDP \
+            programs and by some tunnels, and then forgotten.",
     must: &[
         "tx-generic-segmentation, tx-tcp-segmentation or rx-gro is off",
         "thousands of full-size packets a second pass there",
@@ -38,20 +38,20 @@ const BULK: u64 = 900;
 /// Share of a core's time that must be left for it to be not full.
 const LEFT: f64 = 0.1;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
 }
 
 /// Bulk packets in a second in a direction; `None` if it is not bulk.
-fn bulk(scene: &Scene<'_>, interface: &Interface, packets: &str, bytes: &str) -> Option<f64> {
+fn bulk(view: &EvidenceView<'_>, interface: &Interface, packets: &str, bytes: &str) -> Option<f64> {
     let (packets, bytes) = (grew(interface, packets), grew(interface, bytes));
-    let often = per_second(scene, packets);
+    let often = per_second(view, packets);
     (often >= MANY && bytes / packets.max(1) >= BULK).then_some(often)
 }
 
-/// What is off that would help, by ethtool's short names, and packets a second that suffer.
-fn missing(scene: &Scene<'_>, interface: &Interface) -> (Vec<&'static str>, f64) {
+/// Finds useful offloads that are off, by ethtool's short names, and the affected packets per second.
+fn missing(view: &EvidenceView<'_>, interface: &Interface) -> (Vec<&'static str>, f64) {
     let off = |name: &str| interface.features.get(name) == Some(&false);
     let mut found = Vec::new();
     let mut often: f64 = 0.0;
@@ -60,7 +60,7 @@ fn missing(scene: &Scene<'_>, interface: &Interface) -> (Vec<&'static str>, f64)
     if !ends {
         return (found, often);
     }
-    if let Some(out) = bulk(scene, interface, "tx_packets", "tx_bytes") {
+    if let Some(out) = bulk(view, interface, "tx_packets", "tx_bytes") {
         if off("tx-tcp-segmentation") {
             found.push("tso");
         }
@@ -72,7 +72,7 @@ fn missing(scene: &Scene<'_>, interface: &Interface) -> (Vec<&'static str>, f64)
         }
     }
     // Veth pairs have GRO off by default: their other end does not cut what need not be cut.
-    if let Some(inward) = bulk(scene, interface, "rx_packets", "rx_bytes")
+    if let Some(inward) = bulk(view, interface, "rx_packets", "rx_bytes")
         && interface.kind.is_empty()
         && off("rx-gro")
     {
@@ -82,20 +82,20 @@ fn missing(scene: &Scene<'_>, interface: &Interface) -> (Vec<&'static str>, f64)
     (found, often)
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
-    let (off, often) = missing(scene, interface);
+fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let (off, often) = missing(view, interface);
     // TSO alone is no loss: GSO does the same in software just before the driver.
     if off.is_empty() || off == ["tso"] {
         return None;
     }
-    let full = scene.evidence.machine.cores.iter().find(|c| is_full(c));
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let full = view.evidence.machine.cores.iter().find(|c| is_full(c));
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = if full.is_some() { Severity::Warning } else { Severity::Note };
     finding.confidence = if full.is_some() { Confidence::Medium } else { Confidence::Low };
     finding.object.clone_from(&interface.name);
     let list = off.join(" and ");
     finding.summary = format!(
-        "{list} of {} is off, and {often:.0} full-size packets a second make the whole way one by one{}.",
+        "{list} of {} is off, and {often:.0} full-size packets a second take the whole path one by one{}.",
         interface.name,
         if full.is_some() { ", while a core has no time left" } else { "" }
     );
@@ -111,27 +111,28 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
         let (packets, bytes) = (grew(interface, packets), grew(interface, bytes));
         let text = format!(
             "{way}: {:.0} packets a second of {} bytes on average, {}",
-            per_second(scene, packets),
+            per_second(view, packets),
             bytes / packets.max(1),
-            rate(per_second(scene, bytes) * 8.0)
+            rate(per_second(view, bytes) * 8.0)
         );
         finding.evidence.push(Fact::seen(Plane::Interfaces, text));
     }
     if let Some(core) = full {
-        finding.harm = 0.02;
+        finding.impact = 0.02;
         let text = format!("core {} is idle for {:.0} % of the time", core.number, idle(core) * 100.0);
         finding.evidence.push(Fact::seen(Plane::Cores, text));
     }
-    let dev = word(&interface.name);
-    let switch = |state: &str| off.iter().map(|o| format!(" {o} {state}")).collect::<String>();
-    finding.fixes.push(Fix {
-        title: "switch it on".into(),
-        commands: vec![format!("ethtool -K {dev}{}", switch("on"))],
-        risk: "whatever it was switched off for may come back: watch for retransmissions and wrong checksums"
-            .into(),
-        undo: vec![format!("ethtool -K {dev}{}", switch("off"))],
-        tune: Vec::new(),
-    });
+    let dev = &interface.name;
+    let switch = |state: &'static str| {
+        let words = off.iter().flat_map(|o| o.split(' ').chain([state])).collect();
+        sh!("ethtool -K {} {}", dev, Words(words))
+    };
+    finding.fixes.push(Fix::new(
+        "switch it on",
+        "the reason for switching it off may come back: watch for retransmissions and wrong checksums",
+        [switch("on")],
+        [switch("off")],
+    ));
     Some(finding)
 }
 
@@ -139,20 +140,20 @@ fn idle(core: &Core) -> f64 {
     core.share("idle") + core.share("iowait")
 }
 
-/// Whoever uses it: time that packets cost is missing elsewhere then.
+/// True if the core is full, with any kind of work: the time that packets cost is then missing elsewhere.
 fn is_full(core: &Core) -> bool {
     !core.ticks.is_empty() && idle(core) < LEFT
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Gateway,
-        setup: vec![Step::Run(Place::Gateway, "ethtool -K outside tso off gso off".into())],
+        at: LabHost::Gateway,
+        setup: vec![Step::Run(LabHost::Gateway, "ethtool -K outside tso off gso off".into())],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
             // Less than a busy machine carries: the receiver must not be what is short of time.
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7001".into(),
                 streams: 2,
                 rate_bps: Some(200_000_000),
@@ -192,15 +193,15 @@ mod tests {
 
     #[test]
     fn bulk_traffic_without_gro_is_found_and_worse_on_a_full_core() {
-        let found = examine(&Scene::of(&host("", &["rx-gro"], 500_000, 1500, 20)));
+        let found = examine(&EvidenceView::of(&host("", &["rx-gro"], 500_000, 1500, 20)));
         assert_eq!(
             (found[0].severity, found[0].fixes[0].commands[0].as_str()),
             (Severity::Warning, "ethtool -K eth0 gro on")
         );
-        let found = examine(&Scene::of(&host("", &["rx-gro"], 500_000, 1500, 700)));
+        let found = examine(&EvidenceView::of(&host("", &["rx-gro"], 500_000, 1500, 700)));
         assert_eq!(found[0].severity, Severity::Note);
         let both = ["tx-tcp-segmentation", "tx-generic-segmentation"];
-        let found = examine(&Scene::of(&host("veth", &both, 500_000, 1500, 20)));
+        let found = examine(&EvidenceView::of(&host("veth", &both, 500_000, 1500, 20)));
         assert_eq!(found[0].fixes[0].undo, ["ethtool -K eth0 tso off gso off"]);
     }
 
@@ -214,7 +215,7 @@ mod tests {
             host("", &[], 500_000, 1500, 20),
             host("bridge", &["tx-generic-segmentation"], 500_000, 1500, 20),
         ] {
-            assert_eq!(examine(&Scene::of(&evidence)), []);
+            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -1,40 +1,40 @@
 //! A queue before an interface is full.
 
 use super::lost::{address, at_most, culprit, named, on, per_second, rate, shaper};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, Qdisc};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "qdisc-full",
     group: Group::Queues,
     title: "queue before an interface full, or a shaper's rate reached",
-    about: "Packets that leave through an interface wait in its queueing discipline. Where more come than the interface, or the \
-            rate that the queue is set to, lets out, the queue fills up to its limit, and what comes then is thrown away. A \
-            shaper (tbf, htb, cake) does that on purpose, to keep a bandwidth that was bought or promised; so does a plain \
-            queue that is shorter than the bursts that reach it.\n\n\
-            Queues that manage themselves (fq_codel, cake, pie, red) throw a few packets away as a signal to the senders, \
-            before they are full. That is their work and no fault, as long as it is few.",
+    about: "Packets that leave through an interface wait in its queueing discipline. If more come than the interface or \
+            the configured rate lets out, the queue fills up to its limit and drops further packets. A shaper (tbf, htb, \
+            cake) does so on purpose, to keep a bandwidth that was bought or promised. A plain queue also does so if it is \
+            shorter than the bursts that reach it.\n\n\
+            Queues that manage themselves (fq_codel, cake, pie, red) drop a few packets as a signal to the senders, before \
+            they are full. This is normal, as long as the drops are few.",
     must: &["`dropped` of a queueing discipline grows"],
     should: &[
         "packets dropped as QDISC_DROP or QDISC_OVERLIMIT on the interface that they were to leave by",
-        "`overlimits` grows, and what was sent is close to the rate that it is set to",
+        "`overlimits` grows, and the sent rate is close to the configured rate",
         "packets wait in it",
     ],
-    must_not: &["the drops are on the side that packets come in by"],
+    must_not: &["the drops are on the receiving side"],
     lookalikes: &[
         (
             "tc-drop",
-            "a filter throws away by its rules and whatever the load: TC_EGRESS, and the queue's `dropped` stands still",
+            "a filter drops by its rules, at any load: TC_EGRESS, and the queue's `dropped` stands still",
         ),
         ("bufferbloat", "the queue is long and nothing is lost: packets are late"),
     ],
     yields_to: &["link-down", "bridge-blocked"],
-    remedy: "Find out whether the rate is meant: a shaper that is set to what the line carries does its work, and only less \
-             traffic or a faster line helps. If it is set too low, raise the rate. If the queue is shorter than normal bursts, \
-             raise its limit, or replace it by fq_codel, which keeps the wait short as well.",
+    remedy: "Find out whether the rate is intended: a shaper that is set to the rate of the line works correctly, and only \
+             less traffic or a faster line helps. If it is set too low, raise the rate. If the queue is shorter than \
+             normal bursts, raise its limit, or replace it by fq_codel, which keeps the wait short as well.",
     sources: &[
         "net/sched/sch_tbf.c",
         "net/sched/sch_htb.c",
@@ -55,9 +55,9 @@ const MANAGED: &[&str] =
 /// which is a lack of bandwidth and no signal any more (Mathis et al. 1997).
 const SIGNAL: f64 = 0.02;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
 }
 
 fn is_mine(drops: &DropGroup) -> bool {
@@ -68,23 +68,23 @@ fn is_mine(drops: &DropGroup) -> bool {
         )
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
-    let taken = on(scene, namespace, interface, is_mine);
+fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let taken = on(view, namespace, interface, is_mine);
     let qdisc = culprit(interface);
     let counted = qdisc.map_or(0, |q| q.dropped.change());
     if counted == 0 && taken.is_empty() {
         return None;
     }
     let lost = if taken.is_empty() { counted } else { taken.packets };
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
         let counter = format!("qdisc.{}.{}", interface.name, qdisc.map_or("", |q| q.handle.as_str()));
-        vec![scene.counted(namespace, &counter, counted)]
+        vec![view.counted(namespace, &counter, counted)]
     } else {
         taken.claims
     };
     finding.object = interface.name.clone();
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     if !taken.groups.is_empty() {
         let reason = &taken.groups[0].reason;
         let text =
@@ -92,11 +92,11 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
         finding.evidence.push(Fact::seen(Plane::Drops, text));
     }
     match qdisc {
-        Some(qdisc) => describe(scene, interface, qdisc, lost, &mut finding),
+        Some(qdisc) => describe(view, interface, qdisc, lost, &mut finding),
         None => {
-            finding.missing.extend(scene.missing(namespace, &[Plane::Qdiscs]));
+            finding.missing.extend(view.missing(namespace, &[Plane::Qdiscs]));
             finding.summary = format!(
-                "{lost} packets had no room in the queue of {}; the queue itself was not in sight.",
+                "{lost} packets had no room in the queue of {}; the queue itself was not visible.",
                 interface.name
             );
         }
@@ -107,7 +107,7 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
     Some(finding)
 }
 
-fn describe(scene: &Scene<'_>, interface: &Interface, qdisc: &Qdisc, lost: u64, finding: &mut Finding) {
+fn describe(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc, lost: u64, finding: &mut Finding) {
     // The one inside a shaper has no number of its own.
     let shaper = shaper(interface, qdisc);
     let name = named(shaper.filter(|_| qdisc.handle == "0:").unwrap_or(qdisc));
@@ -118,7 +118,7 @@ fn describe(scene: &Scene<'_>, interface: &Interface, qdisc: &Qdisc, lost: u64, 
         Plane::Qdiscs,
         &format!("qdisc.{tc}.{}.dropped", qdisc.handle),
         qdisc.dropped,
-        format!("{name} on {tc} threw {dropped} packets away and sent {} on", qdisc.packets.change()),
+        format!("{name} on {tc} dropped {dropped} packets and sent {} on", qdisc.packets.change()),
     ));
     if qdisc.backlog_packets > 0 {
         let text = format!("{} packets ({} bytes) wait in it", qdisc.backlog_packets, qdisc.backlog_bytes);
@@ -127,54 +127,64 @@ fn describe(scene: &Scene<'_>, interface: &Interface, qdisc: &Qdisc, lost: u64, 
     let signal = (dropped as f64) < SIGNAL * (dropped + qdisc.packets.change()) as f64;
     if MANAGED.contains(&qdisc.kind.as_str()) && signal {
         finding.severity = at_most(finding.severity, Severity::Note);
-        finding.summary = format!(
-            "{name} on {tc} told senders to slow down by dropping {lost} packets, as it is meant to."
-        );
+        finding.summary = format!("{name} on {tc} dropped {lost} packets to slow down senders, as intended.");
         return;
     }
     if let Some(shaper) = shaper {
         let limit = shaper.rate_bps.unwrap_or_default() as f64;
-        let sent = per_second(scene, shaper.bytes.change()) * 8.0;
+        let sent = per_second(view, shaper.bytes.change()) * 8.0;
         let text = format!("{} is set to {}; it sent {}", named(shaper), rate(limit), rate(sent));
         finding.evidence.push(Fact::seen(Plane::Qdiscs, text));
         finding.summary = format!(
-            "The shaper {} on {tc} lets {} through, and {lost} packets that came on top of it were thrown away.",
+            "The shaper {} on {tc} lets {} through, and {lost} packets that came on top of it were dropped.",
             named(shaper),
             rate(limit)
         );
         finding.fixes.push(faster(interface, shaper));
     } else {
-        finding.summary = format!("The queue {name} of {tc} was full, and {lost} packets were thrown away.");
+        finding.summary = format!("The queue {name} of {tc} was full, and {lost} packets were dropped.");
     }
     finding.fixes.extend(longer(interface, qdisc));
 }
 
-/// The rate is what somebody chose, and so is a new one.
+/// Proposes a higher rate. The administrator chose the old rate, and must choose the new one.
 fn faster(interface: &Interface, shaper: &Qdisc) -> Fix {
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     let rate = shaper.rate_bps.unwrap_or_default();
-    let command = |rate: &str| match (shaper.kind.as_str(), shaper.class) {
-        ("htb", true) => {
-            format!(
-                "tc class change dev {dev} parent {} classid {} htb rate {rate}",
-                class_parent(shaper),
-                shaper.handle
-            )
-        }
+    let at = address(shaper);
+    let kind = shaper.kind.as_str();
+    // A change resets every option that it does not name to its default: the reader must copy options that the evidence lacks.
+    let change = |rate: &str, extra: &'static str| match (kind, shaper.class) {
+        ("htb", true) => sh!(
+            "tc class change dev {} parent {} classid {} htb rate {} {}",
+            dev,
+            class_parent(shaper),
+            shaper.handle,
+            rate,
+            Words::of(extra)
+        ),
         ("tbf", _) => {
             let limit = shaper.limit_bytes.unwrap_or_default();
-            format!("tc qdisc change dev {dev} {} tbf rate {rate} burst BURST limit {limit}", address(shaper))
+            sh!(
+                "tc qdisc change dev {} {} tbf rate {} burst BURST limit {}",
+                dev,
+                Words::of(&at),
+                rate,
+                limit
+            )
         }
-        (kind, _) => format!("tc qdisc change dev {dev} {} {kind} bandwidth {rate}", address(shaper)),
+        _ => sh!("tc qdisc change dev {} {} {} bandwidth {}", dev, Words::of(&at), kind, rate),
     };
-    Fix {
-        title: "raise the shaper's rate, if the line carries more".into(),
-        commands: vec![command("RATE")],
-        risk: "above what the line carries, packets are lost there instead, where nobody chooses which"
-            .into(),
-        undo: vec![command(&format!("{rate}bit"))],
-        tune: Vec::new(),
-    }
+    let show = match shaper.class {
+        true => sh!("tc -d class show dev {}", dev),
+        false => sh!("tc -d qdisc show dev {}", dev),
+    };
+    Fix::new(
+        "raise the shaper's rate, if the line carries more",
+        "above what the line carries, packets are lost there instead, beyond this host's control",
+        [show, change("RATE", "ceil CEIL")],
+        [change(&format!("{rate}bit"), "ceil CEIL_BEFORE")],
+    )
 }
 
 fn class_parent(class: &Qdisc) -> String {
@@ -186,7 +196,7 @@ fn class_parent(class: &Qdisc) -> String {
 fn longer(interface: &Interface, qdisc: &Qdisc) -> Option<Fix> {
     /// Full frames, and the queue that Linux gave an Ethernet interface for decades (`txqueuelen`).
     const PLAIN: u64 = 1000;
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     let at = address(qdisc);
     let (word, now, proposed) = match (qdisc.limit_packets, qdisc.limit_bytes) {
         (Some(now), _) if now < PLAIN => ("packets", now, PLAIN.min(now.saturating_mul(10).max(100))),
@@ -196,18 +206,17 @@ fn longer(interface: &Interface, qdisc: &Qdisc) -> Option<Fix> {
         _ => return None,
     };
     let kind = &qdisc.kind;
-    Some(Fix {
-        title: format!("let more {word} wait"),
-        commands: vec![format!("tc qdisc change dev {dev} {at} {kind} limit {proposed}")],
-        risk: "what waits longer arrives later: delay grows where the load stays above the rate".into(),
-        undo: vec![format!("tc qdisc change dev {dev} {at} {kind} limit {now}")],
-        tune: Vec::new(),
-    })
+    Some(Fix::new(
+        format!("let more {word} wait"),
+        "packets that wait longer arrive later: delay grows if the load stays above the rate",
+        [sh!("tc qdisc change dev {} {} {} limit {}", dev, Words::of(&at), kind, proposed)],
+        [sh!("tc qdisc change dev {} {} {} limit {}", dev, Words::of(&at), kind, now)],
+    ))
 }
 
 fn recipes() -> Vec<Recipe> {
     let flood = |rate| Traffic::udp_across(600, rate, 4);
-    let run = |script: &str| vec![Step::Run(Place::Gateway, script.into())];
+    let run = |script: &str| vec![Step::Run(LabHost::Gateway, script.into())];
     vec![
         Recipe {
             name: "shaper",
@@ -269,7 +278,7 @@ mod tests {
         leaf.limit_packets = Some(5);
         let qdiscs = vec![qdisc("htb", "1:", "root", 500, 90), class, leaf];
         let evidence = host(qdiscs, vec![(3, "QDISC_DROP", 90), (4, "QDISC_DROP", 11)], true);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
         assert_eq!(found[0].object, "wan 0: pfifo 10:");
@@ -281,7 +290,7 @@ mod tests {
         assert_eq!(found[0].claims, [crate::finding::Claim::Drops { group: 0, packets: 90 }]);
         assert_eq!(
             found[0].fixes[0].undo,
-            ["tc class change dev 'wan 0' parent 1: classid 1:10 htb rate 400000bit"]
+            ["tc class change dev 'wan 0' parent 1: classid 1:10 htb rate 400000bit ceil CEIL_BEFORE"]
         );
         assert_eq!(
             found[0].fixes[1].commands,
@@ -295,7 +304,7 @@ mod tests {
         (shaper.rate_bps, shaper.limit_bytes) = (Some(2_000_000), Some(9000));
         let inner = qdisc("bfifo", "0:", "1:1", 500, 60);
         let evidence = host(vec![shaper, inner], Vec::new(), false);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert!(found[0].summary.contains("tbf 1:") && found[0].missing == [Plane::Drops], "{found:?}");
         assert!(
             matches!(&found[0].claims[..], [crate::finding::Claim::Counter { packets: 60, .. }]),
@@ -308,10 +317,10 @@ mod tests {
     fn a_queue_that_signals_is_no_fault() {
         let few =
             host(vec![qdisc("fq_codel", "8001:", "root", 50_000, 40)], vec![(3, "QDISC_DROP", 40)], true);
-        assert_eq!(examine(&Scene::of(&few))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&few))[0].severity, Severity::Note);
         let many = host(vec![qdisc("fq_codel", "8001:", "root", 500, 90)], vec![(3, "QDISC_DROP", 90)], true);
-        assert!(examine(&Scene::of(&many))[0].severity > Severity::Note);
+        assert!(examine(&EvidenceView::of(&many))[0].severity > Severity::Note);
         let none = host(vec![qdisc("tbf", "1:", "root", 500, 0)], vec![(3, "TC_EGRESS", 90)], true);
-        assert_eq!(examine(&Scene::of(&none)), []);
+        assert_eq!(examine(&EvidenceView::of(&none)), []);
     }
 }

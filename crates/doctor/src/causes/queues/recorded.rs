@@ -2,7 +2,7 @@
 //! purpose or none, less what is of no concern here.
 
 use super::CAUSES;
-use crate::causes::Scene;
+use crate::causes::EvidenceView;
 use crate::evidence::{Evidence, Plane, Sight};
 use crate::finding::{Claim, Finding, Severity};
 
@@ -12,11 +12,11 @@ fn findings(text: &str, sees_drops: bool) -> Vec<Finding> {
         evidence.planes.insert(Plane::Drops, Sight::Blind("hidden".into()));
         evidence.drops.clear();
     }
-    let scene = Scene::of(&evidence);
-    CAUSES.iter().flat_map(|cause| (cause.examine)(&scene)).collect()
+    let view = EvidenceView::of(&evidence);
+    CAUSES.iter().flat_map(|cause| (cause.examine)(&view)).collect()
 }
 
-/// Causes found with at least a warning. What yields to a hot core is weighed against it elsewhere.
+/// Returns the causes found with at least a warning. Other tests weigh causes that yield to a hot core against it.
 fn told(findings: &[Finding]) -> Vec<&str> {
     let grave = findings.iter().filter(|f| f.severity >= Severity::Warning).map(|f| f.cause.as_str());
     let mut causes: Vec<&str> = grave.collect();

@@ -1,21 +1,21 @@
 //! A card has no room for what comes in.
 
 use super::lost::{grew, on};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ring-overflow",
     group: Group::Queues,
     title: "a receive ring overflows",
-    about: "A network card writes packets into a ring in memory, from which the kernel takes them. When the kernel comes too late, \
-            because its core is busy or bursts are long, the ring is full and the card throws packets away. The kernel never \
-            sees them: no rule, no drop event, no counter of IP, only those of the card.\n\n\
-            A veth pair whose receiving end has an XDP program, or GRO on while the sending end has TSO off, has a ring, too, \
-            of 256 packets, which nobody can change. What does not fit is counted by the sending end as tx_dropped.",
+    about: "A network card writes packets into a ring in memory, from which the kernel takes them. When the kernel comes \
+            too late, because its core is busy or bursts are long, the ring is full and the card drops packets. The kernel \
+            never sees them: only the card's own counters show them, and no rule, drop event or IP counter does.\n\n\
+            A veth pair whose receiving end has an XDP program, or GRO on while the sending end has TSO off, also has a \
+            ring. Its size is fixed to 256 packets. The sending end counts packets that do not fit as tx_dropped.",
     must: &[
         "rx_missed_errors, rx_fifo_errors or rx_over_errors of a card grow, or its own counters of missing buffers",
         "or, of a veth pair: tx_dropped of one end, while the other has GRO on or an XDP program",
@@ -61,38 +61,38 @@ const OWN: &[&str] = &[
     "linklocal_allowance_exceeded",
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
     all.filter_map(|(namespace, interface)| match interface.kind.as_str() {
-        "" if interface.name != "lo" => on_card(scene, namespace, interface),
-        "veth" => on_veth(scene, namespace, interface),
+        "" if interface.name != "lo" => on_card(view, namespace, interface),
+        "veth" => on_veth(view, namespace, interface),
         _ => None,
     })
     .collect()
 }
 
 /// The receiving end of a veth pair whose ring was full.
-fn on_veth(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+fn on_veth(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
     let has_ring = interface.features.get("rx-gro") == Some(&true) || interface.xdp.is_some();
     let (index, there) = interface.peer?;
-    let sender = scene.evidence.namespace(there?)?.interface(index)?;
+    let sender = view.evidence.namespace(there?)?.interface(index)?;
     let dropped = grew(sender, "tx_dropped");
     if !has_ring || dropped == 0 || !interface.up {
         return None;
     }
     // The packet belongs to the receiving end already when it has no room.
-    let taken = on(scene, namespace, interface, |d| {
+    let taken = on(view, namespace, interface, |d| {
         matches!(d.reason.as_str(), "NOT_SPECIFIED" | "UNKNOWN" | "FULL_RING")
             && VETH.contains(&d.location.as_str())
     });
-    if scene.sees_drops() && taken.is_empty() {
+    if view.sees_drops() && taken.is_empty() {
         return None;
     }
     let lost = if taken.is_empty() { dropped } else { taken.packets };
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.object.clone_from(&interface.name);
     finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, &format!("ring.{}", interface.name), dropped)]
+        vec![view.counted(namespace, &format!("ring.{}", interface.name), dropped)]
     } else {
         finding.confidence = Confidence::High;
         finding.evidence.push(Fact::seen(
@@ -102,7 +102,7 @@ fn on_veth(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> O
         taken.claims
     };
     finding.summary =
-        format!("The ring of the veth end {} was full, and {lost} packets were thrown away.", interface.name);
+        format!("The ring of the veth end {} was full, and {lost} packets were dropped.", interface.name);
     let text = format!("tx_dropped of the other end, {}, grew by {dropped}", sender.name);
     finding.evidence.push(Fact::counter(
         Plane::Interfaces,
@@ -115,18 +115,15 @@ fn on_veth(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> O
         Plane::Interfaces,
         format!("{} has a ring of 256 packets because of {by}", interface.name),
     ));
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     if interface.xdp.is_none() {
-        let dev = word(&interface.name);
-        finding.fixes.push(Fix {
-            title:
-                "do without the ring: without GRO its packets wait in the backlog of a core, which is longer"
-                    .into(),
-            commands: vec![format!("ethtool -K {dev} gro off")],
-            risk: "TCP that is forwarded as single packets costs more CPU".into(),
-            undo: vec![format!("ethtool -K {dev} gro on")],
-            tune: Vec::new(),
-        });
+        let dev = &interface.name;
+        finding.fixes.push(Fix::new(
+            "do without the ring: without GRO its packets wait in the backlog of a core, which is longer",
+            "TCP that is forwarded as single packets costs more CPU",
+            [sh!("ethtool -K {} gro off", dev)],
+            [sh!("ethtool -K {} gro on", dev)],
+        ));
     }
     Some(finding)
 }
@@ -140,7 +137,7 @@ fn is_own(name: &str) -> bool {
     OWN.iter().any(|own| name.ends_with(own)) && !name.contains("xdp")
 }
 
-fn on_card(scene: &Scene<'_>, namespace: &Namespace, card: &Interface) -> Option<Finding> {
+fn on_card(view: &EvidenceView<'_>, namespace: &Namespace, card: &Interface) -> Option<Finding> {
     let standard: u64 = STANDARD.iter().map(|c| grew(card, c)).max().unwrap_or(0);
     let own: Vec<_> = card.driver_counters.iter().filter(|(n, d)| is_own(n) && d.change() > 0).collect();
     let is_queue = |name: &str| name.bytes().any(|b| b.is_ascii_digit());
@@ -151,9 +148,9 @@ fn on_card(scene: &Scene<'_>, namespace: &Namespace, card: &Interface) -> Option
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.object = card.name.clone();
-    finding.claims = vec![scene.counted(namespace, &format!("ring.{}", card.name), lost)];
+    finding.claims = vec![view.counted(namespace, &format!("ring.{}", card.name), lost)];
     for name in STANDARD.iter().filter(|c| grew(card, c) > 0) {
         let text = format!("{name} of {} grew by {}", card.name, grew(card, name));
         finding.evidence.push(Fact::counter(Plane::Interfaces, name, card.counters[*name], text));
@@ -165,44 +162,42 @@ fn on_card(scene: &Scene<'_>, namespace: &Namespace, card: &Interface) -> Option
     let allowance = own.iter().find(|(n, _)| n.ends_with("allowance_exceeded"));
     if let Some((name, _)) = allowance {
         finding.summary = format!(
-            "The cloud's limit of this kind of machine was exceeded ({name}), and {lost} packets of {} were delayed or thrown \
-             away before they came here.",
+            "The cloud's limit of this kind of machine was exceeded ({name}), and {lost} packets of {} were delayed or \
+             dropped before they came here.",
             card.name
         );
         finding.confidence = Confidence::High;
         return Some(finding);
     }
     finding.summary =
-        format!("The receive ring of {} was full, and the card threw {lost} packets away.", card.name);
+        format!("The receive ring of {} was full, and the card dropped {lost} packets.", card.name);
     if standard > 0 && !own.is_empty() {
         finding.confidence = Confidence::High;
     }
-    finding.missing = scene.missing(namespace, &[Plane::Driver, Plane::Cores]);
+    finding.missing = view.missing(namespace, &[Plane::Driver, Plane::Cores]);
     finding.fixes = fixes(card);
     Some(finding)
 }
 
 fn fixes(card: &Interface) -> Vec<Fix> {
-    let dev = word(&card.name);
+    let dev = &card.name;
     let mut fixes = Vec::new();
     if let Some((now, most)) = card.rx_ring.filter(|(now, most)| most > now) {
         let proposed = now.saturating_mul(4).min(most);
-        fixes.push(Fix {
-            title: "make the ring larger".into(),
-            commands: vec![format!("ethtool -G {dev} rx {proposed}")],
-            risk: "most drivers stop the link for a moment; a long ring delays what waits in it".into(),
-            undo: vec![format!("ethtool -G {dev} rx {now}")],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            "make the ring larger",
+            "most drivers stop the link for a moment; a long ring delays what waits in it",
+            [sh!("ethtool -G {} rx {}", dev, proposed)],
+            [sh!("ethtool -G {} rx {}", dev, now)],
+        ));
     }
     if let Some((now, most)) = card.channels.filter(|(now, most)| most > now) {
-        fixes.push(Fix {
-            title: "use more queues, so that more cores take packets off".into(),
-            commands: vec![format!("ethtool -L {dev} combined {most}")],
-            risk: "most drivers stop the link for a moment".into(),
-            undo: vec![format!("ethtool -L {dev} combined {now}")],
-            tune: Vec::new(),
-        });
+        fixes.push(Fix::new(
+            "use more queues, so that more cores take packets off",
+            "most drivers stop the link for a moment",
+            [sh!("ethtool -L {} combined {}", dev, most)],
+            [sh!("ethtool -L {} combined {}", dev, now)],
+        ));
     }
     fixes
 }
@@ -213,8 +208,8 @@ fn recipes() -> Vec<Recipe> {
                   unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 1 > /sys/class/net/inside/threaded'\n";
     let setup = vec![
         // A sender that does not leave segmentation to the other end is what GRO is for.
-        Step::Run(Place::Initiator, "ethtool -K eth0 tso off".into()),
-        Step::Run(Place::Gateway, format!("{thread}{}", super::hot_core::SLOW_RULES)),
+        Step::Run(LabHost::Initiator, "ethtool -K eth0 tso off".into()),
+        Step::Run(LabHost::Gateway, format!("{thread}{}", super::hot_core::SLOW_RULES)),
     ];
     vec![Recipe {
         name: "veth",
@@ -253,7 +248,7 @@ mod tests {
     fn a_card_that_missed_packets_gets_a_larger_ring() {
         let evidence =
             host("", &[("rx_packets", 9000), ("rx_missed_errors", 300)], &[("rx_out_of_buffer", 300)]);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(
             found[0].claims,
             [Claim::Counter { namespace: 5, counter: "ring.eth0".into(), packets: 300 }]
@@ -264,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_limit_of_the_cloud_has_no_ring_to_enlarge() {
-        let found = examine(&Scene::of(&host("", &[], &[("pps_allowance_exceeded", 50)])));
+        let found = examine(&EvidenceView::of(&host("", &[], &[("pps_allowance_exceeded", 50)])));
         assert!(found[0].summary.contains("pps_allowance_exceeded") && found[0].fixes.is_empty());
     }
 
@@ -282,9 +277,9 @@ mod tests {
         let receiver = &mut evidence.namespaces[0].interfaces[0];
         (receiver.index, receiver.up, receiver.peer) = (2, true, Some((7, Some(6))));
         receiver.features = [("rx-gro".to_owned(), false)].into();
-        assert_eq!(examine(&Scene::of(&evidence)), [], "without GRO there is no ring");
+        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "without GRO there is no ring");
         evidence.namespaces[0].interfaces[0].features = [("rx-gro".to_owned(), true)].into();
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(
             found[0].claims,
             [Claim::Counter { namespace: 5, counter: "ring.eth0".into(), packets: 90 }]
@@ -294,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_is_virtual_or_dropped_elsewhere_is_not_its() {
-        assert_eq!(examine(&Scene::of(&host("veth", &[("rx_missed_errors", 5)], &[]))), []);
-        assert_eq!(examine(&Scene::of(&host("", &[("rx_dropped", 5)], &[("rx0_xdp_drops", 5)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&host("veth", &[("rx_missed_errors", 5)], &[]))), []);
+        assert_eq!(examine(&EvidenceView::of(&host("", &[("rx_dropped", 5)], &[("rx0_xdp_drops", 5)]))), []);
     }
 }

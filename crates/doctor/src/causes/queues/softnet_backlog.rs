@@ -2,19 +2,19 @@
 
 use super::hot_core::{Hot, hottest};
 use super::lost::per_second;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Core, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "softnet-backlog",
     group: Group::Queues,
     title: "a core's backlog of received packets is full",
-    about: "Packets that come in through veth pairs, tunnels, loopback or Receive Packet Steering wait in a queue of the core \
-            that is to handle them. It holds net.core.netdev_max_backlog packets (1,000 by default), for all namespaces \
-            together. What comes while it is full is thrown away before any rule or route sees it. Containers behind veth \
-            pairs and gateways with RPS fill it with bursts.",
+    about: "Packets that come in through veth pairs, tunnels, loopback or Receive Packet Steering wait in a queue of the \
+            core that is to handle them. It holds net.core.netdev_max_backlog packets (1,000 by default), for all \
+            namespaces together. While it is full, the kernel drops further packets before any rule or route sees them. \
+            Containers behind veth pairs and gateways with RPS fill it with bursts.",
     must: &["packets dropped as CPU_BACKLOG, or column 2 of softnet_stat grows"],
     should: &["the core is busy with soft interrupts"],
     must_not: &["the drops come from the flow limit (column 11) alone"],
@@ -39,33 +39,33 @@ pub(super) const CAUSE: Cause = Cause {
 /// The sysctl.
 const NAME: &str = "net.core.netdev_max_backlog";
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let dropped: u64 = scene.evidence.machine.cores.iter().map(|c| c.dropped.change()).sum();
-    let found: Vec<Finding> = scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect();
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let dropped: u64 = view.evidence.machine.cores.iter().map(|c| c.dropped.change()).sum();
+    let found: Vec<Finding> = view.namespaces().filter_map(|n| in_namespace(view, n)).collect();
     // Counters of cores are those of all namespaces, also of such as are not looked at: they speak only where drops cannot.
-    if scene.sees_drops() || dropped == 0 {
+    if view.sees_drops() || dropped == 0 {
         return found;
     }
     let machine = Namespace { name: "machine".into(), ..Namespace::default() };
-    let passed: u64 = scene.namespaces().map(|n| scene.passed(n)).sum();
-    let mut finding = scene.finding(CAUSE.id, &machine, dropped);
-    finding.severity = crate::finding::severity_of_loss(dropped, passed, scene.evidence.window_s);
-    finding.claims = vec![scene.counted(&machine, "softnet.dropped", dropped)];
-    finding.missing = scene.missing(&machine, &[Plane::Drops]);
+    let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
+    let mut finding = view.finding(CAUSE.id, &machine, dropped);
+    finding.severity = crate::finding::severity_of_loss(dropped, passed, view.evidence.window_s);
+    finding.claims = vec![view.counted(&machine, "softnet.dropped", dropped)];
+    finding.missing = view.missing(&machine, &[Plane::Drops]);
     finding.summary = format!("{dropped} packets had no room in the backlog of a core.");
-    describe(scene, &mut finding, dropped);
+    describe(view, &mut finding, dropped);
     vec![finding]
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == "CPU_BACKLOG");
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, |d| d.reason == "CPU_BACKLOG");
     if taken.is_empty() {
         return None;
     }
     let lost = taken.packets;
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims.clone();
-    finding.missing = scene.missing(namespace, &[Plane::Cores]);
+    finding.missing = view.missing(namespace, &[Plane::Cores]);
     let interfaces: std::collections::BTreeSet<&str> =
         taken.groups.iter().filter_map(|g| Some(namespace.interface(g.interface)?.name.as_str())).collect();
     let through = interfaces.into_iter().collect::<Vec<_>>().join(", ");
@@ -74,19 +74,19 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         "{lost} packets that came in through {through} had no room in the backlog of the core that was to handle them."
     );
     finding.evidence.push(Fact::seen(Plane::Drops, format!("{lost} packets dropped as CPU_BACKLOG")));
-    describe(scene, &mut finding, lost);
+    describe(view, &mut finding, lost);
     Some(finding)
 }
 
 /// Cores, setting and fixes.
-fn describe(scene: &Scene<'_>, finding: &mut Finding, lost: u64) {
-    let machine = &scene.evidence.machine;
+fn describe(view: &EvidenceView<'_>, finding: &mut Finding, lost: u64) {
+    let machine = &view.evidence.machine;
     let limited: u64 = machine.cores.iter().map(|c| c.flow_limited.change()).sum();
     let mut core_seen = false;
     for core in machine.cores.iter().filter(|c| c.dropped.change() > 0) {
         core_seen = true;
         let text = format!(
-            "core {} threw {} away and handled {}; {:.0} % of its time went to soft interrupts",
+            "core {} dropped {} and handled {}; {:.0} % of its time went to soft interrupts",
             core.number,
             core.dropped.change(),
             core.processed.change(),
@@ -111,7 +111,7 @@ fn describe(scene: &Scene<'_>, finding: &mut Finding, lost: u64) {
         finding.not.push(format!("see also core {}: it alone is busy", core.number));
     }
     if !saturated {
-        finding.fixes.push(longer(now, per_second(scene, lost)));
+        finding.fixes.push(longer(now, per_second(view, lost)));
     } else {
         finding.not.push("a longer queue does not help: the core that handles it has no time left".into());
     }
@@ -124,29 +124,23 @@ fn is_saturated(core: &Core) -> bool {
 /// Bursts: at least the kernel's default, and four times what there is.
 fn longer(now: u64, lost_per_second: f64) -> Fix {
     let proposed = now.saturating_mul(4).clamp(1000, 100_000).max(now);
-    Fix {
-        title: "let longer bursts wait".into(),
-        commands: vec![format!("sysctl -w {NAME}={proposed}")],
-        risk: "packets that wait longer arrive later; each takes some hundred bytes up to some kilobytes of memory".into(),
-        undo: vec![format!("sysctl -w {NAME}={now}")],
-        tune: vec![Setting {
-            name: NAME.into(),
-            now: now.to_string(),
-            proposed: proposed.to_string(),
-            why: format!("{lost_per_second:.0} packets a second had no room, and the core had time left"),
-        }],
-    }
+    let why = format!("{lost_per_second:.0} packets a second had no room, and the core had time left");
+    Fix::set(
+        "let longer bursts wait",
+        "packets that wait longer arrive later; each takes some hundred bytes up to some kilobytes of memory",
+        vec![Setting::new(NAME, now, proposed, why)],
+    )
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         // Without segmentation offload, one write leaves as a burst of some forty packets, handed over before the core that
         // sends them gets to handle them.
-        setup: vec![Step::Run(Place::Initiator, "ethtool -K eth0 tso off gso off".into())],
+        setup: vec![Step::Run(LabHost::Initiator, "ethtool -K eth0 tso off gso off".into())],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7001".into(),
                 streams: 4,
                 rate_bps: None,
@@ -189,24 +183,24 @@ mod tests {
     #[test]
     fn a_burst_asks_for_a_longer_queue_and_a_busy_core_does_not() {
         let evidence = host(300, 400, true);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].namespace, found[0].severity), (1, 5, Severity::Critical));
         assert_eq!(found[0].fixes[0].tune[0].proposed, "4000");
         let evidence = host(990, 400, true);
-        assert_eq!(examine(&Scene::of(&evidence))[0].fixes, []);
+        assert_eq!(examine(&EvidenceView::of(&evidence))[0].fixes, []);
     }
 
     #[test]
     fn without_a_look_at_drops_it_is_the_machines() {
-        let found = examine(&Scene::of(&host(300, 400, false)));
+        let found = examine(&EvidenceView::of(&host(300, 400, false)));
         assert_eq!(
             found[0].claims,
             [Claim::Counter { namespace: 0, counter: "softnet.dropped".into(), packets: 400 }]
         );
         assert_eq!(found[0].missing, [Plane::Drops]);
-        assert_eq!(examine(&Scene::of(&host(300, 0, false))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(300, 0, false))), []);
         let mut others = host(300, 400, true);
         others.drops.clear();
-        assert_eq!(examine(&Scene::of(&others)), [], "packets of namespaces that are not looked at");
+        assert_eq!(examine(&EvidenceView::of(&others)), [], "packets of namespaces that are not looked at");
     }
 }

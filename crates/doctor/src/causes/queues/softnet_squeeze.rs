@@ -1,7 +1,7 @@
-//! The kernel's rounds of receiving end before the work does.
+//! The kernel's receive rounds end before the work is done.
 
 use super::lost::per_second;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::Plane;
 use crate::finding::{Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{Recipe, Traffic};
@@ -9,7 +9,7 @@ use crate::recipe::{Recipe, Traffic};
 pub(super) const CAUSE: Cause = Cause {
     id: "softnet-squeeze",
     group: Group::Queues,
-    title: "rounds of receiving end before the work does",
+    title: "receive rounds end before the work is done",
     about: "The kernel receives in rounds, each at most net.core.netdev_budget packets or netdev_budget_usecs long. A round that \
             ends with work left counts as squeezed, and the rest waits for the next one, which may have to wait for other \
             programs. Nothing is lost by that. It is a sign of load, and a cause of delay only where the next round comes late.",
@@ -36,14 +36,14 @@ pub(super) const CAUSE: Cause = Cause {
 /// Squeezed rounds in a second that are worth a word.
 const WORTH: f64 = 10.0;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let machine = &scene.evidence.machine;
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let machine = &view.evidence.machine;
     let squeezed: u64 = machine.cores.iter().map(|c| c.squeezed.change()).sum();
-    let often = per_second(scene, squeezed);
+    let often = per_second(view, squeezed);
     if often < WORTH {
         return Vec::new();
     }
-    let mut finding = scene.machine_finding(CAUSE.id, Severity::Note);
+    let mut finding = view.machine_finding(CAUSE.id, Severity::Note);
     finding.summary = format!(
         "{often:.0} times a second a round of receiving ended with work left; nothing is lost by that, packets may be late."
     );
@@ -57,31 +57,24 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
         finding.evidence.push(Fact::counter(Plane::Cores, "softnet.squeezed", core.squeezed, text));
     }
     finding.not.push("no loss: nothing was dropped for it".into());
-    finding.fixes.extend(larger(scene));
+    finding.fixes.extend(larger(view));
     vec![finding]
 }
 
-/// Only where somebody made the rounds smaller than the kernel does.
-fn larger(scene: &Scene<'_>) -> Option<Fix> {
+/// Proposes larger rounds only if an administrator made them smaller than the kernel's default.
+fn larger(view: &EvidenceView<'_>) -> Option<Fix> {
     /// The kernel's own (net/core/hotdata.c).
     const BUDGET: u64 = 300;
     const NAME: &str = "net.core.netdev_budget";
-    let now = scene.evidence.machine.setting(NAME)?;
+    let now = view.evidence.machine.setting(NAME)?;
     if now >= BUDGET {
         return None;
     }
-    Some(Fix {
-        title: "give rounds the size back that the kernel gives them".into(),
-        commands: vec![format!("sysctl -w {NAME}={BUDGET}")],
-        risk: "programs wait a little longer for the core under load".into(),
-        undo: vec![format!("sysctl -w {NAME}={now}")],
-        tune: vec![Setting {
-            name: NAME.into(),
-            now: now.to_string(),
-            proposed: BUDGET.to_string(),
-            why: "rounds of receiving ended with work left".into(),
-        }],
-    })
+    Some(Fix::set(
+        "give rounds the size back that the kernel gives them",
+        "programs wait a little longer for the core under load",
+        vec![Setting::new(NAME, now, BUDGET, "rounds of receiving ended with work left")],
+    ))
 }
 
 fn recipes() -> Vec<Recipe> {
@@ -107,12 +100,12 @@ mod tests {
 
     #[test]
     fn it_is_a_note_and_never_more() {
-        let found = examine(&Scene::of(&host(5000, "300")));
+        let found = examine(&EvidenceView::of(&host(5000, "300")));
         assert_eq!((found[0].severity, found[0].fixes.len()), (Severity::Note, 0));
         assert_eq!(
-            examine(&Scene::of(&host(5000, "20")))[0].fixes[0].undo,
+            examine(&EvidenceView::of(&host(5000, "20")))[0].fixes[0].undo,
             ["sysctl -w net.core.netdev_budget=20"]
         );
-        assert_eq!(examine(&Scene::of(&host(99, "300"))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(99, "300"))), []);
     }
 }

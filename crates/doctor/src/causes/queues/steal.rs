@@ -1,6 +1,7 @@
 //! The hypervisor takes time away from this machine's cores.
 
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Core, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
@@ -8,10 +9,10 @@ pub(super) const CAUSE: Cause = Cause {
     id: "steal",
     group: Group::Queues,
     title: "the hypervisor takes the cores away",
-    about: "A virtual machine's core runs only when the hypervisor lets it. Time in which it could have run and was not let is \
-            `steal`. Packets wait meanwhile, in the card, in queues, for whole milliseconds, and where they come faster than \
-            the queues are long they are lost. On small cloud machines it is also how the provider holds back a machine that \
-            has used up its CPU credits.",
+    about: "A virtual machine's core runs only when the hypervisor lets it. `steal` is the time in which it could have run \
+            and the hypervisor did not let it. Packets wait meanwhile, in the card and in queues, for whole milliseconds, \
+            and are lost if the queues overflow. On small cloud machines the provider also throttles a machine in this way \
+            when its CPU credits are used up.",
     must: &["`steal` of a core in /proc/stat grows by 5 % of the window or more"],
     should: &["backlog or ring of the same core lose packets"],
     must_not: &[],
@@ -25,14 +26,14 @@ pub(super) const CAUSE: Cause = Cause {
     sources: &["proc_stat(5)", "Documentation/virt/kvm/x86/msr.rst: MSR_KVM_STEAL_TIME"],
     examine,
     recipes: Vec::new,
-    not_injected: Some("only a hypervisor can take time away"),
+    not_injected: Some("only a hypervisor can take CPU time"),
 };
 
 /// Share of a core's time from which on it is worth a word.
 const WORTH: f64 = 0.05;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let machine = &scene.evidence.machine;
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let machine = &view.evidence.machine;
     let hit: Vec<&Core> = machine.cores.iter().filter(|c| c.share("steal") >= WORTH).collect();
     let Some(worst) = hit.iter().max_by(|a, b| a.share("steal").total_cmp(&b.share("steal"))) else {
         return Vec::new();
@@ -40,17 +41,17 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     // By itself it is how the machine is; a fault it is where packets were lost on a core that was away.
     let lost: u64 = hit.iter().map(|c| c.dropped.change()).sum();
     let severity = if lost > 0 && worst.share("steal") >= 0.1 { Severity::Warning } else { Severity::Note };
-    let mut finding = scene.machine_finding(CAUSE.id, severity);
+    let mut finding = view.machine_finding(CAUSE.id, severity);
     finding.confidence = if lost > 0 { Confidence::Medium } else { Confidence::Low };
     finding.summary = format!(
-        "The hypervisor took up to {:.0} % of a core's time away; packets wait while it does{}.",
+        "The hypervisor took up to {:.0} % of a core's time; packets wait meanwhile{}.",
         worst.share("steal") * 100.0,
         if lost > 0 { ", and the backlog of that core lost some" } else { "" }
     );
     for core in hit {
         let ticks = core.ticks.get("steal").copied().unwrap_or_default();
         let text = format!(
-            "core {}: {:.0} % stolen, {} packets thrown away by its backlog",
+            "core {}: {:.0} % stolen, {} packets dropped by its backlog",
             core.number,
             core.share("steal") * 100.0,
             core.dropped.change()
@@ -60,12 +61,10 @@ fn examine(scene: &Scene<'_>) -> Vec<Finding> {
     if lost == 0 {
         finding.not.push("no loss on the cores that were away".into());
     }
-    finding.fixes.push(Fix {
-        title: "see when it happens, then move to dedicated cores or a larger machine".into(),
-        commands: vec!["vmstat 1 60".into()],
-        risk: "none, it only shows".into(),
-        ..Fix::default()
-    });
+    finding.fixes.push(Fix::look(
+        "see when it happens, then move to dedicated cores or a larger machine",
+        [sh!("vmstat 1 60")],
+    ));
     vec![finding]
 }
 
@@ -85,9 +84,9 @@ mod tests {
 
     #[test]
     fn heavy_steal_without_loss_is_a_note_and_with_loss_a_warning() {
-        assert_eq!(examine(&Scene::of(&host(600, 0)))[0].severity, Severity::Note);
-        assert_eq!(examine(&Scene::of(&host(600, 20)))[0].severity, Severity::Warning);
-        assert_eq!(examine(&Scene::of(&host(60, 20)))[0].severity, Severity::Note);
-        assert_eq!(examine(&Scene::of(&host(40, 20))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(600, 0)))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&host(600, 20)))[0].severity, Severity::Warning);
+        assert_eq!(examine(&EvidenceView::of(&host(60, 20)))[0].severity, Severity::Note);
+        assert_eq!(examine(&EvidenceView::of(&host(40, 20))), []);
     }
 }

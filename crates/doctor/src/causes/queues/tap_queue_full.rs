@@ -1,20 +1,20 @@
 //! A program that has a tap or tun interface does not take packets off fast enough.
 
 use super::lost::{grew, on};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tap-queue-full",
     group: Group::Queues,
     title: "a virtual machine or VPN takes packets off its tap too slowly",
-    about: "What leaves by a tun or tap interface waits in a ring of txqueuelen packets (1,000 by default) until the program behind \
-            it reads: a virtual machine, OpenVPN, a container network in user space. Where that program is too slow, or has no \
-            CPU, the ring is full, and packets are thrown away on their way to it. The guest sees nothing of it; on this host \
-            tx_dropped of the interface grows.",
+    about: "Packets that leave by a tun or tap interface wait in a ring of txqueuelen packets (1,000 by default) until the \
+            program behind it reads: a virtual machine, OpenVPN, a container network in user space. If that program is too \
+            slow, or has no CPU, the ring is full, and the kernel drops packets on their way to it. The guest does not see \
+            this; on this host tx_dropped of the interface grows.",
     must: &["tx_dropped of a tun or tap interface grows"],
     should: &["packets dropped as FULL_RING in tun_net_xmit"],
     must_not: &[],
@@ -24,39 +24,39 @@ pub(super) const CAUSE: Cause = Cause {
         ("cpu-throttled", "the program behind it has no time because of its limit"),
     ],
     yields_to: &[],
-    remedy: "Find out what the program behind it is short of: CPU (steal in the guest, a limit of its control group), or queues \
-             (multiqueue, vhost-net). A longer ring helps with bursts alone.",
+    remedy: "Find out what the program behind it lacks: CPU (steal in the guest, a limit of its control group), or queues \
+             (multiqueue, vhost-net). A longer ring helps only with bursts.",
     sources: &["drivers/net/tun.c: tun_net_xmit", "Documentation/networking/tuntap.rst"],
     examine,
     recipes,
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter(|(_, i)| i.kind == "tun").filter_map(|(n, i)| on_tap(scene, n, i)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter(|(_, i)| i.kind == "tun").filter_map(|(n, i)| on_tap(view, n, i)).collect()
 }
 
-fn on_tap(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+fn on_tap(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
     // Filters of the program itself (TAP_FILTER, TAP_TXFILTER) count there, too, and are no lack of room.
-    let taken = on(scene, namespace, interface, |d| {
+    let taken = on(view, namespace, interface, |d| {
         d.reason == "FULL_RING"
             || matches!(d.reason.as_str(), "UNKNOWN" | "NOT_SPECIFIED") && d.location == "tun_net_xmit"
     });
     let counted = grew(interface, "tx_dropped");
-    let lost = if scene.sees_drops() { taken.packets } else { counted };
+    let lost = if view.sees_drops() { taken.packets } else { counted };
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.object.clone_from(&interface.name);
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     if let Some(group) = taken.groups.first() {
         let text = format!("{lost} packets dropped as {} in {}()", group.reason, group.location);
         finding.evidence.push(Fact::seen(Plane::Drops, text));
         finding.claims = taken.claims;
     } else {
-        finding.claims = vec![scene.counted(namespace, &format!("tap.{}", interface.name), counted)];
+        finding.claims = vec![view.counted(namespace, &format!("tap.{}", interface.name), counted)];
     }
     if counted > 0 {
         let text = format!("tx_dropped of {} grew by {counted}", interface.name);
@@ -67,11 +67,11 @@ fn on_tap(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Op
             text,
         ));
     }
-    if counted > 0 && !finding.claims.is_empty() && scene.sees_drops() {
+    if counted > 0 && !finding.claims.is_empty() && view.sees_drops() {
         finding.confidence = Confidence::High;
     }
     finding.summary = format!(
-        "The program behind {} does not take packets off fast enough: its ring of {} was full, and {lost} were thrown away.",
+        "The program behind {} does not take packets off fast enough: its ring of {} was full, and {lost} were dropped.",
         interface.name, interface.tx_queue_length
     );
     finding.fixes = fixes(interface);
@@ -79,29 +79,26 @@ fn on_tap(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Op
 }
 
 fn fixes(interface: &Interface) -> Vec<Fix> {
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     let now = interface.tx_queue_length;
     let proposed = now.saturating_mul(4).clamp(1000, 10_000).max(now);
-    let see = Fix {
-        title: "see which program it is, and what it is short of".into(),
-        commands: vec![
-            format!("grep -l 'iff:.*{dev}' /proc/[0-9]*/fdinfo/* 2>/dev/null"),
-            "top -b -n 1 | head -20".into(),
-        ],
-        risk: "none, it only shows".into(),
-        ..Fix::default()
-    };
-    let longer = Fix {
-        title: "let longer bursts wait".into(),
-        commands: vec![format!("ip link set dev {dev} txqueuelen {proposed}")],
-        risk: "packets that wait longer arrive later".into(),
-        undo: vec![format!("ip link set dev {dev} txqueuelen {now}")],
-        tune: Vec::new(),
-    };
+    // The line of a tun or tap in fdinfo; characters of the name mean themselves (BRE, POSIX.1-2017, XBD 9.3).
+    let plain = |c: char| if ".[*^$\\".contains(c) { format!("\\{c}") } else { c.to_string() };
+    let pattern = format!("iff:.*{}", interface.name.chars().map(plain).collect::<String>());
+    let see = Fix::look(
+        "see which program it is, and what it lacks",
+        [sh!("grep -l {} /proc/[0-9]*/fdinfo/* 2>/dev/null", pattern), sh!("top -b -n 1 | head -20")],
+    );
+    let longer = Fix::new(
+        "let longer bursts wait",
+        "packets that wait longer arrive later",
+        [sh!("ip link set dev {} txqueuelen {}", dev, proposed)],
+        [sh!("ip link set dev {} txqueuelen {}", dev, now)],
+    );
     if proposed > now { vec![see, longer] } else { vec![see] }
 }
 
-/// A program that has a tun interface and never reads. It ends by itself when nobody ends it.
+/// A program that has a tun interface and never reads. It ends by itself if nothing else ends it.
 const DEAF: &str = r#"exec perl -e '
     open(my $tun, "+<", "/dev/net/tun") or die;
     # TUNSETIFF, IFF_TUN | IFF_NO_PI (include/uapi/linux/if_tun.h)
@@ -113,11 +110,11 @@ const DEAF: &str = r#"exec perl -e '
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(Place::Initiator, "ip route replace 198.19.7.0/24 via 198.18.0.1".into())],
+        setup: vec![Step::Run(LabHost::Initiator, "ip route replace 198.19.7.0/24 via 198.18.0.1".into())],
         traffic: vec![
-            Traffic::Script(Place::Gateway, DEAF.into()),
+            Traffic::Script(LabHost::Gateway, DEAF.into()),
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.7.9:7000".into(),
                 size: 100,
                 rate: 1000,
@@ -164,10 +161,10 @@ mod tests {
 
     #[test]
     fn a_full_ring_is_found_by_either_plane() {
-        let found = examine(&Scene::of(&host("tun", 70, Some("FULL_RING"))));
+        let found = examine(&EvidenceView::of(&host("tun", 70, Some("FULL_RING"))));
         assert_eq!((found[0].confidence, found[0].claims.len()), (Confidence::High, 1));
         assert_eq!(found[0].fixes[1].commands, ["ip link set dev vnet7 txqueuelen 4000"]);
-        let found = examine(&Scene::of(&host("tun", 70, None)));
+        let found = examine(&EvidenceView::of(&host("tun", 70, None)));
         assert_eq!(
             found[0].claims,
             [Claim::Counter { namespace: 5, counter: "tap.vnet7".into(), packets: 70 }]
@@ -176,7 +173,7 @@ mod tests {
 
     #[test]
     fn filters_of_the_program_and_other_interfaces_are_not_its() {
-        assert_eq!(examine(&Scene::of(&host("tun", 70, Some("TAP_TXFILTER")))), []);
-        assert_eq!(examine(&Scene::of(&host("veth", 70, None))), []);
+        assert_eq!(examine(&EvidenceView::of(&host("tun", 70, Some("TAP_TXFILTER")))), []);
+        assert_eq!(examine(&EvidenceView::of(&host("veth", 70, None))), []);
     }
 }

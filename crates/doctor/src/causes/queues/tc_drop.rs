@@ -1,19 +1,19 @@
-//! A filter or program of tc throws packets away.
+//! A filter or program of tc drops packets.
 
 use super::lost::on;
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{Words, sh};
 use crate::evidence::{BpfProgram, DropGroup, Interface, Namespace, Plane, TcFilter};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tc-drop",
     group: Group::Queues,
     title: "a tc filter or BPF program drops packets",
-    about: "Filters of tc and BPF programs attached to an interface (clsact, TCX) see every packet that comes in or goes out, \
-            before the firewall on the way in and after it on the way out. What they throw away appears in no counter of the \
-            IP layer and in no rule: container networks (Cilium and others), rate limiters and security agents work there.",
+    about: "Filters of tc and BPF programs attached to an interface (clsact, TCX) see every packet that comes in or goes \
+            out, before the firewall on the way in and after it on the way out. Their drops appear in no counter of the IP \
+            layer and in no rule: container networks (Cilium and others), rate limiters and security agents work there.",
     must: &["packets dropped as TC_INGRESS or TC_EGRESS, or `dropped` of an action or of clsact grows"],
     should: &["a program or an action on the interface and side where they vanish"],
     must_not: &["the queue's own `dropped` grows with them"],
@@ -22,8 +22,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("xdp-drop", "XDP works before tc, in the driver or in do_xdp_generic"),
     ],
     yields_to: &[],
-    remedy: "See who attached the filter or program, and ask it why: most have a log or a command of their own (`cilium monitor \
-             --type drop`). If it is a remnant of something that is gone, remove it.",
+    remedy: "See which software attached the filter or program, and why it drops: most have a log or a command of their \
+             own (`cilium monitor --type drop`). If its program is gone, remove it.",
     sources: &[
         "net/core/dev.c: sch_handle_ingress, sch_handle_egress",
         "net/sched/cls_bpf.c",
@@ -34,11 +34,11 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
     let sides = ["ingress", "egress"];
     all.flat_map(|(n, i)| sides.map(|side| (n, i, side)))
-        .filter_map(|(namespace, interface, side)| on_side(scene, namespace, interface, side))
+        .filter_map(|(namespace, interface, side)| on_side(view, namespace, interface, side))
         .collect()
 }
 
@@ -50,29 +50,34 @@ fn is_mine(drops: &DropGroup, side: &str) -> bool {
     }
 }
 
-fn on_side(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, side: &str) -> Option<Finding> {
-    let taken = on(scene, namespace, interface, |d| is_mine(d, side));
+fn on_side(
+    view: &EvidenceView<'_>,
+    namespace: &Namespace,
+    interface: &Interface,
+    side: &str,
+) -> Option<Finding> {
+    let taken = on(view, namespace, interface, |d| is_mine(d, side));
     let filters: Vec<&TcFilter> = interface.filters.iter().filter(|f| f.direction == side).collect();
     let counted = counted(interface, &filters, side);
-    // Where drops are in sight they are the truth: an action that drops is seen there, too.
-    let lost = if scene.sees_drops() { taken.packets } else { counted };
+    // If drops are in sight, they are exact: they also include drops by actions.
+    let lost = if view.sees_drops() { taken.packets } else { counted };
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, &format!("tc.{}.{side}", interface.name), counted)]
+        vec![view.counted(namespace, &format!("tc.{}.{side}", interface.name), counted)]
     } else {
         taken.claims.clone()
     };
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Programs, Plane::Qdiscs]);
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Programs, Plane::Qdiscs]);
     // The first one in order has the first word; one whose counter moved is convicted.
     let culprit = filters.iter().find(|f| f.dropped.change() > 0).or(filters.first());
     finding.object =
         culprit.map_or_else(|| interface.name.clone(), |f| format!("{}: {}", interface.name, named(f)));
     let what = culprit.map_or("a filter that is gone by now".to_owned(), |f| named(f));
     let way = if side == "ingress" { "came in through" } else { "were to leave by" };
-    finding.summary = format!("{what} threw {lost} packets away that {way} {}.", interface.name);
+    finding.summary = format!("{what} dropped {lost} packets that {way} {}.", interface.name);
     if !taken.is_empty() {
         let text = format!("{lost} packets dropped as {} on {}", taken.groups[0].reason, interface.name);
         finding.evidence.push(Fact::seen(Plane::Drops, text));
@@ -101,8 +106,8 @@ fn on_side(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface, side
     Some(finding)
 }
 
-/// What actions on this side threw away or, where those do not count, the hook that they hang on. That of `clsact` counts both
-/// sides together: they are its where only this side has filters.
+/// Counts the drops by actions on this side or, if those do not count, by the hook that holds them. The counter of `clsact`
+/// covers both sides: it belongs to this side only if the other one has no filters.
 fn counted(interface: &Interface, filters: &[&TcFilter], side: &str) -> u64 {
     let by_actions: u64 = filters.iter().map(|f| f.dropped.change()).sum();
     let hooks = interface.qdiscs.iter().filter(|q| matches!(q.kind.as_str(), "clsact" | "ingress"));
@@ -122,19 +127,17 @@ fn named(filter: &TcFilter) -> String {
 }
 
 fn fixes(interface: &Interface, side: &str, filters: &[&TcFilter]) -> Vec<Fix> {
-    let dev = word(&interface.name);
-    let mut fixes = vec![Fix {
-        title: "see what is attached, and who did it".into(),
-        commands: vec![format!("tc -s filter show dev {dev} {side}"), format!("bpftool net show dev {dev}")],
-        risk: "none, it only shows".into(),
-        ..Fix::default()
-    }];
+    let dev = &interface.name;
+    let mut fixes = vec![Fix::look(
+        "see what is attached, and which program attached it",
+        [sh!("tc -s filter show dev {} {}", dev, side), sh!("bpftool net show dev {}", dev)],
+    )];
     if let [only] = filters
         && only.kind != "tcx"
     {
         fixes.extend(match &only.program {
-            Some(program) => Some(remove(&dev, side, only, program)),
-            None => pass(interface, &dev, side, only),
+            Some(program) => Some(remove(dev, side, only, program)),
+            None => pass(interface, side, only),
         });
     }
     fixes
@@ -144,43 +147,42 @@ fn fixes(interface: &Interface, side: &str, filters: &[&TcFilter]) -> Vec<Fix> {
 fn remove(dev: &str, side: &str, filter: &TcFilter, program: &BpfProgram) -> Fix {
     let (preference, kind, id) = (filter.preference, &filter.kind, program.id);
     let pin = format!("/sys/fs/bpf/tc-{id}");
-    Fix {
-        title: "remove it, if nothing needs it any more".into(),
-        commands: vec![
-            format!("bpftool prog pin id {id} {pin}"),
-            format!("tc filter del dev {dev} {side} pref {preference} {kind}"),
+    Fix::new(
+        "remove it, if it is no longer needed",
+        "packets that it blocked come in; an agent that owns it will restore it",
+        [
+            sh!("bpftool prog pin id {} {}", id, pin),
+            sh!("tc filter del dev {} {} pref {} {}", dev, side, preference, kind),
         ],
-        risk: "what it kept out comes in; an agent that owns it will put it back".into(),
-        undo: vec![
-            format!("tc filter add dev {dev} {side} pref {preference} bpf da pinned {pin}"),
-            format!("rm {pin}"),
+        [
+            sh!("tc filter add dev {} {} pref {} bpf da pinned {}", dev, side, preference, pin),
+            sh!("rm {}", pin),
         ],
-        tune: Vec::new(),
-    }
+    )
 }
 
 /// Lets everything pass before it comes to a filter that cannot be typed in again from what is seen of it; `None` if there is no
 /// place before it.
-fn pass(interface: &Interface, dev: &str, side: &str, filter: &TcFilter) -> Option<Fix> {
+fn pass(interface: &Interface, side: &str, filter: &TcFilter) -> Option<Fix> {
+    let dev = &interface.name;
     let taken = |p: &u32| interface.filters.iter().any(|f| f.direction == side && f.preference == *p);
     let before = (1..filter.preference).rev().find(|p| !taken(p))?;
     // A classifier of the same kind: that one is there. Classic BPF of one instruction, TC_ACT_OK; the others match anything.
     let (kind, all) = match filter.kind.as_str() {
-        "bpf" => ("bpf", "bpf da bytecode '1,6 0 0 0'"),
-        "u32" => ("u32", "u32 match u32 0 0 action ok"),
-        _ => ("matchall", "matchall action ok"),
+        "bpf" => ("bpf", vec!["bpf", "da", "bytecode", "1,6 0 0 0"]),
+        "u32" => ("u32", Words::of("u32 match u32 0 0 action ok").0),
+        _ => ("matchall", vec!["matchall", "action", "ok"]),
     };
-    Some(Fix {
-        title: "let everything pass before it".into(),
-        commands: vec![format!("tc filter add dev {dev} {side} pref {before} protocol all {all}")],
-        risk: "what it and the filters after it kept out comes in".into(),
-        undo: vec![format!("tc filter del dev {dev} {side} pref {before} protocol all {kind}")],
-        tune: Vec::new(),
-    })
+    Some(Fix::new(
+        "let everything pass before it",
+        "packets that it and the filters after it blocked come in",
+        [sh!("tc filter add dev {} {} pref {} protocol all {}", dev, side, before, Words(all))],
+        [sh!("tc filter del dev {} {} pref {} protocol all {}", dev, side, before, kind)],
+    ))
 }
 
 fn recipes() -> Vec<Recipe> {
-    let run = |script: String| vec![Step::Run(Place::Gateway, script)];
+    let run = |script: String| vec![Step::Run(LabHost::Gateway, script)];
     // Classic BPF, direct action: IPv4 is dropped (TC_ACT_SHOT is 2), all else goes on (TC_ACT_UNSPEC is -1).
     let classic = "tc qdisc add dev outside clsact; \
                    tc filter add dev outside egress bpf da bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295'";
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn the_program_on_that_side_is_named() {
         let evidence = host(vec![program("egress"), program("ingress")], "TC_INGRESS", true);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].object, "eth0: BPF program 77 (cil_from_netdev, tcx)");
         assert!(found[0].fixes.iter().all(|f| f.commands.iter().all(|c| !c.contains("filter del"))));
@@ -239,8 +241,8 @@ mod tests {
 
     #[test]
     fn drops_of_a_queue_are_not_its() {
-        assert_eq!(examine(&Scene::of(&host(vec![program("egress")], "QDISC_DROP", true))), []);
-        assert_eq!(examine(&Scene::of(&host(vec![program("egress")], "", false))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(vec![program("egress")], "QDISC_DROP", true))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(vec![program("egress")], "", false))), []);
     }
 
     #[test]
@@ -249,11 +251,11 @@ mod tests {
         let dropped = Delta { before: 1, after: 31 };
         let hook = crate::evidence::Qdisc { kind: "clsact".into(), dropped, ..Default::default() };
         evidence.namespaces[0].interfaces[0].qdiscs.push(hook);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 30, .. }]));
         // On which side it was nobody can tell.
         evidence.namespaces[0].interfaces[0].filters.push(program("ingress"));
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 
     #[test]
@@ -267,7 +269,7 @@ mod tests {
             ..TcFilter::default()
         };
         let evidence = host(vec![police], "", false);
-        let found = examine(&Scene::of(&evidence));
+        let found = examine(&EvidenceView::of(&evidence));
         assert_eq!(found[0].object, "eth0: filter u32 of preference 7 with action police");
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 40, .. }]));
         let fix = found[0].remedy().unwrap();

@@ -1,7 +1,7 @@
 //! A card stops sending.
 
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
@@ -9,14 +9,14 @@ pub(super) const CAUSE: Cause = Cause {
     id: "tx-stall",
     group: Group::Queues,
     title: "a card stops sending",
-    about: "A card takes packets to send from a ring and reports when they are out. When it reports nothing for some seconds, the \
-            kernel's watchdog resets it: until then everything that was to leave by it waits or is lost, and with the reset \
-            the link goes down for a moment. Firmware, drivers, faulty offloads and, on virtual machines, a host that does not \
-            serve the queue are the usual reasons.",
-    must: &["the kernel's log tells of a transmit queue that timed out, or the driver's tx_timeout grows"],
+    about: "A card takes packets to send from a ring and reports when they are out. When it reports nothing for some \
+            seconds, the kernel's watchdog resets it: until then all packets for it wait or are lost, and with the reset \
+            the link goes down for a moment. Firmware, drivers, faulty offloads and, on virtual machines, a host that does \
+            not serve the queue are the usual reasons.",
+    must: &["the kernel's log reports a transmit queue that timed out, or the driver's tx_timeout grows"],
     should: &["packets wait in the queue before it, and none left in the window"],
     must_not: &["the other end paused it (flow control): then its pause counters grow"],
-    lookalikes: &[("qdisc-full", "the queue lets packets out, only too few")],
+    lookalikes: &[("qdisc-full", "the queue sends packets, but too few")],
     yields_to: &[],
     remedy: "Update driver and firmware; switch segmentation and scatter-gather offload off to see whether it stops.",
     sources: &[
@@ -28,30 +28,30 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: Some("only a real card can stop"),
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
     // "NETDEV WATCHDOG: eth0 (virtio_net): transmit queue 0 timed out" (since 6.4 "NETDEV WATCHDOG: CPU: 1: transmit queue
     // 0 timed out 5120 ms" behind the name of the device).
     let named = |line: &&String| {
         line.contains("transmit queue") && line.contains("timed out") && mentions(line, &interface.name)
     };
-    let line = scene.evidence.machine.log.iter().find(named).filter(|_| interface.kind.is_empty());
+    let line = view.evidence.machine.log.iter().find(named).filter(|_| interface.kind.is_empty());
     let counted: u64 = timeouts(interface).map(|(_, d)| d).sum();
     if line.is_none() && counted == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Critical;
     finding.confidence = if line.is_some() && counted > 0 { Confidence::High } else { Confidence::Medium };
     finding.object = interface.name.clone();
     // Seconds of the window in which nothing could leave.
-    finding.harm = 0.5;
+    finding.impact = 0.5;
     finding.summary = format!(
-        "{} stopped sending until the kernel's watchdog reset it: what was to leave by it waited or was lost.",
+        "{} stopped sending until the kernel's watchdog reset it: packets for it waited or were lost.",
         interface.name
     );
     finding.evidence.extend(line.map(|l| Fact::seen(Plane::Log, l.clone())));
@@ -60,7 +60,7 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
             .evidence
             .push(Fact::seen(Plane::Driver, format!("{name} of {} grew by {times}", interface.name)));
     }
-    finding.missing = scene.missing(namespace, &[Plane::Log, Plane::Driver]);
+    finding.missing = view.missing(namespace, &[Plane::Log, Plane::Driver]);
     finding.fixes = fixes(interface);
     Some(finding)
 }
@@ -83,21 +83,18 @@ fn timeouts(interface: &Interface) -> impl Iterator<Item = (&str, u64)> {
 }
 
 fn fixes(interface: &Interface) -> Vec<Fix> {
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     vec![
-        Fix {
-            title: "see driver, firmware and what it reported".into(),
-            commands: vec![format!("ethtool -i {dev}"), "dmesg --level=err,warn | tail -50".into()],
-            risk: "none, it only shows".into(),
-            ..Fix::default()
-        },
-        Fix {
-            title: "try without segmentation offload".into(),
-            commands: vec![format!("ethtool -K {dev} tso off gso off")],
-            risk: "costs CPU".into(),
-            undo: vec![format!("ethtool -K {dev} tso on gso on")],
-            tune: Vec::new(),
-        },
+        Fix::look(
+            "see driver, firmware and what it reported",
+            [sh!("ethtool -i {}", dev), sh!("dmesg --level=err,warn | tail -50")],
+        ),
+        Fix::new(
+            "try without segmentation offload",
+            "costs CPU",
+            [sh!("ethtool -K {} tso off gso off", dev)],
+            [sh!("ethtool -K {} tso on gso on", dev)],
+        ),
     ]
 }
 
@@ -122,18 +119,18 @@ mod tests {
         let old = "NETDEV WATCHDOG: eth1 (igb): transmit queue 2 timed out";
         let new = "igb 0000:02:00.0 eth1: NETDEV WATCHDOG: CPU: 3: transmit queue 2 timed out 5120 ms";
         for line in [old, new] {
-            let found = examine(&Scene::of(&host(line, &[])));
+            let found = examine(&EvidenceView::of(&host(line, &[])));
             assert_eq!(found.iter().map(|f| f.object.as_str()).collect::<Vec<_>>(), ["eth1"], "{line}");
         }
-        let found = examine(&Scene::of(&host("", &[("tx_timeout_count", 1)])));
+        let found = examine(&EvidenceView::of(&host("", &[("tx_timeout_count", 1)])));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Critical));
     }
 
     #[test]
     fn other_lines_are_not_its() {
-        assert_eq!(examine(&Scene::of(&host("eth1: Link is Down", &[("tx_packets", 9)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&host("eth1: Link is Down", &[("tx_packets", 9)]))), []);
         assert_eq!(
-            examine(&Scene::of(&host("NETDEV WATCHDOG: veth1 (x): transmit queue 0 timed out", &[]))),
+            examine(&EvidenceView::of(&host("NETDEV WATCHDOG: veth1 (x): transmit queue 0 timed out", &[]))),
             []
         );
     }

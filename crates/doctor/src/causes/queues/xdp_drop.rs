@@ -1,19 +1,20 @@
-//! An XDP program throws packets away.
+//! An XDP program drops packets.
 
 use super::lost::on;
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "xdp-drop",
     group: Group::Queues,
     title: "an XDP program drops packets",
-    about: "An XDP program sees each packet before the kernel does. What it throws away no socket, no rule, no capture and no \
-            counter of IP ever sees, and on a card that runs it in its driver not even the kernel's drop event: only the \
-            driver's own counters tell. Load balancers, protection against floods and intrusion prevention work there.",
+    about: "An XDP program sees each packet before the kernel does. No socket, rule, capture or IP counter sees the \
+            packets that it drops. If the card's driver runs the program, even the kernel's drop event is missing: only \
+            the driver's own counters show the drops. Load balancers, protection against floods and intrusion prevention \
+            work there.",
     must: &[
         "an XDP program on the interface",
         "packets dropped in the XDP hook, or the driver's `xdp_drop` counters grow",
@@ -25,8 +26,8 @@ pub(super) const CAUSE: Cause = Cause {
         ("ring-overflow", "a ring that overflows counts rx_missed or rx_fifo and no xdp_drop"),
     ],
     yields_to: &[],
-    remedy: "Ask whoever attached the program why: most keep counters in a BPF map or log what they drop. If it is a remnant of \
-             something that is gone, detach it.",
+    remedy: "Find out which software attached the program, and why it drops: most programs keep counters in a BPF map or \
+             log their drops. If that software is gone, detach the program.",
     sources: &[
         "net/core/dev.c: do_xdp_generic",
         "drivers/net/veth.c: veth_xdp_rcv_skb",
@@ -46,9 +47,9 @@ const PLACES: &[&str] = &[
     "bpf_prog_run_generic_xdp",
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let all = scene.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(scene, namespace, interface)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
 }
 
 fn is_mine(drops: &DropGroup) -> bool {
@@ -57,7 +58,8 @@ fn is_mine(drops: &DropGroup) -> bool {
             && PLACES.contains(&drops.location.as_str())
 }
 
-/// What the driver counted: `rx_xdp_drop`, `rx_queue_3_xdp_drops`, `queue_0_rx_xdp_drop`, ... Some have a sum beside the queues.
+/// Returns the driver's count: `rx_xdp_drop`, `rx_queue_3_xdp_drops`, `queue_0_rx_xdp_drop`, ... Some drivers have a sum beside
+/// the queues.
 fn counted(interface: &Interface) -> u64 {
     let of_xdp = |name: &str| name.contains("xdp_drop");
     let is_queue = |name: &str| name.contains("queue") || name.bytes().any(|b| b.is_ascii_digit());
@@ -68,28 +70,28 @@ fn counted(interface: &Interface) -> u64 {
     sum(true).max(sum(false))
 }
 
-fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
-    let taken = on(scene, namespace, interface, is_mine);
+fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
+    let taken = on(view, namespace, interface, is_mine);
     let counted = counted(interface);
     let lost = taken.packets.max(counted);
     // Without a program it was something else that let go there.
     if lost == 0 || interface.xdp.is_none() && counted == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims;
     if counted > taken.packets {
-        // What never became a packet of the kernel's has no event.
+        // Frames that never became a kernel packet raise no event.
         let counter = format!("xdp.{}", interface.name);
-        finding.claims.push(scene.counted(namespace, &counter, counted - taken.packets));
+        finding.claims.push(view.counted(namespace, &counter, counted - taken.packets));
     }
-    finding.missing = scene.missing(namespace, &[Plane::Programs, Plane::Driver]);
+    finding.missing = view.missing(namespace, &[Plane::Programs, Plane::Driver]);
     let what = match &interface.xdp {
         Some(p) => format!("XDP program {} ({}, {})", p.id, p.name, p.mode),
         None => "an XDP program that is gone by now".to_owned(),
     };
     finding.object = format!("{}: {what}", interface.name);
-    finding.summary = format!("{what} threw {lost} packets away that came in through {}.", interface.name);
+    finding.summary = format!("{what} dropped {lost} packets that came in through {}.", interface.name);
     if let Some(group) = taken.groups.first() {
         let text = format!("{} packets dropped in {}() on {}", taken.packets, group.location, interface.name);
         finding.evidence.push(Fact::seen(Plane::Drops, text));
@@ -106,7 +108,7 @@ fn on_interface(scene: &Scene<'_>, namespace: &Namespace, interface: &Interface)
 }
 
 fn fixes(interface: &Interface) -> Vec<Fix> {
-    let dev = word(&interface.name);
+    let dev = &interface.name;
     let Some(program) = &interface.xdp else { return Vec::new() };
     let hook = match program.mode.as_str() {
         "generic" => "xdpgeneric",
@@ -115,31 +117,21 @@ fn fixes(interface: &Interface) -> Vec<Fix> {
     };
     let pin = format!("/sys/fs/bpf/xdp-{}", program.id);
     vec![
-        Fix {
-            title: "see the program, its maps and counters".into(),
-            commands: vec![
-                format!("bpftool prog show id {}", program.id),
-                format!("bpftool prog dump xlated id {}", program.id),
-            ],
-            risk: "none, it only shows".into(),
-            ..Fix::default()
-        },
-        Fix {
-            title: "detach it, if nothing needs it any more".into(),
-            commands: vec![
-                format!("bpftool prog pin id {} {pin}", program.id),
-                format!("ip link set dev {dev} {hook} off"),
-            ],
-            risk: "what it kept out comes in; one that is held by a BPF link is detached by its owner alone"
-                .into(),
-            undo: vec![format!("ip link set dev {dev} {hook} pinned {pin}"), format!("rm {pin}")],
-            tune: Vec::new(),
-        },
+        Fix::look(
+            "see the program, its maps and counters",
+            [sh!("bpftool prog show id {}", program.id), sh!("bpftool prog dump xlated id {}", program.id)],
+        ),
+        Fix::new(
+            "detach it, if it is no longer needed",
+            "packets that it blocked come in; only the owner of a BPF link can detach a program that the link holds",
+            [sh!("bpftool prog pin id {} {}", program.id, pin), sh!("ip link set dev {} {} off", dev, hook)],
+            [sh!("ip link set dev {} {} pinned {}", dev, hook, pin), sh!("rm {}", pin)],
+        ),
     ]
 }
 
 fn recipes() -> Vec<Recipe> {
-    let attach = |hook: &str| vec![Step::Run(Place::Gateway, super::programs::attach_xdp("inside", hook))];
+    let attach = |hook: &str| vec![Step::Run(LabHost::Gateway, super::programs::attach_xdp("inside", hook))];
     let traffic = || Traffic::udp_across(100, 1000, 4);
     vec![
         Recipe { name: "native", setup: attach("xdpdrv"), traffic: traffic(), ..Recipe::default() },
@@ -182,7 +174,7 @@ mod tests {
     #[test]
     fn a_card_that_drops_before_the_kernel_is_seen_by_its_counters() {
         let counters = [("rx_xdp_drop", 500), ("rx0_xdp_drop", 300), ("rx1_xdp_drop", 200), ("rx_xdp_tx", 7)];
-        let found = examine(&Scene::of(&host(true, "", 0, &counters)));
+        let found = examine(&EvidenceView::of(&host(true, "", 0, &counters)));
         assert_eq!(
             found[0].claims,
             [Claim::Counter { namespace: 5, counter: "xdp.eth0".into(), packets: 500 }]
@@ -193,14 +185,15 @@ mod tests {
 
     #[test]
     fn events_and_counters_of_the_same_packets_are_claimed_once() {
-        let found = examine(&Scene::of(&host(true, "veth_xdp_rcv_skb", 40, &[("rx_queue_0_xdp_drops", 40)])));
+        let found =
+            examine(&EvidenceView::of(&host(true, "veth_xdp_rcv_skb", 40, &[("rx_queue_0_xdp_drops", 40)])));
         assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 40 }]);
     }
 
     #[test]
     fn without_a_program_or_elsewhere_it_is_another_cause() {
-        assert_eq!(examine(&Scene::of(&host(false, "do_xdp_generic", 40, &[]))), []);
-        assert_eq!(examine(&Scene::of(&host(true, "ip_rcv_core", 40, &[]))), []);
-        assert_eq!(examine(&Scene::of(&host(true, "", 0, &[("rx_xdp_redirect", 40)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(false, "do_xdp_generic", 40, &[]))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(true, "ip_rcv_core", 40, &[]))), []);
+        assert_eq!(examine(&EvidenceView::of(&host(true, "", 0, &[("rx_xdp_redirect", 40)]))), []);
     }
 }

@@ -1,27 +1,28 @@
 //! A program does not accept its connections as fast as they come.
 
-use super::fixes::{Change, change, inside, look, pid};
-use crate::causes::{Cause, Group, Scene};
+use super::fixes::{Change, change, pid};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Listener, Namespace, Plane};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "accept-queue-full",
     group: Group::Sockets,
     title: "accept queue full",
-    about: "A connection that is complete waits in the accept queue of its listening socket until the program calls accept(2). \
-            The queue holds as many as the program asked for with listen(2), and never more than net.core.somaxconn. When it is \
-            full, the kernel throws away the first packet of new connections, and the last one of those that are half made: the \
-            client sends it again after 1, 3 and 7 seconds, which users see as a page that hangs. The kernel gives no drop event \
-            for this, only counters.",
+    about: "A connection that is complete waits in the accept queue of its listening socket until the program calls \
+            accept(2). The queue holds as many as the program asked for with listen(2), and never more than \
+            net.core.somaxconn. When it is full, the kernel drops the first packet of new connections, and the last one of \
+            those that are half made: the client sends it again after 1, 3 and 7 seconds, which users see as a page that \
+            hangs. The kernel gives no drop event for this, only counters.",
     must: &["TcpExt ListenOverflows grows"],
     should: &[
         "a listening socket holds more than it may (`ss -ltn`: Recv-Q above Send-Q), or its own count of drops grew",
     ],
     must_not: &["the program has no file descriptors left: then that is the cause"],
     lookalikes: &[
-        ("file-limit", "the program wants to accept and may not open another file"),
+        ("file-limit", "the program tries to accept and may not open another file"),
         (
             "syn-backlog-full",
             "ListenDrops grows without ListenOverflows: connections that are not complete yet fill the queue",
@@ -61,29 +62,29 @@ pub(super) fn named(listener: &Listener) -> String {
     }
 }
 
-/// What the overflows lost: with an event where this kernel has one, else counted.
-pub(super) fn claims(scene: &Scene<'_>, namespace: &Namespace, overflows: u64) -> Vec<Claim> {
-    let taken = scene.take(namespace, |d| d.reason == "TCP_LISTEN_OVERFLOW");
+/// Claims the losses by overflows: from drop events if this kernel has them, else from the counter.
+pub(super) fn claims(view: &EvidenceView<'_>, namespace: &Namespace, overflows: u64) -> Vec<Claim> {
+    let taken = view.take(namespace, |d| d.reason == "TCP_LISTEN_OVERFLOW");
     let mut claims = taken.claims;
     if overflows > taken.packets {
-        claims.push(scene.counted(namespace, "tcpext.ListenOverflows", overflows - taken.packets));
+        claims.push(view.counted(namespace, "tcpext.ListenOverflows", overflows - taken.packets));
     }
     claims
 }
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let overflows = namespace.grew("tcpext.ListenOverflows");
     if overflows == 0 {
         return None;
     }
     let full = refusing(namespace);
-    let mut finding = scene.finding(CAUSE.id, namespace, overflows);
-    finding.claims = claims(scene, namespace, overflows);
-    finding.missing = scene.missing(namespace, &[Plane::Sockets]);
+    let mut finding = view.finding(CAUSE.id, namespace, overflows);
+    finding.claims = claims(view, namespace, overflows);
+    finding.missing = view.missing(namespace, &[Plane::Sockets]);
     let counter = namespace.counters["tcpext.ListenOverflows"];
     let text = format!("{overflows} packets of new connections refused");
     finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.ListenOverflows", counter, text));
@@ -112,47 +113,44 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 fn fixes(namespace: &Namespace, listener: &Listener) -> Vec<Fix> {
     let port = listener.local.port();
-    let mut fixes = vec![look(
+    let mut fixes = vec![Fix::look(
         "see what the program is waiting for, and how long its queue is",
-        vec![
-            inside(namespace, &format!("ss -ltnp 'sport = :{port}'")),
-            format!("top -H -p {}", pid(listener.process.as_ref())),
-        ],
+        [sh!("ss -ltnp 'sport = :{}'", port), sh!("top -H -p {}", pid(listener.process.as_ref()))],
     )];
     let somaxconn = namespace.setting("net.core.somaxconn").unwrap_or(4096);
     let proposed = (u64::from(listener.limit) * 8).clamp(1024, 65_535);
     if u64::from(listener.limit) >= somaxconn && proposed > somaxconn {
-        fixes.push(change(
-            Some(namespace),
-            Change {
+        fixes.push(change(Change {
                 title: "let more connections wait (the program must be started again to ask for more)",
                 name: "net.core.somaxconn",
                 now: somaxconn.to_string(),
                 proposed: proposed.to_string(),
                 risk: "clients wait longer before they see that the program is stuck; some 2.5 KB for each that waits",
                 why: format!("{} held {} connections and refused more", listener.local, listener.queued),
-            },
-        ));
+            }));
     } else {
-        fixes.push(Fix {
-            title: format!("the program itself asks for no more than {}: raise its backlog", listener.limit),
-            commands: vec![format!(
-                "# nginx: listen {port} backlog={proposed};  systemd socket: Backlog={proposed}"
-            )],
-            risk: "clients wait longer before they see that the program is stuck".into(),
-            ..Fix::default()
-        });
+        fixes.push(Fix::new(
+            format!("the program itself asks for no more than {}: raise its backlog", listener.limit),
+            "clients wait longer before they see that the program is stuck",
+            [sh!("# nginx: listen {} backlog={};  systemd socket: Backlog={}", port, proposed, proposed)],
+            [],
+        ));
     }
     fixes
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7080, backlog: 16, mode: TcpMode::NeverAccept },
+            Traffic::TcpServer {
+                on: LabHost::Responder,
+                port: 7080,
+                backlog: 16,
+                mode: TcpMode::NeverAccept,
+            },
             Traffic::Connects {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7080".into(),
                 rate: 200,
                 bytes: 100,
@@ -165,7 +163,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{grew, host, listener, seen};
+    use super::super::fixtures::{grew, host, listener, seen};
     use super::*;
     use crate::diagnosis::diagnose;
     use crate::evidence::FileLimit;
@@ -197,7 +195,7 @@ mod tests {
     fn the_settings_limit_is_named_where_it_is_the_one_that_was_reached() {
         let mut host = full();
         host.settings.insert("net.core.somaxconn".into(), "128".into());
-        let found = &examine(&Scene::of(&seen(host, Vec::new())))[0];
+        let found = &examine(&EvidenceView::of(&seen(host, Vec::new())))[0];
         let setting = &found.fixes[1].tune[0];
         assert_eq!((setting.name.as_str(), setting.now.as_str()), ("net.core.somaxconn", "128"));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.core.somaxconn=1024"]);
@@ -208,7 +206,7 @@ mod tests {
     fn a_queue_that_is_just_full_has_refused_nobody() {
         let mut host = full();
         host.counters.clear();
-        assert_eq!(examine(&Scene::of(&seen(host, Vec::new()))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(host, Vec::new()))), []);
     }
 
     #[test]

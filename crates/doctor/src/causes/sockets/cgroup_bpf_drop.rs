@@ -1,18 +1,18 @@
 //! A BPF program of a control group, a security module, or a filter on a socket refuses packets.
 
-use super::fixes::look;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding};
+use crate::finding::{Confidence, Fact, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "cgroup-bpf-drop",
     group: Group::Sockets,
     title: "a BPF program or a security module refuses packets of a socket",
-    about: "A control group may have BPF programs that see every packet of its sockets: systemd makes such ones for IPAddressDeny= \
-            and IPAddressAllow=, container managers for their policies. Security modules (SELinux, AppArmor, Smack) may refuse \
-            packets as well, and so may a filter that a program put on its own socket. None of it is in any rule set, and the \
-            firewall's counters do not move.",
+    about: "A control group may have BPF programs that see every packet of its sockets: systemd attaches them for \
+            IPAddressDeny= and IPAddressAllow=, container managers for their policies. Security modules (SELinux, \
+            AppArmor, Smack) may refuse packets as well, and so may a filter that a program put on its own socket. None of \
+            it is in any rule set, and the firewall's counters do not move.",
     must: &[
         "packets dropped as BPF_CGROUP_EGRESS, SECURITY_HOOK or, on their way to a socket, SOCKET_FILTER",
     ],
@@ -35,7 +35,7 @@ pub(super) const CAUSE: Cause = Cause {
     ),
 };
 
-/// What each reason says, and which of several may be meant.
+/// The meaning of each reason, and the confidence in it if it may mean several things.
 const REASONS: [(&str, &str, Confidence); 3] = [
     ("BPF_CGROUP_EGRESS", "a BPF program of the sender's control group refused them", Confidence::High),
     ("SECURITY_HOOK", "a security module (SELinux, AppArmor, Smack) refused them", Confidence::High),
@@ -46,15 +46,15 @@ const REASONS: [(&str, &str, Confidence); 3] = [
     ),
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let each = |namespace| {
-        REASONS.iter().filter_map(move |(reason, words, c)| by(scene, namespace, reason, words, *c))
+        REASONS.iter().filter_map(move |(reason, words, c)| by(view, namespace, reason, words, *c))
     };
-    scene.namespaces().flat_map(each).collect()
+    view.namespaces().flat_map(each).collect()
 }
 
 fn by(
-    scene: &Scene<'_>,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     reason: &str,
     words: &str,
@@ -64,11 +64,11 @@ fn by(
     let mine = |d: &DropGroup| {
         d.reason == reason && (reason != "SOCKET_FILTER" || matches!(d.protocol, 6 | 17 | 132 | 136))
     };
-    let taken = scene.take(namespace, mine);
+    let taken = view.take(namespace, mine);
     if taken.is_empty() {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    let mut finding = view.finding(CAUSE.id, namespace, taken.packets);
     finding.claims = taken.claims.clone();
     finding.confidence = confidence;
     finding.summary = format!("{} packets were lost: {words}.", taken.packets);
@@ -81,20 +81,20 @@ fn by(
     finding.not.push("not a rule: those drop as NETFILTER_DROP".into());
     let commands = match reason {
         "SECURITY_HOOK" => {
-            vec!["dmesg | grep -iE 'avc:|apparmor'".into(), "ausearch -m avc -ts recent".into()]
+            vec![sh!("dmesg | grep -iE 'avc:|apparmor'"), sh!("ausearch -m avc -ts recent")]
         }
         _ => vec![
-            "bpftool cgroup tree".into(),
-            "systemctl show -p Id -p IPAddressDeny -p IPAddressAllow '*.service'".into(),
+            sh!("bpftool cgroup tree"),
+            sh!("systemctl show -p Id -p IPAddressDeny -p IPAddressAllow '*.service'"),
         ],
     };
-    finding.fixes.push(look("find whose policy it is", commands));
+    finding.fixes.push(Fix::look("find whose policy it is", commands));
     Some(finding)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{dropped, host, packet, seen};
+    use super::super::fixtures::{dropped, host, packet, seen};
     use super::*;
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         let mut refused = dropped("BPF_CGROUP_EGRESS", "ip_finish_output", 17, 300);
         refused.samples = vec![packet(17, "198.18.0.1:5000", "198.19.0.2:53", 0)];
         let found =
-            examine(&Scene::of(&seen(host(&[]), vec![refused, dropped("SOCKET_FILTER", "x", 6, 40)])));
+            examine(&EvidenceView::of(&seen(host(&[]), vec![refused, dropped("SOCKET_FILTER", "x", 6, 40)])));
         let told: Vec<_> = found.iter().map(|f| (f.object.as_str(), f.confidence)).collect();
         assert_eq!(told, [("BPF_CGROUP_EGRESS", Confidence::High), ("SOCKET_FILTER", Confidence::Medium)]);
         assert!(found[0].evidence[1].text.contains("198.19.0.2 port 53"));
@@ -114,6 +114,6 @@ mod tests {
             dropped("SOCKET_FILTER", "raw_rcv", 1, 500),
             dropped("NETFILTER_DROP", "nft_do_chain", 6, 9),
         ];
-        assert_eq!(examine(&Scene::of(&seen(host(&[]), drops))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(host(&[]), drops))), []);
     }
 }

@@ -1,20 +1,22 @@
 //! There are no local ports left towards one destination.
 
-use super::fixes::{Change, change, inside, look};
-use crate::causes::{Cause, Group, Scene};
+use super::fixes::{Change, change};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, PortsInUse};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ephemeral-ports-exhausted",
     group: Group::Sockets,
     title: "no local ports left towards a destination",
     about: "Every connection from one address to one destination (address and port) takes a local port of its own, out of \
-            net.ipv4.ip_local_port_range: 28,232 with the usual range. Those that are over keep theirs for a minute (TIME_WAIT) if \
-            this side closed first. When all are taken, connect(2) fails at once with EADDRNOTAVAIL, `Cannot assign requested \
-            address`: no packet leaves, no counter moves, and only connections to this destination fail. Proxies and load \
-            generators in front of one backend meet it, at 470 new connections a second already.",
+            net.ipv4.ip_local_port_range: 28,232 with the usual range. Closed connections keep theirs for a minute \
+            (TIME_WAIT) if this side closed first. When all are taken, connect(2) fails at once with EADDRNOTAVAIL, \
+            `Cannot assign requested address`: no packet leaves, no counter moves, and only connections to this \
+            destination fail. Proxies and load generators in front of one backend meet it, at 470 new connections a second \
+            already.",
     must: &["nearly as many ports are in use towards one destination as there are"],
     should: &["the program's log says EADDRNOTAVAIL or `Cannot assign requested address`"],
     must_not: &["connections to other destinations fail as well"],
@@ -23,9 +25,9 @@ pub(super) const CAUSE: Cause = Cause {
         ("time-wait-full", "the table of TIME_WAIT is full, which forgets connections and refuses none"),
     ],
     yields_to: &[],
-    remedy: "Keep connections open and use them again: that is the cure. Else a wider range, a second address here or there, or \
-             net.ipv4.tcp_tw_reuse=1, which lets a new connection take the port of one in TIME_WAIT after a second (with \
-             timestamps, RFC 6191).",
+    remedy: "Keep connections open and reuse them: this is the best fix. Otherwise use a wider range, a second address \
+             here or there, or net.ipv4.tcp_tw_reuse=1, which lets a new connection take the port of one in TIME_WAIT \
+             after a second (with timestamps, RFC 6191).",
     sources: &[
         "net/ipv4/inet_hashtables.c: __inet_hash_connect; net/ipv4/tcp_ipv4.c: tcp_twsk_unique",
         "RFC 6056, RFC 6191",
@@ -41,15 +43,15 @@ const USED_UP: f64 = 0.98;
 /// Share from which on it is near.
 const NEAR: f64 = 0.85;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let each = |namespace: &'_ Namespace| {
         let ports = namespace.sockets.iter().flat_map(|s| &s.ports);
-        ports.filter_map(|p| towards(scene, namespace, p)).collect::<Vec<_>>()
+        ports.filter_map(|p| towards(view, namespace, p)).collect::<Vec<_>>()
     };
-    scene.namespaces().flat_map(each).collect()
+    view.namespaces().flat_map(each).collect()
 }
 
-fn towards(scene: &Scene<'_>, namespace: &Namespace, ports: &PortsInUse) -> Option<Finding> {
+fn towards(view: &EvidenceView<'_>, namespace: &Namespace, ports: &PortsInUse) -> Option<Finding> {
     // 1: TIME_WAIT may be taken over, 2: on loopback only (Documentation/networking/ip-sysctl.rst, tcp_tw_reuse).
     let reuse = match namespace.setting("net.ipv4.tcp_tw_reuse") {
         Some(1) => true,
@@ -61,12 +63,12 @@ fn towards(scene: &Scene<'_>, namespace: &Namespace, ports: &PortsInUse) -> Opti
     if share < NEAR {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     let gone = share >= USED_UP;
     finding.severity = if gone { Severity::Critical } else { Severity::Warning };
     finding.confidence = if gone { Confidence::High } else { Confidence::Medium };
     // All new connections there fail; what share of all that is, no counter says.
-    finding.harm = if gone { 1.0 } else { 0.0 };
+    finding.impact = if gone { 1.0 } else { 0.0 };
     finding.object = format!("{} to {}", ports.local, ports.remote);
     finding.summary = if gone {
         format!(
@@ -98,7 +100,7 @@ fn fixes(namespace: &Namespace, ports: &PortsInUse) -> Vec<Fix> {
     if let Some(now) = namespace.settings.get("net.ipv4.ip_local_port_range")
         && ports.available < 50_000
     {
-        fixes.push(change(Some(namespace), Change {
+        fixes.push(change(Change {
             title: "use more ports",
             name: "net.ipv4.ip_local_port_range",
             now: now.clone(),
@@ -110,34 +112,31 @@ fn fixes(namespace: &Namespace, ports: &PortsInUse) -> Vec<Fix> {
     if ports.time_wait * 2 > ports.used
         && let Some(now) = namespace.setting("net.ipv4.tcp_tw_reuse").filter(|now| *now != 1)
     {
-        fixes.push(change(
-            Some(namespace),
-            Change {
-                title: "let new connections take ports of those that are over",
-                name: "net.ipv4.tcp_tw_reuse",
-                now: now.to_string(),
-                proposed: "1".into(),
-                risk: "needs timestamps on both sides; a NAT on the way that keeps its own states may refuse",
-                why,
-            },
-        ));
+        fixes.push(change(Change {
+            title: "let new connections take the ports of closed ones",
+            name: "net.ipv4.tcp_tw_reuse",
+            now: now.to_string(),
+            proposed: "1".into(),
+            risk: "needs timestamps on both sides; a NAT on the way that keeps its own states may refuse",
+            why,
+        }));
     }
-    let filter = format!("ss -tanp 'dst {} and dport = :{}'", ports.remote.ip(), ports.remote.port());
-    fixes.push(look("see who holds them", vec![inside(namespace, &filter)]));
+    let filter = sh!("ss -tanp 'dst {} and dport = :{}'", ports.remote.ip(), ports.remote.port());
+    fixes.push(Fix::look("see who holds them", [filter]));
     fixes
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Initiator,
+        at: LabHost::Initiator,
         setup: vec![Step::Run(
-            Place::Initiator,
+            LabHost::Initiator,
             "sysctl -qw net.ipv4.ip_local_port_range='50000 50099'".into(),
         )],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7086, backlog: 512, mode: TcpMode::Echo },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7086, backlog: 512, mode: TcpMode::Echo },
             Traffic::Connects {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7086".into(),
                 rate: 200,
                 bytes: 64,
@@ -150,7 +149,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{host, seen};
+    use super::super::fixtures::{host, seen};
     use super::*;
 
     fn found(used: u64, time_wait: u64, reuse: &str) -> Vec<Finding> {
@@ -164,7 +163,7 @@ mod tests {
             available: 28_232,
             time_wait,
         }];
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     #[test]
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(found.object, "198.18.0.1 to 198.19.0.2:443");
         let tuned: Vec<_> = found.fixes.iter().flat_map(|f| &f.tune).map(|s| s.name.as_str()).collect();
         assert_eq!(tuned, ["net.ipv4.ip_local_port_range", "net.ipv4.tcp_tw_reuse"]);
-        assert_eq!(found.fixes[0].undo, ["sysctl -w net.ipv4.ip_local_port_range='32768\t60999'"]);
+        assert_eq!(found.fixes[0].undo, ["sysctl -w net.ipv4.ip_local_port_range='32768 60999'"]);
     }
 
     #[test]

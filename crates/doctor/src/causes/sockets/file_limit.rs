@@ -1,11 +1,11 @@
 //! A program may open no more files, and so accepts no connection.
 
 use super::accept_queue_full::{claims, named};
-use super::fixes::look;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{FileLimit, Listener, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "file-limit",
@@ -21,11 +21,11 @@ pub(super) const CAUSE: Cause = Cause {
     ],
     should: &["TcpExt ListenOverflows grows"],
     must_not: &[],
-    lookalikes: &[("accept-queue-full", "the program has files left and does not accept all the same")],
+    lookalikes: &[("accept-queue-full", "the program has files left and still does not accept")],
     yields_to: &[],
-    remedy: "Raise the limit of the running program at once with prlimit(1), then for good where it is started (LimitNOFILE of \
-             its systemd unit, `ulimits` of its container). Then see why it holds so many: idle connections that nobody closes \
-             are the usual reason.",
+    remedy: "Raise the limit of the running program at once with prlimit(1), then for good where it is started \
+             (LimitNOFILE of its systemd unit, `ulimits` of its container). Then see why it holds so many: idle \
+             connections that the program never closes are the usual reason.",
     sources: &["getrlimit(2), accept(2): EMFILE"],
     examine,
     recipes,
@@ -35,19 +35,19 @@ pub(super) const CAUSE: Cause = Cause {
 /// A program that opens and closes is seen a little below its limit.
 const AT_LIMIT: f64 = 0.99;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let in_namespace = |namespace| {
         let limits = sockets_of(namespace).flat_map(|s| &s.near_file_limit);
-        limits.filter_map(|limit| of_process(scene, namespace, limit)).collect::<Vec<_>>()
+        limits.filter_map(|limit| of_process(view, namespace, limit)).collect::<Vec<_>>()
     };
-    scene.namespaces().flat_map(in_namespace).collect()
+    view.namespaces().flat_map(in_namespace).collect()
 }
 
 fn sockets_of(namespace: &Namespace) -> impl Iterator<Item = &crate::evidence::Sockets> {
     namespace.sockets.iter()
 }
 
-fn of_process(scene: &Scene<'_>, namespace: &Namespace, limit: &FileLimit) -> Option<Finding> {
+fn of_process(view: &EvidenceView<'_>, namespace: &Namespace, limit: &FileLimit) -> Option<Finding> {
     let suffix = format!("(pid {})", limit.pid);
     let is_its = |l: &&Listener| l.process.as_ref().is_some_and(|p| p.ends_with(&suffix));
     let own: Vec<&Listener> = sockets_of(namespace).flat_map(|s| &s.listeners).filter(is_its).collect();
@@ -57,13 +57,13 @@ fn of_process(scene: &Scene<'_>, namespace: &Namespace, limit: &FileLimit) -> Op
     }
     let overflows = namespace.grew("tcpext.ListenOverflows");
     let refused: u64 = own.iter().map(|l| l.drops.change()).sum::<u64>().min(overflows);
-    let mut finding = scene.finding(CAUSE.id, namespace, refused);
-    // Connections that nobody accepts fail, whether or not the queue has room for them.
+    let mut finding = view.finding(CAUSE.id, namespace, refused);
+    // Connections that no program accepts fail, whether or not the queue has room for them.
     finding.severity = finding.severity.max(Severity::Warning);
-    finding.harm = 1.0;
+    finding.impact = 1.0;
     finding.confidence = if limit.open >= limit.limit { Confidence::High } else { Confidence::Medium };
     if refused > 0 {
-        finding.claims = claims(scene, namespace, refused);
+        finding.claims = claims(view, namespace, refused);
         let counter = namespace.counters["tcpext.ListenOverflows"];
         let text = format!("{overflows} packets of new connections refused");
         finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.ListenOverflows", counter, text));
@@ -86,22 +86,21 @@ fn of_process(scene: &Scene<'_>, namespace: &Namespace, limit: &FileLimit) -> Op
 
 fn fixes(limit: &FileLimit) -> Vec<Fix> {
     let FileLimit { pid, limit: now, .. } = limit;
-    // The kernel's own upper bound is fs.nr_open, 1,048,576 unless somebody changed it.
+    // The kernel's own upper bound is fs.nr_open, 1,048,576 by default.
     let proposed = (now * 8).clamp(65_536, 1 << 20).max(*now);
     vec![
-        Fix {
-            title: "raise the limit of the running program".into(),
-            commands: vec![format!("prlimit --pid {pid} --nofile={proposed}:{proposed}")],
-            risk: "none known; it ends with the program, so set it where the program is started, too \
-                   (systemd: LimitNOFILE=)"
-                .into(),
-            undo: vec![format!("prlimit --pid {pid} --nofile={now}")],
-            tune: Vec::new(),
-        },
-        look(
+        Fix::new(
+            "raise the limit of the running program",
+            "none known; it ends with the program, so set it where the program is started, too \
+                   (systemd: LimitNOFILE=)",
+            [sh!("prlimit --pid {} --nofile={}:{}", pid, proposed, proposed)],
+            [sh!("prlimit --pid {} --nofile={}", pid, now)],
+        ),
+        Fix::look(
             "see what it holds",
-            vec![format!(
-                "ls -l /proc/{pid}/fd | tail -n +2 | awk '{{print $NF}}' | sort | uniq -c | sort -rn | head"
+            [sh!(
+                "ls -l /proc/{}/fd | tail -n +2 | awk '{print $NF}' | sort | uniq -c | sort -rn | head",
+                pid
             )],
         ),
     ]
@@ -113,12 +112,12 @@ fn recipes() -> Vec<Recipe> {
                   my $s = IO::Socket::INET->new(LocalPort => 7081, Listen => 64, ReuseAddr => 1) or die; my @held; \
                   while (1) { my $c = $s->accept; if ($c) { push @held, $c } else { select undef, undef, undef, 0.05 } }'";
     vec![Recipe {
-        at: Place::Responder,
-        setup: vec![Step::Run(Place::Responder, "perl -MIO::Socket::INET -e 1".into())],
+        at: LabHost::Responder,
+        setup: vec![Step::Run(LabHost::Responder, "perl -MIO::Socket::INET -e 1".into())],
         traffic: vec![
-            Traffic::Script(Place::Responder, server.into()),
+            Traffic::Script(LabHost::Responder, server.into()),
             Traffic::Connects {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7081".into(),
                 rate: 100,
                 bytes: 0,
@@ -132,7 +131,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{grew, host, listener, seen};
+    use super::super::fixtures::{grew, host, listener, seen};
     use super::*;
 
     fn at_limit(open: u64, queued: u32) -> Vec<Finding> {
@@ -140,7 +139,7 @@ mod tests {
         let sockets = host.sockets.as_mut().unwrap();
         sockets.listeners = vec![Listener { queued, drops: grew(30), ..listener(80) }, listener(22)];
         sockets.near_file_limit.push(FileLimit { process: "web".into(), pid: 7, open, limit: 1024 });
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Questions about connections that several causes have.
 
-use crate::causes::Scene;
+use crate::causes::EvidenceView;
 use crate::evidence::{Delta, Namespace, TcpFlow};
 
 /// `198.18.0.1:40000 of curl (pid 7)`.
@@ -12,8 +12,8 @@ pub(super) fn named(flow: &TcpFlow) -> String {
 }
 
 /// Bytes of the window as Mbit/s.
-pub(super) fn rate_mbps(scene: &Scene<'_>, bytes: Delta) -> f64 {
-    bytes.change() as f64 * 8.0 / 1e6 / scene.evidence.window_s.max(0.1)
+pub(super) fn rate_mbps(view: &EvidenceView<'_>, bytes: Delta) -> f64 {
+    bytes.change() as f64 * 8.0 / 1e6 / view.evidence.window_s.max(0.1)
 }
 
 /// Bytes that it carried in the window, both ways.
@@ -21,10 +21,10 @@ pub(super) fn carried(flow: &TcpFlow) -> u64 {
     flow.bytes_acked.change() + flow.bytes_received.change()
 }
 
-/// True if somebody waits for it: it had something to send for a good part of the window, and did not send next to nothing.
-pub(super) fn worth(scene: &Scene<'_>, flow: &TcpFlow) -> bool {
+/// True if a program waits for it: it had data to send for a good part of the window, and sent more than next to nothing.
+pub(super) fn worth(view: &EvidenceView<'_>, flow: &TcpFlow) -> bool {
     const BYTES: u64 = 50_000;
-    let window_us = scene.evidence.window_s * 1e6;
+    let window_us = view.evidence.window_s * 1e6;
     flow.busy_us.change() as f64 >= 0.3 * window_us && flow.bytes_acked.change() >= BYTES
 }
 

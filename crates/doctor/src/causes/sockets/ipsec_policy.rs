@@ -1,19 +1,19 @@
 //! IPsec policy refuses packets.
 
-use super::fixes::{inside, look};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding};
-use crate::recipe::{Place, Recipe, Step, Traffic, UdpMode};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ipsec-policy",
     group: Group::Sockets,
     title: "IPsec policy refuses packets",
-    about: "A policy of IPsec (xfrm) says what must be encrypted. Packets that come in the clear although they must not, or \
-            encrypted in another way than agreed, or for which there is no key, are thrown away; a policy with `action block` \
-            throws away all that it matches. It happens after one side of a tunnel was restarted, when the selectors of the two \
-            sides differ, or when NAT changes addresses before the policy sees them.",
+    about: "A policy of IPsec (xfrm) defines which packets must be encrypted. The kernel drops packets that come in the \
+            clear although they must not, that are encrypted in another way than agreed, or that have no key. A policy \
+            with `action block` drops all packets that it matches. It happens after one side of a tunnel was restarted, \
+            when the selectors of the two sides differ, or when NAT changes addresses before the policy sees them.",
     must: &["packets dropped as XFRM_POLICY, or a counter of /proc/net/xfrm_stat grows"],
     should: &[
         "the name of the counter says what is wrong (XfrmInNoPols, XfrmInTmplMismatch, XfrmOutNoStates, ...)",
@@ -27,8 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
         ),
     ],
     yields_to: &[],
-    remedy: "Compare the policies and states of both sides (`ip xfrm policy`, `ip -s xfrm state`) with what the daemon of IPsec was \
-             told, and let it negotiate anew.",
+    remedy: "Compare the policies and states of both sides (`ip xfrm policy`, `ip -s xfrm state`) with the configuration \
+             of the IPsec daemon, and let it negotiate again.",
     sources: &["net/xfrm/xfrm_policy.c: __xfrm_policy_check; Documentation/networking/xfrm_proc.rst"],
     examine,
     recipes,
@@ -39,7 +39,7 @@ pub(super) const CAUSE: Cause = Cause {
 const ESP: u8 = 50;
 const AH: u8 = 51;
 
-/// What the counters mean, without the `Xfrm` that all begin with (Documentation/networking/xfrm_proc.rst).
+/// The meanings of the counters, without the prefix `Xfrm` that all share (Documentation/networking/xfrm_proc.rst).
 const MEANINGS: [(&str, &str); 14] = [
     (
         "InNoStates",
@@ -57,16 +57,16 @@ const MEANINGS: [(&str, &str); 14] = [
     ("OutPolBlock", "a policy blocks it on the way out"),
     ("OutStateExpired", "the key to send with has expired"),
     ("OutStateSeqError", "the sequence numbers of the key are used up"),
-    ("FwdHdrError", "what is forwarded cannot be read"),
+    ("FwdHdrError", "the forwarded packet cannot be parsed"),
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let is_encrypted = |d: &DropGroup| matches!(d.protocol, ESP | AH) && d.reason == "NOT_SPECIFIED";
-    let taken = scene.take(namespace, |d| d.reason == "XFRM_POLICY" || is_encrypted(d));
+    let taken = view.take(namespace, |d| d.reason == "XFRM_POLICY" || is_encrypted(d));
     let counters = namespace.counters.iter().filter(|(name, c)| name.starts_with("xfrm.") && c.change() > 0);
     let mut moved: Vec<_> = counters.collect();
     moved.sort_by_key(|(_, c)| std::cmp::Reverse(c.change()));
@@ -75,11 +75,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims.clone();
     // The two are read one after the other, and so differ a little; what is far more has no event.
     if counted > 2 * taken.packets {
-        finding.claims.push(scene.counted(namespace, "xfrm", counted - taken.packets));
+        finding.claims.push(view.counted(namespace, "xfrm", counted - taken.packets));
     }
     finding.confidence = if moved.is_empty() { Confidence::Medium } else { Confidence::High };
     let meaning = |name: &str| {
@@ -87,7 +87,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         MEANINGS.iter().find(|(n, _)| *n == name).map(|(_, words)| *words)
     };
     let why =
-        moved.first().and_then(|(name, _)| meaning(name)).unwrap_or("what came is not what the policy wants");
+        moved.first().and_then(|(name, _)| meaning(name)).unwrap_or("the packets do not match the policy");
     finding.summary = format!("{lost} packets were refused by IPsec: {why}.");
     for (name, counter) in moved.iter().take(5) {
         let words = meaning(name).map(|w| format!(" ({w})")).unwrap_or_default();
@@ -105,11 +105,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         finding.evidence.push(Fact::seen(Plane::Drops, format!("for example from {}", finding.object)));
     }
     finding.not.push("not a rule of the firewall: those drop as NETFILTER_DROP".into());
-    finding.fixes.push(look(
+    finding.fixes.push(Fix::look(
         "see the policies and keys, and what was refused",
-        ["ip xfrm policy", "ip -s xfrm state", "grep -v '\\b0$' /proc/net/xfrm_stat"]
-            .map(|c| inside(namespace, c))
-            .to_vec(),
+        [sh!("ip xfrm policy"), sh!("ip -s xfrm state"), sh!("grep -v '\\b0$' /proc/net/xfrm_stat")],
     ));
     Some(finding)
 }
@@ -117,9 +115,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 fn recipes() -> Vec<Recipe> {
     let traffic = || {
         vec![
-            Traffic::UdpServer { on: Place::Responder, port: 7500, buffer: None, mode: UdpMode::Echo },
+            Traffic::UdpServer { on: LabHost::Responder, port: 7500, buffer: None, mode: UdpMode::Echo },
             Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7500".into(),
                 size: 200,
                 rate: 300,
@@ -139,15 +137,15 @@ fn recipes() -> Vec<Recipe> {
         ..Recipe::default()
     };
     vec![
-        at(Place::Gateway, "default", "dir fwd action block"),
-        // What comes in the clear should have come through a tunnel.
-        at(Place::Responder, "clear", "dir in tmpl proto esp mode transport"),
+        at(LabHost::Gateway, "default", "dir fwd action block"),
+        // Packets that arrive in the clear should have come through a tunnel.
+        at(LabHost::Responder, "clear", "dir in tmpl proto esp mode transport"),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{blind_to_drops, dropped, host, seen};
+    use super::super::fixtures::{blind_to_drops, dropped, host, seen};
     use super::*;
     use crate::finding::{Claim, Severity};
 
@@ -155,17 +153,17 @@ mod tests {
     fn the_counter_says_what_is_wrong() {
         let counters = [("xfrm.InTmplMismatch", 300)];
         let drops = vec![dropped("XFRM_POLICY", "ip_forward", 17, 300)];
-        let found = &examine(&Scene::of(&seen(host(&counters), drops)))[0];
+        let found = &examine(&EvidenceView::of(&seen(host(&counters), drops)))[0];
         assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 300 }]);
         assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
         assert!(found.summary.contains("in the clear"), "{}", found.summary);
-        assert_eq!(examine(&Scene::of(&blind_to_drops(host(&counters)))).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&blind_to_drops(host(&counters)))).len(), 1);
     }
 
     #[test]
     fn a_host_without_ipsec_has_none() {
         assert_eq!(
-            examine(&Scene::of(&seen(
+            examine(&EvidenceView::of(&seen(
                 host(&[("ip.InDiscards", 5)]),
                 vec![dropped("IP_INNOROUTES", "x", 6, 5)]
             ))),

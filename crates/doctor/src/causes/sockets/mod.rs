@@ -6,9 +6,9 @@ mod cgroup_memory;
 mod ephemeral_ports_exhausted;
 mod file_limit;
 mod fixes;
-mod flows;
 #[cfg(test)]
-mod given;
+mod fixtures;
+mod flows;
 mod ipsec_policy;
 mod memory;
 mod mss_small;

@@ -1,16 +1,16 @@
-//! Segments that are absurdly small.
+//! Segments that are far too small.
 
-use super::fixes::{inside, look};
 use super::flows::{carried, named, share_of_bytes};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "mss-small",
     group: Group::Sockets,
-    title: "segments are absurdly small",
+    title: "segments are far too small",
     about: "Each side of a TCP connection says in its SYN how large a segment may be (MSS). A rule that clamps it to a wrong number, \
             or a middlebox that does, makes every segment small: with 300 bytes a transfer takes five times as many packets, and \
             everything that costs per packet costs five times as much. Nothing is lost, and no counter moves.",
@@ -35,16 +35,16 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-/// What every network carries (RFC 9293 section 3.7.1: MSS without the option).
+/// The segment size that every network carries (RFC 9293 section 3.7.1: MSS without the option).
 const DEFAULT_MSS: u32 = 536;
 /// A share of all bytes from which on it is more than a peer of its own kind.
 const GOOD_PART: f64 = 0.1;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     // Headers of IPv6 and TCP with timestamps are 92 bytes at most. A sender never fills more than half of a window with one
     // segment (net/ipv4/tcp_output.c, tcp_bound_to_half_wnd).
     let is_small = |f: &&TcpFlow| {
@@ -58,12 +58,12 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_small).collect();
     let worst = flows.iter().max_by_key(|f| carried(f))?;
     let part = share_of_bytes(namespace, &flows);
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
-    // What a receiver sends is acknowledgements, which are small in any case: who sends data pays.
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
+    // A receiver sends acknowledgements, which are small in any case: only the sender of data pays.
     let sends = flows.iter().any(|f| f.bytes_acked.change() > f.bytes_received.change());
     let costs = part >= GOOD_PART && sends;
     finding.severity = if costs { Severity::Warning } else { Severity::Note };
-    finding.harm = if costs { part } else { 0.0 };
+    finding.impact = if costs { part } else { 0.0 };
     finding.confidence = if flows.len() > 1 { Confidence::High } else { Confidence::Medium };
     finding.object = format!("{} to {}", named(worst), worst.remote);
     finding.summary = format!(
@@ -84,15 +84,10 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
     finding.not.push("not a small path MTU: the kernel knows of none".into());
-    let capture =
-        format!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());
-    finding.fixes.push(look(
+    let capture = sh!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());
+    finding.fixes.push(Fix::look(
         "look for a rule that sets it, here and on each hop in between; compare the MSS of a SYN",
-        vec![
-            inside(namespace, "nft list ruleset | grep -n maxseg"),
-            inside(namespace, "iptables-save | grep TCPMSS"),
-            capture,
-        ],
+        [sh!("nft list ruleset | grep -n maxseg"), sh!("iptables-save | grep TCPMSS"), capture],
     ));
     Some(finding)
 }
@@ -101,12 +96,12 @@ fn recipes() -> Vec<Recipe> {
     let clamp = "nft 'add table ip n; add chain ip n c { type filter hook forward priority 0; }; \
                  add rule ip n c tcp flags syn / syn,rst tcp option maxseg size set 300'";
     vec![Recipe {
-        at: Place::Initiator,
-        setup: vec![Step::Run(Place::Gateway, clamp.into())],
+        at: LabHost::Initiator,
+        setup: vec![Step::Run(LabHost::Gateway, clamp.into())],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7092, backlog: 16, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7092, backlog: 16, mode: TcpMode::Sink },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7092".into(),
                 streams: 2,
                 rate_bps: Some(50_000_000),
@@ -119,7 +114,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{flow, grew, host, seen};
+    use super::super::fixtures::{flow, grew, host, seen};
     use super::*;
 
     fn found(flows: Vec<TcpFlow>, all_bytes: u64) -> Vec<Finding> {
@@ -127,7 +122,7 @@ mod tests {
         let sockets = host.sockets.as_mut().unwrap();
         sockets.totals.bytes = all_bytes;
         sockets.tcp = flows;
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn small() -> TcpFlow {

@@ -1,31 +1,31 @@
-//! Packets come for a port on which nobody listens.
+//! Packets come for a port on which no program listens.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use super::fixes::{inside, look};
-use crate::causes::{Cause, Group, Scene, Taken};
+use crate::causes::{Cause, EvidenceView, Group, Taken};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, Sample, Tuple};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "no-listener",
     group: Group::Sockets,
-    title: "nobody listens on the port",
-    about: "A datagram for a port that no socket has is answered with an ICMP error, a TCP SYN with a reset: `connection refused`. \
-            Every host with a public address gets some of these from scanners, on many ports, and that is no fault. It is one when \
-            the same peers keep sending to the same port: a service that has died or moved, a program that listens on another \
-            address (127.0.0.1), a log or metrics sender that nobody told. Segments of TCP without a SYN belong to connections \
-            that this host has forgotten.",
+    title: "no program listens on the port",
+    about: "If no socket has the port, the kernel answers a datagram with an ICMP error, and a TCP SYN with a reset: \
+            `connection refused`. Every host with a public address gets some of these from scanners, on many ports, and \
+            that is no fault. It is a fault when the same peers keep sending to the same port: a service that has died or \
+            moved, a program that listens on another address (127.0.0.1), a log or metrics sender with an old \
+            configuration. Segments of TCP without a SYN belong to connections that this host has forgotten.",
     must: &["packets dropped as NO_SOCKET, or Udp NoPorts grows"],
     should: &["the same source sends to the same port again and again"],
     must_not: &[
-        "many ports, each a few times: that is a scan, or answers to a program that did not wait for them",
+        "many ports, each a few times: this is a scan, or answers to a program that did not wait for them",
     ],
     lookalikes: &[
         ("conntrack-entry-lost", "a gateway answers for a connection that it has forgotten"),
-        ("accept-queue-full", "somebody listens and does not accept: the client waits, and is not refused"),
+        ("accept-queue-full", "a program listens and does not accept: the client waits, and is not refused"),
         ("rule-reject", "a rule refuses: NETFILTER_DROP, and the rule counts"),
     ],
     yields_to: &["conntrack-entry-lost", "conntrack-invalid-reset"],
@@ -41,17 +41,17 @@ pub(super) const CAUSE: Cause = Cause {
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Packets a second from one side to one port from which on somebody means it.
+/// Packets per second from one side to one port from which on they count as intended.
 const PERSISTENT_PER_S: f64 = 5.0;
 /// Samples of one port that show it.
 const ENOUGH_SAMPLES: usize = 3;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().flat_map(|n| [TCP, UDP].into_iter().filter_map(move |p| of(scene, n, p))).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().flat_map(|n| [TCP, UDP].into_iter().filter_map(move |p| of(view, n, p))).collect()
 }
 
-fn of(scene: &Scene<'_>, namespace: &Namespace, protocol: u8) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == "NO_SOCKET" && d.protocol == protocol);
+fn of(view: &EvidenceView<'_>, namespace: &Namespace, protocol: u8) -> Option<Finding> {
+    let taken = view.take(namespace, |d| d.reason == "NO_SOCKET" && d.protocol == protocol);
     let counted = match protocol {
         UDP => namespace.grew("udp.NoPorts") + namespace.grew("udp6.NoPorts"),
         _ => 0,
@@ -60,17 +60,17 @@ fn of(scene: &Scene<'_>, namespace: &Namespace, protocol: u8) -> Option<Finding>
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.severity = Severity::Note;
-    finding.missing = scene.missing(namespace, &[Plane::Drops, Plane::Sockets]);
-    finding.claims = if taken.is_empty() && !scene.sees_drops() {
-        vec![scene.counted(namespace, "udp.NoPorts", counted)]
+    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Sockets]);
+    finding.claims = if taken.is_empty() && !view.sees_drops() {
+        vec![view.counted(namespace, "udp.NoPorts", counted)]
     } else {
         taken.claims.clone()
     };
     let kind = if protocol == TCP { "segments" } else { "datagrams" };
     finding.summary =
-        format!("{lost} {kind} came for ports that nobody listens on, spread as scanners do it.");
+        format!("{lost} {kind} came for ports that no program listens on, spread like a port scan.");
     if let Some(counter) = namespace.counters.get("udp.NoPorts").filter(|c| protocol == UDP && c.change() > 0)
     {
         finding.evidence.push(Fact::counter(
@@ -86,7 +86,7 @@ fn of(scene: &Scene<'_>, namespace: &Namespace, protocol: u8) -> Option<Finding>
             .push(Fact::seen(Plane::Drops, format!("{} packets dropped as NO_SOCKET", taken.packets)));
     }
     if let Some(wanted) = wanted(&taken) {
-        convict(scene, namespace, &wanted, &mut finding);
+        convict(view, namespace, &wanted, &mut finding);
     }
     Some(finding)
 }
@@ -97,7 +97,7 @@ struct Wanted {
     protocol: u8,
     sources: Vec<IpAddr>,
     samples: usize,
-    /// Of the packets, as far as the samples tell.
+    /// Packets for this port, as far as the samples show.
     packets: u64,
 }
 
@@ -137,8 +137,8 @@ fn opens(sample: &Sample) -> bool {
     }
 }
 
-fn convict(scene: &Scene<'_>, namespace: &Namespace, wanted: &Wanted, finding: &mut Finding) {
-    let per_s = wanted.packets as f64 / scene.evidence.window_s.max(0.1);
+fn convict(view: &EvidenceView<'_>, namespace: &Namespace, wanted: &Wanted, finding: &mut Finding) {
+    let per_s = wanted.packets as f64 / view.evidence.window_s.max(0.1);
     let protocol = if wanted.protocol == TCP { "TCP" } else { "UDP" };
     finding.object = format!("{protocol} {}", wanted.to);
     let from = wanted.sources.iter().take(3).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
@@ -148,7 +148,7 @@ fn convict(scene: &Scene<'_>, namespace: &Namespace, wanted: &Wanted, finding: &
         finding.severity = Severity::Warning;
         finding.confidence = Confidence::High;
         finding.summary = format!(
-            "Nobody listens on {}, and {from} keeps sending there: {per_s:.0} a second.",
+            "No program listens on {}, and {from} keeps sending there: {per_s:.0} a second.",
             finding.object
         );
         finding.not.push("not a scan: it is one port, again and again".into());
@@ -158,19 +158,19 @@ fn convict(scene: &Scene<'_>, namespace: &Namespace, wanted: &Wanted, finding: &
     if !elsewhere.is_empty() {
         let list = elsewhere.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
         finding.summary = format!(
-            "Packets come for {}, where nobody listens: a program does on {list} only.",
+            "Packets come for {}, where no program listens: one listens on {list} only.",
             finding.object
         );
         finding.evidence.push(Fact::seen(Plane::Sockets, format!("listening on {list}")));
     }
-    let flag = if wanted.protocol == TCP { 't' } else { 'u' };
-    finding.fixes.push(look(
+    let flag = if wanted.protocol == TCP { "t" } else { "u" };
+    finding.fixes.push(Fix::look(
         "see who listens on that port, and on which address",
-        vec![inside(namespace, &format!("ss -ln{flag}p 'sport = :{port}'"))],
+        [sh!("ss -ln{}p 'sport = :{}'", flag, port)],
     ));
 }
 
-/// Where somebody has that port on another address.
+/// Finds sockets that have that port on another address.
 fn listening(namespace: &Namespace, wanted: &Wanted) -> Vec<SocketAddr> {
     let Some(sockets) = &namespace.sockets else { return Vec::new() };
     let all: Vec<SocketAddr> = match wanted.protocol {
@@ -184,9 +184,9 @@ fn recipes() -> Vec<Recipe> {
     vec![
         Recipe {
             name: "udp",
-            at: Place::Responder,
+            at: LabHost::Responder,
             traffic: vec![Traffic::Udp {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7515".into(),
                 size: 200,
                 rate: 200,
@@ -197,9 +197,9 @@ fn recipes() -> Vec<Recipe> {
         },
         Recipe {
             name: "tcp",
-            at: Place::Responder,
+            at: LabHost::Responder,
             traffic: vec![Traffic::Connects {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7516".into(),
                 rate: 100,
                 bytes: 64,
@@ -212,7 +212,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{blind_to_drops, dropped, host, packet, seen};
+    use super::super::fixtures::{blind_to_drops, dropped, host, packet, seen};
     use super::*;
     use crate::evidence::DropGroup;
 
@@ -223,8 +223,10 @@ mod tests {
     #[test]
     fn one_port_again_and_again_is_a_warning() {
         let samples = (0..8).map(|_| packet(UDP, "198.18.0.2:5000", "198.19.0.2:514", 0)).collect();
-        let found =
-            &examine(&Scene::of(&seen(host(&[("udp.NoPorts", 2000)]), vec![group(UDP, 2000, samples)])))[0];
+        let found = &examine(&EvidenceView::of(&seen(
+            host(&[("udp.NoPorts", 2000)]),
+            vec![group(UDP, 2000, samples)],
+        )))[0];
         assert_eq!((found.severity, found.object.as_str()), (Severity::Warning, "UDP 198.19.0.2:514"));
         assert_eq!(found.explains_packets, 0, "set by the diagnosis");
     }
@@ -235,19 +237,19 @@ mod tests {
         let mut host = host(&[]);
         let local = "127.0.0.1:80".parse().unwrap();
         host.sockets.as_mut().unwrap().listeners =
-            vec![crate::evidence::Listener { local, ..super::super::given::listener(80) }];
-        let found = &examine(&Scene::of(&seen(host, vec![group(TCP, 900, samples)])))[0];
+            vec![crate::evidence::Listener { local, ..super::super::fixtures::listener(80) }];
+        let found = &examine(&EvidenceView::of(&seen(host, vec![group(TCP, 900, samples)])))[0];
         assert!(found.summary.contains("127.0.0.1:80 only"), "{}", found.summary);
     }
 
     #[test]
     fn a_scan_is_a_note_also_when_it_comes_from_many_sides() {
         let scan = (1..9).map(|p| packet(TCP, "198.18.0.2:5000", &format!("198.19.0.2:{p}"), 2)).collect();
-        let found = &examine(&Scene::of(&seen(host(&[]), vec![group(TCP, 2000, scan)])))[0];
+        let found = &examine(&EvidenceView::of(&seen(host(&[]), vec![group(TCP, 2000, scan)])))[0];
         assert_eq!((found.severity, found.object.as_str()), (Severity::Note, ""));
         let many = (1..9).map(|n| packet(TCP, &format!("198.18.0.{n}:5000"), "198.19.0.2:23", 2)).collect();
         assert_eq!(
-            examine(&Scene::of(&seen(host(&[]), vec![group(TCP, 2000, many)])))[0].severity,
+            examine(&EvidenceView::of(&seen(host(&[]), vec![group(TCP, 2000, many)])))[0].severity,
             Severity::Note
         );
     }
@@ -256,14 +258,14 @@ mod tests {
     fn segments_of_forgotten_connections_are_a_note() {
         let late = (0..8).map(|_| packet(TCP, "198.18.0.2:5000", "198.19.0.2:80", 16)).collect();
         assert_eq!(
-            examine(&Scene::of(&seen(host(&[]), vec![group(TCP, 2000, late)])))[0].severity,
+            examine(&EvidenceView::of(&seen(host(&[]), vec![group(TCP, 2000, late)])))[0].severity,
             Severity::Note
         );
     }
 
     #[test]
     fn without_a_view_of_drops_the_ports_are_not_known() {
-        let found = &examine(&Scene::of(&blind_to_drops(host(&[("udp.NoPorts", 2000)]))))[0];
+        let found = &examine(&EvidenceView::of(&blind_to_drops(host(&[("udp.NoPorts", 2000)]))))[0];
         assert_eq!((found.severity, found.missing.as_slice()), (Severity::Note, &[Plane::Drops][..]));
     }
 }

@@ -3,21 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::fixes::look;
-use crate::causes::{Cause, Group, Scene, is_noise};
+use crate::causes::{Cause, EvidenceView, Group, is_noise};
+use crate::command::sh;
 use crate::evidence::{Evidence, FlowEventKind, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "not-on-this-host",
     group: Group::Sockets,
     title: "packets are lost, and not on this host",
-    about: "TCP sends segments again that nobody acknowledged. When it does so, and on this whole machine no packet was dropped, no \
-            queue overflowed and no counter of loss moved, then the loss is somewhere else: on the way there, on the way back, or at \
-            the other end. The other end's answers tell which. If it reports that it got segments twice (DSACK, RFC 2883), they had \
-            arrived: late, out of order, or their acknowledgement was lost on the way back. If it does not, they never came. \
-            Segments that come in out of order were preceded by one that was lost on the way here.",
+    about: "TCP retransmits segments that were not acknowledged. If it does so, and on this whole machine no packet was \
+            dropped, no queue overflowed and no counter of loss moved, the loss is somewhere else: on the way there, on \
+            the way back, or at the other end. The other end's answers show which. If it reports that it got segments \
+            twice (DSACK, RFC 2883), they had arrived: late, out of order, or their acknowledgement was lost on the way \
+            back. If it does not, they never came. Segments that come in out of order were preceded by one that was lost \
+            on the way here.",
     must: &[
         "Tcp RetransSegs grows by a noticeable share of OutSegs, or segments come in out of order",
         "nothing was lost on this machine that could be them",
@@ -111,15 +112,15 @@ const SUFFERS: f64 = 0.005;
 /// Fewer are what any path has.
 const FEW: u64 = 20;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    let lost_here = lost_on(scene.evidence);
-    scene.namespaces().filter_map(|n| in_namespace(scene, n, lost_here)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    let lost_here = lost_on(view.evidence);
+    view.namespaces().filter_map(|n| in_namespace(view, n, lost_here)).collect()
 }
 
-/// What was lost on this machine, whoever it belonged to: the most that could explain anything.
+/// Counts all losses on this machine, of any owner: the most that could explain anything.
 fn lost_on(evidence: &Evidence) -> u64 {
     let dropped: u64 = evidence.drops.iter().filter(|d| !is_noise(d)).map(|d| d.packets).sum();
-    // What is lost without an event, or while drops are not in sight.
+    // Counters of losses that raise no drop event, or for hosts without drop events.
     const COUNTERS: [&str; 12] = [
         "tcpext.ListenDrops",
         "tcpext.TCPBacklogDrop",
@@ -152,11 +153,11 @@ fn lost_on(evidence: &Evidence) -> u64 {
     dropped.max(evidence.namespaces.iter().map(counted).sum::<u64>() + cores)
 }
 
-/// What the counters of TCP say.
+/// The signs of loss in the TCP counters.
 struct Signs {
     sent: u64,
     again: u64,
-    /// Of these, not lost: the other side had them, or said so before the timer's segment came.
+    /// Retransmitted segments that were not lost: the other side had them, or reported them before the timer's segment came.
     needless: u64,
     received: u64,
     out_of_order: u64,
@@ -179,25 +180,25 @@ impl Signs {
     }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace, lost_here: u64) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace, lost_here: u64) -> Option<Finding> {
     let signs = Signs::of(namespace);
     let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
     let out = signs.again >= FEW && share(signs.again, signs.sent) >= SUFFERS;
     // GRO hands over many segments as one, so a gap is seen less often than it is made.
     let gaps = signs.out_of_order >= FEW && share(signs.out_of_order, signs.received) >= SUFFERS;
-    let inward = gaps && !senders_are_here(scene, namespace);
+    let inward = gaps && !senders_are_here(view, namespace);
     let found = signs.again.max(signs.out_of_order);
     if !(out || inward) || lost_here * 10 >= found {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     let needless = out && signs.needless * 2 >= signs.again;
     finding.severity = if needless && !inward { Severity::Note } else { Severity::Warning };
-    finding.harm = share(signs.lost(), signs.sent)
+    finding.impact = share(signs.lost(), signs.sent)
         .max(if inward { share(signs.out_of_order, signs.received) } else { 0.0 })
         .min(1.0);
     finding.missing =
-        scene.missing(namespace, &[Plane::Drops, Plane::Interfaces, Plane::Qdiscs, Plane::Sockets]);
+        view.missing(namespace, &[Plane::Drops, Plane::Interfaces, Plane::Qdiscs, Plane::Sockets]);
     finding.confidence = if finding.missing.is_empty() { Confidence::High } else { Confidence::Low };
     finding.summary = match (out, needless, inward) {
         (true, true, _) => format!(
@@ -217,7 +218,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace, lost_here: u64) -> Opt
         ),
     };
     describe(namespace, lost_here, &mut finding);
-    let remotes = remotes(scene, namespace);
+    let remotes = remotes(view, namespace);
     if let Some((worst, times)) = remotes.first() {
         let all: u64 = remotes.iter().map(|(_, n)| n).sum();
         finding.object =
@@ -227,17 +228,17 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace, lost_here: u64) -> Opt
                 .evidence
                 .push(Fact::seen(Plane::Flows, format!("{times} segments sent again to {remote}")));
         }
-        finding.fixes.push(look(
+        finding.fixes.push(Fix::look(
             "measure the path, and at the other end",
-            vec![format!("mtr -n -T -P 443 -c 100 -r {worst}"), format!("ss -tin dst {worst}")],
+            [sh!("mtr -n -T -P 443 -c 100 -r {}", worst), sh!("ss -tin dst {}", worst)],
         ));
     }
     Some(finding)
 }
 
 /// True if all that came out of order was sent from this machine, by another namespace: who sends knows exactly what was lost.
-fn senders_are_here(scene: &Scene<'_>, namespace: &Namespace) -> bool {
-    let others = scene.namespaces().filter(|n| n.id != namespace.id);
+fn senders_are_here(view: &EvidenceView<'_>, namespace: &Namespace) -> bool {
+    let others = view.namespaces().filter(|n| n.id != namespace.id);
     let addresses: Vec<IpAddr> =
         others.flat_map(|n| &n.interfaces).flat_map(|i| &i.addresses).map(|(a, _)| *a).collect();
     let flows = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(|f| f.out_of_order.change() > 0);
@@ -267,9 +268,9 @@ fn describe(namespace: &Namespace, lost_here: u64, finding: &mut Finding) {
 }
 
 /// To whom most was sent again: by events as they happened, else by the connections that are there still.
-fn remotes(scene: &Scene<'_>, namespace: &Namespace) -> Vec<(IpAddr, u64)> {
+fn remotes(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<(IpAddr, u64)> {
     let mut by_remote: BTreeMap<IpAddr, u64> = BTreeMap::new();
-    let events = scene.evidence.flows.iter().filter(|f| f.namespace == namespace.id);
+    let events = view.evidence.flows.iter().filter(|f| f.namespace == namespace.id);
     for event in events.filter(|f| f.kind == FlowEventKind::Retransmit) {
         if let Some(tuple) = event.tuple {
             *by_remote.entry(tuple.destination).or_default() += event.times;
@@ -286,7 +287,7 @@ fn remotes(scene: &Scene<'_>, namespace: &Namespace) -> Vec<(IpAddr, u64)> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    // One packet in 25 leaves for an Ethernet address that nobody has: to this machine it is as if it were lost on the wire.
+    // One packet in 25 leaves for an Ethernet address that no host has: to this machine it looks lost on the wire.
     let lose = |device: &str| {
         format!(
             "nft 'add table netdev w; add chain netdev w e {{ type filter hook egress device {device} priority 0; }}; \
@@ -295,9 +296,9 @@ fn recipes() -> Vec<Recipe> {
     };
     let traffic = |port: u16| {
         vec![
-            Traffic::TcpServer { on: Place::Responder, port, backlog: 16, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port, backlog: 16, mode: TcpMode::Sink },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: format!("198.19.0.2:{port}"),
                 streams: 8,
                 rate_bps: Some(40_000_000),
@@ -305,8 +306,8 @@ fn recipes() -> Vec<Recipe> {
         ]
     };
     vec![Recipe {
-        at: Place::Initiator,
-        setup: vec![Step::Run(Place::Gateway, lose("outside"))],
+        at: LabHost::Initiator,
+        setup: vec![Step::Run(LabHost::Gateway, lose("outside"))],
         traffic: traffic(7093),
         needs: vec!["nft"],
         ..Recipe::default()
@@ -315,7 +316,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{dropped, grew, host, seen};
+    use super::super::fixtures::{dropped, grew, host, seen};
     use super::*;
     use crate::evidence::{FlowEvent, TcpFlow, Tuple};
 
@@ -340,7 +341,7 @@ mod tests {
             largest_bytes: 1448,
             smallest_bytes: 1448,
         });
-        examine(&Scene::of(&evidence))
+        examine(&EvidenceView::of(&evidence))
     }
 
     #[test]
@@ -364,15 +365,15 @@ mod tests {
     fn a_sender_on_the_same_machine_tells_it_alone() {
         let inward = [("tcp.OutSegs", 5000), ("tcp.InSegs", 9000), ("tcpext.TCPOFOQueue", 300)];
         let mut receiver = host(&inward);
-        let flow = TcpFlow { out_of_order: grew(300), ..super::super::given::flow() };
+        let flow = TcpFlow { out_of_order: grew(300), ..super::super::fixtures::flow() };
         receiver.sockets.as_mut().unwrap().tcp = vec![flow];
         let mut sender = Namespace { id: 2, ..Namespace::default() };
         let mut evidence = seen(receiver, Vec::new());
-        assert_eq!(examine(&Scene::of(&evidence)).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&evidence)).len(), 1);
         let addresses = vec![("198.19.0.2".parse().unwrap(), 24)];
         sender.interfaces = vec![crate::evidence::Interface { addresses, ..Default::default() }];
         evidence.namespaces.push(sender);
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 
     #[test]
@@ -394,7 +395,7 @@ mod tests {
     fn who_knows_better_goes_first() {
         let mut host = host(&[LOSSY, &[("tcpext.TCPToZeroWindowAdv", 1)]].concat());
         host.sockets.as_mut().unwrap().tcp =
-            vec![TcpFlow { mss: 288, segments_out: grew(9000), ..super::super::given::flow() }];
+            vec![TcpFlow { mss: 288, segments_out: grew(9000), ..super::super::fixtures::flow() }];
         let causes: Vec<_> = crate::diagnosis::diagnose(&seen(host, Vec::new()))
             .findings
             .into_iter()

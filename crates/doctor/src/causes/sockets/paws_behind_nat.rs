@@ -1,20 +1,20 @@
 //! Timestamps that go back: several hosts behind one address.
 
-use super::fixes::{inside, look};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::{sh, sysctl};
 use crate::evidence::{DropGroup, Namespace, Plane, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "paws-behind-nat",
     group: Group::Sockets,
     title: "new connections refused for old timestamps (PAWS)",
-    about: "TCP throws away a segment whose timestamp is older than one that it has seen on the same connection (PAWS, RFC 7323). \
-            A server that closed first remembers the last timestamp of an address and port for a minute (TIME_WAIT). When several \
-            hosts share one address behind a NAT, the next one to come with the same port has a clock of its own; if it is behind, \
-            its SYN is thrown away without an answer, and again when it is repeated after 1 and 3 seconds. Others, whose clock is \
-            ahead, notice nothing.",
+    about: "TCP drops a segment whose timestamp is older than one that it has seen on the same connection (PAWS, RFC \
+            7323). A server that closed first remembers the last timestamp of an address and port for a minute \
+            (TIME_WAIT). When several hosts share one address behind a NAT, the next one to come with the same port has a \
+            clock of its own; if it is behind, its SYN is dropped without an answer, and again when it is repeated after 1 \
+            and 3 seconds. Others, whose clock is ahead, notice nothing.",
     must: &[
         "segments dropped as TCP_RFC7323_TW_PAWS, or SYNs as TCP_RFC7323_PAWS; TcpExt PAWSEstab or PAWSTimewait grows with them",
     ],
@@ -39,38 +39,40 @@ pub(super) const CAUSE: Cause = Cause {
 
 const SYN: u8 = 2;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-/// True of a group that holds refused SYNs: by its reason in TIME_WAIT, by its samples in other states.
+/// True of a group that holds refused SYNs. TIME_WAIT refuses late FINs for the same reason (`tcp_timewait_state_process`), so
+/// its samples decide; without any it is blamed.
 fn refuses_new(drops: &DropGroup) -> bool {
+    let syn = drops.samples.iter().any(|s| s.tcp_flags().is_some_and(|f| f & SYN != 0));
     match drops.reason.as_str() {
-        "TCP_RFC7323_TW_PAWS" => true,
-        "TCP_RFC7323_PAWS" => drops.samples.iter().any(|s| s.tcp_flags().is_some_and(|f| f & SYN != 0)),
+        "TCP_RFC7323_TW_PAWS" => syn || drops.samples.is_empty(),
+        "TCP_RFC7323_PAWS" => syn,
         _ => false,
     }
 }
 
 /// Late duplicates of a connection that goes on, which the other side has had acknowledged long since.
 fn is_late(drops: &DropGroup) -> bool {
-    matches!(drops.reason.as_str(), "TCP_RFC7323_PAWS" | "TCP_RFC7323_PAWS_ACK" | "TCP_RFC7323_TSECR")
-        && !refuses_new(drops)
+    let reasons = ["TCP_RFC7323_PAWS", "TCP_RFC7323_PAWS_ACK", "TCP_RFC7323_TW_PAWS", "TCP_RFC7323_TSECR"];
+    reasons.contains(&drops.reason.as_str()) && !refuses_new(drops)
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, refuses_new);
-    let late = scene.take(namespace, is_late);
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, refuses_new);
+    let late = view.take(namespace, is_late);
     let names = ["tcpext.PAWSEstab", "tcpext.PAWSTimewait", "tcpext.PAWSActive"];
     let counted: u64 = names.iter().map(|name| namespace.grew(name)).sum();
-    let lost = if scene.sees_drops() { taken.packets } else { counted };
+    let lost = if view.sees_drops() { taken.packets } else { counted };
     if lost + late.packets == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims.clone();
     finding.claims.extend(late.claims.iter().cloned());
-    finding.missing = scene.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[Plane::Drops]);
     if lost == 0 {
         finding.severity = Severity::Note;
         finding.summary = format!(
@@ -80,7 +82,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         return Some(finding);
     }
     if taken.is_empty() {
-        finding.claims = vec![scene.counted(namespace, "tcpext.PAWSEstab", counted)];
+        finding.claims = vec![view.counted(namespace, "tcpext.PAWSEstab", counted)];
         finding.severity = finding.severity.min(Severity::Warning);
         finding.confidence = Confidence::Low;
     } else {
@@ -102,14 +104,14 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     if let Some(t) = taken.example() {
         finding.object = format!("{} to {}:{}", t.source, t.destination, t.destination_port);
-        finding.claims.extend(echoes(scene, t));
+        finding.claims.extend(echoes(view, t));
         finding.summary = format!(
             "{lost} segments from {} were refused for old timestamps: several hosts share that address.",
             t.source
         );
-        finding.fixes.push(look(
+        finding.fixes.push(Fix::look(
             "see whether that address is a NAT: its connections differ in clock",
-            vec![format!("tcpdump -nn -c 20 'src {} and tcp[tcpflags] & tcp-syn != 0'", t.source)],
+            [sh!("tcpdump -nn -c 20 'src {} and tcp[tcpflags] & tcp-syn != 0'", t.source)],
         ));
     }
     finding.fixes.push(last_resort(namespace));
@@ -119,24 +121,21 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 /// Never tuned by itself: what a NAT should do better is not mended here.
 fn last_resort(namespace: &Namespace) -> Fix {
     let now = namespace.setting("net.ipv4.tcp_timestamps").unwrap_or(1);
-    let set = |value: u64| inside(namespace, &format!("sysctl -w net.ipv4.tcp_timestamps={value}"));
-    Fix {
-        title: "last resort, if the NAT is not yours: no timestamps".into(),
-        commands: vec![set(0)],
-        risk:
-            "no PAWS at all, coarser round-trip times, no window scaling for connections made by SYN cookies"
-                .into(),
-        undo: vec![set(now)],
-        ..Fix::default()
-    }
+    let set = |value: u64| sysctl::set("net.ipv4.tcp_timestamps", value);
+    Fix::new(
+        "last resort, if the NAT is not yours: no timestamps",
+        "no PAWS at all, coarser round-trip times, no window scaling for connections made by SYN cookies",
+        [set(0)],
+        [set(now)],
+    )
 }
 
 /// The server answers a refused SYN with the acknowledgement of the connection that is over, which a client of this machine
 /// throws away in its turn: no loss of its own.
-fn echoes(scene: &Scene<'_>, refused: Tuple) -> impl Iterator<Item = Claim> {
+fn echoes(view: &EvidenceView<'_>, refused: Tuple) -> impl Iterator<Item = Claim> {
     let is_answer =
         move |t: Tuple| (t.source, t.source_port) == (refused.destination, refused.destination_port);
-    let groups = scene.evidence.drops.iter().enumerate();
+    let groups = view.evidence.drops.iter().enumerate();
     groups
         .filter(|(_, d)| matches!(d.reason.as_str(), "TCP_INVALID_ACK_SEQUENCE" | "TCP_ACK_UNSENT_DATA"))
         .filter(move |(_, d)| d.samples.iter().filter_map(|s| s.tuple()).any(is_answer))
@@ -163,16 +162,16 @@ fn recipes() -> Vec<Recipe> {
         )
     };
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         setup: vec![
-            Step::Run(Place::Responder, "perl -MIO::Socket::INET -e 1".into()),
-            Step::Run(Place::Gateway, nat.into()),
-            Step::Run(Place::Initiator, second.into()),
+            Step::Run(LabHost::Responder, "perl -MIO::Socket::INET -e 1".into()),
+            Step::Run(LabHost::Gateway, nat.into()),
+            Step::Run(LabHost::Initiator, second.into()),
         ],
         traffic: vec![
-            Traffic::Script(Place::Responder, server.into()),
-            Traffic::Script(Place::Initiator, client("198.18.0.2")),
-            Traffic::Script(Place::Initiator, client("198.18.0.3")),
+            Traffic::Script(LabHost::Responder, server.into()),
+            Traffic::Script(LabHost::Initiator, client("198.18.0.2")),
+            Traffic::Script(LabHost::Initiator, client("198.18.0.3")),
         ],
         needs: vec!["perl", "nft"],
         also: vec!["snat-ports-exhausted", "not-on-this-host"],
@@ -182,14 +181,14 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{blind_to_drops, dropped, host, packet, seen};
+    use super::super::fixtures::{blind_to_drops, dropped, host, packet, seen};
     use super::*;
 
     #[test]
     fn syns_refused_in_time_wait_are_found_with_their_address() {
         let mut refused = dropped("TCP_RFC7323_TW_PAWS", "tcp_v4_rcv", 6, 60);
         refused.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", SYN); 2];
-        let found = &examine(&Scene::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![refused])))[0];
+        let found = &examine(&EvidenceView::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![refused])))[0];
         assert_eq!(
             (found.object.as_str(), found.confidence),
             ("203.0.113.9 to 198.19.0.2:80", Confidence::High)
@@ -199,16 +198,23 @@ mod tests {
 
     #[test]
     fn late_duplicates_are_a_note() {
-        let mut late = dropped("TCP_RFC7323_PAWS", "tcp_rcv_established", 6, 60);
-        late.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", 16)];
-        let found = &examine(&Scene::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![late])))[0];
-        assert_eq!(found.severity, Severity::Note);
+        const FIN_ACK: u8 = 17;
+        for (reason, place, flags) in [
+            ("TCP_RFC7323_PAWS", "tcp_rcv_established", 16),
+            // A FIN sent again to a host that has acknowledged it and waits.
+            ("TCP_RFC7323_TW_PAWS", "tcp_v4_rcv", FIN_ACK),
+        ] {
+            let mut late = dropped(reason, place, 6, 60);
+            late.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", flags)];
+            let found = &examine(&EvidenceView::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![late])))[0];
+            assert_eq!(found.severity, Severity::Note, "{reason}");
+        }
     }
 
     #[test]
     fn without_a_view_of_drops_it_is_a_guess() {
-        let found = &examine(&Scene::of(&blind_to_drops(host(&[("tcpext.PAWSEstab", 60)]))))[0];
+        let found = &examine(&EvidenceView::of(&blind_to_drops(host(&[("tcpext.PAWSEstab", 60)]))))[0];
         assert_eq!(found.confidence, Confidence::Low);
-        assert_eq!(examine(&Scene::of(&blind_to_drops(host(&[])))), []);
+        assert_eq!(examine(&EvidenceView::of(&blind_to_drops(host(&[])))), []);
     }
 }

@@ -1,20 +1,22 @@
 //! The receiver holds the sender back.
 
-use super::fixes::{Change, change, inside, look, pid};
+use super::fixes::{Change, change, pid};
 use super::flows::{named, rate_mbps, share, worth};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "receive-window-limited",
     group: Group::Sockets,
     title: "the receiver holds the sender back",
-    about: "A sender may have no more under way than the receiver has room for, which the receiver says in every segment (the \
-            window). Two things make it small: a program that does not read, so that its buffer fills and the window closes; and \
-            a buffer too small for the path, since one window a round trip is all that can be sent (64 KB over 20 ms are 26 \
-            Mbit/s). No packet is lost and no counter of loss moves; it is only slow, or stands still.",
+    about: "A sender may have no more data in flight than the receiver has room for, which the receiver announces in every \
+            segment (the window). Two things make it small: a program that does not read, so that its buffer fills and the \
+            window closes; and a buffer too small for the path, since one window a round trip is all that can be sent (64 \
+            KB over 20 ms are 26 Mbit/s). No packet is lost and no counter of loss moves; it is only slow, or stands \
+            still.",
     must: &[
         "at the receiver: bytes wait unread while the window is closed, or nearly so, and the sender keeps asking",
         "or at the sender: most of its time with something to send went to waiting for the window (`rwnd_limited` of `ss -ti`), \
@@ -23,17 +25,17 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["TcpExt TCPToZeroWindowAdv grows at the receiver, or segments are dropped as TCP_ZEROWINDOW"],
     must_not: &[
         "window scaling was not agreed on: then that limits the window to 64 KB",
-        "TCP's memory is under pressure anywhere on the machine: then it is that which keeps windows small",
+        "TCP's memory is under pressure anywhere on the machine: then that keeps windows small",
     ],
     lookalikes: &[
         ("window-scaling-stripped", "the window cannot be larger than 65,535 bytes"),
-        ("send-buffer-limited", "the sender's own buffer is what is used up"),
+        ("send-buffer-limited", "the sender's own buffer is used up"),
         ("tcp-memory", "all sockets of the machine are held back"),
     ],
     yields_to: &["window-scaling-stripped", "tcp-memory", "cgroup-memory"],
-    remedy: "If bytes wait unread, look at the program: it is slow, stuck, or waits for somebody else. If they do not, the buffer \
-             is too small for the path: raise the third number of net.ipv4.tcp_rmem at the receiver, and let the program not set \
-             SO_RCVBUF itself, which switches automatic growth off.",
+    remedy: "If bytes wait unread, look at the program: it is slow, stuck, or waits for another program. If they do not, \
+             the buffer is too small for the path: raise the third number of net.ipv4.tcp_rmem at the receiver, and let \
+             the program not set SO_RCVBUF itself, which switches automatic growth off.",
     sources: &[
         "net/ipv4/tcp_output.c: __tcp_select_window, tcp_chrono_start; net/ipv4/tcp_input.c: tcp_rcv_space_adjust",
         "RFC 9293 section 3.8.6, RFC 7323",
@@ -46,17 +48,17 @@ pub(super) const CAUSE: Cause = Cause {
 /// A program that would need longer than this for what waits does not keep up, s.
 const SLOW_READER_S: f64 = 0.5;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     // tcp_mem is one for all namespaces, so the receiver that is short of it may be in another one than the sender.
-    if !(super::tcp_memory::CAUSE.examine)(scene).is_empty() {
+    if !(super::tcp_memory::CAUSE.examine)(view).is_empty() {
         return Vec::new();
     }
-    scene.namespaces().flat_map(|n| [unread(scene, n), window(scene, n)]).flatten().collect()
+    view.namespaces().flat_map(|n| [unread(view, n), window(view, n)]).flatten().collect()
 }
 
 /// Connections of which the program does not read what came while the other side would send more.
-fn unread(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let window_s = scene.evidence.window_s.max(0.1);
+fn unread(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let window_s = view.evidence.window_s.max(0.1);
     let is_stuck = |f: &&TcpFlow| {
         // The queue counts bytes, the limit what they take in memory, which is up to twice that and more.
         let full = f.receive_queue > 0 && u64::from(f.receive_queue) * 4 >= u64::from(f.receive_limit);
@@ -68,9 +70,9 @@ fn unread(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     };
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_stuck).collect();
     let worst = flows.iter().max_by_key(|f| f.receive_queue)?;
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
-    finding.harm = share(namespace, flows.len());
+    finding.impact = share(namespace, flows.len());
     finding.object = named(worst);
     finding.summary = format!(
         "{} does not read: {} bytes wait, the window is at {}, and the sender waits.",
@@ -86,7 +88,7 @@ fn unread(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         );
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
-    let zero = scene.take(namespace, |d| matches!(d.reason.as_str(), "TCP_ZEROWINDOW" | "TCP_OVERWINDOW"));
+    let zero = view.take(namespace, |d| matches!(d.reason.as_str(), "TCP_ZEROWINDOW" | "TCP_OVERWINDOW"));
     if !zero.is_empty() {
         finding.claims = zero.claims;
         finding.evidence.push(Fact::seen(
@@ -102,28 +104,28 @@ fn unread(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         }
     }
     finding.not.push("not the network: the bytes have arrived".into());
-    let filter = format!("ss -tmnp 'src {} and sport = :{}'", worst.local.ip(), worst.local.port());
-    finding.fixes.push(look(
+    let filter = sh!("ss -tmnp 'src {} and sport = :{}'", worst.local.ip(), worst.local.port());
+    finding.fixes.push(Fix::look(
         "see what the program is waiting for",
-        vec![inside(namespace, &filter), format!("top -H -p {}", pid(worst.process.as_ref()))],
+        [filter, sh!("top -H -p {}", pid(worst.process.as_ref()))],
     ));
     Some(finding)
 }
 
 /// Connections that send as much as the other side's window lets them in a round trip, and could send more.
-fn window(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn window(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let is_held = |f: &&TcpFlow| {
         let waited = f.window_limited_us.change() as f64;
-        f.window_scaling && waited >= 0.5 * f.busy_us.change() as f64 && worth(scene, f) && is_small(f)
+        f.window_scaling && waited >= 0.5 * f.busy_us.change() as f64 && worth(view, f) && is_small(f)
     };
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_held).collect();
     let worst = flows.iter().max_by_key(|f| f.window_limited_us.change())?;
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
-    finding.harm = share(namespace, flows.len());
+    finding.impact = share(namespace, flows.len());
     finding.confidence = Confidence::High;
     finding.object = named(worst);
-    let rate = rate_mbps(scene, worst.bytes_acked);
+    let rate = rate_mbps(view, worst.bytes_acked);
     let rtt_ms = f64::from(worst.rtt_us) / 1e3;
     finding.summary = format!(
         "{} lets {} send no more than {} bytes in a round trip of {rtt_ms:.1} ms: {rate:.1} Mbit/s.",
@@ -141,17 +143,14 @@ fn window(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     finding.not.push("not congestion and not loss: it waited for the window".into());
     let rmem = namespace.settings.get("net.ipv4.tcp_rmem");
-    finding.fixes.push(change(
-        None,
-        Change {
-            title: "at the receiver: let buffers grow larger",
-            name: "net.ipv4.tcp_rmem",
-            now: rmem.cloned().unwrap_or_else(|| "4096 131072 6291456".into()),
-            proposed: "4096 131072 33554432".into(),
-            risk: "memory of connections that fill it",
-            why: format!("{} waited for a window of {} bytes", finding.object, worst.send_window),
-        },
-    ));
+    finding.fixes.push(change(Change {
+        title: "at the receiver: let buffers grow larger",
+        name: "net.ipv4.tcp_rmem",
+        now: rmem.cloned().unwrap_or_else(|| "4096 131072 6291456".into()),
+        proposed: "4096 131072 33554432".into(),
+        risk: "memory of connections that fill it",
+        why: format!("{} waited for a window of {} bytes", finding.object, worst.send_window),
+    }));
     // It belongs to another host.
     finding.fixes.iter_mut().for_each(|f| f.tune.clear());
     Some(finding)
@@ -167,9 +166,9 @@ fn is_small(flow: &TcpFlow) -> bool {
 fn recipes() -> Vec<Recipe> {
     let bulk = |port: u16, mode| {
         vec![
-            Traffic::TcpServer { on: Place::Responder, port, backlog: 16, mode },
+            Traffic::TcpServer { on: LabHost::Responder, port, backlog: 16, mode },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: format!("198.19.0.2:{port}"),
                 streams: 2,
                 rate_bps: None,
@@ -177,11 +176,14 @@ fn recipes() -> Vec<Recipe> {
         ]
     };
     vec![
-        Recipe { at: Place::Responder, traffic: bulk(7088, TcpMode::Deaf), ..Recipe::default() },
+        Recipe { at: LabHost::Responder, traffic: bulk(7088, TcpMode::Deaf), ..Recipe::default() },
         Recipe {
             name: "small-buffer",
-            at: Place::Initiator,
-            setup: vec![Step::Run(Place::Responder, "sysctl -qw net.ipv4.tcp_rmem='4096 8192 8192'".into())],
+            at: LabHost::Initiator,
+            setup: vec![Step::Run(
+                LabHost::Responder,
+                "sysctl -qw net.ipv4.tcp_rmem='4096 8192 8192'".into(),
+            )],
             traffic: bulk(7089, TcpMode::Sink),
             ..Recipe::default()
         },
@@ -190,7 +192,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{flow, grew, host, seen};
+    use super::super::fixtures::{flow, grew, host, seen};
     use super::*;
 
     fn found(flow: TcpFlow) -> Vec<Finding> {
@@ -198,7 +200,7 @@ mod tests {
         let sockets = host.sockets.as_mut().unwrap();
         sockets.totals.active = 1;
         sockets.tcp = vec![flow];
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn stuck() -> TcpFlow {
@@ -216,7 +218,7 @@ mod tests {
     fn a_program_that_does_not_read_is_named() {
         let found = &found(stuck())[0];
         assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
-        assert!(found.object.contains("web (pid 7)") && found.harm > 0.9);
+        assert!(found.object.contains("web (pid 7)") && found.impact > 0.9);
     }
 
     #[test]

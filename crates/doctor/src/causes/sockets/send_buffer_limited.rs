@@ -1,8 +1,9 @@
 //! The sender's own buffer holds it back.
 
-use super::fixes::{Change, change, inside, look};
+use super::fixes::{Change, change};
 use super::flows::{named, rate_mbps, share, worth};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
@@ -10,15 +11,15 @@ pub(super) const CAUSE: Cause = Cause {
     id: "send-buffer-limited",
     group: Group::Sockets,
     title: "the sender's own buffer is too small",
-    about: "What is sent stays in the send buffer until it is acknowledged, so that a connection carries at most one buffer in a \
-            round trip. Linux lets the buffer grow by itself up to the third number of net.ipv4.tcp_wmem; a program that sets \
-            SO_SNDBUF switches that off. Nothing is lost; it is only slow, and the more so the longer the path.",
+    about: "Sent data stays in the send buffer until it is acknowledged, so a connection carries at most one buffer in a \
+            round trip. Linux lets the buffer grow by itself up to the third number of net.ipv4.tcp_wmem; a program that \
+            sets SO_SNDBUF switches that off. Nothing is lost; the transfer is only slow, and slower on longer paths.",
     must: &[
         "most of its time with something to send went to waiting for room in its buffer (`sndbuf_limited` of `ss -ti`)",
-        "the buffer is what one round trip uses up, on a path whose delay no queue makes",
+        "one round trip uses up the buffer, on a path whose delay comes from no queue",
     ],
     should: &["the buffer is at the third number of net.ipv4.tcp_wmem"],
-    must_not: &["the other side's window is what is used up"],
+    must_not: &["the other side's window is used up"],
     lookalikes: &[
         ("receive-window-limited", "rwnd_limited instead of sndbuf_limited"),
         (
@@ -42,8 +43,8 @@ pub(super) const CAUSE: Cause = Cause {
 /// No larger buffer is proposed, bytes: 2.7 Gbit/s over 100 ms.
 const MOST: u32 = 32 << 20;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// True if the buffer is what limits: on a path with a delay of its own that no queue adds to; or if it is too small for any.
@@ -54,22 +55,22 @@ fn is_small(flow: &TcpFlow) -> bool {
         && (flow.send_limit <= TINY || flow.rtt_us >= 2000 && flow.rtt_us < 2 * flow.min_rtt_us)
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let is_held = |f: &&TcpFlow| {
         let waited = f.buffer_limited_us.change() as f64;
-        waited >= 0.4 * f.busy_us.change() as f64 && worth(scene, f) && is_small(f)
+        waited >= 0.4 * f.busy_us.change() as f64 && worth(view, f) && is_small(f)
     };
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_held).collect();
     let worst = flows.iter().max_by_key(|f| f.buffer_limited_us.change())?;
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
-    finding.harm = share(namespace, flows.len());
+    finding.impact = share(namespace, flows.len());
     finding.object = named(worst);
     finding.summary = format!(
         "{} waits for its own send buffer of {} bytes: {:.1} Mbit/s over a round trip of {:.1} ms.",
         finding.object,
         worst.send_limit,
-        rate_mbps(scene, worst.bytes_acked),
+        rate_mbps(view, worst.bytes_acked),
         f64::from(worst.rtt_us) / 1e3
     );
     for flow in flows.iter().take(5) {
@@ -98,39 +99,36 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 }
 
 fn fixes(namespace: &Namespace, flow: &TcpFlow, at_end: bool) -> Vec<Fix> {
-    let filter = format!("ss -timnp 'src {} and sport = :{}'", flow.local.ip(), flow.local.port());
-    let show = look(
-        "see its buffer (tb) and what it waits for; a program that sets SO_SNDBUF must be told itself",
-        vec![inside(namespace, &filter)],
+    let filter = sh!("ss -timnp 'src {} and sport = :{}'", flow.local.ip(), flow.local.port());
+    let show = Fix::look(
+        "see its buffer (tb) and what it waits for; if the program sets SO_SNDBUF, change it there",
+        [filter],
     );
     let Some(now) = namespace.settings.get("net.ipv4.tcp_wmem").filter(|_| at_end && flow.send_limit < MOST)
     else {
         return vec![show];
     };
-    let larger = change(
-        Some(namespace),
-        Change {
-            title: "let send buffers grow larger",
-            name: "net.ipv4.tcp_wmem",
-            now: now.clone(),
-            proposed: format!("4096 16384 {MOST}"),
-            risk: "memory of connections that fill it",
-            why: format!("{} waited for room in {} bytes", flow.local, flow.send_limit),
-        },
-    );
+    let larger = change(Change {
+        title: "let send buffers grow larger",
+        name: "net.ipv4.tcp_wmem",
+        now: now.clone(),
+        proposed: format!("4096 16384 {MOST}"),
+        risk: "memory of connections that fill it",
+        why: format!("{} waited for room in {} bytes", flow.local, flow.send_limit),
+    });
     vec![larger, show]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{flow, grew, host, seen};
+    use super::super::fixtures::{flow, grew, host, seen};
     use super::*;
 
     fn found(flow: TcpFlow, wmem: &str) -> Vec<Finding> {
         let mut host = host(&[]);
         host.settings.insert("net.ipv4.tcp_wmem".into(), wmem.into());
         host.sockets.as_mut().unwrap().tcp = vec![flow];
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn held() -> TcpFlow {

@@ -1,17 +1,18 @@
 //! Segments come faster than a socket that is in use can take them.
 
-use super::fixes::look;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding};
+use crate::finding::{Confidence, Fact, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "socket-backlog",
     group: Group::Sockets,
     title: "backlog of a TCP socket full",
-    about: "While a program is inside the kernel with a socket (a large read or write), segments for it wait in the socket's \
-            backlog, which may hold as much as its receive and send buffer together. One connection that carries very much, read \
-            by a core that is busy with other things, overflows it. TCP sends again what is lost, so the cost is speed.",
+    about: "While a program is inside the kernel with a socket (a large read or write), segments for it wait in the \
+            socket's backlog, which may hold as much as its receive and send buffer together. One connection that carries \
+            very much, read by a core that is busy with other things, overflows it. TCP retransmits the lost segments, so \
+            the cost is speed.",
     must: &["TcpExt TCPBacklogDrop grows, or segments are dropped as SOCKET_BACKLOG"],
     should: &["one connection with a very high rate, and a core that is busy"],
     must_not: &[],
@@ -31,20 +32,20 @@ pub(super) const CAUSE: Cause = Cause {
     ),
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == "SOCKET_BACKLOG");
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, |d| d.reason == "SOCKET_BACKLOG");
     let counted = namespace.grew("tcpext.TCPBacklogDrop");
     let lost = taken.packets.max(counted);
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, "tcpext.TCPBacklogDrop", counted)]
+        vec![view.counted(namespace, "tcpext.TCPBacklogDrop", counted)]
     } else {
         taken.claims.clone()
     };
@@ -55,7 +56,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         "{lost} segments came for sockets whose program was inside the kernel with them for too long."
     );
     if let Some(counter) = namespace.counters.get("tcpext.TCPBacklogDrop").filter(|c| c.change() > 0) {
-        let text = format!("{counted} segments thrown away");
+        let text = format!("{counted} segments dropped");
         finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.TCPBacklogDrop", *counter, text));
     }
     if let Some(t) = taken.example() {
@@ -72,30 +73,36 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     finding
         .fixes
-        .push(look("see which threads are busy", vec!["top -H -n1 -b | head -30".into(), "ss -tmnp".into()]));
+        .push(Fix::look("see which threads are busy", [sh!("top -H -n1 -b | head -30"), sh!("ss -tmnp")]));
     Some(finding)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{blind_to_drops, dropped, host, seen};
+    use super::super::fixtures::{blind_to_drops, dropped, host, seen};
     use super::*;
     use crate::finding::{Claim, Severity};
 
     #[test]
     fn drops_and_counter_are_the_same_packets() {
         let drops = vec![dropped("SOCKET_BACKLOG", "tcp_add_backlog", 6, 200)];
-        let found = &examine(&Scene::of(&seen(host(&[("tcpext.TCPBacklogDrop", 200)]), drops)))[0];
+        let found = &examine(&EvidenceView::of(&seen(host(&[("tcpext.TCPBacklogDrop", 200)]), drops)))[0];
         assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 200 }]);
         assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
         let blind = blind_to_drops(host(&[("tcpext.TCPBacklogDrop", 200)]));
-        assert!(matches!(&examine(&Scene::of(&blind))[0].claims[..], [Claim::Counter { packets: 200, .. }]));
+        assert!(matches!(
+            &examine(&EvidenceView::of(&blind))[0].claims[..],
+            [Claim::Counter { packets: 200, .. }]
+        ));
     }
 
     #[test]
     fn the_backlog_of_a_core_is_not() {
         assert_eq!(
-            examine(&Scene::of(&seen(host(&[]), vec![dropped("CPU_BACKLOG", "enqueue_to_backlog", 6, 9)]))),
+            examine(&EvidenceView::of(&seen(
+                host(&[]),
+                vec![dropped("CPU_BACKLOG", "enqueue_to_backlog", 6, 9)]
+            ))),
             []
         );
     }

@@ -1,21 +1,22 @@
 //! Too many connections are half made.
 
 use super::accept_queue_full::named;
-use super::fixes::{Change, change, inside, look};
-use crate::causes::{Cause, Group, Scene};
+use super::fixes::{Change, change};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Listener, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "syn-backlog-full",
     group: Group::Sockets,
     title: "SYN backlog full",
-    about: "A connection of which the first packet (SYN) came and the third not yet is kept as a request by the listening socket. \
-            There may be as many as the accept queue is long, and without SYN cookies no more than three quarters of \
-            net.ipv4.tcp_max_syn_backlog. A SYN flood fills that, and so do clients that the answer does not reach. With cookies \
-            the kernel then answers without keeping anything: connections still succeed, though some of their options are lost. \
-            Without cookies it throws new SYNs away, and gives no drop event for it.",
+    about: "The listening socket keeps a connection as a request from its first packet (SYN) to its third one. It keeps as \
+            many requests as the accept queue is long, and without SYN cookies no more than three quarters of \
+            net.ipv4.tcp_max_syn_backlog. A SYN flood fills that, and so do clients that the answer does not reach. With \
+            cookies the kernel then answers without keeping anything: connections still succeed, though some of their \
+            options are lost. Without cookies it drops new SYNs, and gives no drop event for it.",
     must: &[
         "TcpExt ListenDrops grows by more than ListenOverflows, or TCPReqQFullDrop or TCPReqQFullDoCookies grows",
     ],
@@ -31,8 +32,8 @@ pub(super) const CAUSE: Cause = Cause {
         ),
     ],
     yields_to: &[],
-    remedy: "Switch SYN cookies on: they are made for this. Then let more half-made connections be kept, if they are real, and \
-             find out why the third packet does not come, if they are not an attack.",
+    remedy: "Switch SYN cookies on: they are made for this. If the half-made connections are no attack, allow more of \
+             them, and find out why the third packet does not come.",
     sources: &[
         "net/ipv4/tcp_input.c: tcp_conn_request, tcp_syn_flood_action; include/net/inet_connection_sock.h: inet_csk_reqsk_queue_is_full",
         "RFC 4987",
@@ -48,11 +49,11 @@ const MANY_COOKIES: f64 = 10.0;
 /// No more half-made connections are proposed: beyond that only cookies help.
 const MOST_REQUESTS: u64 = 65_536;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let grew = |name: &str| namespace.grew(name);
     let refused = grew("tcpext.ListenDrops").saturating_sub(grew("tcpext.ListenOverflows"));
     let cookies = grew("tcpext.TCPReqQFullDoCookies");
@@ -64,16 +65,16 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     if cookies == 0 && (refused == 0 || !known) {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, refused);
+    let mut finding = view.finding(CAUSE.id, namespace, refused);
     if refused > 0 {
-        finding.claims = vec![scene.counted(namespace, "tcpext.ListenDrops", refused)];
-    } else if cookies as f64 >= MANY_COOKIES * scene.evidence.window_s {
+        finding.claims = vec![view.counted(namespace, "tcpext.ListenDrops", refused)];
+    } else if cookies as f64 >= MANY_COOKIES * view.evidence.window_s {
         finding.severity = Severity::Warning;
     }
-    finding.missing = scene.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[Plane::Sockets]);
     finding.object = crowded.first().map(|l| named(l)).unwrap_or_default();
     finding.summary = if refused > 0 {
-        format!("Too many connections are half made: {refused} new ones were thrown away.")
+        format!("Too many connections are half made: {refused} new ones were dropped.")
     } else {
         format!(
             "Too many connections are half made: {cookies} were answered with SYN cookies, none was lost."
@@ -87,9 +88,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 
 fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding) {
     for (name, words) in [
-        ("tcpext.ListenDrops", "packets of new connections thrown away"),
+        ("tcpext.ListenDrops", "packets of new connections dropped"),
         ("tcpext.ListenOverflows", "of these because complete connections waited"),
-        ("tcpext.TCPReqQFullDrop", "thrown away with the queue of requests full"),
+        ("tcpext.TCPReqQFullDrop", "dropped with the queue of requests full"),
         ("tcpext.TCPReqQFullDoCookies", "answered with SYN cookies"),
         ("tcpext.SyncookiesFailed", "cookies that came back wrong or too late"),
     ] {
@@ -118,36 +119,30 @@ fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding)
 fn fixes(namespace: &Namespace, listener: Option<&Listener>) -> Vec<Fix> {
     let mut fixes = Vec::new();
     if namespace.setting("net.ipv4.tcp_syncookies") == Some(0) {
-        fixes.push(change(
-            Some(namespace),
-            Change {
-                title: "answer with SYN cookies when the backlog is full",
-                name: "net.ipv4.tcp_syncookies",
-                now: "0".into(),
-                proposed: "1".into(),
-                risk: "connections made by cookies without timestamps have no window scaling",
-                why: "new connections were thrown away in the window".into(),
-            },
-        ));
+        fixes.push(change(Change {
+            title: "answer with SYN cookies when the backlog is full",
+            name: "net.ipv4.tcp_syncookies",
+            now: "0".into(),
+            proposed: "1".into(),
+            risk: "connections made by cookies without timestamps have no window scaling",
+            why: "new connections were dropped in the window".into(),
+        }));
     }
     if let Some(now) = namespace.setting("net.ipv4.tcp_max_syn_backlog").filter(|now| *now < MOST_REQUESTS) {
-        fixes.push(change(
-            Some(namespace),
-            Change {
-                title: "keep more half-made connections (the program's own backlog limits them, too)",
-                name: "net.ipv4.tcp_max_syn_backlog",
-                now: now.to_string(),
-                proposed: (now * 8).clamp(1024, MOST_REQUESTS).to_string(),
-                risk: "some 300 bytes for each",
-                why: "the backlog was full in the window".into(),
-            },
-        ));
+        fixes.push(change(Change {
+            title: "keep more half-made connections (the program's own backlog limits them, too)",
+            name: "net.ipv4.tcp_max_syn_backlog",
+            now: now.to_string(),
+            proposed: (now * 8).clamp(1024, MOST_REQUESTS).to_string(),
+            risk: "some 300 bytes for each",
+            why: "the backlog was full in the window".into(),
+        }));
     }
     if let Some(listener) = listener {
         let port = listener.local.port();
-        fixes.push(look(
+        fixes.push(Fix::look(
             "see whose connections are half made: one network is an attack or a broken path back",
-            vec![inside(namespace, &format!("ss -tn state syn-recv 'sport = :{port}'"))],
+            [sh!("ss -tn state syn-recv 'sport = :{}'", port)],
         ));
     }
     fixes
@@ -164,22 +159,22 @@ fn flood(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    // The answers go to an address that nobody has.
-    let nobody = "ip neigh replace 198.18.0.77 lladdr 02:00:00:00:00:99 nud permanent dev inside";
+    // The answers go to an address that no host has.
+    let unanswered = "ip neigh replace 198.18.0.77 lladdr 02:00:00:00:00:99 nud permanent dev inside";
     let setup = |cookies: u8| {
         vec![
-            Step::Run(Place::Gateway, nobody.into()),
+            Step::Run(LabHost::Gateway, unanswered.into()),
             Step::Run(
-                Place::Responder,
+                LabHost::Responder,
                 format!("sysctl -qw net.ipv4.tcp_syncookies={cookies} net.ipv4.tcp_max_syn_backlog=64"),
             ),
         ]
     };
     let traffic = vec![
-        Traffic::TcpServer { on: Place::Responder, port: 7082, backlog: 1024, mode: TcpMode::Echo },
-        Traffic::Frames { from: Place::Initiator, interface: "eth0", rate: 500, frames: flood },
+        Traffic::TcpServer { on: LabHost::Responder, port: 7082, backlog: 1024, mode: TcpMode::Echo },
+        Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 500, frames: flood },
         Traffic::Connects {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: "198.19.0.2:7082".into(),
             rate: 50,
             bytes: 100,
@@ -187,12 +182,12 @@ fn recipes() -> Vec<Recipe> {
         },
     ];
     let mut short = traffic.clone();
-    short[0] = Traffic::TcpServer { on: Place::Responder, port: 7082, backlog: 32, mode: TcpMode::Echo };
+    short[0] = Traffic::TcpServer { on: LabHost::Responder, port: 7082, backlog: 32, mode: TcpMode::Echo };
     vec![
-        Recipe { at: Place::Responder, setup: setup(0), traffic, ..Recipe::default() },
+        Recipe { at: LabHost::Responder, setup: setup(0), traffic, ..Recipe::default() },
         Recipe {
             name: "cookies",
-            at: Place::Responder,
+            at: LabHost::Responder,
             setup: setup(1),
             traffic: short,
             ..Recipe::default()
@@ -202,7 +197,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{host, listener, seen};
+    use super::super::fixtures::{host, listener, seen};
     use super::*;
 
     fn found(counters: &[(&str, u64)], half_open: u32) -> Vec<Finding> {
@@ -210,7 +205,7 @@ mod tests {
         host.settings.insert("net.ipv4.tcp_syncookies".into(), "0".into());
         host.settings.insert("net.ipv4.tcp_max_syn_backlog".into(), "512".into());
         host.sockets.as_mut().unwrap().listeners = vec![listener(22), Listener { half_open, ..listener(80) }];
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! All TCP sockets together have used up their memory.
 
-use super::fixes::{Change, change, look};
+use super::fixes::{Change, change};
 use super::memory::Limits;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, TcpMode, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tcp-memory",
     group: Group::Sockets,
     title: "memory of TCP under pressure",
-    about: "All TCP sockets of the machine share net.ipv4.tcp_mem, in pages. Above the second number the kernel shrinks windows \
-            and throws away what came out of order; at the third it refuses segments, and ends connections without an owner. \
-            Every connection of the machine becomes slow then, whoever holds the memory: usually many connections that send or \
-            receive into programs that do not keep up.",
+    about: "All TCP sockets of the machine share net.ipv4.tcp_mem, in pages. Above the second number the kernel shrinks \
+            windows and drops segments that came out of order; at the third it refuses segments, and ends connections \
+            without an owner. Every connection of the machine becomes slow then, no matter which program holds the memory: \
+            usually many connections that send or receive into programs that do not keep up.",
     must: &["TcpExt TCPMemoryPressures grows, or TCPAbortOnMemory, or segments are dropped as PROTO_MEM"],
     should: &[
         "`TCP: mem` of /proc/net/sockstat is above the second number of net.ipv4.tcp_mem",
@@ -54,11 +55,11 @@ pub(super) const BY_SMALLER_WINDOWS: [&str; 6] = [
     "TCP_INVALID_END_SEQUENCE",
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-/// What the machine allows TCP, and what it holds.
+/// The machine's limits for TCP memory, and its use.
 #[derive(Clone, Copy)]
 struct Memory {
     limits: Option<Limits>,
@@ -66,8 +67,8 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(scene: &Scene<'_>, namespace: &Namespace) -> Self {
-        let setting = scene.evidence.machine.settings.get("net.ipv4.tcp_mem");
+    fn of(view: &EvidenceView<'_>, namespace: &Namespace) -> Self {
+        let setting = view.evidence.machine.settings.get("net.ipv4.tcp_mem");
         Memory {
             limits: setting.and_then(|text| Limits::parse(text)),
             used: namespace.gauge("sockstat.TCP.mem"),
@@ -79,27 +80,27 @@ impl Memory {
     }
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let refused = scene.take(namespace, |d| d.reason == "PROTO_MEM" && d.protocol == 6);
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let refused = view.take(namespace, |d| d.reason == "PROTO_MEM" && d.protocol == 6);
     let grew = |name: &str| namespace.grew(name);
-    let memory = Memory::of(scene, namespace);
+    let memory = Memory::of(view, namespace);
     let signs: u64 = SIGNS.iter().map(|name| grew(name)).sum();
-    // Where pressure began before the window, its counter stands still.
+    // If pressure began before the window, its counter does not move.
     let lasting = memory.is_under_pressure() && signs > 0;
     let begun = grew("tcpext.TCPMemoryPressures") + grew("tcpext.TCPAbortOnMemory") > 0;
     if refused.is_empty() && !begun && !lasting {
         return None;
     }
     // Who sends into a window that was just made smaller sends outside of it.
-    let cut = scene.take(namespace, |d| d.protocol == 6 && BY_SMALLER_WINDOWS.contains(&d.reason.as_str()));
-    let counted = if scene.sees_drops() { 0 } else { grew("tcpext.TCPRcvQDrop") };
-    let mut finding = scene.finding(CAUSE.id, namespace, refused.packets + cut.packets + counted);
+    let cut = view.take(namespace, |d| d.protocol == 6 && BY_SMALLER_WINDOWS.contains(&d.reason.as_str()));
+    let counted = if view.sees_drops() { 0 } else { grew("tcpext.TCPRcvQDrop") };
+    let mut finding = view.finding(CAUSE.id, namespace, refused.packets + cut.packets + counted);
     finding.severity = finding.severity.max(Severity::Warning);
     finding.claims = [refused.claims.as_slice(), &cut.claims].concat();
     if counted > 0 {
-        finding.claims.push(scene.counted(namespace, "tcpext.TCPRcvQDrop", counted));
+        finding.claims.push(view.counted(namespace, "tcpext.TCPRcvQDrop", counted));
     }
-    finding.harm = if memory.is_under_pressure() { 0.5 } else { 0.1 };
+    finding.impact = if memory.is_under_pressure() { 0.5 } else { 0.1 };
     finding.confidence = if memory.is_under_pressure() { Confidence::High } else { Confidence::Medium };
     finding.summary =
         "All TCP sockets together hold as much memory as they may, so that every connection is held back."
@@ -110,11 +111,11 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             finding.evidence.push(Fact::seen(Plane::Drops, text));
         }
     }
-    describe(scene, namespace, memory, &mut finding);
+    describe(view, namespace, memory, &mut finding);
     Some(finding)
 }
 
-fn describe(scene: &Scene<'_>, namespace: &Namespace, memory: Memory, finding: &mut Finding) {
+fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, finding: &mut Finding) {
     let other = ["tcpext.TCPMemoryPressures", "tcpext.TCPAbortOnMemory"];
     for name in other.iter().chain(&SIGNS) {
         if let Some(counter) = namespace.counters.get(*name).filter(|c| c.change() > 0) {
@@ -129,40 +130,37 @@ fn describe(scene: &Scene<'_>, namespace: &Namespace, memory: Memory, finding: &
         );
         finding.evidence.push(Fact::seen(Plane::Counters, text));
     }
-    finding.fixes.push(look(
+    finding.fixes.push(Fix::look(
         "see who holds it: connections with long queues",
-        vec!["ss -tmnp | sort -k3,3nr | head -40".into(), "cat /proc/net/sockstat".into()],
+        [sh!("ss -tmnp | sort -k3,3nr | head -40"), sh!("cat /proc/net/sockstat")],
     ));
-    let setting = scene.evidence.machine.settings.get("net.ipv4.tcp_mem");
+    let setting = view.evidence.machine.settings.get("net.ipv4.tcp_mem");
     if let (Some(now), Some(limits)) = (setting, memory.limits) {
-        finding.fixes.push(change(
-            None,
-            Change {
-                title: "allow TCP more memory",
-                name: "net.ipv4.tcp_mem",
-                now: now.clone(),
-                proposed: limits.times(2),
-                risk: "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
-                why: "TCP was under pressure in the window".into(),
-            },
-        ));
+        finding.fixes.push(change(Change {
+            title: "allow TCP more memory",
+            name: "net.ipv4.tcp_mem",
+            now: now.clone(),
+            proposed: limits.times(2),
+            risk: "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
+            why: "TCP was under pressure in the window".into(),
+        }));
     }
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7083, backlog: 64, mode: TcpMode::Deaf },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7083, backlog: 64, mode: TcpMode::Deaf },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7083".into(),
                 streams: 16,
                 rate_bps: None,
             },
-            Traffic::TcpServer { on: Place::Responder, port: 7084, backlog: 64, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7084, backlog: 64, mode: TcpMode::Sink },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7084".into(),
                 streams: 4,
                 rate_bps: None,
@@ -177,7 +175,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{dropped, host, seen};
+    use super::super::fixtures::{dropped, host, seen};
     use super::*;
     use crate::evidence::{DropGroup, Evidence};
 
@@ -192,10 +190,10 @@ mod tests {
     fn pressure_that_begins_and_pressure_that_lasts_are_found() {
         let begun =
             evidence(&[("tcpext.TCPMemoryPressures", 1)], 150, vec![dropped("PROTO_MEM", "x", 6, 30)]);
-        let found = &examine(&Scene::of(&begun))[0];
+        let found = &examine(&EvidenceView::of(&begun))[0];
         assert_eq!((found.claims.len(), found.confidence), (1, Confidence::Medium));
         let lasting = evidence(&[("tcpext.PruneCalled", 40)], 250, Vec::new());
-        let found = &examine(&Scene::of(&lasting))[0];
+        let found = &examine(&EvidenceView::of(&lasting))[0];
         assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.tcp_mem='200 400 600'"]);
     }
@@ -211,13 +209,13 @@ mod tests {
             crate::diagnosis::diagnose(&evidence(&[("tcpext.TCPMemoryPressures", 18)], 250, drops));
         assert_eq!((diagnosis.findings.len(), diagnosis.findings[0].explains_packets), (1, 519));
         let alone = vec![dropped("TCP_INVALID_SEQUENCE", "tcp_validate_incoming", 6, 149)];
-        assert_eq!(examine(&Scene::of(&evidence(&[], 50, alone))), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence(&[], 50, alone))), []);
     }
 
     #[test]
     fn one_socket_that_has_no_room_is_not() {
         assert_eq!(
-            examine(&Scene::of(&evidence(
+            examine(&EvidenceView::of(&evidence(
                 &[("tcpext.PruneCalled", 40), ("tcpext.TCPRcvQDrop", 4)],
                 50,
                 Vec::new()

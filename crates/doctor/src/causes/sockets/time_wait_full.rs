@@ -1,19 +1,20 @@
 //! More connections are over than may be remembered.
 
-use super::fixes::{Change, change, inside, look};
-use crate::causes::{Cause, Group, Scene};
+use super::fixes::{Change, change};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "time-wait-full",
     group: Group::Sockets,
     title: "too many connections in TIME_WAIT",
-    about: "Who closes a connection first remembers it for a minute (TIME_WAIT), so that late segments do not reach a new one with \
-            the same addresses and ports. Above net.ipv4.tcp_max_tw_buckets the kernel forgets at once: a last segment that comes \
-            late, or a FIN that is sent again, is answered with a reset, and the other side may report an error for a connection \
-            that was complete. Most of the time nobody notices.",
+    about: "The side that closes a connection first remembers it for a minute (TIME_WAIT), so that late segments do not \
+            reach a new one with the same addresses and ports. Above net.ipv4.tcp_max_tw_buckets the kernel forgets at \
+            once: a last segment that comes late, or a FIN that is sent again, is answered with a reset, and the other \
+            side may report an error for a connection that was complete. Most of the time it has no effect.",
     must: &["TcpExt TCPTimeWaitOverflow grows"],
     should: &["`TCP: tw` of /proc/net/sockstat is at net.ipv4.tcp_max_tw_buckets"],
     must_not: &[],
@@ -33,17 +34,17 @@ pub(super) const CAUSE: Cause = Cause {
 /// No more are proposed: 250 MB.
 const MOST: u64 = 1 << 20;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let forgotten = namespace.grew("tcpext.TCPTimeWaitOverflow");
     if forgotten == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
-    // Resets are sent for many reasons; with so few of them nobody can be harmed by this one.
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
+    // Resets have many reasons; if they are this few, this cause can do no harm.
     let resets = namespace.grew("tcp.OutRsts");
     finding.severity = if resets * 20 >= forgotten { Severity::Warning } else { Severity::Note };
     finding.summary = format!(
@@ -69,30 +70,27 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         ));
     }
     if let Some(max) = max.filter(|max| *max < MOST) {
-        finding.fixes.push(change(
-            Some(namespace),
-            Change {
-                title: "remember more of them",
-                name: "net.ipv4.tcp_max_tw_buckets",
-                now: max.to_string(),
-                proposed: (max * 4).clamp(65_536, MOST).to_string(),
-                risk: "some 250 bytes for each",
-                why: format!("{forgotten} connections were forgotten in the window"),
-            },
-        ));
+        finding.fixes.push(change(Change {
+            title: "remember more of them",
+            name: "net.ipv4.tcp_max_tw_buckets",
+            now: max.to_string(),
+            proposed: (max * 4).clamp(65_536, MOST).to_string(),
+            risk: "some 250 bytes for each",
+            why: format!("{forgotten} connections were forgotten in the window"),
+        }));
     }
-    finding.fixes.push(look("see towards whom", vec![inside(namespace, "ss -tn state time-wait")]));
+    finding.fixes.push(Fix::look("see towards whom", [sh!("ss -tn state time-wait")]));
     Some(finding)
 }
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        at: Place::Initiator,
-        setup: vec![Step::Run(Place::Initiator, "sysctl -qw net.ipv4.tcp_max_tw_buckets=50".into())],
+        at: LabHost::Initiator,
+        setup: vec![Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.tcp_max_tw_buckets=50".into())],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7085, backlog: 512, mode: TcpMode::Echo },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7085, backlog: 512, mode: TcpMode::Echo },
             Traffic::Connects {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7085".into(),
                 rate: 300,
                 bytes: 64,
@@ -105,14 +103,14 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{host, seen};
+    use super::super::fixtures::{host, seen};
     use super::*;
 
     fn found(counters: &[(&str, u64)]) -> Vec<Finding> {
         let mut host = host(counters);
         host.settings.insert("net.ipv4.tcp_max_tw_buckets".into(), "16384".into());
         host.gauges.insert("sockstat.TCP.tw".into(), 16_384);
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     #[test]

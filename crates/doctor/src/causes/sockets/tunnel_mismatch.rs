@@ -1,26 +1,25 @@
 //! The two ends of a tunnel do not agree.
 
-use super::fixes::{inside, look};
-use crate::causes::shell::word;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding};
-use crate::recipe::{Place, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tunnel-mismatch",
     group: Group::Sockets,
-    title: "packets of a tunnel that this end does not know",
-    about: "A tunnel's packets carry a number: the VNI of VXLAN, the key of GRE. The receiving end throws away those whose number \
-            none of its interfaces has, headers with flags that it was not told to expect, and packets that were marked as \
-            congested outside while the packet inside may not be (ECN). Overlay networks show it when two hosts disagree about \
-            who is in which network.",
+    title: "packets of a tunnel that this end does not accept",
+    about: "A tunnel's packets carry a number: the VNI of VXLAN, the key of GRE. The receiving end drops packets whose \
+            number none of its interfaces has, packets with header flags that it is not configured for, and packets that \
+            were marked as congested outside while the packet inside may not be (ECN). Overlay networks show it when two \
+            hosts disagree about who is in which network.",
     must: &["packets dropped as VXLAN_VNI_NOT_FOUND, VXLAN_INVALID_HDR, IP_TUNNEL_ECN or TUNNEL_TXINFO"],
     should: &["receive errors of the tunnel's interface grow"],
     must_not: &[],
     lookalikes: &[
         ("mtu-mismatch", "large packets only are lost"),
-        ("no-listener", "nobody has the tunnel's port open at all: NO_SOCKET"),
+        ("no-listener", "no socket has the tunnel's port open at all: NO_SOCKET"),
     ],
     yields_to: &[],
     remedy: "Compare number, port and flags of the two ends (`ip -d link show type vxlan`), and whether the interface is up.",
@@ -32,26 +31,26 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-/// What each reason says.
+/// The meaning of each reason.
 const REASONS: [(&str, &str); 4] = [
     ("VXLAN_VNI_NOT_FOUND", "no VXLAN interface that is up here has their network number (VNI)"),
-    ("VXLAN_INVALID_HDR", "their VXLAN header has flags that this end was not told to expect"),
+    ("VXLAN_INVALID_HDR", "their VXLAN header has flags that this end is not configured for"),
     ("IP_TUNNEL_ECN", "they were marked as congested outside, and the packet inside may not be (RFC 6040)"),
     ("TUNNEL_TXINFO", "an interface without a tunnel of its own got a packet without one"),
 ];
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let each =
-        |namespace| REASONS.iter().filter_map(move |(reason, words)| by(scene, namespace, reason, words));
-    scene.namespaces().flat_map(each).collect()
+        |namespace| REASONS.iter().filter_map(move |(reason, words)| by(view, namespace, reason, words));
+    view.namespaces().flat_map(each).collect()
 }
 
-fn by(scene: &Scene<'_>, namespace: &Namespace, reason: &str, words: &str) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == reason);
+fn by(view: &EvidenceView<'_>, namespace: &Namespace, reason: &str, words: &str) -> Option<Finding> {
+    let taken = view.take(namespace, |d| d.reason == reason);
     if taken.is_empty() {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, taken.packets);
+    let mut finding = view.finding(CAUSE.id, namespace, taken.packets);
     finding.claims = taken.claims.clone();
     finding.confidence = Confidence::High;
     finding.summary = format!("{} packets of a tunnel were lost: {words}.", taken.packets);
@@ -72,15 +71,12 @@ fn by(scene: &Scene<'_>, namespace: &Namespace, reason: &str, words: &str) -> Op
         .filter(|i| ["vxlan", "geneve", "gre", "gretap", "ipip", "sit", "ip6tnl"].contains(&i.kind.as_str()))
         .map(|i| i.name.as_str())
         .collect();
-    let mut commands: Vec<String> = tunnels
-        .iter()
-        .take(4)
-        .map(|name| inside(namespace, &format!("ip -d -s link show dev {}", word(name))))
-        .collect();
-    if commands.is_empty() {
-        commands.push(inside(namespace, "ip -d -s link show type vxlan"));
+    let mut shown: Vec<_> =
+        tunnels.iter().take(4).map(|name| sh!("ip -d -s link show dev {}", name)).collect();
+    if shown.is_empty() {
+        shown.push(sh!("ip -d -s link show type vxlan"));
     }
-    finding.fixes.push(look("compare with the other end", commands));
+    finding.fixes.push(Fix::look("compare with the other end", shown));
     Some(finding)
 }
 
@@ -109,14 +105,14 @@ fn recipes() -> Vec<Recipe> {
     };
     let neighbour = "ip neigh replace 198.18.9.1 lladdr 02:00:00:00:09:01 nud permanent dev vx0";
     vec![Recipe {
-        at: Place::Gateway,
+        at: LabHost::Gateway,
         setup: vec![
-            Step::Run(Place::Gateway, vxlan(10, "198.18.0.2", "inside", "198.18.9.1")),
-            Step::Run(Place::Initiator, vxlan(11, "198.18.0.1", "eth0", "198.18.9.2")),
-            Step::Run(Place::Initiator, neighbour.into()),
+            Step::Run(LabHost::Gateway, vxlan(10, "198.18.0.2", "inside", "198.18.9.1")),
+            Step::Run(LabHost::Initiator, vxlan(11, "198.18.0.1", "eth0", "198.18.9.2")),
+            Step::Run(LabHost::Initiator, neighbour.into()),
         ],
         traffic: vec![Traffic::Udp {
-            from: Place::Initiator,
+            from: LabHost::Initiator,
             to: "198.18.9.1:7500".into(),
             size: 200,
             rate: 300,
@@ -129,7 +125,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{dropped, host, packet, seen};
+    use super::super::fixtures::{dropped, host, packet, seen};
     use super::*;
 
     #[test]
@@ -139,13 +135,13 @@ mod tests {
         sample.header.truncate(28);
         sample.header.extend([8, 0, 0, 0, 0, 0, 11, 0]);
         lost.samples = vec![sample];
-        let found = &examine(&Scene::of(&seen(host(&[]), vec![lost])))[0];
+        let found = &examine(&EvidenceView::of(&seen(host(&[]), vec![lost])))[0];
         assert_eq!((found.object.as_str(), found.confidence), ("VNI 11", Confidence::High));
     }
 
     #[test]
     fn a_tunnel_port_that_nobody_has_open_is_not() {
         let drops = vec![dropped("NO_SOCKET", "__udp4_lib_rcv", 17, 300)];
-        assert_eq!(examine(&Scene::of(&seen(host(&[]), drops))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(host(&[]), drops))), []);
     }
 }

@@ -1,20 +1,21 @@
 //! A UDP socket has no room for what comes.
 
-use super::fixes::{Change, change, inside, look, pid};
-use crate::causes::{Cause, Group, Scene};
+use super::fixes::{Change, change, pid};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, UdpSocket};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{Place, Recipe, Traffic, UdpMode};
+use crate::recipe::{LabHost, Recipe, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "udp-buffer-full",
     group: Group::Sockets,
     title: "UDP receive buffer full",
-    about: "Datagrams wait in the receive buffer of their socket until the program reads them. When it is full, further ones are \
-            thrown away, and the sender never learns of it. The buffer counts what a datagram takes in memory, which for a small \
-            one is ten times its length, so that 212,992 bytes (the usual default) hold some 280 small datagrams. Either the \
-            program reads too slowly on the whole, or it pauses (a write to disk, a garbage collection) for longer than the \
-            buffer lasts.",
+    about: "Datagrams wait in the receive buffer of their socket until the program reads them. When it is full, the kernel \
+            drops further ones, and the sender gets no error. The buffer counts what a datagram takes in memory, which for \
+            a small one is ten times its length, so that 212,992 bytes (the usual default) hold some 280 small datagrams. \
+            Either the program reads too slowly on the whole, or it pauses (a write to disk, a garbage collection) for \
+            longer than the buffer lasts.",
     must: &["Udp RcvbufErrors (or Udp6) grows, or packets are dropped as SOCKET_RCVBUFF"],
     should: &["the drops of one socket grow by as much (`ss -uam`: d in skmem)"],
     must_not: &["MemErrors grows: then the memory of all UDP sockets together is used up"],
@@ -34,14 +35,14 @@ pub(super) const CAUSE: Cause = Cause {
 const UDP: u8 = 17;
 const UDP_LITE: u8 = 136;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     // Raw sockets get copies: what one of them has no room for is no loss.
     let mine = |protocol| protocol == UDP || protocol == UDP_LITE;
-    let taken = scene.take(namespace, |d| d.reason == "SOCKET_RCVBUFF" && mine(d.protocol));
+    let taken = view.take(namespace, |d| d.reason == "SOCKET_RCVBUFF" && mine(d.protocol));
     let counted = namespace.grew("udp.RcvbufErrors") + namespace.grew("udp6.RcvbufErrors");
     let lost = taken.packets.max(counted);
     if lost == 0 {
@@ -50,18 +51,18 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
     let sockets = namespace.sockets.iter().flat_map(|s| &s.udp).filter(|s| s.drops.change() > 0);
     let mut losing: Vec<&UdpSocket> = sockets.collect();
     losing.sort_by_key(|s| std::cmp::Reverse(s.drops.change()));
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, "udp.RcvbufErrors", counted)]
+        vec![view.counted(namespace, "udp.RcvbufErrors", counted)]
     } else {
         taken.claims.clone()
     };
-    finding.missing = scene.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[Plane::Sockets]);
     finding.confidence = if losing.is_empty() { Confidence::Medium } else { Confidence::High };
     finding.summary = format!("{lost} datagrams found the receive buffer of their socket full.");
     for name in ["udp.RcvbufErrors", "udp6.RcvbufErrors"] {
         if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
-            let text = format!("{} datagrams thrown away", counter.change());
+            let text = format!("{} datagrams dropped", counter.change());
             finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
         }
     }
@@ -84,7 +85,7 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         let how = if is_full(worst) { "is full still" } else { "was full in bursts" };
         finding.summary =
             format!("{lost} datagrams were lost: the receive buffer of {} {how}.", finding.object);
-        finding.fixes = fixes(scene, namespace, worst);
+        finding.fixes = fixes(view, worst);
     }
     finding.not.push("not the memory of all UDP sockets together: MemErrors did not grow with it".into());
     Some(finding)
@@ -103,46 +104,39 @@ fn is_full(socket: &UdpSocket) -> bool {
     u64::from(socket.queued_bytes) * 10 >= u64::from(socket.limit_bytes) * 7
 }
 
-fn fixes(scene: &Scene<'_>, namespace: &Namespace, socket: &UdpSocket) -> Vec<Fix> {
+fn fixes(view: &EvidenceView<'_>, socket: &UdpSocket) -> Vec<Fix> {
     let port = socket.local.port();
-    let show = look(
+    let show = Fix::look(
         "see how full it is, and whether the program reads",
-        vec![
-            inside(namespace, &format!("ss -uamnp 'sport = :{port}'")),
-            format!("top -H -p {}", pid(socket.process.as_ref())),
-        ],
+        [sh!("ss -uamnp 'sport = :{}'", port), sh!("top -H -p {}", pid(socket.process.as_ref()))],
     );
-    let now = scene.evidence.machine.setting("net.core.rmem_max").unwrap_or(212_992);
+    let now = view.evidence.machine.setting("net.core.rmem_max").unwrap_or(212_992);
     // The kernel doubles what a program asks for (net/core/sock.c, SO_RCVBUF).
     let proposed = (u64::from(socket.limit_bytes) * 8).clamp(4 << 20, 64 << 20);
     let larger = if proposed > now {
-        change(
-            None,
-            Change {
-                title: "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
-                name: "net.core.rmem_max",
-                now: now.to_string(),
-                proposed: proposed.to_string(),
-                risk: "memory of each socket that asks for it; datagrams wait longer before they are read",
-                why: format!("{} lost {} datagrams", socket.local, socket.drops.change()),
-            },
-        )
+        change(Change {
+            title: "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
+            name: "net.core.rmem_max",
+            now: now.to_string(),
+            proposed: proposed.to_string(),
+            risk: "memory of each socket that asks for it; datagrams wait longer before they are read",
+            why: format!("{} lost {} datagrams", socket.local, socket.drops.change()),
+        })
     } else {
         let most = "net.core.rmem_max";
-        Fix {
-            title: format!(
-                "let the program ask for a larger buffer (SO_RCVBUF): {most} allows {now} bytes already"
-            ),
-            risk: "memory of the socket; datagrams wait longer before they are read".into(),
-            ..Fix::default()
-        }
+        Fix::new(
+            format!("let the program ask for a larger buffer (SO_RCVBUF): {most} allows {now} bytes already"),
+            "memory of the socket; datagrams wait longer before they are read",
+            [],
+            [],
+        )
     };
     if is_full(socket) { vec![show, larger] } else { vec![larger, show] }
 }
 
 fn recipes() -> Vec<Recipe> {
     let send = |rate, size| Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: "198.19.0.2:7514".into(),
         size,
         rate,
@@ -150,10 +144,10 @@ fn recipes() -> Vec<Recipe> {
         dont_fragment: false,
     };
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         traffic: vec![
             Traffic::UdpServer {
-                on: Place::Responder,
+                on: LabHost::Responder,
                 port: 7514,
                 buffer: Some(16_384),
                 mode: UdpMode::Deaf,
@@ -166,7 +160,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{blind_to_drops, dropped, grew, host, seen, udp_socket};
+    use super::super::fixtures::{blind_to_drops, dropped, grew, host, seen, udp_socket};
     use super::*;
     use crate::finding::{Claim, Severity};
 
@@ -183,7 +177,7 @@ mod tests {
             dropped("SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", UDP, 400),
             dropped("SOCKET_RCVBUFF", "raw_rcv_skb", 1, 50),
         ];
-        let found = &examine(&Scene::of(&seen(losing(), drops)))[0];
+        let found = &examine(&EvidenceView::of(&seen(losing(), drops)))[0];
         assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 400 }]);
         assert_eq!(found.object, "0.0.0.0:514 of syslog (pid 9)");
         assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
@@ -192,7 +186,7 @@ mod tests {
 
     #[test]
     fn without_a_view_of_drops_the_counter_is_enough() {
-        let found = &examine(&Scene::of(&blind_to_drops(losing())))[0];
+        let found = &examine(&EvidenceView::of(&blind_to_drops(losing())))[0];
         assert!(matches!(&found.claims[..], [Claim::Counter { packets: 400, .. }]));
     }
 
@@ -200,17 +194,17 @@ mod tests {
     fn a_setting_that_is_large_enough_is_left_alone() {
         let mut evidence = seen(losing(), Vec::new());
         evidence.machine.settings.insert("net.core.rmem_max".into(), "4194304".into());
-        let found = &examine(&Scene::of(&evidence))[0];
+        let found = &examine(&EvidenceView::of(&evidence))[0];
         assert!(found.fixes.iter().all(|f| f.tune.is_empty() && f.undo.is_empty()), "{:?}", found.fixes);
         assert!(found.fixes.iter().any(|f| f.commands.contains(&"top -H -p 9".into())));
         evidence.machine.settings.insert("net.core.rmem_max".into(), "212992".into());
-        let found = &examine(&Scene::of(&evidence))[0];
+        let found = &examine(&EvidenceView::of(&evidence))[0];
         assert!(found.fixes.iter().any(|f| f.undo == ["sysctl -w net.core.rmem_max=212992"]));
     }
 
     #[test]
     fn errors_of_another_kind_are_not() {
         let host = host(&[("udp.InErrors", 400), ("udp.InCsumErrors", 300), ("udp.MemErrors", 100)]);
-        assert_eq!(examine(&Scene::of(&seen(host, vec![dropped("PROTO_MEM", "x", UDP, 100)]))), []);
+        assert_eq!(examine(&EvidenceView::of(&seen(host, vec![dropped("PROTO_MEM", "x", UDP, 100)]))), []);
     }
 }

@@ -1,11 +1,12 @@
 //! All UDP sockets together have used up their memory.
 
-use super::fixes::{Change, change, look};
+use super::fixes::{Change, change};
 use super::memory::Limits;
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding};
-use crate::recipe::{Place, Recipe, Traffic, UdpMode};
+use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::recipe::{LabHost, Recipe, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "udp-memory",
@@ -32,32 +33,32 @@ pub(super) const CAUSE: Cause = Cause {
     not_injected: None,
 };
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
-    let taken = scene.take(namespace, |d| d.reason == "PROTO_MEM" && matches!(d.protocol, 17 | 136));
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
+    let taken = view.take(namespace, |d| d.reason == "PROTO_MEM" && matches!(d.protocol, 17 | 136));
     let counted = namespace.grew("udp.MemErrors") + namespace.grew("udp6.MemErrors");
     let lost = taken.packets.max(counted);
     if lost == 0 {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, lost);
+    let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = if taken.is_empty() {
-        vec![scene.counted(namespace, "udp.MemErrors", counted)]
+        vec![view.counted(namespace, "udp.MemErrors", counted)]
     } else {
         taken.claims.clone()
     };
     finding.summary =
         format!("{lost} datagrams were lost because all UDP sockets together hold as much as they may.");
     if let Some(counter) = namespace.counters.get("udp.MemErrors").filter(|c| c.change() > 0) {
-        let text = format!("{} datagrams thrown away", counter.change());
+        let text = format!("{} datagrams dropped", counter.change());
         finding.evidence.push(Fact::counter(Plane::Counters, "udp.MemErrors", *counter, text));
     }
-    let setting = scene.evidence.machine.settings.get("net.ipv4.udp_mem");
+    let setting = view.evidence.machine.settings.get("net.ipv4.udp_mem");
     let limits = setting.and_then(|text| Limits::parse(text));
-    // What is used is the machine's; every namespace shows the same.
+    // The memory in use is the machine's; every namespace shows the same.
     let used = namespace.gauge("sockstat.UDP.mem");
     if let (Some(limits), Some(used)) = (limits, used) {
         let text = format!("UDP holds {used} pages of the {} it may (net.ipv4.udp_mem)", limits.most);
@@ -72,19 +73,16 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
     finding.not.push("not one socket's own buffer: the kernel counts these as MemErrors".into());
-    finding.fixes.push(look("see who holds it", vec!["ss -uamnp".into(), "cat /proc/net/sockstat".into()]));
+    finding.fixes.push(Fix::look("see who holds it", [sh!("ss -uamnp"), sh!("cat /proc/net/sockstat")]));
     if let (Some(now), Some(limits)) = (setting, limits) {
-        finding.fixes.push(change(
-            None,
-            Change {
-                title: "allow all UDP sockets more memory",
-                name: "net.ipv4.udp_mem",
-                now: now.clone(),
-                proposed: limits.times(2),
-                risk: "programs that do not read may take so much more of the machine's memory",
-                why: format!("{lost} datagrams were lost at the limit"),
-            },
-        ));
+        finding.fixes.push(change(Change {
+            title: "allow all UDP sockets more memory",
+            name: "net.ipv4.udp_mem",
+            now: now.clone(),
+            proposed: limits.times(2),
+            risk: "programs that do not read may take so much more of the machine's memory",
+            why: format!("{lost} datagrams were lost at the limit"),
+        }));
     }
     Some(finding)
 }
@@ -92,9 +90,9 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
 fn recipes() -> Vec<Recipe> {
     const SERVERS: u16 = 20;
     let server =
-        |n| Traffic::UdpServer { on: Place::Responder, port: 7600 + n, buffer: None, mode: UdpMode::Deaf };
+        |n| Traffic::UdpServer { on: LabHost::Responder, port: 7600 + n, buffer: None, mode: UdpMode::Deaf };
     let send = |n| Traffic::Udp {
-        from: Place::Initiator,
+        from: LabHost::Initiator,
         to: format!("198.19.0.2:{}", 7600 + n),
         size: 1400,
         rate: 100,
@@ -102,7 +100,7 @@ fn recipes() -> Vec<Recipe> {
         dont_fragment: false,
     };
     vec![Recipe {
-        at: Place::Responder,
+        at: LabHost::Responder,
         traffic: (0..SERVERS).map(server).chain((0..SERVERS).map(send)).collect(),
         // Pages; the kernel keeps up to 1 MiB for each core before it counts.
         machine: vec![("net.ipv4.udp_mem", "64 96 128".into())],
@@ -113,7 +111,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{blind_to_drops, dropped, host, seen};
+    use super::super::fixtures::{blind_to_drops, dropped, host, seen};
     use super::*;
     use crate::evidence::Evidence;
 
@@ -128,12 +126,12 @@ mod tests {
         let drops =
             vec![dropped("PROTO_MEM", "udp_queue_rcv_one_skb", 17, 90), dropped("PROTO_MEM", "y", 6, 5)];
         let evidence = with_limit(seen(host(&[("udp.MemErrors", 90)]), drops), 299);
-        let found = &examine(&Scene::of(&evidence))[0];
+        let found = &examine(&EvidenceView::of(&evidence))[0];
         assert_eq!((found.claims.len(), found.confidence), (1, Confidence::High));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.udp_mem='200 400 600'"]);
-        assert_eq!(found.fixes[1].undo, ["sysctl -w net.ipv4.udp_mem='100\t200\t300'"]);
+        assert_eq!(found.fixes[1].undo, ["sysctl -w net.ipv4.udp_mem='100 200 300'"]);
         let blind = with_limit(blind_to_drops(host(&[("udp.MemErrors", 90)])), 299);
-        assert_eq!(examine(&Scene::of(&blind)).len(), 1);
+        assert_eq!(examine(&EvidenceView::of(&blind)).len(), 1);
     }
 
     #[test]
@@ -142,6 +140,6 @@ mod tests {
             seen(host(&[("udp.RcvbufErrors", 90)]), vec![dropped("SOCKET_RCVBUFF", "x", 17, 90)]),
             299,
         );
-        assert_eq!(examine(&Scene::of(&evidence)), []);
+        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }
 }

@@ -1,11 +1,12 @@
 //! Connections without window scaling.
 
-use super::fixes::{Change, change, look};
+use super::fixes::{Change, change};
 use super::flows::{carried, named, rate_mbps, share_of_bytes};
-use crate::causes::{Cause, Group, Scene};
+use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Severity};
-use crate::recipe::{Place, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "window-scaling-stripped",
@@ -38,15 +39,15 @@ const UNSCALED: u32 = 65_535;
 /// A share of all bytes from which on it is more than a client from another time.
 const GOOD_PART: f64 = 0.1;
 
-fn examine(scene: &Scene<'_>) -> Vec<Finding> {
-    scene.namespaces().filter_map(|n| in_namespace(scene, n)).collect()
+fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
+    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 /// True if the sender would have more under way if it might: it waited for the window, or it fills the window in every round trip
 /// on a path with a delay.
-fn is_held(scene: &Scene<'_>, flow: &TcpFlow) -> bool {
+fn is_held(view: &EvidenceView<'_>, flow: &TcpFlow) -> bool {
     let waited = flow.window_limited_us.change() as f64 >= 0.3 * flow.busy_us.change().max(1) as f64;
-    let trips = scene.evidence.window_s * 1e6 / f64::from(flow.rtt_us.max(1));
+    let trips = view.evidence.window_s * 1e6 / f64::from(flow.rtt_us.max(1));
     let most = f64::from(UNSCALED) * trips;
     let fills = |bytes: u64| flow.rtt_us >= 2000 && bytes as f64 >= 0.5 * most;
     flow.bytes_acked.change() > 0 && waited
@@ -54,30 +55,30 @@ fn is_held(scene: &Scene<'_>, flow: &TcpFlow) -> bool {
         || fills(flow.bytes_received.change())
 }
 
-fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
+fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let off = namespace.setting("net.ipv4.tcp_window_scaling") == Some(0);
-    // What carries next to nothing needs no window.
+    // A connection that carries next to nothing needs no window.
     let without = |f: &&TcpFlow| !f.window_scaling && carried(f) > u64::from(UNSCALED);
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(without).collect();
-    let worst = flows.iter().max_by_key(|f| (is_held(scene, f), carried(f)))?;
+    let worst = flows.iter().max_by_key(|f| (is_held(view, f), carried(f)))?;
     // Connections made by cookies before the window are not told apart from others by anything.
     let cookies =
         namespace.grew("tcpext.SyncookiesRecv") > 0 && flows.iter().all(|f| !f.timestamps && !f.outgoing);
     if cookies {
         return None;
     }
-    let mut finding = scene.finding(CAUSE.id, namespace, 0);
+    let mut finding = view.finding(CAUSE.id, namespace, 0);
     let part = share_of_bytes(namespace, &flows);
-    let held = flows.iter().any(|f| is_held(scene, f)) && part >= GOOD_PART;
+    let held = flows.iter().any(|f| is_held(view, f)) && part >= GOOD_PART;
     finding.severity = if held { Severity::Warning } else { Severity::Note };
-    finding.harm = if held { part } else { 0.0 };
+    finding.impact = if held { part } else { 0.0 };
     finding.confidence =
         if flows.iter().all(|f| f.outgoing) || off { Confidence::High } else { Confidence::Medium };
     finding.object = format!("{} to {}", named(worst), worst.remote);
     let why = if off {
         "this host has it switched off"
     } else {
-        "somebody on the way, or the other side, took the option away"
+        "a device on the path, or the other side, removed the option"
     };
     finding.summary = format!("{} connections have no window scaling: {why}.", flows.len());
     for flow in flows.iter().take(5) {
@@ -87,29 +88,26 @@ fn in_namespace(scene: &Scene<'_>, namespace: &Namespace) -> Option<Finding> {
             flow.remote,
             flow.send_window,
             f64::from(flow.rtt_us) / 1e3,
-            rate_mbps(scene, flow.bytes_acked).max(rate_mbps(scene, flow.bytes_received)),
+            rate_mbps(view, flow.bytes_acked).max(rate_mbps(view, flow.bytes_received)),
             100.0 * flow.window_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
         );
         finding.evidence.push(Fact::seen(Plane::Sockets, text));
     }
     if off {
-        finding.fixes.push(change(
-            Some(namespace),
-            Change {
-                title: "scale windows",
-                name: "net.ipv4.tcp_window_scaling",
-                now: "0".into(),
-                proposed: "1".into(),
-                risk: "none known",
-                why: format!("{} connections were limited to 64 KB a round trip", flows.len()),
-            },
-        ));
+        finding.fixes.push(change(Change {
+            title: "scale windows",
+            name: "net.ipv4.tcp_window_scaling",
+            now: "0".into(),
+            proposed: "1".into(),
+            risk: "none known",
+            why: format!("{} connections were limited to 64 KB a round trip", flows.len()),
+        }));
     } else {
         let capture =
-            format!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());
+            sh!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());
         finding
             .fixes
-            .push(look("compare the options of a SYN here, and on each hop in between", vec![capture]));
+            .push(Fix::look("compare the options of a SYN here, and on each hop in between", [capture]));
     }
     Some(finding)
 }
@@ -118,12 +116,12 @@ fn recipes() -> Vec<Recipe> {
     let strip = "nft 'add table ip n; add chain ip n c { type filter hook forward priority 0; }; \
                  add rule ip n c tcp flags syn / syn,rst reset tcp option window'";
     vec![Recipe {
-        at: Place::Initiator,
-        setup: vec![Step::Run(Place::Gateway, strip.into())],
+        at: LabHost::Initiator,
+        setup: vec![Step::Run(LabHost::Gateway, strip.into())],
         traffic: vec![
-            Traffic::TcpServer { on: Place::Responder, port: 7091, backlog: 16, mode: TcpMode::Sink },
+            Traffic::TcpServer { on: LabHost::Responder, port: 7091, backlog: 16, mode: TcpMode::Sink },
             Traffic::Bulk {
-                from: Place::Initiator,
+                from: LabHost::Initiator,
                 to: "198.19.0.2:7091".into(),
                 streams: 2,
                 rate_bps: None,
@@ -136,7 +134,7 @@ fn recipes() -> Vec<Recipe> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::given::{flow, grew, host, seen};
+    use super::super::fixtures::{flow, grew, host, seen};
     use super::*;
 
     fn found(flows: Vec<TcpFlow>, counters: &[(&str, u64)], all_bytes: u64) -> Vec<Finding> {
@@ -145,7 +143,7 @@ mod tests {
         let sockets = host.sockets.as_mut().unwrap();
         sockets.totals.bytes = all_bytes;
         sockets.tcp = flows;
-        examine(&Scene::of(&seen(host, Vec::new())))
+        examine(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn stripped() -> TcpFlow {
@@ -157,7 +155,7 @@ mod tests {
     fn a_connection_that_fills_its_window_every_round_trip_is_held_back() {
         let found = &found(vec![stripped(), flow()], &[], 40_000_000)[0];
         assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
-        assert!(found.harm > 0.7 && found.object.ends_with("to 198.19.0.2:443"));
+        assert!(found.impact > 0.7 && found.object.ends_with("to 198.19.0.2:443"));
     }
 
     #[test]

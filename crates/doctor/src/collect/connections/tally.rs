@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
-use weir_sys::conntrack::{Address, Entry, Status};
+use weir_netlink::conntrack::{Address, Entry, Status};
 
 use crate::evidence::{ConnectionGroup, Connections, Service, Tuple};
-use crate::table::given::Given;
-use crate::table::names::{self, SCTP, TCP};
-use crate::table::pools::Pools;
-use crate::table::top::Top;
+use weir_conntrack::names::{self, SCTP, TCP};
+use weir_conntrack::nat_ports::NatPorts;
+use weir_conntrack::pools::Pools;
+use weir_conntrack::top::Top;
 
-/// Groups that are told apart while the table is read.
+/// Groups that are counted separately while the table is read.
 const GROUPS: usize = 1 << 14;
-/// Groups that are kept, and as many again of those that nobody answered.
+/// Groups that are kept, and as many again of unreplied ones.
 const KEPT: usize = 100;
 /// Places for exact counts of who holds the entries.
 const PLACES: usize = 1 << 14;
@@ -30,7 +30,7 @@ pub(super) fn group(entry: &Entry) -> ConnectionGroup {
     Key::of(entry).group(1, entry)
 }
 
-/// What makes entries alike.
+/// The key that alike entries share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     destination: Address,
@@ -110,7 +110,7 @@ fn in_same_network(a: IpAddr, b: IpAddr) -> bool {
 }
 
 /// Counts while the table is read.
-pub(super) struct Tally {
+pub(super) struct ConnectionCounts {
     read: u64,
     assured: u64,
     unreplied: u64,
@@ -123,17 +123,17 @@ pub(super) struct Tally {
     pruned: u64,
     beyond: u64,
     /// Original and reply directions of entries without an answer, with their zone.
-    halves: [HashMap<weir_sys::conntrack::Tuple, u16, RandomState>; 2],
+    halves: [HashMap<weir_netlink::conntrack::Tuple, u16, RandomState>; 2],
     split: Vec<(Tuple, u16, u16)>,
     /// Packets without an entry in the default zone.
     absent: Vec<Tuple>,
     joined: Vec<(Tuple, ConnectionGroup)>,
 }
 
-impl Tally {
+impl ConnectionCounts {
     /// Looks in other zones for entries of `absent`.
-    pub(super) fn new(absent: Vec<Tuple>, given: Given) -> Self {
-        Tally {
+    pub(super) fn new(absent: Vec<Tuple>, given: NatPorts) -> Self {
+        ConnectionCounts {
             read: 0,
             assured: 0,
             unreplied: 0,
@@ -227,7 +227,7 @@ impl Tally {
         }
     }
 
-    /// What was counted.
+    /// Writes the counts into the table.
     pub(super) fn finish(self, table: &mut Connections) {
         table.read = self.read;
         (table.assured, table.unreplied) = (self.assured, self.unreplied);
@@ -240,7 +240,7 @@ impl Tally {
             *table.states.entry(name(protocol, state)).or_default() += entries;
         }
         table.sources = self.sources.highest(HOLDERS).iter().map(|p| (p.key.ip(), p.count)).collect();
-        let service = |p: &crate::table::top::Place<(Address, u8, u16)>| Service {
+        let service = |p: &weir_conntrack::top::TopEntry<(Address, u8, u16)>| Service {
             destination: p.key.0.ip(),
             protocol: p.key.1,
             port: p.key.2,
@@ -268,7 +268,7 @@ impl Tally {
     }
 }
 
-fn tuple(of: &weir_sys::conntrack::Tuple) -> Tuple {
+fn tuple(of: &weir_netlink::conntrack::Tuple) -> Tuple {
     Tuple {
         source: of.source.ip(),
         destination: of.destination.ip(),
@@ -285,7 +285,7 @@ mod tests {
     /// However many groups there are, the large ones stay with counts that are too low by little.
     #[test]
     fn memory_is_bounded_and_large_groups_stay() {
-        let mut tally = Tally::new(Vec::new(), Given::default());
+        let mut tally = ConnectionCounts::new(Vec::new(), NatPorts::default());
         let mut entry = Entry { status: Status::SEEN_REPLY, ..Entry::default() };
         for n in 0..200_000_u32 {
             let often = n.is_multiple_of(4);

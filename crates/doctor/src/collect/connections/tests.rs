@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
+use weir_netlink::conntrack::NewEntry;
 use weir_sys::NetNs;
-use weir_sys::conntrack::NewEntry;
 use weir_sys::privilege::test_needs_root;
 
-use weir_sys::conntrack::Status;
+use weir_netlink::conntrack::Status;
 
 use super::*;
 use crate::evidence::FlowEvent;

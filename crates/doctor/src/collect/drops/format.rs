@@ -7,10 +7,10 @@ use super::shared::WEIR_NOWHERE;
 use super::{PLAIN, Room, Running, load, watch, without_types};
 use crate::evidence::Sight;
 
-/// Where tracefs is, below the root.
+/// Paths of tracefs, below the root.
 const PLACES: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
-/// What `events/skb/kfree_skb/format` says.
+/// The contents of `events/skb/kfree_skb/format`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Format {
     id: u32,

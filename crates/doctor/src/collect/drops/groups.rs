@@ -14,7 +14,7 @@ use crate::evidence::{DropGroup, Evidence, Plane, Sample, Sight};
 /// Samples kept of a group.
 const SAMPLES: u64 = 16;
 
-/// What stands for a place whose name is not known.
+/// The placeholder for a place without a known name.
 const NOWHERE: &str = "unknown";
 
 /// Loads and attaches the program that knows the kernel's types.
@@ -61,7 +61,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// What each core counted in its own places, where two cores may have different groups in the same.
+/// Sums the counts of each core from its own slots; two cores may have different groups in the same slot.
 fn in_front(places: &[(u32, Vec<WeirFront>)]) -> Vec<(WeirGroup, Vec<WeirSum>)> {
     let mut sums: HashMap<&[u8], (WeirGroup, Vec<WeirSum>)> = HashMap::new();
     for (_, by_cpu) in places {
@@ -89,10 +89,10 @@ fn place_of(symbols: Option<&Symbols>, location: u64) -> String {
     plain.unwrap_or(NOWHERE).to_owned()
 }
 
-/// What makes a group of [`Evidence::drops`]: several places in one function are one.
+/// The key of a group of [`Evidence::drops`]: several places in one function count as one.
 type Named = (u64, String, String, u32, u16, u8);
 
-/// What one core dropped of a group.
+/// One core's drops of a group.
 struct Share {
     packets: u64,
     samples: Vec<Sample>,
@@ -139,7 +139,7 @@ fn named(name: Named, (packets, bytes, shares): (u64, u64, Vec<Share>)) -> DropG
     DropGroup { namespace, reason, location, interface, ethertype, protocol, packets, bytes, samples }
 }
 
-/// Takes from each share as much as it has of the whole, and something from each: what is rare is not overlooked.
+/// Takes samples from each share in proportion to its size, and at least some from each, so that rare drops are not overlooked.
 fn draw(packets: u64, shares: Vec<Share>) -> Vec<Sample> {
     let part = |share: &Share| {
         (u128::from(SAMPLES) * u128::from(share.packets)).div_ceil(u128::from(packets.max(1)))

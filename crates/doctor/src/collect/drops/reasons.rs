@@ -23,7 +23,7 @@ const SUBSYSTEMS: &[(&str, &str, &str)] = &[
 pub(super) struct Reasons(HashMap<u32, String>);
 
 impl Reasons {
-    /// Of the running kernel: from its types, else from the tracepoint's format.
+    /// Reads the reasons of the running kernel: from its types, else from the tracepoint's format.
     pub(super) fn read(btf: Option<&Btf>, root: &ProcRoot) -> Self {
         match btf {
             Some(btf) => Self::of_types(btf, &root.path("sys/kernel/btf")),

@@ -2,14 +2,14 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use weir_netlink::{Route, Rtnetlink};
 use weir_sys::NetNs;
-use weir_sys::netlink::{Route, Rtnetlink};
 use weir_sys::privilege::test_needs_root;
 use weir_sys::sched::{allowed_cpus, pin_current_thread};
 
 use super::*;
 use crate::evidence::{DropGroup, FlowEvent, FlowEventKind};
-use crate::machine_of_files::Files;
+use weir_testkit::Files;
 
 /// A namespace of its own with a loopback interface.
 fn world() -> NetNs {

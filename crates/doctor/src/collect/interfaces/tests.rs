@@ -1,11 +1,11 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use weir_sys::netlink::VethEnd;
+use weir_netlink::VethEnd;
 use weir_sys::privilege::test_needs_root;
 
 use super::*;
-use crate::machine_of_files::Files;
+use weir_testkit::Files;
 
 fn reads(ns: &NetNs, hidden: &[Plane]) -> (Vec<Interface>, Unseen) {
     let hidden = hidden.iter().copied().collect();
@@ -89,13 +89,15 @@ fn root_what_hangs_on_an_interface_is_read_as_growth_over_the_window() {
     }
     let hosts = hosts();
     let host = &hosts[0];
-    // The filter is classic BPF, direct action: return 2 (TC_ACT_SHOT).
+    // Nothing else may be sent meanwhile: no packet of IPv6, and from the queue one in ten seconds. The filter is classic BPF, direct
+    // action: return 2 (TC_ACT_SHOT).
     let made = script(
         host,
         "tc",
-        "ip addr add 198.18.0.1/24 dev here
+        "sysctl -qw net.ipv6.conf.here.disable_ipv6=1
+         ip addr add 198.18.0.1/24 dev here
          ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:09 dev here
-         tc qdisc add dev here root handle 1: tbf rate 8kbit burst 2000 limit 2000
+         tc qdisc add dev here root handle 1: tbf rate 800bit burst 2000 limit 2000
          tc qdisc add dev here clsact
          tc filter add dev here ingress pref 7 bpf da bytecode '1,6 0 0 2,'",
     );
@@ -117,7 +119,7 @@ fn root_what_hangs_on_an_interface_is_read_as_growth_over_the_window() {
     assert!(here.features.contains_key("rx-gro") && here.rx_queues >= 1);
     assert!(here.addresses.contains(&("198.18.0.1".parse().unwrap(), 24)));
     let qdisc = here.qdiscs.iter().find(|q| q.kind == "tbf").unwrap();
-    assert_eq!((qdisc.handle.as_str(), qdisc.parent.as_str(), qdisc.rate_bps), ("1:", "root", Some(8000)));
+    assert_eq!((qdisc.handle.as_str(), qdisc.parent.as_str(), qdisc.rate_bps), ("1:", "root", Some(800)));
     assert_eq!(qdisc.backlog_packets_before, 0);
     // What did not pass waits or was thrown away, and nothing left otherwise.
     let sum = qdisc.packets.change() + qdisc.dropped.change() + qdisc.backlog_packets;

@@ -15,7 +15,7 @@ const DEPTH: usize = 10;
 const PROCESSES: usize = 2000;
 const DESCRIPTORS: usize = 1000;
 
-/// Where the hierarchies are: cgroup2, the same beside the old ones, and of these the ones with CPU and memory limits.
+/// Paths of the hierarchies: cgroup2, cgroup2 beside the old ones, and the old ones with CPU and memory limits.
 const UNIFIED: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 const CPU: [&str; 2] = ["sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpu"];
 const MEMORY: &str = "sys/fs/cgroup/memory";

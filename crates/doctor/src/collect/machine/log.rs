@@ -1,4 +1,4 @@
-//! What the kernel's log says about packets.
+//! Lines of the kernel's log about packets.
 
 use weir_sys::kernel_log::KernelLog;
 use weir_sys::{ProcRoot, Result};
@@ -8,7 +8,7 @@ use crate::evidence::Machine;
 /// Lines that are kept.
 const KEPT: usize = 500;
 
-/// What a line about packets has in it, in lower case. `in=` with `out=` is how rules log.
+/// Words in log lines about packets, in lower case. Rules log with `in=` and `out=`.
 const WORDS: &[&str] = &[
     "conntrack",
     "neighbour",
@@ -54,7 +54,7 @@ impl Log {
         KernelLog::from_now(root).map(Log)
     }
 
-    /// Adds what came since. What was missed, if anything.
+    /// Adds the lines since the beginning. Returns a note on missed lines, if any.
     pub(super) fn end(&mut self, machine: &mut Machine) -> Result<Option<String>> {
         let Machine { log, log_lines, .. } = machine;
         let missed = self.0.drain(|line| {

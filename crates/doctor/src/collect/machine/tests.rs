@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::evidence::{CgroupThrottle, Core};
-use crate::machine_of_files::Files;
+use weir_testkit::Files;
 
 /// Recorded on a two-core virtual machine, kernel 6.18, shortened.
 const BEFORE: &[(&str, &str)] = &[

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_sys::ProcRoot;
 
-/// Descriptions of containers are a few KB; what is larger is none.
+/// Descriptions of containers are a few KB; a larger file is not one.
 const MOST: u64 = 1 << 20;
 
 /// Looks up names, each once.
@@ -22,7 +22,7 @@ enum Engine {
     Pod,
     Lxc,
     Nspawn,
-    /// Nobody that is known.
+    /// An unknown engine.
     Other,
 }
 
@@ -88,7 +88,7 @@ fn is_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// What its engine calls it, as far as the engine's files can be read; otherwise the beginning of its number.
+/// Returns the engine's name for the container, if the engine's files can be read; otherwise the beginning of its number.
 fn name(root: &ProcRoot, engine: Engine, id: &str) -> String {
     let short = || id.get(..12).unwrap_or(id).to_owned();
     match engine {

@@ -12,12 +12,12 @@ pub(super) struct Mounts(pub(super) Vec<(u64, PathBuf)>);
 /// The last part of such a path.
 pub(super) struct Name {
     pub(super) text: String,
-    /// Made by `ip netns` or somebody who wants it found by it, and not by a container engine for itself.
+    /// Made by `ip netns` or to be found by it, and not by a container engine for its own use.
     pub(super) by_people: bool,
 }
 
 impl Mounts {
-    /// Of the calling process's mount namespace (proc_pid_mountinfo(5)). Empty where it cannot be read.
+    /// Reads those of the calling process's mount namespace (proc_pid_mountinfo(5)). Empty if they cannot be read.
     pub(super) fn read(root: &ProcRoot) -> Self {
         let text = root.read("proc/self/mountinfo").unwrap_or_default();
         Mounts(text.lines().filter_map(|line| mount(root, line)).collect())

@@ -36,7 +36,7 @@ fn link(root: &ProcRoot, relative: &str) -> Option<u64> {
     inode(fs::read_link(root.path(relative)).ok()?.to_str()?)
 }
 
-/// The namespace that a process runs in; `None` if it has ended or belongs to somebody else.
+/// Returns the namespace that a process runs in; `None` if the process has ended or belongs to another user.
 pub(super) fn namespace_of(root: &ProcRoot, pid: u32) -> Option<u64> {
     link(root, &format!("proc/{pid}/ns/net"))
 }
@@ -70,10 +70,10 @@ pub(super) fn held(root: &ProcRoot, pids: &[u32]) -> Vec<(u64, u32, u32)> {
     held
 }
 
-/// What a process calls itself.
+/// Returns the process's own name.
 pub(super) fn name(root: &ProcRoot, pid: u32) -> Option<String> {
     let name = root.read_optional(&format!("proc/{pid}/comm")).filter(|name| !name.is_empty())?;
-    // Whoever starts itself again by /proc/self/exe has that link's name.
+    // A process that starts itself again by /proc/self/exe has that link's name.
     let program = || {
         Some(
             fs::read_link(root.path(&format!("proc/{pid}/exe")))

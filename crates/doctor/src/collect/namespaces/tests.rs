@@ -1,7 +1,7 @@
 use weir_sys::privilege::test_needs_root;
 
 use super::*;
-use crate::machine_of_files::Files;
+use weir_testkit::Files;
 
 /// A recorded `/proc` of processes: pid, namespace, control group.
 fn recorded(processes: &[(u32, u64, &str, &str)], mounts: &str) -> Files {

@@ -1,11 +1,11 @@
-//! Which rule, or which chain's policy, threw away the packets that netfilter threw away: the rules are asked about the
-//! samples. What cannot be known of a packet (what connection tracking said, a limit, chance) leaves more than one answer,
-//! and then counters that did not move rule some of them out.
+//! Finds the rule, or the chain's policy, behind the drops of netfilter: it evaluates the rules for the samples. Unknown facts
+//! about a packet (the connection tracking state, a limit, chance) leave more than one answer; counters that did not move then
+//! rule some of them out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use weir_sys::nftables::{Asker, Element, Family, Hook, Tables};
+use weir_netlink::nftables::{Asker, Element, Family, Hook, Tables};
 
 use super::listing::Lister;
 use super::matching::AskSet;
@@ -19,7 +19,7 @@ const ALL_SAMPLES: usize = 512;
 /// Rules that are asked, and keys that sets are asked for, at most: a ruleset of 100,000 rules is walked a few dozen times.
 const RULES: u64 = 3_000_000;
 const KEYS: usize = 20_000;
-/// Since this release a rule's drop is told from others by its place, nft_do_chain (NF_DROP_REASON).
+/// Since this release the place nft_do_chain tells a rule's drop from others (NF_DROP_REASON).
 const TOLD_BY_PLACE: (u32, u32) = (6, 7);
 
 /// A stop on a packet's way.
@@ -44,7 +44,7 @@ pub(super) fn decide(
     let mut sets = Sets { asker: Asker::open().ok(), answers: HashMap::new() };
     let mut left = ALL_SAMPLES;
     for (group, drops) in groups {
-        let mut tally = Tally::default();
+        let mut tally = GroupAnswers::default();
         for (at, sample) in drops.samples.iter().take(SAMPLES.min(left)).enumerate() {
             left -= 1;
             let way = whole_way(&mut walker, inside, drops, sample, invalid, &mut sets);
@@ -57,7 +57,7 @@ pub(super) fn decide(
 
 /// True of drops that a rule can be behind.
 pub(super) fn is_of_rules(drops: &DropGroup, kernel: &str) -> bool {
-    // A rule that cannot be told from connection tracking by its place is asked about all of them.
+    // If the place does not tell rules from connection tracking, the rules are evaluated for all of these drops.
     let by_place = release(kernel).is_none_or(|r| r >= TOLD_BY_PLACE);
     let place = drops.location.starts_with("nft_");
     drops.reason == "NETFILTER_DROP" && (place || !by_place)
@@ -129,8 +129,8 @@ fn states(sample: &Sample, group: &DropGroup, invalid: Option<u64>, untracks: bo
     states
 }
 
-/// Where a packet passes. Which of them it had passed already is told by its interface: until it is routed it has the one it
-/// came in through, behind that the one it leaves by (ip_output), and one made here has none before that.
+/// Returns the hooks that a packet passes. Its interface shows which of them it had passed already: before routing it has the one
+/// it came in through, after routing the one it leaves by (ip_output). A packet made here has none before that.
 fn stops(inside: &Namespace, group: &DropGroup, sample: &Sample) -> Vec<Stop> {
     let stop = |hook, came_in, goes_out| Stop { hook, came_in, goes_out };
     let by = |index: u32| if index == 0 { Through::Unknown } else { Through::This(index) };
@@ -183,7 +183,7 @@ fn route(inside: &Namespace, sample: &Sample) -> Option<u32> {
     same.map(|l| l.interface).filter(|i| *i != 0)
 }
 
-/// True if it is for this host; `None` if that cannot be told.
+/// True if the packet is for this host; `None` if unknown.
 fn is_local(inside: &Namespace, sample: &Sample) -> Option<bool> {
     let destination = sample.tuple()?.destination;
     if inside.interfaces.is_empty() {
@@ -239,12 +239,12 @@ fn chain(tables: &Tables, rules: &Ruleset, place: usize) -> Option<usize> {
 
 /// Answers about one group.
 #[derive(Debug, Default)]
-struct Tally {
+struct GroupAnswers {
     by: HashMap<(Decider, Hook), Part>,
     asked: u64,
 }
 
-/// What one decider can have decided.
+/// One decider's possible part in the drops.
 #[derive(Debug, Default)]
 struct Part {
     sure: u64,
@@ -253,7 +253,7 @@ struct Part {
     missed: Vec<(usize, Missed)>,
 }
 
-impl Tally {
+impl GroupAnswers {
     fn add(&mut self, sample: usize, way: Way, may_have: impl Fn(Decider) -> bool) {
         self.asked += 1;
         let mut deciders = way.deciders;
@@ -280,12 +280,12 @@ impl Tally {
             let (rule, place) = match decider {
                 Decider::Rule(place) => {
                     let at = listed(tables, rules, place).unwrap_or_else(|| {
-                        // It was beyond those that are kept. What it counted before the window is not known.
+                        // The rule was not among those kept. Its count before the window is unknown.
                         rules.rules.push(Rule { packets: None, ..Lister::new(tables).rule(place) });
                         rules.rules.len() - 1
                     });
                     let rule = &tables.rules[place];
-                    let same = |c: &weir_sys::nftables::Chain| {
+                    let same = |c: &weir_netlink::nftables::Chain| {
                         c.family == rule.family && c.table == rule.table && c.name == rule.chain
                     };
                     (Some(at), tables.chains.iter().position(same))

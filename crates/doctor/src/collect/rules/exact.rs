@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_sys::NetNs;
 use weir_sys::process::{run_captured, which};
 
-use crate::evidence::{Backend, Rule, Ruleset, Verdict};
+use crate::evidence::{Backend, Rule, RuleVerdict, Ruleset};
 
 /// Chains asked for at most, and how long each may take.
 const CHAINS: usize = 4;
@@ -40,7 +40,7 @@ pub(super) fn complete(rules: &mut Ruleset) {
 
 fn threw_away(rule: &Rule) -> bool {
     let counted = rule.packets.is_some_and(|p| p.change() > 0);
-    rule.decided.0 > 0 || counted && matches!(rule.verdict, Verdict::Drop | Verdict::Reject)
+    rule.decided.0 > 0 || counted && matches!(rule.verdict, RuleVerdict::Drop | RuleVerdict::Reject)
 }
 
 fn is_plain(name: &str) -> bool {
@@ -57,7 +57,7 @@ fn list(chain: &[String; 3]) -> Option<String> {
     output.status.success().then(|| output.stdout_text())
 }
 
-/// The rule of that handle, without what it counted and noted, which are told elsewhere.
+/// Returns the rule with that handle, without its counters and comment, which are reported elsewhere.
 fn told(listing: &str, handle: u64) -> Option<String> {
     let end = format!(" # handle {handle}");
     let line = listing.lines().find_map(|l| l.trim().strip_suffix(&end))?;

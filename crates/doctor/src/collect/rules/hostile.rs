@@ -1,16 +1,16 @@
-//! Rules and packets that nobody in their right mind would make: walking them ends, and never panics.
+//! Rules and packets that no reasonable user would make: walking them ends, and never panics.
 
 use proptest::prelude::*;
-use weir_sys::nftables::{
-    Base, BaseChain, Chain, Comparison, Element, Expression, Family, Hook, Register, Rule, Set, Tables,
-    Verdict as Nft,
+use weir_netlink::nftables::{
+    Base, BaseChain, Chain, Comparison, Element, Expression, Family, Hook, NftVerdict as Nft, Register, Rule,
+    Set, Tables,
 };
 
 use super::matching::AskSet;
 use super::packet::{Names, Packet, State, Through};
-use super::text;
 use super::walk::{Walker, Way};
 use crate::evidence::{DropGroup, Sample};
+use weir_netlink::nftables::text;
 
 /// Says something else each time.
 struct Fickle(u8);
@@ -146,7 +146,7 @@ proptest! {
         prop_assert!(way.deciders.len() <= tables.rules.len() + 1);
         prop_assert!(left <= 5000);
         for rule in &tables.rules {
-            // What is printed stays within its bounds.
+            // The printed text stays within its bounds.
             prop_assert!(text::render(rule).len() <= 410);
         }
     }

@@ -1,10 +1,10 @@
 //! The old tables of iptables as evidence.
 
-use weir_sys::iptables::{Chain as OldChain, Family, Rule as OldRule, Table, Target};
+use weir_netlink::iptables::{Chain as OldChain, Family, Rule as OldRule, Table, Target, text};
+use weir_netlink::nftables::text::conntrack_states;
 
 use super::listing::RULES;
-use super::text::conntrack_states;
-use crate::evidence::{Backend, Chain, Delta, Rule, Ruleset, Verdict};
+use crate::evidence::{Backend, Chain, Delta, Rule, RuleVerdict, Ruleset};
 
 /// Adds what the old tables hold.
 pub(super) fn add(tables: &[Table], ruleset: &mut Ruleset) {
@@ -34,7 +34,7 @@ fn add_chain(family: &str, table: &Table, chain: &OldChain, ruleset: &mut Rulese
     let hooks = hooks(table, &chain.name);
     for (at, rule) in chain.rules.iter().enumerate() {
         let found = evidence(family, &table.name, &chain.name, at as u64 + 1, rule);
-        let matters = matches!(found.verdict, Verdict::Drop | Verdict::Reject | Verdict::Queue)
+        let matters = matches!(found.verdict, RuleVerdict::Drop | RuleVerdict::Reject | RuleVerdict::Queue)
             || found.limit
             || found.random
             || found.logs
@@ -63,13 +63,13 @@ fn hooks(table: &Table, chain: &str) -> Vec<String> {
     base.filter(|c| reached.contains(&c.name.as_str())).map(|c| c.name.to_lowercase()).collect()
 }
 
-fn verdict(target: &Target) -> Verdict {
+fn verdict(target: &Target) -> RuleVerdict {
     match target {
-        Target::Drop => Verdict::Drop,
-        Target::Accept => Verdict::Accept,
-        Target::Named(name) if name == "REJECT" => Verdict::Reject,
-        Target::Named(name) if name == "NFQUEUE" => Verdict::Queue,
-        _ => Verdict::Other,
+        Target::Drop => RuleVerdict::Drop,
+        Target::Accept => RuleVerdict::Accept,
+        Target::Named(name) if name == "REJECT" => RuleVerdict::Reject,
+        Target::Named(name) if name == "NFQUEUE" => RuleVerdict::Queue,
+        _ => RuleVerdict::Other,
     }
 }
 
@@ -101,46 +101,4 @@ fn evidence(family: &str, table: &str, chain: &str, number: u64, rule: &OldRule)
 fn until_zero(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-/// The rule near to what `iptables -S` prints: ports, states and names, of other matches the name alone.
-fn text(chain: &str, rule: &OldRule) -> String {
-    let mut words = vec![format!("-A {chain}")];
-    if !rule.asks.is_empty() {
-        words.push(rule.asks.clone());
-    }
-    for (name, info) in rule.matches.iter().filter(|(name, _)| name != "comment") {
-        words.push(format!("-m {name}"));
-        match name.as_str() {
-            "tcp" => words.extend(ports(info, info.get(11).copied())),
-            "udp" => words.extend(ports(info, info.get(8).copied())),
-            _ => {}
-        }
-    }
-    words.push(match &rule.target {
-        Target::Accept => "-j ACCEPT".to_owned(),
-        Target::Drop => "-j DROP".to_owned(),
-        Target::Return => "-j RETURN".to_owned(),
-        Target::Continue => return words.join(" "),
-        Target::Jump(name) | Target::Named(name) => format!("-j {name}"),
-        Target::Goto(name) => format!("-g {name}"),
-    });
-    words.join(" ")
-}
-
-/// `struct xt_tcp` and `struct xt_udp` begin with the ranges of source and destination ports; the flags that negate them are
-/// 1 and 2.
-fn ports(info: &[u8], negated: Option<u8>) -> Vec<String> {
-    let number = |at: usize| Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?));
-    let range = |option: &str, at: usize, not: u8| {
-        let (first, last) = (number(at)?, number(at + 2)?);
-        let value = match (first, last) {
-            (0, u16::MAX) => return None,
-            (first, last) if first == last => first.to_string(),
-            (first, last) => format!("{first}:{last}"),
-        };
-        let not = if negated.unwrap_or(0) & not != 0 { "! " } else { "" };
-        Some(format!("{not}{option} {value}"))
-    };
-    [range("--sport", 0, 1), range("--dport", 4, 2)].into_iter().flatten().collect()
 }

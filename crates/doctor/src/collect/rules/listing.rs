@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use weir_sys::nftables::{self, Expression, Family, Tables, Verdict as Nft};
+use weir_netlink::nftables::{self, Expression, Family, NftVerdict as Nft, Tables, text};
 
-use super::text;
-use crate::evidence::{Backend, Chain, Delta, Rule, Ruleset, SetState, Verdict};
+use crate::evidence::{Backend, Chain, Delta, Rule, RuleVerdict, Ruleset, SetState};
 
 /// Rules that neither lose packets nor log, and have a counter, are kept up to this many.
 const COUNTED: usize = 200;
@@ -16,7 +15,7 @@ const SETS: usize = 1000;
 /// A chain may be reached through at most this many others (NFT_JUMP_STACK_SIZE).
 const JUMPS: usize = 16;
 
-/// What names a chain.
+/// The full name of a chain.
 type ChainName<'a> = (Family, &'a str, &'a str);
 
 /// Makes evidence of rules, with what must be known of the whole ruleset for it.
@@ -86,7 +85,7 @@ pub(super) fn nftables(tables: &Tables, ruleset: &mut Ruleset) {
             name: chain.name.clone(),
             hook: base.map(|b| b.hook.name().into()),
             priority: base.map(|b| b.priority),
-            policy: base.map(|b| if b.drops { Verdict::Drop } else { Verdict::Accept }),
+            policy: base.map(|b| if b.drops { RuleVerdict::Drop } else { RuleVerdict::Accept }),
             policy_packets: base.and_then(|b| b.packets).map(Delta::at),
         });
     }
@@ -198,6 +197,8 @@ fn packets(rule: &nftables::Rule, tables: &Tables, shared: &HashSet<(Family, &st
             | Expression::Reject { .. }
             | Expression::Queue { .. }
             | Expression::MetaSet { .. }
+            | Expression::PayloadSet { .. }
+            | Expression::CtSet { .. }
             | Expression::Statement(_) => {}
             _ => return None,
         }
@@ -205,10 +206,10 @@ fn packets(rule: &nftables::Rule, tables: &Tables, shared: &HashSet<(Family, &st
     None
 }
 
-/// What a rule is about.
+/// The properties of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traits {
-    pub(super) verdict: Verdict,
+    pub(super) verdict: RuleVerdict,
     pub(super) invalid: bool,
     pub(super) limit: bool,
     pub(super) set: Option<String>,
@@ -221,7 +222,7 @@ pub(super) struct Traits {
 impl Traits {
     pub(super) fn of(rule: &nftables::Rule) -> Self {
         let mut traits = Traits {
-            verdict: Verdict::Other,
+            verdict: RuleVerdict::Other,
             invalid: false,
             limit: false,
             set: None,
@@ -239,10 +240,10 @@ impl Traits {
     /// `state` is the register that holds the state of connection tracking.
     fn add(&mut self, expression: &Expression, state: &mut Option<nftables::Register>) {
         match expression {
-            Expression::Verdict(Nft::Drop) => self.verdict = Verdict::Drop,
-            Expression::Verdict(Nft::Accept) => self.verdict = Verdict::Accept,
-            Expression::Reject { .. } => self.verdict = Verdict::Reject,
-            Expression::Queue { .. } => self.verdict = Verdict::Queue,
+            Expression::Verdict(Nft::Drop) => self.verdict = RuleVerdict::Drop,
+            Expression::Verdict(Nft::Accept) => self.verdict = RuleVerdict::Accept,
+            Expression::Reject { .. } => self.verdict = RuleVerdict::Reject,
+            Expression::Queue { .. } => self.verdict = RuleVerdict::Queue,
             Expression::Limit { .. } | Expression::ConnectionLimit { .. } | Expression::Quota { .. } => {
                 self.limit = true;
             }
@@ -268,8 +269,8 @@ impl Traits {
             }
             Expression::Match { name, info, .. } => self.add_match(name, info),
             Expression::Target { name, .. } => match name.as_str() {
-                "REJECT" => self.verdict = Verdict::Reject,
-                "NFQUEUE" => self.verdict = Verdict::Queue,
+                "REJECT" => self.verdict = RuleVerdict::Reject,
+                "NFQUEUE" => self.verdict = RuleVerdict::Queue,
                 "LOG" => self.logs = !self.limit,
                 _ => {}
             },
@@ -289,11 +290,11 @@ impl Traits {
 
     /// True if it can lose packets, log, or let pass what a limit or set allows.
     fn matters(&self) -> bool {
-        !matches!(self.verdict, Verdict::Accept | Verdict::Other)
+        !matches!(self.verdict, RuleVerdict::Accept | RuleVerdict::Other)
             || self.limit
             || self.random
             || self.logs
             || self.verdict_map
-            || self.verdict == Verdict::Accept && self.set.is_some()
+            || self.verdict == RuleVerdict::Accept && self.set.is_some()
     }
 }

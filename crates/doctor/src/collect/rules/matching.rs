@@ -1,9 +1,11 @@
 //! Whether a rule matches a packet, as far as that can be known, and what it then says.
 
-use weir_sys::nftables::{Comparison, Element, Expression, Family, Hook, Register, Registers, Rule, Verdict};
+use weir_netlink::nftables::text::conntrack_states;
+use weir_netlink::nftables::{
+    Comparison, Element, Expression, Family, Hook, NftVerdict, Register, Registers, Rule,
+};
 
 use super::packet::{Bytes, Names, Packet, State};
-use super::text::conntrack_states;
 use crate::evidence::Missed;
 
 /// Connection tracking looks at packets at this priority (NF_IP_PRI_CONNTRACK); rules before it see no state.
@@ -17,7 +19,7 @@ pub(super) enum Match {
     Yes,
 }
 
-/// What a rule says.
+/// The verdict of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Says {
     /// Nothing: the next rule.
@@ -36,20 +38,20 @@ pub(super) enum Says {
 pub(super) struct Answer {
     pub(super) matches: Match,
     pub(super) says: Says,
-    /// What it would have matched but for.
+    /// The one thing that kept it from matching.
     pub(super) missed: Option<Missed>,
 }
 
 /// Who knows what sets hold.
 pub(super) trait AskSet {
-    /// What a set says of a key: `None` if it cannot be asked, `Some(None)` if it does not hold it.
+    /// Looks up a key in a set: `None` if the set cannot be queried, `Some(None)` if it does not hold the key.
     fn ask(&mut self, family: Family, table: &str, set: &str, key: &[u8]) -> Option<Option<Element>>;
 }
 
 /// Length of a set's keys, bytes, and whether it is full, by family, table and name.
 pub(super) type SetTraits<'a> = dyn Fn(Family, &str, &str) -> Option<(u32, bool)> + 'a;
 
-/// What rules are asked with.
+/// The input to the evaluation of rules.
 pub(super) struct Asking<'a, 'p> {
     pub(super) packet: &'a Packet<'p>,
     pub(super) names: &'a Names<'a>,
@@ -164,7 +166,11 @@ fn one(
         | Expression::Counter { .. }
         | Expression::NamedCounter(_)
         | Expression::Log { .. }
+        | Expression::PayloadSet { .. }
+        | Expression::CtSet { .. }
         | Expression::Statement(_) => Step::Goes,
+        // It ends the rule for a packet whose options cannot be read.
+        Expression::TcpOptionSet { .. } => Step::Perhaps(None),
     }
 }
 
@@ -172,15 +178,15 @@ fn sure(matches: bool) -> Step {
     if matches { Step::Goes } else { Step::Ends }
 }
 
-fn said(verdict: &Verdict) -> Says {
+fn said(verdict: &NftVerdict) -> Says {
     match verdict {
-        Verdict::Accept => Says::Accept,
-        Verdict::Drop => Says::Drop,
-        Verdict::Continue => Says::Nothing,
-        Verdict::Return => Says::Return,
-        Verdict::Jump(chain) => Says::Jump(chain.clone()),
-        Verdict::Goto(chain) => Says::Goto(chain.clone()),
-        Verdict::Other(_) => Says::Anything,
+        NftVerdict::Accept => Says::Accept,
+        NftVerdict::Drop => Says::Drop,
+        NftVerdict::Continue => Says::Nothing,
+        NftVerdict::Return => Says::Return,
+        NftVerdict::Jump(chain) => Says::Jump(chain.clone()),
+        NftVerdict::Goto(chain) => Says::Goto(chain.clone()),
+        NftVerdict::Other(_) => Says::Anything,
     }
 }
 

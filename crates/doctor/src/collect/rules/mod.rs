@@ -6,12 +6,12 @@ mod legacy;
 mod listing;
 mod matching;
 mod packet;
-mod text;
 mod walk;
 
 use std::collections::HashMap;
 
-use weir_sys::{ProcRoot, Result, iptables, nftables};
+use weir_netlink::{iptables, nftables};
+use weir_sys::{ProcRoot, Result};
 
 use crate::evidence::{Backend, Chain, Delta, DropGroup, Evidence, Namespace, Plane, Rule, Ruleset};
 
@@ -82,6 +82,6 @@ pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespac
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
-mod tests;
+mod ruleset_fuzz;
 #[cfg(test)]
-mod truth;
+mod tests;

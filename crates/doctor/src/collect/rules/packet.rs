@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use weir_sys::nftables::{Base, Hook};
+use weir_netlink::nftables::{Base, Hook};
 
 use crate::evidence::{DropGroup, Interface, Sample};
 
-/// What connection tracking may say of a packet, in the bits of `ct state`.
+/// The possible connection tracking states of a packet, as bits of `ct state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Invalid = 1,
@@ -21,9 +21,9 @@ pub(super) enum State {
 pub(super) enum Through {
     /// There is none at this hook.
     None,
-    /// That one, by number.
+    /// The interface with this number.
     This(u32),
-    /// It cannot be told.
+    /// It is unknown.
     Unknown,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Packet<'a> {
         if self.sample.length as usize >= last { Bytes::Unknown } else { Bytes::Absent }
     }
 
-    /// What the kernel knows of it, by `enum nft_meta_keys`, as it is put into a register.
+    /// Returns the kernel's metadata of the packet, by `enum nft_meta_keys`, as it is put into a register.
     pub(super) fn meta(&self, key: u32, names: &Names<'_>) -> Bytes {
         let number = |n: u32| Bytes::Known(n.to_ne_bytes().to_vec());
         let index = |through: Through| match through {
@@ -135,7 +135,7 @@ impl<'a> Packet<'a> {
     fn protocol(&self) -> Bytes {
         match self.upper {
             Upper::At(protocol, _) => Bytes::Known(vec![protocol]),
-            // A later fragment has the protocol in its header all the same (nft_set_pktinfo_ipv4).
+            // A later fragment still has the protocol in its header (nft_set_pktinfo_ipv4).
             Upper::None if self.version() == 4 => self.payload(Base::Network, 9, 1),
             Upper::None if self.version() == 0 => Bytes::Absent,
             Upper::None | Upper::Unknown => Bytes::Unknown,

@@ -6,7 +6,7 @@ use weir_sys::process::{run_with_input, which};
 use weir_sys::{NetNs, ProcRoot};
 
 use super::*;
-use crate::evidence::Verdict;
+use crate::evidence::RuleVerdict;
 
 pub(super) fn shell(ns: &NetNs, script: &str) -> String {
     let mut command = Command::new("sh");
@@ -74,7 +74,11 @@ fn root_text_is_what_nft_prints() {
     let told: Vec<String> = ns
         .run(|| {
             let tables = nftables::read(&ProcRoot::new("/")).unwrap().unwrap();
-            tables.rules.iter().map(|r| format!("{} # handle {}", text::render(r), r.handle)).collect()
+            tables
+                .rules
+                .iter()
+                .map(|r| format!("{} # handle {}", weir_netlink::nftables::text::render(r), r.handle))
+                .collect()
         })
         .unwrap();
     assert_eq!(told.len(), rules.len());
@@ -142,25 +146,25 @@ END
     assert_eq!(
         seen,
         [
-            (1, Verdict::Drop, true, false, false, false, None, true),
-            (2, Verdict::Accept, false, false, false, false, Some("allowed"), false),
-            (3, Verdict::Accept, false, true, false, false, None, false),
-            (4, Verdict::Drop, false, false, false, true, None, false),
-            (5, Verdict::Other, false, true, false, false, None, false),
-            (6, Verdict::Drop, false, false, true, false, None, false),
+            (1, RuleVerdict::Drop, true, false, false, false, None, true),
+            (2, RuleVerdict::Accept, false, false, false, false, Some("allowed"), false),
+            (3, RuleVerdict::Accept, false, true, false, false, None, false),
+            (4, RuleVerdict::Drop, false, false, false, true, None, false),
+            (5, RuleVerdict::Other, false, true, false, false, None, false),
+            (6, RuleVerdict::Drop, false, false, true, false, None, false),
             // Its counter counts what comes to it, not what it drops.
-            (7, Verdict::Drop, false, false, false, false, None, false),
+            (7, RuleVerdict::Drop, false, false, false, false, None, false),
         ]
     );
     assert_eq!(forward[0].comment.as_deref(), Some("bad"));
     assert_eq!(
         (of("sub")[0].verdict, of("sub")[0].hooks.clone()),
-        (Verdict::Reject, vec!["forward".to_owned()])
+        (RuleVerdict::Reject, vec!["forward".to_owned()])
     );
     let chain = rules.chains.iter().find(|c| c.name == "through").unwrap();
     assert_eq!(
         (chain.backend, chain.policy, chain.policy_packets),
-        (Backend::Nft, Some(Verdict::Drop), None)
+        (Backend::Nft, Some(RuleVerdict::Drop), None)
     );
     let old = of("FORWARD");
     assert_eq!(
@@ -170,7 +174,7 @@ END
     assert_eq!(old[0].comment.as_deref(), Some("no state"));
     assert!(old[0].packets.is_some() && old[2].limit && !old[2].logs);
     let chain = rules.chains.iter().find(|c| c.name == "FORWARD").unwrap();
-    assert_eq!((chain.policy, chain.policy_packets), (Some(Verdict::Drop), Some(Delta::at(0))));
+    assert_eq!((chain.policy, chain.policy_packets), (Some(RuleVerdict::Drop), Some(Delta::at(0))));
     assert_eq!(rules.sets.len(), 1);
     assert_eq!((rules.sets[0].name.as_str(), rules.sets[0].size), ("allowed", Some(10)));
 }
@@ -201,7 +205,7 @@ fn root_the_old_tables_are_listed_as_iptables_prints_them() {
     assert_eq!((of("FORWARD")[1].handle, of("FORWARD")[1].comment.as_deref()), (2, Some("why")));
     assert_eq!((of("sub")[0].invalid, of("sub")[0].hooks.clone()), (true, vec!["forward".to_owned()]));
     let chain = rules.chains.iter().find(|c| c.name == "FORWARD").unwrap();
-    assert_eq!((chain.backend, chain.policy), (Backend::IptablesLegacy, Some(Verdict::Drop)));
+    assert_eq!((chain.backend, chain.policy), (Backend::IptablesLegacy, Some(RuleVerdict::Drop)));
 }
 
 #[test]
@@ -248,7 +252,7 @@ fn a_counter_grows_from_what_it_was() {
         hooks: Vec::new(),
         text: String::new(),
         comment: None,
-        verdict: Verdict::Drop,
+        verdict: RuleVerdict::Drop,
         packets: Some(Delta::at(packets)),
         invalid: false,
         limit: false,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_sys::nftables::{Chain, Expression, Family, Hook, Tables};
+use weir_netlink::nftables::{Chain, Expression, Family, Hook, Tables};
 
 use super::matching::{Answer, AskSet, Asking, Match, Says, ask};
 use super::packet::{Names, Packet, Through};
@@ -25,7 +25,7 @@ pub(super) enum Reach {
     Surely,
 }
 
-/// What may have thrown a packet away, in the order of its way, up to the first that surely did.
+/// The rules and policies that may have dropped a packet, in the order of its path, up to the first certain one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) deciders: Vec<(Decider, Hook)>,
@@ -201,7 +201,7 @@ impl Visit<'_, '_, '_, '_> {
             match (certain, goes_on) {
                 (true, None) => return returns,
                 (true, Some(next)) => reach = next,
-                // What it may have done was to throw the packet away: what comes next is reached by what it did not.
+                // The rule can only have dropped the packet: if it did not, the packet reaches the next rule.
                 (false, _) if self.escapes == escapes => {}
                 (false, _) => reach = Reach::Perhaps,
             }

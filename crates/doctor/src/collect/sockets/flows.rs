@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
-use weir_sys::sock_diag::{Entry, Protocol, Query, TcpInfo, dump, state};
+use weir_netlink::sock_diag::{Entry, Protocol, Query, TcpInfo, dump, state};
 use weir_sys::{ProcRoot, Result};
 
 use super::ports::Ports;
@@ -14,10 +14,11 @@ use crate::evidence::{Delta, Earlier, Sockets, TcpCounts, TcpFlow, TcpTotals};
 
 /// Connections described for each thing that may be wrong with one.
 const OF_EACH: usize = 32;
-/// A segment that every network carries (RFC 879, RFC 9293 section 3.7.1): who sends less was told to.
+/// A segment size that every network carries (RFC 879, RFC 9293 section 3.7.1): a sender that uses less was configured or asked
+/// to.
 const DEFAULT_MSS: u32 = 536;
 
-/// What counts up.
+/// Returns the counters that only grow.
 pub(super) fn counts(info: TcpInfo<'_>) -> TcpCounts {
     TcpCounts {
         retransmits: info.total_retransmits(),

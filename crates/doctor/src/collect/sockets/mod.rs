@@ -1,7 +1,7 @@
 //! Sockets: at the window's beginning only what counts up, at its end all that is worth a look.
 //!
-//! A server may have 100,000 connections. Of each a few numbers are kept through the window, and a description only of those
-//! that stand out; names of processes are looked for only where somebody will want to know them.
+//! A server may have 100,000 connections. The collector keeps a few numbers of each through the window, and describes only those
+//! that stand out. It looks for names of processes only if a reader will want to know them.
 
 mod flows;
 mod plain;
@@ -11,7 +11,7 @@ mod top;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use weir_sys::sock_diag::{Protocol, Query, dump, state};
+use weir_netlink::sock_diag::{Protocol, Query, dump, state};
 use weir_sys::{ProcRoot, Result};
 
 use super::Asked;
@@ -30,7 +30,7 @@ const NEAR_LIMIT: f64 = 0.95;
 
 /// States of a connection that carries data, or did until a moment ago.
 const CONNECTED: u32 = 1 << state::ESTABLISHED | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
-/// Of one that begins or is over.
+/// States of a connection that begins or is over.
 const BRIEF: u32 = 1 << state::SYN_SENT | 1 << state::SYN_RECV | 1 << state::TIME_WAIT;
 
 fn listening() -> Query {
@@ -41,7 +41,7 @@ fn udp() -> Query {
     Query { protocol: Protocol::Udp, states: u32::MAX, memory: true, info: false }
 }
 
-/// What counts up, of those in the calling thread's namespace.
+/// Reads the counters that only grow, of the sockets in the calling thread's namespace.
 pub(super) fn begin(root: &ProcRoot) -> Result<Sockets> {
     let mut earlier = Earlier::default();
     let there = There::read(root);
@@ -80,7 +80,7 @@ fn begin_tcp(root: &ProcRoot, earlier: &mut Earlier) -> Result<()> {
     .map(drop)
 }
 
-/// What sock_diag says; where its module is not loaded, `otherwise`, and why.
+/// Uses sock_diag's result; if its module is not loaded, runs `otherwise` and returns the reason.
 fn or_else(said: Result<()>, otherwise: impl FnOnce() -> Result<()>) -> Result<Option<String>> {
     match said {
         Ok(()) => Ok(None),
@@ -143,7 +143,7 @@ impl There {
     fn read(root: &ProcRoot) -> Self {
         let read = |file: &str| root.read_optional(&format!("proc/thread-self/net/{file}"));
         match (read("sockstat"), read("sockstat6")) {
-            // What the kernel does not tell is asked of each socket.
+            // If the kernel does not report it, the collector queries each socket.
             (None, _) => There { tcp: true, udp: true },
             (Some(four), six) => {
                 let six = six.unwrap_or_default();
@@ -173,7 +173,7 @@ struct Inodes {
 fn drops_since(earlier: &Earlier, cookie: u64, now: u32) -> Delta {
     let before = match earlier.drops.get(&cookie) {
         Some(before) => *before,
-        // Whether it is new cannot be said: then it has lost nothing in the window.
+        // It is unknown whether the socket is new: assume that it lost nothing in the window.
         None if earlier.cut => now,
         None => 0,
     };

@@ -1,10 +1,10 @@
-//! Sockets where sock_diag is not there: most distributions have it as modules, which nobody has loaded before the first `ss`.
-//! `/proc/net` tells the states, the queues, and the drops of UDP; of connections it tells no more than that they exist.
+//! Sockets without sock_diag: most distributions have it as modules, which are not loaded before the first `ss`. `/proc/net`
+//! shows the states, the queues, and the drops of UDP; of connections it shows only that they exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_netlink::sock_diag::state;
 use weir_sys::procfs::PlainSocket;
-use weir_sys::sock_diag::state;
 use weir_sys::{ProcRoot, Result, sysctl};
 
 use super::{DESCRIBED, Inodes, drops_since};
@@ -18,7 +18,7 @@ pub(super) fn begin_udp(root: &ProcRoot, earlier: &mut Earlier) -> Result<()> {
 
 /// Listening sockets and states.
 pub(super) fn end_tcp(root: &ProcRoot, sockets: &mut Sockets, inodes: &mut Inodes) -> Result<()> {
-    // What the program asked for is not told; it never gets more than that.
+    // The kernel does not report the backlog that the program asked for; the program never gets more than this value.
     let somaxconn =
         sysctl::get_optional(root, "net.core.somaxconn")?.and_then(|v| v.parse().ok()).unwrap_or(4096);
     let all = root.plain_sockets("tcp")?;

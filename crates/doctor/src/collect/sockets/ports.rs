@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use weir_sys::sock_diag::{Entry, state};
+use weir_netlink::sock_diag::{Entry, state};
 use weir_sys::{ProcRoot, sysctl};
 
 use crate::evidence::PortsInUse;
 
-/// Destinations that are told apart. A crawler has a new one for every connection, and no shortage.
+/// Destinations that are counted separately. A crawler has a new one for every connection, and no shortage of ports.
 const DESTINATIONS: usize = 200_000;
 /// Destinations that are described.
 const DESCRIBED: usize = 16;

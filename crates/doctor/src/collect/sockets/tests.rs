@@ -2,14 +2,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket as Udp};
 use std::time::{Duration, Instant};
 
+use weir_netlink::Rtnetlink;
 use weir_sys::NetNs;
-use weir_sys::netlink::Rtnetlink;
 use weir_sys::privilege::test_needs_root;
 
 use super::*;
-use crate::collect::{Options, Scope, Watch};
+use crate::collect::{OpenWindow, Options, Scope};
 use crate::evidence::{Namespace, Plane, Tuple};
-use crate::machine_of_files::Files;
+use weir_testkit::Files;
 
 /// A namespace with nothing but its loopback interface.
 fn with_loopback() -> NetNs {
@@ -23,7 +23,7 @@ fn watch<T: Send>(ns: &NetNs, during: impl FnOnce() -> T + Send) -> (Namespace, 
     let scope = Scope::These(vec![("lab".into(), ns.clone())]);
     // Programs in the kernel take a while to load, and are not what this is about.
     let hidden = [Plane::Drops, Plane::Flows, Plane::Rules, Plane::Connections, Plane::Log].into();
-    let watch = Watch::begin(Options { scope, hidden, ..Options::default() }).unwrap();
+    let watch = OpenWindow::begin(Options { scope, hidden, ..Options::default() }).unwrap();
     let kept = ns.run(during).unwrap();
     let mut evidence = watch.end();
     (evidence.namespaces.remove(0), kept)

@@ -27,6 +27,7 @@ impl Initiator<'_> {
     /// Takes what has come of the response.
     pub(super) fn receive(&mut self, token: u64, flags: EventFlags, now: u64) -> Next {
         let Some(exchange) = self.job.exchange else { return Next::Keep };
+        self.observe(token, now);
         loop {
             let Some(connection) = self.connections.get_mut(token) else { return Next::Keep };
             let n = match recv(&connection.fd, &mut self.buffer[..], RecvFlags::DONTWAIT) {

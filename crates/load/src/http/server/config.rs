@@ -1,4 +1,4 @@
-//! What the servers are told: a file of ours alone, nothing of the host's.
+//! The servers' configuration: one file of weir's own, nothing of the host's.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::failed;
 use crate::Error;
 
-/// What a configuration is made of.
+/// The inputs of a configuration.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
-    /// Where its files are; paths of ours have no quotes or blanks.
+pub(super) struct ServerSetup<'a> {
+    /// The folder of its files; weir's own paths have no quotes or blanks.
     pub(super) folder: &'a Path,
     pub(super) bind: SocketAddr,
     pub(super) workers: usize,
@@ -32,7 +32,7 @@ fn group_of_nobody() -> &'static str {
 
 /// nginx's configuration and arguments. `sendfile` and `tcp_nopush` are as in Debian's own; what is switched off would be
 /// disk, and connections are kept for as long as the client wants.
-pub(super) fn nginx(place: &Place<'_>, tls: bool) -> (String, Vec<String>) {
+pub(super) fn nginx(place: &ServerSetup<'_>, tls: bool) -> (String, Vec<String>) {
     let folder = place.folder.display();
     let room = room(place.connections);
     let user = match place.is_root {
@@ -73,14 +73,14 @@ pub(super) fn nginx(place: &Place<'_>, tls: bool) -> (String, Vec<String>) {
     (text, args.map(str::to_owned).to_vec())
 }
 
-/// Where Debian, Fedora and Alpine have Apache's modules.
+/// Folders of Apache's modules on Debian, Fedora and Alpine.
 const MODULES: [&str; 3] = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/lib/apache2"];
 
 /// Threads of one of Apache's processes.
 const APACHE_THREADS: u32 = 64;
 
 /// Apache's configuration and arguments.
-pub(super) fn apache(place: &Place<'_>) -> Result<(String, Vec<String>), Error> {
+pub(super) fn apache(place: &ServerSetup<'_>) -> Result<(String, Vec<String>), Error> {
     let modules = MODULES.map(PathBuf::from).into_iter().find(|p| p.join("mod_mpm_event.so").exists());
     let modules = modules.ok_or_else(|| {
         failed("apache2", "its module mpm_event is not installed; run `apt-get install apache2-bin`")

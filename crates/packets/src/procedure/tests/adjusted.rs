@@ -19,8 +19,8 @@ fn the_adjusted_rate_is_told_where_the_senders_core_forwards() {
     let found = measure(&quick(Procedure::Rate), &mut Simulated { loses_every: Some(50), ..paced() });
     near(value(&found, "adjusted_rate_pps"), 1.25e6 * 0.98, 1e-5);
 
-    let none = |packets: &Packets, rig: &mut Simulated, delay| {
-        let found = measure_delay(packets, rig, delay);
+    let none = |packets: &Packets, testbed: &mut Simulated, delay| {
+        let found = measure_delay(packets, testbed, delay);
         assert!(!found.values.contains_key("adjusted_rate_pps"), "{found:?}");
         assert!(found.values.contains_key("forwarding_rate_pps"), "{found:?}");
     };

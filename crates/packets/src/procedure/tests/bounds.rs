@@ -3,8 +3,8 @@
 use super::*;
 
 /// Rates of everything that was sent; `None` stands for "as fast as it goes".
-fn offered(rig: &Simulated) -> Vec<Option<f64>> {
-    let sent = rig.made.iter().flat_map(|t| t.egress.iter().chain(&t.ingress));
+fn offered(testbed: &Simulated) -> Vec<Option<f64>> {
+    let sent = testbed.made.iter().flat_map(|t| t.egress.iter().chain(&t.ingress));
     sent.map(|sending| match sending.offer {
         Offer::Unlimited => None,
         Offer::Rate(rate) => Some(rate),
@@ -16,9 +16,9 @@ fn offered(rig: &Simulated) -> Vec<Option<f64>> {
 fn keeps_to(packets: &Packets, bound: f64) {
     for delay in [Delay::OneWay, Delay::RoundTrip] {
         // The sender could do far more, and slips now and then.
-        let mut rig = Simulated { slips: 0.1, holds: 20_000, ..Simulated::default() };
-        measure_delay(packets, &mut rig, delay);
-        let offered = offered(&rig);
+        let mut testbed = Simulated { slips: 0.1, holds: 20_000, ..Simulated::default() };
+        measure_delay(packets, &mut testbed, delay);
+        let offered = offered(&testbed);
         let over = offered.iter().find(|rate| rate.is_none_or(|rate| rate > bound * (1.0 + 1e-9)));
         assert!(!offered.is_empty() && over.is_none(), "{packets:?} offered {over:?}, above {bound}");
     }
@@ -56,17 +56,17 @@ fn a_rate_bounds_fills_unless_max_rate_does() {
         keeps_to(&packets, 2000.0);
         let packets = Packets { max_rate: Some(50e3), ..packets };
         keeps_to(&packets, 50e3);
-        let mut rig = Simulated::default();
-        measure(&packets, &mut rig);
-        assert_eq!(offered(&rig)[0], Some(50e3), "the fill");
+        let mut testbed = Simulated::default();
+        measure(&packets, &mut testbed);
+        assert_eq!(offered(&testbed)[0], Some(50e3), "the fill");
     }
 }
 
 #[test]
 fn the_time_told_knows_that_a_fill_is_slow() {
     let packets = Packets { rate: Some(100.0), ..quick(Procedure::Rate) };
-    let mut rig = Simulated::default();
-    measure(&packets, &mut rig);
-    let (told, took) = (packets.expected_seconds(Duration::ZERO, WINDOW), rig.clock.as_secs_f64());
+    let mut testbed = Simulated::default();
+    measure(&packets, &mut testbed);
+    let (told, took) = (packets.expected_seconds(Duration::ZERO, WINDOW), testbed.clock.as_secs_f64());
     assert!(took > 10.0 && (0.8..1.25).contains(&(told / took)), "{told:.1} s told, {took:.1} s taken");
 }

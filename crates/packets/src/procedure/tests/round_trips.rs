@@ -11,7 +11,8 @@ fn round_trips_are_no_one_way_delay() {
     ] {
         let packets = Packets { rate: Some(100e3), ..quick(procedure) };
         let found = measure_delay(&packets, &mut Simulated::default(), Delay::RoundTrip);
-        assert_eq!(found.histograms.keys().collect::<Vec<_>>(), ["rtt"], "{procedure:?}");
+        let names = if procedure == Procedure::Pdv { &["pdv", "rtt"][..] } else { &["rtt"] };
+        assert_eq!(found.histograms.keys().collect::<Vec<_>>(), names, "{procedure:?}");
         let metrics = packets.metrics(Delay::RoundTrip);
         assert_eq!(metrics[0].name, headline);
         for name in ["rtt_p50_ns", "rtt_p999_ns", "rtt_p99_ns"] {
@@ -28,5 +29,5 @@ fn round_trips_are_no_one_way_delay() {
     }
     let packets = Packets { rate: Some(400.0), ..quick(Procedure::Latency) };
     let found = measure_delay(&packets, &mut Simulated::default(), Delay::RoundTrip);
-    assert!(found.faults[0].detail.starts_with("400 tagged frames came back"), "{found:?}");
+    assert!(found.faults[0].detail.starts_with("400 tagged frames were sent"), "{found:?}");
 }

@@ -1,0 +1,200 @@
+//! `weir fastpath`: established connections past the rules.
+
+mod apply;
+mod resident;
+mod status;
+
+use std::fmt::Write as _;
+
+use weir_fastpath::{Effect, FastpathPlan, Protocol, Request, Visit};
+use weir_sys::ProcRoot;
+use weir_text::units;
+
+use super::netns;
+use super::on_trial::{self, needs_root};
+use crate::args::fastpath::{
+    ExcludeArgs, ExplainArgs, FastpathArgs, FastpathCommand, PlanArgs, ProtocolName, WhatArgs,
+};
+use crate::documents::{FastpathExplain, Remove, print_json};
+use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::output::print;
+use crate::talk::note;
+
+/// Whose change sets these are.
+const BY: &str = "fastpath";
+
+impl From<weir_fastpath::Error> for Failure {
+    fn from(error: weir_fastpath::Error) -> Self {
+        let code = match &error {
+            weir_fastpath::Error::Nothing(_) => NOT_MET,
+            e if e.is_usage() => USAGE,
+            e if e.is_missing() => MISSING,
+            _ => FAILED,
+        };
+        Failure::new(code, error)
+    }
+}
+
+pub(crate) fn run(args: &FastpathArgs) -> CommandResult {
+    netns::enter(args.command.netns())?;
+    match &args.command {
+        FastpathCommand::Plan(args) => plan(args),
+        FastpathCommand::Apply(args) => apply::run(args),
+        FastpathCommand::Status(args) => status::run(args),
+        FastpathCommand::Explain(args) => explain(args),
+        FastpathCommand::Pause(_) => pause(true),
+        FastpathCommand::Resume(_) => pause(false),
+        FastpathCommand::Exclude(args) => exclude(args),
+        FastpathCommand::Confirm(args) => apply::confirm(args.json),
+        FastpathCommand::Rollback(args) => on_trial::rollback(BY, args.json, on_trial::outcomes),
+        FastpathCommand::Remove(args) => remove(args.json),
+        FastpathCommand::Run(args) => resident::run(args),
+        FastpathCommand::Load { or_unload, trial } => resident::load(*or_unload, *trial),
+        FastpathCommand::Hold { trial } => resident::hold(*trial),
+        FastpathCommand::Keep => resident::keep(),
+        FastpathCommand::Unload => resident::unload(),
+        FastpathCommand::State => print(&resident::state()?),
+    }
+}
+
+/// Text from outside that is to stay within its line.
+fn line(text: &str) -> String {
+    weir_text::escape::line(text)
+}
+
+fn make(what: &WhatArgs) -> Result<FastpathPlan, Failure> {
+    let request = Request {
+        interfaces: what.interfaces.clone(),
+        excluded: what.excluded.clone(),
+        packets: what.packets,
+    };
+    Ok(FastpathPlan::make(&request, &ProcRoot::default())?)
+}
+
+fn plan(args: &PlanArgs) -> CommandResult {
+    needs_root("fastpath plan")?;
+    let plan = make(&args.what)?;
+    if args.json { print_json(&plan) } else { print(&page(&plan)) }
+}
+
+fn page(plan: &FastpathPlan) -> String {
+    let wanted = &plan.wanted;
+    let names: Vec<String> = wanted.interfaces.iter().map(|name| line(name)).collect();
+    let mut page = format!("established TCP and UDP flows between: {}\n", names.join(", "));
+    for left in &plan.left_out {
+        let _ = writeln!(page, "  left out: {}: {}", line(&left.name), line(&left.why));
+    }
+    let room = |number: u32| units::count(number);
+    let _ = match plan.carries_ipv6 {
+        true => writeln!(
+            page,
+            "room: {} connections of IPv4 and {} of IPv6, in {}",
+            room(wanted.connections),
+            room(wanted.connections6),
+            units::bytes(plan.memory_bytes)
+        ),
+        false => writeln!(
+            page,
+            "room: {} connections of IPv4, in {}",
+            room(wanted.connections),
+            units::bytes(plan.memory_bytes)
+        ),
+    };
+    let _ = writeln!(page, "a flow is carried after {} packets of one direction", wanted.packets);
+    for exclusion in &wanted.excluded {
+        let _ = writeln!(page, "left to the kernel: {exclusion}");
+    }
+    for text in &plan.notes {
+        let _ = writeln!(page, "note: {text}");
+    }
+    let changes = plan.changes();
+    if !changes.is_empty() {
+        page.push_str("carried packets would bypass, though these decide packet by packet:\n");
+    }
+    for text in changes {
+        let _ = writeln!(page, "  {}", line(&text));
+    }
+    let records: Vec<_> = plan.bypassed.iter().filter(|rule| rule.effect == Effect::Records).collect();
+    if !records.is_empty() {
+        page.push_str("would see only some packets of each flow:\n");
+    }
+    for rule in records {
+        let _ = writeln!(page, "  {}", line(&rule.to_string()));
+    }
+    page
+}
+
+/// The process that keeps the fast path here.
+fn visit() -> Result<Visit, Failure> {
+    Visit::find()?.ok_or_else(|| Failure::new(NOT_MET, "no fast path is in effect here: weir fastpath apply"))
+}
+
+fn pause(pause: bool) -> CommandResult {
+    needs_root(if pause { "fastpath pause" } else { "fastpath resume" })?;
+    visit()?.pause(pause)?;
+    note(if pause {
+        "everything takes the kernel's way; go on with: weir fastpath resume"
+    } else {
+        "it carries again"
+    });
+    Ok(())
+}
+
+fn exclude(args: &ExcludeArgs) -> CommandResult {
+    needs_root("fastpath exclude")?;
+    let visit = visit()?;
+    let before = visit.now()?.wanted.excluded;
+    if args.excluded.is_empty() && !args.clear {
+        let lines: String = before.iter().map(|exclusion| format!("{exclusion}\n")).collect();
+        return print(if lines.is_empty() { "nothing is excluded\n" } else { &lines });
+    }
+    let mut all = if args.clear { Vec::new() } else { before };
+    for exclusion in &args.excluded {
+        if !all.contains(exclusion) {
+            all.push(*exclusion);
+        }
+    }
+    visit.exclude(all)?;
+    note("this holds until the fast path is applied anew or removed");
+    Ok(())
+}
+
+fn explain(args: &ExplainArgs) -> CommandResult {
+    needs_root("fastpath explain")?;
+    let protocol = match args.protocol {
+        ProtocolName::Tcp => Protocol::Tcp,
+        ProtocolName::Udp => Protocol::Udp,
+    };
+    let directions = visit()?.explain(protocol, args.source, args.destination)?;
+    if args.json {
+        return print_json(&FastpathExplain { directions });
+    }
+    let mut page = String::new();
+    for direction in &directions {
+        let _ = writeln!(
+            page,
+            "{protocol} {} -> {}: {}",
+            direction.source,
+            direction.destination,
+            line(&direction.why)
+        );
+        if let Some(out) = &direction.out {
+            let _ = writeln!(page, "  leaves as {} -> {}", out.source, out.destination);
+        }
+    }
+    print(&page)
+}
+
+fn remove(json: bool) -> CommandResult {
+    needs_root("fastpath remove")?;
+    let before: Vec<String> = resident::state()?.lines().map(str::to_owned).collect();
+    on_trial::remove(BY, resident::unload, resident::state)?;
+    if json {
+        return print_json(&Remove { removed: &before });
+    }
+    print(if before.is_empty() {
+        "no fast path was in effect\n"
+    } else {
+        "removed; everything takes the kernel's way\n"
+    })
+}

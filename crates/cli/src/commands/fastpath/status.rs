@@ -1,0 +1,171 @@
+//! `weir fastpath status`.
+
+use std::fmt::Write as _;
+
+use weir_fastpath::{Flow, Now, Reason, Visit};
+use weir_guard::{ChangeGuard, Phase};
+use weir_text::units;
+
+use super::{BY, line};
+use crate::args::fastpath::StatusArgs;
+use crate::commands::on_trial::{needs_root, trial_line};
+use crate::documents::{FastpathStatus, StatusSet, print_json};
+use crate::exit::{CommandResult, Failure, NOT_MET};
+use crate::output::print;
+
+pub(super) fn run(args: &StatusArgs) -> CommandResult {
+    needs_root("fastpath status")?;
+    // First, because it rolls back a change set for which no process is responsible any more.
+    let set = ChangeGuard::new(BY).status()?;
+    let now = Visit::look()?;
+    let flows = match (args.flows, Visit::find()?) {
+        (Some(most), Some(visit)) => Some(visit.flows(most)?),
+        (Some(_), None) => Some(Vec::new()),
+        (None, _) => None,
+    };
+    let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
+    let wrong = wrong(now.as_ref(), confirmed);
+    if args.json {
+        print_json(&FastpathStatus {
+            in_effect: wrong.is_empty(),
+            wrong: &wrong,
+            carried_ratio: now.as_ref().and_then(carried),
+            now: now.as_ref(),
+            flows: flows.as_deref(),
+            set: set.as_ref().map(StatusSet::of),
+        })?;
+    } else {
+        let mut page = now.as_ref().map_or_else(|| "no fast path is in effect here\n".into(), page);
+        page.push_str(&listing(flows.as_deref().unwrap_or_default()));
+        if let Some(status) = &set {
+            page.push_str(&trial_line(status));
+        }
+        for why in &wrong {
+            let _ = writeln!(page, "{}", line(why));
+        }
+        print(&page)?;
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
+}
+
+fn wrong(now: Option<&Now>, confirmed: bool) -> Vec<String> {
+    let Some(now) = now else {
+        let gone = "what was confirmed is gone: its process has ended, or the machine was started again; weir fastpath apply starts it";
+        return if confirmed { vec![gone.into()] } else { Vec::new() };
+    };
+    let missing = now.wanted.interfaces.iter().filter(|name| !now.interfaces.contains(name));
+    let mut wrong: Vec<String> =
+        missing.map(|name| format!("{name}: no programs are attached: is the interface gone?")).collect();
+    if wrong.is_empty() && !now.attached {
+        wrong.push("programs are not where they were attached".into());
+    }
+    wrong
+}
+
+/// Share of the packets that came in.
+fn carried(now: &Now) -> Option<f64> {
+    let all: u64 = now.reasons.iter().map(|count| count.packets).sum();
+    let carried =
+        now.reasons.iter().find(|count| count.reason == Reason::Carried).map_or(0, |count| count.packets);
+    (all > 0).then(|| carried as f64 / all as f64)
+}
+
+fn page(now: &Now) -> String {
+    let names: Vec<String> = now.interfaces.iter().map(|name| line(name)).collect();
+    let mut page = format!("between {}: ", names.join(", "));
+    page.push_str(&match carried(now) {
+        _ if now.paused => "paused, everything takes the kernel's way\n".to_owned(),
+        None => "no packet has come in yet\n".to_owned(),
+        Some(share) => format!("{} of the packets were carried\n", units::percent(share)),
+    });
+    let _ = writeln!(
+        page,
+        "flow table: {} of {} directions in use; changes of rules and routes: {}; process {}",
+        units::count(now.directions),
+        units::count(2 * (u64::from(now.wanted.connections) + u64::from(now.wanted.connections6))),
+        now.generation,
+        now.pid
+    );
+    for exclusion in &now.wanted.excluded {
+        let _ = writeln!(page, "left to the kernel: {exclusion}");
+    }
+    let _ = writeln!(page, "\n{:>16} {:>20}  packets that came in", "packets", "bytes");
+    for count in &now.reasons {
+        let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
+    }
+    if !now.lessons.is_empty() {
+        let _ = writeln!(page, "\n{:>16}  attempts to learn a flow", "number");
+    }
+    for count in &now.lessons {
+        let _ = writeln!(page, "{:>16}  {}", count.attempts, count.result.words());
+    }
+    page.push('\n');
+    page
+}
+
+fn listing(flows: &[Flow]) -> String {
+    let mut text = String::new();
+    for flow in flows {
+        let idle = flow.idle_s.map_or(String::new(), |s| format!(", idle {s} s"));
+        let stale = if flow.stale { ", stale" } else { "" };
+        let _ = writeln!(text, "{} {} -> {}", flow.protocol, flow.source, flow.destination);
+        let _ = writeln!(text, "  leaves as {} -> {}{idle}{stale}", flow.out.source, flow.out.destination);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_fastpath::{ReasonCount, Wanted};
+
+    use super::*;
+
+    fn now(interfaces: &[&str]) -> Now {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let wanted = Wanted {
+            interfaces: names(&["in0", "out0"]),
+            connections: 1000,
+            connections6: 64,
+            packets: 8,
+            excluded: Vec::new(),
+        };
+        let count = |reason, packets| ReasonCount { reason, packets, bytes: 100 * packets };
+        Now {
+            id: "0123".into(),
+            pid: 7,
+            since_s: 1,
+            trial_left_s: None,
+            wanted,
+            interfaces: names(interfaces),
+            attached: interfaces.len() == 2,
+            paused: false,
+            carries_ipv6: true,
+            generation: 3,
+            directions: 2,
+            reasons: vec![count(Reason::Carried, 75), count(Reason::Unknown, 25)],
+            lessons: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_page_says_what_share_was_carried() {
+        let page = page(&now(&["in0", "out0"]));
+        assert!(page.starts_with("between in0, out0: 75"), "{page}");
+        assert!(page.contains("its flow is not in the table"), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+        let mut paused = now(&["in0", "out0"]);
+        paused.paused = true;
+        assert!(super::page(&paused).contains("paused"), "a pause is said first");
+    }
+
+    #[test]
+    fn an_interface_without_programs_is_wrong_and_so_is_a_confirmed_one_that_is_gone() {
+        assert!(wrong(Some(&now(&["in0", "out0"])), true).is_empty());
+        assert_eq!(
+            wrong(Some(&now(&["in0"])), true),
+            ["out0: no programs are attached: is the interface gone?"]
+        );
+        assert!(wrong(None, false).is_empty());
+        assert!(wrong(None, true)[0].contains("weir fastpath apply"), "a confirmed one is gone");
+    }
+}

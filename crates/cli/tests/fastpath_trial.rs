@@ -1,0 +1,185 @@
+//! `weir fastpath` as a user runs it: on trial, confirmed, paused, explained, and with its processes killed.
+
+mod documents;
+mod fastpath_world;
+
+use std::time::Duration;
+
+use fastpath_world::Gateway;
+use serde_json::Value;
+use weir_testkit::{PATIENCE, until};
+
+#[test]
+fn root_it_is_planned_tried_explained_kept_and_removed() {
+    let Some(gateway) = Gateway::new() else { return };
+    let plan = gateway.json("plan", &[]);
+    assert_eq!(plan["interfaces"], serde_json::json!(["in0", "out0", "in2"]), "{plan:#}");
+    assert!(gateway.run(&["status"]).expect(0).stdout.contains("no fast path"));
+    assert_eq!(gateway.exchange(20), 0);
+    let applied = gateway.json("apply", &["--confirm-within", "1h"]);
+    let status = gateway.json("status", &[]);
+    assert_eq!((&status["now"]["id"], &status["set"]["guards"]), (&applied["id"], &2.into()), "{status:#}");
+    assert!(gateway.exchange(100) >= 150);
+    // A change of a neighbour in between makes an entry stale, until its next packet.
+    until("both directions are carried", PATIENCE, || {
+        gateway.exchange(20);
+        let explained = gateway.json("explain", &["udp", "198.18.0.2:4000", "198.18.1.2:5353"]);
+        let directions = explained["directions"].as_array().unwrap();
+        (directions.len() == 2 && directions.iter().all(|d| d["reason"] == "carried")).then_some(())
+    });
+    let page = gateway.run(&["explain", "udp", "198.18.0.2:4000", "198.18.1.2:5353"]).expect(0).stdout;
+    assert!(page.contains("leaves as 198.18.1.1:4000 -> 198.18.1.2:5353"), "{page}");
+    let listed = gateway.json("status", &["--flows"]);
+    let sources: Vec<&Value> = listed["flows"].as_array().unwrap().iter().map(|f| &f["source"]).collect();
+    assert!(sources.contains(&&"198.18.0.2:4000".into()), "{listed:#}");
+    let table = gateway.world.run(gateway.world.weir(&["conntrack", "--json"])).expect(0).stdout;
+    let part = documents::read(&table, "conntrack")["fastpath"].clone();
+    assert!(part["directions"].as_u64() >= Some(2) && part["packets"].as_u64() >= Some(150), "{part:#}");
+    let page = gateway.world.run(gateway.world.weir(&["conntrack"])).expect(0).stdout;
+    assert!(page.contains("fast path: carries "), "{page}");
+    gateway.run(&["pause"]).expect(0);
+    assert_eq!(gateway.exchange(20), 0);
+    gateway.run(&["resume"]).expect(0);
+    gateway.run(&["exclude", "198.18.1.0/24:5353/udp"]).expect(0);
+    assert_eq!(gateway.exchange(20), 0);
+    assert_eq!(gateway.run(&["exclude"]).expect(0).stdout, "198.18.1.0/24:5353/udp\n");
+    gateway.run(&["exclude", "--clear"]).expect(0);
+    assert!(gateway.exchange(20) >= 20);
+    let kept = gateway.run(&["confirm"]).expect(0).stdout;
+    assert!(kept.contains("stays"), "{kept}");
+    assert!(gateway.processes("guard fastpath").is_empty());
+    assert!(gateway.exchange(20) >= 20);
+    let again = gateway.run(&["apply"]).expect(0).stderr;
+    assert!(again.contains("nothing to do"), "{again}");
+    gateway.run(&["remove"]).expect(0);
+    gateway.until_none();
+    gateway.finish();
+}
+
+#[test]
+fn root_whatever_is_killed_the_kernel_has_the_packets() {
+    let Some(gateway) = Gateway::new() else { return };
+    for words in [&["fastpath hold"][..], &["fastpath hold", "guard fastpath"]] {
+        let client = gateway.begin("inside", "client", &[]);
+        gateway.run(&["apply", "--confirm-within", "1h"]).expect(0);
+        assert!(gateway.exchange(100) >= 100, "{words:?}");
+        gateway.kill(words);
+        gateway.until_none();
+        // A connection that was carried goes on.
+        gateway.world.write("enough", "");
+        let outcome = client.end_within(PATIENCE);
+        assert!(outcome.expect(0).stdout.trim().parse::<u64>().unwrap() >= 50, "{words:?}");
+        std::fs::remove_file(gateway.world.work().join("enough")).unwrap();
+        gateway.run(&["remove"]).expect(0);
+    }
+    // Without guards, the process that keeps it ends by itself, and the next command rolls back.
+    gateway.run(&["apply", "--confirm-within", "5s"]).expect(0);
+    gateway.kill_if_any(&["guard fastpath"]);
+    gateway.until_none();
+    until("it is rolled back", PATIENCE, || {
+        (gateway.json("status", &[])["set"]["progress"]["phase"] == "reverted").then_some(())
+    });
+    gateway.run(&["apply"]).expect(0);
+    gateway.run(&["confirm"]).expect(0);
+    gateway.kill(&["fastpath hold"]);
+    let gone = gateway.run(&["status"]).expect(3).stdout;
+    assert!(gone.contains("weir fastpath apply starts it"), "{gone}");
+    assert!(gateway.run(&["state"]).expect(0).stdout.is_empty());
+    gateway.world.sh("ip netns exec inside python3 datagrams 20");
+    gateway.finish();
+}
+
+#[test]
+fn root_a_rollback_leads_to_the_one_before() {
+    let Some(gateway) = Gateway::new() else { return };
+    let first = gateway.json("apply", &[])["id"].clone();
+    gateway.run(&["confirm"]).expect(0);
+    let second =
+        gateway.json("apply", &["--exclude", "198.18.1.2:5353/udp", "--confirm-within", "1h"])["id"].clone();
+    assert_ne!(first, second);
+    assert_eq!(gateway.exchange(40), 0);
+    gateway.run(&["rollback"]).expect(0);
+    assert_eq!(gateway.json("status", &[])["now"]["id"], first);
+    assert!(gateway.exchange(40) >= 40);
+    // One that is never confirmed, too.
+    gateway.run(&["apply", "--exclude", "198.18.1.2", "--confirm-within", "1s"]).expect(0);
+    until("the one before is back", Duration::from_secs(30), || {
+        (gateway.json("status", &[])["now"]["id"] == first).then_some(())
+    });
+    gateway.finish();
+}
+
+#[test]
+fn root_a_filter_that_comes_later_decides_about_carried_flows() {
+    let Some(gateway) = Gateway::new() else { return };
+    gateway.run(&["apply"]).expect(0);
+    gateway.run(&["confirm"]).expect(0);
+    assert!(gateway.exchange(100) >= 150);
+    gateway.world.write("list", "203.0.113.0/24\n");
+    gateway.world.sh("mount -t bpf bpf /sys/fs/bpf");
+    let allow = |args: &[&str]| {
+        let mut command = gateway.world.weir(&[&["allow"], args].concat());
+        command.env("WEIR_STATE_DIR", gateway.world.folder().join("state"));
+        gateway.world.run(command).expect(0);
+    };
+    allow(&["apply", "list", "-i", "in0", "--backend", "bpf", "--force", "--confirm-within", "1h"]);
+    let passes =
+        || gateway.world.run(gateway.world.shell("ip netns exec inside python3 datagrams 1")).code == 0;
+    until("the filter refuses what was carried", PATIENCE, || (!passes()).then_some(()));
+    allow(&["remove"]);
+    until("packets pass and are carried again", PATIENCE, || {
+        (passes() && gateway.exchange(100) >= 100).then_some(())
+    });
+    gateway.finish();
+}
+
+#[test]
+fn root_in_the_foreground_it_carries_until_it_is_asked_to_end() {
+    let Some(gateway) = Gateway::new() else { return };
+    let mut running = gateway.world.start("running", gateway.weir(&["run"]));
+    running.wait_for("carrying");
+    assert!(gateway.exchange(100) >= 100);
+    let second = gateway.run(&["run"]).expect(1).stderr;
+    assert!(second.contains("in effect here already"), "{second}");
+    running.signal("TERM");
+    running.end_within(PATIENCE).expect(0);
+    gateway.until_none();
+    gateway.finish();
+}
+
+#[test]
+fn root_what_cannot_be_is_said_and_nothing_is_changed() {
+    let Some(gateway) = Gateway::new() else { return };
+    gateway.world.sh("ip tuntap add tun9 mode tun && ip link set tun9 up && ip link add br9 type bridge && \
+         ip link add p9 type veth peer name q9 && ip link set p9 master br9");
+    let refused = |args: &[&str], code, words: &str| {
+        let outcome = gateway.run(args).expect(code);
+        assert!(outcome.stderr.contains(words), "{args:?}: {}", outcome.stderr);
+    };
+    refused(&["apply", "-i", "none0"], 2, "there is no interface none0 here");
+    refused(&["apply", "-i", "tun9"], 2, "no Ethernet header");
+    refused(&["apply", "-i", "p9"], 2, "part of br9");
+    refused(&["apply", "--packets", "0"], 2, "1..=1000");
+    refused(&["apply", "--exclude", "host"], 2, "expected ADDRESS");
+    refused(&["explain", "udp", "198.18.0.2:1", "198.18.0.2:2"], 3, "no fast path");
+    refused(&["pause"], 3, "no fast path");
+    refused(&["confirm"], 1, "nothing was applied here");
+    let nobody = gateway.world.run(gateway.world.weir_as_nobody(&["fastpath", "plan"])).expect(4).stderr;
+    assert!(nobody.contains("needs root"), "{nobody}");
+    gateway.world.sh("nft 'add table ip own; add chain ip own f { type filter hook forward priority 0; }; \
+         add rule ip own f udp dport 53 limit rate over 10/second drop; add rule ip own f log'");
+    refused(&["apply"], 3, "table ip own, chain f");
+    refused(&["apply"], 3, "nothing was changed");
+    assert!(gateway.processes("fastpath hold").is_empty());
+    let plan = gateway.json("plan", &[]);
+    let effects: Vec<&Value> =
+        plan["bypassed"].as_array().unwrap().iter().map(|rule| &rule["effect"]).collect();
+    assert_eq!(effects, ["changes", "records"], "{plan:#}");
+    let forced = gateway.run(&["apply", "--force", "--exclude", "0.0.0.0/0:53/udp"]).expect(0).stderr;
+    assert!(forced.contains("warning: carried packets bypass"), "{forced}");
+    gateway.run(&["remove"]).expect(0);
+    gateway.world.sh("nft delete table ip own; echo 0 > /proc/sys/net/ipv4/ip_forward");
+    refused(&["apply"], 3, "no interface here forwards");
+    assert!(gateway.processes("fastpath hold").is_empty());
+    gateway.finish();
+}

@@ -1,0 +1,120 @@
+//! The places of the programs. They are to run behind all other programs of an interface: those decide, and carrying comes last.
+
+use weir_bpf::{Attached, Direction, ProgramFd, attach_tcx, tcx_programs};
+use weir_netlink::{Link, Rtnetlink};
+
+use crate::needs::named;
+use crate::{Error, Result};
+
+/// An entry of the table has 16 bits for the number of an interface.
+const LARGEST_INDEX: u32 = u16::MAX as u32;
+
+/// Both programs at one interface.
+#[derive(Debug)]
+struct Place {
+    name: String,
+    index: u32,
+    /// Detached in this order: what came in is looked up no more before what leaves teaches no more.
+    carries: Attached,
+    learns: Attached,
+}
+
+/// The interfaces that the programs are to be attached to, and those that they are attached to.
+#[derive(Debug)]
+pub(crate) struct Attachments {
+    carries: ProgramFd,
+    learns: ProgramFd,
+    wanted: Vec<String>,
+    places: Vec<Place>,
+}
+
+/// Why packets of an interface cannot be carried; `None` if they can.
+pub(crate) fn why_not(link: &Link) -> Option<String> {
+    if !link.has_ethernet_header() {
+        return Some(
+            "its packets have no Ethernet header (WireGuard, tun, PPP and most tunnels): not supported"
+                .into(),
+        );
+    }
+    if link.index > LARGEST_INDEX {
+        return Some(format!(
+            "its number is {}; an entry of the flow table has room for {LARGEST_INDEX}",
+            link.index
+        ));
+    }
+    None
+}
+
+impl Attachments {
+    pub(crate) fn new(carries: ProgramFd, learns: ProgramFd) -> Self {
+        Attachments { carries, learns, wanted: Vec::new(), places: Vec::new() }
+    }
+
+    /// Attaches both programs to an interface, and keeps them there.
+    pub(crate) fn add(&mut self, name: &str) -> Result<()> {
+        let links = Rtnetlink::open()?.links()?;
+        let missing = || Error::Interface(format!("there is no interface {} here", name.escape_default()));
+        let link = links.iter().find(|link| link.name == name).ok_or_else(missing)?;
+        if let Some(why) = why_not(link) {
+            return Err(Error::Interface(format!("{}: {why}", name.escape_default())));
+        }
+        self.attach(link)?;
+        self.wanted.push(name.to_owned());
+        Ok(())
+    }
+
+    fn attach(&mut self, link: &Link) -> Result<()> {
+        let at = |program, direction| attach_tcx(program, link.index, direction).map_err(named);
+        let learns = at(&self.learns, Direction::Egress)?;
+        let carries = at(&self.carries, Direction::Ingress)?;
+        self.places.push(Place { name: link.name.clone(), index: link.index, carries, learns });
+        Ok(())
+    }
+
+    /// Attaches the programs to interfaces that were made anew, and behind programs that came later. True if anything changed: what the
+    /// table knows was decided without them.
+    pub(crate) fn mend(&mut self) -> Result<bool> {
+        let links = Rtnetlink::open()?.links()?;
+        let mut changed = false;
+        for name in self.wanted.clone() {
+            let link = links.iter().find(|link| link.name == name && why_not(link).is_none());
+            let right = match (link, self.places.iter().find(|place| place.name == name)) {
+                (Some(link), Some(place)) => place.index == link.index && self.is_last(link.index)?,
+                (None, None) => true,
+                _ => false,
+            };
+            if right {
+                continue;
+            }
+            changed = true;
+            // The kernel attaches a program once: the old attachment goes first, and packets take the kernel's way in between.
+            self.places.retain(|place| place.name != name);
+            if let Some(link) = link {
+                self.attach(link)?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Whether no other program comes behind the one that carries.
+    fn is_last(&self, index: u32) -> Result<bool> {
+        Ok(tcx_programs(index, Direction::Ingress)?.last() == Some(&self.carries.id()?))
+    }
+
+    /// Whether all programs are where they should be.
+    pub(crate) fn are_whole(&self) -> Result<bool> {
+        for place in &self.places {
+            for attached in [&place.carries, &place.learns] {
+                if attached.describe()?.interface != place.index {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(!self.places.is_empty() && self.places.len() == self.wanted.len())
+    }
+
+    /// Names of the interfaces with programs.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.places.iter().map(|place| place.name.clone()).collect()
+    }
+}

@@ -1,0 +1,170 @@
+// Carrying: the packet gets the headers that the kernel gave to one before it.
+#pragma once
+
+#define SUM_AT(udp) ((udp) ? offsetof(struct udp_head, check) : offsetof(struct tcp_head, check))
+
+// The part of an entry that a reader takes in one piece.
+struct taken {
+	struct weir_way way;
+	__be32 source[4];
+	__be32 destination[4];
+	__be32 ports;
+};
+
+// Counts packets of flows that are in no bucket; true for the one that may be learnt: number `config.packets`, then each 16th.
+static __always_inline bool is_turn(__u64 hash)
+{
+	__u32 at = hash >> 32 & config.cells_mask, tag = hash >> 16 & 0xffff0000, count, *cell;
+
+	cell = bpf_map_lookup_elem(&cells, &at);
+	if (!cell)
+		return false;
+	count = *cell;
+	count = (count & 0xffff0000) == tag ? count & 0xffff : 0;
+	if (count < 0xffff)
+		count++;
+	else
+		count = config.packets;
+	*cell = tag | count;
+	return count >= config.packets && !((count - config.packets) & 15);
+}
+
+// An end of a TCP connection ends both directions here. Each entry is found by its own ends: the answer's are what this one leaves with.
+static __always_inline void end_flow(const struct arrived *p, int words)
+{
+	struct ends answer = {};
+	struct weir_way *way;
+	void *bucket = bucket_of(hash_of(&p->ends, false, words), words);
+	__u32 state;
+	__be32 *w;
+
+	if (!bucket)
+		return;
+	way = find(bucket, &p->ends, false, words, &state);
+	if (!way)
+		return;
+	w = words_of(way);
+	copy(answer.source, w + TO_DESTINATION(words), words);
+	copy(answer.destination, w + TO_SOURCE(words), words);
+	answer.ports = swapped(w[TO_PORTS(words)]);
+	forget(way, state);
+	bucket = bucket_of(hash_of(&answer, false, words), words);
+	if (!bucket)
+		return;
+	way = find(bucket, &answer, false, words, &state);
+	if (way)
+		forget(way, state);
+}
+
+// Takes a valid entry for the packet, whole.
+static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t)
+{
+	__u64 hash = hash_of(&p->ends, p->udp, words);
+	void *bucket = bucket_of(hash, words);
+	struct weir_way *way;
+	__u32 state;
+	__be32 *w;
+
+	if (!bucket)
+		return WEIR_UNKNOWN;
+	way = find(bucket, &p->ends, p->udp, words, &state);
+	if (!way) {
+		if (is_turn(hash))
+			p->is_candidate = true;
+		return WEIR_UNKNOWN;
+	}
+	w = words_of(way);
+	t->way = *way;
+	copy(t->source, w + TO_SOURCE(words), words);
+	copy(t->destination, w + TO_DESTINATION(words), words);
+	t->ports = w[TO_PORTS(words)];
+	order();
+	if (state_of(way) != state)
+		return WEIR_CHANGING;
+	p->is_candidate = true;
+	if ((state ^ generation_bits()) >> WEIR_GENERATION_SHIFT)
+		return WEIR_STALE;
+	if (is_past(t->way.due))
+		return WEIR_DUE;
+	// Beyond a half of the sequence space, conntrack would take a reset for an old one.
+	if (!p->udp && (__u8)((__u8)(p->progress >> 24) - t->way.progress + 64) >= 128) {
+		p->is_far = true;
+		return WEIR_DUE;
+	}
+	if (t->way.longest < p->length)
+		return WEIR_TOO_LONG;
+	p->is_candidate = false;
+	if (t->way.came_by != p->came_by || (state >> WEIR_DSCP_SHIFT & 0x3f) != p->tos >> 2)
+		return WEIR_OTHERWISE;
+	// Written once a tick: the line stays shared between the cores of the rest.
+	if (t->way.last != (__u8)control.tick)
+		way->last = control.tick;
+	return WEIR_CARRIED;
+}
+
+static __always_inline __u32 change_words(__u32 sum, const __be32 *old, const __be32 *new, int words)
+{
+#pragma unroll
+	for (int i = 0; i < words; i++)
+		sum = change(sum, old[i], new[i]);
+	return sum;
+}
+
+// Writes addresses, ports, hop limit and Ethernet addresses, then the transport checksum: helpers come last, since they make pointers
+// into the packet invalid. `net` lies behind the Ethernet header, and all of both headers before `end`.
+static __always_inline bool rewrite(struct __sk_buff *skb, const struct arrived *p, const struct taken *t, void *data, void *end,
+				    int words)
+{
+	__u32 addresses = 0, transport = ETH_HLEN + (words == 1 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	__u64 flags = p->udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	if (data + transport + sizeof(__be32) > end)
+		return false;
+	addresses = change_words(addresses, p->ends.source, t->source, words);
+	addresses = change_words(addresses, p->ends.destination, t->destination, words);
+	copy_macs(data, t->way.macs);
+	*(__be32 *)(data + transport) = t->ports;
+	if (words == 1) {
+		struct iphdr *ip = data + ETH_HLEN;
+		// The TTL is the upper half of its word.
+		__u32 sum = change16(addresses, bpf_htons(p->hops << 8), bpf_htons((p->hops - 1) << 8));
+
+		ip->saddr = t->source[0];
+		ip->daddr = t->destination[0];
+		ip->ttl = p->hops - 1;
+		ip->check = updated(ip->check, sum);
+	} else {
+		struct ipv6hdr *ip = data + ETH_HLEN;
+
+		copy((void *)&ip->saddr, t->source, 4);
+		copy((void *)&ip->daddr, t->destination, 4);
+		ip->hop_limit = p->hops - 1;
+	}
+	transport += SUM_AT(p->udp);
+	if (addresses && bpf_l4_csum_replace(skb, transport, 0, addresses,
+					     BPF_F_PSEUDO_HDR | (words == 4 ? WEIR_F_IPV6 : 0) | flags))
+		return false;
+	return t->ports == p->ends.ports ||
+	       !bpf_l4_csum_replace(skb, transport, p->ends.ports, t->ports, flags | sizeof(__be32));
+}
+
+static __always_inline enum weir_reason carry(struct __sk_buff *skb, struct arrived *p, void *data, void *end, int words,
+					      __u32 *goes_by)
+{
+	enum weir_reason reason;
+	struct taken t;
+
+	if (p->hops <= 1)
+		return WEIR_LAST_HOP;
+	reason = take(p, words, &t);
+	if (reason != WEIR_CARRIED)
+		return reason;
+	if (!rewrite(skb, p, &t, data, end, words))
+		return WEIR_FAILED;
+	skb->mark = t.way.mark;
+	skb->priority = t.way.priority;
+	*goes_by = t.way.goes_by;
+	p->carried_to = t.destination[words - 1];
+	p->carried_ports = t.ports;
+	return WEIR_CARRIED;
+}

@@ -1,0 +1,76 @@
+// The few fields of the kernel's connection tracking that the programs read. libbpf finds their places when it loads the programs
+// (CO-RE): names and types must be right here, not the layout.
+#pragma once
+
+#include "weir/ct.h"
+
+#define KERNEL __attribute__((preserve_access_index))
+
+// enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h).
+#define IPS_SEEN_REPLY (1ul << 1)
+#define IPS_ASSURED (1ul << 2)
+#define IPS_CONFIRMED (1ul << 3)
+#define IPS_SEQ_ADJUST (1ul << 6)
+#define IPS_DYING (1ul << 9)
+#define IPS_HELPER (1ul << 13)
+#define IPS_OFFLOAD (1ul << 14)
+#define IPS_HW_OFFLOAD (1ul << 15)
+#define IPS_NAT_CLASH (1ul << 16)
+// enum tcp_conntrack (linux/netfilter/nf_conntrack_tcp.h).
+#define TCP_CONNTRACK_ESTABLISHED 3
+// IP_CT_TCP_FLAG_BE_LIBERAL, likewise.
+#define TCP_BE_LIBERAL 0x08
+
+union nf_inet_addr {
+	__be32 all[4];
+};
+
+union nf_conntrack_man_proto {
+	__be16 all;
+};
+
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union nf_conntrack_man_proto u;
+} KERNEL;
+
+
+// The kernel's has a struct without a name in it.
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} u;
+		__u8 protonum;
+		__u8 dir;
+	} dst;
+} KERNEL;
+
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+} KERNEL;
+
+struct ip_ct_tcp_state {
+	__u8 flags;
+} KERNEL;
+
+struct ip_ct_tcp {
+	struct ip_ct_tcp_state seen[2];
+	__u8 state;
+} KERNEL;
+
+union nf_conntrack_proto {
+	struct ip_ct_tcp tcp;
+} KERNEL;
+
+struct nf_conn {
+	__u32 timeout;
+	unsigned long status;
+	struct nf_conn *master;
+	struct nf_conntrack_tuple_hash tuplehash[2];
+	union nf_conntrack_proto proto;
+} KERNEL;
+
+extern int bpf_ct_change_timeout(struct nf_conn *ct, __u32 ms) __ksym;

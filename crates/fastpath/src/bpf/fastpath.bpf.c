@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+// A flow table beside the kernel's connection tracking. It learns from a packet that leaves by the kernel's way what conntrack, rules
+// and routing have decided for its flow, and does that to the packets that follow. Everything unusual takes the kernel's way, as without us.
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "shared.h"
+#include "shared.check.h"
+#include "weir/ipv6.h"
+#include "weir/sum.h"
+
+#include "conntrack.h"
+#include "table.h"
+#include "packet.h"
+#include "carry.h"
+#include "learn.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WEIR_REASONS);
+	__type(key, __u32);
+	__type(value, struct weir_count);
+} counts SEC(".maps");
+
+// Both headers without options, as long as the packet has them.
+static __always_inline void pull(struct __sk_buff *skb, __u32 wanted)
+{
+	if ((void *)(long)skb->data + wanted > (void *)(long)skb->data_end)
+		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
+}
+
+static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arrived *p, __u32 *goes_by)
+{
+	bool v4 = skb->protocol == bpf_htons(ETH_P_IP);
+	enum weir_reason reason;
+	void *data, *end;
+
+	if ((__s64)(control.until - bpf_jiffies64()) <= 0)
+		return WEIR_NO_LEASE;
+	if (!v4 && (skb->protocol != bpf_htons(ETH_P_IPV6) || !control.carries6))
+		return WEIR_NOT_IP;
+	if (skb->vlan_present || skb->pkt_type != PACKET_HOST || skb->mark)
+		return WEIR_NOT_PLAIN;
+	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)));
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	p->came_by = skb->ifindex;
+	reason = v4 ? read4(skb, p, data + ETH_HLEN, end) : read6(skb, p, data + ETH_HLEN, end);
+	if (reason == WEIR_CONTROL) {
+		if (v4)
+			end_flow(p, 1);
+		else
+			end_flow(p, 4);
+	}
+	if (reason != WEIR_CARRIED)
+		return reason;
+	return v4 ? carry(skb, p, data, end, 1, goes_by) : carry(skb, p, data, end, 4, goes_by);
+}
+
+// A kernel without IPsec has neither the type nor the helper.
+struct xfrm_state {
+} KERNEL;
+
+static __always_inline bool was_decrypted(struct __sk_buff *skb)
+{
+	struct bpf_xfrm_state state;
+
+	return bpf_core_type_exists(struct xfrm_state) && !bpf_skb_get_xfrm_state(skb, 0, &state, sizeof(state), 0);
+}
+
+// The single way out: the packet is counted, and goes where its reason says.
+SEC("tc")
+int fastpath_in(struct __sk_buff *skb)
+{
+	__u32 goes_by = 0, at, bytes = skb->len;
+	struct arrived *p = last_arrival(), *kept;
+	struct weir_count *mine;
+
+	if (!p)
+		return TC_ACT_UNSPEC;
+	p->words = 0;
+	p->is_candidate = false;
+	p->is_far = false;
+	p->carried_ports = 0;
+	at = arrive(skb, p, &goes_by);
+	// The kernel asks its IPsec policy about what was decrypted, and entries know nothing of that.
+	if (p->is_candidate && was_decrypted(skb))
+		p->is_candidate = false;
+	if (p->is_candidate) {
+		kept = candidate(p->mark);
+		if (kept)
+			*kept = *p;
+	}
+	mine = bpf_map_lookup_elem(&counts, &at);
+	if (mine) {
+		mine->packets++;
+		mine->bytes += bytes;
+	}
+	if (at == WEIR_CARRIED)
+		return bpf_redirect(goes_by, 0);
+	// TCX_NEXT: programs behind this one are asked, too, then the kernel.
+	return at == WEIR_FAILED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+// True if the packet that leaves is the one that was carried last on this core.
+static __always_inline bool is_carried(const struct arrived *p, const struct ends *leaving, int words)
+{
+	return p->carried_ports && p->carried_ports == leaving->ports && p->carried_to == leaving->destination[words - 1];
+}
+
+// A packet leaves: one that was carried, that takes the kernel's way, or that this host sends itself.
+SEC("tc")
+int fastpath_out(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct arrived *p = last_arrival();
+	struct ends leaving = {};
+
+	if (!p)
+		return TC_ACT_UNSPEC;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = data + ETH_HLEN;
+		__be32 *ports = (void *)(ip + 1);
+		__u32 mark;
+		__u8 hops, tos;
+		bool udp;
+
+		if ((void *)(ports + 1) > end || ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)) ||
+		    (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP))
+			return TC_ACT_UNSPEC;
+		leaving.source[0] = ip->saddr;
+		leaving.destination[0] = ip->daddr;
+		leaving.ports = *ports;
+		if (is_carried(p, &leaving, 1))
+			return TC_ACT_UNSPEC;
+		udp = ip->protocol == IPPROTO_UDP;
+		mark = mark_of(marked4(ip), udp, ip + 1, end);
+		hops = ip->ttl;
+		tos = ip->tos;
+		purge(skb, &leaving, udp, 1);
+		learn(skb, &leaving, udp, mark, hops, tos, 1);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = data + ETH_HLEN;
+		__be32 *ports = (void *)(ip + 1);
+		__u32 mark;
+		__u8 hops, tos;
+		bool udp;
+
+		if ((void *)(ports + 1) > end || (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP))
+			return TC_ACT_UNSPEC;
+		copy(leaving.source, (void *)&ip->saddr, 4);
+		copy(leaving.destination, (void *)&ip->daddr, 4);
+		leaving.ports = *ports;
+		if (is_carried(p, &leaving, 4))
+			return TC_ACT_UNSPEC;
+		udp = ip->nexthdr == IPPROTO_UDP;
+		mark = mark_of(marked6(ip), udp, ip + 1, end);
+		hops = ip->hop_limit;
+		tos = bpf_ntohl(*(__be32 *)ip) >> 20;
+		purge(skb, &leaving, udp, 4);
+		learn(skb, &leaving, udp, mark, hops, tos, 4);
+	}
+	return TC_ACT_UNSPEC;
+}
+
+// Run once on a made-up packet. 0: this kernel can carry IPv6.
+SEC("tc")
+int knows_ipv6(struct __sk_buff *skb)
+{
+	return !can_rewrite_ipv6(skb);
+}
+
+// Renews the lease of the resident process; run by it, on no packet of the network.
+SEC("tc")
+int renew(struct __sk_buff *skb)
+{
+	(void)skb;
+	control.now = bpf_jiffies64();
+	control.until = control.now + control.lease;
+	control.tick = control.tick % 255 + 1;
+	return 0;
+}
+
+static __always_inline void remove_entry(const struct weir_direction *d, int words)
+{
+	struct ends ends = { .ports = d->ports };
+	bool udp = d->protocol == IPPROTO_UDP;
+	struct weir_way *way;
+	void *bucket;
+	__u32 state;
+
+	copy(ends.source, d->source, words);
+	copy(ends.destination, d->destination, words);
+	bucket = bucket_of(hash_of(&ends, udp, words), words);
+	if (!bucket)
+		return;
+	way = find(bucket, &ends, udp, words, &state);
+	if (way)
+		forget(way, state);
+}
+
+// Removes the entry of the direction that follows an Ethernet header; run by the resident process.
+SEC("tc")
+int remove(struct __sk_buff *skb)
+{
+	struct weir_direction d;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &d, sizeof(d)))
+		return 1;
+	if (d.version == 6)
+		remove_entry(&d, 4);
+	else
+		remove_entry(&d, 1);
+	return 0;
+}
+
+static __always_inline enum weir_reason show(struct __sk_buff *skb, const struct weir_direction *d, int words)
+{
+	struct ends ends = { .ports = d->ports };
+	bool udp = d->protocol == IPPROTO_UDP;
+	struct weir_entry entry = {};
+	struct weir_way *way;
+	void *bucket;
+	__u32 state;
+	__be32 *w;
+
+	copy(ends.source, d->source, words);
+	copy(ends.destination, d->destination, words);
+	bucket = bucket_of(hash_of(&ends, udp, words), words);
+	if (!bucket)
+		return WEIR_UNKNOWN;
+	way = find(bucket, &ends, udp, words, &state);
+	if (!way)
+		return WEIR_UNKNOWN;
+	w = words_of(way);
+	entry.way = *way;
+	copy(entry.source, w + TO_SOURCE(words), words);
+	copy(entry.destination, w + TO_DESTINATION(words), words);
+	entry.ports = w[TO_PORTS(words)];
+	order();
+	if (state_of(way) != state || bpf_skb_store_bytes(skb, ETH_HLEN + sizeof(*d), &entry, sizeof(entry), 0))
+		return WEIR_CHANGING;
+	if ((state ^ generation_bits()) >> WEIR_GENERATION_SHIFT)
+		return WEIR_STALE;
+	return is_past(entry.way.due) ? WEIR_DUE : WEIR_CARRIED;
+}
+
+// What would become of a usual packet of the direction that follows an Ethernet header; its entry is written behind it. Run by the
+// resident process; changes nothing.
+SEC("tc")
+int explain(struct __sk_buff *skb)
+{
+	struct weir_direction d;
+
+	if ((__s64)(control.until - bpf_jiffies64()) <= 0)
+		return WEIR_NO_LEASE;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &d, sizeof(d)))
+		return WEIR_MALFORMED;
+	return d.version == 6 ? show(skb, &d, 4) : show(skb, &d, 1);
+}
+
+// Renews the timeout of a connection whose packets were carried and then came no more, as if conntrack had seen the last one; run by the
+// resident process.
+SEC("tc")
+int keep_idle(struct __sk_buff *skb)
+{
+	struct bpf_ct_opts opts = { .netns_id = BPF_F_CURRENT_NETNS };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *ct;
+	struct weir_idle i;
+	__u32 size, wanted;
+	__s32 left;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &i, sizeof(i)) || i.idle >= i.timeout || !control.hz)
+		return 1;
+	opts.l4proto = i.flow.protocol;
+	if (i.flow.version == 6) {
+		size = sizeof(tuple.ipv6);
+		copy(tuple.ipv6.saddr, i.flow.source, 4);
+		copy(tuple.ipv6.daddr, i.flow.destination, 4);
+		*(__be32 *)&tuple.ipv6.sport = i.flow.ports;
+	} else {
+		size = sizeof(tuple.ipv4);
+		tuple.ipv4.saddr = i.flow.source[0];
+		tuple.ipv4.daddr = i.flow.destination[0];
+		*(__be32 *)&tuple.ipv4.sport = i.flow.ports;
+	}
+	ct = bpf_skb_ct_lookup(skb, &tuple, size, &opts, sizeof(opts));
+	if (!ct)
+		return 1;
+	wanted = i.timeout - i.idle;
+	left = ct->timeout - (__u32)bpf_jiffies64();
+	// Another state has another timeout.
+	if (left > 0 && (__s32)wanted > left &&
+	    (i.flow.protocol != IPPROTO_TCP || ct->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED))
+		bpf_ct_change_timeout(ct, (__u64)wanted * 1000 / control.hz);
+	bpf_ct_release(ct);
+	return 0;
+}

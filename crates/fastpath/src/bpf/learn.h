@@ -1,0 +1,280 @@
+// Learning: a packet that leaves by the kernel's way shows what the kernel does with its flow.
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WEIR_LESSONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} lessons SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} wishes SEC(".maps");
+
+// Jiffies: a flow whose timeout is shorter cannot be renewed in time.
+#define LEAST_TIMEOUT 4
+
+static __always_inline void note(enum weir_lesson lesson)
+{
+	__u32 at = lesson;
+	__u64 *mine = bpf_map_lookup_elem(&lessons, &at);
+
+	if (mine)
+		++*mine;
+}
+
+// Asks the resident process to loosen conntrack's window of a connection.
+static __always_inline void wish(const struct arrived *p)
+{
+	struct weir_direction *wish = bpf_ringbuf_reserve(&wishes, sizeof(*wish), 0);
+
+	if (!wish)
+		return;
+	__builtin_memset(wish, 0, sizeof(*wish));
+	copy(wish->source, p->ends.source, 4);
+	copy(wish->destination, p->ends.destination, 4);
+	wish->ports = p->ends.ports;
+	wish->version = p->words == 4 ? 6 : 4;
+	wish->protocol = IPPROTO_TCP;
+	bpf_ringbuf_submit(wish, 0);
+}
+
+// True if the tuple is that of the packet as it came in.
+static __always_inline bool is_tuple_of(const struct nf_conntrack_tuple *tuple, const struct arrived *p, int words)
+{
+	__be32 ports;
+
+	if (words == 1) {
+		if (tuple->src.u3.all[0] != p->ends.source[0] || tuple->dst.u3.all[0] != p->ends.destination[0])
+			return false;
+	} else {
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			if (tuple->src.u3.all[i] != p->ends.source[i] || tuple->dst.u3.all[i] != p->ends.destination[i])
+				return false;
+	}
+	// In memory the source's port comes first.
+	ports = bpf_htonl((__u32)bpf_ntohs(tuple->src.u.all) << 16 | bpf_ntohs(tuple->dst.u.all));
+	return ports == p->ends.ports;
+}
+
+// Whether conntrack has decided about the connection for good, as nf_flow_table asks it (net/netfilter/nft_flow_offload.c).
+static __always_inline enum weir_lesson judge(const struct nf_conn *ct, const struct arrived *p)
+{
+	__u64 status = ct->status;
+
+	if (!(status & IPS_CONFIRMED) || (status & IPS_DYING))
+		return WEIR_UNSETTLED;
+	if ((status & (IPS_SEQ_ADJUST | IPS_HELPER | IPS_OFFLOAD | IPS_HW_OFFLOAD | IPS_NAT_CLASH)) || ct->master)
+		return WEIR_SPECIAL;
+	if (p->udp)
+		return WEIR_LEARNT;
+	if (!(status & IPS_ASSURED) || ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED)
+		return WEIR_NOT_ESTABLISHED;
+	if (!(ct->proto.tcp.seen[0].flags & ct->proto.tcp.seen[1].flags & TCP_BE_LIBERAL))
+		return WEIR_CHECKED;
+	return WEIR_LEARNT;
+}
+
+// Asks conntrack about the packet that leaves. Its direction's tuple is that of the packet as it came in; the other one's is that of
+// the answer to it as it leaves.
+static __always_inline enum weir_lesson ask(struct __sk_buff *skb, const struct arrived *p, const struct ends *leaving, int words,
+					     __u32 *timeout)
+{
+	struct bpf_ct_opts opts = {
+		.netns_id = BPF_F_CURRENT_NETNS,
+		.l4proto = p->udp ? IPPROTO_UDP : IPPROTO_TCP,
+	};
+	struct bpf_sock_tuple answer = {};
+	enum weir_lesson lesson;
+	struct nf_conn *ct;
+	bool is_it;
+	__s32 left;
+
+	if (words == 1) {
+		answer.ipv4.saddr = leaving->destination[0];
+		answer.ipv4.daddr = leaving->source[0];
+		*(__be32 *)&answer.ipv4.sport = swapped(leaving->ports);
+	} else {
+		copy(answer.ipv6.saddr, leaving->destination, 4);
+		copy(answer.ipv6.daddr, leaving->source, 4);
+		*(__be32 *)&answer.ipv6.sport = swapped(leaving->ports);
+	}
+	ct = bpf_skb_ct_lookup(skb, &answer, words == 1 ? sizeof(answer.ipv4) : sizeof(answer.ipv6), &opts, sizeof(opts));
+	if (!ct)
+		return WEIR_NO_CONNECTION;
+	// An answer to the side that began means that the packet is from that side. The verifier wants a constant index.
+	is_it = opts.dir ? is_tuple_of(&ct->tuplehash[0].tuple, p, words) : is_tuple_of(&ct->tuplehash[1].tuple, p, words);
+	lesson = is_it ? judge(ct, p) : WEIR_OTHER_PACKET;
+	left = ct->timeout - (__u32)bpf_jiffies64();
+	bpf_ct_release(ct);
+	*timeout = left > 0 ? left : 0;
+	return lesson == WEIR_LEARNT && *timeout < LEAST_TIMEOUT ? WEIR_SHORT_LIVED : lesson;
+}
+
+// An entry for the flow: its own, or one that is empty or cannot be used any more.
+static __always_inline struct weir_way *room_for(void *bucket, const struct arrived *p, int words, __u32 *state)
+{
+	struct weir_way *way = find(bucket, &p->ends, p->udp, words, state);
+
+	if (way)
+		return way;
+#pragma unroll
+	for (int i = 0; i < WEIR_WAYS; i++) {
+		way = bucket + i * STRIDE(words);
+		*state = state_of(way);
+		if ((*state & WEIR_PHASE_MASK) == WEIR_EMPTY)
+			return way;
+		if ((*state & WEIR_PHASE_MASK) == WEIR_VALID &&
+		    ((*state ^ generation_bits()) >> WEIR_GENERATION_SHIFT || is_past(way->due + control.longest_refresh)))
+			return way;
+	}
+	return NULL;
+}
+
+static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void *data, const struct arrived *p,
+						     const struct ends *leaving, int words, __u32 timeout)
+{
+	// Four packets by the kernel's way in the time that it waits for one.
+	__u32 refresh = timeout / 4 < control.longest_refresh ? timeout / 4 : control.longest_refresh;
+	void *bucket = bucket_of(hash_of(&p->ends, p->udp, words), words);
+	struct weir_way *way;
+	__u32 state, busy;
+	__be32 *w;
+
+	if (!bucket)
+		return WEIR_NO_ROOM;
+	way = room_for(bucket, p, words, &state);
+	if (!way)
+		return WEIR_NO_ROOM;
+	busy = in_phase(changed(state), WEIR_BUSY);
+	if (__sync_val_compare_and_swap(&way->state, state, busy) != state)
+		return WEIR_NO_ROOM;
+	w = words_of(way);
+	// The longest of all that went this way, as long as the way is the same.
+	if (!is_of(way, in_phase(state, WEIR_VALID), &p->ends, p->udp, words) || way->goes_by != skb->ifindex ||
+	    (state ^ generation_bits()) >> WEIR_GENERATION_SHIFT || way->longest < p->length)
+		way->longest = p->length;
+	copy(w + SOURCE(words), p->ends.source, words);
+	copy(w + DESTINATION(words), p->ends.destination, words);
+	w[PORTS(words)] = p->ends.ports;
+	copy(w + TO_SOURCE(words), leaving->source, words);
+	copy(w + TO_DESTINATION(words), leaving->destination, words);
+	w[TO_PORTS(words)] = leaving->ports;
+	way->progress = p->progress >> 24;
+	way->came_by = p->came_by;
+	way->goes_by = skb->ifindex;
+	copy_macs(way->macs, data);
+	way->last = 0;
+	way->due = (__u32)bpf_jiffies64() + refresh;
+	way->timeout = timeout;
+	if (timeout < control.shortest)
+		control.shortest = timeout;
+	way->mark = skb->mark;
+	way->priority = skb->priority;
+	order();
+	state = (busy & WEIR_CHANGES_MASK) | generation_bits() | (__u32)(p->tos >> 2) << WEIR_DSCP_SHIFT |
+		(p->udp ? WEIR_UDP : 0);
+	__sync_lock_test_and_set(&way->state, in_phase(changed(state), WEIR_VALID));
+	return WEIR_LEARNT;
+}
+
+// The answers to a packet that leaves by the kernel's way must not be taken for those of another flow: its ports may have been issued
+// anew. Conntrack's tuple of the other direction tells whose they are.
+static __always_inline void purge(struct __sk_buff *skb, const struct ends *leaving, bool udp, int words)
+{
+	struct arrived owner = { .udp = udp };
+	struct ends answer = { .ports = swapped(leaving->ports) };
+	struct weir_way *way;
+	__u32 state, timeout;
+	void *bucket;
+	__be32 *w;
+
+	copy(answer.source, leaving->destination, words);
+	copy(answer.destination, leaving->source, words);
+	bucket = bucket_of(hash_of(&answer, udp, words), words);
+	if (!bucket)
+		return;
+	way = find(bucket, &answer, udp, words, &state);
+	if (!way)
+		return;
+	w = words_of(way);
+	// The packet whose answers leave as the entry says.
+	copy(owner.ends.source, w + TO_DESTINATION(words), words);
+	copy(owner.ends.destination, w + TO_SOURCE(words), words);
+	owner.ends.ports = swapped(w[TO_PORTS(words)]);
+	switch (ask(skb, &owner, leaving, words, &timeout)) {
+	case WEIR_NO_CONNECTION:
+	case WEIR_OTHER_PACKET:
+		forget(way, state);
+		note(WEIR_REISSUED);
+		break;
+	default:
+		break;
+	}
+}
+
+MAPPED_ARRAY(exclusions, struct weir_exclusions);
+
+static __always_inline bool has_end(const struct weir_exclusion *x, const __be32 *address, __u32 port, int words)
+{
+	__be32 difference = 0;
+
+#pragma unroll
+	for (int i = 0; i < words; i++)
+		difference |= (address[i] & x->mask[i]) ^ x->address[i];
+	return !difference && (!x->port || x->port == port);
+}
+
+static __always_inline bool has_ends(const struct weir_exclusion *x, const struct ends *e, int words)
+{
+	__u32 ports = bpf_ntohl(e->ports);
+
+	return has_end(x, e->source, ports >> 16, words) || has_end(x, e->destination, ports & 0xffff, words);
+}
+
+static __always_inline bool is_excluded(const struct arrived *p, const struct ends *leaving, int words)
+{
+	__u32 at = 0, number = control.exclusions;
+	struct weir_exclusions *known = bpf_map_lookup_elem(&exclusions, &at);
+
+	if (!known)
+		return false;
+	for (__u32 i = 0; i < WEIR_EXCLUSIONS && i < number; i++) {
+		const struct weir_exclusion *x = &known->all[i];
+
+		if (x->version != (words == 4 ? 6 : 4) || (x->protocol && x->protocol != (p->udp ? IPPROTO_UDP : IPPROTO_TCP)))
+			continue;
+		if (has_ends(x, &p->ends, words) || has_ends(x, leaving, words))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline void learn(struct __sk_buff *skb, const struct ends *leaving, bool udp, __u32 mark, __u8 hops, __u8 tos,
+				  int words)
+{
+	struct arrived *p = candidate(mark);
+	enum weir_lesson lesson;
+	__u32 timeout = 0;
+	void *data;
+
+	if (!p || !p->is_candidate || p->mark != mark || p->words != words || p->udp != udp)
+		return;
+	p->is_candidate = false;
+	if (is_excluded(p, leaving, words))
+		lesson = WEIR_EXCLUDED;
+	else if (hops + 1 != p->hops || tos != p->tos)
+		lesson = WEIR_HEADER_CHANGED;
+	else
+		lesson = ask(skb, p, leaving, words, &timeout);
+	// A packet out of the window does not bring conntrack's last acknowledgement up to date, so that one is to be forgotten.
+	if (lesson == WEIR_CHECKED || (p->is_far && lesson != WEIR_EXCLUDED))
+		wish(p);
+	data = (void *)(long)skb->data;
+	if (lesson == WEIR_LEARNT && data + ETH_HLEN <= (void *)(long)skb->data_end)
+		lesson = write_entry(skb, data, p, leaving, words, timeout);
+	note(lesson);
+}

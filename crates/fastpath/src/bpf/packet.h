@@ -1,0 +1,204 @@
+// The headers of a packet that may be carried, and what is remembered of it until it leaves on the same core.
+#pragma once
+
+// A packet as it came in.
+struct arrived {
+	struct ends ends;
+	__u32 came_by;
+	// Length that counts against an MTU, from the IP header on.
+	__u32 length;
+	// Of TCP: sequence plus acknowledgement number.
+	__u32 progress;
+	// Made of fields that the kernel's way does not change: tells packets apart that are under way at the same time.
+	__u32 mark;
+	// 1 or 4: words of an address; 0: nothing.
+	__u8 words;
+	bool udp;
+	__u8 hops;
+	// Traffic class, ECN included.
+	__u8 tos;
+	// The flow may be learnt when the packet leaves.
+	bool is_candidate;
+	// Conntrack saw the last packet of the flow a quarter of the sequence space ago.
+	bool is_far;
+	// Destination (its last word) and ports with which the packet before was carried; ports are 0 if none was.
+	__be32 carried_to;
+	__be32 carried_ports;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct arrived);
+} arrivals SEC(".maps");
+
+static __always_inline struct arrived *last_arrival(void)
+{
+	__u32 at = 0;
+
+	return bpf_map_lookup_elem(&arrivals, &at);
+}
+
+// Candidates on their way through the kernel, by mark. The kernel takes packets in by up to 64 at a time (GRO) before it forwards the
+// first of them.
+#define CANDIDATES 256
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CANDIDATES);
+	__type(key, __u32);
+	__type(value, struct arrived);
+} candidates SEC(".maps");
+
+static __always_inline struct arrived *candidate(__u32 mark)
+{
+	__u32 at = mark & (CANDIDATES - 1);
+
+	return bpf_map_lookup_elem(&candidates, &at);
+}
+
+// TCP flags, 13 bytes behind the beginning of its header.
+#define FIN 0x01
+#define SYN 0x02
+#define RST 0x04
+#define ACK 0x10
+#define URG 0x20
+
+struct tcp_head {
+	__be32 ports;
+	__be32 seq;
+	__be32 ack;
+	__u8 offset;
+	__u8 flags;
+	__be16 window;
+	__be16 check;
+	__be16 urgent;
+};
+
+struct udp_head {
+	__be32 ports;
+	__be16 length;
+	__be16 check;
+};
+
+// The mark of a packet with this first word of its IP header's length and identification, and this transport header. Translation changes
+// neither the sequence numbers of TCP nor what UDP carries.
+static __always_inline __u32 mark_of(__u32 word, bool udp, const void *transport, const void *end)
+{
+	const __u32 *within = transport + (udp ? sizeof(struct udp_head) : offsetof(struct tcp_head, seq));
+	__u64 sum = word;
+
+	if ((void *)(within + 2) <= end)
+		sum = mixed(mixed(sum, within[0]), within[1]);
+	return mixed(sum, udp) >> 32;
+}
+
+// Reads the transport header, `payload` bytes behind the IP header; of a super-packet the length fields may be 0.
+static __always_inline enum weir_reason read_transport(struct __sk_buff *skb, struct arrived *p, void *transport, void *end,
+							__u32 net_length, __u32 payload)
+{
+	__u32 header = sizeof(struct udp_head);
+	struct udp_head *udp = transport;
+	struct tcp_head *tcp = transport;
+
+	if ((void *)(udp + 1) > end)
+		return WEIR_MALFORMED;
+	p->ends.ports = udp->ports;
+	p->progress = 0;
+	if (p->udp) {
+		__u32 length = bpf_ntohs(udp->length);
+
+		// As nf_conntrack's udp_error.
+		if (!skb->gso_size && (length < sizeof(*udp) || length > payload))
+			return WEIR_MALFORMED;
+	} else {
+		if ((void *)(tcp + 1) > end)
+			return WEIR_MALFORMED;
+		header = (tcp->offset >> 4) * 4;
+		if (header < sizeof(*tcp) || header > payload)
+			return WEIR_MALFORMED;
+		p->progress = bpf_ntohl(tcp->seq) + bpf_ntohl(tcp->ack);
+	}
+	p->length = skb->gso_size ? skb->gso_size + net_length + header : net_length + payload;
+	if (!p->udp && ((tcp->flags & (FIN | SYN | RST | URG)) || !(tcp->flags & ACK)))
+		return WEIR_CONTROL;
+	return WEIR_CARRIED;
+}
+
+// Length and identification of IPv4; of IPv6 the payload's length.
+static __always_inline __u32 marked4(const struct iphdr *ip)
+{
+	return (__u32)ip->tot_len << 16 | ip->id;
+}
+
+static __always_inline __u32 marked6(const struct ipv6hdr *ip)
+{
+	return ip->payload_len;
+}
+
+// Whether the header's checksum is right: the kernel drops the packet otherwise, and an update would keep the error.
+static __always_inline bool is_sound4(const struct iphdr *ip)
+{
+	const __u32 *words = (const void *)ip;
+
+	return folded(plus(plus(plus(plus(words[0], words[1]), words[2]), words[3]), words[4])) == 0xffff;
+}
+
+static __always_inline enum weir_reason read4(struct __sk_buff *skb, struct arrived *p, void *net, void *end)
+{
+	__u32 length, room = skb->len - ETH_HLEN;
+	struct iphdr *ip = net;
+
+	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		return WEIR_MALFORMED;
+	if (ip->ihl != 5)
+		return WEIR_OPTIONS;
+	if (ip->frag_off & bpf_htons(0x3fff))
+		return WEIR_FRAGMENT;
+	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
+		return WEIR_OTHER_PROTOCOL;
+	length = bpf_ntohs(ip->tot_len);
+	if (!is_sound4(ip))
+		return WEIR_MALFORMED;
+	if (skb->gso_size)
+		length = room;
+	else if (length > room || length < sizeof(*ip))
+		return WEIR_MALFORMED;
+	p->words = 1;
+	p->udp = ip->protocol == IPPROTO_UDP;
+	p->hops = ip->ttl;
+	p->tos = ip->tos;
+	p->ends.source[0] = ip->saddr;
+	p->ends.destination[0] = ip->daddr;
+	p->mark = mark_of(marked4(ip), p->udp, ip + 1, end);
+	return read_transport(skb, p, ip + 1, end, sizeof(*ip), length - sizeof(*ip));
+}
+
+static __always_inline enum weir_reason read6(struct __sk_buff *skb, struct arrived *p, void *net, void *end)
+{
+	__u32 length, room = skb->len - ETH_HLEN;
+	struct ipv6hdr *ip = net;
+
+	if ((void *)(ip + 1) > end || ip->version != 6)
+		return WEIR_MALFORMED;
+	if (ip->nexthdr == NEXT_FRAGMENT)
+		return WEIR_FRAGMENT;
+	if (is_extension(ip->nexthdr))
+		return WEIR_OPTIONS;
+	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
+		return WEIR_OTHER_PROTOCOL;
+	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (skb->gso_size)
+		length = room;
+	else if (length > room)
+		return WEIR_MALFORMED;
+	p->words = 4;
+	p->udp = ip->nexthdr == IPPROTO_UDP;
+	p->hops = ip->hop_limit;
+	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;
+	copy(p->ends.source, (void *)&ip->saddr, 4);
+	copy(p->ends.destination, (void *)&ip->daddr, 4);
+	p->mark = mark_of(marked6(ip), p->udp, ip + 1, end);
+	return read_transport(skb, p, ip + 1, end, sizeof(*ip), length - sizeof(*ip));
+}

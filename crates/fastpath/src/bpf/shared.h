@@ -1,0 +1,282 @@
+// Constants and structs that the programs in the kernel and their driver in Rust share. The build makes Rust of it: see
+// bpf-build/src/layout.rs for what is understood.
+#pragma once
+
+// Entries of one bucket. An entry is found in the bucket of its hash or nowhere.
+#define WEIR_WAYS 4
+
+// Exclusions at most.
+#define WEIR_EXCLUSIONS 64
+
+// Bits of `weir_way.state`: phase, protocol, number of changes, DSCP, generation.
+#define WEIR_PHASE_MASK 3
+// Set for UDP, clear for TCP.
+#define WEIR_UDP 4
+// One change of the entry: a reader that sees another number has read two entries mixed.
+#define WEIR_CHANGE 8
+// The number of changes, 7 bits.
+#define WEIR_CHANGES_MASK 0x3f8
+// The DSCP of its packets (RFC 2474), 6 bits.
+#define WEIR_DSCP_SHIFT 10
+// The generation in which it was learnt, 16 bits.
+#define WEIR_GENERATION_SHIFT 16
+
+// Phase of an entry.
+enum weir_phase {
+	// It holds nothing.
+	WEIR_EMPTY,
+	// A program writes it just now.
+	WEIR_BUSY,
+	// It is valid.
+	WEIR_VALID,
+};
+
+// Why a packet was carried, or left to the kernel. Each packet that comes in is counted with one of them.
+enum weir_reason {
+	// Rewritten and sent on.
+	WEIR_CARRIED,
+	// The resident process has not renewed its lease.
+	WEIR_NO_LEASE,
+	// Neither IPv4 nor IPv6, or IPv6 on a kernel that cannot rewrite its addresses.
+	WEIR_NOT_IP,
+	// Not addressed to this host, or with a VLAN tag, or marked before it came here.
+	WEIR_NOT_PLAIN,
+	// Shorter than its headers, or than it claims to be.
+	WEIR_MALFORMED,
+	// IPv4 options or IPv6 extension headers.
+	WEIR_OPTIONS,
+	// A fragment: only the first one has ports.
+	WEIR_FRAGMENT,
+	// Neither TCP nor UDP.
+	WEIR_OTHER_PROTOCOL,
+	// TTL or hop limit 1: the kernel reports it to the sender.
+	WEIR_LAST_HOP,
+	// TCP with SYN, FIN, RST or URG: conntrack must see it. FIN and RST end the flow here.
+	WEIR_CONTROL,
+	// Its flow is not in the table.
+	WEIR_UNKNOWN,
+	// Its flow came by another interface, or with another DSCP, when it was learnt.
+	WEIR_OTHERWISE,
+	// Rules, routes, neighbours or interfaces have changed since its flow was learnt.
+	WEIR_STALE,
+	// The kernel must see a packet of the flow from time to time: it renews the timeout.
+	WEIR_DUE,
+	// Longer than any packet of the flow that the kernel has forwarded.
+	WEIR_TOO_LONG,
+	// Its entry was changed while it was read.
+	WEIR_CHANGING,
+	// The kernel could not rewrite it (no memory): dropped.
+	WEIR_FAILED,
+	// How many there are.
+	WEIR_REASONS,
+};
+
+// The result of an attempt to learn a flow from a packet that leaves by the kernel's way.
+enum weir_lesson {
+	// It is in the table.
+	WEIR_LEARNT,
+	// Connection tracking has no such connection (another zone, `notrack`).
+	WEIR_NO_CONNECTION,
+	// It is another packet than the one that came in.
+	WEIR_OTHER_PACKET,
+	// TTL or traffic class changed by more than a hop.
+	WEIR_HEADER_CHANGED,
+	// Not confirmed, or being removed.
+	WEIR_UNSETTLED,
+	// TCP that is not established, or not seen both ways.
+	WEIR_NOT_ESTABLISHED,
+	// It belongs to a helper, an expectation, SYNPROXY, a hardware flow table, or clashes with another connection.
+	WEIR_SPECIAL,
+	// Conntrack would forget it too soon.
+	WEIR_SHORT_LIVED,
+	// TCP whose window is still checked: the resident process has been asked to loosen it.
+	WEIR_CHECKED,
+	// Its bucket is full of live flows.
+	WEIR_NO_ROOM,
+	// An entry was removed because its ports belong to another connection now.
+	WEIR_REISSUED,
+	// Its address or port is excluded.
+	WEIR_EXCLUDED,
+	// How many there are.
+	WEIR_LESSONS,
+};
+
+// Constants that the driver sets when it loads the programs.
+struct weir_config {
+	// Random: makes the hash a secret.
+	__u64 seed;
+	// Buckets of IPv4 less one; their number is a power of two.
+	__u32 mask4;
+	// The same of IPv6.
+	__u32 mask6;
+	// Cells that count packets of unknown flows, less one; a power of two.
+	__u32 cells_mask;
+	// Packets of a flow in one direction before it is learnt, at least 1.
+	__u32 packets;
+};
+
+// Values that the driver changes while the programs run.
+struct weir_control {
+	// Jiffies until which packets are carried; renewed by the resident process.
+	__u64 until;
+	// Jiffies of the last renewal.
+	__u64 now;
+	// Jiffies that a renewal adds.
+	__u64 lease;
+	// Entries of another generation are stale; only the low 16 bits count.
+	__u32 generation;
+	// Longest time between two packets of a flow that take the kernel's way, jiffies.
+	__u32 longest_refresh;
+	// 1: IPv6 is carried, too.
+	__u32 carries6;
+	// Number of renewals, 1 to 255 and again.
+	__u32 tick;
+	// Jiffies of a second.
+	__u32 hz;
+	// The shortest timeout of a flow that was learnt, jiffies.
+	__u32 shortest;
+	// Exclusions in use, at most WEIR_EXCLUSIONS.
+	__u32 exclusions;
+	// 0.
+	__u32 zero;
+};
+
+// Flows with such an address and port at any of their ends, before or behind the translation, are not learnt.
+struct weir_exclusion {
+	// IPv4 in the first word.
+	__be32 address[4];
+	// Ones where the address counts.
+	__be32 mask[4];
+	// In host order; 0: any.
+	__u32 port;
+	// 4 or 6.
+	__u16 version;
+	// IPPROTO_TCP or IPPROTO_UDP; 0: both.
+	__u16 protocol;
+};
+
+// All exclusions.
+struct weir_exclusions {
+	// Those in use come first: see `weir_control.exclusions`.
+	struct weir_exclusion all[WEIR_EXCLUSIONS];
+};
+
+// How the packets of one direction of a flow leave.
+struct weir_way {
+	// See WEIR_PHASE_MASK and the following.
+	__u32 state;
+	// The longest packet that the kernel has forwarded, from its IP header on, bytes; a segment of a super-packet.
+	__u16 longest;
+	// Of TCP: upper 8 bits of sequence plus acknowledgement number of the last packet that took the kernel's way.
+	__u8 progress;
+	// `weir_control.tick` when a packet was carried last; 0: none since the timeout was renewed.
+	__u8 last;
+	// Interface that they come in by.
+	__u16 came_by;
+	// Interface that they leave by.
+	__u16 goes_by;
+	// Ethernet destination and source, as they lie in the packet.
+	__u32 macs[3];
+	// Jiffies (low 32 bits) from which on a packet takes the kernel's way.
+	__u32 due;
+	// Jiffies that conntrack waited for the next packet when the flow was learnt.
+	__u32 timeout;
+	// `skb->mark` on leaving.
+	__u32 mark;
+	// `skb->priority` on leaving.
+	__u32 priority;
+};
+
+// One direction of an IPv4 flow. All in network order; ports: the source's in the first two bytes.
+struct weir_flow4 {
+	// How they leave.
+	struct weir_way way;
+	// As they come in.
+	__be32 source;
+	// As they come in.
+	__be32 destination;
+	// As they come in.
+	__be32 ports;
+	// As they leave.
+	__be32 to_source;
+	// As they leave.
+	__be32 to_destination;
+	// As they leave.
+	__be32 to_ports;
+};
+
+// The same of IPv6.
+struct weir_flow6 {
+	// How they leave.
+	struct weir_way way;
+	// As they come in.
+	__be32 source[4];
+	// As they come in.
+	__be32 destination[4];
+	// As they come in.
+	__be32 ports;
+	// As they leave.
+	__be32 to_source[4];
+	// As they leave.
+	__be32 to_destination[4];
+	// As they leave.
+	__be32 to_ports;
+	// 0.
+	__be32 zero[4];
+};
+
+// Entries of one hash.
+struct weir_bucket4 {
+	// The entries.
+	struct weir_flow4 flows[WEIR_WAYS];
+};
+
+// Entries of one hash.
+struct weir_bucket6 {
+	// The entries.
+	struct weir_flow6 flows[WEIR_WAYS];
+};
+
+// One direction of a flow, as its packets come in: a connection to be loosened, or an entry to be removed.
+struct weir_direction {
+	// IPv4 in the first word.
+	__be32 source[4];
+	// Likewise.
+	__be32 destination[4];
+	// The source's in the first two bytes.
+	__be32 ports;
+	// 4 or 6.
+	__u16 version;
+	// IPPROTO_TCP or IPPROTO_UDP.
+	__u16 protocol;
+};
+
+// A flow whose packets were carried, and then came no more.
+struct weir_idle {
+	// As they came in.
+	struct weir_direction flow;
+	// Jiffies that conntrack waits for a packet.
+	__u32 timeout;
+	// Jiffies since the last one.
+	__u32 idle;
+};
+
+// What is in the table for the packets of one direction.
+struct weir_entry {
+	// How they leave.
+	struct weir_way way;
+	// As they leave; IPv4 in the first word.
+	__be32 source[4];
+	// As they leave.
+	__be32 destination[4];
+	// As they leave.
+	__be32 ports;
+};
+
+// Packets and bytes.
+struct weir_count {
+	// Packets as the kernel handles them: a super-packet (GSO) is one.
+	__u64 packets;
+	// Bytes from the Ethernet header on.
+	__u64 bytes;
+};

@@ -1,0 +1,268 @@
+//! The programs and their tables.
+
+use std::io::Read;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_bpf::{Loader, Map, Mapped, Object, Plain, ProgramFd, Ring, test_run};
+use weir_netlink::conntrack::Tuple;
+
+use crate::attachments::Attachments;
+use crate::direction::{WayOut, direction};
+use crate::needs::named;
+use crate::options::{LEASE, Options, Tables};
+use crate::shared::{WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle};
+use crate::{Count, Error, Exclusion, Lesson, Reason, Result, Status};
+
+/// The programs.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.o"));
+
+/// The flow table in the kernel. Dropping it detaches the programs; everything then takes the kernel's way.
+#[derive(Debug)]
+pub struct Fastpath {
+    object: Object,
+    control: Mapped<WeirControl>,
+    renew: ProgramFd,
+    remove: ProgramFd,
+    keep_idle: ProgramFd,
+    attachments: Mutex<Attachments>,
+    /// True while it is paused. Held for each change of the lease.
+    pause: Mutex<bool>,
+}
+
+impl Fastpath {
+    /// Loads programs and tables, attached to nothing. Nothing is carried before the lease is renewed ([`crate::Keeper`]).
+    ///
+    /// # Errors
+    /// [`Error::Options`] out of range; [`Error::Kernel`] if the kernel lacks something; [`Error::Bpf`] without privilege or memory.
+    pub fn load(options: Options) -> Result<Self> {
+        options.check()?;
+        let Tables { buckets4, buckets6, cells } = options.tables();
+        let mut seed = [0; 8];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut f| f.read_exact(&mut seed))
+            .map_err(|e| Error::Options(format!("/dev/urandom: {e}")))?;
+        let mut loader = Loader::open("fastpath", OBJECT)?;
+        loader.config(&WeirConfig {
+            seed: u64::from_ne_bytes(seed),
+            mask4: buckets4 - 1,
+            mask6: buckets6 - 1,
+            cells_mask: cells - 1,
+            packets: options.packets,
+        })?;
+        loader.entries("flows4", buckets4)?;
+        loader.entries("flows6", buckets6)?;
+        loader.entries("cells", cells)?;
+        let object = loader.load().map_err(named)?;
+        let control = object.map(".data.control")?.share::<WeirControl>()?;
+        let program = |name| object.program(name);
+        let (renew, remove, keep_idle) = (program("renew")?, program("remove")?, program("keep_idle")?);
+        let attachments = Attachments::new(program("fastpath_in")?, program("fastpath_out")?);
+        let (attachments, pause) = (Mutex::new(attachments), Mutex::new(false));
+        let fastpath = Fastpath { object, control, renew, remove, keep_idle, attachments, pause };
+        fastpath.calibrate(options.refresh)?;
+        Ok(fastpath)
+    }
+
+    /// Counts the kernel's jiffies for a moment: nothing else tells how long they are.
+    fn calibrate(&self, refresh: Duration) -> Result<()> {
+        const TIME: Duration = Duration::from_millis(60);
+        const KNOWN: [u64; 4] = [100, 250, 300, 1000];
+        let (begun, first) = (std::time::Instant::now(), self.jiffies()?);
+        std::thread::sleep(TIME);
+        let jiffies = self.jiffies()? - first;
+        let measured = jiffies as f64 / begun.elapsed().as_secs_f64();
+        let distance = |hz: &u64| (measured.max(1.0) / *hz as f64).ln().abs();
+        let hz = KNOWN.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(KNOWN[1]);
+        let control = WeirControl {
+            lease: LEASE.as_secs() * hz,
+            hz: hz as u32,
+            shortest: u32::MAX,
+            carries6: (test_run(&self.object.program("knows_ipv6")?, &[0; 64], 0, 1)?.verdict == 0).into(),
+            longest_refresh: (refresh.as_secs_f64() * hz as f64) as u32,
+            ..self.control.get(0)
+        };
+        self.control.set(0, control);
+        Ok(())
+    }
+
+    fn jiffies(&self) -> Result<u64> {
+        test_run(&self.renew, &[0; 64], 0, 1)?;
+        Ok(self.control.get(0).now)
+    }
+
+    /// Attaches the programs to an interface (TCX), behind those that are there.
+    ///
+    /// # Errors
+    /// [`Error::Interface`] if it has no Ethernet header; [`Error::Kernel`] without TCX; [`Error::Bpf`] if the kernel refuses.
+    pub fn attach(&self, interface: &str) -> Result<()> {
+        self.attachments().add(interface)
+    }
+
+    fn attachments(&self) -> MutexGuard<'_, Attachments> {
+        self.attachments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches the programs again where an interface was made anew, or another program came behind them. Then everything is learnt anew.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn mend(&self) -> Result<()> {
+        if self.attachments().mend()? {
+            self.forget_ways();
+        }
+        Ok(())
+    }
+
+    /// Names of the interfaces that it is attached to.
+    pub fn interfaces(&self) -> Vec<String> {
+        self.attachments().names()
+    }
+
+    /// True if this kernel can carry IPv6: it knows BPF_F_IPV6.
+    pub fn carries_ipv6(&self) -> bool {
+        self.control.get(0).carries6 != 0
+    }
+
+    /// Whether all programs are where they were attached: an interface that is gone took its programs along.
+    ///
+    /// # Errors
+    /// If the kernel does not tell.
+    pub fn is_attached(&self) -> Result<bool> {
+        self.attachments().are_whole()
+    }
+
+    /// Renews the lease by 2 s: until then packets are carried. Not while it is paused.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn renew(&self) -> Result<()> {
+        let pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*pause {
+            test_run(&self.renew, &[0; 64], 0, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Carries nothing from now on, until it goes on: everything takes the kernel's way.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_paused(&self, paused: bool) -> Result<()> {
+        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+        if paused {
+            self.control.set(0, WeirControl { until: 0, ..self.control.get(0) });
+        }
+        self.renew()
+    }
+
+    /// Leaves flows with these addresses and ports to the kernel, and no others; those that are carried now, too.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if there are more than 64.
+    pub fn exclude(&self, excluded: &[Exclusion]) -> Result<()> {
+        let mut all = WeirExclusions::zeroed();
+        if excluded.len() > all.all.len() {
+            return Err(Error::Options(format!("{} exclusions: 64 are possible", excluded.len())));
+        }
+        for (place, exclusion) in all.all.iter_mut().zip(excluded) {
+            *place = exclusion.shared();
+        }
+        self.table("exclusions")?.set(0, all);
+        self.control.set(0, WeirControl { exclusions: excluded.len() as u32, ..self.control.get(0) });
+        self.forget_ways();
+        Ok(())
+    }
+
+    /// The verdict on a usual packet that comes in with these addresses and ports, and how it would leave, if it is in the table.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn explain(&self, tuple: &Tuple) -> Result<(Reason, Option<WayOut>)> {
+        let question = direction(tuple);
+        let mut packet = vec![0; ETHERNET];
+        packet.extend_from_slice(question.bytes());
+        packet.resize(packet.len() + size_of::<WeirEntry>(), 0);
+        let run = test_run(&self.object.program("explain")?, &packet, 0, 1)?;
+        let reason = Reason::ALL.get(run.verdict as usize).copied().unwrap_or(Reason::Unknown);
+        let answer = run.packet.get(ETHERNET + question.bytes().len()..).unwrap_or_default();
+        let entry = WeirEntry::from_bytes(answer);
+        let is_there = entry.way.goes_by != 0;
+        Ok((reason, is_there.then(|| WayOut::of(&entry, question.version, question.protocol))))
+    }
+
+    /// Makes every entry stale: the next packet of each flow takes the kernel's way, and is learnt from anew.
+    pub fn forget_ways(&self) {
+        let control = self.control.get(0);
+        self.control.set(0, WeirControl { generation: control.generation.wrapping_add(1), ..control });
+    }
+
+    /// Removes the entry of packets that come in with these addresses and ports; one that is not there is no error.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove(&self, tuple: &Tuple) -> Result<()> {
+        tell(&self.remove, &direction(tuple))
+    }
+
+    /// Renews conntrack's timeout of a flow that was carried and is idle now.
+    pub(crate) fn keep_idle(&self, idle: &WeirIdle) -> Result<()> {
+        tell(&self.keep_idle, idle)
+    }
+
+    /// The values that the programs change and read.
+    pub(crate) fn control(&self) -> WeirControl {
+        self.control.get(0)
+    }
+
+    /// A table's memory, as values of that type.
+    pub(crate) fn table<T: Plain>(&self, name: &str) -> Result<Mapped<T>> {
+        Ok(self.map(name)?.share()?)
+    }
+
+    /// The TCP connections whose window conntrack must not check any more, as they come.
+    ///
+    /// # Errors
+    /// If the ring cannot be read.
+    pub(crate) fn wishes(&self) -> Result<Ring<WeirDirection>> {
+        Ok(Ring::open(&self.object.map("wishes")?)?)
+    }
+
+    /// Returns the counts since it was loaded.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn status(&self) -> Result<Status> {
+        let mut status = Status::default();
+        for (at, by_cpu) in self.map("counts")?.all_by_cpu::<u32, WeirCount>()? {
+            let packets = by_cpu.iter().map(|c| c.packets).sum();
+            let bytes = by_cpu.iter().map(|c| c.bytes).sum();
+            if packets > 0 {
+                status.reasons.push((Reason::ALL[at as usize % Reason::ALL.len()], Count { packets, bytes }));
+            }
+        }
+        for (at, by_cpu) in self.map("lessons")?.all_by_cpu::<u32, u64>()? {
+            let number: u64 = by_cpu.iter().sum();
+            if number > 0 {
+                status.lessons.push((Lesson::ALL[at as usize % Lesson::ALL.len()], number));
+            }
+        }
+        status.reasons.sort_by_key(|r| r.0);
+        status.lessons.sort_by_key(|l| l.0);
+        Ok(status)
+    }
+
+    fn map(&self, name: &str) -> Result<Map> {
+        Ok(self.object.map(name)?)
+    }
+}
+
+const ETHERNET: usize = 14;
+
+/// Runs a program on a value, which lies behind an Ethernet header.
+fn tell<T: Plain>(program: &ProgramFd, value: &T) -> Result<()> {
+    let mut packet = vec![0; ETHERNET];
+    packet.extend_from_slice(value.bytes());
+    test_run(program, &packet, 0, 1)?;
+    Ok(())
+}

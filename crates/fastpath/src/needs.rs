@@ -1,0 +1,25 @@
+//! Parts of the kernel that the programs need.
+
+use crate::Error;
+
+const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
+const NEEDS_CONNTRACK: &str = "the conntrack functions for BPF (Linux 5.18, CONFIG_DEBUG_INFO_BTF and nf_conntrack), which this kernel lacks";
+
+/// Names what the kernel lacks, if its own words do not.
+pub(crate) fn named(error: weir_bpf::Error) -> Error {
+    match &error {
+        // libbpf's words for a function of the kernel that is not there.
+        weir_bpf::Error::Refused { words, .. }
+            if words.contains("bpf_skb_ct_lookup") || words.contains("bpf_ct_release") =>
+        {
+            Error::Kernel(NEEDS_CONNTRACK)
+        }
+        // The number of an attachment type that the kernel does not have.
+        weir_bpf::Error::Refused { what, source, .. }
+            if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
+        {
+            Error::Kernel(NEEDS_TCX)
+        }
+        _ => Error::Bpf(error),
+    }
+}

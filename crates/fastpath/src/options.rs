@@ -1,0 +1,130 @@
+//! How large the tables are, and when a flow enters them.
+
+use std::time::Duration;
+
+use weir_sys::{ProcRoot, sysctl};
+
+use crate::shared::{WEIR_WAYS, WeirBucket4, WeirBucket6};
+use crate::{Error, Result};
+
+/// How large the table is, and when a flow enters it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Connections that are carried at most, 64 to 16 million; twice as many directions, in a table of twice that size.
+    pub connections: u32,
+    /// The same of IPv6.
+    pub connections6: u32,
+    /// Packets of one direction before it is learnt, 1 to 1000.
+    pub packets: u32,
+    /// Longest time between two packets of a flow that take the kernel's way.
+    pub refresh: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { connections: 65_536, connections6: 4096, packets: 8, refresh: Duration::from_secs(30) }
+    }
+}
+
+/// Time for which one renewal of the lease lasts.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// Renewals of the lease.
+pub(crate) const RENEWALS_PER_SECOND: u32 = 2;
+/// Connections of a table that is not used.
+const NONE: u32 = 64;
+/// Cells that count packets of unknown flows, for each connection.
+const CELLS: u32 = 4;
+
+/// Sizes of the tables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables {
+    pub(crate) buckets4: u32,
+    pub(crate) buckets6: u32,
+    /// Cells that count packets of unknown flows.
+    pub(crate) cells: u32,
+}
+
+impl Options {
+    /// Room for as many connections as conntrack may have, within a sixteenth of the memory for each version of IP.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be read.
+    pub fn for_host(root: &ProcRoot, ipv4: bool, ipv6: bool) -> Result<Self> {
+        const LEAST: u64 = 65_536;
+        const MOST: u64 = 4 << 20;
+        /// Bytes for a connection: two directions of a cache line (IPv6: two lines) in a table that is half full at most.
+        const BYTES: [u64; 2] = [256, 512];
+        let text = sysctl::get_optional(root, "net.netfilter.nf_conntrack_max")?;
+        let wanted = text.and_then(|text| text.trim().parse().ok()).unwrap_or(LEAST);
+        let share = root.meminfo()?.total / 16;
+        let room = |is_wanted, bytes| {
+            if is_wanted { wanted.min(share / bytes).clamp(LEAST, MOST) as u32 } else { NONE }
+        };
+        let [connections, connections6] = [room(ipv4, BYTES[0]), room(ipv6, BYTES[1])];
+        Ok(Options { connections, connections6, ..Options::default() })
+    }
+
+    /// The smallest table that can be made: for a look at what this kernel can do.
+    pub(crate) fn smallest() -> Self {
+        Options { connections: NONE, connections6: NONE, ..Options::default() }
+    }
+
+    pub(crate) fn tables(&self) -> Tables {
+        let buckets = |connections: u32| (connections * 4 / WEIR_WAYS as u32).next_power_of_two();
+        Tables {
+            buckets4: buckets(self.connections),
+            buckets6: buckets(self.connections6),
+            cells: (self.connections * CELLS).next_power_of_two(),
+        }
+    }
+
+    /// Memory of the tables, bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let Tables { buckets4, buckets6, cells } = self.tables();
+        let of = |number: u32, bytes: usize| u64::from(number) * bytes as u64;
+        of(buckets4, size_of::<WeirBucket4>())
+            + of(buckets6, size_of::<WeirBucket6>())
+            + of(cells, size_of::<u32>())
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        const CONNECTIONS: std::ops::RangeInclusive<u32> = 64..=1 << 24;
+        for (name, value) in [("connections", self.connections), ("connections6", self.connections6)] {
+            if !CONNECTIONS.contains(&value) {
+                return Err(Error::Options(format!(
+                    "{name} = {value}: valid is 64 to {}",
+                    CONNECTIONS.end()
+                )));
+            }
+        }
+        if !(1..=1000).contains(&self.packets) {
+            return Err(Error::Options(format!("packets = {}: valid is 1 to 1000", self.packets)));
+        }
+        if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.refresh) {
+            return Err(Error::Options(format!("refresh = {:?}: valid is 1 s to 1 h", self.refresh)));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_testkit::Files;
+
+    use super::*;
+
+    #[test]
+    fn the_room_follows_conntrack_and_memory() {
+        let root = Files::new(&[
+            ("proc/sys/net/netfilter/nf_conntrack_max", "262144\n"),
+            ("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 1 kB\n"),
+        ]);
+        let room = |ipv4, ipv6| {
+            let options = Options::for_host(&root.root(), ipv4, ipv6).unwrap();
+            (options.connections, options.connections6)
+        };
+        assert_eq!(room(true, true), (262_144, 262_144));
+        assert_eq!(room(true, false), (262_144, 64));
+        assert_eq!(room(false, true), (64, 262_144));
+    }
+}

@@ -1,0 +1,247 @@
+//! The process that keeps a fast path. Its programs are held by it alone: with its end, in whatever way, every packet takes the kernel's
+//! way again, and nothing is left.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
+
+use crate::visit::{Explained, LessonCount, Now, Question, ReasonCount, answer, listen};
+use crate::{Error, Exclusion, Fastpath, Keeper, Protocol, Reason, Result, Wanted};
+
+/// Longest time between two looks at the time, at signals and at the interfaces.
+const TICK: Duration = Duration::from_millis(100);
+/// Time between two looks at the interfaces.
+const LOOK: Duration = Duration::from_millis(500);
+/// A trial ends here so much later than by its guards: they are first unless they were killed.
+const MARGIN: Duration = Duration::from_secs(1);
+/// `enum tcp_conntrack`: ESTABLISHED.
+const ESTABLISHED: u8 = 3;
+
+/// A wish, and the time for which it is fulfilled.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The wish.
+    pub wanted: Wanted,
+    /// Time of the trial; `None`: for good.
+    pub trial: Option<Duration>,
+}
+
+/// A fast path in effect, and the socket at which it can be asked.
+#[derive(Debug)]
+pub struct Resident {
+    wanted: Wanted,
+    id: String,
+    fastpath: Arc<Fastpath>,
+    keeper: Keeper,
+    listener: UnixListener,
+    begun: Instant,
+    until: Option<Instant>,
+    paused: bool,
+    asked_to_end: bool,
+}
+
+impl Resident {
+    /// Puts it into effect in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::State`] if one is in effect there; else if an interface does not fit, or the kernel refuses.
+    pub fn begin(setup: Setup) -> Result<Self> {
+        let Setup { wanted, trial } = setup;
+        let listener = listen()?;
+        let fastpath = Fastpath::load(wanted.options())?;
+        fastpath.exclude(&wanted.excluded)?;
+        for interface in &wanted.interfaces {
+            fastpath.attach(interface)?;
+        }
+        let fastpath = Arc::new(fastpath);
+        let keeper = Keeper::start(&fastpath)?;
+        let begun = Instant::now();
+        let until = trial.map(|time| begun + time + MARGIN);
+        let id = wanted.id();
+        Ok(Resident {
+            wanted,
+            id,
+            fastpath,
+            keeper,
+            listener,
+            begun,
+            until,
+            paused: false,
+            asked_to_end: false,
+        })
+    }
+
+    /// Works until it is asked to end, `ends` is set, or its trial is over.
+    ///
+    /// # Errors
+    /// If the thread that renews the lease has ended by an error, or the kernel refuses.
+    pub fn serve(mut self, ends: &AtomicBool) -> Result<()> {
+        let mut looked = Instant::now();
+        while !ends.load(Ordering::Relaxed) && !self.asked_to_end {
+            if self.until.is_some_and(|until| until <= Instant::now()) {
+                return Ok(());
+            }
+            if !self.keeper.is_alive() {
+                return Err(Error::State("the thread that keeps the fast path has ended".into()));
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.mend()?;
+            }
+            self.wait();
+            while let Ok((stream, _)) = self.listener.accept() {
+                answer(stream, |question| self.reply(question));
+            }
+        }
+        Ok(())
+    }
+
+    /// An interface may go while it is looked at: it is looked at again.
+    fn mend(&self) -> Result<()> {
+        match self.fastpath.mend() {
+            Err(Error::Bpf(_) | Error::System(_)) | Ok(()) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn wait(&self) {
+        let time = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        // A signal ends it early; another failure makes the next look come at once.
+        let _ = poll(&mut fds, Some(&time));
+    }
+
+    fn reply(&mut self, question: Question) -> Result<Value> {
+        let value = match question {
+            Question::Now => serde_json::to_value(self.now()?),
+            Question::Flows { most } => serde_json::to_value(self.fastpath.flows(most)?),
+            Question::Explain { protocol, source, destination } => {
+                serde_json::to_value(self.explain(protocol, source, destination)?)
+            }
+            Question::Keep => {
+                self.until = None;
+                Ok(Value::Null)
+            }
+            Question::Pause { pause } => {
+                self.fastpath.set_paused(pause)?;
+                self.paused = pause;
+                Ok(Value::Null)
+            }
+            Question::Exclude { excluded } => {
+                self.fastpath.exclude(&excluded)?;
+                self.wanted.excluded = excluded;
+                Ok(Value::Null)
+            }
+            Question::End => {
+                self.asked_to_end = true;
+                Ok(json!(null))
+            }
+        };
+        value.map_err(|e| Error::State(e.to_string()))
+    }
+
+    fn now(&self) -> Result<Now> {
+        let status = self.fastpath.status()?;
+        let reason = |&(reason, count): &(Reason, crate::Count)| ReasonCount {
+            reason,
+            packets: count.packets,
+            bytes: count.bytes,
+        };
+        let lesson = |&(result, attempts)| LessonCount { result, attempts };
+        Ok(Now {
+            id: self.id.clone(),
+            pid: std::process::id(),
+            since_s: self.begun.elapsed().as_secs(),
+            trial_left_s: self.until.map(|until| until.saturating_duration_since(Instant::now()).as_secs()),
+            wanted: self.wanted.clone(),
+            interfaces: self.fastpath.interfaces(),
+            attached: self.fastpath.is_attached()?,
+            paused: self.paused,
+            carries_ipv6: self.fastpath.carries_ipv6(),
+            generation: self.fastpath.control().generation & 0xffff,
+            directions: self.fastpath.live()?,
+            reasons: status.reasons.iter().map(reason).collect(),
+            lessons: status.lessons.iter().map(lesson).collect(),
+        })
+    }
+
+    /// This direction; and the other one, if conntrack knows it.
+    fn explain(
+        &self,
+        protocol: Protocol,
+        source: SocketAddr,
+        destination: SocketAddr,
+    ) -> Result<Vec<Explained>> {
+        if source.is_ipv6() != destination.is_ipv6() {
+            return Err(Error::Options("source and destination are of different versions of IP".into()));
+        }
+        let tuple = Tuple {
+            source: source.ip().into(),
+            destination: destination.ip().into(),
+            protocol: protocol.number(),
+            source_port: source.port(),
+            destination_port: destination.port(),
+        };
+        let entry = Conntrack::open()?.get(&tuple)?;
+        let mut all = vec![self.explain_one(protocol, &tuple, entry.as_ref())?];
+        if let Some(entry) = &entry {
+            let other = if entry.original == tuple { entry.reply } else { entry.original };
+            all.push(self.explain_one(protocol, &other, Some(entry))?);
+        }
+        Ok(all)
+    }
+
+    fn explain_one(&self, protocol: Protocol, tuple: &Tuple, entry: Option<&Entry>) -> Result<Explained> {
+        let (reason, out) = self.fastpath.explain(tuple)?;
+        let why = match reason {
+            Reason::Carried => "they are carried".into(),
+            Reason::NoLease if self.paused => "the fast path is paused".into(),
+            Reason::Unknown => self.why_unknown(protocol, tuple, entry),
+            other => other.words().into(),
+        };
+        let end = |address: weir_netlink::conntrack::Address, port| SocketAddr::new(address.ip(), port);
+        Ok(Explained {
+            source: end(tuple.source, tuple.source_port),
+            destination: end(tuple.destination, tuple.destination_port),
+            reason,
+            why,
+            out,
+        })
+    }
+
+    /// Why a flow is not in the table.
+    fn why_unknown(&self, protocol: Protocol, tuple: &Tuple, entry: Option<&Entry>) -> String {
+        let tuples = entry.map_or(vec![*tuple], |entry| vec![*tuple, entry.original, entry.reply]);
+        let excluded = |exclusion: &&Exclusion| tuples.iter().any(|tuple| exclusion.covers(protocol, tuple));
+        if let Some(exclusion) = self.wanted.excluded.iter().find(excluded) {
+            return format!("it is excluded: {exclusion}");
+        }
+        let Some(entry) = entry else {
+            return "conntrack does not know such a connection: its first packets take the kernel's way"
+                .into();
+        };
+        let has = |status| entry.status.has(status);
+        if has(Status::HELPER) || has(Status::EXPECTED) {
+            return "conntrack has a helper for it, which must see each packet".into();
+        }
+        if has(Status::OFFLOAD) || has(Status::HARDWARE_OFFLOAD) {
+            return "a flow table of nftables carries it".into();
+        }
+        if entry.zone != 0 {
+            return format!("it is in zone {} of conntrack: not supported", entry.zone);
+        }
+        if protocol == Protocol::Tcp && (entry.state != Some(ESTABLISHED) || !has(Status::ASSURED)) {
+            return "conntrack does not call it established".into();
+        }
+        let packets = self.wanted.packets;
+        format!(
+            "it has not been learnt: that is done with packet {packets} of a direction, if that packet leaves by an interface named here"
+        )
+    }
+}

@@ -1,0 +1,84 @@
+//! Rules that carried packets bypass, and that would decide about them, or record them.
+//!
+//! Everything that is the same for all packets of a flow was decided with its first packets, which took the kernel's way: addresses,
+//! ports, interfaces, the state of the connection. So a rule matters only if it depends on something that varies from packet to
+//! packet or with time, or if it does something for each packet. [`traffic`] knows what varies, [`expressions`], [`xtables`] and
+//! [`legacy`] judge single rules by it, and [`walk`] finds those whose result reaches a packet that leaves.
+
+mod expressions;
+mod judged;
+mod legacy;
+mod nft;
+mod sets;
+mod traffic;
+mod walk;
+mod xtables;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use weir_netlink::{iptables, nftables};
+use weir_sys::ProcRoot;
+
+use self::walk::Rules;
+use crate::Result;
+
+/// A rule that carried packets bypass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Bypassed {
+    /// Its table, chain and number; names in it are text from outside.
+    pub place: String,
+    /// The rule, as far as it can be read; text from outside.
+    pub rule: String,
+    /// The result of bypassing it.
+    pub effect: Effect,
+    /// The reason.
+    pub why: String,
+}
+
+/// The result of bypassing a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// The outcome for carried packets may differ.
+    Changes,
+    /// A counter, log or set sees fewer packets.
+    Records,
+}
+
+/// Rules of the calling thread's network namespace that carried packets bypass; those that change an outcome first.
+///
+/// Rules of bridges are not read: a bridge's interface is behind them. Programs of BPF at netfilter's hooks are not, either.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN and CAP_NET_RAW over the namespace; `Interrupted` if the rules change all the time.
+pub fn bypassed(root: &ProcRoot) -> Result<Vec<Bypassed>> {
+    let tables = nftables::read(root)?;
+    let old = iptables::read(root)?;
+    let mut legacy = legacy::Legacy::new(&old);
+    let Some(tables) = tables else { return Ok(both(&mut [&mut legacy])) };
+    let mut asker = nftables::Asker::open()?;
+    let mut nft = nft::Nft::new(&tables, &mut asker);
+    Ok(both(&mut [&mut nft, &mut legacy]))
+}
+
+/// Marks are known to be the same for all packets of a flow only if rules set them, and set them for all packets of a flow.
+fn both(origins: &mut [&mut dyn Rules]) -> Vec<Bypassed> {
+    let mut mark_varies = !origins.iter().any(|rules| rules.sets_marks());
+    loop {
+        let mut all = Vec::new();
+        let mut varies = mark_varies;
+        for rules in &mut *origins {
+            let (found, marks) = walk::find(&mut **rules, mark_varies);
+            all.extend(found);
+            varies |= marks;
+        }
+        if varies == mark_varies {
+            all.sort_by_key(|found| found.effect);
+            return all;
+        }
+        mark_varies = varies;
+    }
+}
+
+#[cfg(test)]
+mod tests;

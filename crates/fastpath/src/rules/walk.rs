@@ -1,0 +1,324 @@
+//! The way of carried packets through base chains: which rules decide differently about packets of one flow.
+//!
+//! A drop that all packets of a flow meet was met by its first ones, which took the kernel's way. So a drop matters only where
+//! some packets of a flow reach it and others do not. The walk carries along the rules that this depends on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+
+use super::judged::{Act, Judged, Verdict, When};
+use super::traffic::{Setting, Traffic};
+use super::{Bypassed, Effect};
+
+/// Chains lead to chains at most this deep (NFT_JUMP_STACK_SIZE, include/net/netfilter/nf_tables.h).
+const DEEPEST: usize = 16;
+/// Rules looked at in one base chain, since chains may lead to each other in many ways.
+const MOST: usize = 1 << 20;
+
+/// A chain by its table and name.
+pub(super) type Key = (String, String);
+
+/// A chain that packets meet at a hook.
+#[derive(Debug, Clone)]
+pub(super) struct BaseChain {
+    pub(super) key: Key,
+    pub(super) ipv4: bool,
+    pub(super) ipv6: bool,
+    /// Connection tracking has seen the packet before.
+    pub(super) tracked: bool,
+    /// The policy is to drop.
+    pub(super) drops: bool,
+}
+
+/// Rules of one origin.
+pub(super) trait Rules {
+    /// Chains that forwarded packets meet and that the fast path bypasses.
+    fn base_chains(&self) -> Vec<BaseChain>;
+    /// The rules of a chain, by number.
+    fn chain(&self, key: &Key) -> Vec<usize>;
+    fn judge(&mut self, rule: usize, setting: Setting) -> Judged;
+    /// Place and words of a rule.
+    fn describe(&self, rule: usize) -> (String, String);
+    /// Any rule, wherever it is, sets marks of packets.
+    fn sets_marks(&self) -> bool;
+}
+
+/// Rules whose matches decide whether a packet comes to some place. Empty: it is the same for all packets of a flow.
+type Reach = BTreeSet<usize>;
+
+/// Something about a rule.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Finding {
+    /// A noun for what the outcome depends on.
+    Depends(String),
+    /// A noun for what UDP without replies alone depends on.
+    DependsUnanswered(String),
+    /// A sentence why the outcome changes otherwise.
+    Changes(String),
+    /// A noun for what records packets.
+    Records(String),
+}
+
+/// The effect of a rule on all kinds of packets, and one sentence about it.
+fn sentence(findings: &BTreeSet<Finding>) -> (Effect, String) {
+    let all = |wanted: fn(&Finding) -> Option<&String>| -> Vec<&str> {
+        findings.iter().filter_map(wanted).map(String::as_str).collect()
+    };
+    let depends = all(|f| if let Finding::Depends(what) = f { Some(what) } else { None });
+    let unanswered = all(|f| if let Finding::DependsUnanswered(what) = f { Some(what) } else { None });
+    let changes = all(|f| if let Finding::Changes(why) = f { Some(why) } else { None });
+    let on = |what: &[&str]| {
+        format!("the outcome depends on {}, and carried packets bypass it", what.join(" or "))
+    };
+    if !changes.is_empty() {
+        (Effect::Changes, changes.join("; "))
+    } else if !depends.is_empty() {
+        (Effect::Changes, on(&depends))
+    } else if !unanswered.is_empty() {
+        (Effect::Changes, format!("{} (UDP without replies, which stays new)", on(&unanswered)))
+    } else {
+        let what = all(|f| if let Finding::Records(what) = f { Some(what) } else { None });
+        (Effect::Records, format!("carried packets do not reach {}", what.join(" and ")))
+    }
+}
+
+/// Finds what is bypassed; whether a mark differs within a flow.
+pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool) -> (Vec<Bypassed>, bool) {
+    let mut walk = Walk {
+        rules,
+        setting: Setting { traffic: Traffic::default(), tracked: true, mark_varies },
+        judged: HashMap::new(),
+        budget: 0,
+        pending: Vec::new(),
+        let_pass: BTreeSet::new(),
+        accepts: 0,
+        found: BTreeMap::new(),
+        mark_varies,
+    };
+    let mut unfinished = Vec::new();
+    for base in walk.rules.base_chains() {
+        walk.base_chain(&base, &mut unfinished);
+    }
+    let mut all = Vec::new();
+    for (rule, findings) in &walk.found {
+        let (place, rule) = walk.rules.describe(*rule);
+        let (effect, why) = sentence(findings);
+        all.push(Bypassed { place, rule, effect, why });
+    }
+    all.extend(unfinished);
+    (all, walk.mark_varies)
+}
+
+struct Walk<'r> {
+    rules: &'r mut dyn Rules,
+    setting: Setting,
+    judged: HashMap<(usize, Setting), Rc<Judged>>,
+    budget: usize,
+    /// Findings that hold only if packets leave the base chain behind them: those that are all dropped are never carried.
+    pending: Vec<(usize, Finding)>,
+    /// Rules that let some packets of a flow leave the base chain.
+    let_pass: BTreeSet<usize>,
+    /// How many times packets may have left the base chain.
+    accepts: usize,
+    found: BTreeMap<usize, BTreeSet<Finding>>,
+    mark_varies: bool,
+}
+
+/// A rule on the way.
+struct Step<'s> {
+    rule: usize,
+    when: &'s When,
+    /// The rules that decide whether a packet comes to this rule, and whether it matches.
+    reach: &'s Reach,
+    own: &'s Reach,
+    key: &'s Key,
+    depth: usize,
+}
+
+impl Walk<'_> {
+    fn base_chain(&mut self, base: &BaseChain, unfinished: &mut Vec<Bypassed>) {
+        for traffic in Traffic::all() {
+            if !(if traffic.ipv6 { base.ipv6 } else { base.ipv4 }) {
+                continue;
+            }
+            self.setting = Setting { traffic, tracked: base.tracked, mark_varies: self.setting.mark_varies };
+            self.budget = MOST;
+            self.pending.clear();
+            self.let_pass.clear();
+            match self.chain(&base.key, &Reach::new(), 0) {
+                Some(reach) if base.drops => self.dropped(&reach),
+                Some(reach) => self.accepted(&reach),
+                None => {}
+            }
+            if self.budget == 0 {
+                let (table, chain) = &base.key;
+                unfinished.push(Bypassed {
+                    place: format!("{table}, chain {chain}"),
+                    rule: String::new(),
+                    effect: Effect::Changes,
+                    why: "its chains lead to each other in too many ways to be read".to_owned(),
+                });
+                return;
+            }
+        }
+    }
+
+    /// Walks a chain; which packets come to its end or return from it.
+    fn chain(&mut self, key: &Key, reach: &Reach, depth: usize) -> Option<Reach> {
+        if depth > DEEPEST {
+            return Some(reach.clone());
+        }
+        let mut reach = reach.clone();
+        let mut returned: Option<Reach> = None;
+        for rule in self.rules.chain(key) {
+            if self.budget == 0 {
+                return Some(reach);
+            }
+            self.budget -= 1;
+            let judged = self.judge(rule);
+            if judged.when == When::Never {
+                continue;
+            }
+            let mut own = reach.clone();
+            if matches!(judged.when, When::Varies(_)) {
+                own.insert(rule);
+            }
+            // Packets that a rule drops are not carried, so nothing of theirs is missed.
+            let drops = judged.verdicts == [Verdict::Drop] && !judged.perhaps;
+            for act in judged.acts.iter().filter(|_| !drops) {
+                self.act(rule, act, &own);
+            }
+            let when =
+                if judged.perhaps { judged.when.clone().and(When::Constant) } else { judged.when.clone() };
+            let mut after = if judged.verdicts.is_empty() { Some(reach.clone()) } else { None };
+            for verdict in &judged.verdicts {
+                let step = Step { rule, when: &when, reach: &reach, own: &own, key, depth };
+                let next = self.verdict(verdict, &step, &mut returned);
+                after = merged(after, next);
+            }
+            match after {
+                Some(next) => reach = next,
+                None => return returned,
+            }
+        }
+        merged(Some(reach), returned)
+    }
+
+    /// Which packets come to the next rule.
+    fn verdict(&mut self, verdict: &Verdict, step: &Step<'_>, returned: &mut Option<Reach>) -> Option<Reach> {
+        let Step { rule, when, reach, own, key, depth } = *step;
+        // If the packets that match are gone.
+        let others = match when {
+            When::Always => None,
+            When::Varies(_) => Some(own.clone()),
+            _ => Some(reach.clone()),
+        };
+        let chain = |name: &String| (key.0.clone(), name.clone());
+        match verdict {
+            Verdict::Drop => {
+                self.dropped(own);
+                others.map(|_| reach.clone())
+            }
+            Verdict::Accept => {
+                self.accepted(own);
+                others
+            }
+            Verdict::Queue => {
+                let why = "a program decides about each packet, and does not see carried ones";
+                self.pending.push((rule, Finding::Changes(why.to_owned())));
+                self.accepted(own);
+                others
+            }
+            Verdict::Unreadable(what) => {
+                self.pending.push((rule, Finding::Changes(format!("weir cannot read {what}"))));
+                self.accepted(own);
+                Some(reach.clone())
+            }
+            Verdict::Return => {
+                *returned = merged(returned.take(), Some(own.clone()));
+                others
+            }
+            Verdict::Jump(name) => {
+                let before = self.accepts;
+                let end = self.chain(&chain(name), own, depth + 1);
+                if self.accepts == before {
+                    // All that were not dropped come back.
+                    let back = end.is_some() || others.is_some();
+                    return back.then(|| reach.clone());
+                }
+                merged(others, end)
+            }
+            Verdict::Goto(name) => {
+                let before = self.accepts;
+                let end = self.chain(&chain(name), own, depth + 1);
+                let end = if self.accepts == before { end.map(|_| own.clone()) } else { end };
+                *returned = merged(returned.take(), end);
+                others
+            }
+        }
+    }
+
+    fn judge(&mut self, rule: usize) -> Rc<Judged> {
+        if let Some(judged) = self.judged.get(&(rule, self.setting)) {
+            return Rc::clone(judged);
+        }
+        let judged = Rc::new(self.rules.judge(rule, self.setting));
+        self.judged.insert((rule, self.setting), Rc::clone(&judged));
+        judged
+    }
+
+    fn act(&mut self, rule: usize, act: &Act, own: &Reach) {
+        match act {
+            Act::Records(what) => self.pending.push((rule, Finding::Records(what.clone()))),
+            Act::Rewrites(why) => self.pending.push((rule, Finding::Changes(why.clone()))),
+            Act::Alters | Act::Marks => {
+                self.mark_varies |= *act == Act::Marks && !own.is_empty();
+                for source in own {
+                    let why = self.depends(*source);
+                    self.pending.extend(why.into_iter().map(|why| (*source, why)));
+                }
+            }
+        }
+    }
+
+    /// Packets leave the base chain: findings so far hold.
+    fn accepted(&mut self, own: &Reach) {
+        self.accepts += 1;
+        self.let_pass.extend(own);
+        for (rule, finding) in std::mem::take(&mut self.pending) {
+            self.found.entry(rule).or_default().insert(finding);
+        }
+    }
+
+    /// Packets are dropped, and others of their flow perhaps not.
+    fn dropped(&mut self, own: &Reach) {
+        for source in own {
+            let why = self.depends(*source);
+            if self.let_pass.contains(source) {
+                self.found.entry(*source).or_default().extend(why);
+            } else {
+                self.pending.extend(why.into_iter().map(|why| (*source, why)));
+            }
+        }
+    }
+
+    /// Nouns for the things that a rule depends on.
+    fn depends(&mut self, rule: usize) -> Vec<Finding> {
+        let judged = self.judge(rule);
+        let When::Varies(what) = &judged.when else { return Vec::new() };
+        let finding =
+            if self.setting.traffic.answered { Finding::Depends } else { Finding::DependsUnanswered };
+        what.iter().cloned().map(finding).collect()
+    }
+}
+
+/// Packets that come from both ways.
+fn merged(one: Option<Reach>, other: Option<Reach>) -> Option<Reach> {
+    match (one, other) {
+        (Some(mut one), Some(other)) => {
+            one.extend(other);
+            Some(one)
+        }
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,188 @@
+//! Matches and targets of iptables, in the layout of their header files (include/uapi/linux/netfilter/xt_*.h). iptables-nft and
+//! iptables-legacy have them in common.
+
+use super::judged::{Act, Judged, Verdict, When};
+use super::traffic::{ECN, FLAGS, FLAGS_KNOWN, Setting};
+
+/// XT_CONNTRACK_STATE and XT_CONNTRACK_EXPIRES.
+const STATE: u16 = 1;
+const EXPIRES: u16 = 1 << 7;
+/// XT_CONNTRACK_STATE_SNAT and DNAT.
+const TRANSLATED: u32 = 1 << 6 | 1 << 7;
+/// Options that only packets with SYN have: maximum segment size, window scale, selective acknowledgements permitted.
+const OPTIONS_OF_SYN: [u8; 3] = [2, 3, 4];
+
+/// True of a TCP option that no carried packet has.
+pub(super) fn only_with_syn(option: u8) -> bool {
+    OPTIONS_OF_SYN.contains(&option)
+}
+
+fn number(info: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn short(info: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// Adds a match to a rule.
+pub(super) fn matched(judged: &mut Judged, name: &str, info: &[u8], setting: Setting) {
+    match name {
+        "quota" | "quota2" => judged.records("its quota"),
+        "recent" => judged.records("its list of addresses"),
+        "nfacct" => judged.records("its accounting object"),
+        _ => {}
+    }
+    let when = read(name, info, setting)
+        .unwrap_or_else(|| When::varies(format!("the match {name}, which weir cannot read")));
+    judged.when = std::mem::replace(&mut judged.when, When::Never).and(when);
+}
+
+/// `None` if it cannot be read.
+fn read(name: &str, info: &[u8], setting: Setting) -> Option<When> {
+    let udp = setting.traffic.udp;
+    Some(match name {
+        "comment" | "nfacct" => When::Always,
+        "tcp" if !udp => tcp(info)?,
+        "udp" if udp => ports(info, *info.get(8)?)?,
+        // Other protocols, fragments and extension headers are not carried.
+        "tcp" | "udp" | "icmp" | "icmp6" | "sctp" | "dccp" | "esp" | "ah" | "ipcomp" | "frag" => When::Never,
+        "conntrack" => conntrack(info, setting)?,
+        "state" => When::of(number(info, 0)? & setting.state() != 0),
+        // PACKET_HOST is 0: others are not carried.
+        "pkttype" => When::of((number(info, 0)? == 0) != (number(info, 4)? != 0)),
+        // Without the option it is the value of "invert".
+        "tcpmss" => When::of(*info.get(4)? != 0),
+        "mark" if setting.mark_varies => When::varies("the packet's mark"),
+        // struct xt_tos_match_info begins with the mask.
+        "tos" if info.first()? & ECN != 0 => When::varies("the ECN bits"),
+        "mark" | "tos" | "dscp" | "multiport" | "iprange" | "addrtype" | "connmark" | "connlabel" | "mac"
+        | "physdev" | "policy" | "realm" | "devgroup" | "helper" | "rpfilter" | "socket" | "cluster"
+        | "ipvs" | "osf" | "hbh" | "dst" | "rt" | "mh" | "ipv6header" | "eui64" | "srh" => When::Constant,
+        "limit" | "hashlimit" | "rateest" => When::varies("a rate limit"),
+        "quota" | "quota2" => When::varies("a quota"),
+        "connlimit" => When::varies("the number of connections"),
+        "connbytes" => When::varies("the packets or bytes of a connection"),
+        "length" => When::varies("the packet's length"),
+        "ttl" => When::varies("the TTL"),
+        "hl" => When::varies("the hop limit"),
+        "ecn" => When::varies("the ECN bits"),
+        "statistic" => When::varies("chance or a count"),
+        "time" => When::varies("the time"),
+        "recent" => When::varies("a list that packets fill"),
+        "set" => When::varies("an ipset, whose changes weir is not notified of"),
+        "string" | "u32" | "bpf" => When::varies("data of the packet"),
+        "owner" | "cgroup" => When::varies("the owner of a socket"),
+        "cpu" => When::varies("the CPU"),
+        _ => return None,
+    })
+}
+
+/// struct xt_tcp: ports, option, mask and value of the flags, what is inverted.
+fn tcp(info: &[u8]) -> Option<When> {
+    const NOT_FLAGS: u8 = 4;
+    let [option, mask, value, inverted] = *info.get(8..12)? else { return None };
+    let flags = if FLAGS_KNOWN & mask & (FLAGS ^ value) != 0 || value & !mask != 0 {
+        When::Never
+    } else if mask & !FLAGS_KNOWN == 0 {
+        When::Always
+    } else {
+        When::varies("TCP flags")
+    };
+    let flags = if inverted & NOT_FLAGS != 0 { flags.not() } else { flags };
+    let options = match option {
+        0 => When::Always,
+        // XT_TCP_INV_OPTION.
+        option if only_with_syn(option) => When::of(inverted & 8 != 0),
+        _ => When::varies("TCP options"),
+    };
+    Some(ports(info, inverted)?.and(flags).and(options))
+}
+
+/// Ports at the beginning, and the flags XT_TCP_INV_SRCPT and DSTPT, which are those of UDP, too.
+fn ports(info: &[u8], inverted: u8) -> Option<When> {
+    let any = |at: usize| Some(short(info, at)? == 0 && short(info, at + 2)? == u16::MAX);
+    let all = any(0)? && any(4)? && inverted & 3 == 0;
+    Some(if all { When::Always } else { When::Constant })
+}
+
+/// struct xt_conntrack_mtinfo1 to 3: at 146 what it asks for, what is inverted, and the mask of states (one byte of the first).
+fn conntrack(info: &[u8], setting: Setting) -> Option<When> {
+    let (asked, inverted) = (short(info, 146)?, short(info, 148)?);
+    let states = if info.len() <= 152 { u32::from(*info.get(150)?) } else { short(info, 150)?.into() };
+    let mut when = When::Always;
+    if asked & STATE != 0 {
+        let state = if states & setting.state() != 0 {
+            When::Always
+        } else if setting.tracked && states & TRANSLATED != 0 {
+            When::Constant
+        } else {
+            When::Never
+        };
+        when = if inverted & STATE != 0 { state.not() } else { state };
+    }
+    if asked & EXPIRES != 0 {
+        when = when.and(When::varies("the time a connection has left"));
+    }
+    if asked & !(STATE | EXPIRES) != 0 {
+        // Without a connection nothing but its state is asked (conntrack_mt).
+        when = when.and(if setting.tracked { When::Constant } else { When::Never });
+    }
+    Some(when)
+}
+
+/// True of a target that sets the mark of packets.
+pub(super) fn sets_mark(name: &str, revision: u32, info: &[u8]) -> bool {
+    let mut judged = Judged::default();
+    target(&mut judged, name, revision, info);
+    judged.acts.contains(&Act::Marks)
+}
+
+/// Adds a target to a rule.
+pub(super) fn target(judged: &mut Judged, name: &str, revision: u32, info: &[u8]) {
+    match name {
+        "REJECT" => judged.verdicts.push(Verdict::Drop),
+        "NFQUEUE" | "QUEUE" => judged.verdicts.push(Verdict::Queue),
+        "LOG" | "NFLOG" | "ULOG" | "AUDIT" | "TRACE" => judged.records("its log"),
+        "ACCOUNT" | "RATEEST" | "IDLETIMER" | "LED" => judged.records(format!("its target {name}")),
+        "SET" => judged.records("its ipset"),
+        "TEE" => {
+            judged.records("its copy");
+            judged.acts.push(Act::Alters);
+        }
+        "MARK" | "HMARK" => judged.acts.push(Act::Marks),
+        // struct xt_connmark_tginfo1 has its mode behind three numbers, the later one also behind two bytes for a shift.
+        "CONNMARK" => match info.get(if revision < 2 { 12 } else { 14 }) {
+            // XT_CONNMARK_SET, SAVE, RESTORE.
+            Some(0) => judged.acts.push(Act::Alters),
+            Some(1) => judged.records("its connection mark"),
+            Some(2) => judged.acts.push(Act::Marks),
+            _ => unreadable(judged, name),
+        },
+        "TCPOPTSTRIP" if strips_only_with_syn(info) => {}
+        "TCPOPTSTRIP" => judged.acts.push(Act::Rewrites("it removes TCP options from each packet".into())),
+        "ECN" => judged.acts.push(Act::Rewrites("it clears the ECN bits of each packet".into())),
+        "CLASSIFY" | "TOS" | "DSCP" | "TTL" | "HL" | "SECMARK" | "CONNSECMARK" | "CT" | "NOTRACK"
+        | "DNPT" | "SNPT" => judged.acts.push(Act::Alters),
+        // They concern segments with SYN, checksums that hardware fills in, and the kernel's own flow table.
+        "TCPMSS" | "CHECKSUM" | "FLOWOFFLOAD" => {}
+        "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "NETMAP" | "TPROXY" | "SYNPROXY" => {
+            judged.acts.push(Act::Alters);
+            judged.verdicts.push(Verdict::Accept);
+        }
+        _ => unreadable(judged, name),
+    }
+}
+
+fn unreadable(judged: &mut Judged, name: &str) {
+    judged.verdicts.push(Verdict::Unreadable(format!("the target {name}")));
+}
+
+/// struct xt_tcpoptstrip_target_info: a bit for each option.
+fn strips_only_with_syn(info: &[u8]) -> bool {
+    let words = info.chunks_exact(4).filter_map(|word| number(word, 0));
+    let mut options = words
+        .enumerate()
+        .flat_map(|(at, word)| (0..32).filter(move |b| word >> b & 1 != 0).map(move |b| at * 32 + b));
+    info.len() >= 32 && options.all(|option| u8::try_from(option).is_ok_and(only_with_syn))
+}

@@ -1,0 +1,323 @@
+//! Flows through a gateway that masquerades: what is carried, what is not, and that nothing arrives otherwise than without us.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use weir_fastpath::{Lesson, Options, Reason};
+use weir_sys::privilege::test_needs_root;
+use world::{NatWorld, passes, sh, until, within};
+
+/// A flow enters with its second packet.
+const EARLY: Options =
+    Options { connections: 1024, connections6: 1024, packets: 2, refresh: Duration::from_secs(30) };
+
+fn udp_both_ways(ipv6: bool) {
+    let world = NatWorld::new(ipv6);
+    let carried = world.carried(EARLY);
+    let client = world.udp(&world.inside[0], world.inside_addresses[0], 4000);
+    let server = world.server_udp(5000);
+    let to = server.local_addr().unwrap();
+    for n in 0..4_u8 {
+        let from = passes(&client, to, &server, &[n; 100]);
+        assert_eq!(from.ip(), world.gateway_outside);
+        passes(&server, from, &client, &[n; 120]);
+    }
+    let (packets, _) = carried.during(|| {
+        for n in 0..50_u8 {
+            let from = passes(&client, to, &server, &vec![n; 1 + usize::from(n)]);
+            assert_eq!(from.ip(), world.gateway_outside);
+            passes(&server, from, &client, &vec![n; 2 + usize::from(n)]);
+        }
+    });
+    assert_eq!(packets, 100, "{:?}", carried.status());
+    // Without the resident process the lease ends.
+    let mut carried = carried;
+    carried.keeper = None;
+    until("the lease ends", || {
+        let (packets, _) = carried.during(|| passes(&client, to, &server, b"x"));
+        (packets == 0).then_some(())
+    });
+    assert!(carried.status().packets(Reason::NoLease) > 0);
+}
+
+#[test]
+fn root_udp_is_carried_both_ways_as_long_as_the_lease_lasts() {
+    if !test_needs_root() {
+        udp_both_ways(false);
+    }
+}
+
+#[test]
+fn root_udp_over_ipv6_is_carried_both_ways() {
+    if !test_needs_root() {
+        udp_both_ways(true);
+    }
+}
+
+/// Less than a quarter of UDP's timeout, after which a packet takes the kernel's way in any case.
+const BEFORE_ITS_TURN: Duration = Duration::from_secs(5);
+
+/// As many bytes as that, both ways at once.
+fn exchange(near: &mut (impl Read + Write + Send), far: &mut (impl Read + Write + Send), bytes: usize) {
+    let sent: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+    let mut got = vec![0; bytes];
+    std::thread::scope(|scope| {
+        scope.spawn(|| far.read_exact(&mut got).unwrap());
+        near.write_all(&sent).unwrap();
+    });
+    assert!(got == sent, "the bytes arrive as they were sent");
+}
+
+fn tcp_to_its_end(ipv6: bool) {
+    let world = NatWorld::new(ipv6);
+    let carried = world.carried(EARLY);
+    let listener = world.listen(5001);
+    let (mut near, mut far) = world.connect(0, &listener);
+    // Each try is a packet each way and its acknowledgement; the window must be loosened before the flow is carried.
+    until("TCP is carried both ways", || {
+        let (packets, _) = carried.during(|| {
+            for _ in 0..20 {
+                exchange(&mut near, &mut far, 1);
+                exchange(&mut far, &mut near, 1);
+            }
+        });
+        (packets >= 40).then_some(())
+    });
+    exchange(&mut near, &mut far, 20 << 20);
+    exchange(&mut far, &mut near, 20 << 20);
+    let status = carried.status();
+    assert!(status.packets(Reason::Carried) > status.packets(Reason::Unknown), "{status:?}");
+    assert_eq!(status.packets(Reason::Failed), 0);
+    // The end takes the kernel's way, which has seen none of the megabytes: the window must not be in its way. First one side ends, and
+    // the other one goes on.
+    near.shutdown(Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    far.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    exchange(&mut far, &mut near, 5 << 20);
+    drop(far);
+    near.read_to_end(&mut rest).unwrap();
+    drop(near);
+    until("conntrack has seen the end", || {
+        let text = sh(&world.gateway, "conntrack -L -p tcp 2>/dev/null || true");
+        (!text.contains("ESTABLISHED")).then_some(())
+    });
+    assert!(carried.status().packets(Reason::Control) >= 2);
+    // The same ports anew: a flow that has ended is not carried.
+    let (mut near, mut far) = world.connect(1, &listener);
+    exchange(&mut near, &mut far, 1 << 20);
+}
+
+#[test]
+fn root_tcp_is_carried_and_ends_as_without_us() {
+    if !test_needs_root() {
+        tcp_to_its_end(false);
+    }
+}
+
+#[test]
+fn root_tcp_over_ipv6_is_carried_and_ends_as_without_us() {
+    if !test_needs_root() {
+        tcp_to_its_end(true);
+    }
+}
+
+/// The kernel gives the port to the other inside host as soon as its entry is gone. Answers must never come to the one that had it.
+#[test]
+fn root_a_port_that_is_issued_anew_never_delivers_to_the_host_that_had_it() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    let mut carried = world.carried(EARLY);
+    let server = world.server_udp(5000);
+    let to = server.local_addr().unwrap();
+    let clients: Vec<_> =
+        (0..2).map(|n| world.udp(&world.inside[n], world.inside_addresses[n], 4000)).collect();
+    clients[1].set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let talk = |host: usize| {
+        let mut source = None;
+        for n in 0..6_u8 {
+            let from = passes(&clients[host], to, &server, &[n; 64]);
+            passes(&server, from, &clients[host], &[n; 64]);
+            source = Some(from);
+        }
+        source.unwrap()
+    };
+    let first = talk(0);
+    assert!(carried.packets() > 0);
+    // Without the resident process no event removes anything; the lease still lasts.
+    let fastpath = std::sync::Arc::clone(&carried.fastpath);
+    carried.keeper = None;
+    fastpath.renew().unwrap();
+    sh(&world.gateway, "conntrack -F");
+    let second = talk(1);
+    assert_eq!(first, second, "the same outside port, or this tests nothing");
+    assert!(carried.status().lessons(Lesson::Reissued) >= 1, "{:?}", carried.status());
+    let (_, got) = carried.during(|| {
+        let mut byte = [0; 100];
+        clients[0].set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        clients[0].recv_from(&mut byte).is_ok()
+    });
+    assert!(!got, "an answer came to the host that had the port before");
+}
+
+#[test]
+fn root_a_connection_that_is_deleted_is_carried_no_more() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    let carried = world.carried(EARLY);
+    let (client, server) =
+        (world.udp(&world.inside[0], world.inside_addresses[0], 4000), world.server_udp(5000));
+    let to = server.local_addr().unwrap();
+    let talk = || {
+        for n in 0..10_u8 {
+            let from = passes(&client, to, &server, &[n; 64]);
+            passes(&server, from, &client, &[n; 64]);
+        }
+    };
+    talk();
+    assert!(carried.during(talk).0 == 20, "{:?}", carried.status());
+    sh(&world.gateway, "nft 'add chain ip nat f { type filter hook forward priority 0; policy drop; }'");
+    // The rule alone: its event makes entries stale, long before a packet of the flow would take the kernel's way in its turn.
+    let mut byte = [0; 10];
+    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut is_stopped = || {
+        client.send_to(b"no", to).unwrap();
+        server.recv_from(&mut byte).is_err().then_some(())
+    };
+    within(BEFORE_ITS_TURN, "the rule holds", &mut is_stopped);
+    assert!(carried.status().packets(Reason::Stale) > 0);
+    sh(&world.gateway, "nft delete chain ip nat f");
+    // The same of forwarding as a whole.
+    sh(&world.gateway, "sysctl -q net.ipv4.conf.all.forwarding=0");
+    within(BEFORE_ITS_TURN, "without forwarding nothing is carried", &mut is_stopped);
+    sh(&world.gateway, "sysctl -q net.ipv4.conf.all.forwarding=1");
+    server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    talk();
+    assert!(carried.during(talk).0 == 20, "{:?}", carried.status());
+    sh(&world.gateway, "conntrack -D -p udp");
+    let is_slow = |from: &UdpSocket, to: SocketAddr, at: &UdpSocket| {
+        let (packets, source) = carried.during(|| passes(from, to, at, b"again"));
+        (packets == 0).then_some(source)
+    };
+    let from = within(BEFORE_ITS_TURN, "one direction is removed", || is_slow(&client, to, &server));
+    within(BEFORE_ITS_TURN, "the other direction is removed", || is_slow(&server, from, &client));
+}
+
+#[test]
+fn root_what_is_unusual_takes_the_kernels_way() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    let carried = world.carried(EARLY);
+    let (client, server) =
+        (world.udp(&world.inside[0], world.inside_addresses[0], 4000), world.server_udp(5000));
+    let to = server.local_addr().unwrap();
+    for n in 0..6_u8 {
+        let from = passes(&client, to, &server, &[n; 64]);
+        passes(&server, from, &client, &[n; 64]);
+    }
+    // Fragments.
+    let (packets, from) = carried.during(|| passes(&client, to, &server, &[7; 4000]));
+    assert_eq!((packets, from.ip()), (0, world.gateway_outside));
+    assert_eq!(carried.status().packets(Reason::Fragment), 3, "{:?}", carried.status());
+    // Longer than those before: the kernel's way first, then carried.
+    let (packets, ()) = carried.during(|| {
+        for _ in 0..3 {
+            passes(&client, to, &server, &[7; 1000]);
+        }
+    });
+    assert_eq!(packets, 2, "{:?}", carried.status());
+    // The last hop: the kernel answers, and nothing arrives.
+    client.set_ttl(1).unwrap();
+    let (packets, _) = carried.during(|| client.send_to(b"x", to).unwrap());
+    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(server.recv_from(&mut [0; 10]).is_err() && packets == 0);
+    assert_eq!(carried.status().packets(Reason::LastHop), 1);
+    server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    // Another DSCP than the one that was learnt: rules and queues may treat it otherwise.
+    let other = world.udp(&world.inside[0], world.inside_addresses[0], 4001);
+    for n in 0..6_u8 {
+        passes(&other, to, &server, &[n; 64]);
+    }
+    rustix::net::sockopt::set_ip_tos(&other, 0x48).unwrap();
+    let (packets, _) = carried.during(|| passes(&other, to, &server, &[1; 64]));
+    assert_eq!((packets, carried.status().packets(Reason::Otherwise)), (0, 1));
+}
+
+/// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its
+/// last packet.
+#[test]
+fn root_a_pause_shorter_than_the_timeout_ends_no_flow() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    for name in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        sh(&world.gateway, &format!("sysctl -q net.netfilter.{name}=8"));
+    }
+    let carried = world.carried(EARLY);
+    let flows: Vec<_> = (0..8_u16)
+        .map(|n| {
+            let client = world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n);
+            (client, world.server_udp(5000 + n))
+        })
+        .collect();
+    // They begin one after the other, and stop at the same time: some moments after conntrack saw the last packet of each.
+    let mut seen = Vec::new();
+    for (n, (client, server)) in flows.iter().enumerate() {
+        for _ in 0..4 {
+            seen.truncate(n);
+            let from = passes(client, server.local_addr().unwrap(), server, b"begin");
+            passes(server, from, client, b"begun");
+            seen.push(from);
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let (packets, ()) = carried.during(|| {
+        for ((client, server), from) in flows.iter().zip(&seen) {
+            assert_eq!(passes(client, server.local_addr().unwrap(), server, b"last"), *from);
+        }
+    });
+    assert!(packets >= 4, "{packets} of the last packets were carried: {:?}", carried.status());
+    std::thread::sleep(Duration::from_millis(6500));
+    for ((client, server), from) in flows.iter().zip(&seen) {
+        passes(server, *from, client, b"still there");
+    }
+}
+
+/// Conntrack compares a reset with the last acknowledgement that it saw (nf_conntrack_proto_tcp.c, RFC 5961 section 3.2): if that is
+/// more than 2 GiB ago, the reset looks old, is not translated, and the far end waits for ever.
+#[test]
+fn root_a_reset_after_more_than_two_gibibytes_arrives() {
+    if test_needs_root() {
+        return;
+    }
+    const PIECE: usize = 1 << 20;
+    const PIECES: usize = 2600;
+    let world = NatWorld::new(false);
+    let carried = world.carried(EARLY);
+    let listener = world.listen(5001);
+    let (mut near, mut far) = world.connect(0, &listener);
+    let piece = vec![7; PIECE];
+    let mut got = vec![0; PIECE];
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..PIECES).for_each(|_| far.read_exact(&mut got).unwrap()));
+        (0..PIECES).for_each(|_| near.write_all(&piece).unwrap());
+    });
+    let status = carried.status();
+    let share = status.packets(Reason::Carried) as f64
+        / status.reasons.iter().map(|(_, count)| count.packets as f64).sum::<f64>();
+    assert!(share > 0.9, "{status:?}");
+    rustix::net::sockopt::set_socket_linger(&near, Some(Duration::ZERO)).unwrap();
+    drop(near);
+    let error = far.read(&mut got).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+}

@@ -1,0 +1,136 @@
+//! Whether a set holds a key, asked one by one.
+
+use super::expression::{Data, data_of};
+use super::{Family, NFGENMSG, NftVerdict};
+use crate::{Attributes, Message, Socket};
+use weir_sys::error::{Context, Result};
+
+const GET_ELEMENT: u16 = 13; // NFT_MSG_GETSETELEM
+const LIST_TABLE: u16 = 1;
+const LIST_SET: u16 = 2;
+const LIST_ELEMENTS: u16 = 3;
+const LIST_ELEMENT: u16 = 1; // NFTA_LIST_ELEM
+const ELEMENT_KEY: u16 = 1;
+const ELEMENT_DATA: u16 = 2;
+const ELEMENT_FLAGS: u16 = 3;
+const DATA_VALUE: u16 = 1;
+/// NFT_SET_ELEM_INTERVAL_END and NFT_SET_ELEM_CATCHALL.
+const INTERVAL_END: u32 = 1;
+const CATCHALL: u32 = 2;
+
+/// A set's answer about a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Element {
+    /// It is in the set.
+    Present,
+    /// It is in the map, with these data.
+    Value(Vec<u8>),
+    /// It is in the map, with this verdict.
+    Verdict(NftVerdict),
+}
+
+/// A connection to ask through.
+#[derive(Debug)]
+pub struct Asker {
+    socket: Socket,
+}
+
+impl Asker {
+    /// To the calling thread's namespace. Only where nftables is there ([`super::read`] was not `None`).
+    ///
+    /// # Errors
+    /// If no socket is to be had.
+    pub fn open() -> Result<Self> {
+        let socket = Socket::open(libc::NETLINK_NETFILTER).context(|| "ask sets of nftables".into())?;
+        Ok(Asker { socket })
+    }
+
+    /// Returns a set's answer about a key; `None` if the key is not in it. In a set of intervals, any interval that holds the key
+    /// is found (net/netfilter/nft_set_rbtree.c, nft_rbtree_get; nft_set_pipapo.c, nft_pipapo_get).
+    ///
+    /// # Errors
+    /// If there is no such set, the key has not its length, or the right to ask is missing.
+    pub fn find(&mut self, family: Family, table: &str, set: &str, key: &[u8]) -> Result<Option<Element>> {
+        let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | GET_ELEMENT;
+        let message = Message::new(kind, libc::NLM_F_ACK)
+            .raw(&[family.number(), 0, 0, 0])
+            .attr_str(LIST_TABLE, table)
+            .attr_str(LIST_SET, set)
+            .nest(LIST_ELEMENTS, |m| {
+                m.nest(LIST_ELEMENT, |m| m.nest(ELEMENT_KEY, |m| m.attr(DATA_VALUE, key)))
+            });
+        let mut found = None;
+        let asked = self.socket.request_with(message, |received| {
+            found = found.take().or_else(|| element(received.payload));
+        });
+        match asked {
+            Ok(()) => Ok(found),
+            // A set without the table or itself says ENOENT as well; both were just listed.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(weir_sys::Error::new(format!("ask the nft set {table} {set}"), e)),
+        }
+    }
+}
+
+/// The verdicts that a map can give.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MapVerdicts {
+    /// Those of its keys, each once.
+    pub keys: Vec<NftVerdict>,
+    /// The verdict for all other keys.
+    pub others: Option<NftVerdict>,
+}
+
+impl Asker {
+    /// Returns the verdicts of a map, by a walk through all of its elements.
+    ///
+    /// # Errors
+    /// If there is no such map, it changes all the time, or the right to ask is missing.
+    pub fn verdicts(&mut self, family: Family, table: &str, map: &str) -> Result<MapVerdicts> {
+        let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | GET_ELEMENT;
+        let what = || format!("list the nft map {table} {map}");
+        for _ in 0..super::TRIES {
+            let message = Message::new(kind, libc::NLM_F_DUMP)
+                .raw(&[family.number(), 0, 0, 0])
+                .attr_str(LIST_TABLE, table)
+                .attr_str(LIST_SET, map);
+            let mut found = MapVerdicts::default();
+            let asked = self.socket.request_with(message, |received| found.add(received.payload));
+            match asked {
+                Ok(()) => return Ok(found),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(weir_sys::Error::new(what(), e)),
+            }
+        }
+        Err(weir_sys::Error::new(what(), std::io::Error::from(std::io::ErrorKind::Interrupted)))
+    }
+}
+
+impl MapVerdicts {
+    fn add(&mut self, payload: &[u8]) {
+        let Some(list) = Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS) else { return };
+        for (_, element) in Attributes(list) {
+            let element = Attributes(element);
+            let flags = element.get(ELEMENT_FLAGS).and_then(crate::u32_be).unwrap_or(0);
+            match element.get(ELEMENT_DATA).and_then(data_of) {
+                Some(Data::Verdict(verdict)) if flags & CATCHALL != 0 => self.others = Some(verdict),
+                Some(Data::Verdict(verdict)) if !self.keys.contains(&verdict) => self.keys.push(verdict),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn element(payload: &[u8]) -> Option<Element> {
+    let list = Attributes(Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS)?);
+    let element = Attributes(list.get(LIST_ELEMENT)?);
+    let flags = element.get(ELEMENT_FLAGS).and_then(crate::u32_be).unwrap_or(0);
+    if flags & INTERVAL_END != 0 {
+        return None;
+    }
+    Some(match element.get(ELEMENT_DATA).and_then(data_of) {
+        Some(Data::Value(value)) => Element::Value(value),
+        Some(Data::Verdict(verdict)) => Element::Verdict(verdict),
+        None => Element::Present,
+    })
+}
