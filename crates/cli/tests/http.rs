@@ -4,15 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde_json::Value;
 use weir_testkit::{Background, PATIENCE, Record, World, scenario, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-
-/// The longest time until weir has said what happened and ended.
-const SOON: Duration = Duration::from_secs(10);
 
 /// One at a time: each test looks for its servers among all processes.
 fn turn() -> MutexGuard<'static, ()> {
@@ -36,18 +32,29 @@ fn servers() -> Vec<(u32, PathBuf)> {
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        // The master's title keeps its arguments.
-        if let Some((_, rest)) = line.split_once(" -p ").filter(|_| line.contains("nginx: master")) {
+        // A worker has its master's title until it sets its own; only the master leads its process group.
+        if let Some((_, rest)) =
+            line.split_once(" -p ").filter(|_| line.contains("nginx") && group(pid) == Some(pid))
+        {
             found.push((pid, PathBuf::from(rest.split_whitespace().next().unwrap())));
         }
     }
     found
 }
 
+/// A field of `/proc/PID/stat`, counted from 1 as in proc(5); `None` once the process is gone.
+fn stat_field(pid: u32, field: usize) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field ends with the last parenthesis.
+    Some(stat.rsplit(')').next()?.split_whitespace().nth(field - 3)?.parse().unwrap())
+}
+
 fn parent(pid: u32) -> u32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // proc(5): the parent is field 4; the second field ends with the last parenthesis.
-    stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+    stat_field(pid, 4).unwrap()
+}
+
+fn group(pid: u32) -> Option<u32> {
+    stat_field(pid, 5)
 }
 
 /// Processes whose working title or arguments hold this text.
@@ -143,9 +150,18 @@ fn root_a_server_that_somebody_else_runs_is_asked_where_it_is() {
     }
 }
 
-/// A run in the middle of a long trial, with its server and the server's folder.
+/// A run in the middle of a trial that takes longer than any wait here, with its server and the server's folder.
 fn in_the_middle(world: &World) -> (Background, u32, PathBuf) {
-    let plan = "min-rounds = 1\nmax-rounds = 1\nwarmup = \"0s\"\nduration = \"60s\"";
+    let (run, pid, folder) = at_the_start(world);
+    // It serves when its workers are there.
+    until("its workers", PATIENCE, || (alive("nginx: worker") > 0).then_some(()));
+    assert!(folder.join("server.conf").exists(), "{}", folder.display());
+    (run, pid, folder)
+}
+
+/// A run whose server's first process was just started.
+fn at_the_start(world: &World) -> (Background, u32, PathBuf) {
+    let plan = "min-rounds = 1\nmax-rounds = 1\nwarmup = \"0s\"\nduration = \"9m\"";
     let workload = "[[workload]]\nname = \"long\"\nkind = \"http\"\nconnections = 2\nrate-per-second = 100\n";
     let text =
         scenario::text("http", scenario::LAB, plan, &format!("[[variant]]\nkind = \"routed\"\n{workload}"));
@@ -153,24 +169,26 @@ fn in_the_middle(world: &World) -> (Background, u32, PathBuf) {
     let mut run = world.start("weir", world.weir(&["bench", "s.toml", "-o", "out"]));
     run.wait_for("routed: the responder sees");
     let (pid, folder) = until("a server", PATIENCE, || servers().pop());
-    // It serves when its workers are there.
-    until("its workers", PATIENCE, || (alive("nginx: worker") > 0).then_some(()));
-    assert!(folder.join("server.conf").exists(), "{}", folder.display());
     (run, pid, folder)
 }
 
 fn assert_gone(world: &World, folder: &Path) {
-    until("no server", SOON, || (alive("nginx: ") == 0).then_some(()));
-    until("no folder", SOON, || (!folder.exists()).then_some(()));
+    until("no server", PATIENCE, || (alive("nginx: ") == 0).then_some(()));
+    until("no folder", PATIENCE, || (!folder.exists()).then_some(()));
     world.wait_until_idle();
 }
 
 #[test]
 fn root_the_server_goes_with_whoever_started_it() {
-    for victim in ["runner", "agent", "interrupted"] {
+    for (victim, state) in [
+        ("runner", in_the_middle as fn(&World) -> _),
+        ("agent", in_the_middle),
+        ("agent", at_the_start),
+        ("interrupted", in_the_middle),
+    ] {
         let Some(world) = world() else { return };
         let _turn = turn();
-        let (run, pid, folder) = in_the_middle(&world);
+        let (run, pid, folder) = state(&world);
         match victim {
             "runner" => run.signal("KILL"),
             "interrupted" => run.signal("INT"),

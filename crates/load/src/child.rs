@@ -1,8 +1,9 @@
 //! The program as a child process: in the caller's namespace, on its cores, with what it prints.
 #![allow(unsafe_code, reason = "the hook between fork and exec that pins the child to its cores")]
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,10 +27,52 @@ pub(crate) struct Child {
 
 /// Start a program. Its output is read while it runs, so that it never waits for us.
 pub(crate) fn start(program: &str, args: &[String], cpus: &[usize]) -> Result<Child, Error> {
+    let mut command = Command::new(path_of(program)?);
+    command.args(args).stdin(Stdio::null());
+    spawn_child(program, command, cpus)
+}
+
+/// A process with the number and the process group that the program will have; it ends if it is never released.
+#[derive(Debug)]
+pub(crate) struct Held {
+    program: String,
+    child: Child,
+}
+
+/// Like [`start`], but the program runs only once it is released: whoever must end its process group can be told of it first.
+pub(crate) fn start_held(program: &str, args: &[String], cpus: &[usize]) -> Result<Held, Error> {
+    let mut command = Command::new("/bin/sh");
+    // The end of its input is no word: then this process is gone.
+    command.args(["-c", r#"read -r word && exec "$@" </dev/null"#, "weir-held"]);
+    command.arg(path_of(program)?).args(args).stdin(Stdio::piped());
+    Ok(Held { program: program.to_owned(), child: spawn_child(program, command, cpus)? })
+}
+
+impl Held {
+    /// Returns the number of the process group.
+    pub(crate) fn group(&self) -> u32 {
+        self.child.process.pid()
+    }
+
+    /// Lets the program run.
+    pub(crate) fn release(mut self) -> Result<Child, Error> {
+        let failed = |reason: String| Error::Program { program: self.program.clone(), reason };
+        let mut input = self.child.process.stdin.take().ok_or_else(|| failed("it has no input".into()))?;
+        input.write_all(b"run\n").map_err(|e| failed(e.to_string()))?;
+        Ok(self.child)
+    }
+}
+
+fn path_of(program: &str) -> Result<PathBuf, Error> {
+    which(program).ok_or_else(|| Error::Program {
+        program: program.to_owned(),
+        reason: format!("not installed; run `{}`", install(program)),
+    })
+}
+
+fn spawn_child(program: &str, mut command: Command, cpus: &[usize]) -> Result<Child, Error> {
     let failed = |reason: String| Error::Program { program: program.to_owned(), reason };
-    let path = which(program).ok_or_else(|| failed(format!("not installed; run `{}`", install(program))))?;
-    let mut command = Command::new(path);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     stay_in_namespace(&mut command).map_err(|e| failed(e.to_string()))?;
     pin_on_spawn(&mut command, cpus);
     let mut process = spawn(command).map_err(|e| failed(e.to_string()))?;

@@ -107,8 +107,10 @@ pub(crate) fn start(
     }
     let file = folder.path.join("server.conf");
     write(&file, text.as_bytes(), 0o644)?;
-    let mut child = child::start(program, &args, &setting.cpus)?;
-    folder.guards(child.process.pid())?;
+    // Its workers outlive a killed master: the guard must know the group before there can be any.
+    let held = child::start_held(program, &args, &setting.cpus)?;
+    folder.guards(held.group())?;
+    let mut child = held.release()?;
     if !await_listening(program, &mut child, port, PATIENCE)? {
         let (stdout, stderr) = child.output();
         return Err(failed(program, format!("it ended at once: {}", words(&stdout, &stderr))));
