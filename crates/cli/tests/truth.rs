@@ -9,6 +9,7 @@ use measure::{Resident, bench, turn, world};
 use weir_lab::impair::{Impairment, Reorder, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_record::{FaultCode, Status};
+use weir_testkit::{holds, measured};
 
 const TC: &str = "tc";
 const IP: &str = "ip";
@@ -198,9 +199,13 @@ fn root_variants_hold_over_ipv6() {
 }
 
 #[test]
-fn root_five_variants_are_up_in_two_seconds_and_down_in_two() {
-    let Some(world) = world(&[NFT]) else { return };
+fn root_measured_five_variants_are_up_in_two_seconds_and_down_in_two() {
     let _turn = turn();
+    measured(2, 3, |_| holds(up_and_down_in_two_seconds));
+}
+
+fn up_and_down_in_two_seconds() {
+    let Some(world) = world(&[NFT]) else { return };
     let kinds = ["direct", "routed", "nft-masquerade", "nft-snat", "nft-stateless"];
     let mut entries: String = kinds.iter().map(|kind| format!("[[variant]]\nkind = \"{kind}\"\n")).collect();
     entries += "[[workload]]\nname = \"rr\"\nkind = \"tcp-rr\"\n";

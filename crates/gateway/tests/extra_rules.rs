@@ -14,6 +14,11 @@ fn count(world: &GatewayWorld, command: &str) -> u64 {
     in_ns(&world.gateway, command).trim().parse().unwrap()
 }
 
+/// The name of the chain, table or set of what is there in addition.
+fn extra(world: &GatewayWorld) -> String {
+    format!("weir_{}_extra", world.place.tag)
+}
+
 fn words(family: Family) -> (&'static str, &'static str) {
     match family {
         Family::Ipv4 => ("ip", "-4"),
@@ -35,7 +40,7 @@ fn root_rules_and_prefixes_of_nft_are_passed_and_match_nothing() {
             assert!(v.describe().ends_with(", with 25 rules + 3000 prefixes in addition"));
             let mut journals = world.apply(&v);
             let (ip, _) = words(family);
-            let table = format!("{ip} weir_a1_extra");
+            let table = format!("{ip} {}", extra(&world));
             let listing = format!("nft list chain {table} forward");
             assert_eq!(count(&world, &format!("{listing} | grep -c '{ip} saddr [^@].*counter'")), 25);
             assert_eq!(
@@ -75,17 +80,18 @@ fn root_rules_of_iptables_are_passed_and_match_nothing() {
         let before = world.facts();
         let v = variant(r#"{"kind": "iptables-masquerade", "extra": {"rules": 1000}}"#);
         let mut journals = world.apply(&v);
+        let extra = extra(&world);
         let save = match family {
             Family::Ipv4 => "iptables-nft-save",
             Family::Ipv6 => "ip6tables-nft-save",
         };
-        assert_eq!(count(&world, &format!("{save} -t filter | grep -c -e '^-A weir_a1_extra '")), 1000);
+        assert_eq!(count(&world, &format!("{save} -t filter | grep -c -e '^-A {extra} '")), 1000);
         let seen = world.tcp(world.place.responder, 5001);
         assert_eq!(seen.source.ip(), world.place.gateway_outside);
-        let counters = in_ns(&world.gateway, &format!("{save} -c -t filter | grep -e '-j weir_a1_extra'"));
+        let counters = in_ns(&world.gateway, &format!("{save} -c -t filter | grep -e '-j {extra}'"));
         assert!(!counters.starts_with("[0:"), "every packet goes there: {counters}");
         assert_eq!(
-            count(&world, &format!("{save} -c -t filter | grep -e '-A weir_a1_extra' | grep -c '^.0:0.'")),
+            count(&world, &format!("{save} -c -t filter | grep -e '-A {extra}' | grep -c '^.0:0.'")),
             1000,
             "and matches nothing"
         );
@@ -142,7 +148,8 @@ fn root_many_prefixes_come_and_go() {
     let before = world.facts();
     let v = variant(r#"{"kind": "nft-masquerade", "extra": {"prefixes": 100000}}"#);
     let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
-    assert_eq!(count(&world, "nft list set ip6 weir_a1_extra prefixes | grep -o '/48' | wc -l"), 100_000);
+    let listed = format!("nft list set ip6 {} prefixes | grep -o '/48' | wc -l", extra(&world));
+    assert_eq!(count(&world, &listed), 100_000);
     assert_eq!(world.tcp(world.place.responder, 5001).source.ip(), world.place.gateway_outside);
     world.undo(Role::Gateway, &mut journal);
     assert_eq!(world.facts(), before);
@@ -156,6 +163,7 @@ fn root_what_is_missing_is_told() {
     let world = GatewayWorld::routed(Family::Ipv4);
     let v = variant(r#"{"kind": "routed", "extra": {"rules": 10, "prefixes": 10, "routes": 10}}"#);
     let journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
+    let extra = extra(&world);
     let told = |command: &str| {
         in_ns(&world.gateway, command);
         let verified = world.gateway.run(|| v.verify(Role::Gateway, &world.place)).unwrap();
@@ -164,7 +172,7 @@ fn root_what_is_missing_is_told() {
     let one =
         "ip route del unreachable $(ip route show proto 119 | sed -n '1s/unreachable \\([^ ]*\\) .*/\\1/p')";
     assert!(told(one).contains("9 routes of its extra, and should have 10"));
-    assert!(told("nft delete element ip weir_a1_extra prefixes { 1.0.0.0/24 }").contains("9 prefixes"));
-    assert!(told("nft flush chain ip weir_a1_extra forward").contains("0 rules"));
+    assert!(told(&format!("nft delete element ip {extra} prefixes {{ 1.0.0.0/24 }}")).contains("9 prefixes"));
+    assert!(told(&format!("nft flush chain ip {extra} forward")).contains("0 rules"));
     drop(world.gateway.run(move || drop(journal)));
 }

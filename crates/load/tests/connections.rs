@@ -19,6 +19,7 @@ use weir_netlink::Rtnetlink;
 use weir_record::FaultCode;
 use weir_stats::Censored;
 use weir_sys::NetNs;
+use weir_testkit::PATIENCE;
 
 const FAILURES: [&str; 7] =
     ["refused", "reset", "timed_out", "unreachable", "cut_short", "foreign", "other_failures"];
@@ -271,12 +272,12 @@ fn a_stall_shows_in_every_transaction_that_was_due_meanwhile() {
 #[test]
 fn a_raised_stop_ends_it_and_counts_what_was_open() {
     let swallowing = full_listener();
-    let connect = TcpConnect { rate_per_second: 100, timeout_ms: 60_000, any_responder: true };
+    let connect = TcpConnect { rate_per_second: 100, timeout_ms: 600_000, any_responder: true };
     let unproven = TcpConnect { any_responder: false, ..connect.clone() };
-    let crr = TcpCrr { timeout_ms: 60_000, ..TcpCrr::default() };
+    let crr = TcpCrr { timeout_ms: 600_000, ..TcpCrr::default() };
     let engines: [&(dyn Engine + Sync); 3] = [&connect, &unproven, &crr];
     for engine in engines {
-        let setting = setting(0, 60_000);
+        let setting = setting(0, 600_000);
         let target = swallowing.local_addr().unwrap();
         let (took, part) = std::thread::scope(|scope| {
             let driven = scope.spawn(|| (engine.drive(&setting, target).unwrap(), Instant::now()));
@@ -289,15 +290,16 @@ fn a_raised_stop_ends_it_and_counts_what_was_open() {
         });
         assert_conserved(&part);
         assert_eq!(part.value("timed_out"), 0.0);
-        // 100 ms is the promise; what is tested is that no time limit (60 s) was waited for.
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        // No time limit was waited for.
+        assert!(took < PATIENCE, "{took:?}");
     }
     for engine in engines {
         let responder = engine.open(&setting(0, 1000), LOOPBACK.parse().unwrap()).unwrap();
         let _silent = TcpStream::connect(("127.0.0.1", responder.port())).unwrap();
         let finishing = Instant::now();
         responder.finish().unwrap();
-        assert!(finishing.elapsed() < Duration::from_secs(1));
+        // Nor how long a stranger may be silent.
+        assert!(finishing.elapsed() < Duration::from_secs(5));
     }
 }
 

@@ -359,7 +359,7 @@ fn a_raised_stop_ends_it() {
         println!("SKIP: nginx is not installed (apt-get install nginx)");
         return;
     }
-    assert_stops(&w, Duration::from_secs(5));
+    assert_stops(&w);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use weir_load::rr::{TcpRr, UdpRr};
 use weir_load::{Engine, Error, Part, TrialSettings};
 use weir_record::FaultCode;
 use weir_stats::Censored;
+use weir_testkit::{holds, measured};
 
 fn assert_sound(engine: &dyn Engine, initiator: &Part, responder: &Part, trial: &Part) {
     assert!(initiator.value("answered") > 100.0, "{initiator:?}");
@@ -295,7 +296,11 @@ fn a_connection_that_dies_counts_as_failed_for_the_rest_of_the_window() {
 }
 
 #[test]
-fn a_raised_stop_ends_everything_at_once() {
+fn measured_a_raised_stop_ends_everything_at_once() {
+    measured(2, 3, |_| holds(stop_everything));
+}
+
+fn stop_everything() {
     let closed = (TcpRr::default(), UdpRr::default());
     let open = (
         TcpRr { rate_per_second: Some(5), ..TcpRr::default() },

@@ -251,7 +251,7 @@ impl World {
     /// Waits until nothing runs in this world any more.
     #[track_caller]
     pub fn wait_until_idle(&self) {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + crate::PATIENCE;
         while !self.processes().is_empty() {
             assert!(std::time::Instant::now() < deadline, "still running: {:?}", self.processes());
             std::thread::sleep(std::time::Duration::from_millis(20));

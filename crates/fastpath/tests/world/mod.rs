@@ -108,7 +108,7 @@ impl NatWorld {
 
     pub fn udp(&self, ns: &NetNs, address: IpAddr, port: u16) -> UdpSocket {
         let socket = ns.run(|| UdpSocket::bind((address, port)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
 
@@ -126,7 +126,7 @@ impl NatWorld {
         let near = self.inside[n].run(|| TcpStream::connect(to).unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
         for end in [&near, &far] {
-            end.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            end.set_read_timeout(Some(PATIENCE)).unwrap();
             end.set_nodelay(true).unwrap();
         }
         (near, far)

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_gateway::{Family, Journal, Place, Role, VariantKind};
@@ -13,6 +14,9 @@ use weir_testkit::bound;
 
 /// Nothing here takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A tag names one variant of a process: tests that run at the same time must not find the programs of each other.
+static WORLDS: AtomicU32 = AtomicU32::new(1);
 
 pub struct GatewayWorld {
     pub initiator: NetNs,
@@ -54,7 +58,7 @@ impl GatewayWorld {
             spare_outside: Some(spare),
             responder: r,
             ports: 5001..=5004,
-            tag: "a1".into(),
+            tag: format!("a{}", WORLDS.fetch_add(1, Ordering::Relaxed)),
         };
         let handle = |ns: &NetNs| format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
         let (to_initiator, to_responder) = (handle(&initiator), handle(&responder));

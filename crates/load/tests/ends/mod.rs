@@ -10,6 +10,7 @@ use weir_load::{Engine, Error, Part, Stop, TrialSettings, Workload};
 use weir_record::{FaultCode, Source};
 use weir_stats::Delays;
 use weir_sys::NetNs;
+use weir_testkit::PATIENCE;
 
 /// Any free port.
 pub(crate) const LOOPBACK: &str = "127.0.0.1:0";
@@ -103,9 +104,9 @@ pub(crate) fn at_least(h: &Delays, ns: u64) -> u64 {
     h.answered().buckets().filter(|&(value, _)| value >= ns).map(|(_, n)| n).sum()
 }
 
-/// A workload of a minute ends within `patience` of a raised stop, and says that it was interrupted.
-pub(crate) fn assert_stops(workload: &Workload, patience: Duration) {
-    let s = setting(0, 60_000);
+/// A workload that takes longer than any wait here ends after a raised stop, and says that it was interrupted.
+pub(crate) fn assert_stops(workload: &Workload) {
+    let s = setting(0, 600_000);
     let stop = s.stop.clone();
     let raised = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
@@ -114,7 +115,7 @@ pub(crate) fn assert_stops(workload: &Workload, patience: Duration) {
     });
     let (initiator, responder) = parts(workload, &s, &Site::loopback()).unwrap();
     let took = raised.join().unwrap().elapsed();
-    assert!(took < patience, "{workload:?}: {took:?}");
+    assert!(took < PATIENCE, "{workload:?}: {took:?}");
     println!("stopped after {took:?}");
     let t = workload.engine().combine(&[initiator], &[responder]);
     assert!(t.faults.iter().any(|f| f.code == FaultCode::Interrupted && f.void), "{:?}", t.faults);
