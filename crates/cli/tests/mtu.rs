@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_sys::process::which;
-use weir_testkit::{Background, CommandOutput, PATIENCE, Record, World};
+use weir_testkit::{Background, CommandOutput, PATIENCE, Record, World, holds, measured};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -325,10 +325,14 @@ fn root_the_scenario_says_what_is_the_matter_on_each_path() {
 
 /// Nothing is what TCP moves through a black hole: a result with its reason, and no void trial.
 #[test]
-fn root_the_scenario_s_tcp_counts_where_it_moves_nothing() {
+fn root_measured_the_scenario_s_tcp_counts_where_it_moves_nothing() {
     if World::lacks(&["nft", "iptables"]) {
         return;
     }
+    measured(2, 3, |_| holds(the_scenario_s_tcp));
+}
+
+fn the_scenario_s_tcp() {
     let Some(world) = World::root(WEIR) else { return };
     let mut args =
         vec!["bench", "udp-fragments", "--workload", "tcp-1", "--rounds", "1..1", "--output", "run"];

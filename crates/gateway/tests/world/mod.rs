@@ -176,6 +176,14 @@ impl GatewayWorld {
         mss.parse().unwrap()
     }
 
+    /// What each host counted and knows of its neighbours: where a packet was lost.
+    fn counts(&self) -> String {
+        let look = "ip -s link; ip -s neigh; ip -s -6 neigh; nft list ruleset; grep -v ' 0$' /proc/net/snmp6; cat /proc/net/snmp";
+        let hosts =
+            [("initiator", &self.initiator), ("gateway", &self.gateway), ("responder", &self.responder)];
+        hosts.map(|(name, ns)| format!("{name}:\n{}", in_ns(ns, look))).join("\n")
+    }
+
     /// One UDP exchange with a reply.
     pub fn udp(&self, target: IpAddr, port: u16) -> Seen {
         let socket = |ns: &NetNs, address: IpAddr, port| {
@@ -188,7 +196,9 @@ impl GatewayWorld {
         client.connect((target, port)).unwrap();
         client.send(b"ping").unwrap();
         let mut bytes = [0; 16];
-        let (n, source) = server.recv_from(&mut bytes).unwrap();
+        let arrived = server.recv_from(&mut bytes);
+        let (n, source) =
+            arrived.unwrap_or_else(|e| panic!("nothing comes from {target}: {e}\n{}", self.counts()));
         assert_eq!(&bytes[..n], b"ping");
         server.send_to(b"pong", source).unwrap();
         let n = client.recv(&mut bytes).unwrap();

@@ -1,7 +1,5 @@
 //! Fragments fare as the link's name for it says, seen as they arrive.
 
-use std::time::Duration;
-
 use weir_lab::{Family, Role, Site};
 use weir_sys::fragment_tap::FragmentTap;
 use weir_sys::{ProcRoot, sysctl};
