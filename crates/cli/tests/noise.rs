@@ -7,6 +7,7 @@ use weir_bench::analysis::analyse;
 use weir_record::results::Results;
 use weir_record::{Run, Scale};
 use weir_stats::Verdict;
+use weir_testkit::{holds, measured};
 
 /// Rounds; every second one is disturbed, the first is not.
 const ROUNDS: u32 = 16;
@@ -59,11 +60,15 @@ fn widths(run: &Run, results: &Results) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn root_disturbance_widens_intervals_and_makes_no_winner() {
+fn root_measured_disturbance_widens_intervals_and_makes_no_winner() {
+    measured(2, 3, |_| holds(disturbed_every_second_round));
+}
+
+fn disturbed_every_second_round() {
     let Some(world) = world(&["nft", "taskset"]) else { return };
     let _turn = turn();
     let mut busy = None;
-    let measured = bench_heard(&world, SCENARIO, |line| {
+    let noisy = bench_heard(&world, SCENARIO, |line| {
         let done = line.strip_prefix("round ").and_then(|l| l.split_once(':')?.0.parse::<u32>().ok());
         // The line says how many are done, so also the number, from 0, of the one that begins.
         if let Some(next) = done {
@@ -71,7 +76,7 @@ fn root_disturbance_widens_intervals_and_makes_no_winner() {
         }
     });
     drop(busy);
-    let run = &measured.run;
+    let run = &noisy.run;
     let results = run.results.as_ref().unwrap();
     assert_eq!(results.complete_rounds, ROUNDS);
 

@@ -134,7 +134,7 @@ fn a_time_to_connect_and_a_url_need_no_server_of_ours() {
     assert!(outcome.stdout.contains("100.000 % failed") && outcome.stdout.contains("refused"), "{outcome:?}");
     assert!(outcome.stderr.contains("nothing came through"), "{outcome:?}");
     // Repeats of which nothing came through stay in the table and in the statistics.
-    let repeats = ["127.0.0.1", "connect", "-p", &free.to_string(), "--repeat", "6x200ms"];
+    let repeats = ["127.0.0.1", "connect", "-p", &free.to_string(), "--rate", "50", "--repeat", "6x500ms"];
     let outcome = probe(&world, &repeats).expect(1);
     assert_eq!(outcome.stdout.matches("100.000 % failed").count(), 6, "{outcome:?}");
     assert!(outcome.stdout.contains("nothing came through in 6 of 6 repeats"), "{outcome:?}");

@@ -9,7 +9,7 @@ use measure::{Resident, bench, turn, world};
 use weir_lab::impair::{Impairment, Reorder, Way};
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_record::{FaultCode, Status};
-use weir_testkit::{holds, measured};
+use weir_testkit::{World, holds, measured};
 
 const TC: &str = "tc";
 const IP: &str = "ip";
@@ -37,9 +37,13 @@ fn routed_with(name: &str, apply: &str, remove: &str, more: &str) -> String {
 const ROUTED: &str = "[[variant]]\nkind = \"routed\"\n";
 
 #[test]
-fn root_goodput_through_100_mbit_is_the_payload_s_share_of_it() {
+fn root_measured_goodput_through_100_mbit_is_the_payload_s_share_of_it() {
     let Some(world) = world(&[TC]) else { return };
     let _turn = turn();
+    measured(2, 3, |_| holds(|| goodput_is_the_payload_s_share(&world)));
+}
+
+fn goodput_is_the_payload_s_share(world: &World) {
     let tbf = routed_with(
         "tbf",
         "\"tc qdisc add dev outside root tbf rate 100mbit burst 16kb latency 50ms\"",
@@ -48,7 +52,7 @@ fn root_goodput_through_100_mbit_is_the_payload_s_share_of_it() {
     );
     let workload = "[[workload]]\nname = \"tcp\"\nkind = \"tcp-stream\"\n";
     let plan = "min-rounds = 6\nmax-rounds = 6\nwarmup = \"300ms\"\nduration = \"600ms\"";
-    let measured = bench(&world, &scenario("ipv4", plan, &format!("{ROUTED}{tbf}{workload}")));
+    let measured = bench(world, &scenario("ipv4", plan, &format!("{ROUTED}{tbf}{workload}")));
     // tbf counts bytes with Ethernet's header: 14, 20 of IPv4, 20 of TCP, 12 of its timestamps (RFC 7323) of every packet of an
     // MTU of 1500, those inside of super-packets too (qdisc_pkt_len_init of net/core/dev.c).
     let truth = 100e6 * (1500.0 - 52.0) / (1500.0 + 14.0);
@@ -220,9 +224,13 @@ fn up_and_down_in_two_seconds() {
 }
 
 #[test]
-fn root_iperf3_beside_ours_finds_the_same() {
+fn root_measured_iperf3_beside_ours_finds_the_same() {
     let Some(world) = world(&[IPERF3]) else { return };
     let _turn = turn();
+    measured(2, 3, |_| holds(|| iperf3_finds_the_same(&world)));
+}
+
+fn iperf3_finds_the_same(world: &World) {
     let udp = "rate-bps = 20000000\npayload-bytes = 1000\n";
     let workloads = format!(
         "[[workload]]\nname = \"weir\"\nkind = \"udp-stream\"\n{udp}\
@@ -230,7 +238,7 @@ fn root_iperf3_beside_ours_finds_the_same() {
          [[compare]]\nworkload = \"weir\"\nwith = \"iperf3\"\n"
     );
     let plan = "min-rounds = 4\nmax-rounds = 4\nwarmup = \"100ms\"\nduration = \"1s\"";
-    let measured = bench(&world, &scenario("ipv4", plan, &format!("{ROUTED}{workloads}")));
+    let measured = bench(world, &scenario("ipv4", plan, &format!("{ROUTED}{workloads}")));
     let [ours, theirs] = ["weir", "iperf3"].map(|workload| {
         let figures = |metric| measured.by_trial(workload, metric, "routed");
         figures("goodput_bps").into_iter().zip(figures("loss_ratio")).collect::<Vec<_>>()

@@ -181,8 +181,8 @@ fn root_a_connection_that_is_deleted_is_carried_no_more() {
             passes(&server, from, &client, &[n; 64]);
         }
     };
-    talk();
-    assert!(carried.during(talk).0 == 20, "{:?}", carried.status());
+    // On a machine that stands still the lease ends for a moment.
+    until("all is carried", || (carried.during(talk).0 == 20).then_some(()));
     sh(&world.gateway, "nft 'add chain ip nat f { type filter hook forward priority 0; policy drop; }'");
     // The rule alone: its event makes entries stale, long before a packet of the flow would take the kernel's way in its turn.
     let mut byte = [0; 10];
@@ -199,8 +199,7 @@ fn root_a_connection_that_is_deleted_is_carried_no_more() {
     within(BEFORE_ITS_TURN, "without forwarding nothing is carried", &mut is_stopped);
     sh(&world.gateway, "sysctl -q net.ipv4.conf.all.forwarding=1");
     server.set_read_timeout(Some(PATIENCE)).unwrap();
-    talk();
-    assert!(carried.during(talk).0 == 20, "{:?}", carried.status());
+    until("all is carried again", || (carried.during(talk).0 == 20).then_some(()));
     sh(&world.gateway, "conntrack -D -p udp");
     let is_slow = |from: &UdpSocket, to: SocketAddr, at: &UdpSocket| {
         let (packets, source) = carried.during(|| passes(from, to, at, b"again"));

@@ -20,7 +20,7 @@ fn moves_verified_data_in_every_direction() {
             let w = workload(json!({
                 "kind": "tcp-stream", "direction": direction, "streams": 3, "verify": true, "buffer-bytes": 50_001,
             }));
-            let t = trial(&w, &setting(50, 300), &site);
+            let t = trial(&w, &setting(50, 1000), &site);
             assert!(t.faults.is_empty(), "{direction}: {:?}", t.faults);
             assert_eq!(t.value("corrupt_bytes"), 0.0);
             assert!(t.value("goodput_bps") > 1e6, "{direction}: {:?}", t.values);
@@ -52,7 +52,7 @@ fn every_way_to_send_works() {
         json!({"kind": "tcp-stream", "window-bytes": 65536, "nodelay": true, "mss": 536, "congestion": "reno"}),
         json!({"kind": "tcp-stream", "congestion": "", "streams": 128}),
     ] {
-        let t = trial(&workload(options.clone()), &setting(50, 200), &Site::loopback());
+        let t = trial(&workload(options.clone()), &setting(50, 600), &Site::loopback());
         assert!(t.faults.is_empty(), "{options}: {:?}", t.faults);
         assert!(t.value("goodput_bps") > 1e6, "{options}");
     }
