@@ -125,7 +125,7 @@ fn bridged(world: &World) -> (NetNs, Vec<Resident>) {
 }
 
 #[test]
-fn root_paths_lead_to_responders_of_their_own() {
+fn root_alone_paths_lead_to_responders_of_their_own() {
     let Some(world) = world(&["ip"]) else { return };
     let _turn = turn();
     let (_middle, residents) = bridged(&world);

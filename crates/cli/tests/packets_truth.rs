@@ -309,7 +309,7 @@ fn root_measured_a_table_of_5000_connections_is_found_and_put_back() {
 }
 
 #[test]
-fn root_a_gateway_that_forgets_connections_fails_validation() {
+fn root_alone_a_gateway_that_forgets_connections_fails_validation() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
     // Entries live for a second: 2,000 connections, at most 1,500 a second, take longer, so that the first are always gone

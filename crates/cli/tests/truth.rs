@@ -65,7 +65,7 @@ fn goodput_is_the_payload_s_share(world: &World) {
 }
 
 #[test]
-fn root_losses_and_copies_are_told_apart() {
+fn root_alone_losses_and_copies_are_told_apart() {
     let Some(world) = world(&[TC, IP, NFT]) else { return };
     let _turn = turn();
     // Of the datagrams alone, which are as long as no other packet here.
@@ -126,7 +126,7 @@ fn root_losses_and_copies_are_told_apart() {
 }
 
 #[test]
-fn root_an_order_that_was_changed_is_reordering_and_not_loss() {
+fn root_alone_an_order_that_was_changed_is_reordering_and_not_loss() {
     let Some(world) = world(&[IP, IPTABLES]) else { return };
     let _turn = turn();
     let spec = SiteSpec { name: "s".into(), topology: Topology::Direct, return_route: false, wan: true };
@@ -167,7 +167,7 @@ fn root_an_order_that_was_changed_is_reordering_and_not_loss() {
 }
 
 #[test]
-fn root_variants_hold_over_ipv6() {
+fn root_alone_variants_hold_over_ipv6() {
     let Some(world) = world(&[NFT, "ip6tables-nft"]) else { return };
     let _turn = turn();
     // (variant, address that the responder must see, whether it has a rule whose counter moves); RFC 5180's block.

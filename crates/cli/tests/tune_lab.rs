@@ -35,7 +35,7 @@ fn has_programs(world: &World) -> String {
 }
 
 #[test]
-fn root_the_tuned_gateway_is_proved_by_what_the_programs_count() {
+fn root_alone_the_tuned_gateway_is_proved_by_what_the_programs_count() {
     let Some(world) = world(&NEEDED) else { return };
     let _turn = turn();
     for family in ["ipv4", "ipv6"] {
@@ -59,7 +59,7 @@ fn root_the_tuned_gateway_is_proved_by_what_the_programs_count() {
 }
 
 #[test]
-fn root_the_rules_of_a_real_engine_are_led_past_too() {
+fn root_alone_the_rules_of_a_real_engine_are_led_past_too() {
     let engine = ["dockerd", "docker", "busybox"];
     if World::lacks(&engine) {
         return;
