@@ -39,7 +39,7 @@ pub(crate) struct Held {
     child: Child,
 }
 
-/// Like [`start`], but the program runs only once it is released: whoever must end its process group can be told of it first.
+/// Like [`start`], but the program runs only once it is released. Before that, a guard can learn the process group that it must end.
 pub(crate) fn start_held(program: &str, args: &[String], cpus: &[usize]) -> Result<Held, Error> {
     let mut command = Command::new("/bin/sh");
     // The end of its input is no word: then this process is gone.
