@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// A firewall's first fix only looks; what is kept is the one that changes something, with risk and undo.
+    /// A firewall's first fix only looks; the fix that changes something is kept, with risk and undo.
     #[test]
     fn what_helps_is_kept_with_its_way_back_and_what_was_not_seen_with_its_reason() {
         let planes = [(Plane::Drops, Sight::Blind("no BTF".into())), (Plane::Counters, Sight::Seen)].into();

@@ -62,7 +62,7 @@ fn traffic_on_loopback_is_counted_in_the_window() {
     let window =
         Window { after: Duration::ZERO, duration: Duration::from_secs(30), every: Duration::from_millis(50) };
     let sampler = Sampler::start(window, vec!["lo".into()]).unwrap();
-    // Loopback traffic may come from elsewhere too, so only the least can be told. The first reading was made at
+    // Loopback traffic may come from elsewhere too, so only the least is known. The first reading was made at
     // some time after the start, so send until the series would have seen it for sure.
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();

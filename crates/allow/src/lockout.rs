@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn only_packets_that_are_judged_shut_somebody_out() {
-        // In no list, and no interface eth0 here: the way to it leads elsewhere or nowhere, so what matters is told apart by is_judged.
+        // In no list, and no interface eth0 here: the way to it leads elsewhere or nowhere, so is_judged decides.
         let outsider = peer("203.0.113.9");
         assert!(is_judged(&policy(), &outsider));
         assert!(!is_judged(&Policy { hook: Hook::Forward, ..policy() }, &outsider));

@@ -80,7 +80,7 @@ pub(crate) mod tests {
         // Four ranges and the last one, with two ends each.
         assert_eq!(inside, 10);
         assert!(samples.iter().all(|a| a.is_ipv4() || !a.to_string().starts_with("fe80")));
-        // As many neighbours, the one below fe80::, and those that nobody has.
+        // As many neighbours, the one below fe80::, and those that no host has.
         assert_eq!(samples.len(), 10 + 10 + 1 + 5);
         assert!(same("it", samples[0], true, true).is_ok());
         assert!(same("it", samples[0], true, false).unwrap_err().to_string().contains("the list: yes"));

@@ -192,7 +192,7 @@ mod tests {
         let source = "198.18.0.66".parse().unwrap();
         let all = u64::from(DENIED);
         assert!(judge(source, all, 0).unwrap().contains("refused all"));
-        // Somebody else may have been refused meanwhile.
+        // Another host may have been refused meanwhile.
         assert!(judge(source, all + 1, 0).is_ok());
         for (counted, heard, said) in [
             (0, all, "lets through what it must refuse"),

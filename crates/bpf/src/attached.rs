@@ -117,7 +117,7 @@ pub(crate) mod tests {
         let instruction = |code: u8, imm: i32| libbpf_sys::bpf_insn { code, imm, ..Default::default() };
         // BPF_ALU64 | BPF_MOV | BPF_K and BPF_JMP | BPF_EXIT (include/uapi/linux/bpf.h).
         let code = [instruction(0xb7, -1), instruction(0x95, 0)];
-        // SAFETY: texts that end with zero, and as many instructions as are told.
+        // SAFETY: texts that end with zero, and as many instructions as the length says.
         let fd = unsafe {
             libbpf_sys::bpf_prog_load(
                 libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,

@@ -9,7 +9,7 @@ use weir_testkit::World;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// A registry's file in small: four records of one country, one of another, one of nobody.
+/// A registry's file in small: four records of one country, one of another, one without a holder.
 const REGISTRY: &str = "\
 2|apnic|20250904|6|19830613|20250903|+1000
 apnic|*|ipv4|*|5|summary
@@ -102,7 +102,7 @@ fn root_an_interrupted_load_does_not_hinder_the_next_one() {
     let lines = world.sh("cat first").lines().count();
     for cut in 1..lines {
         world.sh("ipset destroy");
-        // What a killed program has done so far. The first time there is no set before, then one.
+        // The work that a killed program has done so far. The first time there is no set before, then one.
         for _ in 0..2 {
             world.sh(&format!("head -n {cut} first | ipset restore && ipset restore -f second"));
             assert_eq!(world.sh("ipset list -n | sort").lines().collect::<Vec<_>>(), ["jp4", "jp6"], "{cut}");

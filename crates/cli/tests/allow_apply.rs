@@ -1,5 +1,5 @@
-//! `weir allow apply` on a host of its own, with packets from listed and unlisted addresses: who comes in, who does not, and what
-//! becomes of it when nobody confirms, when it is killed, and when it is removed.
+//! `weir allow apply` on a host of its own, with packets from listed and unlisted addresses: which come in, which do not, and what
+//! becomes of it without a confirmation, when it is killed, and when it is removed.
 
 mod allow_world;
 mod documents;
@@ -219,7 +219,7 @@ fn root_whoever_would_shut_himself_out_is_refused_unless_he_insists() {
     from("SSH_CLIENT", "2001:2::3 50000 22", &[]).expect(3);
     assert_eq!(gate.kernel(), "");
     assert!(names(&gate.state().join("allow")).is_empty(), "nothing was written either");
-    // Whoever is listed, comes in elsewhere, or by a service that is not judged, is not shut out.
+    // A source that is listed, comes in elsewhere, or by a service that is not judged, is not shut out.
     for (value, more) in [
         ("198.18.0.2 50000 198.18.0.1 22", &[][..]),
         ("127.0.0.1 50000 127.0.0.1 22", &[]),
@@ -320,7 +320,7 @@ fn root_remove_takes_everything_away_in_any_state() {
         assert_eq!(gate.kernel(), "", "{damage}");
         assert!(gate.run(&["remove"]).expect(0).stdout.contains("nothing was loaded"));
     }
-    // A journal that nobody understands does not keep it.
+    // A journal that cannot be read does not keep it.
     gate.world.sh("ip link add in0 type veth peer name in1");
     gate.apply("list", "bpf", &[]).expect(0);
     gate.run(&["confirm"]).expect(0);

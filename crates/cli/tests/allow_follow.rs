@@ -18,7 +18,7 @@ fn follow(gate: &Gate, name: &str, more: &[&str]) -> Background {
     follower
 }
 
-/// What the status says of events.
+/// The status of the events.
 fn events(gate: &Gate) -> Value {
     gate.json(&["status"])["loaded"]["events"].clone()
 }
@@ -38,7 +38,7 @@ fn lines(printed: &str, kind: &str) -> Vec<Value> {
     lines.filter(|line| line["schema"] == format!("weir.{kind}/1")).collect()
 }
 
-/// A handshake that nobody answers, an echo request, and a datagram longer than the link's 1,500 bytes.
+/// A handshake without an answer, an echo request, and a datagram longer than the link's 1,500 bytes.
 const OTHERS: &str = "import socket
 s = socket.socket(); s.settimeout(0.1); s.bind(('198.18.0.3', 0))
 try: s.connect(('198.18.0.1', 22))
@@ -49,7 +49,7 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('198.18.0.3', 0))
 s.sendto(bytes(4000), ('198.18.0.1', 7000))
 ";
 
-/// As fast as it can, which is many times what is told of.
+/// As fast as it can, which is many times the number of events.
 const FLOOD: &str = "import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('198.18.0.3', 0))
 for n in range(20000): s.sendto(b'x', ('198.18.0.1', 7000))
@@ -68,7 +68,7 @@ fn root_each_refused_packet_is_a_line_and_ctrl_c_ends_it() {
     gate.list("list", 10);
     gate.world.write("watched", format!("{}\n", LISTED[0]));
     gate.apply("list", "bpf", &["--class", "watched=watched:log"]).expect(0);
-    // Nobody follows yet.
+    // No process follows yet.
     gate.send(&UNLISTED, 5);
     assert_eq!(events(&gate)["written"], 0);
     let follower = follow(&gate, "json", &["--json"]);
@@ -133,7 +133,7 @@ fn root_a_second_follower_is_refused_and_a_killed_one_is_forgotten() {
     let written = events(&gate)["written"].clone();
     gate.send(&[UNLISTED[0]], 5);
     assert_eq!(events(&gate)["written"], written);
-    // Its place is free again, and nothing that was left for it is told.
+    // Its place is free again, and events that were left for it are not printed.
     let third = follow(&gate, "third", &["--json"]);
     gate.send(&[UNLISTED[1]], 5);
     let seen = packets(&third, 5);

@@ -44,7 +44,7 @@ fn root_a_card_s_owner_is_told_of_xdp() {
             .count()
     };
     assert_eq!(hints(&[]), 0, "there is no card behind a veth pair");
-    // What a card has there.
+    // The name that a card has there.
     fs::create_dir_all(gate.world.work().join("net/in0/device")).unwrap();
     gate.world.sh("mount --bind net /sys/class/net");
     assert_eq!(hints(&[]), 1);

@@ -26,7 +26,7 @@ fn swap_under_traffic(backend: &str) {
     assert_eq!(policies.len(), 2, "{policies:?}");
     let flood = Flood::begin(&gate, &ALL, u32::MAX);
     for n in 0..50 {
-        // What apply and its undo call.
+        // The command that apply and its undo call.
         let path = folder.join(&policies[n % 2]);
         gate.run(&["load", path.to_str().unwrap()]).expect(0);
     }

@@ -75,7 +75,7 @@ fn five_registries_make_up_a_country() {
     let diff = run(&["diff", "old", "--country", "JP"]).expect(0);
     let expected = "-198.18.1.0/24\n+198.18.2.0/24\n+198.18.4.0/24\n+198.18.6.0/24\n+198.18.8.0/24\n";
     assert_eq!(diff.stdout, expected);
-    // One of them cannot be had; the others are brought up to date all the same.
+    // One of them cannot be had; the others are still brought up to date.
     scene.server.set("/arin", Reply::Head("503 Service Unavailable", String::new()));
     let outcome = run(&["update", "--from", &from, "--ca", "ca.pem"]).expect(1);
     assert_eq!(
@@ -129,7 +129,7 @@ fn a_damaged_file_is_refused_even_by_force() {
     scene.refused(&["--force"], 3, "apnic:1: expected a prefix");
     scene.publish(&new.replace("198.18.3.0|256", "198.18.3.0|0"));
     scene.refused(&["--force"], 3, "apnic:8: that many addresses do not follow");
-    // One line of eleven may be left out, which is told, and the file is kept as it was published.
+    // One line of eleven may be left out, with a message, and the file is kept as it was published.
     let outcome = scene.update(&["--skip-bad-lines"]).expect(0);
     assert!(outcome.stderr.contains("left out: https://"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains(" 10 records, 2304 IPv4 addresses"), "{}", outcome.stdout);
@@ -148,7 +148,7 @@ fn a_damaged_file_is_refused_even_by_force() {
     scene.server.set("/apnic.md5", Reply::Head("500 Internal Server Error", String::new()));
     scene.refused(&["--force"], 1, "apnic.md5: status 500");
 
-    // Some mirrors have none: that is said, and no more.
+    // Some mirrors have none: a message names it, and no more.
     scene.server.set("/apnic.md5", Reply::Head("404 Not Found", String::new()));
     let outcome = scene.update(&[]).expect(0);
     assert!(outcome.stderr.contains("no checksum is published"), "{}", outcome.stderr);
@@ -170,7 +170,7 @@ fn a_list_with_a_bad_line_is_not_replaced_by_a_worse_one_either() {
     assert!(outcome.stdout.contains("apnic    kept "), "{}", outcome.stdout);
     scene.world.run(scene.command(&[&offline[..], &["--skip-bad-lines"]].concat())).expect(0);
 
-    // That the publisher has nothing newer does not make it better.
+    // A publisher without a newer one does not make it better.
     scene.refused(&[], 3, "apnic:8: that many addresses do not follow");
     scene.publish(&apnic(20_251_121, 5));
     scene.refused(&[], 3, "44 % fewer IPv4 addresses (1280, was 2304)");
@@ -214,7 +214,7 @@ fn servers_that_cannot_prove_who_they_are_are_not_asked() {
     }
     let scene = Scene::new();
     scene.publish(&apnic(20_251_120, 10));
-    // Signed by nobody that is trusted here.
+    // Signed by no authority that is trusted here.
     scene.world.write("ca.pem", Authority::new().pem);
     scene.refused(&[], 1, "TLS: ");
     assert!(scene.server.requests().is_empty(), "nothing was said to it");
@@ -276,7 +276,7 @@ fn a_body_of_another_length_than_was_said_is_refused() {
     scene.refused(&[], 1, "the connection ended before the file did");
     scene.answer(Reply::Raw(Arc::new(send)));
     scene.refused(&[], 1, "the connection ended before the file did");
-    // Where the end of the connection is the end of the file, a cut is an end like any other.
+    // If the end of the connection is the end of the file, a cut is an end like any other.
     let body = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{new}");
     scene.answer(Reply::raw(move |out| out.write_all(body.as_bytes())));
     scene.refused(&[], 1, "where the file ends");
@@ -306,12 +306,12 @@ fn a_slow_publisher_is_left_alone() {
     assert!(begin.elapsed() >= Duration::from_secs(1));
     // Nothing at all.
     scene.answer(Reply::raw(|_| {
-        // Far longer than the time that is given: nobody waits for the end of it.
+        // Far longer than the time that is given: the command does not wait for the end of it.
         std::thread::sleep(PATIENCE);
         Ok(())
     }));
     scene.refused(&["--timeout", "1s"], 1, "apnic: ");
-    // Nobody is there.
+    // No server is there.
     let gone = scene.server.port();
     let Scene { world, server } = scene;
     drop(server);
@@ -324,7 +324,7 @@ fn a_slow_publisher_is_left_alone() {
 #[test]
 fn without_a_network_the_cache_says_how_old_it_is() {
     let scene = Scene::new();
-    // Whom to trust is of no use where nobody is asked.
+    // Whom to trust is of no use without a request.
     scene.update(&["--offline"]).expect(2);
     let offline = |registry: &str| {
         scene.world.run(scene.command(&[
@@ -348,7 +348,7 @@ fn without_a_network_the_cache_says_how_old_it_is() {
     assert_eq!((&list["held"]["records"], &list["held"]["ipv4_addresses"]), (&11.into(), &2560.into()));
     assert_eq!(list["held"]["checksum"], "matched");
     offline("arin").expect(4);
-    // Somebody asked just now.
+    // Another process asked just now.
     let outcome = scene.update(&["--max-age", "1h"]).expect(0);
     assert!(outcome.stdout.contains("not asked"), "{}", outcome.stdout);
     assert_eq!(scene.server.connections(), before, "nobody was asked");
@@ -363,10 +363,10 @@ fn an_old_list_is_used_and_said_to_be_old() {
     let args = ["build", "--country", "JP", "--registry", "apnic", "--cache", "cache", "--format", "cidr"];
     let outcome = scene.world.run(scene.command(&args)).expect(0);
     assert!(outcome.stderr.contains("apnic (10 d); run `weir allow update`"), "{}", outcome.stderr);
-    // What somebody put there is compared with as well.
+    // A file that the user put there is compared with as well.
     scene.publish(&apnic(20_251_121, 5));
     scene.refused(&[], 3, "50 % fewer");
-    // What is no list is replaced, and told.
+    // A file that is no list is replaced, with a message.
     fs::write(scene.file(), "nonsense").unwrap();
     let outcome = scene.update(&[]).expect(0);
     assert!(outcome.stderr.contains("the file in the cache is of no use"), "{}", outcome.stderr);

@@ -25,7 +25,7 @@ fn assert_refused(world: &World, own: &[&str], outcome: CommandOutput, code: i32
     world.wait_until_idle();
 }
 
-/// A change of the small scenario, and what must be said about it.
+/// A change of the small scenario, and the message that it must lead to.
 type Mistake = (&'static str, &'static str, &'static [&'static str]);
 
 const MISTAKES: [Mistake; 15] = [
@@ -129,7 +129,7 @@ fn bounds_that_belong_together_may_be_set_in_either_order() {
     assert_eq!(plan(&["--set", most, "--set", least]), expected);
     assert_eq!(plan(&["--preset", "quick", "--set", most, "--set", least]), expected);
     assert_eq!(plan(&["--rounds", "2..3"]), expected);
-    // More rounds than a preset has that nobody asked for.
+    // More rounds than a preset has that was not asked for.
     assert_eq!(plan(&["--rounds", "9..12"]), ("9".to_owned(), "12".to_owned()));
 }
 
@@ -227,7 +227,7 @@ fn a_host_that_refuses_and_a_way_that_is_not_installed_are_named() {
         return;
     }
     let world = World::plain(WEIR);
-    // Nobody listens on port 1 (tcpmux).
+    // No server listens on port 1 (tcpmux).
     world.write("s.toml", on_hosts("ssh://root@127.0.0.1:1"));
     let outcome = world.run(world.weir(&["bench", "s.toml"]));
     assert_refused(&world, &["s.toml"], outcome, 1, &["ssh://root@127.0.0.1:1", "Connection refused"]);

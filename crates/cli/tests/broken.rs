@@ -41,7 +41,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Fails if anything wrong is said. A broken hop that is named better always fails the test; one that is named worse nowhere says
+/// Fails on any wrong claim. A broken hop that is named better always fails the test; one that is named worse nowhere says
 /// nothing if the hypervisor took the cores meanwhile.
 fn nothing_is(wrong: impl Fn() -> Vec<String>) {
     measured(1, 1, |_| {
@@ -97,7 +97,7 @@ struct Half {
     workloads: &'static [(&'static str, &'static str)],
 }
 
-/// Half of the connections fail, and what is left is faster for it.
+/// Half of the connections fail, and the others are faster for it.
 const HALF: [Half; 2] = [
     Half {
         name: "refuse",

@@ -23,7 +23,7 @@ fn at(text: &str) -> SocketAddr {
 }
 
 /// 1,200 TCP connections of 12 clients, a third of them in TIME_WAIT, 150 of them behind one outside address; 300 IPv6
-/// queries that nobody answered; one marked entry in a zone.
+/// queries without an answer; one marked entry in a zone.
 fn entries() -> Vec<NewEntry> {
     let mut all = Vec::new();
     for i in 0..1200_u16 {
@@ -87,7 +87,7 @@ fn root_the_figures_are_those_of_the_table() {
     let sources = &contents["sources"];
     assert_eq!((&sources["exact"], &sources["distinct"]), (&true.into(), &13.into()));
     assert_eq!(sources["top"][0]["address"], "2001:2:0:aaaa:bbbb:cccc:dddd:eeee");
-    // 10.0.0.1 has the marked entry besides its hundred.
+    // 10.0.0.1 has the marked entry beyond its hundred.
     assert_eq!(
         (&sources["top"][1]["address"], &sources["top"][1]["entries"]),
         (&"10.0.0.1".into(), &101.into())
@@ -106,7 +106,7 @@ fn root_the_figures_are_those_of_the_table() {
         (&150.into(), &64_512.into(), &443.into())
     );
     assert!(table["notes"].to_string().contains("--nat-ports"), "{}", table["notes"]);
-    // Of 2000 to 2149 all are used.
+    // All of 2000 to 2149 are used.
     let own = json(&world, &["--netns", &path, "--nat-ports", "2000-2149"]);
     let pool = &own["contents"]["nat_pools"]["top"][0];
     assert_eq!(

@@ -1,4 +1,4 @@
-//! `weir bench` with lists of allowed addresses: each filter is proved by a source that it must refuse, and one that refuses nobody
+//! `weir bench` with lists of allowed addresses: each filter is proved by a source that it must refuse, and one that refuses no source
 //! is found out before anything is measured.
 
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +31,7 @@ fn scenario(family: &str, hook: &str, variants: &[(&str, &str)]) -> String {
         .replace("baseline = \"allow-list\"", &format!("baseline = \"{}\"", variants[0].0))
 }
 
-/// Runs it with these folders before all others in `PATH`; returns exit code and what was said.
+/// Runs it with these folders before all others in `PATH`; returns exit code and output.
 fn bench(world: &World, text: &str, path: Option<&str>) -> (i32, String) {
     world.write("s.toml", text);
     let mut command: Command = world.weir(&["bench", "s.toml", "-o", "out", "--seed", "1"]);
@@ -87,7 +87,7 @@ fn root_a_filter_that_lets_everything_through_is_not_proved() {
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     };
-    // What nft is given comes by its standard input, what iptables is given as arguments.
+    // The input of nft comes by its standard input, that of iptables as arguments.
     broken(
         "nft",
         format!(

@@ -1,7 +1,7 @@
 //! How a run ends when it does not end by itself: a signal, a killed runner, a killed or hanging host.
 //!
-//! Trials last a minute here: what ends within ten seconds did not wait for one. Each test has a world of its own; what is
-//! left is looked for by the environment of processes and by links into the namespaces.
+//! Trials last nine minutes here: a command that ends within our patience did not wait for one. Each test has a world of its own;
+//! remains are found by the environment of processes and by links into the namespaces.
 
 mod documents;
 
@@ -16,7 +16,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// First a short workload, which leaves valid trials, then one that takes longer than any wait here.
 fn long_scenario(testbed: &str) -> String {
-    let plan = "min-rounds = 1\nmax-rounds = 50\nwarmup = \"0s\"\nduration = \"100ms\"";
+    let plan = "min-rounds = 1\nmax-rounds = 50\nwarmup = \"0s\"\nduration = \"1s\"";
     let slow = "[[workload]]\nname = \"slow\"\nkind = \"tcp-stream\"\nduration = \"9m\"\n";
     scenario::text("endings", testbed, plan, &format!("{}{slow}", scenario::TWO_VARIANTS))
         .replace("30s", "60m")
@@ -87,7 +87,7 @@ fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap().success());
 }
 
-/// What every ending must leave: a whole record, and nothing else.
+/// The remains of every ending: a whole record, and nothing else.
 fn assert_tidy(world: &World, watches: &[NamespaceWatch]) {
     watches.iter().for_each(NamespaceWatch::wait_until_gone);
     world.wait_until_idle();
@@ -194,7 +194,7 @@ fn root_kill_9_of_the_runner_leaves_a_record_and_no_processes() {
     assert_tidy(&world, &watches);
 }
 
-/// What a lost host must look like, whichever way it is lost.
+/// The outcome of a lost host, whichever way it is lost.
 fn assert_lost(world: &World, run: Background, watches: &[NamespaceWatch], words: &str) {
     let outcome = run.end_within(PATIENCE).expect(1);
     let complaints = outcome.complaints();

@@ -16,7 +16,7 @@ fn listed(help: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     lines
         .take_while(|line| !line.is_empty())
-        // What does not fit one line goes on further to the right.
+        // Text that does not fit one line goes on further to the right.
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")

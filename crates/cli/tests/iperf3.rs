@@ -1,6 +1,6 @@
 //! weir and stock iperf3 against each other: every option, both ways round, and both ends' counts.
 //!
-//! Another iperf3 than the installed one is tried besides where WEIR_TEST_IPERF3 names it.
+//! Another iperf3 than the installed one is tried too if WEIR_TEST_IPERF3 names it.
 
 mod documents;
 mod iperf3_cases;
@@ -31,7 +31,7 @@ fn stock() -> Vec<PathBuf> {
     [PathBuf::from("iperf3")].into_iter().chain(named).collect()
 }
 
-/// A port that nobody has just now.
+/// A port that is free just now.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -222,7 +222,7 @@ fn measured_as_fast_as_it_goes_both_ends_count_the_same() {
     let (_server, port) = serve(&world, "serve");
     for (nth, iperf3) in stock().iter().enumerate() {
         for options in ["-t 1", "-t 1 -R", "-t 1 -P 2 --bidir"] {
-            // What the kernels hold between the ends when the end comes, which iperf3's receiver does not read any more: tcp_wmem and
+            // The bytes that the kernels hold between the ends at the end, which iperf3's receiver does not read any more: tcp_wmem and
             // tcp_rmem allow 4 and 6 MiB for a stream. With -R also what the server sends until it hears of the end: less of a
             // longer test.
             let streams = if options.contains("-P 2") { 2.0 } else { 1.0 };
@@ -278,7 +278,7 @@ fn what_goes_wrong_is_told_in_words() {
     let stock = stock();
     let Some(iperf3) = stock.first() else { return };
     let world = World::plain(WEIR);
-    // Nobody there.
+    // No server there.
     let outcome =
         world.run(world.weir(&["probe", "--iperf3", &format!("127.0.0.1:{}", free_port())])).expect(1);
     assert!(
@@ -286,7 +286,7 @@ fn what_goes_wrong_is_told_in_words() {
         "{}",
         outcome.stderr
     );
-    // Somebody else there.
+    // Another server there.
     let (server, port) = serve(&world, "serve");
     let target = format!("127.0.0.1:{port}");
     for (args, words) in [
@@ -323,7 +323,7 @@ fn what_goes_wrong_is_told_in_words() {
     until("a server that is free again", PATIENCE, || (world.run(probe("100ms")).code == 0).then_some(()));
 }
 
-/// A public key that stock clients encrypt a user and a password with; nobody has its other half.
+/// A public key that stock clients encrypt a user and a password with; its other half was thrown away.
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAnngFKTVNSxK3OGh0A90Y
 TFJpFL84L0UaCCR24OqBXuvyb2fgDLeb2gQh22jouqGKJZgd15mpRjKbgL+1WYVT
@@ -400,7 +400,7 @@ fn root_measured_a_lossy_path_is_seen_alike_by_both_ends() {
         println!("{c:?}");
         let (lost, of) = c.lost.unwrap();
         assert!((lost / of - 0.01).abs() <= 0.002, "{c:?}");
-        // What was lost and what came is what was sent, up to the last that came.
+        // Lost and received make up the sent ones, up to the last that came.
         assert!((c.received / 1000.0 + lost - of).abs() < 0.5, "{c:?}");
         assert!((c.sent / 1000.0 - of).abs() <= 0.005 * of + 15.0, "{c:?}");
     };
@@ -422,7 +422,7 @@ fn root_measured_a_lossy_path_is_seen_alike_by_both_ends() {
             });
         }
     }
-    // Segments that are lost are sent again, and counted by whoever sends them.
+    // Segments that are lost are sent again, and counted by their sender.
     let Some(iperf3) = stock().into_iter().next() else { return };
     let mut command = world.command(&iperf3);
     command.args(["-s", "-1", "-J", "-B", "127.0.0.1", "-p", "5201"]);

@@ -1,4 +1,4 @@
-//! What a link of the lab was asked to be is what `weir bench` measures on it, and it ends as every lab does.
+//! `weir bench` measures the properties that a link of the lab was asked to have, and it ends as every lab does.
 
 mod measure;
 
@@ -76,7 +76,7 @@ fn root_measured_what_a_link_loses_and_lets_pass() {
         [[workload]]\nname = \"udp\"\nkind = \"udp-stream\"\nrate-pps = 2000\npayload-bytes = 100\n";
     let plan = "min-rounds = 6\nmax-rounds = 6\nwarmup = \"100ms\"\nduration = \"600ms\"";
     let measured = bench(&world, &scenario(plan, entries));
-    // Of each frame of 1,514 bytes, as tbf counts it, 1,448 are payload: 20 of IPv4, 20 of TCP, 12 of its timestamps, 14 of
+    // Each frame of 1,514 bytes, as tbf counts it, has 1,448 of payload: 20 of IPv4, 20 of TCP, 12 of its timestamps, 14 of
     // Ethernet.
     let truth = 100e6 * 1448.0 / 1514.0;
     let goodput = measured.value("tcp", "goodput_bps", "slow");

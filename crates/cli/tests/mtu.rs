@@ -94,7 +94,7 @@ fn help_and_wrong_usage() {
 #[test]
 fn loopback_needs_no_privilege() {
     let world = World::plain(WEIR);
-    // Whoever may not ping has the refusals of a closed port.
+    // A user who may not ping has the refusals of a closed port.
     let text = world.run(world.weir(&["mtu", "127.0.0.1", "--port", "9"])).expect(0).stdout;
     assert!(text.starts_with("The path carries 65,535 bytes"), "{text}");
     assert!(text.contains("-l 65507"), "{text}");
@@ -143,7 +143,7 @@ fn root_the_kernel_s_own_discovery_finds_the_same() {
     if World::lacks(&["python3"]) {
         return;
     }
-    // An independent program: the kernel's own path MTU discovery (RFC 1191), by a plain UDP socket that asks until it is told.
+    // An independent program: the kernel's own path MTU discovery (RFC 1191), by a plain UDP socket that asks until it knows.
     let program = "import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.IPPROTO_IP, 10, 2)
@@ -192,7 +192,7 @@ fn root_without_privilege_a_closed_port_has_to_do() {
         let outcome = world.run(command).expect(0);
         serde_json::from_str::<Value>(&outcome.stdout).unwrap()
     };
-    // Where nobody but root may look, the program is copied.
+    // In a folder that only root may read, the program is copied.
     std::fs::copy(WEIR, world.folder().join("weir")).unwrap();
     let clean = unprivileged(&["198.19.0.2", "--json"]);
     assert_eq!(clean["survey"]["method"], "closed-port", "{clean:#}");
@@ -357,7 +357,7 @@ fn the_scenario_s_tcp() {
 fn root_nobody_is_told_in_time() {
     let Some(world) = path() else { return };
     let begun = Instant::now();
-    // Nobody has that address on the link; nothing leads to the other.
+    // No host has that address on the link; nothing leads to the other.
     for (target, word) in [("198.18.0.77", "198.18.0.77"), ("203.0.113.1", "203.0.113.1 is unreachable")] {
         let outcome = mtu(&world, &[target]).expect(1);
         assert!(outcome.stderr.contains(word) && outcome.stdout.is_empty(), "{}", outcome.stderr);

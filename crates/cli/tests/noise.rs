@@ -38,7 +38,7 @@ name = "stream"
 kind = "tcp-stream"
 "#;
 
-/// What the product concludes from some of the rounds alone.
+/// The conclusions of the product from some of the rounds alone.
 fn conclude(run: &Run, rounds: impl Fn(u32) -> bool) -> Results {
     let mut part = run.clone();
     part.trials.retain(|t| rounds(t.round));

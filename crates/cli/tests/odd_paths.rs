@@ -1,11 +1,11 @@
-//! What goes wrong around a command: no privilege, no programs, nobody who reads. One message, the exit code of the
+//! Faults around a command: no privilege, no programs, no reader. One message, the exit code of the
 //! documentation, no panic.
 
 use weir_testkit::{CommandOutput, World};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// What needs no file, changes nothing and is done at once.
+/// Commands that need no file, change nothing and are done at once.
 const PRINTING: &[&str] = &[
     "scenario list",
     "scenario list --json",

@@ -59,7 +59,7 @@ fn root_each_flow_of_a_nat_is_one_entry_and_the_far_end_sees_its_address() {
         let entries = (variant == "nft-masquerade").then_some(f64::from(flows));
         assert_eq!(tracked.as_f64(), entries, "{variant}: the kernel's own count");
     }
-    // What the tester needed of the gateway is in the record.
+    // The tester's needs of the gateway are in the record.
     assert!(proof(&record, "routed").contains("GRO on at inside, GRO on at outside"), "{record:?}");
 }
 
@@ -258,7 +258,7 @@ fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
             assert!(answered > Some(1), "{trial}");
         }
     }
-    // What is not bounded is not sent, neither here nor anywhere else that nobody has built for it.
+    // Unbounded traffic is not sent, neither here nor in any other place that was not built for it.
     world.write("s.toml", text("").replace("rate = 2000", ""));
     let outcome = world.run(world.weir(&["bench", "s.toml", "-o", "none"])).expect(2);
     let words = outcome.complaints();
@@ -279,7 +279,7 @@ fn root_between_hosts_delay_is_the_round_trip_and_packet_sockets_have_none() {
     let unmeasured = "round trips of single frames are not measured";
     assert!(record.json["notes"].to_string().contains(unmeasured));
 
-    // A hop that nobody makes ready: it takes in what the initiator's driver sends, and not what the responder's does.
+    // A hop that no agent makes ready: it takes in what the initiator's driver sends, and not what the responder's does.
     world.sh(
         "ip netns exec gateway sysctl -qw net.ipv4.ip_forward=1 && ip netns exec gateway ethtool -K inside gro on \
          && ip netns exec gateway ethtool -K outside gro off",
@@ -313,7 +313,7 @@ fn flooding(world: &World) -> Background {
     run
 }
 
-/// Whoever sends without a pause for a second has used a good part of it. 100 ticks a second (proc(5): utime and stime are
+/// A process that sends without a pause for a second has used a good part of it. 100 ticks a second (proc(5): utime and stime are
 /// fields 14 and 15; the second field ends with the parenthesis).
 fn floods(world: &World) -> bool {
     world.processes().iter().filter(|(_, line)| line.trim_end().ends_with(" agent")).any(|(pid, _)| {

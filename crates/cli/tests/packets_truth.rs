@@ -1,4 +1,4 @@
-//! What is known about a gateway is what the `packets` procedures say about it: a loss, a rate, a delay, the size of a table,
+//! The `packets` procedures find the known properties of a gateway: a loss, a rate, a delay, the size of a table,
 //! and connections that it forgot.
 
 mod measure;
@@ -250,7 +250,7 @@ fn root_measured_every_second_frame_lost_is_a_result_and_no_delay() {
 fn root_measured_a_hop_that_refuses_flows_is_measured_with_what_it_loses() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
-    // Of the flows with an odd source port nothing passes. The proof's flow has the first port.
+    // Flows with an odd source port do not pass. The proof's flow has the first port.
     let hop = routed_with(
         "nft 'table ip truth { chain c { type filter hook forward priority 0; udp length 26 udp sport & 1 == 1 drop; }; }'",
         "nft delete table ip truth",
@@ -335,7 +335,7 @@ fn round_trip_ns(world: &World, run: &str, delay: Duration) -> (f64, f64) {
         .map(|(name, role)| Resident::named(world, name, site.host(role).unwrap()));
     let egress = Way { delay, ..Way::default() };
     let impairment = Impairment::start(site, egress, Way::default()).unwrap();
-    // What the initiator's and the responder's driver send, the relay's take in.
+    // The relay's drivers take in the frames that the initiator's and the responder's send.
     site.wan()
         .unwrap()
         .run(|| {
@@ -375,7 +375,7 @@ fn root_measured_a_millisecond_of_a_relay_is_measured() {
         let run = |part| format!("test-packets-delay-{}-{attempt}-{part}", std::process::id());
         let (without, late_before) = round_trip_ns(&world, &run("a"), delay);
         let (with, late) = round_trip_ns(&world, &run("b"), 2 * delay);
-        // What the relay itself was late is delay that the frames really had.
+        // The lateness of the relay itself is delay that the frames really had.
         let share = (with - without) / (delay.as_nanos() as f64 + late - late_before);
         println!(
             "{without} ns, then a millisecond more and {late} ns late: {with} ns, {share:.4} of the truth"

@@ -37,7 +37,7 @@ kind = "tcp-rr"
 window = 100
 "#;
 
-/// What the link adds to a round trip of each path, ns: both directions.
+/// The delay that the link adds to a round trip of each path, ns: both directions.
 const NEAR: f64 = 1.8e6;
 const FAR: f64 = 3.0e6;
 
@@ -58,7 +58,7 @@ fn root_measured_a_gateway_chosen_per_connection_is_found_and_none_where_there_i
 }
 
 /// The path through two gateways jumps between two levels that are as far apart as their delays, the lower one that of the path
-/// through one, which does not jump. What the hosts add to a round trip is theirs, and more on a slow machine; no round trip is
+/// through one, which does not jump. The hosts add their own time to a round trip, and more on a slow machine; no round trip is
 /// shorter than the delays.
 fn is_right(found: &Patterns) -> bool {
     let of = |name: &str| found.patterns.iter().find(|p| p.variant == name).unwrap();

@@ -99,7 +99,7 @@ fn lines_and_summary_for_people() {
         .iter()
         .map(|t| t["headline"]["value"].as_f64().unwrap())
         .collect();
-    // Of six, the interval is from the least to the greatest.
+    // With six, the interval is from the least to the greatest.
     let (least, most) =
         (all.iter().copied().fold(f64::MAX, f64::min), all.iter().copied().fold(0.0, f64::max));
     assert_eq!(over["median_interval"], serde_json::json!([least, most]));
@@ -127,7 +127,7 @@ fn a_time_to_connect_and_a_url_need_no_server_of_ours() {
     let document = json(&world, &[&url, "--time", "300ms"]);
     assert!(document["long"]["metrics"]["requests_per_second"].as_f64().unwrap() > 0.0, "{document}");
     assert_eq!(document["long"]["metrics"]["failed_ratio"], 0.0);
-    // Nobody listens: said, and not a rate of zero that looks like a result.
+    // No server listens: a message, and not a rate of zero that looks like a result.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let outcome =
         probe(&world, &["127.0.0.1", "connect", "-p", &free.to_string(), "--time", "300ms"]).expect(1);
@@ -158,7 +158,7 @@ fn root_a_name_with_two_addresses_is_measured_at_the_one_that_answers() {
     }
     // In the network of this test, where its listener is, with a list of hosts of its own.
     let world = World::plain(WEIR);
-    // ::1 comes before 127.0.0.1 (RFC 6724 section 2.1), and nobody listens there.
+    // ::1 comes before 127.0.0.1 (RFC 6724 section 2.1), and no server listens there.
     let hosts = world.write("hosts", "127.0.0.1 twofold.test\n::1 twofold.test\n");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -139,7 +139,7 @@ fn root_applied_twice_it_is_one_and_another_choice_takes_its_place() {
     assert_eq!(host.by_the_rules(), rules + 3, "all but one kind of connections by the rules");
     let waits = host.run(&HOUR).expect(1);
     assert!(waits.stderr.contains("waits to be confirmed"), "{}", waits.stderr);
-    // What is not confirmed gives way to what was there before.
+    // A change that is not confirmed gives way to the state before.
     let guard = host.guards()[0];
     host.world.sh(&format!("kill -TERM {guard}"));
     until("the first one is back", PATIENCE, || (host.kernel() == first).then_some(()));
@@ -240,9 +240,9 @@ fn root_what_cannot_be_done_is_told_with_the_reason_and_nothing_is_changed() {
     assert_eq!(host.pins(), "");
 }
 
-/// A port that only a process publishes, as Docker's userland proxy does; it is told apart by its command line.
+/// A port that only a process publishes, as Docker's userland proxy does; its command line tells it apart.
 fn proxied(host: &Host) {
-    // Nobody ever writes into the pipe.
+    // No process ever writes into the pipe.
     host.world.write("wait.sh", "mkfifo never; echo ready >&2; read line < never\n");
     let words = "docker-proxy wait.sh -proto tcp -host-ip 0.0.0.0 -host-port 70 -container-ip 198.19.0.2 -container-port 7070";
     let mut command = host.world.command("python3");

@@ -9,7 +9,7 @@ use weir_testkit::{PATIENCE, until};
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const HOUR: [&str; 4] = ["apply", "--all", "--confirm-within", "1h"];
 
-/// What a step is counted by, in the program that applies and in the one that it starts to load.
+/// The calls by which a step is counted, in the program that applies and in the one that it starts to load.
 const APPLIER: &str = "WEIR_GUARD_STOP_AT";
 const LOADER: &str = "WEIR_PUBLISH_STOP_AT";
 
@@ -33,7 +33,7 @@ fn deaths(host: &Host, variable: &str, left: &str) -> u32 {
         if left.is_empty() {
             assert_eq!(host.kernel(), "", "{variable}, step {step}");
         }
-        // Whoever puts back what was there before is killed at the same step; the next command does it.
+        // The process that restores the state before is killed at the same step; the next command does it.
         let status = host.json(&["status"], 0);
         assert_eq!(status["set"]["progress"]["phase"], "reverted", "{variable}, step {step}");
         assert_eq!(host.kernel(), left, "{variable}, step {step}");
@@ -48,7 +48,7 @@ fn root_apply_killed_at_each_step_leaves_nothing() {
     // The beginning, two lines and one change, waiting.
     assert_eq!(deaths(&host, APPLIER, ""), 1 + 3 + 1);
     host.run(&["remove"]).expect(0);
-    // What is pinned, and two programs.
+    // The pins, and two programs.
     assert_eq!(deaths(&host, LOADER, ""), 1 + 2);
     host.run(&["remove"]).expect(0);
     assert_eq!(host.pins(), "");
@@ -102,7 +102,7 @@ fn root_half_of_it_is_told_and_mended() {
     assert_eq!(host.kernel(), whole);
     host.works();
 
-    // Names that somebody took away.
+    // Names that another program removed.
     host.world.sh("rm /sys/fs/bpf/weir/publish/*/*/in4");
     let status = host.run(&["status"]).expect(3).stdout;
     assert!(status.contains("its tables are gone"), "{status}");

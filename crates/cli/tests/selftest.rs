@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(1500);
 const WINDOW: &str = "2";
 const LONGER: &str = "6";
 
-/// Of the cases of a part, one in ten may be wrong at first, or two; each of these must then be right in 2 of 3 attempts.
+/// One in ten cases of a part may be wrong at first, or two; each of these must then be right in 2 of 3 attempts.
 const WRONG_AT_FIRST: fn(usize) -> usize = |cases| (cases / 10).max(2);
 const NEEDED: usize = 2;
 const ATTEMPTS: usize = 3;
@@ -37,7 +37,7 @@ fn is_of_cores(case: &Case) -> bool {
     is_of(case, Group::Queues) || case.recipes.iter().flat_map(|recipe| &recipe.traffic).any(fills)
 }
 
-/// Rows of a run of the self-test over these cases, each watched for so long.
+/// Rows of a run of the self-test over these cases, each watched for this window.
 fn rows(world: &World, cases: &[String], window: &str) -> Vec<Value> {
     let mut args = vec!["doctor", "selftest", "--machine", "--time", window, "--json"];
     cases.iter().for_each(|case| args.extend(["--case", case]));
@@ -132,8 +132,9 @@ fn root_causes_on_the_way_are_found() {
     all_are_found(PARTS[2]);
 }
 
+/// Their floods fill the queue of a core, which all namespaces share: other tests would lose packets.
 #[test]
-fn root_causes_in_queues_and_cores_are_found() {
+fn root_alone_causes_in_queues_and_cores_are_found() {
     all_are_found(PARTS[3]);
 }
 

@@ -71,7 +71,7 @@ impl Site {
             config.push_str(&format!("Host {host}\n HostName 198.19.10{number}.2\n"));
             let home = format!("{folder}/home-{host}");
             fs::create_dir(&home).unwrap();
-            // What a login shell of a talkative administrator prints, without an end of line.
+            // The output of a login shell of a talkative administrator, without an end of line.
             fs::write(format!("{home}/.bashrc"), "echo Welcome to $(hostname); printf 'load: 0.1 #'\n")
                 .unwrap();
             let settings = format!(

@@ -74,6 +74,6 @@ fn root_a_run_names_each_trial() {
     assert!(begun >= 2 && begun == measured, "{begun} begun, {measured} measured");
     let (begun, _, lines) = trials("usual", &[]);
     assert!(begun == 0 && lines > 0, "{begun} of {lines}");
-    // Where the record and the report are.
+    // The places of the record and the report.
     assert_eq!(trials("quiet", &["--quiet"]), (0, 0, 2));
 }

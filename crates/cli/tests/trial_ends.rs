@@ -15,7 +15,7 @@ use weir_testkit::{PATIENCE, World, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Of every trial here.
+/// The length of every trial here.
 const TRIAL: Duration = Duration::from_secs(4);
 const CONFIRM_WITHIN: [&str; 2] = ["--confirm-within", "4s"];
 /// How much later the state before must be back.
@@ -92,7 +92,7 @@ fn root_with_both_guards_killed_the_kernel_goes_back_to_the_policy_before() {
         );
         wait_until(end + LATE);
         assert_eq!(come_in(&gate), [true, false], "{before}, {next}: afterwards");
-        // What the kernel cannot do is tidied by the next command.
+        // The next command tidies the parts that the kernel cannot.
         let status = gate.json(&["status"]);
         assert_eq!(status["set"]["progress"]["why"], "not confirmed within 4 s", "{status:#}");
         assert_eq!(status["loaded"]["backend"], before);
@@ -260,7 +260,7 @@ fn root_settings_are_back_with_one_guard_killed_and_with_both_after_the_next_com
     let Some(tuned) = Tuned::new(WEIR) else { return };
     let apply = || {
         let outcome = tuned.apply(&[&["--no-watch"], &CONFIRM_WITHIN[..]].concat()).expect(0);
-        // No systemd in this world: that is told first.
+        // No systemd in this world: a message names it first.
         assert!(outcome.stderr.starts_with("warning: systemd does not run here;"), "{}", outcome.stderr);
         Instant::now() + TRIAL
     };
@@ -392,7 +392,7 @@ fn root_a_filter_of_another_mount_namespace_is_found_and_lasts() {
     gate.world.wait_until_idle();
     let status = inside("status");
     assert!(status.starts_with("bpf: what comes in by down0"), "{status}");
-    // Where its name is out of reach the program is named.
+    // If its name is out of reach, the program is named.
     gate.world.sh("mkdir -p elsewhere && mount -t bpf bpf elsewhere");
     let elsewhere = gate.world.sh(&format!(
         "WEIR_STATE_DIR={}/none WEIR_BPF_DIR=$PWD/elsewhere ip netns exec inner {WEIR} allow status",

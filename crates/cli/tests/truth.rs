@@ -1,4 +1,4 @@
-//! What is known about a path is what `weir bench` prints about it: rates, losses, copies and an order that were made by the
+//! `weir bench` prints the known properties of a path: rates, losses, copies and an order that were made by the
 //! kernel or by the lab's wan.
 
 mod measure;
@@ -60,7 +60,7 @@ fn goodput_is_the_payload_s_share(world: &World) {
     println!("{goodput:?} of {truth}: {:.4}", goodput.center / truth);
     assert!((goodput.center / truth - 1.0).abs() < 0.01, "{goodput:?}, and the truth is {truth}");
     assert!(goodput.interval.is_some() && goodput.n == 6, "{goodput:?}");
-    // What limits it is the bucket alone.
+    // The bucket alone limits it.
     assert!(measured.value("tcp", "goodput_bps", "routed").range.0 > 2.0 * truth);
 }
 
@@ -68,7 +68,7 @@ fn goodput_is_the_payload_s_share(world: &World) {
 fn root_alone_losses_and_copies_are_told_apart() {
     let Some(world) = world(&[TC, IP, NFT]) else { return };
     let _turn = turn();
-    // Of the datagrams alone, which are as long as no other packet here.
+    // Drops of the datagrams alone, which are as long as no other packet here.
     let loss = routed_with(
         "loss",
         "\"nft 'table ip truth { chain c { type filter hook forward priority 0; \
@@ -248,7 +248,7 @@ fn iperf3_finds_the_same(world: &World) {
     assert!(ours.len() == 4 && ours.iter().all(right), "{ours:?}");
     // On a busy machine iperf3 counts what its own full buffer dropped as lost: not in each trial, but in some.
     assert!(theirs.len() == 4 && theirs.iter().any(right), "{theirs:?}");
-    // What both measure has one name, and is compared.
+    // A metric that both measure has one name, and is compared.
     let results = measured.run.results.as_ref().unwrap();
     for metric in ["goodput_bps", "loss_ratio", "jitter_ns"] {
         assert!(results.workload_comparisons.iter().any(|c| c.metric == metric), "{metric}");

@@ -1,4 +1,4 @@
-//! `weir tune` on namespaces of its own, and on the machine's own settings, which it puts back: applied, confirmed, taken
+//! `weir tune` on namespaces of its own, and on the machine's own settings, which it puts back: applied, confirmed, rolled
 //! back, and killed with -9 at every step of that.
 
 mod documents;
@@ -48,7 +48,7 @@ fn root_without_privilege_plan_works_and_apply_names_root() {
         assert!(outcome.stderr.contains("root") && outcome.complaints().len() == 1, "{}", outcome.stderr);
     }
     assert_eq!(tuned.values(), tuned.before);
-    // What root applied is root's to see.
+    // A change by root is root's to see.
     tuned.apply(&["--no-watch"]).expect(0);
     let outcome = run("status").expect(4);
     assert!(outcome.stderr.contains("root"), "{}", outcome.stderr);
@@ -142,7 +142,7 @@ fn root_the_counter_of_the_setting_is_watched() {
     assert!(why.contains("connections that found a full queue, per second got worse"), "{why}");
 }
 
-/// Who finds no free port is told by an error, and the kernel counts none: nobody shall believe that a counter guards it.
+/// A program that finds no free port gets an error, and the kernel counts none: no reader must believe that a counter guards it.
 #[test]
 fn root_what_cannot_be_watched_is_said_before_and_after() {
     let Some(tuned) = Tuned::new(WEIR) else { return };
@@ -200,7 +200,7 @@ fn root_two_at_once_are_one_too_many() {
         "{}",
         refused.stderr
     );
-    // And one after the other, whoever asks.
+    // And one after the other, for any caller.
     let third = tuned.run(&["apply", "--no-watch", "--set", "net.ipv4.tcp_fin_timeout=44"]).expect(1);
     assert!(third.stderr.contains("waits to be confirmed"), "{}", third.stderr);
     assert_eq!(tuned.values(), tuned.after());
@@ -224,7 +224,7 @@ fn root_a_full_disk_changes_nothing() {
     }
     tuned.world.sh(&format!("rm {at}/filler"));
     tuned.apply(&["--no-watch"]).expect(0);
-    // What was set aside is there when the disk is full meanwhile.
+    // The reserved space is there when the disk is full meanwhile.
     tuned.world.sh(&format!("head -c 64k /dev/zero > {at}/filler || true"));
     tuned.run(&["rollback"]).expect(0);
     assert_eq!(tuned.values(), tuned.before);
@@ -373,7 +373,7 @@ fn where_nothing_was_applied_that_is_said() {
     assert_eq!(documents::read(&world.run(command).expect(0).stdout, "tune-status")["set"], Value::Null);
 }
 
-/// Help for people who look for it; the guard is nobody's command.
+/// Help for people who look for it; the guard is no command for users.
 #[test]
 fn the_guard_is_hidden() {
     let world = World::plain(WEIR);

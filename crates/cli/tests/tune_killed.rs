@@ -48,7 +48,7 @@ fn root_apply_killed_at_each_step_is_taken_back_by_its_guard() {
         }
         assert!(was_killed(&outcome), "step {step}: {outcome:?}");
         deaths += 1;
-        // Nobody asks: the guard sees that the command is gone. Before there was a guard, nothing was changed.
+        // No command runs: the guard sees that the command is gone. Before there was a guard, nothing was changed.
         tuned.until_before();
         tuned.world.wait_until_idle();
         let status = tuned.status();
@@ -179,8 +179,8 @@ fn root_apply_of_published_ports_killed_at_each_step_leaves_nothing() {
     let before = value();
     let words =
         ["tune", "apply", "--profile", "published-ports", "--set", "net.core.somaxconn=9000", "--no-watch"];
-    // The beginning; two lines and one write for the setting, the same for the ports; waiting. Of the loader:
-    // what is pinned, and two programs.
+    // The beginning; two lines and one write for the setting, the same for the ports; waiting. The loader:
+    // the pins, and two programs.
     for (variable, deaths) in [("WEIR_GUARD_STOP_AT", 1 + 3 + 3 + 1), ("WEIR_PUBLISH_STOP_AT", 1 + 2)] {
         for step in 1..MOST {
             let mut command = host.any(&[&words[..], &["--confirm-within", "1h"]].concat());

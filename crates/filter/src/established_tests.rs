@@ -100,9 +100,9 @@ fn root_where_addresses_are_translated_the_outside_sees_answers() {
             // The error quotes the packet as it went out.
             let quoted = packet(TCP, public, them, ACK);
             assert!(!is_shot(&filter, &error_about(socket("198.18.7.7:0"), public, &quoted)));
-            // What goes out belongs to it as well.
+            // Outgoing packets belong to it as well.
             let out = test_run(filter.program("allow_egress"), &quoted, 0, 1).unwrap().verdict;
-            // It is we who speak, and nobody has answered: looked up, as conntrack would call it new.
+            // We speak, and no answer has come: looked up, as conntrack would call it new.
             assert_eq!(out, SHOT);
         })
         .unwrap();

@@ -1,4 +1,4 @@
-//! Events of refused packets: what they say, how many there are of a flood, and that there are none where nobody reads them.
+//! Events of refused packets: their fields, their number in a flood, and that none is written without a reader.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn only(follower: &mut Follower, begun_ns: u64) -> Event {
     Event { time_ns: 0, ..events[0] }
 }
 
-/// What is expected of a packet that came in and is in no list.
+/// The expected event of a packet that came in and is in no list.
 fn expected(from: SocketAddr, to: SocketAddr, protocol: u8, packet: &[u8]) -> Event {
     Event {
         time_ns: 0,
@@ -111,7 +111,7 @@ fn root_an_event_tells_direction_class_and_action_also_behind_a_tag() {
     let begun_ns = now_ns();
     assert!(!is_shot(&filter, &bytes));
     assert_eq!(only(&mut follower, begun_ns), came);
-    // What goes out is judged by where it goes.
+    // Outgoing packets are judged by their destination.
     filter.run(OUT, &packet(TCP, to, from, ACK), 1).unwrap();
     let back = Event { direction: Direction::Egress, source: to.ip(), destination: from.ip(), ..came };
     assert_eq!(only(&mut follower, begun_ns), Event { port: Some(40_000), ..back });
@@ -120,7 +120,7 @@ fn root_an_event_tells_direction_class_and_action_also_behind_a_tag() {
     tagged.splice(12..12, [0x88, 0xa8, 0, 7, 0x81, 0x00, 0, 9]);
     test_run(filter.program("allow_xdp"), &tagged, 0, 1).unwrap();
     assert_eq!(only(&mut follower, begun_ns), Event { bytes: tagged.len() as u32, ..came });
-    // Who is let through is told of nobody.
+    // No event is written of a source that is let through.
     assert!(!is_shot(&filter, &packet(TCP, to, from, ACK)));
     assert_eq!(follower.read().unwrap(), []);
 }
@@ -185,7 +185,7 @@ fn root_of_a_flood_each_core_writes_so_many_events_and_counts_the_others() {
     let mut follower = filter.follow().unwrap();
     let bytes = packet(UDP, socket("198.18.9.9:1"), socket("198.18.0.1:53"), 0);
     let (begun_ns, mut sent, mut read) = (now_ns(), 0_u64, 0_u64);
-    // Long enough for some windows, and for many more packets than may be told of.
+    // Long enough for some windows, and for many more packets than events.
     while now_ns() < begun_ns + 4 * WEIR_WINDOW_NS || sent < 200_000 {
         filter.run(IN, &bytes, AT_A_TIME).unwrap();
         sent += u64::from(AT_A_TIME);
@@ -197,7 +197,7 @@ fn root_of_a_flood_each_core_writes_so_many_events_and_counts_the_others() {
     assert_eq!(follower.lost().unwrap(), events.lost);
     let most = windows * WEIR_EVENTS_IN_WINDOW * weir_bpf::possible_cpus() as u64;
     assert!((WEIR_EVENTS_IN_WINDOW..=most).contains(&read), "{read} of at most {most}");
-    // Its source was counted each time all the same.
+    // Its source was still counted each time.
     assert_eq!(filter.status().unwrap().denied[0].packets, sent);
     // Another one begins with what is lost from then on.
     drop(follower);

@@ -13,7 +13,7 @@ use crate::{Action, At, Class, Compiled, Direction, Filter, OpenError, Options};
 
 const IN: At = At::Tc(Direction::Ingress);
 
-/// Of single addresses.
+/// Entries of single addresses.
 fn lists(addresses: &[&[&str]]) -> Vec<Class> {
     let class = |addresses: &&[&str]| {
         let of = |text: &&str| u32::from(text.parse::<std::net::Ipv4Addr>().unwrap());
@@ -70,7 +70,7 @@ fn root_a_pinned_filter_is_opened_again_with_what_it_counted_and_given_other_lis
     assert!(!drops(&again, "198.18.0.1") && drops(&again, "198.18.0.2"));
     let counted: u64 = again.status().unwrap().classes.iter().map(|c| c.3.packets).sum();
     assert_eq!(counted, 3);
-    // Other lists go on counting where these have counted; what is pinned stays as it is.
+    // Other lists go on counting where these have counted; the pins stay as they are.
     let before = again.memory_bytes().unwrap();
     again.swap(&Compiled::of(&lists(&[&["198.18.0.2"]])).unwrap(), &[Action::Drop, Action::Allow]).unwrap();
     assert_eq!(again.memory_bytes().unwrap(), before, "tables of as many blocks");
@@ -145,7 +145,7 @@ fn root_a_filter_of_another_version_is_refused_in_words() {
     let folder = Folder::new("version");
     let first = filter(&[&["198.18.0.1"]], &[Action::Drop, Action::Allow]);
     first.pin(folder.path()).unwrap();
-    // What another version would have left: a control block of another size, with another format first.
+    // The remains of another version: a control block of another size, with another format first.
     std::fs::remove_file(folder.path().join("control")).unwrap();
     let other = Map::of_values("control", &[[77_u32, 0], [0, 0]]).unwrap();
     other.pin(&folder.path().join("control")).unwrap();
@@ -160,7 +160,7 @@ fn root_at_xdp_no_connection_can_be_looked_up_first() {
         return;
     }
     let options = Options { sample: 0, established_first: true };
-    // Of both widths.
+    // Entries of both widths.
     let (few, many) = (lists(&[&["198.18.0.1"]]), vec![Class::default(); 3]);
     for lists in [few, many] {
         let tables = Compiled::of(&lists).unwrap();

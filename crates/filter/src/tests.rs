@@ -119,7 +119,7 @@ fn side_by_side(lists: u32) -> Vec<Class> {
     let one = |list: u32, net: u32| {
         let first = 0x0a00_0000 | net << 8;
         match net % 13 {
-            // Of one class, whichever it is, or of none.
+            // Members of one class, whichever it is, or of none.
             0 => Some((first, first | 0xff)),
             1 => None,
             _ => Some(first | (net * 37 + list * 11) & 0xff).map(|a| (a, a)),

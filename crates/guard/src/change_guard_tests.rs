@@ -280,7 +280,7 @@ fn one_set_at_a_time() {
     applied(&machine);
     let again = machine.keeper().apply_with(set_of(changes()), |_, _| Ok(Nobody)).unwrap_err();
     assert!(matches!(&again, Error::InFlight { by, .. } if by == "test"), "{again}");
-    // Of another command, too.
+    // The guards of another command, too.
     let other =
         ChangeGuard::for_test("other", machine.folder.join("state/guard"), machine.folder.join("root"));
     let again = other.apply_with(set_of(changes()), |_, _| Ok(Nobody)).unwrap_err();
@@ -360,7 +360,7 @@ fn whatever_was_on_disk_when_it_was_killed_is_enough_to_go_back() {
     let lines: Vec<&str> = journal.split_inclusive('\n').collect();
     assert_eq!(lines.len(), 1 + 3 * 2 + 1, "begin, two lines for each change, waiting");
     let paths = ["proc/sys/net/a", "proc/sys/net/b", "sys/module/m"];
-    // Nobody of that number and start time applies it any more.
+    // No process of that number and start time applies it any more.
     let own = Identity::own().unwrap().start_ticks.to_string();
     for kept in 1..=lines.len() {
         for in_kernel in [kept.saturating_sub(1) / 2, kept / 2] {

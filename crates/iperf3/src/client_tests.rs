@@ -17,7 +17,7 @@ impl TestObserver for Blind {
     fn interval(&mut self, _: &Lines, _: &Interval) {}
 }
 
-/// What the client says when a server does this with its control connection, of which the cookie has been read. The second
+/// The client's result when a server does this with its control connection, of which the cookie has been read. The second
 /// argument gives the test's data connections.
 fn towards(serve: impl FnOnce(TcpStream, &TcpListener) + Send) -> Result<Report, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

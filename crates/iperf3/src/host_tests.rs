@@ -120,7 +120,7 @@ fn many_clients_of_one_address_run_at_once_each_with_its_own_streams() {
         let total = report.egress.unwrap();
         assert!(total.receiver.bytes <= total.sender.bytes && total.receiver.bytes > 0);
         if options.protocol == Protocol::Udp {
-            // Nobody else's datagrams, and all of the own.
+            // No foreign datagrams, and all of the own.
             assert_eq!(total.receiver.datagrams.unwrap().packets, total.sender.packets.unwrap());
             assert_eq!(total.receiver.bytes, total.sender.bytes);
         }
@@ -169,7 +169,7 @@ fn all_tests_together_have_the_total_rate_whichever_way_they_go() {
         control
     };
     let most = hold(12_000_000);
-    // What names no rate is held to the 8 Mbit/s that are left: 300 ms of them, and a write of each stream before.
+    // A test without a rate is held to the 8 Mbit/s that are left: 300 ms of them, and a write of each stream before.
     for (protocol, way) in [(Protocol::Tcp, Way::Ingress), (Protocol::Udp, Way::Ingress)] {
         let rate_bps = (protocol == Protocol::Udp).then_some(0);
         let options = Options { protocol, way, rate_bps, streams: 2, length: Some(1000), ..short() };
@@ -247,7 +247,7 @@ fn streams_are_told_apart_by_who_connected_first_and_not_by_whose_bytes_came_fir
     let connect = || TcpStream::connect(server.address).unwrap();
     let (mut first, mut second) = (connect(), connect());
     second.write_all(cookie.bytes()).unwrap();
-    // By then the server has looked at the second one: it has answered somebody who came later.
+    // By then the server has looked at the second one: it has answered a client that came later.
     let other = begin(&server, &Cookie::random().unwrap());
     first.write_all(cookie.bytes()).unwrap();
     assert_eq!((byte(&mut control), byte(&mut control)), (1, 2));

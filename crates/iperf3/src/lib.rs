@@ -48,7 +48,7 @@ pub use wire::{COOKIE_BYTES, Cookie};
 /// iperf3's own port (PORT of iperf.h).
 pub const PORT: u16 = 5201;
 
-/// The version that the other end is told: the one whose protocol this is.
+/// The version that is sent to the other end: the one whose protocol this is.
 const SPOKEN_VERSION: &str = "3.12";
 
 /// Gives bytes to everything here that reads what a peer sent, as a whole frame and as a datagram. True if they were a message.

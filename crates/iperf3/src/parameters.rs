@@ -441,7 +441,7 @@ mod tests {
                 prop_assert!(p.time_s <= MAX_TIME_S && p.omit_s <= MAX_OMIT_S);
                 prop_assert!((1..=MAX_LENGTH).contains(&p.length) && p.window <= MAX_WINDOW);
                 prop_assert!(p.time_s > 0 || p.goal_bytes().is_some());
-                // What is said again is understood in the same way.
+                // A repeated value is understood in the same way.
                 prop_assert_eq!(Parameters::parse(&p.to_json()), Ok(p));
             }
         }

@@ -224,7 +224,7 @@ mod tests {
         drop(failed);
         let ended = Instant::now();
         assert!(matches!(turn(), Err(Error::Silent(_))));
-        // What is still on its way is nobody's.
+        // Bytes still on their way count for no end.
         turns.greeted(at("192.0.2.1:7"), *b"6789");
         let mut next = turns.wait(client, LONG, &stop).unwrap();
         assert!(ended.elapsed() + Duration::from_millis(1) >= SETTLING);

@@ -18,7 +18,7 @@ struct Path {
 #[derive(Clone, Copy)]
 struct Hop {
     mtu: u32,
-    /// What the router before it says of what is too long.
+    /// The answer of the router before it to packets that are too long.
     says: Option<u32>,
 }
 

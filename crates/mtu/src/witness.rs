@@ -213,7 +213,7 @@ mod tests {
         // Two datagrams, the second one's fragments in another order.
         let mixed = [(1, 0, ours), (2, 2960, None), (1, 1480, None), (2, 1480, None), (2, 0, ours)];
         assert_eq!(counts(book(&mixed)), (2, 3, 1));
-        // Somebody else's, whose first fragment came.
+        // Another host's datagram, whose first fragment came.
         assert_eq!(
             counts(book(&[(3, 0, Some(5)), (3, 1480, None), (4, 0, None), (4, 1480, None)])),
             (0, 0, 0)

@@ -95,7 +95,7 @@ mod tests {
     }
 
     impl Bench {
-        /// `None` where this cannot be had, which is told.
+        /// `None` where this cannot be had, which is printed.
         fn set_up() -> Option<Self> {
             if test_needs_root() {
                 return None;
@@ -141,7 +141,7 @@ mod tests {
                 assert!(shown.contains("qdisc netem") && shown.contains("delay 1.5ms"), "{shown}");
             }
             Err(error) => {
-                // Whoever falls back must know that there is none, and tc must find the same.
+                // The caller must know that it falls back, and tc must find the same.
                 assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
                 let theirs = bench.tc("qdisc add dev a root netem delay 1500us");
                 assert!(!theirs.status.success(), "{}", theirs.message());
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// What tc of iproute2 6.1.0 sends, as `strace -e trace=sendmsg -e write=all` shows it, in hexadecimal digits:
+    /// The messages that tc of iproute2 6.1.0 sends, as `strace -e trace=sendmsg -e write=all` shows it, in hexadecimal digits:
     ///
     /// ```text
     /// ip link add v0 type veth peer name v1       (in a namespace of its own: v0 is interface 3)

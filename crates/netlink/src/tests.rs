@@ -6,7 +6,7 @@ use super::*;
 use weir_sys::NetNs;
 use weir_sys::privilege::test_needs_root;
 
-/// What `ip` of iproute2 prints inside the namespace: the independent reader.
+/// The output of `ip` of iproute2 inside the namespace: the independent reader.
 fn ip(ns: &NetNs, arguments: &str) -> String {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());

@@ -353,7 +353,7 @@ mod tests {
             source: std::io::Error::from_raw_os_error(errno),
             words: words.into(),
         };
-        // Of Linux 5.4: the verifier's last line. EINVAL is 22, EBUSY 16.
+        // From Linux 5.4: the verifier's last line. EINVAL is 22, EBUSY 16.
         let helper = named(refused("load BPF object publish", 22, ": unknown func bpf_redirect_peer#155"));
         assert!(helper.to_string().contains("Linux 5.10"), "{helper}");
         let tcx = named(refused("attach publish_in to interface 3", 22, ""));

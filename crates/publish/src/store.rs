@@ -138,7 +138,7 @@ mod tests {
         chown(&folder, Some(65534), None).unwrap();
         let theirs = refused();
         chown(&folder, Some(0), None).unwrap();
-        // What was changed has another name.
+        // A changed file has another name.
         let text = fs::read_to_string(&path).unwrap().replace("out0", "out1");
         fs::write(&path, text).unwrap();
         let changed = store.find(&id).unwrap_err().to_string();

@@ -1,11 +1,11 @@
-//! What is tried.
+//! The cases that are tried.
 
 use weir_doctor::causes;
 use weir_doctor::recipe::{LabHost, Recipe};
 
 use crate::healthy;
 
-/// What a case shows.
+/// The subject of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -22,7 +22,7 @@ pub enum Kind {
 pub struct Case {
     /// `cause/recipe`, `cause/recipe + cause/recipe`, or the name of a load.
     pub name: String,
-    /// What it shows.
+    /// Its subject.
     pub kind: Kind,
     /// Causes that must be found, each with the host where.
     pub expected: Vec<(&'static str, LabHost)>,

@@ -18,9 +18,9 @@ pub enum Error {
     /// A step of a recipe failed.
     #[error("{what}: {words}")]
     Step {
-        /// What was done.
+        /// The action that failed.
         what: String,
-        /// What it said.
+        /// Its output.
         words: String,
     },
     /// The recipe and the lab do not fit.

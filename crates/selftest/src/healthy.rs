@@ -4,7 +4,7 @@ use weir_doctor::recipe::{LabHost, Recipe, Step, TcpMode, Traffic, UdpMode};
 
 use crate::cases::{Case, Kind};
 
-/// Where the responder is.
+/// The place of the responder.
 const RESPONDER: &str = "198.19.0.2";
 
 /// All of them, through a gateway that only routes and through one that tracks and masquerades.
@@ -85,7 +85,7 @@ fn connections() -> Vec<Traffic> {
     ]
 }
 
-/// A port scan: SYNs and datagrams to ports where nobody listens.
+/// A port scan: SYNs and datagrams to ports without a listener.
 fn scan() -> Vec<Traffic> {
     vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 200, frames: scan_frames }]
 }

@@ -151,7 +151,7 @@ impl Hosts {
     }
 }
 
-/// What a place is called.
+/// The name of a place.
 pub(crate) fn name(place: LabHost) -> &'static str {
     match place {
         LabHost::Initiator => "initiator",

@@ -12,7 +12,7 @@ const LEAST: f64 = 0.1;
 /// together of many.
 const STREAM: f64 = 20.0;
 
-/// Loads of which far less arrived than was promised, in words. Told by the kernel's counters of whoever received it, not by the
+/// Loads of which far less arrived than was promised, in words. Read from the kernel's counters of the receiver, not of the
 /// sender.
 pub(crate) fn missed(traffic: &[Traffic], evidence: &Evidence) -> Vec<String> {
     traffic.iter().filter_map(|load| missed_of(load, evidence)).collect()
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::cases::Kind;
 
-    /// What a responder and a gateway counted in two seconds.
+    /// The counts of a responder and a gateway in two seconds.
     fn evidence(counters: &[(&str, u64)], frames: u64) -> Evidence {
         let counters = counters.iter().map(|(n, v)| ((*n).to_owned(), (7, 7 + v).into())).collect();
         let responder = Namespace { name: "responder".into(), counters, ..Namespace::default() };

@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::cases::{Case, Kind};
 use crate::trial::{Answer, CaseTrial};
 
-/// What a doctor who finds nothing answers.
+/// The answer of a doctor that finds nothing.
 pub(crate) const NOTHING: &str = "nothing";
 
-/// What stands for the first finding where a load did not happen.
+/// The word for the first finding where a load did not happen.
 const NO_LOAD: &str = "(the load failed)";
 
 /// One case over its repetitions.
@@ -19,7 +19,7 @@ const NO_LOAD: &str = "(the load failed)";
 pub struct Row {
     /// Name of the case.
     pub case: String,
-    /// What it shows.
+    /// Its subject.
     pub kind: Kind,
     /// Times it was tried.
     pub tried: u32,
@@ -29,7 +29,7 @@ pub struct Row {
     pub first: BTreeMap<String, u32>,
     /// Why it was not tried.
     pub skipped: Option<String>,
-    /// What went wrong in the recipe.
+    /// The faults of the recipe.
     pub troubles: Vec<String>,
 }
 

@@ -36,7 +36,7 @@ pub struct Options {
     pub stop: Stop,
 }
 
-/// What the doctor answered.
+/// The doctor's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -59,11 +59,11 @@ pub struct CaseTrial {
     pub skipped: Option<String>,
     /// Causes found, in their order, with place and severity.
     pub found: Vec<(String, String, Severity)>,
-    /// What the doctor said.
+    /// The doctor's finding.
     pub diagnosis: Option<Diagnosis>,
-    /// What it was said of.
+    /// The object of the finding.
     pub evidence: Option<Evidence>,
-    /// What went wrong while sending; a fault of the recipe, not of the doctor. It makes a healthy load void.
+    /// The faults while sending; a fault of the recipe, not of the doctor. It makes a healthy load void.
     pub troubles: Vec<String>,
 }
 

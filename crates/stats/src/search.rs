@@ -167,7 +167,7 @@ mod tests {
             load <= 76.0
         });
         assert_eq!(asked, [100.0, 84.0, 76.0, 80.0]);
-        // What is told after the end changes nothing.
+        // Results after the end change nothing.
         search.tell(true);
         assert_eq!((search.lower(), search.upper()), (Some(76.0), Some(80.0)));
     }

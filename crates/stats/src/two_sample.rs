@@ -269,16 +269,16 @@ mod tests {
         assert_eq!(slower.interval.unwrap().1, f64::INFINITY);
         let faster = ratio_between(&above(24.0), &known).unwrap();
         assert!((faster.estimate - 0.5).abs() < 1e-12 && faster.p == slower.p, "{faster:?}");
-        // It may be anything above five, so nothing is said.
+        // It may be anything above five, so no claim is made.
         let open = ratio_between(&known, &above(5.0)).unwrap();
         assert_eq!((open.estimate, open.p), (1.0, 1.0));
-        // What failed is not less than what is still under way.
+        // A failed value is not less than one that is still under way.
         let failed = shift_between(&above(5.0), &exact(&[f64::INFINITY; 5])).unwrap();
         assert_eq!((failed.estimate, failed.interval), (0.0, Some((0.0, f64::INFINITY))));
         assert_eq!(shift_between(&known, &[(f64::NAN, f64::NAN)]), None);
     }
 
-    /// Of 2,000 pairs of samples from distributions shifted by 1, 93 to 97 % of the intervals must hold the 1
+    /// For 2,000 pairs of samples from distributions shifted by 1, 93 to 97 % of the intervals must hold the 1
     /// (8 against 8: the exact level is 95.0 to 96.0 %; three standard errors of the simulation are 1.5
     /// points).
     #[test]

@@ -106,7 +106,7 @@ mod tests {
         Start { bytes: bytes.to_vec(), length, exact }
     }
 
-    /// What arrives of these, in order: over loopback each is in the queue, or dropped, when its sending returns.
+    /// Those of them that arrive, in order: over loopback each is in the queue, or dropped, when its sending returns.
     fn arrive(to: &UdpSocket, sent: &[&[u8]]) -> Vec<Vec<u8>> {
         let from = UdpSocket::bind((to.local_addr().unwrap().ip(), 0)).unwrap();
         for datagram in sent {

@@ -108,7 +108,7 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("a.conf");
         replace(&path, 0o600, "one").unwrap();
-        // What a killed process left is in nobody's way.
+        // The remains of a killed process are in no one's way.
         fs::write(folder.join("a.conf.new"), "ha").unwrap();
         let draft = Draft::write(&path, 0o600, "two").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");

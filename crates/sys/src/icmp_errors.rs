@@ -186,7 +186,7 @@ mod tests {
             #[test]
             fn no_control_data_is_too_strange(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..120)) {
     proptest::prop_assert!(notice(&bytes).is_none() || bytes.len() >= HEADER + 12);
-                // What a message of the right kind would hold.
+                // The fields of a message of the right kind.
                 proptest::prop_assert_eq!(extended(&bytes).is_some(), bytes.len() >= 12);
             }
         }

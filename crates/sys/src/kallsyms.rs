@@ -121,7 +121,7 @@ zz T x
         assert_eq!(name(&symbols, 0xffff_ffff_81db_f070), Some("veth_poll"));
         assert_eq!(name(&symbols, 0xffff_ffff_81db_f06f), Some("__pfx_veth_poll"));
         assert_eq!(name(&symbols, 0xffff_ffff_81f2_af99), Some("nf_hook_slow"));
-        // Of the names of one address that of the function, not of the section.
+        // Among the names of one address, that of the function, not of the section.
         assert_eq!(name(&symbols, 0xffff_ffff_8100_0010), Some("srso_alias_untrain_ret"));
         assert_eq!(name(&symbols, 0xffff_ffff_a012_3460), Some("bpf_prog_6deef7357e7b4530_receiver"));
         assert_eq!(name(&symbols, 0xffff_ffff_a020_1abc), Some("br_handle_frame"));

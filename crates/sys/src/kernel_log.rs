@@ -97,7 +97,7 @@ mod tests {
         }
         let mut log = KernelLog::from_now(&ProcRoot::default()).unwrap();
         let word = format!("weir test {}", std::process::id());
-        // Facility 1 (user), which the kernel gives to whoever writes, is not the kernel's own.
+        // Facility 1 (user), which the kernel gives to user processes, is not the kernel's own.
         std::fs::write("/dev/kmsg", &word).unwrap();
         let mut lines = Vec::new();
         log.drain(|line| lines.push(line.to_owned())).unwrap();

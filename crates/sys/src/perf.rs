@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(clock.lost(), 0);
     }
 
-    /// More ticks than the rings hold, and nobody reads: the rest is counted as lost, and what was kept is whole.
+    /// More ticks than the rings hold, without a reader: the rest is counted as lost, and the kept samples are whole.
     #[test]
     fn what_is_not_read_in_time_is_counted_as_root() {
         if test_needs_root() {
@@ -457,7 +457,7 @@ mod tests {
         let begun = Instant::now();
         let mut kept = 0u64;
         while clock.lost() == 0 && begun.elapsed() < Duration::from_secs(60) {
-            // Half a megabyte at 100 bytes and 20 kHz. What was lost is told with the next sample that is kept.
+            // Half a megabyte at 100 bytes and 20 kHz. The next sample that is kept carries the number of lost ones.
             std::thread::sleep(Duration::from_millis(500));
             clock.drain(|sample| {
                 assert!(!sample.chain.is_empty());

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use weir_doctor::finding::{Confidence, Fix as DoctorsFix, Setting as DoctorsSetting, Severity};
 
-    /// What the doctor writes is what is read here.
+    /// The doctor's output is read here.
     #[test]
     fn the_doctors_findings_are_understood() {
         let finding = weir_doctor::finding::Finding {

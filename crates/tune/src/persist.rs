@@ -108,7 +108,7 @@ mod tests {
                 "net.ipv4.tcp_rmem = 4096 131072 6291456"
             ]
         );
-        // What comes out goes in again as it is.
+        // The output goes in again unchanged.
         root.put("etc/sysctl.d/90-weir.conf", &files[0].1);
         assert_eq!(super::files(&root.root(), &new).0, files);
     }

@@ -91,7 +91,7 @@ fn what_the_budget_cannot_pay_for_is_not_proposed() {
     let set = |value: &str, memory| Request { set: vec![(name.into(), value.into())], memory, ..request() };
     let error = super::plan(&place, &set("50000000", Budget::Bytes(1 << 20))).unwrap_err().to_string();
     assert!(error.contains("--memory"), "{error}");
-    // Half of what is available is the most that a share may take.
+    // Half of the available memory is the most that a share may take.
     let share = super::plan(&place, &Request { memory: Budget::Share(0.5), ..request() }).unwrap();
     assert_eq!(share.budget_bytes, 2 << 30);
 }
@@ -113,10 +113,10 @@ fn the_budget_is_for_all_settings_together() {
     assert!(refused.contains(THRESHOLD) && refused.ends_with("524287 are left"), "{refused}");
     let fits = plan(&place, &set(&both, 384_000 + 524_288)).unwrap();
     assert_eq!(fits.memory_bytes as u64, fits.budget_bytes);
-    // What shrinks does not pay for what grows: it may be left out in the end.
+    // A setting that shrinks does not pay for one that grows: it may be left out in the end.
     assert!(plan(&place, &set(&[(MAX, "500"), (THRESHOLD, "2048")], 524_287)).is_err());
 
-    // What was asked for outright goes first, then profiles, then findings with what is left.
+    // Settings asked for outright go first, then profiles, then findings with what is left.
     let more =
         Request { profiles: vec![Profile::NatGateway], ..findings(finding("high", 0, THRESHOLD, "1000000")) };
     for memory in (500_000..200_000_000).step_by(3_000_001) {
@@ -191,7 +191,7 @@ fn doubtful_and_distant_findings_are_not_acted_upon() {
     place.namespace = Some(Namespace { inode: 7, cookie: None, path: None });
     let distant = plan(&place, &findings(finding("high", 8, "net.core.somaxconn", "512"))).unwrap();
     assert!(distant.rows.is_empty() && distant.notes[0].contains("--netns"), "{:?}", distant.notes);
-    // What belongs to the machine is the same everywhere.
+    // Settings of the machine are the same everywhere.
     let machines =
         plan(&place, &findings(finding("high", 8, "net.core.netdev_max_backlog", "4000"))).unwrap();
     assert_eq!(machines.rows.len(), 1);
@@ -205,7 +205,7 @@ fn two_who_propose_are_both_named_and_the_larger_one_served() {
     let plan = plan(&place, &both).unwrap();
     let row = plan.rows.iter().find(|r| r.name == "net.netfilter.nf_conntrack_max").unwrap();
     assert_eq!((row.proposed.as_str(), row.why.len()), ("262144", 2));
-    // Who asks outright is served alone.
+    // Settings asked for outright are set alone.
     let set = Request { set: vec![(name.into(), "5000".into())], ..both };
     let plan = super::plan(&place, &set).unwrap();
     let row = plan.rows.iter().find(|r| r.name == "net.netfilter.nf_conntrack_max").unwrap();

@@ -8,7 +8,7 @@ use super::parts::{Owner, Part, owner};
 use super::stacks::summary;
 use super::*;
 
-/// What `perf record -e cpu-clock:k -g` saw on 6.18 while live frames (UDP, 64 bytes) crossed a gateway of veth pairs with
+/// The samples of `perf record -e cpu-clock:k -g` on 6.18 while live frames (UDP, 64 bytes) crossed a gateway of veth pairs with
 /// nftables masquerade and a set of prefixes, towards an XDP receiver; another process was listing a large set meanwhile. Folded;
 /// suffixes of the compiler and digests of BPF programs were taken off.
 const LIVE_FRAMES: &str = include_str!("recorded/live-frames.folded");
@@ -189,7 +189,7 @@ fn the_record_of_a_recorded_kernel_is_whole_and_small() {
     let profile = profile_of(LIVE_FRAMES, true);
     let folded: BTreeMap<String, u64> = profile.calls.folded().into_iter().collect();
     assert_eq!(folded.values().sum::<u64>(), profile.gateway_samples);
-    // All of it begins where softirq work on packets does, whoever was interrupted by it.
+    // All of it begins where softirq work on packets does, whichever task it interrupted.
     assert!(folded.keys().all(|stack| stack.starts_with("net_rx_action")));
     let forwarding = |s: &str| s.split(';').any(|name| name == "ip_forward");
     let function = profile.functions.iter().find(|f| f.name == "ip_forward").unwrap();
@@ -214,7 +214,7 @@ fn the_ends_of_a_socket_workload_are_the_testers() {
     assert_eq!(samples(&profile, Part::Gro), 0, "veth without GRO");
 }
 
-/// What is missing must not end a run; what went wrong must not pass for something missing.
+/// A missing program must not end a run; a failure must not pass for something missing.
 #[test]
 fn a_refusal_for_want_of_something_is_told_apart() {
     let error = |kind| {

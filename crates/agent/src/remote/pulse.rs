@@ -71,7 +71,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
     const MS: u64 = 1_000_000;
 
-    /// A sign of life every second for so long, each `way_ns` on its way there and back, of a clock that runs at `speed` and
+    /// A sign of life every second for `seconds`, each `way_ns` on its way there and back, of a clock that runs at `speed` and
     /// began at another time.
     fn pulse(seconds: u64, way_ns: u64, speed: f64) -> Pulse {
         let mut pulse = Pulse::default();
@@ -87,7 +87,7 @@ mod tests {
     fn a_clock_that_is_right_has_no_drift() {
         for way in [0, MS / 10, MS, 50 * MS] {
             assert_eq!(pulse(60, way, 1.0).drift(30 * S), None, "{way}");
-            // What NTP may do.
+            // The most that NTP may do.
             assert_eq!(pulse(60, way, 0.9995).drift(30 * S), None, "{way}");
         }
     }

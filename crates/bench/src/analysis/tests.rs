@@ -274,7 +274,7 @@ fn a_pair_with_a_missing_side_is_no_pair() {
     let cell = results.cell("one", "rtt_p50_ns", "routed").unwrap();
     assert_eq!((cell.estimate, cell.comparison, cell.verdict), (None, None, None));
     assert_eq!(results.widest, None, "what has no interval yet is not precise");
-    // What goes into the record can be read again: no figure is infinite or no number.
+    // Every value of the record can be read again: no figure is infinite or no number.
     let json = serde_json::to_string(&results).unwrap();
     assert_eq!(serde_json::from_str::<Results>(&json).unwrap().cells.len(), results.cells.len());
 }

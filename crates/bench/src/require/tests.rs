@@ -194,7 +194,7 @@ fn the_streams_that_stand_do_not_stand_in_for_those_that_fail() {
     let judgement = judged(&run, "nft.one.goodput_bps >= 0.9 x direct");
     assert_eq!(judgement.outcome, Outcome::Undecided);
     assert!(judgement.found.contains("more operations fail"), "{judgement}");
-    // What arrived is what arrived, failures can be named, and the other way round nothing is left out.
+    // The counts of what arrived stay, failures can be named, and the other way round nothing is left out.
     for met in [
         "nft.one.goodput_bps >= 1Gbit/s",
         "nft.one.failed_ratio <= 0.6",

@@ -181,13 +181,13 @@ mod tests {
                 "--set plan.min-rounds=9 --set plan.max-rounds=8",
                 bound,
             ),
-            // Twelve would be too many by itself, but what is told is what both come to.
+            // Twelve would be too many by itself, but the message names the product of both.
             (
                 &["plan.min-rounds=12", "plan.max-rounds=11"],
                 "--set plan.min-rounds=12 --set plan.max-rounds=11",
                 "max-rounds = 11: valid is min-rounds = 12",
             ),
-            // Two mistakes: one is told.
+            // Two mistakes: one is reported.
             (&["plan.x=1", "title=T", "plan.y=2"], "--set plan.x=1", "unknown key `x`"),
             (&["plan.x=1", "nonsense"], "--set nonsense", "expected KEY=VALUE"),
             (&["title=T", "nonsense", "plan.max-rounds=2"], "--set nonsense", "expected KEY=VALUE"),

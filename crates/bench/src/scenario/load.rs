@@ -195,7 +195,7 @@ kind = "tcp-rr"
             load(&between_hosts(&format!("{options}\nmax-rate = 10000"))).unwrap();
         }
         load(&between_hosts("rate = 1000")).unwrap();
-        // In the lab nobody else's network is in between.
+        // In the lab no foreign network is in between.
         load(TEXT).unwrap();
     }
 

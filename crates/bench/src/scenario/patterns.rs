@@ -147,7 +147,7 @@ kind = "tcp-stream"
         assert_eq!(left("long"), None);
     }
 
-    /// What stands in [`PATTERNS`], what stands there instead, the line of the message, a part of it.
+    /// A text of [`PATTERNS`], its replacement, the line of the message, a part of it.
     const MISTAKES: &[(&str, &str, usize, &str)] = &[
         ("\"short\"\nonce", "\"shor\"\nonce", 4, "there is no \"shor\""),
         ("once = \"long\"", "once = \"short\"", 5, "cannot be in both columns"),

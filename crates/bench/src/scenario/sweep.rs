@@ -391,7 +391,7 @@ kind = "tcp-rr"
         assert_eq!(error.nearest.as_deref(), Some("filled-0"));
     }
 
-    /// What stands in [`CURVES`], what stands there instead, the line of the message and a part of it.
+    /// A text of [`CURVES`], its replacement, the line of the message and a part of it.
     const MISTAKES: &[(&str, &str, usize, &str)] = &[
         ("[1000, 64000, 1000000]", "[1000, 64000,\n -1]", 17, "-1e0 is no number from 0 to 1e15"),
         ("[1000, 64000, 1000000]", "[1000, 1000.0]", 17, "1000 is there twice"),

@@ -1,4 +1,4 @@
-// What programs that rewrite IPv6 packets need.
+// Helpers of programs that rewrite IPv6 packets.
 #pragma once
 
 #define NEXT_FRAGMENT 44

@@ -7,7 +7,7 @@ static __always_inline __u32 plus(__u32 sum, __u32 word)
 	return sum + (sum < word);
 }
 
-// What a checksum must take in when a word becomes another one.
+// The difference that a checksum must take in when a word becomes another one.
 static __always_inline __u32 change(__u32 sum, __u32 old, __u32 new)
 {
 	return plus(plus(sum, ~old), new);

@@ -156,7 +156,7 @@ fn line(row: &Row, widest: usize) -> String {
         .map(|(first, times)| format!("{first} x{times}"))
         .collect();
     let mark = if row.right == row.tried { "ok   " } else { "WRONG" };
-    // Of a healthy load this is what was wrong; of a cause, made on purpose, it is not.
+    // For a healthy load this was wrong; for a cause, made on purpose, it is not.
     let trouble = row.troubles.first().filter(|_| row.kind == Kind::Healthy && row.right < row.tried);
     let others: Vec<_> = others.into_iter().chain(trouble.cloned()).collect();
     format!("  {name}  {mark}  {}/{}  {}\n", row.right, row.tried, others.join(", ")).replace("  \n", "\n")

@@ -50,7 +50,7 @@ fn what_a_crash_leaves_is_not_taken_for_something_else() {
     let scene = Scene::new();
     scene.publish(&apnic(20_251_120, 10));
     scene.update(&[]).expect(0);
-    // Between the two renames: the file is new, what is known is of the old one. And before: half a file beside.
+    // Between the two renames: the file is new, the known hash is of the old one. And before: half a file beside.
     fs::write(scene.file(), apnic(20_251_121, 10)).unwrap();
     fs::write(scene.file().with_extension("new"), "half a fi").unwrap();
     let before = scene.server.requests().len();

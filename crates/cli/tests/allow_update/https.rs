@@ -15,11 +15,11 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 /// A certificate authority of one test.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate, for whoever shall trust it.
+    /// Its certificate, for the clients that trust it.
     pub(crate) pem: String,
 }
 
-/// What a server shows of itself.
+/// The facts that a server shows of itself.
 #[derive(Clone, Copy)]
 pub(crate) enum Certificate {
     /// For this address, valid now.
@@ -56,13 +56,13 @@ impl Authority {
     }
 }
 
-/// What is sent, in plain.
+/// The bytes sent, in plain.
 type Send = Arc<dyn Fn(&mut dyn Write) -> io::Result<()> + std::marker::Send + Sync>;
 
-/// What a path answers.
+/// The answer of a path.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// A file with an ETag; 304 to whoever has it already.
+    /// A file with an ETag; 304 to a client that has it already.
     File(Vec<u8>),
     /// A status line's number and text, headers, and no body.
     Head(&'static str, String),
@@ -111,7 +111,7 @@ impl Server {
         Server::listen(Some(authority.config(certificate)))
     }
 
-    /// One that speaks plain HTTP, to which nobody may come.
+    /// One that speaks plain HTTP, to which no client may come.
     pub(crate) fn plain() -> Self {
         Server::listen(None)
     }

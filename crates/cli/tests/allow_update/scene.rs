@@ -1,4 +1,4 @@
-//! A publisher, and somebody who downloads from it.
+//! A publisher, and a client that downloads from it.
 
 use std::fs;
 use std::io::Write as _;
@@ -46,7 +46,7 @@ pub(crate) fn md5(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A publisher and somebody who downloads from it.
+/// A publisher and a client that downloads from it.
 pub(crate) struct Scene {
     pub(crate) world: World,
     pub(crate) server: Server,
@@ -78,7 +78,7 @@ impl Scene {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.world.weir(&["allow"]);
         command.args(args);
-        // A proxy of whoever runs the tests is none of theirs.
+        // A proxy of the user who runs the tests is none of theirs.
         for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
             command.env_remove(name).env_remove(name.to_ascii_uppercase());
         }

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use weir_testkit::{Background, CommandOutput, PATIENCE, World, until};
 
-/// What each of them needs besides root.
+/// The programs that each of them needs, and root.
 pub(crate) const BACKENDS: [&str; 3] = ["bpf", "nft", "ipset"];
 /// Addresses of the outside: one that the tests' lists have, and one that they have not.
 pub(crate) const LISTED: [&str; 2] = ["198.18.0.2", "2001:2::2"];
@@ -92,7 +92,7 @@ impl Gate {
     pub(crate) fn weir(&self, args: &[&str]) -> Command {
         let mut command = self.world.weir(&[&["allow"], args].concat());
         command.env("WEIR_STATE_DIR", self.state()).env("WEIR_BPF_DIR", "/sys/fs/bpf");
-        // Of whoever runs the tests.
+        // The user's who runs the tests.
         command.env_remove("SSH_CONNECTION").env_remove("SSH_CLIENT");
         command
     }
@@ -105,7 +105,7 @@ impl Gate {
         super::documents::read_any(&self.run(&[args, &["--json"]].concat()).expect(0).stdout)
     }
 
-    /// The list that the tests load most: both listed addresses, and `more` prefixes that nobody here has.
+    /// The list that the tests load most: both listed addresses, and `more` prefixes that no host here has.
     pub(crate) fn list(&self, name: &str, more: u32) -> PathBuf {
         let mut text = LISTED.join("\n");
         text.push('\n');
@@ -123,7 +123,7 @@ impl Gate {
         self.run(&[&args[..], hour, more].concat())
     }
 
-    /// What is in the kernel.
+    /// The programs and rules in the kernel.
     pub(crate) fn kernel(&self) -> String {
         self.run(&["state"]).expect(0).stdout
     }
@@ -196,7 +196,7 @@ fn printed(name: &str, program: &Background) -> Value {
     until(name, PATIENCE, || serde_json::from_str(&program.printed()).ok())
 }
 
-/// What `path` has in it, below a folder that may not be there.
+/// The names in `path`, below a folder that may not be there.
 pub(crate) fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(path)
         .map(|entries| entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())

@@ -66,7 +66,7 @@ fn finished(mut command: Command) -> std::process::Output {
     command.stdin(std::process::Stdio::null()).output().unwrap()
 }
 
-/// What `weir report` prints of a run, on a terminal that breaks no line.
+/// The output of `weir report` about a run, on a terminal that breaks no line.
 pub(crate) fn report(world: &World, run: &str, more: &[&str]) -> (String, String) {
     let mut command = world.weir(&["report", run]);
     command.args(more).env("COLUMNS", "10000");
@@ -134,7 +134,7 @@ pub(crate) fn try_out(world: &World, drawn: &Drawn) -> Vec<String> {
     wrong.into_iter().flat_map(line).collect()
 }
 
-/// What weir says wrong about each variant of one run.
+/// The wrong words of weir about each variant of one run.
 fn said_wrong(world: &World, drawn: &Drawn, rounds: u32) -> Vec<(Impairment, Vec<String>)> {
     world.write("broken.toml", scenario(drawn, rounds));
     let run = bench(world, "out", &["./broken.toml"]);

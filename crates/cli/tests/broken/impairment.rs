@@ -2,7 +2,7 @@
 
 use super::work::{Asks, Work};
 
-/// Where the server of a workload with one listens.
+/// The port of the server of a workload with one.
 pub(crate) const PORT: u16 = 8080;
 
 /// How a hop is broken.
@@ -82,7 +82,7 @@ const WAYS: &[(Way, bool)] = &[
     (NoAnswer, true),
 ];
 
-/// What an impairment does to a workload.
+/// The effect of an impairment on a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Harm {
     /// Operations fail or are lost.
@@ -126,7 +126,7 @@ impl Impairment {
         if self.tenths == 10 { way.to_owned() } else { format!("{way}-{}", self.tenths) }
     }
 
-    /// What it does to this workload; `None` where it would not be seen for certain.
+    /// Its effect on this workload; `None` where it would not be seen for certain.
     pub(crate) fn harm(&self, work: &Work) -> Option<Harm> {
         let (fails, slows) = (Some(Harm::Fails), Some(Harm::Slows));
         let few = matches!(work.asks, Asks::Stream | Asks::Requests);
@@ -185,7 +185,7 @@ impl Impairment {
         format!("numgen inc mod 10 {{ {} }}", hit.join(", "))
     }
 
-    /// That share of the packets, each by itself.
+    /// This share of the packets, each by itself.
     fn random(&self) -> String {
         format!("numgen random mod 10 < {}", self.tenths)
     }
@@ -199,7 +199,7 @@ impl Impairment {
                 },
             )
         };
-        // Whoever proves the path must get through to be measured at all: one connection a second does.
+        // The proof of the path must get through to be measured at all: one connection a second does.
         let spare = format!("{SYN} limit rate 1/second burst 1 packets accept");
         // A connection on a schedule of 125 requests a second sends some 25 packets in a trial.
         let (reset, late) = ("reject with tcp reset", "ct original packets > 15");

@@ -11,16 +11,16 @@ const PRAISE: &[&str] = &["faster", "better", "fewer", "less"];
 const BLAME: &[&str] =
     &["slower", "worse", "more", "fail", "lost", "loss", "unanswered", "nothing", "broken", "refused"];
 
-/// What a busy machine or a tester spends, and spreads. Where a hop slows everything down, less is carried and all of it waits
+/// The costs of a busy machine or a tester, and spreads. If a hop slows everything down, less is carried and all of it waits
 /// alike: that these are less is true, and no praise of operations.
 const SPENDING: &[&str] = &["busy_cores", "cpu", "retransmits", "lateness", "rtt_m", "out_of_order", "_sd_"];
 
-/// What was said about one variant.
+/// The claims about one variant.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Said {
-    /// Where it is named better.
+    /// The metrics in which it is named better.
     pub(crate) better: Vec<String>,
-    /// Where it is named worse.
+    /// The metrics in which it is named worse.
     pub(crate) worse: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn verdicts(run: &Value, variant: &str, harm: Harm) -> Said {
     said
 }
 
-/// What the terminal's report says of a variant: rows with its name and a sign, and sentences that begin with it.
+/// The claims of the terminal's report about a variant: rows with its name and a sign, and sentences that begin with it.
 pub(crate) fn report(text: &str, variant: &str) -> Said {
     let mut said = Said::default();
     for line in text.lines().filter(|l| words(l).any(|w| w == variant)) {

@@ -1,6 +1,6 @@
 //! Workloads that a broken hop is measured with.
 
-/// What a workload asks of a hop, as far as it decides what breaks it.
+/// The demands of a workload on a hop, as far as they decide what breaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     /// Bulk data on a few connections.

@@ -1,4 +1,4 @@
-//! What `--json` printed, held against the schema that `weir schema` prints for its kind.
+//! The output of `--json`, checked against the schema that `weir schema` prints for its kind.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) fn read_any(text: &str) -> Value {
     document
 }
 
-/// What the program's schema of this kind has against a document.
+/// The errors of a document by the program's schema of this kind.
 pub(crate) fn errors(kind: &str, document: &Value) -> Vec<String> {
     let mut schemas = SCHEMAS.lock().unwrap_or_else(|e| e.into_inner());
     let validator = schemas.entry(kind.to_owned()).or_insert_with(|| validator(kind));

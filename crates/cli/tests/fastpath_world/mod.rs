@@ -150,6 +150,12 @@ impl Gateway {
         carried().checked_sub(before).expect("the same fast path")
     }
 
+    /// Waits until at least so many packets of an exchange are carried: on a machine that stands still the lease ends for a moment.
+    #[track_caller]
+    pub(crate) fn carries(&self, times: u32, packets: u64) {
+        until("the fast path carries", PATIENCE, || (self.exchange(times) >= packets).then_some(()));
+    }
+
     pub(crate) fn processes(&self, words: &str) -> Vec<u32> {
         let all = self.world.processes().into_iter();
         all.filter(|(_, line)| line.contains(words)).map(|(pid, _)| pid).collect()

@@ -1,4 +1,4 @@
-//! What is tried between weir and iperf3, and what both ends must agree on.
+//! The cases between weir and iperf3, and what both ends must agree on.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ const APART: f64 = 0.005;
 /// two moments is in one count and not in the other. Both timers begin within a round trip, and how late each is, is the machine's doing.
 const APART_OMITTED: f64 = 0.02;
 
-/// What is known of a test before.
+/// The known facts of a test before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Sender and receiver count the same, but for what is under way when the end comes: iperf3's receiver leaves in its socket what
-    /// it has not read when it hears of the end. That is some milliseconds' worth however long the test is, and so less of a longer
+    /// Sender and receiver count the same, but for what is under way when the end comes: iperf3's receiver leaves bytes in its socket that
+    /// it has not read when it hears of the end. They are some milliseconds' worth in a test of any length, and so less of a longer
     /// one: see [`Case::stretched`].
     Alike,
     /// So many bytes are sent at least, in whole writes, and all of them come.
@@ -120,7 +120,7 @@ pub(crate) const CASES: &[Case] = &[
     udp("-t 1 -b 2M -l 500 -R --get-server-output"),
 ];
 
-/// What one end's report says of one direction.
+/// The figures of one end's report for one direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) sent: f64,
@@ -155,7 +155,7 @@ pub(crate) fn of_iperf3(report: &Value) -> Vec<Counted> {
     ["", "_bidir_reverse"].into_iter().filter_map(of).collect()
 }
 
-/// What a test's two ends must agree on, but for so many bytes.
+/// The figures that a test's two ends must agree on, but for so many bytes.
 #[track_caller]
 pub(crate) fn check(case: &Case, counted: &[Counted], but_for: f64) {
     let ways = if case.options.contains("--bidir") { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! What `-M` and `-w` do to the connections of both ends, as the kernel tells it.
+//! The effect of `-M` and `-w` on the connections of both ends, as the kernel tells it.
 
 use weir_testkit::{PATIENCE, World, until};
 

@@ -14,7 +14,7 @@ use weir_testkit::World;
 /// A run that takes longer than this hangs, s.
 const LIMIT_S: &str = "100";
 
-/// What else runs on this machine shall not be measured: a session of its own, because the kernel weighs whole sessions
+/// Other programs of this machine must not be measured: a session of its own, because the kernel weighs whole sessions
 /// against each other where it groups them (sched(7), autogroup), and the process in front inside of it.
 const FIRST: &str =
     "{ ! test -e /proc/self/autogroup || echo -15 > /proc/self/autogroup; } && exec nice -n -15 \"$@\"";
@@ -33,7 +33,7 @@ pub(crate) fn world(programs: &[&str]) -> Option<World> {
     World::root(env!("CARGO_BIN_EXE_weir"))
 }
 
-/// What a run said and left.
+/// The output and the remains of a run.
 pub(crate) struct Measured {
     pub(crate) run: Run,
     /// Standard error, by line.
@@ -132,7 +132,7 @@ impl Resident {
 }
 
 /// A process that keeps the first core busy, which is the initiator's, with the same right to it as a run has. It rests as long
-/// as it works, each about as long as a short trial takes: trials side by side shall not meet the same machine.
+/// as it works, each about as long as a short trial takes: trials side by side must not meet the same machine.
 pub(crate) struct Busy(std::process::Child);
 
 impl Busy {

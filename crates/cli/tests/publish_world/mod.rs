@@ -156,7 +156,7 @@ impl Host {
         super::documents::read_any(&self.run(&[args, &["--json"]].concat()).expect(code).stdout)
     }
 
-    /// What is in the kernel of it.
+    /// Its parts in the kernel.
     pub(crate) fn kernel(&self) -> String {
         self.run(&["state"]).expect(0).stdout
     }
@@ -182,7 +182,7 @@ impl Host {
         }
     }
 
-    /// A client that asks over one connection until it is told that it is enough.
+    /// A client that asks over one connection until the file `enough` is there.
     pub(crate) fn keep_asking(&self, name: &str, address: &str) -> Background {
         let _ = fs::remove_file(self.world.work().join("enough"));
         let mut client =
@@ -217,7 +217,7 @@ impl Host {
         of_it.map(|c| c["packets"].as_u64().unwrap()).sum()
     }
 
-    /// What has a name in the BPF file system, but for what the kernel puts there itself.
+    /// The names in the BPF file system, but for what the kernel puts there itself.
     pub(crate) fn pins(&self) -> String {
         self.world.sh("find /sys/fs/bpf -mindepth 1 ! -name '*.debug'")
     }

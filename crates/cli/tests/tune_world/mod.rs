@@ -119,7 +119,7 @@ while True:
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The machine's own network namespace, with folders of its own in the place of /etc/sysctl.d and /etc/modules-load.d. Its
-/// setting is put back also when the test fails, and must be nobody else's meanwhile.
+/// setting is put back also when the test fails, and must be used by no other test meanwhile.
 pub(crate) struct Machine {
     pub(crate) tuned: Tuned,
     pub(crate) before: String,
@@ -151,7 +151,7 @@ impl Machine {
         self.tuned.world.sh(&format!("cat {}", self.path)).trim_end().to_owned()
     }
 
-    /// What was written to make it last.
+    /// The files written to make it last.
     pub(crate) fn file(&self) -> Option<String> {
         let text = self.tuned.world.sh("cat /etc/sysctl.d/90-weir.conf 2>/dev/null || true");
         (!text.is_empty()).then_some(text)
@@ -168,7 +168,7 @@ impl Drop for Machine {
     }
 }
 
-/// What killed everything left: the values, and what the journal says about them.
+/// The remains after all was killed: the values, and what the journal says about them.
 pub(crate) fn phase_on_disk(journal: &std::path::Path) -> Option<String> {
     let text = fs::read_to_string(journal).ok()?;
     let line = text.lines().rev().find(|l| {

@@ -53,7 +53,7 @@ static __always_inline __u8 byte_by_helper(const void *header, __u32 at)
 	return kept_apart(byte);
 }
 
-// What the IP header says comes next. Read directly where the kernel knows how to (Linux 6.2): the helper takes longer than all
+// The next header, as the IP header names it. Read directly where the kernel knows how to (Linux 6.2): the helper takes longer than all
 // the counting.
 static __always_inline __u8 ip_protocol(const void *header, __u16 ethertype)
 {
@@ -123,7 +123,7 @@ static __always_inline struct sock *receiver_of(__u64 *ctx)
 	return receiver;
 }
 
-// Of a packet without a device. The sender's socket may be in another namespace when the packet has gone on from there; but
+// The namespace of a packet without a device. The sender's socket may be in another namespace when the packet has gone on from there; but
 // then it has a device.
 static __always_inline __u32 netns_without_device(struct sk_buff *skb, struct sock *receiver)
 {

@@ -21,7 +21,7 @@ struct {
 	__type(value, struct weir_flow_sum);
 } flows SEC(".maps");
 
-// Of connections that found no room in the first.
+// For connections that found no room in the first.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

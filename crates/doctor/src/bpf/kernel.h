@@ -1,4 +1,4 @@
-// The few fields of the kernel's own structs that the programs read. Where they lie, libbpf finds out when it loads them
+// The few fields of the kernel's own structs that the programs read. libbpf finds their places when it loads them
 // (CO-RE): names and types are what must be right here, not the layout.
 #pragma once
 

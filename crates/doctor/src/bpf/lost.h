@@ -1,4 +1,4 @@
-// What a program saw and had no room to note, so that its figures never look whole when they are not.
+// The packets that a program saw and had no room to note, so that its figures never look whole when they are not.
 #pragma once
 
 struct {
@@ -8,7 +8,7 @@ struct {
 	__type(value, struct weir_lost);
 } lost SEC(".maps");
 
-// That of this core.
+// The count of this core.
 static __always_inline struct weir_lost *lost_here(void)
 {
 	__u32 zero = 0;

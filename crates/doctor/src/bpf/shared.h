@@ -1,11 +1,11 @@
-// What the programs in the kernel and their driver in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
+// Shared by the programs in the kernel and their driver in Rust. The build makes Rust of it: see bpf-build/src/layout.rs
 // for what is understood.
 #pragma once
 
 // Bytes of a packet that a sample keeps.
 #define WEIR_SAMPLE_BYTES 128
 
-// What is fixed when the programs are loaded.
+// Fixed when the programs are loaded.
 struct weir_watch {
 	// Arguments of the tracepoint: 2 before reasons (5.17), 3 with them, 4 with the receiving socket (6.11).
 	__u32 arguments;
@@ -21,9 +21,9 @@ struct weir_watch {
 
 #define WEIR_NOWHERE 0xffffffff
 
-// What dropped packets have in common.
+// The properties that dropped packets have in common.
 struct weir_group {
-	// Where in the kernel.
+	// Address in the kernel.
 	__u64 location;
 	// Namespace by its inode; 0: neither device nor socket told.
 	__u32 netns;
@@ -38,7 +38,7 @@ struct weir_group {
 	__u8 pad;
 };
 
-// What a core counted of a group.
+// The counts of one core for a group.
 struct weir_sum {
 	__u64 packets;
 	__u64 bytes;
@@ -46,7 +46,7 @@ struct weir_sum {
 	__u64 next;
 	// The last packet of those for which it has been drawn already which of them is kept.
 	__u64 end;
-	// Where that one is kept; WEIR_NO_SLOT: none of them is.
+	// The slot of that one; WEIR_NO_SLOT: none of them is kept.
 	__u32 slot;
 	__u32 pad;
 };
@@ -87,11 +87,11 @@ struct weir_sample {
 struct weir_lost {
 	// In the table of groups.
 	__u64 packets;
-	// In the table of samples; they are counted all the same.
+	// In the table of samples; they are still counted.
 	__u64 samples;
 };
 
-// What happened to a connection.
+// The counts of a connection.
 enum weir_flow_kind {
 	WEIR_RETRANSMIT,
 	WEIR_RESET_SENT,

@@ -75,7 +75,7 @@ static __always_inline struct weir_sum *sum_of(const struct weir_group *group)
 		return sum;
 	sum = bpf_map_lookup_elem(&groups, group);
 	if (!sum) {
-		// Another core may have been faster: then this fails, and the entry is there all the same.
+		// Another core may have been faster: then this fails, and the entry is still there.
 		bpf_map_update_elem(&groups, group, &no_sum, BPF_NOEXIST);
 		sum = bpf_map_lookup_elem(&groups, group);
 	}
@@ -94,10 +94,10 @@ static __always_inline struct weir_sample *room_for(const struct weir_group *gro
 	return sample;
 }
 
-// Where the sample of the packet that was counted last goes, at its number `next`; else WEIR_NO_SLOT.
+// The slot for the sample of the packet that was counted last, at its number `next`; else WEIR_NO_SLOT.
 //
 // Every packet is as likely to be among those kept at the end (Vitter 1985, algorithm R), but it is not drawn for each by itself.
-// Of a block of b packets after the n-th, one is kept, with probability samples * b / (n + b), in any of the slots. Then each
+// From a block of b packets after the n-th, one is kept, with probability samples * b / (n + b), in any of the slots. Then each
 // of the block was kept with samples / (n + b), and each of those before is still there with n / (n + b), as it must be.
 static __always_inline __u32 slot_of(struct weir_sum *sum)
 {

@@ -26,7 +26,7 @@ use crate::recipe::Recipe;
 
 pub use view::{EvidenceView, Taken, is_noise};
 
-/// What a cause belongs to.
+/// The part of the system that a cause belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
@@ -40,7 +40,7 @@ pub enum Group {
     Queues,
     /// Sockets and the programs behind them.
     Sockets,
-    /// What is left.
+    /// Everything else.
     Rest,
 }
 
@@ -49,25 +49,25 @@ pub enum Group {
 pub struct Cause {
     /// Stable id: lower case, digits and hyphens. Never reused for something else.
     pub id: &'static str,
-    /// Where it belongs.
+    /// Its group.
     pub group: Group,
     /// A heading of a few words.
     pub title: &'static str,
-    /// What it is and why it loses packets: one to three paragraphs for its page.
+    /// Its mechanism, and why it loses packets: one to three paragraphs for its page.
     pub about: &'static str,
-    /// What is seen in every case of it.
+    /// Signs of every case of it.
     pub must: &'static [&'static str],
-    /// What makes it surer.
+    /// Signs that make it surer.
     pub should: &'static [&'static str],
-    /// What speaks against it.
+    /// Signs against it.
     pub must_not: &'static [&'static str],
     /// Causes that look alike, with what tells them apart: (id, words).
     pub lookalikes: &'static [(&'static str, &'static str)],
     /// More special causes: where they explain the same packets, this one takes only what they leave.
     pub yields_to: &'static [&'static str],
-    /// What to do about it, in words, for its page; the finding has the commands.
+    /// The remedy in words, for its page; the finding has the commands.
     pub remedy: &'static str,
-    /// Where this knowledge comes from: kernel files, RFCs, papers.
+    /// The sources of this knowledge: kernel files, RFCs, papers.
     pub sources: &'static [&'static str],
     /// Looks for it in the evidence: one finding for each place and object.
     pub examine: fn(&EvidenceView<'_>) -> Vec<Finding>,
@@ -90,7 +90,7 @@ pub fn by_id(id: &str) -> Option<&'static Cause> {
     all().find(|c| c.id == id)
 }
 
-/// What all causes see in the evidence, before it is weighed.
+/// The view that all causes have of the evidence, before it is weighed.
 pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
     let view = EvidenceView::of(evidence);
     all().flat_map(|cause| (cause.examine)(&view)).collect()
@@ -240,7 +240,7 @@ mod tests {
         !command.contains("> /root") && (lists || SHOW.iter().any(|begins| command.starts_with(begins)))
     }
 
-    /// Whatever a fix changes can be taken back, by commands and not by words.
+    /// Every change of a fix can be reverted by commands, not only in words.
     #[test]
     fn every_fix_that_changes_something_has_its_way_back() {
         let all = evidences();

@@ -27,7 +27,7 @@ use tally::{ConnectionCounts, group};
 
 /// Time for the tables of all namespaces together.
 const TIME: Duration = Duration::from_millis(2500);
-/// What a table gets at least while there is time.
+/// The least that a table gets while time is left.
 const LEAST: Duration = Duration::from_millis(300);
 /// The most that one table gets of the time that is left.
 const MOST_OF_LEFT: f64 = 0.9;
@@ -41,7 +41,7 @@ const STRIDE: u64 = 4096;
 /// Tuples of packets that are asked for.
 const ASKED: usize = 512;
 
-/// What the readings of all namespaces share.
+/// Shared by the readings of all namespaces.
 #[derive(Debug)]
 pub(super) struct Common {
     ends: Instant,

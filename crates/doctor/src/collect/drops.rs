@@ -31,7 +31,7 @@ use super::{Options, hidden};
 use crate::evidence::{Evidence, Plane, Sight};
 use shared::{WEIR_NOWHERE, WeirWatch};
 
-/// What `cargo build` made of `bpf/*.bpf.c`.
+/// The code that `cargo build` made of `bpf/*.bpf.c`.
 static DROPS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 static PLAIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain.bpf.o"));
 static FLOWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
@@ -39,12 +39,12 @@ static FLOWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
 /// Types of the running kernel.
 const TYPES: &str = "sys/kernel/btf/vmlinux";
 
-/// Groups that are told apart; 40 bytes of each by core. A port scan makes a handful.
+/// The number of groups with counts of their own; 40 bytes of each by core. A port scan makes a handful.
 const GROUPS: u32 = 4096;
-/// Places of groups that are found without hashing; 64 bytes of each by core. Several times as many as there are groups with many
+/// Places of groups that are found without hashing; 64 bytes of each by core. Several times the number of groups with many
 /// drops, so that seldom two of those want the same.
 const PLACES: u32 = 256;
-/// Connections whose events are told apart, and groups of what is beyond them.
+/// The number of connections with events of their own, and of groups for those beyond them.
 const CONNECTIONS: u32 = 4096;
 const REST: u32 = 256;
 
@@ -67,7 +67,7 @@ struct Room {
 }
 
 impl Room {
-    /// For a machine of that many cores. A core keeps at least four samples of a group, which is all there is of a group that
+    /// For a machine of that many cores. A core keeps at least four samples of a group: all samples of a group that
     /// one core alone drops; a sample takes about 240 bytes in the kernel.
     fn of(cores: usize) -> Self {
         let samples_per_core = (32 / cores.max(1)).clamp(4, 16) as u32;
@@ -111,7 +111,7 @@ impl Running {
 }
 
 impl Tracer {
-    /// Attaches them. What could not be is blind, with the reason, and the rest works.
+    /// Attaches them. A program that could not be attached is blind, with the reason, and the rest works.
     pub(super) fn begin(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Self {
         Self::with_room(options, planes, Room::of(possible_cpus()))
     }
@@ -182,7 +182,7 @@ impl Tracer {
     }
 }
 
-/// Of all these programs together.
+/// The cost of all these programs together.
 fn statistics<'a>(programs: impl Iterator<Item = &'a ProgramFd>) -> RunStatistics {
     programs.filter_map(|p| p.statistics().ok()).fold(RunStatistics::default(), |sum, s| RunStatistics {
         time_ns: sum.time_ns + s.time_ns,

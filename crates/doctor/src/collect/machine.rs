@@ -110,7 +110,7 @@ impl Looking {
         now
     }
 
-    /// What weir itself has used since the beginning.
+    /// The resources that weir itself has used since the beginning.
     pub(super) fn own_cost(&self, root: &ProcRoot, cost: &mut Cost) {
         cost.cpu_ns = process_cpu_time().saturating_sub(self.cpu).as_nanos() as u64;
         let status = root.read_optional("proc/self/status").unwrap_or_default();
@@ -130,7 +130,7 @@ fn read(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Machine {
     (machine.settings, machine.counters) = global(root);
     let mut look = |plane: Plane, read: &mut dyn FnMut() -> Sight| {
         let sight = if options.hidden.contains(&plane) { hidden() } else { read() };
-        // What was not in sight at the beginning stays so: half of it says nothing.
+        // A counter that was not in sight at the beginning stays so: half of it says nothing.
         let blind = matches!(planes.get(&plane), Some(Sight::Blind(_)));
         if !blind {
             planes.insert(plane, sight);

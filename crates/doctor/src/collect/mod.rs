@@ -57,18 +57,18 @@ pub enum Scope {
     /// Every one on this machine, as far as they may be entered.
     #[default]
     Machine,
-    /// That of the calling thread alone.
+    /// The namespace of the calling thread alone.
     Own,
     /// These, with their names.
     These(Vec<(String, NetNs)>),
 }
 
-/// What is looked at, and how.
+/// The scope and the ways of a look.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Which namespaces.
     pub scope: Scope,
-    /// Where `proc` and `sys` are.
+    /// The folder of `proc` and `sys`.
     pub root: ProcRoot,
     /// Planes that are not to be looked at, e.g. to see what remains without them.
     pub hidden: BTreeSet<Plane>,
@@ -207,7 +207,7 @@ fn sum_up(planes: &mut BTreeMap<Plane, Sight>, namespaces: &[Namespace], hide: &
     }
 }
 
-/// What is read at the window's beginning.
+/// The readings at the window's beginning.
 fn first(options: &Options, found: &Found) -> Namespace {
     let mut namespace = named(found);
     enter(options, found, &mut namespace, &|inside| {
@@ -217,7 +217,7 @@ fn first(options: &Options, found: &Found) -> Namespace {
     namespace
 }
 
-/// What is read at its end, as growth since the beginning.
+/// The readings at its end, as growth since the beginning.
 fn last(
     options: &Options,
     found: &Found,
@@ -284,7 +284,7 @@ fn keep<T>(
     read().map_err(|e| blind.insert(plane, why(&e))).ok()
 }
 
-/// What hinders a collector, and what would help.
+/// The obstacle of a collector, and its remedy.
 fn why(error: &weir_sys::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -294,7 +294,7 @@ fn why(error: &weir_sys::Error) -> String {
     }
 }
 
-/// What counts up.
+/// Values that count up.
 fn counted(options: &Options, inside: &mut Namespace) {
     let root = &options.root;
     let Namespace { blind, counters, gauges, .. } = inside;
@@ -314,7 +314,7 @@ fn counted(options: &Options, inside: &mut Namespace) {
     inside.rules = rules;
 }
 
-/// What is asked about a namespace because of what was lost in it.
+/// The questions about a namespace because of the packets lost in it.
 #[derive(Debug, Default)]
 pub(crate) struct Asked<'a> {
     /// Groups of drops of this namespace.
@@ -336,7 +336,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What is as it is.
+/// Values that do not count up.
 fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>) {
     let root = &options.root;
     let blind = &mut inside.blind;

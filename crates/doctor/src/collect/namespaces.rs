@@ -48,14 +48,14 @@ impl Found {
     }
 }
 
-/// What is known of a namespace.
+/// The known facts of a namespace.
 #[derive(Debug, Default)]
 struct Traces {
     /// Processes that run in it, ascending.
     pids: Vec<u32>,
     /// Names bound to it.
     names: Vec<PathBuf>,
-    /// Whoever holds a descriptor of it: pid and number.
+    /// A process that holds a descriptor of it: pid and number.
     held: Option<(u32, u32)>,
 }
 
@@ -129,7 +129,7 @@ fn look(root: &ProcRoot) -> BTreeMap<u64, Traces> {
     all
 }
 
-/// What people call it.
+/// The name that people use for it.
 fn name(root: &ProcRoot, traces: &Traces, containers: &mut Containers<'_>) -> String {
     let given = |path: &PathBuf| mounts::name_of(path);
     let names: Vec<mounts::Name> = traces.names.iter().filter_map(given).collect();
@@ -137,7 +137,7 @@ fn name(root: &ProcRoot, traces: &Traces, containers: &mut Containers<'_>) -> St
     if let Some(name) = chosen {
         return format!("netns {}", name.text);
     }
-    // Whoever entered it from outside has another control group; the first process is most often its own.
+    // A process that entered it from outside has another control group; the first process is most often its own.
     if let Some(container) = traces.pids.iter().take(4).find_map(|pid| containers.of(*pid)) {
         return container;
     }

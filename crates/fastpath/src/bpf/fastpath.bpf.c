@@ -256,7 +256,7 @@ static __always_inline enum weir_reason show(struct __sk_buff *skb, const struct
 	return is_past(entry.way.due) ? WEIR_DUE : WEIR_CARRIED;
 }
 
-// What would become of a usual packet of the direction that follows an Ethernet header; its entry is written behind it. Run by the
+// The verdict on a usual packet of the direction that follows an Ethernet header; its entry is written behind it. Run by the
 // resident process; changes nothing.
 SEC("tc")
 int explain(struct __sk_buff *skb)

@@ -7,7 +7,7 @@ struct arrived {
 	__u32 came_by;
 	// Length that counts against an MTU, from the IP header on.
 	__u32 length;
-	// Of TCP: sequence plus acknowledgement number.
+	// For TCP: sequence plus acknowledgement number.
 	__u32 progress;
 	// Made of fields that the kernel's way does not change: tells packets apart that are under way at the same time.
 	__u32 mark;

@@ -167,7 +167,7 @@ struct weir_way {
 	__u32 state;
 	// The longest packet that the kernel has forwarded, from its IP header on, bytes; a segment of a super-packet.
 	__u16 longest;
-	// Of TCP: upper 8 bits of sequence plus acknowledgement number of the last packet that took the kernel's way.
+	// For TCP: upper 8 bits of sequence plus acknowledgement number of the last packet that took the kernel's way.
 	__u8 progress;
 	// `weir_control.tick` when a packet was carried last; 0: none since the timeout was renewed.
 	__u8 last;
@@ -261,7 +261,7 @@ struct weir_idle {
 	__u32 idle;
 };
 
-// What is in the table for the packets of one direction.
+// The entry of the table for the packets of one direction.
 struct weir_entry {
 	// How they leave.
 	struct weir_way way;

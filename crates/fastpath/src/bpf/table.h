@@ -67,7 +67,7 @@ static __always_inline void copy_macs(__u32 *to, const __u32 *from)
 	to[2] = from[2];
 }
 
-// Where the words of an entry lie behind its way.
+// The place of the words of an entry, behind its way.
 #define SOURCE(words) 0
 #define DESTINATION(words) (words)
 #define PORTS(words) (2 * (words))

@@ -8,14 +8,14 @@
 #define PER_ENTRY (32 / BITS)
 #define PER_OCTET (8 / BITS)
 
-// What is constant. Volatile, or the compiler would take the zeros that stand here for what it will be.
+// The constants. Volatile, or the compiler would take the zeros that stand here for what it will be.
 const volatile struct weir_config config SEC(".rodata.config");
 
-// What some /24s in a row belong to: in the lower half a class for each, from the lowest bits on; the highest number: look into its
-// block. In the upper half where their blocks are: that of each is as far behind as it is itself.
+// The classes of some /24s in a row: in the lower half a class for each, from the lowest bits on; the highest number: look into its
+// block. In the upper half the places of their blocks: that of each is as far behind as it is itself.
 __u64 level1[(1 << 24) / PER_ENTRY] SEC(".bss.level1");
 
-// What each address of a /24 belongs to, from the lowest bits of an octet on.
+// The class of each address of a /24, from the lowest bits of an octet on.
 struct block {
 	__u8 octets[256 / PER_OCTET];
 };
@@ -23,7 +23,7 @@ struct block {
 // The /24s that are not all of one class. Like those below of any length, which is set before the programs are loaded.
 struct block blocks[1] SEC(".bss.blocks");
 
-// Where the boundaries of a part of IPv6 are.
+// The places of the boundaries of a part of IPv6.
 struct weir_bucket buckets[WEIR_BUCKETS] SEC(".bss.buckets");
 
 // The boundaries, in order.
@@ -41,7 +41,7 @@ struct weir_boundary boundaries[1] SEC(".bss.boundaries");
 static __always_inline __u32 class4(__u32 address)
 {
 	__u32 net = address >> 8, at = address & 0xff, number;
-	// Of the /24 in its entry: its place times BITS, which is a power of two.
+	// The number of the /24 in its entry: its place times BITS, which is a power of two.
 	__u32 shift = address >> (8 - __builtin_ctz(BITS)) & (PER_ENTRY - 1) * BITS;
 	__u64 entry = level1[net / PER_ENTRY];
 

@@ -7,7 +7,7 @@
 #include <linux/ipv6.h>
 #include "weir/ct.h"
 
-// Of enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h): there has been an answer.
+// A bit of enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h): there has been an answer.
 #define IPS_SEEN_REPLY 2
 
 struct nf_conn {

@@ -64,7 +64,7 @@ static __always_inline bool is_neighbour_discovery(struct ipv6hdr *ip, void *end
 	       *type <= 137;
 }
 
-// What a DHCP server says to its client (RFC 2131): UDP from 67 to 68. Its address may be any. The ports first, for hardly
+// An answer of a DHCP server to its client (RFC 2131): UDP from 67 to 68. Its address may be any. The ports first, for hardly
 // any packet has those.
 static __always_inline bool is_dhcp_answer(struct iphdr *ip, void *end)
 {
@@ -74,7 +74,7 @@ static __always_inline bool is_dhcp_answer(struct iphdr *ip, void *end)
 	       ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x1fff));
 }
 
-// What is known of a packet.
+// The known properties of a packet.
 struct looked {
 	__u32 class_number;
 	__u32 reason;
@@ -149,7 +149,7 @@ static __always_inline __u32 count4(void *data, bool out)
 	return count_of(class4(bpf_ntohl(out ? ip->daddr : ip->saddr)));
 }
 
-// What is read of a packet: up to the ports of IPv4, up to the type of an ICMPv6 message. The smallest frame of Ethernet has
+// The part of a packet that is read: up to the ports of IPv4, up to the type of an ICMPv6 message. The smallest frame of Ethernet has
 // it all.
 static __always_inline __u32 headers(__u16 protocol)
 {
@@ -186,7 +186,7 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 #if ESTABLISHED_FIRST
 	return other_at_tc(skb, out);
 #else
-	// First, while there is nothing yet that would have to be kept over a call.
+	// First, while nothing has to be kept over a call yet.
 	struct weir_counters *mine = own_counters();
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 count;
@@ -196,7 +196,7 @@ static __always_inline int at_tc(struct __sk_buff *skb, bool out)
 		count = count4(data, out);
 		if (LIKELY(count % WEIR_ACTIONS == WEIR_ALLOW)) {
 			add(counter(mine, count, out), skb->len);
-			// TCX_NEXT: whoever is attached behind us is asked too.
+			// TCX_NEXT: the programs attached behind us run too.
 			return TC_ACT_UNSPEC;
 		}
 	}

@@ -1,8 +1,8 @@
-// Packets that were refused or logged: their sources are remembered, and whoever follows is told of them. They are read again
+// Packets that were refused or logged: their sources are remembered, and readers of events get them. They are read again
 // here, in functions of their own, so that a packet that passes pays nothing for it.
 #pragma once
 
-// Of linux/in6.h, which brings the C library's headers with it.
+// From linux/in6.h, which brings the C library's headers with it.
 #define NEXT_HOP_BY_HOP 0
 #define NEXT_ROUTING 43
 #define NEXT_FRAGMENT 44
@@ -138,7 +138,7 @@ static __always_inline bool payload(const struct packet *p, struct weir_event *e
 	return true;
 }
 
-// Tells whoever follows. However many packets there are, a core writes so many events and no more, and nobody is woken up.
+// Writes an event for the readers. A core writes so many events and no more for any number of packets, and wakes no process.
 static __always_inline void tell(const struct packet *p, const struct weir_address *source,
 				 const struct weir_address *destination, __u64 now)
 {
@@ -204,7 +204,7 @@ static __always_inline void refused(const struct packet *p)
 		tell(p, &source, &destination, first.last_ns);
 }
 
-// What becomes of a packet whose class is not simply let through.
+// The verdict on a packet whose class is not simply let through.
 static __noinline int special_at_tc(struct __sk_buff *skb, __u32 class_number, __u32 action, bool out)
 {
 	struct packet p = {
@@ -232,7 +232,7 @@ struct vlan {
 	__be16 protocol;
 };
 
-// Where the network header begins. Two tags at most (802.1ad); what is behind more is not IP to us.
+// The start of the network header. Two tags at most (802.1ad); a packet with more is not IP to us.
 static __always_inline void *behind_tags(void *data, void *end, __u16 *protocol)
 {
 	struct ethhdr *eth = data;

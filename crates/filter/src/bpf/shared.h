@@ -1,4 +1,4 @@
-// What the programs in the kernel and their driver in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
+// Shared by the programs in the kernel and their driver in Rust. The build makes Rust of it: see bpf-build/src/layout.rs
 // for what is understood.
 #pragma once
 
@@ -24,14 +24,14 @@
 #define WEIR_EVENTS_IN_WINDOW 125
 // Such a window, ns: an eighth of a second.
 #define WEIR_WINDOW_NS 125000000
-// Of weir_event's flags: its port is known.
+// A flag of weir_event: its port is known.
 #define WEIR_HAS_PORT 1
 // It is a fragment, the first one or another.
 #define WEIR_FRAGMENT 2
 // It goes out.
 #define WEIR_OUT 4
 
-// What is done with the packets of a class.
+// The action for the packets of a class.
 enum weir_action {
 	// Let through.
 	WEIR_ALLOW,
@@ -53,7 +53,7 @@ enum weir_reason {
 	WEIR_NOT_IP,
 	// Shorter than its header.
 	WEIR_TOO_SHORT,
-	// What the link itself would not work without: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP. An answer from a
+	// Packets without which the link itself would not work: 0.0.0.0, ::, fe80::/10, neighbour discovery, answers of DHCP. An answer from a
 	// class that is let through may be counted there.
 	WEIR_LINK_LOCAL,
 	// It belongs to a connection that is there already, and those pass first.
@@ -88,7 +88,7 @@ struct weir_bucket {
 	__u32 end;
 };
 
-// What is constant for the programs of a load, so that the verifier takes out what it rules out. What each packet needs is at the
+// Constant for the programs of a load, so that the verifier removes what it rules out. The fields that each packet needs are at the
 // beginning, in one line of the cache.
 struct weir_config {
 	// WEIR_FORMAT; first, so that every version finds it.
@@ -115,7 +115,7 @@ struct weir_count {
 	__u64 bytes;
 };
 
-// What a core has counted. Each packet is counted once.
+// The counts of a core. Each packet is counted once.
 struct weir_counters {
 	// By direction, class and action.
 	struct weir_count classes[WEIR_COUNTS];
@@ -141,14 +141,14 @@ struct weir_address {
 	__u8 bytes[16];
 };
 
-// Whether somebody reads the events.
+// Whether a process reads the events.
 struct weir_follow {
 	// Until when events are written, CLOCK_MONOTONIC, ns. The reader puts it off again and again: one that was killed is
 	// forgotten.
 	__u64 until_ns;
 };
 
-// What became of the events of a core.
+// The fate of the events of a core.
 struct weir_events {
 	// The window it was last in: the time, in units of WEIR_WINDOW_NS.
 	__u64 window;
@@ -164,9 +164,9 @@ struct weir_events {
 struct weir_event {
 	// When, CLOCK_MONOTONIC, ns.
 	__u64 time_ns;
-	// Where it comes from.
+	// Its source.
 	struct weir_address source;
-	// Where it goes.
+	// Its destination.
 	struct weir_address destination;
 	// Its class.
 	__u32 class_number;

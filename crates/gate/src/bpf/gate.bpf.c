@@ -30,7 +30,7 @@ static __always_inline __u32 turn(void)
 	return end && bpf_ktime_get_boot_ns() < *end ? WEIR_TRIAL : WEIR_BEFORE;
 }
 
-// Where there is no such program, the packet goes on.
+// Without such a program the packet goes on.
 
 SEC("tc")
 int gate_tc(struct __sk_buff *ctx)

@@ -1,4 +1,4 @@
-// What the programs in the kernel and their driver in Rust share.
+// Shared by the programs in the kernel and their driver in Rust.
 #pragma once
 
 // Which of the two programs: the one on trial, and the one before it.

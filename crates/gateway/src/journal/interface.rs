@@ -124,7 +124,7 @@ mod tests {
             let left = journal.undo();
             assert!(left.is_empty(), "{left:?}");
             assert_eq!(state(), before);
-            // What somebody else set in the meantime stays.
+            // A value that another program set in the meantime stays.
             journal.steer("a", &[0]).unwrap();
             set_steering("a", "0").unwrap();
             journal.offload("a", "gro", true).unwrap();

@@ -65,7 +65,7 @@ fn jitter_is_uniform_and_changes_no_order() {
     let drawn: Vec<i64> = (0..20_000).map(|_| order.jitter()).collect();
     let (least, most) = (drawn.iter().min().unwrap(), drawn.iter().max().unwrap());
     assert!(*least >= -500_000 && *most <= 500_000 && *least < -499_000 && *most > 499_000);
-    // Of 20,000 draws between -0.5 and 0.5 the mean is within 5 standard errors (1 / sqrt(12 n)) of 0.
+    // For 20,000 draws between -0.5 and 0.5 the mean is within 5 standard errors (1 / sqrt(12 n)) of 0.
     let mean = drawn.iter().sum::<i64>() as f64 / 20_000.0;
     assert!(mean.abs() < 5.0 * 1e6 / (12.0f64 * 20_000.0).sqrt(), "{mean}");
     let mut order = Order::new(way);

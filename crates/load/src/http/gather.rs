@@ -114,8 +114,8 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// Runs a second against a server that answers a request every `gap_ns` as long as it has one; `on_the_way_ns` is what a
-    /// response takes besides. Returns the rate, and responses per look.
+    /// Runs a second against a server that answers a request every `gap_ns` as long as it has one; `on_the_way_ns` is the time that a
+    /// response takes in addition. Returns the rate, and responses per look.
     fn run(connections: usize, gap_ns: u64, on_the_way_ns: u64, gathering: bool) -> (f64, f64) {
         let mut gather = Gather::new();
         let (mut now, mut free_at, mut done, mut looks) = (0u64, 0u64, 0u64, 0u64);

@@ -50,7 +50,7 @@ mod tests {
         "HTTP/1.1 304 Not Modified\r\n\r\n",
     ];
 
-    /// What a reader without memory makes of it.
+    /// The result of a reader without memory.
     fn plainly(bytes: &[u8]) -> (Result<bool, Bad>, u16, u64, bool) {
         let mut reader = Reader::new();
         let result = reader.read(bytes);

@@ -93,7 +93,7 @@ fn who_names_no_rate_has_what_is_left() {
     // Nothing is left over of fractions.
     drop((_one, _two, _more));
     assert!(limits.guests().by_client.is_empty() && limits.guests().all == Held::default());
-    // What one may have may be less than a hundredth of what all may.
+    // The share of one may be less than a hundredth of what all may.
     let small = Arc::new(Limits { total_rate_bps: Some(1e9), rate_bps: Some(1e6), ..Limits::default() });
     assert_eq!(small.reserve_rate_left(client(1)).unwrap().unwrap().rate_bps(), 1e6);
 }

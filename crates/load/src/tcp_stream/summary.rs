@@ -259,7 +259,7 @@ mod tests {
         part
     }
 
-    /// Of four streams one ends well at both ends; one breaks at its sender, one moves nothing, one does not reach its receiver.
+    /// Four streams: one ends well at both ends; one breaks at its sender, one moves nothing, one does not reach its receiver.
     fn ends() -> (Part, Part) {
         let near = part(&[("egress_begun", 3.0), ("egress_stuck", 0.0), ("egress_broken_1", 1.0)]);
         let far = part(&[

@@ -375,7 +375,7 @@ mod tests {
         let near = part(&[("egress_offered_0", 70.0), ("egress_missed_0", 30.0)]);
         let mut far = Part::default();
         flow(&mut far, 0, [("numbered", 70), ("received", 60), ("dropped", 10), ("end_unseen", 0)]);
-        // What the own buffer dropped is not lost.
+        // Drops of the own buffer are not losses.
         assert_eq!(counts(&combine(&work, &[near], &[far])), [100.0, 30.0, 1.0, 0.0]);
     }
 

@@ -136,7 +136,7 @@ fn the_end_of_the_time_leaves_open_what_is_not_known() {
     assert_eq!((one.bytes, one.too_long, one.limit), (None, Some(1500), Limit::Open));
     let two = until(4);
     assert_eq!((two.bytes, two.too_long, two.limit), (Some(1392), Some(1500), Limit::Open));
-    // What was named stays untried.
+    // A named length stays untried.
     let told = ProbeOutcome::TooBig { mtu: 1300, from: Some(router()) };
     let answer = move |_, _, size| if size > 1300 { told } else { ARRIVED };
     let mut script = Script { over_after: 1, ..Script::of(answer) };
@@ -176,7 +176,7 @@ fn the_lengths_that_routers_name_are_tried_where_they_make_sense() {
     let claim = |mtu, right| Claim { mtu, from: Some(router()), right };
     // A byte less than fails: it is known already that a byte more does not pass.
     assert_eq!(tried(&[hop(1500), hop(1499)]), (vec![1500, 1499], claim(1499, Some(true))));
-    // What passes anyway is no news, nor is no length.
+    // A length that passes anyway is no news, nor is no length.
     let (sizes, said) = tried(&[Hop { mtu: 1400, says: Some(56) }]);
     assert_eq!((sizes[1], said), (1392, claim(56, Some(false))));
     assert_eq!(tried(&[Hop { mtu: 1400, says: Some(0) }]).1, claim(0, None));
@@ -214,7 +214,7 @@ fn only_the_far_end_hears_what_routers_say_of_its_packets() {
     assert_eq!(heard.claim, Some(Claim { mtu: 1400, from: None, right: Some(true) }));
     assert_eq!(heard.tries[0].outcome, ProbeOutcome::TooBig { mtu: 1400, from: None });
     assert_eq!(sizes(&heard)[..3], [1500, 1400, 1401]);
-    // What it assumes of its own link, which carries this length, says nothing.
+    // Its assumption about its own link, which carries this length, says nothing.
     for (way, far) in [(Way::Ingress, Some(1500)), (Way::Ingress, None), (Way::Egress, Some(1400))] {
         let found = search(way, far);
         assert_eq!((found.bytes, found.limit, found.claim), (Some(1400), Limit::Silence, None), "{far:?}");

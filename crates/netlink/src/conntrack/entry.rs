@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::HEADER;
 
-    /// What the kernel sends of one TCP connection behind source NAT: `struct nfgenmsg` left out.
+    /// The kernel's message about one TCP connection behind source NAT: `struct nfgenmsg` left out.
     fn message() -> Vec<u8> {
         let tuple = |m: Message, kind: u16, a: [u8; 4], b: [u8; 4], p: u16, q: u16| {
             m.nest(kind, |m| {

@@ -72,7 +72,7 @@ fn entries() -> Vec<NewEntry> {
     all
 }
 
-/// What a filter lets through, and how it went.
+/// The entries that a filter passes, and the outcome.
 fn matching(filter: &Filter) -> (Vec<Entry>, Dumped) {
     let mut found = Vec::new();
     let dumped = dump(filter, |entry| {

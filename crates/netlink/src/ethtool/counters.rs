@@ -156,7 +156,7 @@ mod tests {
         let numbers: Vec<u32> =
             text.lines().filter_map(|l| l.strip_prefix("RX:")?.trim().parse().ok()).collect();
         assert_eq!(vec![channels.rx_most, channels.rx], numbers, "{text}");
-        // A veth pair has a ring that nobody can set, and loopback counts nothing.
+        // A veth pair has a ring that cannot be set, and loopback counts nothing.
         assert_eq!(ethtool.rings("eth0").unwrap(), None);
         assert_eq!(ethtool.counters("lo").unwrap(), BTreeMap::new());
         assert!(ethtool.counters("nothing").is_err());

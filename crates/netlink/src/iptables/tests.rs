@@ -54,7 +54,7 @@ fn root_rules_are_what_iptables_was_told() {
     let forward = chain("FORWARD");
     assert_eq!(forward.policy, Some((Target::Drop, 0)));
     assert_eq!(chain("INPUT").policy, Some((Target::Accept, 0)));
-    // What iptables itself prints, without the matches that have parameters.
+    // The output of iptables itself, without the matches that have parameters.
     let printed = shell(&ns, "iptables-legacy -S FORWARD");
     let asked: Vec<&str> = forward.rules.iter().map(|r| r.asks.as_str()).collect();
     assert_eq!(

@@ -49,7 +49,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// What is asked for.
+/// The attributes that are asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Query {
     /// Protocol.
@@ -233,7 +233,7 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// What TCP knows of it, if it was asked for. Sockets that only begin, or are over, have none.
+    /// TCP's own information, if it was asked for. Sockets that only begin, or are over, have none.
     pub fn tcp_info(&self) -> Option<TcpInfo<'a>> {
         let attributes: &'a [u8] = &self.message[DIAG_MESSAGE..];
         Attributes(attributes).get(DIAG_INFO).map(TcpInfo)

@@ -25,7 +25,7 @@ fn with_loopback() -> NetNs {
     ns
 }
 
-/// What `ss` of iproute2 prints inside the namespace: the independent reader. Words like `mss:1448` by what is before the
+/// The output of `ss` of iproute2 inside the namespace: the independent reader. Words like `mss:1448` by what is before the
 /// colon.
 fn ss(ns: &NetNs, arguments: &[&str]) -> Option<(String, BTreeMap<String, String>)> {
     if which("ss").is_none() {

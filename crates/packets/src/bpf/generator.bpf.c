@@ -22,7 +22,7 @@ MAPPED_ARRAY(sender, 1, struct weir_sender);
 MAPPED_ARRAY(deck4, 1, struct weir_tuple4);
 MAPPED_ARRAY(deck6, 1, struct weir_tuple6);
 
-// What the next frame is marked with, if one may be sent now.
+// The mark of the next frame, if one may be sent now.
 static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)
 {
 	__u64 sent = s->counts[WEIR_SENT], now = 0;
@@ -49,7 +49,7 @@ static __always_inline __u32 next_mark(struct weir_sender *s, struct mark *mark)
 	return WEIR_SENT;
 }
 
-// The same, or that it goes to the reference router, with a mark that nobody counts.
+// The same, or that it goes to the reference router, with a mark that no receiver counts.
 static __always_inline __u32 next_of_either(struct weir_sender *s, struct mark *mark)
 {
 	if (config.reference && is_referred(s))
@@ -57,7 +57,7 @@ static __always_inline __u32 next_of_either(struct weir_sender *s, struct mark *
 	return next_mark(s, mark);
 }
 
-// Where in the deck the next tuple is.
+// The place of the next tuple in the deck.
 static __always_inline __u32 take_next(struct weir_sender *s)
 {
 	__u32 at = s->next;

@@ -6,7 +6,7 @@
 // Offsets in the frame: Ethernet (14), IPv4 (20) or IPv6 (40), UDP (8) or TCP (20), all without options.
 #define AT(data, type, offset) (*(type *)((data) + (offset)))
 
-// Of one frame, besides its tuple.
+// The properties of one frame, without its tuple.
 struct mark {
 	__be32 cookie;
 	__be32 seq;

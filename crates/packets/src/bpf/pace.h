@@ -43,7 +43,7 @@ static __always_inline __u32 due_at_once(struct weir_sender *s, __u64 *now, bool
 		s->start_ns = *now;
 	if (*now - s->start_ns < s->duration_ns)
 		return WEIR_SENT;
-	// What was sent has cost its time until here.
+	// The frames sent have cost their time until here.
 	s->last_ns = *now;
 	return WEIR_TIME_UP;
 }

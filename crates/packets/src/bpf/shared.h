@@ -1,4 +1,4 @@
-// What the programs in the kernel and their drivers in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
+// Shared by the programs in the kernel and their drivers in Rust. The build makes Rust of it: see bpf-build/src/layout.rs
 // for what is understood.
 #pragma once
 
@@ -19,7 +19,7 @@ struct weir_tag {
 // ---- Generator.
 
 // The upper four bits of a frame's `seq` are the number of the thread that sent it, since each counts for itself; the lower
-// ones count, modulo 2^28: whoever compares two numbers of one thread does so modulo that.
+// ones count, modulo 2^28: two numbers of one thread are compared modulo that.
 #define WEIR_SEQ_BITS 28
 // Most sending threads.
 #define WEIR_STREAMS 16
@@ -48,11 +48,11 @@ enum weir_generator_verdict {
 	WEIR_GENERATOR_VERDICTS,
 };
 
-// What is fixed when the generator is loaded; the verifier removes what is not asked for.
+// Fixed when the generator is loaded; the verifier removes what is not asked for.
 struct weir_generator {
 	// Headers of every frame, zero where frames differ (checksums, addresses, ports, mark).
 	__u8 head[WEIR_HEAD_BYTES];
-	// What XDP does with a frame that was made: XDP_TX (out of the interface) or XDP_PASS (into its stack).
+	// The verdict of XDP on a frame that was made: XDP_TX (out of the interface) or XDP_PASS (into its stack).
 	__u32 verdict;
 	// 1: TCP SYN; 0: UDP.
 	__u32 tcp;
@@ -70,7 +70,7 @@ struct weir_generator {
 	__u32 pad;
 };
 
-// What a sending thread and its program share. Written by user space before a call, by the program during it.
+// Shared by a sending thread and its program. Written by user space before a call, by the program during it.
 struct weir_sender {
 	// When the first run was, with which the transfer begins: CLOCK_MONOTONIC, ns; 0 before it. The program sets it, because the
 	// kernel needs some milliseconds until it runs.
@@ -91,14 +91,14 @@ struct weir_sender {
 	__u64 counts[WEIR_GENERATOR_VERDICTS];
 	// Sum of the constant 16-bit words of the UDP or TCP checksum, with the cookie.
 	__u32 sum;
-	// Where in the deck the next tuple is.
+	// The place of the next tuple in the deck.
 	__u32 next;
 	// Number of the thread, in the upper bits of `seq`.
 	__u32 stream;
 	// Every how many frames one is stamped, 0 none; and how many until the next.
 	__u32 stamp_every;
 	__u32 until_stamp;
-	// Of the transfer.
+	// The cookie of the transfer.
 	__be32 cookie;
 	// Run within the batch, and whether a frame of this batch waits to leave.
 	__u32 run;
@@ -158,7 +158,7 @@ struct weir_tuple6 {
 
 // ---- Receiver.
 
-// Slots of the window of a stream; each holds 32 frames, so that a frame may come 2,097,152 others late and still be told
+// Slots of the window of a stream; each holds 32 frames, so that a frame may come 2,097,152 others late and still be known
 // from a duplicate.
 #define WEIR_WINDOW_SLOTS 65536
 // Bits of a block's number (a block is 32 frames) that choose the slot.
@@ -170,21 +170,21 @@ struct weir_tuple6 {
 // Buckets of the delay histogram: delays below 2^8 ns have one each, and each of the 24 octaves up to 2^32 ns has 128.
 #define WEIR_DELAY_BUCKETS 3328
 
-// What became of a frame that arrived: each has exactly one of these, and the verdict follows from it.
+// The fate of a frame that arrived: each has exactly one of these, and the verdict follows from it.
 enum weir_arrival {
 	// Not of a form that we send, or truncated: handed to the stack.
 	WEIR_OTHER,
 	// Like a frame of this transfer, but for its cookie: handed to the stack.
 	WEIR_FOREIGN,
-	// Of the transfer before this one: dropped.
+	// From the transfer before this one: dropped.
 	WEIR_STALE,
-	// Of this transfer, for the first time: dropped.
+	// From this transfer, for the first time: dropped.
 	WEIR_COUNTED,
-	// Of this transfer, for the first time, and sent back as asked.
+	// From this transfer, for the first time, and sent back as asked.
 	WEIR_REFLECTED,
-	// Of this transfer, but not the first: dropped.
+	// From this transfer, but not the first: dropped.
 	WEIR_DUPLICATED,
-	// Of this transfer, so late that the window cannot tell whether it is the first: dropped.
+	// From this transfer, so late that the window cannot tell whether it is the first: dropped.
 	WEIR_LATE,
 	// Marked as of this transfer, but of another length, of no flow of it, or with addresses or ports that its flow
 	// does not have here: dropped.
@@ -193,13 +193,13 @@ enum weir_arrival {
 	WEIR_ARRIVALS,
 };
 
-// What a receiver waits for.
+// The frames that a receiver waits for.
 struct weir_expect {
 	// Number of this expectation, from 1 and modulo 2^25; marks what the window holds of it. 0: nothing is expected.
 	__u32 epoch;
-	// Of the transfer.
+	// The cookie of the transfer.
 	__be32 cookie;
-	// Of the transfer before it; the same as `cookie` if there was none.
+	// The cookie of the transfer before it; the same as `cookie` if there was none.
 	__be32 stale;
 	// Length that the IP packet has, bytes.
 	__u16 ip_bytes;
@@ -227,11 +227,11 @@ struct weir_expect {
 	__be32 target[4];
 };
 
-// What a core counted for one expectation. A whole number of cache lines, so that cores do not share one.
+// The counts of a core for one expectation. A whole number of cache lines, so that cores do not share one.
 struct weir_arrivals {
 	// Frames by `enum weir_arrival`.
 	__u64 frames[WEIR_ARRIVALS];
-	// Of those counted or reflected: came after a later one of their stream (RFC 4737).
+	// The frames among those counted or reflected that came after a later one of their stream (RFC 4737).
 	__u64 reordered;
 	// Bytes of those counted or reflected, without check sequences.
 	__u64 bytes;
@@ -261,7 +261,7 @@ struct weir_highest {
 	__u64 pad[7];
 };
 
-// What user space tells the receiver's program.
+// Set by user space for the receiver's program.
 struct weir_board {
 	struct weir_expect expects[WEIR_EXPECTS];
 	// Which one is in force.
@@ -270,7 +270,7 @@ struct weir_board {
 	__u32 pad;
 };
 
-// What the receiver's program keeps between frames, apart from counters.
+// The state that the receiver's program keeps between frames, apart from counters.
 struct weir_progress {
 	// Different flows seen since they were last forgotten.
 	__u64 flows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 // How fast this core is just now: a transfer without a schedule is cut into slices, and after each two batches of frames like its own
-// go through a router of our own, which does nothing but forward. Where the sender's core forwards, both are the same work in the
+// go through a router of our own, which does nothing but forward. If the sender's core forwards, both are the same work in the
 // same kernel functions, and are slowed down by the same things: a neighbour on the core's other hyperthread, its clock rate.
 #pragma once
 
@@ -14,7 +14,7 @@ static __always_inline __u32 up_to_32_bits(__u64 ns)
 	return ns >> 32 ? 0xffffffff : ns;
 }
 
-// Where each frame goes: true if to the reference router. All of a batch go one way. The kernel has forwarded a batch when the next one
+// The way of each frame: true if to the reference router. All of a batch go one way. The kernel has forwarded a batch when the next one
 // begins, so that the time between two beginnings is the batch's. In each of the router's turns the second batch is timed: the
 // first brings into the caches what the gateway has driven out, more of it or less.
 static __always_inline bool is_referred(struct weir_sender *s)

@@ -34,7 +34,7 @@ fn kinds() -> impl Iterator<Item = (Family, Protocol)> {
 
 const TAG: Tag = Tag { cookie: 0x8765_4321, seq: 0x0102_0304, flow: 77, sent_ns: 0xfedc_ba98 };
 
-/// What the frame's protocol can carry of a tag.
+/// The part of a tag that the frame's protocol can carry.
 fn carried(protocol: Protocol, tag: Tag) -> Tag {
     match protocol {
         Protocol::Udp => tag,

@@ -37,7 +37,7 @@ use crate::transfer::Family;
 use crate::workload::{Packets, Procedure};
 use progress::{Halt, RunProgress};
 
-/// What the delay of stamped frames is: it follows from whether the hosts have one clock.
+/// The meaning of the delay of stamped frames: it follows from whether the hosts have one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Delay {
@@ -57,7 +57,7 @@ impl Delay {
     }
 }
 
-/// What the runner sets for one run of a procedure.
+/// The runner's settings for one run of a procedure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcedureSettings {
     /// `rate`: traffic before the measuring window, not counted.
@@ -66,13 +66,13 @@ pub struct ProcedureSettings {
     pub duration: Duration,
     /// IP version of the testbed.
     pub family: Family,
-    /// What the testbed's transfers have as delay.
+    /// The kind of delay of the testbed's transfers.
     pub delay: Delay,
     /// Seed of the orders of flows. The same in all trials of a run, as RFC 4814 asks for.
     pub seed: u64,
 }
 
-/// What a run of a procedure came to.
+/// The outcome of a run of a procedure.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
     /// Values by name, unit in the name.
@@ -81,7 +81,7 @@ pub struct Findings {
     pub histograms: BTreeMap<String, Delays>,
     /// The search step by step: what was offered (`offered_pps`) and lost (`loss_ratio`), over the seconds of traffic so far.
     pub series: Vec<Series>,
-    /// What the tester did wrong, and what bounds the result.
+    /// Faults of the tester, and bounds of the result.
     pub faults: Vec<Fault>,
 }
 
@@ -113,7 +113,7 @@ pub fn run(
     };
     match done {
         Err(Halt::Testbed(error)) => Err(error),
-        // What was measured before a fault stays in the record.
+        // Values measured before a fault stay in the record.
         Ok(()) | Err(Halt::Fault) => Ok(progress.finish()),
     }
 }

@@ -131,7 +131,7 @@ fn sending(family: Family, protocol: Protocol, bytes: u16, frames: u64) -> Sendi
     }
 }
 
-/// Asks until as many frames as expected have come, or nobody would wait any longer.
+/// Asks until as many frames as expected have come, or the time is over.
 fn wait_for(receiver: &mut RawReceiver, frames: u64) -> Received {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -175,7 +175,7 @@ fn root_every_kind_of_frame_that_is_sent_is_counted_and_the_stack_finds_its_chec
             assert!(received.delay.max() < 4_000_000_000, "{what}");
             sent_by_now[usize::from(protocol == Protocol::TcpSyn)] += 250;
         }
-        // The stack has nobody for these: it counts a datagram without a port, and answers a SYN with a reset, only after it has
+        // The stack has no socket for these: it counts a datagram without a port, and answers a SYN with a reset, only after it has
         // found their checksums right.
         let udp = if v6 { "Udp6NoPorts" } else { "NoPorts" };
         let deadline = Instant::now() + PATIENCE;
@@ -214,7 +214,7 @@ fn root_what_goes_wrong_on_the_way_is_counted_exactly() {
         assert_eq!(batch.send(&socket, 0, 1).unwrap(), 1);
     };
     receiver.expect(COOKIE, Some(&sending), true).unwrap();
-    // Of 1,000, every tenth is lost, every 25th comes twice, 3 and 503 come after two later ones; five have a wrong port, seven are
+    // Out of 1,000, every tenth is lost, every 25th comes twice, 3 and 503 come after two later ones; five have a wrong port, seven are
     // of another transfer.
     let mut order: Vec<u32> = (0..1000).filter(|seq| seq % 10 != 9).collect();
     for late in [3, 503] {
@@ -284,7 +284,7 @@ fn root_the_responder_answers_where_flows_came_from() {
     let received = wait_for(&mut receivers[0], 300);
     assert_eq!((received.frames, received.mistranslated, received.flows), (300, 0, 100));
     assert_eq!(received.source, Some(pair.links[1].address));
-    // What the responder sent has its receiver not seen.
+    // The receiver has not seen the responder's frames.
     let own = receivers[1].received().unwrap();
     assert_eq!((own.frames, own.mistranslated, own.duplicated, own.foreign), (300, 0, 0, 0));
     let nobody = pair.send(1, &sending, &[]);

@@ -195,11 +195,11 @@ fn other_transfers_are_foreign_and_other_traffic_is_nothing() {
             Marked { tag: Tag { cookie, ..mark.tag }, ..mark }
         };
         let stray = Marked { destination: ip("198.19.0.9"), ..of(COOKIE) };
-        // A straggler of the transfer before, wherever it goes; somebody else's for us.
+        // A straggler of the transfer before, wherever it goes; another sender's for us.
         for mark in [of(COOKIE), stray, of(7)] {
             give(&mut tally, &mark, 64, 1);
         }
-        // Somebody else's for others, of another length, and of another protocol.
+        // Another sender's for others, of another length, and of another protocol.
         give(&mut tally, &Marked { destination: ip("198.19.0.9"), ..of(7) }, 64, 1);
         give(&mut tally, &of(7), 128, 1);
         let other = if protocol == Protocol::Udp { Protocol::TcpSyn } else { Protocol::Udp };

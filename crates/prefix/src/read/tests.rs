@@ -1,4 +1,4 @@
-//! Reading: what is told of wrong lines, and that nothing makes it panic.
+//! Reading: the messages about wrong lines, and that nothing makes it panic.
 
 use proptest::prelude::*;
 
@@ -167,7 +167,7 @@ fn what_a_registry_s_file_says_of_itself() {
     assert_eq!(head(b"2|a\x1b[31m|1|2|3|4").unwrap().registry, "a[31m");
 }
 
-/// What each registry does in its own way: versions, the order of summaries, records of nobody with a field less or with ZZ,
+/// The ways of each registry: versions, the order of summaries, records without a holder with a field less or with ZZ,
 /// dates that are not known.
 const WAYS: [(&str, &str); 4] = [
     (
@@ -242,7 +242,7 @@ fn nearly_plain() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What holds for every file.
+/// Properties of every file.
 fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {
     let selection = Selection::default();
     let (mut strict, mut lenient) = (List::default(), List::default());
@@ -255,7 +255,7 @@ fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {
         prop_assert!(list.v6.iter().all(|e| e.first <= e.last && e.origin.line as usize <= lines));
     }
     match read {
-        // What is read strictly is read leniently, and nothing is left out.
+        // A line read strictly is also read leniently, and nothing is left out.
         Ok(told) => {
             prop_assert_eq!((told, &out.errors), (format, &Vec::new()));
             prop_assert_eq!(strict, lenient);
@@ -269,7 +269,7 @@ fn sound(bytes: &[u8]) -> Result<(), TestCaseError> {
             }
         }
     }
-    // What a file says of itself is safe to print.
+    // The header of a file is safe to print.
     let words = head(bytes).map(|h| h.registry + &h.serial + &h.end).unwrap_or_default();
     prop_assert!(!words.contains(char::is_control));
     Ok(())

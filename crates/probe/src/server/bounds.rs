@@ -144,7 +144,7 @@ mod tests {
             (json!({"kind": "udp-stream", "rate-bps": 1e7}), "allows 1000000"),
             (json!({"kind": "tcp-stream", "rate-bps": 1e7}), "allows 1000000"),
             (json!({"kind": "udp-stream", "rate-pps": 1e6, "payload-bytes": 16}), "allows 1000000"),
-            // What would start programs on the server.
+            // Requests that would start programs on the server.
             (json!({"kind": "http"}), "not served"),
             (json!({"kind": "external", "program": "iperf3"}), "not served"),
             (json!({"kind": "tcp-connect"}), "not served"),

@@ -18,11 +18,11 @@
 #include "shared.h"
 #include "shared.check.h"
 
-// Of headers that bring the C library's with them: sys/socket.h, linux/in6.h.
+// From headers that bring the C library's with them: sys/socket.h, linux/in6.h.
 #define AF_INET 2
 #define AF_INET6 10
 #define NEXT_ICMPV6 58
-// Of kernels that are newer than some distributions' headers: BPF_FIB_LOOKUP_SKIP_NEIGH (6.3).
+// From kernels that are newer than some distributions' headers: BPF_FIB_LOOKUP_SKIP_NEIGH (6.3).
 #define WEIR_FIB_SKIP_NEIGH (1u << 2)
 
 #include "tables.h"
@@ -35,7 +35,7 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-// Sources that nobody outside has: of the container's network, and of IPv6 those of a single link (RFC 4291 section 2.5.6). The host's
+// Sources that no host outside has: of the container's network, and of IPv6 those of a single link (RFC 4291 section 2.5.6). The host's
 // routing takes them for false, and the container might take them for its host or a neighbour.
 static __always_inline bool false_source4(const struct iphdr *ip)
 {
@@ -203,7 +203,7 @@ static __always_inline int leave(struct packet *p, enum weir_reason reason)
 	}
 	if (reason == WEIR_DIRECT || reason == WEIR_FAILED)
 		return TC_ACT_SHOT;
-	// TCX_NEXT: whoever is attached behind us is asked too, and then the kernel.
+	// TCX_NEXT: the programs attached behind us run too, and then the kernel.
 	if (reason != WEIR_TRANSLATED && reason != WEIR_TRANSLATED_ERROR)
 		return TC_ACT_UNSPEC;
 	if (p->out)

@@ -39,7 +39,7 @@ static __always_inline bool quoted_transport(struct packet *p, __u32 at, __u8 pr
 			return false;
 	}
 	*sum = change16(*sum, old, new);
-	// The quoted packet went the other way: what is the source of a packet there is the destination here.
+	// The quoted packet went the other way: the source of a packet there is the destination here.
 	return !bpf_skb_store_bytes(p->skb, at + (p->out ? 2 : 0), &new, sizeof(new), 0);
 }
 
@@ -69,7 +69,7 @@ static __always_inline enum weir_reason error4(struct packet *p)
 	end.address = p->out ? inner.daddr : inner.saddr;
 	end.port = p->out ? ports.destination : ports.source;
 	found = p->out ? bpf_map_lookup_elem(&out4, &end) : bpf_map_lookup_elem(&in4, &end);
-	// Who reports about a packet that came to the end of a mapping is that end, and who is told is it, too.
+	// Who reports about a packet that came to the end of a mapping is that end, and so is the receiver of the report.
 	if (!found || found->what != WEIR_TRANSLATE || (p->out ? ip.saddr : ip.daddr) != end.address)
 		return WEIR_NOT_MAPPED;
 	other = *found;

@@ -1,7 +1,7 @@
 // The outer headers rewritten: addresses, hop limit, ports, checksums.
 #pragma once
 
-// What follows a 4-byte boundary of the IPv4 header, so that it is written in one piece.
+// The words behind a 4-byte boundary of the IPv4 header, so that it is written in one piece.
 struct tail4 {
 	__u8 ttl;
 	__u8 protocol;
@@ -48,7 +48,7 @@ static __always_inline bool write_ip6(struct packet *p, const struct ipv6hdr *ip
 	return !bpf_skb_store_bytes(p->skb, ETH_HLEN + offsetof(struct ipv6hdr, payload_len), &tail, sizeof(tail), 0);
 }
 
-// Where the checksum of a segment or datagram is.
+// The place of the checksum in a segment or datagram.
 static __always_inline __u32 checksum_at(__u8 protocol)
 {
 	return protocol == IPPROTO_TCP ? offsetof(struct tcphdr, check) : offsetof(struct udphdr, check);

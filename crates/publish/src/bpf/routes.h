@@ -3,11 +3,11 @@
 // sysctl or a path MTU that changed is heeded before anybody sees that it was not.
 #pragma once
 
-// What is remembered is as old as this at most, ns; the clock moves by ticks (1 to 10 ms).
+// A remembered way is as old as this at most, ns; the clock moves by ticks (1 to 10 ms).
 #define ROUTE_LIFETIME_NS 100000000ull
 #define ROUTES_LOG2 8
 
-// What a way depends on. IPv4 addresses stand as IPv6 has them (::ffff:a.b.c.d, RFC 4291 section 2.5.5.2), which no container's
+// The fields that a way depends on. IPv4 addresses stand as IPv6 has them (::ffff:a.b.c.d, RFC 4291 section 2.5.5.2), which no container's
 // IPv6 address is. The client's port and the flow label are left out: they differ with each connection.
 struct route_key {
 	__be32 source[4];
@@ -21,7 +21,7 @@ struct route_key {
 
 struct route {
 	struct route_key key;
-	// What goes this way in one piece, from the IP header on.
+	// The longest packet that goes this way in one piece, from the IP header on.
 	__u16 mtu;
 	// The next hop, of its own version.
 	__u16 next_family;
@@ -32,7 +32,7 @@ struct route {
 
 _Static_assert(sizeof(struct route) == 64, "a line of the cache");
 
-// Of each core, by a part of a product of the key.
+// A table of each core, by a part of a product of the key.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1 << ROUTES_LOG2);

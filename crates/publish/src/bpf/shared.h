@@ -1,11 +1,11 @@
-// What the programs in the kernel and their driver in Rust share. The build makes Rust of it: see bpf-build/src/layout.rs
+// Shared by the programs in the kernel and their driver in Rust. The build makes Rust of it: see bpf-build/src/layout.rs
 // for what is understood.
 #pragma once
 
 // Mappings there may be.
 #define WEIR_MAPPINGS 4096
 
-// What is done with a packet to or from an address and port that is in the table.
+// The action for a packet to or from an address and port that is in the table.
 enum weir_what {
 	// It gets the other address and port.
 	WEIR_TRANSLATE,
@@ -51,7 +51,7 @@ enum weir_reason {
 	WEIR_REASONS,
 };
 
-// Where the packets go. Numbers of interfaces.
+// The interfaces of the packets, by number.
 struct weir_config {
 	// Towards the clients: its address is the published one.
 	__u32 outer;
@@ -59,7 +59,7 @@ struct weir_config {
 	__u32 container;
 	// By which the host's routing sees the container's packets come in: its bridge, or the link itself.
 	__u32 bridge;
-	// The network there, of IPv4: its address, in network order, as its mask. Of a network that is not known both are all ones.
+	// The network there, of IPv4: its address, in network order, as its mask. For a network that is not known both are all ones.
 	__be32 inside4;
 	// Mask.
 	__be32 mask4;
@@ -75,7 +75,7 @@ struct weir_end4 {
 	__be32 address;
 	// Port.
 	__be16 port;
-	// Of IP: 6 or 17.
+	// Protocol of IP: 6 or 17.
 	__u8 protocol;
 	// 0.
 	__u8 zero;
@@ -87,13 +87,13 @@ struct weir_end6 {
 	__be32 address[4];
 	// Port.
 	__be16 port;
-	// Of IP: 6 or 17.
+	// Protocol of IP: 6 or 17.
 	__u8 protocol;
 	// 0.
 	__u8 zero;
 };
 
-// What an IPv4 address and port become.
+// The other IPv4 address and port.
 struct weir_other4 {
 	// Network order, as the port.
 	__be32 address;
@@ -103,7 +103,7 @@ struct weir_other4 {
 	__u16 what;
 };
 
-// What an IPv6 address and port become.
+// The other IPv6 address and port.
 struct weir_other6 {
 	// Network order, as the port.
 	__be32 address[4];

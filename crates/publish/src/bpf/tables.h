@@ -35,6 +35,6 @@ struct packet {
 	bool out;
 	// Bytes that it had at the beginning.
 	__u32 bytes;
-	// Where it goes, if out.
+	// Its next hop, if out.
 	struct bpf_redir_neigh next;
 };

@@ -1,4 +1,4 @@
-// Where a packet goes, and whether it fits there.
+// The way of a packet, and whether it fits there.
 #pragma once
 
 // Length of the longest part as which it goes on its way: one segment of many, or all of it. `net_length` is that of its IP
@@ -18,7 +18,7 @@ static __always_inline __u32 longest_part(struct __sk_buff *skb, __u32 net_lengt
 	return skb->gso_size + net_length + transport;
 }
 
-// Whether it fits into the container's link, and there is one: what is redirected to a link that is gone is thrown away, while the
+// Whether it fits into the container's link, and there is one: a packet redirected to a link that is gone is thrown away, while the
 // kernel knows where the container is since it was started again.
 static __always_inline enum weir_reason fits_in(struct __sk_buff *skb)
 {

@@ -51,7 +51,7 @@ fn shown(rule: &Published) -> String {
     text
 }
 
-/// What Docker Engine 28 makes for `-p 80:8080 -p 198.18.0.1:53:53/udp -p [::]:80:8080`, by iptables or its older form.
+/// The rules that Docker Engine 28 makes for `-p 80:8080 -p 198.18.0.1:53:53/udp -p [::]:80:8080`, by iptables or its older form.
 fn docker(iptables: &str, ip6tables: &str) -> String {
     format!(
         "ip link set lo up
@@ -289,7 +289,7 @@ proptest! {
     ) {
         let mut asked = Asks::default();
         legacy::matched(&mut asked, name, &info);
-        // What was not understood is kept as a word; what was says something, but for a match of every local address or port.
+        // A part that was not understood is kept as a word; the rest says something, but for a match of every local address or port.
         prop_assert!(asked.more == [name] || asked.more.is_empty());
         let to = Register(0);
         let payload = Expression::Payload { base: Base::Network, offset, length, to };

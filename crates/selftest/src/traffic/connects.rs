@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Tick of the loop.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What is wanted.
+/// The wanted connections.
 pub(super) struct ConnectTraffic {
     pub(super) to: SocketAddr,
     pub(super) rate: u32,

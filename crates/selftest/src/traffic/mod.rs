@@ -180,7 +180,7 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
 }
 
-/// Calls `each` so many times a second, until it is asked to stop. What cannot be kept up is left out, not caught up: a
+/// Calls `each` so many times a second, until it is asked to stop. Calls that are missed are left out, not caught up: a
 /// machine that was away for a while must not be hit by a burst.
 pub(super) fn at_rate(rate: u32, stop: &Stop, mut each: impl FnMut() -> WorkResult) -> WorkResult {
     let began = Instant::now();

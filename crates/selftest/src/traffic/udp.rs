@@ -9,7 +9,7 @@ use weir_sys::Stop;
 
 use super::{LOOK, WorkResult, at_rate, forgive};
 
-/// What is sent.
+/// The datagrams.
 pub(super) struct Flow {
     pub(super) to: SocketAddr,
     pub(super) size: usize,

@@ -113,7 +113,7 @@ fn run(search: &mut Search, mut system: impl FnMut(f64, u64) -> u64) -> (Found, 
     (search.found(), asked)
 }
 
-/// What a system forwards that has a fixed capacity.
+/// The rate that a system of fixed capacity forwards.
 fn capacity(of: f64) -> impl FnMut(f64, u64) -> u64 {
     move |load, frames| if load <= of { frames } else { (frames as f64 * of / load) as u64 }
 }

@@ -86,7 +86,7 @@ fn little_is_said_of_few_repeats_and_few_windows() {
     assert_eq!((slow.repeats, slow.inside, slow.batches), (4, 3, 4), "a slow one is a repeat all the same");
     let bad = Repeat { average: f64::NAN, ..repeat(5) };
     assert_eq!(components(&[repeat(5), repeat(5), repeat(5), bad]), None);
-    // All the same: no jump, and steady.
+    // Equal windows: no jump, and steady.
     let same = components(&vec![repeat(5); 4]).unwrap();
     assert_eq!((same.spread, same.within, same.between, same.interval), (0.0, 0.0, 0.0, (0.0, 0.0)));
     assert_eq!(same.p_above(0.0), 1.0);
@@ -113,7 +113,7 @@ fn levels_are_told_apart_by_what_noise_and_margin_explain() {
     assert!(split.levels(&[1.8, 1.81, 1.79, 1.8], 0.03).is_empty());
 }
 
-/// What the windows of a simulated path are like.
+/// The kind of windows of a simulated path.
 #[derive(Clone, Copy)]
 enum Noise {
     /// Normal and independent.
@@ -189,7 +189,7 @@ const THREE_ERRORS: f64 = 0.0147;
 
 const STEADY: Path = Path { repeats: 10, windows: 8, noise: Noise::White, between: 0.0, two_levels: false };
 
-/// Up to a correlation of 0.6 between neighbouring windows, where there are enough of them that it can be seen: with 20 windows
+/// Up to a correlation of 0.6 between neighbouring windows, with enough of them to see it: with 20 windows
 /// of 0.6 the F test alone is wrong in 7 to 9 % (and what it finds lies within the margin).
 #[test]
 fn a_steady_path_is_seldom_said_to_jump() {
@@ -246,8 +246,8 @@ fn what_the_place_does_to_the_twin_too_is_no_jump() {
     }
 }
 
-/// 1.8 or 3.0 ms by connection, and 10 % of noise in a window: whenever both were met, that is said. With four repeats one
-/// run in eight meets one of them only, with ten one in 512; those do not jump, and are not said to.
+/// 1.8 or 3.0 ms by connection, and 10 % of noise in a window: whenever both were met, the result names it. With four repeats one
+/// run in eight meets one of them only, with ten one in 512; those do not jump, and are not reported.
 #[test]
 fn two_gateways_behind_one_name_are_found() {
     let jumping = Path { two_levels: true, between: 25.0, noise: Noise::White, ..STEADY };

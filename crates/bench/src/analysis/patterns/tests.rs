@@ -64,7 +64,7 @@ impl Dice {
         let mean = points.iter().map(|p| p.1).sum::<f64>() / points.len() as f64;
         let mut rtt = weir_stats::Histogram::new();
         rtt.record_n(mean as u64, 800);
-        // What a stall does to the average is no jump.
+        // The effect of a stall on the average is no jump.
         let stall = if self.uniform() < 0.3 { 0.2e6 * self.uniform() } else { 0.0 };
         Trial {
             round,
@@ -325,7 +325,7 @@ fn a_way_whose_repeats_fail_is_not_steady_and_no_faster() {
     assert_eq!((of("fast").repeats, of("fast").failed, of("fast").verdict), (0, 12, Repeatability::TooFew));
     let fast = found.dimensions.iter().find(|d| d.dimension == "fastpath").unwrap();
     assert_eq!((fast.level.as_str(), fast.against.as_str()), ("no", "yes"));
-    // What fails takes infinitely long: the other ways are faster.
+    // A failed operation takes infinitely long: the other ways are faster.
     assert_eq!((fast.verdict, fast.ratio.estimate), (Verdict::Lower, 0.0));
     assert_eq!(fast.per_round_ns, [0.0; 0]);
 }

@@ -264,7 +264,7 @@ mod tests {
             (four.min, four.max, four.mean, four.median, four.median_interval),
             (1.0, 4.0, 2.5, 2.5, None)
         );
-        // Of six the interval is from the least to the greatest (Bin(6, 1/2): 96.9 %).
+        // With six values the interval is from the least to the greatest (Bin(6, 1/2): 96.9 %).
         let six = over(&seen(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 0).unwrap();
         assert_eq!(six.median_interval, Some((1.0, 6.0)));
     }

@@ -282,7 +282,7 @@ mod tests {
             (&[none, open][..], open, 1),
             (&[none, other, open], open, 2),
             (&[open, none], open, 0),
-            // Nobody answers: as if there were only the first.
+            // No server answers: as if there were only the first.
             (&[none, other], none, 0),
             (&[none], none, 0),
         ] {

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn look_alikes_are_not_it() {
-        // Somebody tries ports; the connection is known; nothing is translated here.
+        // A host tries ports; the connection is known; nothing is translated here.
         let packet = tuple(SERVER, OUTSIDE);
         let known = Connections { joined: vec![(packet, entry())], absent: vec![], ..table() };
         for evidence in [

@@ -260,7 +260,7 @@ mod tests {
         };
         for evidence in [
             // A router before another one that translates; one dead server; translated; public or private on both sides;
-            // datagrams that nobody needs to answer; this host's own.
+            // datagrams that need no answer; this host's own.
             seen(vec![group(false, 100), group(true, 10)]),
             with(|g| g.entries = 4),
             with(|g| g.source_nat = true),

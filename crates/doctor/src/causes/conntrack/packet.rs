@@ -144,7 +144,7 @@ pub(super) mod tests {
         assert_eq!(has_bad_checksum(&sampled(&good)), Some(false));
         assert_eq!(has_bad_checksum(&sampled(&crate::recipe::frames::damaged(good.clone()))), Some(true));
         assert_eq!(has_bad_checksum(&segment(Tcp::ACK)), Some(false));
-        // What a sender with checksum offload leaves in the field.
+        // The value that a sender with checksum offload leaves in the field.
         let mut open = good.clone();
         let pseudo = Sum::pseudo(from.0.into(), to.0.into(), protocol::UDP, 72).folded();
         let at = weir_wire::Ethernet::LENGTH + Ipv4::LENGTH + 6;

@@ -253,7 +253,7 @@ mod tests {
         evidence.namespaces[0].interfaces[0].qdiscs.push(hook);
         let found = examine(&EvidenceView::of(&evidence));
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 30, .. }]));
-        // On which side it was nobody can tell.
+        // The side that dropped it is not known.
         evidence.namespaces[0].interfaces[0].filters.push(program("ingress"));
         assert_eq!(examine(&EvidenceView::of(&evidence)), []);
     }

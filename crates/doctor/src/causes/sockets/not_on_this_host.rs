@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(found(LOSSY, vec![dropped("QDISC_DROP", "__dev_queue_xmit", 6, 150)]), []);
         let listen = [LOSSY, &[("tcpext.ListenDrops", 150)]].concat();
         assert_eq!(found(&listen, Vec::new()), []);
-        // Multicast that nobody wants explains nothing.
+        // Multicast that no socket wants explains nothing.
         assert_eq!(found(LOSSY, vec![dropped("UNHANDLED_PROTO", "x", 0, 5000)]).len(), 1);
     }
 

@@ -282,7 +282,7 @@ fn tuple(of: &weir_netlink::conntrack::Tuple) -> Tuple {
 mod tests {
     use super::*;
 
-    /// However many groups there are, the large ones stay with counts that are too low by little.
+    /// The large groups stay, with counts that are too low by little, for any number of groups.
     #[test]
     fn memory_is_bounded_and_large_groups_stay() {
         let mut tally = ConnectionCounts::new(Vec::new(), NatPorts::default());

@@ -21,7 +21,7 @@ fn packet(from: &str, to: &str, protocol: u8) -> Tuple {
     Tuple { source: from.ip(), destination: to.ip(), protocol, source_port, destination_port }
 }
 
-/// What a new namespace with these entries says when it is asked about these packets.
+/// The answer of a new namespace with these entries about these packets.
 fn seen(entries: Vec<NewEntry>, packets: &[Tuple]) -> Connections {
     let reset = |tuple: &Tuple| FlowEvent {
         namespace: 0,

@@ -213,7 +213,7 @@ mod tests {
             [(0, 16), (1, 16), (2, 2)].into_iter().flat_map(|(c, n)| samples(one, c, n)).collect();
         let merged = merge(&read, &kept, |_| "f".into(), |_| "R".into());
         let of = |core: u32| merged[0].samples.iter().filter(|s| s.mark / 100 == core).count();
-        // Of sixteen: three quarters, a quarter, and one that would be less than any.
+        // From sixteen: three quarters, a quarter, and one that would be less than any.
         assert_eq!((of(0), of(1), of(2)), (12, 4, 1));
         assert!(merged[0].samples.iter().all(|s| s.header.len() == 3));
     }

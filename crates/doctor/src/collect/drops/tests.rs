@@ -37,7 +37,7 @@ fn lacks_bpf(evidence: &Evidence) -> bool {
     }
 }
 
-/// Sends datagrams to a port where nobody listens: each is one drop, in the sender's own call.
+/// Sends datagrams to a port without a listener: each is one drop, in the sender's own call.
 fn to_nobody(to: SocketAddr, times: usize, size: usize) {
     let from: SocketAddr = match to {
         SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, 0).into(),
@@ -46,7 +46,7 @@ fn to_nobody(to: SocketAddr, times: usize, size: usize) {
     let socket = UdpSocket::bind(from).unwrap();
     let payload = vec![0x5a; size];
     for _ in 0..times {
-        // Not connected: the answering ICMP error is nobody's.
+        // Not connected: the answering ICMP error has no owner.
         socket.send_to(&payload, to).unwrap();
     }
 }
@@ -125,7 +125,7 @@ fn root_what_finds_no_room_is_counted_as_lost() {
     assert!(here <= 200, "two groups in a table for one");
     // Others on this machine may drop something too.
     assert!(here + evidence.cost.events_lost >= 400, "{here} and {}", evidence.cost.events_lost);
-    // Connections are counted all the same, but not told apart.
+    // Connections are still counted, but not told apart.
     for kind in [FlowEventKind::ResetSent, FlowEventKind::ResetReceived] {
         let events = flows(&evidence, &world, kind);
         assert_eq!(events.iter().map(|e| e.times).sum::<u64>(), 10, "{events:?}");
@@ -233,7 +233,7 @@ fn root_resets_and_retransmissions_have_their_connection() {
                     let refused = TcpStream::connect(to).unwrap_err();
                     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
                 }
-                // It comes back as somebody else's and is thrown away: nobody answers, and TCP sends again after a second.
+                // It comes back with another host's address and is thrown away: no answer comes, and TCP sends again after a second.
                 let net = "198.18.9.0:0".parse::<SocketAddr>().unwrap().ip();
                 let mut link = Rtnetlink::open().unwrap();
                 link.add_address("lo", "198.18.8.1".parse().unwrap(), 32).unwrap();
@@ -286,7 +286,7 @@ fn planes_that_are_hidden_are_not_looked_at() {
     assert_eq!(evidence.cost.bpf_runs, None);
 }
 
-/// A root without types; what is not there is read from the machine's own `/proc`.
+/// A root without types; other files are read from the machine's own `/proc`.
 fn without_types_at(format: Option<&str>) -> Files {
     let files = Files::new(&[]);
     files.link("proc", "/proc");

@@ -75,7 +75,7 @@ fn root_the_ends_of_pairs_are_told_apart_though_their_numbers_are_the_same() {
         assert_eq!((a.peer, a.peer_mtu), (Some((b.index, Some(found[there].id))), Some(mtu + 50)));
         assert_eq!((b.peer, b.peer_mtu), (Some((a.index, Some(found[here].id))), Some(mtu)));
     }
-    // Of a namespace that is not looked at nothing is known but the number.
+    // A namespace that is not looked at has only its number.
     let mut alone = vec![read(&found[0])];
     join(&mut alone, &found[..1]);
     let a = named(&alone[0].interfaces, "here");
@@ -121,7 +121,7 @@ fn root_what_hangs_on_an_interface_is_read_as_growth_over_the_window() {
     let qdisc = here.qdiscs.iter().find(|q| q.kind == "tbf").unwrap();
     assert_eq!((qdisc.handle.as_str(), qdisc.parent.as_str(), qdisc.rate_bps), ("1:", "root", Some(800)));
     assert_eq!(qdisc.backlog_packets_before, 0);
-    // What did not pass waits or was thrown away, and nothing left otherwise.
+    // Packets that did not pass wait or were thrown away, and none left otherwise.
     let sum = qdisc.packets.change() + qdisc.dropped.change() + qdisc.backlog_packets;
     assert_eq!(sum, 20);
     assert_eq!(here.counters["tx_packets"].change(), qdisc.packets.change());

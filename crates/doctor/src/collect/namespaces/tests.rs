@@ -51,7 +51,7 @@ fn names_are_those_that_people_use() {
     let bound = files.path().join("run/docker/netns/default").display().to_string();
     let mut wanted = vec![
         (100, "host"),
-        // As it is: whoever prints it cleans it.
+        // Unchanged: the printer cleans it.
         (500, "\x1b[31mred (pid 60)"),
         (800, "weir (pid 70)"),
         (200, "docker web"),
@@ -59,7 +59,7 @@ fn names_are_those_that_people_use() {
         (600, "netns with space"),
         (300, "pod shop/cart-7d9f"),
     ];
-    // Where this path sorts depends on where the folder is.
+    // The place of this path in the order depends on the folder.
     wanted.push((700, &bound));
     wanted[1..].sort_by_key(|(_, name)| *name);
     assert_eq!(names(&found), wanted);

@@ -87,7 +87,7 @@ fn root_text_is_what_nft_prints() {
         let plain = |text: &str| {
             text.replace("0x00000007", "7")
                 .replace("counter packets 0 bytes 0", "counter")
-                // Five is what nft takes when none is said, and so does not print.
+                // Five is the default of nft, which it does not print.
                 .replace(" burst 5 packets", "")
         };
         assert_eq!(plain(told), plain(line));

@@ -18,7 +18,7 @@ fn with_loopback() -> NetNs {
     ns
 }
 
-/// What a window sees of a namespace while `during` runs in it.
+/// The evidence of a window about a namespace while `during` runs in it.
 fn watch<T: Send>(ns: &NetNs, during: impl FnOnce() -> T + Send) -> (Namespace, T) {
     let scope = Scope::These(vec![("lab".into(), ns.clone())]);
     // Programs in the kernel take a while to load, and are not what this is about.

@@ -39,7 +39,7 @@ fn told(program: &str, script: &str) -> Option<NetNs> {
     Some(ns)
 }
 
-/// What the rules there translate, in their order, by whether they translate the source.
+/// The packets that the rules there translate, in their order, by whether they translate the source.
 fn found(ns: &NetNs, source: bool) -> Vec<Translation> {
     let tables = ns.run(|| read(&ProcRoot::new("/")).unwrap().unwrap()).unwrap();
     let nats = tables.rules.iter().filter_map(|rule| of(&rule.expressions));

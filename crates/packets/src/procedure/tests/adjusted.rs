@@ -15,7 +15,7 @@ fn the_adjusted_rate_is_told_where_the_senders_core_forwards() {
     near(value(&found, "forwarding_rate_pps"), 1e6, 1e-6);
     near(value(&found, "adjusted_rate_pps"), 1.25e6, 1e-6);
     near(value(&found, "core_speed_ratio"), 0.8, 1e-9);
-    // What the path drops was not forwarded.
+    // Frames that the path drops were not forwarded.
     let found = measure(&quick(Procedure::Rate), &mut Simulated { loses_every: Some(50), ..paced() });
     near(value(&found, "adjusted_rate_pps"), 1.25e6 * 0.98, 1e-5);
 

@@ -1,4 +1,4 @@
-//! What a workload sets as the greatest rate, nothing goes beyond: neither probes nor fills, bursts nor answers.
+//! No transfer exceeds the greatest rate of a workload: neither probes nor fills, bursts nor answers.
 
 use super::*;
 

@@ -185,7 +185,7 @@ fn the_ceiling_is_sought_in_steps_of_a_twentieth() {
         sent.slip_ratio = if (2..=3).contains(&tries) { 1.0 } else { 0.0 };
     });
     near(value(&found, "offered_max_pps"), 3e6 * 0.97, 1e-6);
-    // What `max-rate` sets is kept to the last frame, unless the sender does not keep it up.
+    // `max-rate` is kept to the last frame, unless the sender does not keep it up.
     let packets = Packets { max_rate: Some(2e6), ..quick(Procedure::Throughput) };
     assert_eq!(value(&altered(&packets, WINDOW, |_, _, _| {}).0, "offered_max_pps"), 2e6);
     let mut tries = 0;
