@@ -122,7 +122,7 @@ fn root_iptables_legacy_masquerade() {
     }
 }
 
-/// Where the kernel has no legacy iptables the variant must say so and leave the host as it was.
+/// On a kernel without legacy iptables, the variant must say so and leave the host as it was.
 fn lacks_legacy(world: &GatewayWorld, v: &VariantKind) -> bool {
     if v.kind() != "iptables-legacy-masquerade" {
         return false;
@@ -167,7 +167,7 @@ fn root_docker_engine_publishes_and_leaves_nothing() {
     let v = variant(r#"{"kind": "docker-publish", "engine": "docker"}"#);
     prove(&world, &v);
 
-    // A rule of somebody else, made while the engine was there, stays.
+    // A rule of another owner, made while the engine was there, stays.
     let mut journal = world.apply_on(Role::Gateway, &world.place, &v).unwrap();
     let log = in_ns(&world.gateway, "iptables-nft-save -t nat | grep DOCKER");
     assert!(log.contains("--to-destination 198.18.1.2:5001"), "{log}");

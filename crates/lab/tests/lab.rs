@@ -1,4 +1,4 @@
-//! Labs as root: every topology carries TCP where it shall, and nothing where it shall not.
+//! Labs as root: every topology carries TCP where it must, and nothing where it must not.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -214,7 +214,7 @@ fn root_hosts_are_silent_until_spoken_to() {
             for interface in site.interfaces(role) {
                 let sent =
                     Rtnetlink::open_in(host).unwrap().interface(&interface).unwrap().counters.tx_packets;
-                // IPv6 announces the group of its address (RFC 9777); nothing else is said.
+                // IPv6 announces the group of its address (RFC 9777); nothing else is sent.
                 assert!(
                     sent <= if f == Family::Ipv4 { 0 } else { 4 },
                     "{f:?} {role:?} {interface} sent {sent}"

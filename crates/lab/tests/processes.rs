@@ -1,4 +1,4 @@
-//! What other processes see of a lab: the list, entering a host, cleaning, `kill -9`, and a normal user's lab.
+//! A lab as other processes see it: the list, entering a host, cleaning, `kill -9`, and a normal user's lab.
 //!
 //! Without the usual harness: several parts are processes of their own, namely this program started again with an argument.
 
@@ -20,7 +20,7 @@ use weir_sys::process::{self, Identity};
 use weir_sys::{NetNs, ProcRoot, privilege, sysctl};
 
 const LONG: Duration = Duration::from_secs(20);
-/// Nobody: a user without any privilege.
+/// The user `nobody`, without any privilege.
 const NOBODY: u32 = 65_534;
 
 type Test = (&'static str, fn());
@@ -42,7 +42,7 @@ fn main() {
             hold_a_lab();
         }
         Some("run") => TESTS.iter().find(|(name, _)| *name == arguments[1]).unwrap().1(),
-        // What test runners ask a harness.
+        // Test runners ask a harness for this list.
         Some("--list") => TESTS.iter().for_each(|(name, _)| println!("{name}: test")),
         filter => run_all(filter.filter(|f| !f.starts_with('-'))),
     }
@@ -70,7 +70,7 @@ fn run_all(filter: Option<&str>) {
     conclude(passed, failed)
 }
 
-/// Ends with the closing line of Rust's own harness, by which whoever counts tests knows that they ran.
+/// Ends with the closing line of Rust's own harness, by which a script that counts tests knows that they ran.
 fn conclude(passed: i32, failed: i32) -> ! {
     let outcome = if failed == 0 { "ok" } else { "FAILED" };
     println!(
@@ -83,7 +83,7 @@ fn directory() -> PathBuf {
     std::env::var_os("WEIR_RUNTIME_DIR").unwrap().into()
 }
 
-/// Builds a lab, proves that it carries traffic, starts a process that shall die with it and one that survives, says so, and
+/// Builds a lab, proves that it carries traffic, starts a process that must die with it and one that survives, says so, and
 /// takes everything down at the end of input.
 fn hold_a_lab() {
     let spec = SiteSpec { name: "s".into(), topology: Topology::Routed, return_route: true, wan: true };
@@ -103,9 +103,9 @@ fn hold_a_lab() {
     listener.accept().unwrap().0.read_exact(&mut seen).unwrap();
     assert_eq!(&seen, b"through");
     let [egress, ingress] = held.crossed().unwrap();
-    // At least SYN and what was said, and the answers of TCP.
+    // At least SYN and the data sent, and the answers of TCP.
     assert!(egress.passed.packets >= 2 && ingress.passed.packets >= 1, "{egress:?} {ingress:?}");
-    // Whoever is killed cannot wait until the ends have agreed that it is over, which takes the link's two milliseconds.
+    // A killed process cannot wait until the ends have agreed that it is over, which takes the link's two milliseconds.
     drop((client, listener));
 
     let mut command = Command::new("sleep");
@@ -174,7 +174,7 @@ impl NamespaceWatch {
     }
 }
 
-/// What a command prints in a host of a lab. Everything that keeps the namespace is gone afterwards.
+/// The output of a command in a host of a lab. Everything that keeps the namespace is gone afterwards.
 fn output(entry: &registry::Entry, role: Role, line: &str) -> String {
     let mut words = line.split_whitespace();
     let mut command = entry.command("s", role, words.next().unwrap()).unwrap();
@@ -258,7 +258,7 @@ fn successors() {
     assert_eq!(registry::clean(true).unwrap(), [Cleaned::Cleared(entry, 0)]);
     assert!(child.try_wait().unwrap().is_none());
 
-    // What cannot be understood is named and left for somebody to look at.
+    // A file that cannot be understood is named and left for the user to look at.
     let path = directory().join("broken.json");
     std::fs::write(&path, "{").unwrap();
     assert!(registry::clean(true).unwrap_err().to_string().contains("broken.json"));
@@ -299,7 +299,7 @@ fn unanswered() {
     let mut client = host(Role::Initiator).run(|| TcpStream::connect(target).unwrap()).unwrap();
     let server = listener.accept().unwrap().0;
     Rtnetlink::open_in(host(Role::Responder)).unwrap().delete("eth0").unwrap();
-    // What is sent now is never acknowledged, so the closed connection has something left to do.
+    // Data sent now is never acknowledged, so the closed connection has something left to do.
     client.write_all(b"into the void").unwrap();
     let entry = registry::list().unwrap().remove(0);
     let watch = NamespaceWatch::on(std::process::id(), entry.hosts[0].fd);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use weir_load::Part;
 use weir_record::FaultCode;
 
-/// Of the connections that begin, every second one is doomed, with all that its port sends later. The rule says to what.
+/// Every second connection that begins is doomed, with all that its port sends later. The rule says to what.
 fn every_second(rule: &str) -> String {
     format!(
         "table ip t {{\nset doomed {{ type inet_service; flags dynamic; }}\nset spared {{ type inet_service; flags dynamic; }}\n\

@@ -21,7 +21,7 @@ fn workload(options: serde_json::Value) -> Workload {
     ends::workload(whole)
 }
 
-/// Runs a workload against an address. What the initiator saw, and the trial made of it.
+/// Runs a workload against an address. Returns the trial made of what the initiator saw.
 fn run(options: serde_json::Value, setting: &TrialSettings, target: std::net::SocketAddr) -> Part {
     let w = workload(options);
     let initiator = w.engine().drive(setting, target).unwrap();
@@ -247,10 +247,10 @@ fn a_schedule_is_kept_and_timed_from_the_intended_start() {
     let options = json!({"connections": 1, "rate-per-second": 500});
     // Short, so that one is found in which the machine did nothing else. A slow one in 50 before the window begins is not at its edge.
     let once = || run(options.clone(), &setting(200, 1000), server.address);
-    // Where this machine itself was late, the trial says so or its quantiles show it, and nothing else is to be seen in it: one of
-    // forty is enough. The truth is below 0.2 ms for the median. Of 500, the 5 slow ones take 5 ms and a little; then come those that
-    // waited behind them, for as much of the 5 ms as was left when they were due: at 99 % the one that waited longest, and at 98 % the
-    // sixth of them, about 3 ms.
+    // When this machine itself was late, the trial says so or its quantiles show it, and nothing else is to be seen in it: one of
+    // forty is enough. The truth is below 0.2 ms for the median. The 5 slow ones of 500 take 5 ms and a little; then come those
+    // that waited behind them, for as much of the 5 ms as was left when they were due: at 99 % the one that waited longest, and
+    // at 98 % the sixth of them, about 3 ms.
     let undisturbed = |t: &Part| {
         let at = |q| t.histograms["latency"].quantile(q).unwrap().value as u64;
         let [p50, p98, p99] = [0.5, 0.98, 0.99].map(at);
@@ -281,8 +281,8 @@ fn a_schedule_is_kept_and_timed_from_the_intended_start() {
 
 #[test]
 fn a_schedule_that_the_server_cannot_keep_shows_as_latency() {
-    // 2 ms each on one connection is 500 a second at most; 1000 are asked for. What waits is timed from when it was due, and
-    // after the time limit it counts as failed: a closed loop would show 2 ms.
+    // 2 ms each on one connection is 500 a second at most; 1000 are asked for. A request that waits is timed from when it was
+    // due, and after the time limit it counts as failed: a closed loop would show 2 ms.
     let server = Server::start(|_, _| {
         std::thread::sleep(Duration::from_millis(2));
         OK.into()

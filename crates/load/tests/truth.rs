@@ -1,6 +1,6 @@
 #![allow(missing_docs, reason = "a test program")]
-//! What is known about a path is what is measured on it: rates, losses and copies made by the kernel, in namespaces of
-//! the test's own.
+//! The measured figures of a path are its known ones: rates, losses and copies made by the kernel, in namespaces of the
+//! test's own.
 
 mod ends;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use weir_record::FaultCode;
 use weir_testkit::measured;
 
-/// What tbf lets through per second, in bits on the wire as it counts them (with Ethernet's header of 14 bytes).
+/// The rate that tbf lets through, in bits per second on the wire as it counts them (with Ethernet's header of 14 bytes).
 const RATE_BPS: f64 = 100e6;
 
 /// A machine that is busy with other things keeps a sender or the shaper waiting now and then, which lowers what gets
@@ -97,7 +97,7 @@ fn root_one_in_a_hundred_lost_by_nft_is_one_percent() {
         return;
     }
     let path = Path::new();
-    // Of the datagrams alone: greetings have other lengths.
+    // Drops only the test's datagrams: greetings have other lengths.
     forward_rule(&path, "udp length 108 numgen inc mod 100 == 0 drop");
     for batch in ["single", "segment"] {
         let w =

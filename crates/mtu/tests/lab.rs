@@ -259,7 +259,7 @@ fn root_loss_is_not_blamed_on_length() {
     }
     let path = Path::new("loss", Family::Ipv4, r#"{"loss": 0.1}"#).served(Some(SESSION));
     let survey = path.survey(Some(SESSION)).unwrap();
-    // Fragments of one datagram are six chances to be lost, which is told, and never as dropped fragments.
+    // Fragments of one datagram are six chances to be lost: that shows as loss, never as dropped fragments.
     assert_eq!(causes(&survey), [], "{survey:#?}");
     assert_eq!(survey.egress.bytes, Some(1500), "{survey:#?}");
 }
@@ -286,7 +286,7 @@ fn root_a_server_without_privilege_has_its_host_s_counter() {
     if cannot_run() {
         return;
     }
-    // Of the far end's thread alone.
+    // Takes the privilege from the far end's thread alone.
     let blind = || {
         let mut sets = rustix::thread::capabilities(None).unwrap();
         sets.effective.remove(rustix::thread::CapabilitySet::NET_RAW);

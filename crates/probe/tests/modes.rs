@@ -12,7 +12,7 @@ fn measure(server: &Running, value: serde_json::Value) -> Measured {
     server.visit().measure(&workload(value), span(500), &Stop::default(), &mut |_| {}).unwrap()
 }
 
-/// What both ends must agree on, whatever was measured.
+/// Both ends must agree on this, whatever was measured.
 fn agrees(m: &Measured) {
     for near in &m.near_flows {
         let Some(far) = m.far_flows.iter().find(|f| (f.way, f.number) == (near.way, near.number)) else {

@@ -1,5 +1,5 @@
-//! The ways out that are remembered: when the kernel is asked, and when it is not. The clock goes on while a test runs, so what is
-//! to be known still is asked for again until it is, each time by a packet that has not been there before.
+//! The ways out that are remembered: when the kernel is asked, and when it is not. The clock goes on while a test runs, so a
+//! test asks for a way again until it is known, each time by a packet that has not been there before.
 
 mod packet;
 mod world;

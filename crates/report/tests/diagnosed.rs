@@ -1,4 +1,4 @@
-//! What the doctor found at the gateway, beneath the tables.
+//! The doctor's findings at the gateway, beneath the tables.
 
 mod fixture;
 
@@ -107,7 +107,7 @@ fn what_the_doctor_could_not_see_is_said() {
     );
 }
 
-/// The twin of the baseline shows what the baseline shows; what it shows alone is said.
+/// The twin of the baseline shows what the baseline shows; the report names what it shows alone.
 #[test]
 fn a_twin_is_heard_only_where_it_says_something_of_its_own() {
     let mut run = diagnosed();

@@ -248,7 +248,7 @@ fn workloads_against_each_other_have_their_section() {
     assert!(!html(&fixture::run(1)).contains("id=\"pairs\""));
 }
 
-/// What crossed the gateway stands with the results; the CPU that it took, with what it adds, with the details.
+/// The traffic across the gateway stands with the results; the CPU that it took, with what it adds, with the details.
 #[test]
 fn gateway_and_details_are_on_the_page() {
     let mut run = fixture::engines();
@@ -270,7 +270,7 @@ fn gateway_and_details_are_on_the_page() {
     assert!(html(&run).contains("+1.00 µs ["), "{}", html(&run));
 }
 
-/// Of many variants each gets a row, so that the page need not be scrolled sideways; nothing is lost by it.
+/// Each of many variants gets a row, so that the page need not be scrolled sideways; nothing is lost by it.
 #[test]
 fn many_variants_go_down_the_page() {
     let few = html(&fixture::run(1));
@@ -312,7 +312,7 @@ fn curves_have_figures_and_tables() {
         after.split("</section>").next().unwrap()
     };
     let curves = section("curves");
-    // Of load: delivered rate and loss, for routed and nft-masquerade. Of filled: goodput and CPU of tcp-egress, delivered
+    // For load: delivered rate and loss, for routed and nft-masquerade. For filled: goodput and CPU of tcp-egress, delivered
     // rate and loss of the three loads. Three values each; and one mark per line in each legend.
     let lines = 2 * 2 + 2 + 2 * 3;
     assert_eq!(curves.matches("<figure>").count(), 2 + 2 + 2);

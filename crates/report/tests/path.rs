@@ -1,4 +1,4 @@
-//! What trials found out about the path comes first.
+//! The findings of trials about the path come first.
 
 mod fixture;
 
@@ -58,7 +58,7 @@ fn the_workload_of_paths_is_believed_before_a_stream() {
         advice: Vec::new(),
     };
     run.trials.iter_mut().filter(|t| t.workload != "udp-64").for_each(|t| t.path.push(also.clone()));
-    // Of the other variants, where no path was looked at by itself, streams speak.
+    // Streams speak of the other variants, where no path was looked at by itself.
     run.trials.iter_mut().filter(|t| t.variant == "direct").for_each(|t| t.workload = "tcp-rr".into());
     let last = run.variants.last().unwrap().name.clone();
     for out in outputs(&run) {

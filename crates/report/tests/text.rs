@@ -160,7 +160,7 @@ fn sentences_follow_the_verdicts() {
     for text in [equal, open] {
         assert!(!text.contains("faster") && !text.contains("slower"), "{text}");
     }
-    // Where everything but one metric is open, the sentence is about that one.
+    // When everything but one metric is open, the sentence is about that one.
     let only = |metric: &str, verdict: Verdict| {
         let mut run = fixture::run(1);
         for cell in &mut run.results.as_mut().unwrap().cells {
@@ -334,7 +334,7 @@ fn equal_faults_of_several_variants_are_one_line() {
     );
     let joined = |run: &Run| plain(run, 300).lines().map(str::to_owned).collect::<Vec<_>>();
     assert!(joined(&run).contains(&all), "{:?}", joined(&run));
-    // Words that differ in more than numbers are told apart; beyond six lines only their number.
+    // Words that differ in more than numbers have lines of their own; beyond six lines only their number.
     let names = ["one", "two", "three", "four", "five", "six", "seven"];
     for (trial, name) in run.trials.iter_mut().filter(|t| t.workload == "udp-64").zip(names) {
         trial.faults.push(Fault::void(FaultCode::External, "initiator", format!("{name} failed")));

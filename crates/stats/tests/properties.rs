@@ -1,4 +1,4 @@
-//! What holds for all data.
+//! Properties that hold for all data.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -29,7 +29,7 @@ fn root_a_stateful_firewall_of_nft() {
     if test_needs_root() || !has(&["nft"]) {
         return;
     }
-    // What comes behind the first rule meets only packets of no established connection. UDP without replies stays new.
+    // Everything behind the first rule meets only packets of no established connection. UDP without replies stays new.
     nothing_at_all(
         "table inet filter {
             chain forward { type filter hook forward priority filter; policy drop;
@@ -226,7 +226,7 @@ fn root_rules_in_hooks_that_carried_packets_do_meet() {
     );
 }
 
-/// What Docker Engine 28 makes, with a rule of the owner's by address and port.
+/// The rules that Docker Engine 28 makes, with a rule of the owner's by address and port.
 fn docker(iptables: &str) -> String {
     let rules = "-N DOCKER
         -N DOCKER-USER
@@ -259,7 +259,7 @@ fn docker(iptables: &str) -> String {
     lines(iptables, rules)
 }
 
-/// What ufw makes, shortened.
+/// The rules that ufw makes, shortened.
 fn ufw(iptables: &str) -> String {
     let rules = "-N ufw-before-forward
         -N ufw-after-forward
@@ -284,7 +284,7 @@ fn ufw(iptables: &str) -> String {
     lines(iptables, rules)
 }
 
-/// What kube-proxy makes in its mode iptables, with a policy to drop.
+/// The rules that kube-proxy makes in its mode iptables, with a policy to drop.
 fn kube(iptables: &str) -> String {
     let rules = "-N KUBE-FORWARD
         -N KUBE-SERVICES

@@ -35,7 +35,7 @@ fn run(ns: &NetNs, program: &str, arguments: &[&str], input: &str) {
     assert!(output.status.success(), "{input} {arguments:?}: {}", output.message());
 }
 
-/// What is bypassed in a namespace with these rules.
+/// Everything bypassed in a namespace with these rules.
 #[track_caller]
 fn of_script(script: &str) -> Vec<Bypassed> {
     let ns = NetNs::create().unwrap();

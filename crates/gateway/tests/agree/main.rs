@@ -1,10 +1,10 @@
-//! Whoever looks an address up finds the same: nft, ipset, the BPF filter at both of its hooks, and a plain search of the list.
+//! Every lookup of an address finds the same: nft, ipset, the BPF filter at both of its hooks, and a plain search of the list.
 //!
 //! All four are asked by the same packets, each of which comes from the address in question: first the BPF filter in the driver
 //! (XDP), then another one at the interface (tc), then nft's set at the ingress hook, then ipset's by iptables before routing, all
 //! of which come before the stack throws away what cannot be a source. They only count. First every address is sent that the plain
-//! search finds, then every one that it does not; whoever counts other than all of the ones and none of the others disagrees, and
-//! the address is sought by halving.
+//! search finds, then every one that it does not; a lookup that counts other than all of the ones and none of the others
+//! disagrees, and the address is sought by halving.
 
 mod source;
 #[path = "../world/mod.rs"]
@@ -54,7 +54,7 @@ fn lacks_programs() -> bool {
     missing.is_some()
 }
 
-/// What was counted: addresses that were found, and all that were looked up.
+/// The counts of addresses: those that were found, and all that were looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
     found: u64,
@@ -135,7 +135,7 @@ impl Bench {
         self.filters.iter_mut().for_each(|filter| filter.swap(&tables, &ACTIONS).unwrap());
     }
 
-    /// Where no packet reaches iptables, ipset is asked by its own program.
+    /// Asks ipset by its own program about addresses whose packets never reach iptables.
     fn ipset_says_of_no_sources<A: Source>(&self, list: &str, ranges: &Ranges<A>, some: &[A], others: &[A]) {
         const MOST: usize = 500;
         let of = |all: &[A]| all.iter().copied().filter(|a| a.is_no_source()).take(MOST).collect::<Vec<A>>();
@@ -153,7 +153,7 @@ impl Bench {
         }
     }
 
-    /// What each of them has counted so far.
+    /// The counts of each of them so far.
     fn counted<A: Source>(&self) -> [Counted; 4] {
         let by_bpf = |filter: &Filter| {
             let classes = filter.status().unwrap().classes;
@@ -181,8 +181,8 @@ impl Bench {
         ]
     }
 
-    /// Sends the packet, as often as the link has no room for it: a veth pair holds 256 until the kernel's own thread takes them, where
-    /// the machine has other work. Whatever had come through would be counted twice, and is told by who counts.
+    /// Sends the packet, again and again while the link has no room for it: a veth pair holds 256 until the kernel's own thread
+    /// takes them, where the machine has other work. A packet that had come through would be counted twice, which would show.
     fn put_on_link(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -380,7 +380,7 @@ fn root_all_agree_on_ipv6() {
     all_lists::<u128>();
 }
 
-/// What is compared can disagree: one who has another list is named with the address.
+/// The compared lookups can disagree: one that has another list is named with the address.
 #[test]
 fn root_who_disagrees_is_named() {
     if test_needs_root() || lacks_programs() {

@@ -103,7 +103,7 @@ fn through(near: &UdpSocket, far: &UdpSocket, count: u32, bytes: usize) -> Vec<u
     let bursts = numbers.chunks(50);
     let last = bursts.len() - 1;
     for (nth, burst) in bursts.enumerate() {
-        // What comes late is read behind the next burst; behind the last one it is waited for.
+        // Late datagrams are read behind the next burst; behind the last one they are waited for.
         let wait = Duration::from_millis(if nth == last { 2000 } else { 50 });
         far.set_read_timeout(Some(wait)).unwrap();
         for number in burst {
@@ -124,7 +124,7 @@ fn through(near: &UdpSocket, far: &UdpSocket, count: u32, bytes: usize) -> Vec<u
     seen
 }
 
-/// What a delay became is within a twentieth of what was asked for.
+/// A measured delay is within a twentieth of what was asked for.
 #[test]
 fn root_measured_delays_of_both_directions_are_measured_within_5_percent() {
     if cannot_run() {
@@ -210,7 +210,7 @@ fn root_losses_are_as_many_as_asked_for() {
     }
 }
 
-/// What arrives between two moments is what the rate lets pass.
+/// As much arrives between two moments as the rate lets pass.
 #[test]
 fn root_measured_a_rate_is_kept_within_2_percent() {
     if cannot_run() {
@@ -238,7 +238,7 @@ fn flooded(near: &UdpSocket, far: &UdpSocket) -> f64 {
         scope.spawn(|| {
             while Instant::now() < end {
                 for _ in 0..20 {
-                    // A full queue may be told or not.
+                    // The kernel may report a full queue or not.
                     let _ = near.send(&[0; PAYLOAD]);
                 }
                 // The pace of what is offered, which is above the rate: 20,000 datagrams a second, 160 Mbit/s.
@@ -356,8 +356,8 @@ fn connections_take_gateways_in_turn() {
     assert_eq!(egress.passed.gateways, [15, 15]);
 }
 
-/// Sends what is too large until the kernel says so; what it said. Where nothing shall be said that takes the whole second: a
-/// message that is not sent cannot be waited for in another way.
+/// Sends what is too large until the kernel says so; what it said. Expected silence takes the whole second: a message that is not
+/// sent cannot be waited for in another way.
 fn too_big(socket: &UdpSocket, bytes: usize) -> Option<i32> {
     let deadline = Instant::now() + Duration::from_secs(1);
     while Instant::now() < deadline {
@@ -412,7 +412,7 @@ fn saturated(site: &Site, link: &str) -> (f64, f64, u64) {
     let (begun, own, all) = (Instant::now(), thread_cpu_time(), process_cpu_time());
     let mut offered = 0;
     while begun.elapsed() < Duration::from_millis(600) {
-        // What finds no room is not sent. What nobody receives at the far end is dropped there, behind the relay.
+        // Datagrams that find no room are not sent. No thread reads the far end, which drops the others behind the relay.
         offered += 64;
         let _ = batch.send(&near, 0, 64);
     }
@@ -428,8 +428,8 @@ fn saturated(site: &Site, link: &str) -> (f64, f64, u64) {
     (held.as_secs_f64() * 1e6 / packets, packets / sent.as_secs_f64(), overflows)
 }
 
-/// What holding a packet costs, and how many pass, is told: a core that is shared with others cannot be held to a number. What is too
-/// much for it is dropped and counted, and the relay goes on.
+/// Prints the cost of holding a packet, and how many pass: a core that is shared with others cannot be held to a number. The
+/// relay drops and counts what is too much for it, and goes on.
 #[test]
 fn root_a_relay_that_is_sent_more_than_it_can_hold_counts_what_it_drops_and_goes_on() {
     if cannot_run() {

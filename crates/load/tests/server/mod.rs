@@ -13,7 +13,7 @@ use rustix::net::sockopt::{set_socket_linger, set_tcp_cork};
 /// A good answer of five bytes.
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// What it makes of a request: the request's text, and how many came before it on the connection. Some words are acts: an
+/// Makes the answer from the request's text and from how many came before it on the connection. Some words are acts: an
 /// answer that ends with `RST` is cut off by one; `DRIP` is a header without end, a byte at a time; `SILENT` is none.
 type Answer = dyn Fn(&str, u64) -> String + Send + Sync;
 

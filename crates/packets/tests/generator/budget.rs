@@ -16,7 +16,7 @@ fn root_programs_stay_within_the_verifiers_budget() {
     }
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/budget.toml")).unwrap();
     let budget: BTreeMap<String, BTreeMap<String, u32>> = toml::from_str(&text).unwrap();
-    // What the generator's configuration leaves out is not looked at, so the dearest counts.
+    // The verifier does not look at what the generator's configuration leaves out, so the dearest counts.
     let generators = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(paced, tcp)| {
         let mut loader = Loader::open("generator", GENERATOR).unwrap();
         loader

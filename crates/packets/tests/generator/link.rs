@@ -18,7 +18,7 @@ use weir_testkit::measured;
 const HERE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
 const THERE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];
 
-/// How often what is sent as fast as it goes is tried.
+/// The good attempts that sending as fast as it goes needs, and how many it has.
 const NEEDED: usize = 2;
 const ATTEMPTS: usize = 4;
 
@@ -250,7 +250,7 @@ fn root_frames_too_long_for_live_ones_are_refused_where_xdp_is_asked_for() {
     let error = hosts.send(&asked, &sending, &Stop::default()).unwrap_err().to_string();
     assert!(error.contains("live frames have at most 3400"), "{error}");
     assert!(!asked.describe().contains("packet sockets"), "{}", asked.describe());
-    // Where it is not, packet sockets take over, and say what this link lacks.
+    // If it is not, packet sockets take over, and say what this link lacks.
     let any = open(None);
     let error = hosts.send(&any, &sending, &Stop::default()).unwrap_err().to_string();
     assert!(error.contains("need an MTU of 3383"), "{error}");
@@ -298,7 +298,7 @@ fn are_there_and_back(family: Family, protocol: Protocol, cpus: Vec<usize>) -> b
     true
 }
 
-/// What was received once all has come or does not come any more.
+/// The frames received, once all have come or no more come.
 fn settled(host: &NetNs, endpoint: &Endpoint, frames: u64) -> Received {
     let deadline = Instant::now() + LONG;
     host.run(|| {
@@ -412,7 +412,7 @@ fn root_what_cannot_be_sent_is_refused_with_its_reason() {
         let words = refusal(change);
         assert!(words.contains(word), "{word}: {words}");
     }
-    // A responder that has seen nothing has nobody to answer.
+    // A responder that has seen nothing has no flow to answer.
     let responder = hosts.responder();
     let error =
         hosts.responder.run(|| responder.send(7, &good, &Stop::default()).unwrap_err()).unwrap().to_string();

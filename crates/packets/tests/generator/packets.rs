@@ -57,7 +57,7 @@ fn tuple(family: Family, flow: u32) -> Tuple {
     flow_order::outgoing(&tuples, source, destination, flow)
 }
 
-/// A page as a forwarder gives it back: the headers are anything, what is behind them is as it was.
+/// A page as a forwarder gives it back: the headers are anything, the bytes behind them are as they were.
 fn scribbled(template: &Template, with: u8) -> Vec<u8> {
     let mut page = template.bytes().to_vec();
     // The longest that a header with our mark is, behind IP: TCP's 20 bytes and 4, or UDP's 8 and 16.

@@ -12,10 +12,10 @@ use weir_packets::{
 };
 use weir_sys::NetNs;
 
-/// Of the transfer.
+/// The cookie of the transfer.
 pub(crate) const COOKIE: u32 = 0x1234_5678;
 
-/// What XDP does with a frame (include/uapi/linux/bpf.h).
+/// XDP's verdicts on a frame (include/uapi/linux/bpf.h).
 pub(crate) const DROP: u32 = 1;
 pub(crate) const PASS: u32 = 2;
 pub(crate) const REDIRECT: u32 = 4;
@@ -25,9 +25,9 @@ pub(crate) const MACS: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0,
 
 /// Two namespaces and the veth pair between them.
 pub(crate) struct Pair {
-    /// Where the test's frames come from: its end is `s0`.
+    /// The source of the test's frames: its end is `s0`.
     pub(crate) sender: NetNs,
-    /// Where the receiver is: its end is `r0`.
+    /// The namespace of the receiver: its end is `r0`.
     pub(crate) receiver: NetNs,
 }
 

@@ -5,10 +5,10 @@ use weir_packets::{Family, Protocol, Way};
 
 use crate::fixture::*;
 
-/// Where things are in a frame, bytes from its beginning.
+/// The start of the network header, bytes from the beginning of the frame.
 const NETWORK: usize = 14;
 
-/// Where the transport header begins.
+/// The start of the transport header.
 fn transport(family: Family) -> usize {
     NETWORK + if family == Family::Ipv4 { 20 } else { 40 }
 }

@@ -1,4 +1,4 @@
-//! What one client takes, however many sessions it has: never all of it, and not for longer than it uses it.
+//! The share that one client takes, however many sessions it has: never all of it, and not for longer than it uses it.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +24,7 @@ fn for_two(limits: Limits) -> Option<(Running, [SocketAddr; 2])> {
     Some((server, reached))
 }
 
-/// A session of its own that asks for that; the conversation, and what is said to it.
+/// A session of its own that asks for that; the conversation, and the server's answer.
 fn ask(server: SocketAddr, work: &Value) -> (TcpStream, Value) {
     let mut stream = connect(server);
     let open = json!({"ask": "open", "workload": work, "warmup_ms": 0, "duration_ms": 600_000});
@@ -77,7 +77,7 @@ fn a_measurement_in_which_nothing_moves_gives_back_what_it_took() {
     assert_eq!(said["tell"], "opened", "{said}");
     let (_, said) = ask(server.address, &work);
     assert_eq!(said["tell"], "refused", "the first has all of the rate: {said}");
-    // It is told so, and what it had is another's.
+    // The server says so to it, and what it had is another's.
     let note = server.note("nothing has moved for 2 s");
     assert!(note.workload.is_some() && note.seconds < PATIENCE.as_secs_f64(), "{note:?}");
     let told = loop {

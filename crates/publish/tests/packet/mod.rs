@@ -144,7 +144,7 @@ impl Ends {
         message: impl Fn(&[u8]) -> Icmp<'_>,
     ) -> (Packet, Packet) {
         let other = if direction == Direction::In { Direction::Out } else { Direction::In };
-        // What came out on the other side is what is quoted here, and is to become what went in there, at the same hop.
+        // The packet that came out on the other side is quoted here, and is to become what went in there, at the same hop.
         let (went_in, came_out) = self.packet(other, about, b"abcdefgh");
         let went_in = Packet { hops: came_out.hops, ..went_in };
         let (outer, expected) = self.packet(direction, 0, b"");
