@@ -36,7 +36,7 @@ fn a_variant_s_link_replaces_the_testbed_s_as_a_whole() {
     // The twin has what its original has.
     let runs = scenario.runs();
     assert_eq!((runs[1].twin_of.as_deref(), &runs[1].link), (Some("plain"), &runs[0].link));
-    // What was run can be run again.
+    // The same scenario can run again.
     assert_eq!(Scenario::load(scenario.to_toml(), "f.toml").unwrap().variants, scenario.variants);
 }
 

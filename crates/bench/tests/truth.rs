@@ -19,7 +19,7 @@ const DELAY: Duration = Duration::from_millis(5);
 /// Tests run side by side, and would measure each other.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a measured delay may differ by.
+/// The most that a measured delay may differ by.
 const TOLERANCE: f64 = 0.02;
 
 /// A machine that is busy with other things disturbs a measurement now and then, but not each time. An engine that
@@ -56,8 +56,8 @@ fn median_ns(trial: &Part, histogram: &str) -> f64 {
     histogram.reportable_quantile(0.5).unwrap_or_else(|| panic!("only {} samples", histogram.len())) as f64
 }
 
-/// How late the element let packets go, itself: it is a thread, and a thread is woken late. That is delay that the
-/// packets really had, on top of what was asked for.
+/// How late the element let packets go, itself: it is a thread, and a thread is woken late. The packets really had
+/// this delay, on top of what was asked for.
 fn late_ns(passed: &Passed) -> f64 {
     assert_eq!(passed.overflows, 0, "the element was too slow");
     passed.lateness.quantile(0.5).unwrap_or(0) as f64
@@ -72,7 +72,7 @@ fn delayed(lab: &Lab, workload: &Workload, histogram: &str, [there, back]: [Dura
     (median, late_ns(&egress) + late_ns(&ingress))
 }
 
-/// What a workload says that the path became slower by, over what it did become slower by.
+/// The added delay by the workload, over the true one.
 fn measured_share(lab: &Lab, workload: &Workload, histogram: &str, before: Duration, back: bool) -> f64 {
     let ways = |delay| [delay, if back { delay } else { Duration::ZERO }];
     let (without, late_before) = delayed(lab, workload, histogram, ways(before));
@@ -95,7 +95,7 @@ fn delays(family: Family, workload: serde_json::Value, histogram: &str, before: 
         return;
     }
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // What else runs here shall not be measured: this thread, and all that it starts, go first.
+    // Other programs here must not be measured: this thread, and all that it starts, go first.
     if let Err(error) = rustix::process::setpriority_process(None, -15) {
         println!("not first: {error}");
     }

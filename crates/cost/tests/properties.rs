@@ -1,4 +1,4 @@
-//! What holds for any prices and any traffic.
+//! Properties for any prices and any traffic.
 
 use proptest::prelude::*;
 use weir_cost::{Amount, Measured, PriceOption, Question, answer, bill, break_even};

@@ -160,7 +160,7 @@ fn root_an_interface_that_is_made_anew_and_a_later_program_are_followed() {
     let second =
         run.world.gateway.run(|| Resident::begin(Setup { wanted: wanted(&["br0"], &[]), trial: None }));
     assert!(matches!(second.unwrap(), Err(Error::State(_))), "there is one fast path in a namespace");
-    // Another name of the same interface is another interface for whoever asked for the name.
+    // Another name of the same interface is another interface for a user of the name.
     sh(&world.gateway, "ip link set out0 down; ip link set out0 name was0");
     until("its programs are gone", || (!run.now().attached).then_some(()));
     assert_eq!(run.now().interfaces, ["br0"]);

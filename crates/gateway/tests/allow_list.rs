@@ -104,7 +104,7 @@ fn root_a_listed_source_gets_through_and_an_unlisted_one_does_not() {
 fn proves(world: &GatewayWorld, v: &VariantKind, input: bool) {
     let words = v.describe();
     if input {
-        // There is a gateway all the same, which does nothing but forward.
+        // A gateway is still there, which does nothing but forward.
         in_ns(&world.gateway, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
     }
     let (before, xdp_before) = (world.facts(), interfaces_with_xdp(world, v));
@@ -123,7 +123,7 @@ fn proves(world: &GatewayWorld, v: &VariantKind, input: bool) {
     while refused(world, v) < was_refused + 3 && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    // Neighbours on the link of the initiator may have been refused besides, where the program sees all that comes in.
+    // Neighbours on the link of the initiator may have been refused too, where the program sees all that comes in.
     assert!(refused(world, v) >= was_refused + 3, "{words}: {was_refused} to {}", refused(world, v));
     undo(world, &mut journals);
     assert_eq!(world.facts(), before, "{words}");
@@ -184,7 +184,7 @@ fn root_a_real_list_decides_address_by_address() {
     }
     let _turn = turn();
     for family in FAMILIES {
-        // Of the sample: edges of AA's ranges, their neighbours, and BB's, which is not chosen.
+        // From the sample: edges of AA's ranges, their neighbours, and BB's, which is not chosen.
         let (listed, unlisted): (&[&str], &[&str]) = match family {
             Family::Ipv4 => (
                 &["192.0.2.0", "192.0.2.95", "198.51.100.128", "198.51.100.255", "203.0.113.7"],
@@ -228,7 +228,7 @@ fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
     }
     let _turn = turn();
     for (filter, family) in FILTERS.iter().flat_map(|f| FAMILIES.map(|family| (*f, family))) {
-        // More than the 65536 that a set of ipset holds unless it is told otherwise.
+        // More than the 65536 that a set of ipset holds by default.
         let prefixes = if filter == "ipset-iptables" { 70_000 } else { 5000 };
         let v =
             variant(&format!(r#"{{"kind": "allow-list", "filter": "{filter}", "prefixes": {prefixes}}}"#));
@@ -240,11 +240,11 @@ fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
         assert_eq!(in_ns(&world.gateway, sets), before, "{filter}");
         println!("{filter}: {facts:#?}");
         let value = |name: &str| facts.iter().find(|f| f.name == name).unwrap().value.unwrap();
-        // The initiator's address besides.
+        // And the initiator's address.
         let all = f64::from(prefixes + 1);
         assert_eq!(value("list_prefixes"), all, "{filter}");
         assert!(value("load_ns") > 1e3 && value("update_ns") > 1e3, "{filter}");
-        // Each prefix has its address at least. What nft takes is told of the whole machine, where others give back meanwhile.
+        // Each prefix has its address at least. The memory of nft is read for the whole machine, where others give back meanwhile.
         let memory = facts.iter().find(|f| f.name == "memory_bytes").unwrap();
         match memory.value {
             Some(bytes) if filter.starts_with("nft") => assert!(bytes > 0.0),

@@ -1,4 +1,4 @@
-//! What a gateway carries besides its work: counted by nft, iptables and ip, passed by every packet, matched by none, and gone
+//! The extra load of a gateway beside its work: counted by nft, iptables and ip, passed by every packet, matched by none, and gone
 //! in the end.
 
 mod world;
@@ -47,7 +47,7 @@ fn root_rules_and_prefixes_of_nft_are_passed_and_match_nothing() {
                 count(&world, &format!("nft list set {table} prefixes | grep -o '/[24]' | wc -l")),
                 3000
             );
-            // Whoever comes to the end of the chain has passed all of it.
+            // A packet at the end of the chain has passed all of it.
             in_ns(&world.gateway, &format!("nft add rule {table} forward counter comment end"));
             let expectation = v.expectation(&world.place);
             assert_eq!(Some(world.tcp(expectation.target, 5001).source.ip()), expectation.seen_source);
@@ -108,7 +108,7 @@ fn root_routes_lie_beside_the_traffic() {
     for family in FAMILIES {
         let world = GatewayWorld::routed(family);
         let (_, version) = words(family);
-        // A network of somebody else in the block, and the way to the responder: neither may change.
+        // A foreign network in the block, and the way to the responder: neither may change.
         let (other, inside) = match family {
             Family::Ipv4 => ("198.18.128.0/17", "198.18.200.7"),
             Family::Ipv6 => ("2001:2:0:8000::/49", "2001:2:0:8123::7"),

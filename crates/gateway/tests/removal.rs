@@ -1,4 +1,4 @@
-//! What was there before is what is there after, in every ending.
+//! The state before is the state after, in every ending.
 
 mod world;
 

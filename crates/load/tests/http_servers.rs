@@ -184,12 +184,12 @@ fn certificates_are_checked_unless_that_is_switched_off() {
                 "{version} {options}: {:?}",
                 t.values
             );
-            // What TLS had against it is said.
+            // The error names the reason of TLS.
             let said =
                 t.faults.iter().any(|f| f.detail.contains("TLS: ") && f.detail.contains("certificate"));
             assert_eq!(said, !good, "{:?}", t.faults);
         }
-        // Nobody that the system trusts signed it, if the system trusts anybody.
+        // No authority that the system trusts signed it, if the system trusts anybody.
         let w = http(json!({"server": "none", "tls": true, "connections": 1, "requests": 1}));
         match w.engine().drive(&setting(0, 20_000), server.address) {
             Ok(part) => assert_eq!(part.value("tls_failed"), 1.0, "{:?}", part.values),

@@ -1,5 +1,5 @@
 #![allow(missing_docs, reason = "a test program")]
-//! What connections that are not kept look like on the wire, whatever sockets they have: read by a raw socket beside them.
+//! Connections that are not kept, as they are on the wire, whatever sockets they have: read by a raw socket beside them.
 
 mod ends;
 mod server;
@@ -42,7 +42,7 @@ struct Segment {
 }
 
 impl Segment {
-    /// Of an IPv4 packet (RFC 791, RFC 9293 section 3.1).
+    /// Fields of an IPv4 packet (RFC 791, RFC 9293 section 3.1).
     fn read(packet: &[u8]) -> Segment {
         let tcp = &packet[usize::from(packet[0] & 15) * 4..];
         let header = usize::from(tcp[12] >> 4) * 4;
@@ -268,8 +268,8 @@ fn root_a_connection_is_not_forgotten_before_its_end_was_acknowledged() {
     if weir_sys::privilege::test_needs_root() {
         return;
     }
-    // What comes back waits in the shaper: 8 kB/s for each of four connections, so that the acknowledgement of our FIN is
-    // never there when shutdown(2) returns. Whoever forgets the connection then answers it with a RST.
+    // The answers wait in the shaper: 8 kB/s for each of four connections, so that the acknowledgement of our FIN is
+    // never there when shutdown(2) returns. An end that forgets the connection then answers it with a RST.
     let path = Path::new();
     path.run(&path.gateway, "tc qdisc add dev gi root tbf rate 2mbit burst 1600 limit 1000000", "");
     let (mut tap, server) =

@@ -80,7 +80,7 @@ fn slow_responder(delay: impl Fn(u64) -> Duration + Send + 'static) -> (SocketAd
     })
 }
 
-/// What an answer consists of.
+/// The parts of an answer.
 const FILL: u8 = 0x5a;
 
 /// The same, with the byte that it answers.
@@ -190,7 +190,7 @@ fn lossy_responder() -> (SocketAddr, Arc<AtomicBool>, Arc<AtomicU64>, JoinHandle
                 for _ in 0..answers {
                     socket.send_to(&datagram[..n], peer).unwrap();
                 }
-                // Of another trial.
+                // The cookie of another trial.
                 datagram[0] ^= 0xff;
                 socket.send_to(&datagram[..n], peer).unwrap();
             }
@@ -342,7 +342,7 @@ fn stop_everything() {
         });
         let finishing = Instant::now();
         responder.finish().unwrap();
-        // 100 ms is the promise; what is tested is that no time limit (1 s and more) was waited for.
+        // 100 ms is the promise; the test shows that no time limit (1 s and more) was waited for.
         assert!(took < Duration::from_millis(500), "{} {nth}: {took:?}", engine.kind());
         assert!(finishing.elapsed() < Duration::from_millis(500), "{}", engine.kind());
     }

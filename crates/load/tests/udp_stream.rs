@@ -87,7 +87,7 @@ fn a_raised_stop_ends_every_loop() {
     assert_stops(&workload(json!({"kind": "udp-stream", "rate-pps": 1.0})));
 }
 
-/// What a relay does with the data datagram of that number.
+/// The action of a relay on the data datagram of that number.
 type Fates = fn(u64) -> Fate;
 
 enum Fate {
@@ -223,7 +223,7 @@ fn a_path_that_dies_is_loss_up_to_the_window_s_end() {
     assert!(nothing.faults.iter().all(|f| f.code == FaultCode::LateSends), "{:?}", nothing.faults);
 }
 
-/// The responder is open when the initiator comes: a refusal is the path's. What was due is lost.
+/// The responder is open when the initiator comes: a refusal is the path's. The due datagrams are lost.
 #[test]
 fn refused_flows_are_loss_and_no_fault() {
     for direction in ["egress", "ingress", "both"] {

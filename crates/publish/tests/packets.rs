@@ -98,7 +98,7 @@ fn root_errors_are_translated_with_what_they_quote() {
                 }
             }
         }
-        // Half a checksum cannot be put right and stays; the message around it is sound all the same.
+        // Half a checksum cannot be put right and stays; the message around it is still sound.
         let ends = Ends::of(world, PUBLISHED, INNER);
         let header = if world.published.is_ipv4() { 20 } else { 40 };
         let (sent, expected) = ends.error(Direction::Out, protocol::TCP, header + 17, messages[0]);
@@ -162,7 +162,7 @@ fn root_errors_about_others_packets_are_left() {
                 Direction::Out => sent.source = (world.published, 0).into(),
             }
             assert_eq!(reason_of(world, publish, direction, &sent.datagram()), (LEFT, Reason::NotMapped));
-            // An echo is nobody's error.
+            // An echo is no error.
             let (mut sent, _) = ends.error(direction, protocol::TCP, 1500, unreachable);
             sent.payload[0] = if world.published.is_ipv4() { 8 } else { 128 };
             assert_eq!(reason_of(world, publish, direction, &sent.datagram()), (LEFT, Reason::NotMapped));

@@ -130,7 +130,7 @@ fn root_a_smaller_link_of_the_container_is_told_to_the_client() {
             route.contains("mtu 1300").then_some(route)
         });
         assert!(packets(&publish, Direction::In, Reason::TooBig) > 0, "{route}");
-        // What it then sends in fragments goes the kernel's way.
+        // Its fragments then go the kernel's way.
         world::until("the socket has handed out what it was told", || client.send(&[2; 1400]).ok());
         let mut bytes = [0; 2000];
         let (n, from) = server.recv_from(&mut bytes).unwrap();

@@ -1,4 +1,4 @@
-//! What the record says through its own functions: exact values, worked out by hand.
+//! The values of the record's own functions: exact values, worked out by hand.
 
 use serde_json::json;
 use weir_record::results::{Cell, Results};

@@ -12,7 +12,7 @@ const TRIALS: u32 = 10;
 const OPERATIONS: u64 = 150;
 const VARIANT: &str = "nft-masquerade";
 
-/// What happens to the trials of one side.
+/// The impairment of the trials of one side.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     /// A share of the operations fails.
@@ -170,7 +170,7 @@ fn what_fails_stands_first_and_what_failed_has_no_figure() {
             assert_eq!((figure("connect_p50_ns"), figure("ok_per_s")), ("infinite".into(), 0.0.into()));
         }
     }
-    // Where nothing fails there is no row of it.
+    // Without failures there is no row of them.
     let c = compare_runs(&good, &run(&base, 1, VARIANT, None));
     assert!(c.values.iter().all(|change| change.metric.failure.is_none()));
     assert!(c.values.iter().all(|change| !matches!(change.verdict, Verdict::Higher | Verdict::Lower)));

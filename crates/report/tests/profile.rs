@@ -1,4 +1,4 @@
-//! Where the gateway's time goes: merged over trials, in time per packet, on the page and in text.
+//! The use of the gateway's time: merged over trials, in time per packet, on the page and in text.
 
 mod fixture;
 
@@ -159,7 +159,7 @@ fn hostile_names_of_functions_are_shown_as_text() {
     let text = terminal(&run, Terminal { width: 100, color: false });
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
     let lines = markdown(&run);
-    // What could begin a link is escaped.
+    // Characters that could begin a link are escaped.
     assert!(!lines.contains("<script") && !lines.replace("\\](", "").contains("]("));
 }
 

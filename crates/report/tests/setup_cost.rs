@@ -1,4 +1,4 @@
-//! What variants take besides traffic, in every rendering.
+//! The costs of variants without traffic, in every rendering.
 
 mod fixture;
 

@@ -6,7 +6,7 @@ use simulated::{SHAPES, Shape, Source};
 use weir_stats::compare::{compare_ratio, equivalence_ratio, holm, noise_floor};
 use weir_stats::{Comparison, Margins, Verdict, verdict};
 
-/// What happens to the machine during a run.
+/// The disturbance of the machine during a run.
 #[derive(Debug, Clone, Copy)]
 enum Machine {
     Calm,

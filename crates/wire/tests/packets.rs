@@ -43,7 +43,7 @@ const CLOSED_V4: &str = "45c0003ddf5c000040010e7cc6120002c6120001030389430000000
 const CLOSED_V6: &str = "6007f088003d3a402001000200000000000000000000000220010002000000000000000000000001010450d900000000
     600ffc63000d114020010002000000000000000000000001200100020000000000000000000000029c400009000d21aa7765697221";
 
-/// What a Linux router answers to packets that went too many hops.
+/// The answer of a Linux router to packets that went too many hops.
 const HOPS_V4: &str = "45c0003ddff5000040010de3c6120002c61200010b00814e00000000
     45000021a005400001114d97c6120001c61300099c400009000dd5827765697221";
 const HOPS_V6: &str = "6003c948003d3a4020010002000000000000000000000002200100020000000000000000000000010300ceda00000000
@@ -122,7 +122,7 @@ fn icmpv6_of_rfc_7400() {
     }
 }
 
-/// What is written from what was read is what was read.
+/// Written again, a packet that was read is the same.
 fn assert_written(icmp: Icmp<'_>, datagram: &Datagram<'_>) {
     let mut written = vec![0xaa; datagram.payload.len()];
     let length = icmp.write(datagram.source, datagram.destination, &mut written).unwrap();
@@ -262,12 +262,12 @@ fn extension_headers_are_skipped() {
     for end in 0..chain.len() - 3 {
         assert!(matches!(ipv6::upper_layer(0, &chain[..end]), Err(Error::Truncated { .. })), "{end}");
     }
-    // What follows in a fragment from the middle is no header, whatever its bytes look like.
+    // The bytes in a fragment from the middle are no header, whatever its bytes look like.
     let middle = [0, 0, 0x05, 0xa8, 0, 0, 0, 9, 0, 0xff];
     let upper = ipv6::upper_layer(44, &middle).unwrap();
     assert_eq!((upper.protocol, upper.payload), (0, &middle[8..]));
     assert_eq!(upper.fragment.unwrap().offset, 0x5a8);
-    // Nine options headers: somebody wants us to be busy.
+    // Nine options headers: a sender wants us to be busy.
     let many = [0u8; 8 * 9];
     assert_eq!(
         ipv6::upper_layer(0, &many[..]).unwrap_err().to_string(),

@@ -1,4 +1,4 @@
-//! What the test has to know of each family's addresses.
+//! The addresses of each family, as the test needs them.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub(crate) trait Source: Address {
     fn drawn(random: &mut ChaCha8Rng) -> Self;
     /// With the low bits of another one.
     fn with_low(self, bits: u8, other: Self) -> Self;
-    /// That address, with this as its first octet.
+    /// The address, with this as its first octet.
     fn in_slash_8(octet: u8, low: Self) -> Self;
     fn class(ranges: Ranges<Self>) -> Class;
     fn ranges(class: &Class) -> &Ranges<Self>;
@@ -24,7 +24,7 @@ pub(crate) trait Source: Address {
     fn put(self, packet: &mut [u8]);
     /// An IP header and nothing in it, behind an Ethernet header.
     fn packet(to: [u8; 6], destination: IpAddr) -> Vec<u8>;
-    /// The filter lets it pass whoever is listed, because the link itself needs it (weir_filter's `LINK_LOCAL`).
+    /// The filter lets it pass with any list, because the link itself needs it (weir_filter's `LINK_LOCAL`).
     fn is_links_own(self) -> bool;
     /// The stack throws away what comes from there before any rule of iptables (ip6_rcv_core, net/ipv6/ip6_input.c).
     fn is_no_source(self) -> bool;
@@ -68,7 +68,7 @@ impl Source for u32 {
     fn packet(to: [u8; 6], destination: IpAddr) -> Vec<u8> {
         let IpAddr::V4(destination) = destination else { panic!("of one family") };
         let mut packet = [&to[..], &[2, 0, 0, 0, 0, 9, 0x08, 0x00]].concat();
-        // Protocol 253 is for experiments (RFC 3692): nobody answers it.
+        // Protocol 253 is for experiments (RFC 3692): no host answers it.
         packet.extend([0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 0, 0, 0, 0]);
         packet.extend(destination.octets());
         packet

@@ -25,7 +25,7 @@ pub struct GatewayWorld {
     pub place: Place,
 }
 
-/// What one exchange showed.
+/// The result of one exchange.
 pub struct Seen {
     pub source: SocketAddr,
 }
@@ -176,7 +176,7 @@ impl GatewayWorld {
         mss.parse().unwrap()
     }
 
-    /// What each host counted and knows of its neighbours: where a packet was lost.
+    /// The counters and neighbours of each host: they show the place of a loss.
     fn counts(&self) -> String {
         let look = "ip -s link; ip -s neigh; ip -s -6 neigh; nft list ruleset; grep -v ' 0$' /proc/net/snmp6; cat /proc/net/snmp";
         let hosts =

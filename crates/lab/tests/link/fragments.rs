@@ -6,7 +6,7 @@ use weir_sys::{ProcRoot, sysctl};
 
 use crate::{bound, cannot_run, ends, lab, start, turn};
 
-/// What arrives of a datagram's fragments, in the order of arrival: the number of each by its place, which a packet socket sees
+/// The fragments of a datagram that arrive, in the order of arrival: the number of each by its place, which a packet socket sees
 /// before anything puts them together.
 fn fragments(tap: &FragmentTap, family: Family) -> Vec<usize> {
     let (mut places, mut buffer) = (Vec::new(), [0; 256]);

@@ -15,7 +15,7 @@ use weir_testkit::PATIENCE;
 /// Any free port.
 pub(crate) const LOOPBACK: &str = "127.0.0.1:0";
 
-/// What marks this process' trials.
+/// The mark of this process' trials.
 pub(crate) fn cookie() -> u64 {
     0x5eed_0000_0000_0000 | u64::from(std::process::id())
 }
@@ -32,7 +32,7 @@ pub(crate) fn workload(toml_like_json: serde_json::Value) -> Workload {
     workload
 }
 
-/// Where the ends live.
+/// The place of the ends.
 pub(crate) struct Site<'a> {
     pub(crate) initiator: Option<&'a NetNs>,
     pub(crate) responder: Option<&'a NetNs>,

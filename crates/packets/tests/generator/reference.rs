@@ -41,7 +41,7 @@ fn root_measured_the_speed_of_its_core_measures_a_transfer_without_a_schedule() 
         assert!(sent.elsewhere_ns as f64 > 0.5 * turns_ns, "{sent:?}");
         let lasted = Duration::from_nanos(sent.duration_ns + sent.elsewhere_ns);
         assert!((0.99..5.0).contains(&lasted.as_secs_f64()), "{sent:?}");
-        // Nothing that went to the router came here, or counts as sent: each of its batches has 64 frames. What else comes is
+        // Nothing that went to the router came here, or counts as sent: each of its batches has 64 frames. The rest is
         // the neighbours' greeting (IPv6).
         assert!(hosts.arrived() - before < sent.frames + 64, "{} of {sent:?}", hosts.arrived() - before);
         // Some factor of ten between what it says and what was: it is no measure of something else.

@@ -13,7 +13,7 @@ use crate::fixture::*;
 const WINDOW: u64 = 65_536 * 32;
 const CIRCLE: u64 = 1 << 28;
 
-/// What RFC 4737 and RFC 5560 say of a sequence of frames, with true numbers that never begin again.
+/// The metrics of RFC 4737 and RFC 5560 for a sequence of frames, with true numbers that never begin again.
 #[derive(Debug, Default)]
 struct Model {
     seen: BTreeMap<u32, BTreeSet<u64>>,
@@ -98,7 +98,7 @@ fn root_the_edges_of_the_window() {
     assert_eq!(told(&[0, WINDOW - 1, 0]), [2, 1, 0, 0]);
     assert_eq!(told(&[0, WINDOW, 0, 31]), [2, 0, 0, 2]);
     assert_eq!(told(&[WINDOW, 32, 32]), [2, 1, 1, 0]);
-    // Where numbers begin again.
+    // The wrap of the numbers.
     assert_eq!(told(&[CIRCLE - 1, CIRCLE, CIRCLE - 1, CIRCLE - 2]), [3, 1, 1, 0]);
 }
 
@@ -118,7 +118,7 @@ fn root_cores_that_count_at_the_same_time_count_each_frame_once() {
             let (receiver, s) = (&receiver, &s);
             scope.spawn(move || {
                 weir_sys::sched::pin_current_thread(&[*core]).unwrap();
-                // All cores work through the same blocks of 32, each frame's bit being set by whoever comes first.
+                // All cores work through the same blocks of 32, each frame's bit being set by the core that comes first.
                 for n in 0..FRAMES {
                     let seq = n ^ (i as u32 & 1);
                     let frame = frame(s, Way::Egress, tag(seq, seq));

@@ -131,7 +131,7 @@ fn what_cannot_be_asked_for_is_refused_and_the_conversation_goes_on() {
 #[test]
 fn a_reason_reaches_also_who_had_more_to_say() {
     let server = Running::start(Limits::default());
-    // What is not read when the server closes would reset the connection, and the reason would be lost with it.
+    // Unread bytes when the server closes would reset the connection, and the reason would be lost with it.
     for rest in [vec![b' '; 60_000], frame_of(&json!({"ask": "finish"}))] {
         let mut stream = connect(server.address);
         stream.write_all(&[&hello()[..], &frame_of(&json!({"ask": "finish"})), &rest].concat()).unwrap();
@@ -217,7 +217,7 @@ fn a_client_has_the_key_or_stays_outside() {
     );
     assert!(m.unwrap().trial.value("answered") > 0.0);
     server.note("the key is not");
-    // Whoever leaves the proof out, or asks first, gets nowhere.
+    // A client that leaves the proof out, or asks first, gets nowhere.
     for next in [
         json!({"ask": "finish"}),
         json!({"ask": "open", "workload": {"kind": "tcp-rr"}, "warmup_ms": 0, "duration_ms": 1}),

@@ -1,4 +1,4 @@
-//! Datagrams of whoever has not proved that an address is his: nobody is answered with more than was sent in his name.
+//! Datagrams of a client that has not proved its address: no address gets more than was sent in its name.
 
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
@@ -36,7 +36,7 @@ fn a_flow_that_proves_itself_often_takes_nobody_s_place() {
         socket.send(&[&cookie[..], &[0; 8]].concat()).unwrap();
         assert_eq!(socket.recv(&mut bytes).unwrap(), 16, "and answered");
     }
-    // Whoever comes when both are in gets no challenge any more, and with it nothing to prove.
+    // A client that comes when both are in gets no challenge any more, and with it nothing to prove.
     assert_eq!(answered(server.address, &request(&[0; 16])).1, 0);
 }
 
@@ -126,7 +126,7 @@ fn an_unproven_address_gets_no_more_than_was_sent_in_its_name() {
     let opened: Value = frame::read(&stream, 1 << 20).unwrap();
     let cookie = opened["cookie"].as_u64().unwrap().to_be_bytes();
     let request = |cookie: &[u8], token: &[u8]| [&b"weirREQ1"[..], cookie, token].concat();
-    // What does not know an open trial's cookie gets nothing at all.
+    // A sender without an open trial's cookie gets nothing at all.
     for stranger in [
         request(&[9; 8], &[0; 16]),
         request(&cookie, &[0; 16])[..31].to_vec(),
