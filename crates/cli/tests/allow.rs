@@ -9,7 +9,7 @@ use weir_testkit::World;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// A registry's file in small: four records of one country, one of another, one without a holder.
+/// A registry's file in small: four records of one country, one of another, one of no country.
 const REGISTRY: &str = "\
 2|apnic|20250904|6|19830613|20250903|+1000
 apnic|*|ipv4|*|5|summary

@@ -13,7 +13,7 @@ use crate::{Action, At, Class, Compiled, Direction, Filter, OpenError, Options};
 
 const IN: At = At::Tc(Direction::Ingress);
 
-/// Entries of single addresses.
+/// Lists of single addresses.
 fn lists(addresses: &[&[&str]]) -> Vec<Class> {
     let class = |addresses: &&[&str]| {
         let of = |text: &&str| u32::from(text.parse::<std::net::Ipv4Addr>().unwrap());
@@ -160,7 +160,7 @@ fn root_at_xdp_no_connection_can_be_looked_up_first() {
         return;
     }
     let options = Options { sample: 0, established_first: true };
-    // Entries of both widths.
+    // Filters of both widths.
     let (few, many) = (lists(&[&["198.18.0.1"]]), vec![Class::default(); 3]);
     for lists in [few, many] {
         let tables = Compiled::of(&lists).unwrap();

@@ -244,7 +244,8 @@ fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
         let all = f64::from(prefixes + 1);
         assert_eq!(value("list_prefixes"), all, "{filter}");
         assert!(value("load_ns") > 1e3 && value("update_ns") > 1e3, "{filter}");
-        // Each prefix has its address at least. The memory of nft is read for the whole machine, where others give back meanwhile.
+        // Each prefix has its address at least. The memory of nft is read for the whole machine, where others give back
+        // meanwhile.
         let memory = facts.iter().find(|f| f.name == "memory_bytes").unwrap();
         match memory.value {
             Some(bytes) if filter.starts_with("nft") => assert!(bytes > 0.0),

@@ -1,5 +1,5 @@
-//! The extra load of a gateway beside its work: counted by nft, iptables and ip, passed by every packet, matched by none, and gone
-//! in the end.
+//! The extra load of a gateway beside its work: counted by nft, iptables and ip, passed by every packet, matched by none,
+//! and gone in the end.
 
 mod world;
 

@@ -141,7 +141,7 @@ mod tests {
                 assert!(shown.contains("qdisc netem") && shown.contains("delay 1.5ms"), "{shown}");
             }
             Err(error) => {
-                // The caller must know that it falls back, and tc must find the same.
+                // A caller that falls back must know that netem is missing, and tc must find the same.
                 assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
                 let theirs = bench.tc("qdisc add dev a root netem delay 1500us");
                 assert!(!theirs.status.success(), "{}", theirs.message());

@@ -18,9 +18,9 @@ const SPENDING: &[&str] = &["busy_cores", "cpu", "retransmits", "lateness", "rtt
 /// The claims about one variant.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Said {
-    /// The metrics in which it is named better.
+    /// The places that name it better.
     pub(crate) better: Vec<String>,
-    /// The metrics in which it is named worse.
+    /// The places that name it worse.
     pub(crate) worse: Vec<String>,
 }
 

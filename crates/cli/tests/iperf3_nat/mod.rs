@@ -19,7 +19,8 @@ const WORLD: &str = "set -e
     echo 1 > /proc/sys/net/ipv4/ip_forward
     nft 'table ip n { chain p { type nat hook postrouting priority 100; oifname out masquerade; }; }'";
 
-/// The tests that run at once, half of it on each host: no two have the same rate, and what goes to a wrong one is missing at the right one.
+/// The tests that run at once, half of them on each host: no two have the same rate, and what goes to a wrong one is missing at
+/// the right one.
 const AT_ONCE: [Case; 6] = [
     // The same port on both hosts: the gateway has to give one of them another.
     udp("-t 1 -b 1M -l 300 --cport 7000"),

@@ -17,8 +17,8 @@ static __always_inline __u32 netns_of_device(struct net_device *dev)
 	return dev ? plausible(dev->nd_net.net->ns.inum) : 0;
 }
 
-// The number of an argument of a tracepoint: by a helper and not by walking, because on some kernels the verifier believes that such a one is never
-// null, and removes the question (fixed in Linux 6.14).
+// The namespace of a socket that is an argument of a tracepoint: by a helper and not by walking, because on some kernels the
+// verifier believes that such a one is never null, and removes the question (fixed in Linux 6.14).
 static __always_inline __u32 netns_of_socket(struct sock *sk)
 {
 	return sk ? plausible(BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum)) : 0;

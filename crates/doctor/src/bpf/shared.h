@@ -91,7 +91,7 @@ struct weir_lost {
 	__u64 samples;
 };
 
-// The counts of a connection.
+// The kinds of events of a connection.
 enum weir_flow_kind {
 	WEIR_RETRANSMIT,
 	WEIR_RESET_SENT,

@@ -86,7 +86,7 @@ fn little_is_said_of_few_repeats_and_few_windows() {
     assert_eq!((slow.repeats, slow.inside, slow.batches), (4, 3, 4), "a slow one is a repeat all the same");
     let bad = Repeat { average: f64::NAN, ..repeat(5) };
     assert_eq!(components(&[repeat(5), repeat(5), repeat(5), bad]), None);
-    // Equal windows: no jump, and steady.
+    // Equal repeats: no jump, and steady.
     let same = components(&vec![repeat(5); 4]).unwrap();
     assert_eq!((same.spread, same.within, same.between, same.interval), (0.0, 0.0, 0.0, (0.0, 0.0)));
     assert_eq!(same.p_above(0.0), 1.0);
