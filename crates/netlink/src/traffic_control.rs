@@ -310,6 +310,11 @@ mod tests {
 
     fn veth() -> (NetNs, Rtnetlink) {
         let ns = NetNs::create().unwrap();
+        // An interface with IPv6 greets its neighbours by itself: only the tests' own packets are to be counted.
+        let off = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+        if std::path::Path::new(off).exists() {
+            ns.run(|| std::fs::write(off, "1")).unwrap().unwrap();
+        }
         let mut net = Rtnetlink::open_in(&ns).unwrap();
         let end = |name| VethEnd { name, namespace: None, mtu: 1500, mac: None };
         net.create_veth(end("a"), end("b")).unwrap();
