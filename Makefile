@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
 
-.PHONY: help setup build bench bench-doctor test soak fuzz lint fmt docs
+.PHONY: help setup build bench bench-doctor test soak fuzz lint fmt docs packages test-packages
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,3 +53,11 @@ fmt: ## format the code
 
 docs: ## write the generated pages: docs/reference/causes, docs/reference/run.schema.json
 	@scripts/docs
+
+packages: ## build target/packages: deb, rpm, tarball and container image, six minutes on 2 cores
+	@scripts/setup packages
+	@scripts/package
+
+test-packages: ## install, use, upgrade and purge the deb in fresh Debian roots, as root; after make packages
+	@scripts/setup packages
+	@scripts/test-packages

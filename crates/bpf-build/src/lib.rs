@@ -51,6 +51,11 @@ fn compile(source: &str, out: &Path) {
         // v3: atomics that return a value (Linux 5.12), and 32-bit arithmetic.
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"])
         .arg(format!("-D__TARGET_ARCH_{target}"))
+        // Line information names files; without the folders of this machine two builds are the same.
+        .arg(format!("-ffile-prefix-map={}=out", out.display()))
+        .arg(format!("-ffile-prefix-map={INCLUDE}=include"))
+        .arg(format!("-ffile-prefix-map={libbpf}=libbpf"))
+        .arg(format!("-ffile-prefix-map={}=.", env::var("CARGO_MANIFEST_DIR").unwrap_or_default()))
         .arg("-I")
         .arg(out)
         .args(["-I", INCLUDE])
