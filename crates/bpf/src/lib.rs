@@ -17,7 +17,9 @@ mod place;
 mod ring;
 mod statistics;
 
-pub use attach::{Attached, XdpMode, attach_tcx, attach_tracepoint, attach_tracing, attach_xdp};
+pub use attach::{
+    Attached, XdpMode, attach_tcx, attach_tcx_first, attach_tracepoint, attach_tracing, attach_xdp,
+};
 pub use attached::{Direction, program_name, tcx_programs};
 pub use btf::Btf;
 pub use folder::{detach_pinned, make_folder, names_in, new_folder, remove_folder};

@@ -1,10 +1,8 @@
-// The few fields of the kernel's connection tracking that the programs read. libbpf finds their places when it loads the programs
-// (CO-RE): names and types must be right here, not the layout.
+// The few fields of the kernel's connection tracking that the programs read.
 #pragma once
 
 #include "weir/ct.h"
-
-#define KERNEL __attribute__((preserve_access_index))
+#include "weir/tuple.h"
 
 // enum ip_conntrack_status (linux/netfilter/nf_conntrack_common.h).
 #define IPS_SEEN_REPLY (1ul << 1)
@@ -20,37 +18,6 @@
 #define TCP_CONNTRACK_ESTABLISHED 3
 // IP_CT_TCP_FLAG_BE_LIBERAL, likewise.
 #define TCP_BE_LIBERAL 0x08
-
-union nf_inet_addr {
-	__be32 all[4];
-};
-
-union nf_conntrack_man_proto {
-	__be16 all;
-};
-
-struct nf_conntrack_man {
-	union nf_inet_addr u3;
-	union nf_conntrack_man_proto u;
-} KERNEL;
-
-
-// The kernel's has a struct without a name in it.
-struct nf_conntrack_tuple {
-	struct nf_conntrack_man src;
-	struct {
-		union nf_inet_addr u3;
-		union {
-			__be16 all;
-		} u;
-		__u8 protonum;
-		__u8 dir;
-	} dst;
-} KERNEL;
-
-struct nf_conntrack_tuple_hash {
-	struct nf_conntrack_tuple tuple;
-} KERNEL;
 
 struct ip_ct_tcp_state {
 	__u8 flags;

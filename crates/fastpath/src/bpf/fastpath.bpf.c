@@ -15,8 +15,12 @@
 #include <bpf/bpf_helpers.h>
 #include "shared.h"
 #include "shared.check.h"
+#include "weir/ends.h"
 #include "weir/ipv6.h"
+#include "weir/mapped.h"
+#include "weir/order.h"
 #include "weir/sum.h"
+#include "weir/tcp.h"
 
 #include "conntrack.h"
 #include "table.h"

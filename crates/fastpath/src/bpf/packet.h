@@ -58,24 +58,6 @@ static __always_inline struct arrived *candidate(__u32 mark)
 	return bpf_map_lookup_elem(&candidates, &at);
 }
 
-// TCP flags, 13 bytes behind the beginning of its header.
-#define FIN 0x01
-#define SYN 0x02
-#define RST 0x04
-#define ACK 0x10
-#define URG 0x20
-
-struct tcp_head {
-	__be32 ports;
-	__be32 seq;
-	__be32 ack;
-	__u8 offset;
-	__u8 flags;
-	__be16 window;
-	__be16 check;
-	__be16 urgent;
-};
-
 struct udp_head {
 	__be32 ports;
 	__be16 length;
