@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_bpf::{Map, Mapped, Ring};
 use weir_sys::clock::now_ns;
 
-use crate::kernel::{ACTIONS, Direction};
+use crate::action::{ACTIONS, Direction};
 use crate::shared::{WEIR_FRAGMENT, WEIR_HAS_PORT, WEIR_OUT, WeirAddress, WeirEvent, WeirEvents, WeirFollow};
 use crate::tables::Loaded;
 

@@ -4,32 +4,11 @@ use std::net::IpAddr;
 
 use weir_bpf::{Attached, Direction as Hook, TestRun, XdpMode, attach_tcx, attach_xdp, test_run};
 
+use crate::action::{ACTIONS, Action, Direction};
 use crate::compile::Compiled;
 use crate::events::{Events, Follower, address_of};
-use crate::shared::{WEIR_ACTIONS, WEIR_COUNTS, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
+use crate::shared::{WEIR_COUNTS, WEIR_REASONS, WeirAddress, WeirCount, WeirDenied};
 use crate::tables::{AT_XDP, COUNTERS, Loaded, Options};
-
-/// The action on the packets of a class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Let through.
-    Allow,
-    /// Thrown away.
-    Drop,
-    /// Let through, and its source remembered as a refused one's would be.
-    Log,
-    /// Let through with this mark (`skb->mark`); at XDP there is no mark, and it is let through.
-    Mark(u32),
-}
-
-/// Which packets are looked at, and by which address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Direction {
-    /// Received packets, by their source.
-    Ingress,
-    /// Sent packets, by their destination.
-    Egress,
-}
 
 /// Why a packet was not looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,9 +94,6 @@ impl At {
 
 /// Counters of classes; those of reasons are behind them.
 const CLASS_COUNTS: usize = WEIR_COUNTS as usize;
-
-/// Names of the actions, in the order of their numbers.
-pub(crate) const ACTIONS: [&str; WEIR_ACTIONS as usize] = ["allow", "drop", "log", "mark"];
 
 /// The programs in the kernel, with their tables. Dropping it detaches what it attached.
 #[derive(Debug)]

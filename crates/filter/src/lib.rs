@@ -7,6 +7,7 @@
 //! the code. So other lists are other tables with other programs, which take the place of those that are attached: every packet
 //! meets the old lists or the new ones.
 
+mod action;
 mod compile;
 #[cfg(test)]
 mod established_tests;
@@ -26,11 +27,11 @@ mod tests;
 
 pub use weir_bpf::{Error as BpfError, XdpMode};
 
+pub use action::{Action, Direction};
 pub use compile::{Class, Compiled, Width};
 pub use events::{Event, Events, Follower};
-pub use kernel::{Action, At, Count, Denied, Direction, Filter, Reason, Status};
-pub use pinned::OpenError;
-pub use tables::Options;
+pub use kernel::{At, Count, Denied, Filter, Reason, Status};
+pub use tables::{OpenError, Options};
 
 /// Structs and constants that the programs in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]

@@ -3,25 +3,7 @@
 use std::path::Path;
 
 use crate::kernel::Filter;
-use crate::tables::Loaded;
-
-/// Why a pinned filter cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The kernel refused.
-    #[error(transparent)]
-    Bpf(#[from] weir_bpf::Error),
-    /// Another version of weir has loaded it.
-    #[error(
-        "the filter was loaded by another version of weir (its tables have format {found}, this version's have format {own}): apply the lists again, or remove them"
-    )]
-    Version {
-        /// The format of its tables.
-        found: u32,
-        /// This version's own.
-        own: u32,
-    },
-}
+use crate::tables::{Loaded, OpenError};
 
 impl Filter {
     /// Pins its programs and tables in a folder of a BPF file system, so that they stay when this process ends. Attachments are

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use weir_bpf::{Loader, Map, Mapped, Plain, ProgramFd, cpu_numbers};
 
+use crate::action::Action;
 use crate::compile::{Compiled, Width};
-use crate::kernel::Action;
-use crate::pinned::OpenError;
 use crate::shared::{
     WEIR_ACTIONS, WEIR_ALLOW, WEIR_DROP, WEIR_FORMAT, WEIR_LOG, WEIR_MARK, WeirConfig, WeirCount,
     WeirCounters, WeirPolicy,
@@ -52,6 +51,24 @@ const KEPT: [(&str, &str); 5] = [
 ];
 /// The constants. Every version pins a map of that name that begins with its format.
 const CONTROL: (&str, &str) = ("control", ".rodata.config");
+
+/// Why a pinned filter cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Bpf(#[from] weir_bpf::Error),
+    /// Another version of weir has loaded it.
+    #[error(
+        "the filter was loaded by another version of weir (its tables have format {found}, this version's have format {own}): apply the lists again, or remove them"
+    )]
+    Version {
+        /// The format of its tables.
+        found: u32,
+        /// This version's own.
+        own: u32,
+    },
+}
 
 /// How a filter is loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

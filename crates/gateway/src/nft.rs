@@ -7,7 +7,6 @@ use serde_json::Value;
 use weir_netlink::nftables;
 
 use crate::options::{Allocation, MssClamp};
-use crate::source_nat::Options;
 use crate::{Error, Family, Journal, Place, command};
 
 /// The program.
@@ -66,11 +65,14 @@ impl Table {
     }
 
     /// The rules of a source translation and what goes with them.
-    pub(crate) fn source_nat(place: &Place, source: Source, options: &Options<'_>) -> Self {
-        let rules = source_rules(&outgoing(place), source, &options.allocation);
-        Table::new(place)
-            .base(SOURCE_CHAIN, "nat hook postrouting priority srcnat", rules)
-            .mss(options.mss_clamp, place)
+    pub(crate) fn source_nat(
+        place: &Place,
+        source: Source,
+        allocation: &Allocation,
+        clamp: MssClamp,
+    ) -> Self {
+        let rules = source_rules(&outgoing(place), source, allocation);
+        Table::new(place).base(SOURCE_CHAIN, "nat hook postrouting priority srcnat", rules).mss(clamp, place)
     }
 
     /// Adds the clamp of the maximum segment size, for both ways.

@@ -34,7 +34,8 @@ pub struct NftMasquerade {
 
 impl NftMasquerade {
     fn table(&self, place: &Place) -> Table {
-        Table::source_nat(place, Source::Masquerade, &self.options())
+        let options = self.options();
+        Table::source_nat(place, Source::Masquerade, &options.allocation, options.mss_clamp)
     }
 }
 

@@ -45,7 +45,8 @@ impl NftSnat {
                 place.initiator
             )));
         }
-        Ok(Table::source_nat(place, Source::Address(to), &self.options()))
+        let options = self.options();
+        Ok(Table::source_nat(place, Source::Address(to), &options.allocation, options.mss_clamp))
     }
 }
 

@@ -3,21 +3,21 @@
 //! The owner of the port hands over connections that begin like iperf3. A connection belongs to the session of its cookie; a new
 //! cookie begins a session. UDP greetings carry no cookie: see [`super::turns`].
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_sys::Stop;
 
 use super::datagram::answer;
-use super::error::Error;
-use super::parameters::{MAX_STREAMS, Protocol, Way};
+use super::ended::Ended;
+use super::parameters::MAX_STREAMS;
 use super::session::Session;
+use super::shared::{Entry, Shared};
 use super::streams::plain;
 use super::turns::Turns;
 use super::wire::{COOKIE_BYTES, Cookie, State};
@@ -33,68 +33,6 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Connections of a session that wait for it, at most: more than it can have streams.
 const WAITING: usize = 2 * MAX_STREAMS as usize + 8;
 
-/// One session that is over, for a log.
-#[derive(Debug)]
-pub struct Ended {
-    /// The client's control connection.
-    pub client: SocketAddr,
-    /// The requested test, if the session came to that.
-    pub test: Option<Asked>,
-    /// Payload bytes that came, without the omitted time.
-    pub received_bytes: u64,
-    /// Payload bytes that were sent, likewise.
-    pub sent_bytes: u64,
-    /// Datagrams that did not come, of how many (UDP, client to server).
-    pub lost: Option<(u64, u64)>,
-    /// How long it took, seconds.
-    pub seconds: f64,
-    /// Why it did not come to its end.
-    pub error: Option<Error>,
-}
-
-/// A client's request.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    /// TCP or UDP.
-    pub protocol: Protocol,
-    /// Who sends.
-    pub way: Way,
-    /// Streams in each direction.
-    pub streams: u32,
-    /// Printable, at most 80 characters.
-    pub title: Option<String>,
-}
-
-/// One line for people; nothing in it that a terminal would obey.
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iperf3 {}", self.client)?;
-        if let Some(test) = &self.test {
-            let protocol = if test.protocol == Protocol::Udp { "udp" } else { "tcp" };
-            let way = match test.way {
-                Way::Egress => "",
-                Way::Ingress => " reverse",
-                Way::Both => " both ways",
-            };
-            write!(f, ": {protocol}{way}, {} streams, {:.1} s", test.streams, self.seconds)?;
-            write!(f, ", received {} bytes, sent {} bytes", self.received_bytes, self.sent_bytes)?;
-            if let Some((lost, of)) = self.lost {
-                write!(f, ", lost {lost} of {of} datagrams")?;
-            }
-            if let Some(title) = &test.title {
-                write!(f, ", \"{title}\"")?;
-            }
-        }
-        match &self.error {
-            Some(error) => write!(f, ": {error}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The callback for sessions that are over.
-type Log = Box<dyn Fn(&Ended) + Send + Sync>;
-
 /// The server's part that speaks with iperf3 clients. Dropping it ends all sessions.
 pub struct Host {
     shared: Arc<Shared>,
@@ -105,30 +43,6 @@ impl fmt::Debug for Host {
         f.debug_struct("Host").field("sessions", &self.sessions()).finish_non_exhaustive()
     }
 }
-
-/// The state that all sessions share.
-pub(super) struct Shared {
-    pub(super) limits: Arc<Limits>,
-    pub(super) port: Arc<Port>,
-    pub(super) stop: Stop,
-    pub(super) json_output: bool,
-    log: Option<Log>,
-    pub(super) turns: Turns,
-    sessions: Mutex<HashMap<Cookie, Arc<Entry>>>,
-    /// A session has gone.
-    changed: Condvar,
-}
-
-/// The server's outside view of a session.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// It waits for TCP streams.
-    pub(super) opening_tcp: AtomicBool,
-    connections: SyncSender<(u64, TcpStream)>,
-}
-
-/// A session's TCP streams, with their place in the order of acceptance.
-pub(super) type Connections = Receiver<(u64, TcpStream)>;
 
 impl Host {
     /// Serve over that port, within these limits, in which other clients of the server are counted too.
@@ -245,24 +159,4 @@ impl Drop for Host {
 fn deny(stream: &mut TcpStream) -> bool {
     let _ = stream.write(&[State::AccessDenied.byte()]);
     false
-}
-
-impl Shared {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Cookie, Arc<Entry>>> {
-        // Nothing that holds the lock can panic half-way.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(
-        &self,
-        sessions: MutexGuard<'a, HashMap<Cookie, Arc<Entry>>>,
-        left: Duration,
-    ) -> MutexGuard<'a, HashMap<Cookie, Arc<Entry>>> {
-        self.changed.wait_timeout(sessions, left).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn leave(&self, cookie: &Cookie) {
-        self.sessions().remove(cookie);
-        self.changed.notify_all();
-    }
 }

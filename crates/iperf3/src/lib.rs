@@ -11,6 +11,7 @@ pub mod client;
 #[cfg(test)]
 mod client_tests;
 mod datagram;
+mod ended;
 mod error;
 mod host;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod progress;
 mod report;
 mod results;
 mod session;
+mod shared;
 mod streams;
 mod tcp;
 mod text;
@@ -35,8 +37,9 @@ mod wire;
 
 pub use datagram::HELLOS;
 pub use datagram::is_greeting;
+pub use ended::{Asked, Ended};
 pub use error::Error;
-pub use host::{Asked, Ended, Host};
+pub use host::Host;
 pub use ledger::{Interval, StreamInterval};
 pub use options::{End, Options, UDP_RATE_BPS};
 pub use parameters::{Protocol, Way};

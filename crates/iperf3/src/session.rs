@@ -11,13 +11,14 @@ use weir_load::sockets::TcpOptions;
 use weir_sys::sched::{CpuUse, thread_cpu_use};
 
 use super::bounds::Taken;
+use super::ended::{Asked, Ended};
 use super::error::Error;
-use super::host::{Asked, Connections, Ended, Entry, Shared};
 use super::ledger::{Ledger, cpu_percent};
 use super::output;
 use super::parameters::{NOT_UNDERSTOOD, Parameters, Protocol, Refusal};
 use super::progress::RunProgress;
 use super::results::Results;
+use super::shared::{Connections, Entry, Shared};
 use super::streams::{Socket, Stream, Threads};
 use super::turns::{Claim, UdpTurn};
 use super::udp;

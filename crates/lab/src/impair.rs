@@ -12,77 +12,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use weir_netlink::nfqueue::{self, Queue};
-use weir_stats::Histogram;
 use weir_sys::process::{install, run_captured, which};
 use weir_sys::{Error as SysError, NetNs};
 
-use crate::link::Choose;
 use crate::options::Family;
 use crate::plan::{FAR, NEAR};
 use crate::relay::{Common, Relay};
 use crate::{Error, Site};
 
-/// Every `every`th packet lets the next `behind` ones overtake it. It waits 100 ms at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Reorder {
-    /// Distance of the packets that are held back, at least 2.
-    pub every: u32,
-    /// How many later packets pass, at least 1 and below `every`.
-    pub behind: u32,
-}
-
-impl Reorder {
-    pub(crate) fn validate(self) -> Result<(), String> {
-        let Reorder { every, behind } = self;
-        if every >= 2 && (1..every).contains(&behind) {
-            return Ok(());
-        }
-        Err(format!("reorder: every {every} behind {behind}; valid are every >= 2, 1 <= behind < every"))
-    }
-}
-
-/// The treatment of the packets of one direction.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Way {
-    /// How long each packet waits.
-    pub delay: Duration,
-    /// How much less or more, uniformly drawn for each packet; at most the delay. Packets keep their order.
-    pub jitter: Duration,
-    /// Several gateways side by side: how long packets wait in each. Empty: one, with `delay`.
-    pub delays: Vec<Duration>,
-    /// How a connection's gateway is chosen.
-    pub choose: Choose,
-    /// Which packets are overtaken.
-    pub reorder: Option<Reorder>,
-    /// The first fragment of a datagram goes on after its last one, which it waits for 20 ms at most.
-    pub first_fragments_last: bool,
-}
-
-impl Way {
-    /// True if what happens to a packet depends on its headers.
-    fn reads(&self) -> bool {
-        self.first_fragments_last || self.delays.len() > 1
-    }
-}
-
-/// The measured treatment of one direction.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Passed {
-    /// Packets that went on.
-    pub packets: u64,
-    /// Packets of these that were overtaken on purpose.
-    pub reordered: u64,
-    /// How much later than due each packet was let go, ns.
-    pub lateness: Histogram,
-    /// Packets that the kernel dropped because this thread was too slow: a fault of the tester.
-    pub overflows: u64,
-    /// Packets that took each of the gateways.
-    pub gateways: Vec<u64>,
-}
+pub use crate::link::Reorder;
+pub use crate::relay::{Passed, Way};
 
 /// A running impairment. Dropping it lets all waiting packets go on and takes its rules away.
 #[derive(Debug)]

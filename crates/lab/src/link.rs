@@ -8,7 +8,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::impair::Reorder;
 use crate::options::Family;
 use crate::quantity::{Rate, Wait};
 
@@ -83,6 +82,26 @@ pub enum Choose {
     Connection,
     /// Each new connection takes the next gateway.
     Round,
+}
+
+/// Every `every`th packet lets the next `behind` ones overtake it. It waits 100 ms at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reorder {
+    /// Distance of the packets that are held back, at least 2.
+    pub every: u32,
+    /// How many later packets pass, at least 1 and below `every`.
+    pub behind: u32,
+}
+
+impl Reorder {
+    pub(crate) fn validate(self) -> Result<(), String> {
+        let Reorder { every, behind } = self;
+        if every >= 2 && (1..every).contains(&behind) {
+            return Ok(());
+        }
+        Err(format!("reorder: every {every} behind {behind}; valid are every >= 2, 1 <= behind < every"))
+    }
 }
 
 /// A router's treatment of fragments.

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_netlink::nfqueue::{Packet, Queue};
+use weir_stats::Histogram;
 use weir_sys::clock::{Clocks, now_ns, sleep_until};
 use weir_sys::{Error as SysError, sched};
 
 use crate::header::{Datagram, Head};
-use crate::impair::{Passed, Way};
-use crate::link::Choose;
+use crate::link::{Choose, Reorder};
 
 /// Longest wait of a packet that is held for reordering when no later ones come, ns.
 const HELD_AT_MOST_NS: u64 = 100_000_000;
@@ -33,6 +33,45 @@ const SPAN_NS: u64 = 100_000_000;
 const SPIN_SHARE: u64 = 5;
 /// Connections whose gateway is remembered.
 const MOST_CONNECTIONS: usize = 1 << 20;
+
+/// The treatment of the packets of one direction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Way {
+    /// How long each packet waits.
+    pub delay: Duration,
+    /// How much less or more, uniformly drawn for each packet; at most the delay. Packets keep their order.
+    pub jitter: Duration,
+    /// Several gateways side by side: how long packets wait in each. Empty: one, with `delay`.
+    pub delays: Vec<Duration>,
+    /// How a connection's gateway is chosen.
+    pub choose: Choose,
+    /// Which packets are overtaken.
+    pub reorder: Option<Reorder>,
+    /// The first fragment of a datagram goes on after its last one, which it waits for 20 ms at most.
+    pub first_fragments_last: bool,
+}
+
+impl Way {
+    /// True if what happens to a packet depends on its headers.
+    pub(crate) fn reads(&self) -> bool {
+        self.first_fragments_last || self.delays.len() > 1
+    }
+}
+
+/// The measured treatment of one direction.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Passed {
+    /// Packets that went on.
+    pub packets: u64,
+    /// Packets of these that were overtaken on purpose.
+    pub reordered: u64,
+    /// How much later than due each packet was let go, ns.
+    pub lateness: Histogram,
+    /// Packets that the kernel dropped because this thread was too slow: a fault of the tester.
+    pub overflows: u64,
+    /// Packets that took each of the gateways.
+    pub gateways: Vec<u64>,
+}
 
 /// A packet that waits: its number and when it is due, ns of CLOCK_MONOTONIC.
 pub(crate) type Waiting = (u32, u64);

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use super::link::{Mac, Rtnetlink};
 use super::message::{Attributes, Message, Received, u32_ne};
+use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
 
 /// IFA_F_NODAD: use the address at once, without asking the link whether someone else has it.

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::link::{Mac, Rtnetlink};
 use super::message::{Attributes, Message, Received, u32_ne};
+use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Result};
 
 /// Bytes of `struct ndmsg`.

@@ -24,13 +24,14 @@ mod protocol;
 mod qdisc;
 mod route;
 mod routes;
+mod rtnetlink;
 mod shaper;
 mod socket;
 mod traffic_control;
 
 pub use address::Route;
 pub use forwarding::Forwarding;
-pub use link::{Interface, Mac, Rtnetlink, VethEnd};
+pub use link::{Interface, VethEnd};
 pub use links::{Link, XdpAttachment};
 #[cfg(test)]
 pub(crate) use message::HEADER;
@@ -40,6 +41,7 @@ pub use path_events::PathEvents;
 pub use protocol::Protocol;
 pub use route::Way;
 pub use routes::{Asking, Policy, RouteEntry, RouteKind};
+pub use rtnetlink::{Mac, Rtnetlink};
 pub use shaper::TokenBucket;
 pub(crate) use socket::{BUFFER, End, Socket, answers};
 pub use traffic_control::{EGRESS_HOOK, Filter, INGRESS_HOOK, INGRESS_PARENT, QueueingDiscipline, ROOT};

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::address::read_address;
 use super::message::{Attributes, Message, Received, text, u32_ne};
-use super::socket::Socket;
+use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::NetNs;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::procfs::InterfaceCounters;
@@ -19,9 +19,6 @@ const INFO_DATA: u16 = 2;
 const IFINFO: usize = 16;
 /// IFNAMSIZ without the terminating zero.
 const NAME_MAX: usize = 15;
-
-/// Ethernet address.
-pub type Mac = [u8; 6];
 
 /// One interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,24 +71,7 @@ pub struct VethEnd<'a> {
     pub mac: Option<Mac>,
 }
 
-/// A connection to the network configuration of one namespace.
-#[derive(Debug)]
-pub struct Rtnetlink {
-    pub(super) socket: Socket,
-}
-
 impl Rtnetlink {
-    /// To the calling thread's namespace. The connection stays with that namespace in every thread.
-    pub fn open() -> Result<Self> {
-        let socket = Socket::open(libc::NETLINK_ROUTE).context(|| "open rtnetlink".into())?;
-        Ok(Rtnetlink { socket })
-    }
-
-    /// To a namespace.
-    pub fn open_in(namespace: &NetNs) -> Result<Self> {
-        namespace.run(Rtnetlink::open)?
-    }
-
     /// Makes a veth pair, each end directly where it belongs, so that no name is taken anywhere else for a moment.
     pub fn create_veth(&mut self, end: VethEnd<'_>, peer: VethEnd<'_>) -> Result<()> {
         let what = || format!("create veth {} to {}", end.name, peer.name);

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::address::read_address;
-use super::link::Rtnetlink;
 use super::link::has_ethernet_header;
 use super::message::{Attributes, Message, Received, text, u32_ne};
+use super::rtnetlink::Rtnetlink;
 use weir_sys::NetNs;
 use weir_sys::error::{Context, Result};
 

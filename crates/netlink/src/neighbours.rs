@@ -3,9 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::link::{Mac, Rtnetlink};
 use super::message::{Attributes, Message, Received, messages, u32_ne};
 use super::route::address;
+use super::rtnetlink::{Mac, Rtnetlink};
 use super::socket::Socket;
 use weir_sys::error::{Context, Result};
 

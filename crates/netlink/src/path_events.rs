@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::link::Mac;
 use super::message::{Received, messages};
 use super::neighbours::read_neighbour;
+use super::rtnetlink::Mac;
 use super::socket::Socket;
 use weir_sys::error::{Context, Result};
 

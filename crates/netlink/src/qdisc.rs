@@ -1,7 +1,7 @@
 //! Queueing disciplines at an interface's root: how one is asked for, and whether a kind exists.
 
-use super::link::Rtnetlink;
 use super::message::Message;
+use super::rtnetlink::Rtnetlink;
 use super::traffic_control::{ROOT, tcmsg};
 use weir_sys::error::{Context, Result};
 

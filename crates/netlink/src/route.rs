@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::address::{family, octets};
-use super::link::{Mac, Rtnetlink};
 use super::message::{Attributes, Message, u32_ne};
+use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
 
 /// Bytes of `struct rtmsg` and `struct ndmsg`.

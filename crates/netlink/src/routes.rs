@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::address::{family, octets};
-use super::link::Rtnetlink;
 use super::message::{Attributes, Message, Received, text, u32_ne};
 use super::route::{address, next_hop};
+use super::rtnetlink::Rtnetlink;
 use weir_sys::error::{Context, Error, Result};
 
 /// Bytes of `struct rtmsg` and `struct fib_rule_hdr`, which are laid out alike.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::link::Rtnetlink;
 use super::message::Message;
 use super::qdisc::at_root;
+use super::rtnetlink::Rtnetlink;
 use weir_sys::error::{Context, Error, Result};
 
 /// TCA_TBF_PARMS, TCA_TBF_RATE64, TCA_TBF_BURST.

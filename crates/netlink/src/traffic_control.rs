@@ -1,8 +1,8 @@
 //! Queueing disciplines, their classes, filters and actions, as the kernel has them (include/uapi/linux/{rtnetlink,
 //! pkt_sched,pkt_cls,gen_stats}.h).
 
-use super::link::Rtnetlink;
 use super::message::{Attributes, Message, Received, text, u32_ne};
+use super::rtnetlink::Rtnetlink;
 use weir_sys::error::{Context, Result};
 
 /// Bytes of `struct tcmsg`: family and padding, interface, handle, parent, info.

@@ -2,7 +2,7 @@
 
 use weir_doctor::recipe::{LabHost, Recipe, Step, TcpMode, Traffic, UdpMode};
 
-use crate::cases::{Case, Kind};
+use crate::case::{Case, Kind};
 
 /// The place of the responder.
 const RESPONDER: &str = "198.19.0.2";

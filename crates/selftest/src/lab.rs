@@ -1,23 +1,19 @@
-//! The hosts of one case, and what a recipe does to them.
+//! The hosts of one case.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use weir_doctor::recipe::{LabHost, Step, Traffic};
+use weir_doctor::recipe::LabHost;
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
-use weir_netlink::conntrack::Conntrack;
 use weir_netlink::{Mac, Rtnetlink, VethEnd};
+use weir_sys::NetNs;
 use weir_sys::process::run_captured;
-use weir_sys::{NetNs, Stop};
 
 use crate::Error;
-use crate::traffic::Running;
 
 /// Longest time that a script of a recipe may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long traffic before the window runs.
-const BEFORE: Duration = Duration::from_millis(500);
 /// MTU of a further host's link.
 const MTU: u32 = 1500;
 
@@ -88,32 +84,19 @@ impl Hosts {
         Ok((index, own, peer))
     }
 
-    /// Does one step.
-    pub(crate) fn perform(&mut self, step: &Step, stop: &Stop) -> Result<(), Error> {
-        match step {
-            Step::Run(place, script) => self.script(self.host(*place)?, script),
-            Step::RunOn(name, script) => {
-                let host = self.further.get(name);
-                let host = host.ok_or_else(|| Error::Recipe(format!("there is no further host {name}")))?;
-                self.script(host, script)
-            }
-            Step::Host { name, to, there, here } => self.add_host(name, *to, there, here),
-            Step::Entries(place, entries) => {
-                let made = self.host(*place)?.run(|| Conntrack::open()?.insert(entries()))?;
-                made.map(drop).map_err(Error::System)
-            }
-            Step::Before(traffic) => self.before(traffic, stop),
-        }
+    /// A further host, by its name.
+    pub(crate) fn further(&self, name: &str) -> Result<&NetNs, Error> {
+        self.further.get(name).ok_or_else(|| Error::Recipe(format!("there is no further host {name}")))
     }
 
-    fn before(&self, traffic: &[Traffic], stop: &Stop) -> Result<(), Error> {
-        let running = Running::start(self, traffic)?;
-        crate::trial::wait(BEFORE, stop)?;
-        running.end();
-        Ok(())
-    }
-
-    fn add_host(&mut self, name: &'static str, to: LabHost, there: &str, here: &str) -> Result<(), Error> {
+    /// Adds a further host with a link `there` - `here` to a place.
+    pub(crate) fn add(
+        &mut self,
+        name: &'static str,
+        to: LabHost,
+        there: &str,
+        here: &str,
+    ) -> Result<(), Error> {
         let host = NetNs::create()?;
         let at = self.host(to)?;
         let end = |name, namespace| VethEnd { name, namespace: Some(namespace), mtu: MTU, mac: None };
@@ -139,7 +122,8 @@ impl Hosts {
         command
     }
 
-    fn script(&self, host: &NetNs, script: &str) -> Result<(), Error> {
+    /// Runs a script in a host.
+    pub(crate) fn script(&self, host: &NetNs, script: &str) -> Result<(), Error> {
         let output = run_captured(self.command(host, script), PATIENCE)?;
         if output.status.success() {
             return Ok(());

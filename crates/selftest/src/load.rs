@@ -53,7 +53,7 @@ mod tests {
     use weir_doctor::evidence::Interface;
 
     use super::*;
-    use crate::cases::Kind;
+    use crate::case::Kind;
 
     /// The counts of a responder and a gateway in two seconds.
     fn evidence(counters: &[(&str, u64)], frames: u64) -> Evidence {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cases::{Case, Kind};
+use crate::case::{Case, Kind};
 use crate::trial::{Answer, CaseTrial};
 
 /// The answer of a doctor that finds nothing.

@@ -1,7 +1,7 @@
 //! One case, tried once.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use weir_agent::{HostAddress, Remote, Task, Transport};
@@ -13,15 +13,15 @@ use weir_sys::process::{install, which};
 use weir_sys::{ProcRoot, Stop};
 
 use crate::Error;
-use crate::cases::{Case, Kind};
+use crate::case::{Case, Kind};
 use crate::lab::{Hosts, name};
 use crate::load;
+use crate::step::perform;
 use crate::traffic::Running;
+use crate::wait::wait;
 
 /// Time that traffic has to get going before the window begins.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How often a wait looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(20);
 /// Longest time that changing a setting of the machine may take.
 const SHORT: Duration = Duration::from_secs(10);
 
@@ -79,7 +79,7 @@ pub fn run(case: &Case, options: &Options) -> Result<CaseTrial, Error> {
         case.machine_settings().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
     let mut hosts = Hosts::build(&format!("selftest-{}", std::process::id()))?;
     for step in case.recipes.iter().flat_map(|r| &r.setup) {
-        hosts.perform(step, &options.stop)?;
+        perform(&mut hosts, step, &options.stop)?;
     }
     // Dropped last: an agent of its own puts the settings back, also when this process is killed.
     let _keeper = if settings.is_empty() {
@@ -118,18 +118,6 @@ fn watch(hosts: &Hosts, options: &Options) -> Result<Evidence, Error> {
     let watch = OpenWindow::begin(asked)?;
     wait(options.window, &options.stop)?;
     Ok(watch.end())
-}
-
-/// Waits, unless it is asked to stop.
-pub(crate) fn wait(time: Duration, stop: &Stop) -> Result<(), Error> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        if stop.raised() {
-            return Err(Error::Stopped);
-        }
-        std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
 }
 
 /// Why a case cannot be tried here.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::header::tests::udp;
-use crate::impair::Reorder;
+use crate::link::Reorder;
 
 const MS: u64 = 1_000_000;
 
