@@ -14,8 +14,8 @@ use weir_sys::{NetNs, ProcRoot, file, sysctl};
 
 use crate::error::{Error, at};
 use crate::fingerprint;
-use crate::journal::StepState;
 use crate::step;
+use crate::step_state::StepState;
 
 /// A program with its arguments, and what it reads on standard input. No shell is involved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -10,12 +10,13 @@ use weir_sys::state::boot_id;
 
 use crate::change::{Change, Host};
 use crate::error::Error;
-use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, StepState, VERSION, When};
+use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, VERSION, When};
 use crate::namespace::Namespace;
-use crate::revert::{RevertOutcome, revert, unix_s};
+use crate::revert::{revert, unix_s};
 use crate::sentinel::Sentinel;
 use crate::slot;
 use crate::status::StepNow;
+use crate::step_state::{RevertOutcome, StepState};
 use crate::store::{Folder, Store};
 use crate::timer::Timer;
 use crate::trial::ChangeTrial;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::change::Program;
-use crate::revert::RevertOutcome;
+use crate::step_state::RevertOutcome;
 use crate::store::parse;
 
 #[path = "change_guard_tests/commands.rs"]

@@ -6,7 +6,7 @@ use weir_sys::process::Identity;
 
 use crate::change::Change;
 use crate::namespace::Namespace;
-use crate::revert::RevertOutcome;
+use crate::step_state::{RevertOutcome, StepState};
 use crate::watch::Watch;
 
 /// Version of the format.
@@ -113,41 +113,6 @@ pub enum Phase {
         why: String,
         /// Seconds since 1970.
         unix_s: u64,
-    },
-}
-
-/// How far one change has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(tag = "state", rename_all = "kebab-case")]
-pub enum StepState {
-    /// Not begun.
-    Planned,
-    /// About to be made; whether it was is not written down.
-    Writing,
-    /// Made.
-    Applied {
-        /// The value at that time.
-        made: Option<String>,
-    },
-    /// About to be undone; whether it was, or half of it, is not written down.
-    Undoing {
-        /// How far it had come before.
-        #[serde(skip)]
-        before: Box<StepState>,
-    },
-    /// Rolled back, or not to be rolled back.
-    Reverted {
-        /// Its outcome.
-        #[serde(flatten)]
-        outcome: RevertOutcome,
-    },
-    /// It could not be restored; the next command tries again.
-    Stuck {
-        /// Why.
-        why: String,
-        /// How far it had come.
-        #[serde(skip)]
-        before: Box<StepState>,
     },
 }
 

@@ -1,52 +1,13 @@
 //! Taking a set back.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use weir_sys::ProcRoot;
 use weir_sys::state::boot_id;
 
 use crate::change::Host;
 use crate::error::Error;
-use crate::journal::{Entry, Phase, Step, StepState};
+use crate::journal::{Entry, Phase, Step};
+use crate::step_state::{RevertOutcome, StepState};
 use crate::store::Store;
-
-/// The outcome of a change when its set was rolled back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum RevertOutcome {
-    /// It was never made.
-    Untouched,
-    /// The value before is there again, and was read back.
-    Restored,
-    /// Another program changed it since: it was left alone.
-    LeftToOthers {
-        /// The value found; `None`: it is gone.
-        found: Option<String>,
-    },
-    /// It is gone, with its interface, its network namespace or by a reboot, and what was changed with it.
-    Gone,
-    /// It could not be restored; the next command tries again.
-    Failed {
-        /// Why.
-        why: String,
-    },
-}
-
-impl RevertOutcome {
-    /// For people, in a few words.
-    pub fn words(&self) -> String {
-        match self {
-            RevertOutcome::Untouched => "was never changed".into(),
-            RevertOutcome::Restored => "restored".into(),
-            RevertOutcome::LeftToOthers { found } => match found {
-                Some(found) => format!("left alone: another program set it to `{found}`"),
-                None => "left alone: another program removed it".into(),
-            },
-            RevertOutcome::Gone => "gone, and the change with it".into(),
-            RevertOutcome::Failed { why } => format!("could not be restored: {why}"),
-        }
-    }
-}
 
 /// Seconds since 1970; 0 on a machine that believes to be before.
 pub(crate) fn unix_s() -> u64 {

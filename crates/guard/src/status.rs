@@ -9,8 +9,9 @@ use weir_sys::state::boot_id;
 use crate::change::Host;
 use crate::change_guard::{ChangeGuard, SHORT, boot_ns};
 use crate::error::Error;
-use crate::journal::{ChangeSet, Phase, Step, StepState, When};
+use crate::journal::{ChangeSet, Phase, Step, When};
 use crate::slot;
+use crate::step_state::StepState;
 use crate::store::Store;
 use crate::timer::Timer;
 

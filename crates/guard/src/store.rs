@@ -10,9 +10,10 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use weir_sys::{file, state};
 
 use crate::error::{Error, at};
-use crate::journal::{ChangeSet, Entry, StepState, When};
+use crate::journal::{ChangeSet, Entry, When};
 use crate::lines::{self, LineFile};
 use crate::step;
+use crate::step_state::StepState;
 
 /// Largest journal that is read: rule sets on the standard input of programs are in it.
 const LARGEST: u64 = 256 << 20;

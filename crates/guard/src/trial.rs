@@ -5,9 +5,10 @@ use std::fs::File;
 use crate::change::Host;
 use crate::change_guard::{ChangeGuard, Post, unfit};
 use crate::error::Error;
-use crate::journal::{ChangeSet, Phase, StepState};
+use crate::journal::{ChangeSet, Phase};
 use crate::revert::revert;
 use crate::sentinel::Started;
+use crate::step_state::StepState;
 use crate::store::Store;
 
 /// Changes on trial. The journal always lists them as made, so that a rollback checks each one: a change with its old value needs
