@@ -31,17 +31,18 @@ fn file_system() -> PathBuf {
 /// The folder of one part of weir, e.g. `allow`, in the calling thread's network namespace.
 ///
 /// # Errors
-/// If `/proc` does not show the namespace.
+/// If `/proc` does not show the namespace, or that of process 1: it shows that one to root with CAP_SYS_PTRACE only, and without an
+/// answer the state of the machine itself could end up in two folders.
 pub fn own_folder(part: &str) -> Result<PathBuf> {
     let namespace = |path: &str| {
         std::fs::metadata(path)
             .map(|meta| meta.ino())
-            .map_err(|e| Error::new(format!("look at {path}"), e, ""))
+            .map_err(|e| Error::new(format!("look at {path} (needs root and CAP_SYS_PTRACE)"), e, ""))
     };
     let folder = file_system().join("weir");
     let own = namespace("/proc/thread-self/ns/net")?;
     // Another file system was chosen for one namespace.
-    if elsewhere().is_some() || namespace("/proc/1/ns/net").is_ok_and(|first| first == own) {
+    if elsewhere().is_some() || namespace("/proc/1/ns/net")? == own {
         return Ok(folder.join(part));
     }
     Ok(folder.join(format!("{part}-{own}")))
@@ -76,4 +77,29 @@ pub fn prepare_file_system() -> Result<()> {
         )));
     }
     mount_bpf_file_system().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+
+    #[test]
+    fn root_without_the_privilege_to_look_at_process_1_there_is_no_second_folder() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: needs root");
+            return;
+        }
+        own_folder("allow").unwrap();
+        // Capabilities are a thread's own, and this one ends here.
+        let without = std::thread::spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SYS_PTRACE);
+            set_capabilities(None, sets).unwrap();
+            own_folder("allow")
+        });
+        let words = without.join().unwrap().unwrap_err().to_string();
+        assert!(words.contains("/proc/1/ns/net") && words.contains("CAP_SYS_PTRACE"), "{words}");
+    }
 }
