@@ -1,4 +1,4 @@
-//! What is done with packets, and with which.
+//! The actions of a filter, and the packets that it looks at.
 
 use crate::shared::WEIR_ACTIONS;
 

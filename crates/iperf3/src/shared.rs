@@ -1,4 +1,4 @@
-//! What the server and its sessions have in common.
+//! State and results that the server and its sessions have in common.
 
 use std::collections::HashMap;
 use std::net::TcpStream;

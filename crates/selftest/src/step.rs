@@ -1,4 +1,4 @@
-//! What a recipe does to the hosts of a case, step by step.
+//! The steps of a recipe: changes of the hosts of a case.
 
 use std::time::Duration;
 
