@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
 
-.PHONY: help setup build bench bench-doctor test soak fuzz lint fmt docs packages test-packages
+.PHONY: help setup build bench bench-doctor test soak fuzz lint fmt docs pictures packages test-packages
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ fmt: ## format the code
 
 docs: ## write the generated pages: docs/reference/causes, docs/reference/run.schema.json
 	@scripts/docs
+
+pictures: ## make docs/pictures of the README from real runs, as root, two minutes after the build
+	@scripts/setup pictures
+	@$(MAKE) --no-print-directory build
+	@scripts/pictures/make
 
 packages: ## build target/packages: deb, rpm, tarball and container image, six minutes on 2 cores
 	@scripts/setup packages
