@@ -39,11 +39,12 @@ soak: ## run the long tests as root, about half an hour on a quiet machine
 fuzz: ## send malformed bytes to every parser of foreign input for ten minutes; or make fuzz FUZZ_SECONDS=30
 	@scripts/fuzz $(FUZZ_SECONDS)
 
-lint: ## format, clippy with warnings as errors, licences, circles of files, links and words of the docs, the scripts themselves
+lint: ## format, clippy with warnings as errors, licences, circles of files, links, translations and words of the docs, the scripts
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	@scripts/check-licences
 	@scripts/check-links
+	@scripts/check-translations
 	@scripts/check-circles
 	@scripts/lint-words
 	@scripts/self-test
