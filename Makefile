@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
 
-.PHONY: help setup build bench bench-doctor test soak fuzz lint fmt docs pictures packages test-packages
+.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs pictures packages test-packages
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: ## everything: setup, lint, then all tests, as root in a private network a
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
 	@scripts/test
+
+guides: build ## run the commands of every guide in a throw-away world, as root, and compare what they print
+	@scripts/guides
 
 soak: ## run the long tests as root, about half an hour on a quiet machine
 	@scripts/soak
