@@ -90,6 +90,82 @@ fn root_whatever_is_killed_the_kernel_has_the_packets() {
 }
 
 #[test]
+fn root_exclusions_outlive_apply_rollback_and_the_process_until_they_are_removed() {
+    let Some(gateway) = Gateway::new() else { return };
+    let one = "198.18.1.2:5353/udp";
+    // Before there is any, too.
+    let said = gateway.run(&["exclude", one]).expect(0).stderr;
+    assert!(said.contains("from the next apply on"), "{said}");
+    assert_eq!(gateway.json("plan", &[])["kept"], serde_json::json!([one]));
+    assert!(gateway.run(&["plan"]).expect(0).stdout.contains(&format!("exclude --remove: {one}")));
+    assert_eq!(gateway.json("status", &[])["kept"], serde_json::json!([one]));
+    let in_effect = |what: &str| {
+        assert_eq!(gateway.exchange(40), 0, "{what}");
+        let status = gateway.json("status", &[]);
+        let kept = serde_json::json!([one]);
+        assert_eq!((&status["now"]["kept"], &status["kept"]), (&kept, &kept), "{what}");
+        assert!(gateway.run(&["status"]).expect(0).stdout.contains(&format!("exclude --remove: {one}")));
+    };
+    let first = gateway.json("apply", &[])["id"].clone();
+    gateway.run(&["confirm"]).expect(0);
+    in_effect("apply");
+    gateway.run(&["apply", "--packets", "4", "--confirm-within", "1h"]).expect(0);
+    in_effect("another apply");
+    gateway.run(&["rollback"]).expect(0);
+    assert_eq!(gateway.json("status", &[])["now"]["id"], first);
+    in_effect("rollback");
+    gateway.kill(&["fastpath hold"]);
+    gateway.until_none();
+    gateway.run(&["apply"]).expect(0);
+    gateway.run(&["confirm"]).expect(0);
+    in_effect("a killed process");
+    let said = gateway.run(&["remove"]).expect(0).stderr;
+    assert!(said.contains("are kept for the next apply"), "{said}");
+    gateway.run(&["apply", "--exclude", "203.0.113.0/24"]).expect(0);
+    gateway.run(&["confirm"]).expect(0);
+    in_effect("remove and apply");
+    let listed = gateway.run(&["exclude"]).expect(0).stdout;
+    assert_eq!(listed, format!("{one}\n203.0.113.0/24 (until the next apply)\n"));
+    // One that is not there, and one that another command made: nothing is changed.
+    for (text, words) in [("198.18.1.2", "is not excluded"), ("203.0.113.0/24", "belongs to the last apply")]
+    {
+        let refused = gateway.run(&["exclude", "--remove", text, one]).expect(3).stderr;
+        assert!(refused.contains(words), "{refused}");
+    }
+    in_effect("a refused removal");
+    let many: Vec<String> = (0..64).map(|n| format!("203.0.113.{n}")).collect();
+    let many: Vec<&str> = std::iter::once("exclude").chain(many.iter().map(String::as_str)).collect();
+    assert!(gateway.run(&many).expect(2).stderr.contains("64 are possible"), "65 with the one before");
+    in_effect("too many");
+    gateway.run(&["exclude", "--remove", one]).expect(0);
+    gateway.carries(40, 40);
+    assert_eq!(gateway.json("status", &[])["kept"], serde_json::json!([]));
+    gateway.run(&["exclude", "--remove", one]).expect(3);
+    gateway.finish();
+}
+
+#[test]
+fn root_without_readable_exclusions_nothing_is_carried() {
+    let Some(gateway) = Gateway::new() else { return };
+    gateway.run(&["exclude", "198.18.1.2"]).expect(0);
+    let folder = gateway.world.folder().join("state/fastpath");
+    let file = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.into_iter().find(|path| path.extension().is_some_and(|e| e == "json")).unwrap();
+    std::fs::write(&file, "{}").unwrap();
+    for verb in ["plan", "apply", "run", "exclude"] {
+        let refused = gateway.run(&[verb]).expect(1).stderr;
+        assert!(refused.contains("remove the file"), "{verb}: {refused}");
+    }
+    assert!(gateway.run(&["status"]).expect(3).stdout.contains("remove the file"), "status says so, too");
+    gateway.run(&["remove"]).expect(0);
+    assert!(gateway.processes("fastpath hold").is_empty());
+    std::fs::remove_file(&file).unwrap();
+    gateway.run(&["apply"]).expect(0);
+    gateway.carries(40, 40);
+    gateway.finish();
+}
+
+#[test]
 fn root_a_rollback_leads_to_the_one_before() {
     let Some(gateway) = Gateway::new() else { return };
     let first = gateway.json("apply", &[])["id"].clone();

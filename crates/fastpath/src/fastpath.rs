@@ -12,6 +12,7 @@ use crate::direction::{WayOut, direction};
 use crate::needs::named;
 use crate::options::{LEASE, Options, Tables};
 use crate::shared::{WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle};
+use crate::store::check_number;
 use crate::{Count, Error, Exclusion, Lesson, Reason, Result, Status};
 
 /// The programs.
@@ -162,9 +163,7 @@ impl Fastpath {
     /// [`Error::Options`] if there are more than 64.
     pub fn exclude(&self, excluded: &[Exclusion]) -> Result<()> {
         let mut all = WeirExclusions::zeroed();
-        if excluded.len() > all.all.len() {
-            return Err(Error::Options(format!("{} exclusions: 64 are possible", excluded.len())));
-        }
+        check_number(excluded.len())?;
         for (place, exclusion) in all.all.iter_mut().zip(excluded) {
             *place = exclusion.shared();
         }

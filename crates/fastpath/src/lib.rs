@@ -30,6 +30,7 @@ mod options;
 mod plan;
 mod resident;
 mod rules;
+mod store;
 mod visit;
 
 pub use counts::{Count, Lesson, Reason, Status};
@@ -43,6 +44,7 @@ pub use options::Options;
 pub use plan::{FastpathPlan, LeftOut, Request, Skipped, Wanted};
 pub use resident::{Resident, Setup};
 pub use rules::{Bypassed, Effect, bypassed};
+pub use store::{ExclusionChange, ExclusionStore};
 pub use visit::{Explained, LessonCount, Now, ReasonCount, Visit};
 pub use weir_netlink::Protocol;
 

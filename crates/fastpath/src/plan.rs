@@ -8,6 +8,7 @@ use weir_netlink::{Link, Rtnetlink};
 use weir_sys::{ProcRoot, sysctl};
 
 use crate::attachments::why_not;
+use crate::store::{check_number, joined};
 use crate::{Bypassed, Effect, Error, Exclusion, Fastpath, Options, Other, Result, bypassed, others};
 
 /// A user's request.
@@ -19,6 +20,8 @@ pub struct Request {
     pub excluded: Vec<Exclusion>,
     /// Packets of one direction before it is learnt; `None`: the default.
     pub packets: Option<u32>,
+    /// Flows that are left to the kernel whatever is asked for: [`crate::ExclusionStore`].
+    pub kept: Vec<Exclusion>,
 }
 
 /// The wish that the resident process fulfils, as it is written into the journal.
@@ -51,6 +54,8 @@ pub struct FastpathPlan {
     /// The wish.
     #[serde(flatten)]
     pub wanted: Wanted,
+    /// Exclusions that are kept, and count beside those of the wish.
+    pub kept: Vec<Exclusion>,
     /// Interfaces that are left out.
     pub left_out: Vec<LeftOut>,
     /// Memory of the tables, bytes.
@@ -168,6 +173,8 @@ impl FastpathPlan {
             excluded: request.excluded.clone(),
         };
         wanted.options().check()?;
+        let kept = request.kept.clone();
+        check_number(joined(&wanted.excluded, &kept).len())?;
         let memory_bytes = wanted.options().memory_bytes();
         let mut skipped = Vec::new();
         for link in links.iter().filter(|link| wanted.interfaces.contains(&link.name)) {
@@ -176,7 +183,7 @@ impl FastpathPlan {
         }
         let bypassed = bypassed(root)?;
         let carries_ipv6 = ipv6 && can_ipv6;
-        Ok(FastpathPlan { wanted, left_out, memory_bytes, carries_ipv6, bypassed, skipped, notes })
+        Ok(FastpathPlan { wanted, kept, left_out, memory_bytes, carries_ipv6, bypassed, skipped, notes })
     }
 
     /// Rules, programs and filters that carried packets would not meet, and that could decide otherwise about them: a line each. Text

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
 
+use crate::store::{ExclusionStore, joined};
 use crate::visit::{Explained, LessonCount, Now, Question, ReasonCount, answer, listen};
 use crate::{Error, Exclusion, Fastpath, Keeper, Protocol, Reason, Result, Wanted};
 
@@ -30,12 +31,15 @@ pub struct Setup {
     pub wanted: Wanted,
     /// Time of the trial; `None`: for good.
     pub trial: Option<Duration>,
+    /// Exclusions that are kept and count beside those of the wish.
+    pub kept: ExclusionStore,
 }
 
 /// A fast path in effect, and the socket at which it can be asked.
 #[derive(Debug)]
 pub struct Resident {
     wanted: Wanted,
+    kept: Vec<Exclusion>,
     id: String,
     fastpath: Arc<Fastpath>,
     keeper: Keeper,
@@ -50,12 +54,15 @@ impl Resident {
     /// Puts it into effect in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::State`] if one is in effect there; else if an interface does not fit, or the kernel refuses.
+    /// [`Error::State`] if one is in effect there, or kept exclusions cannot be read; else if an interface does not fit, or the kernel
+    /// refuses.
     pub fn begin(setup: Setup) -> Result<Self> {
-        let Setup { wanted, trial } = setup;
+        let Setup { wanted, trial, kept } = setup;
         let listener = listen()?;
+        // After the name is taken: a later change finds this process, and tells it.
+        let kept = kept.read()?;
         let fastpath = Fastpath::load(wanted.options())?;
-        fastpath.exclude(&wanted.excluded)?;
+        fastpath.exclude(&joined(&wanted.excluded, &kept))?;
         for interface in &wanted.interfaces {
             fastpath.attach(interface)?;
         }
@@ -66,6 +73,7 @@ impl Resident {
         let id = wanted.id();
         Ok(Resident {
             wanted,
+            kept,
             id,
             fastpath,
             keeper,
@@ -133,9 +141,9 @@ impl Resident {
                 self.paused = pause;
                 Ok(Value::Null)
             }
-            Question::Exclude { excluded } => {
-                self.fastpath.exclude(&excluded)?;
-                self.wanted.excluded = excluded;
+            Question::Exclude { kept } => {
+                self.fastpath.exclude(&joined(&self.wanted.excluded, &kept))?;
+                self.kept = kept;
                 Ok(Value::Null)
             }
             Question::End => {
@@ -160,6 +168,7 @@ impl Resident {
             since_s: self.begun.elapsed().as_secs(),
             trial_left_s: self.until.map(|until| until.saturating_duration_since(Instant::now()).as_secs()),
             wanted: self.wanted.clone(),
+            kept: self.kept.clone(),
             interfaces: self.fastpath.interfaces(),
             attached: self.fastpath.is_attached()?,
             paused: self.paused,
@@ -219,7 +228,7 @@ impl Resident {
     fn why_unknown(&self, protocol: Protocol, tuple: &Tuple, entry: Option<&Entry>) -> String {
         let tuples = entry.map_or(vec![*tuple], |entry| vec![*tuple, entry.original, entry.reply]);
         let excluded = |exclusion: &&Exclusion| tuples.iter().any(|tuple| exclusion.covers(protocol, tuple));
-        if let Some(exclusion) = self.wanted.excluded.iter().find(excluded) {
+        if let Some(exclusion) = self.wanted.excluded.iter().chain(&self.kept).find(excluded) {
             return format!("it is excluded: {exclusion}");
         }
         let Some(entry) = entry else {

@@ -31,7 +31,7 @@ pub(crate) enum Question {
     Explain { protocol: Protocol, source: SocketAddr, destination: SocketAddr },
     Keep,
     Pause { pause: bool },
-    Exclude { excluded: Vec<Exclusion> },
+    Exclude { kept: Vec<Exclusion> },
     End,
 }
 
@@ -66,8 +66,11 @@ pub struct Now {
     pub since_s: u64,
     /// Seconds until it ends, unless it is confirmed.
     pub trial_left_s: Option<u64>,
-    /// The wish in effect; exclusions that came later are in it.
+    /// The wish in effect.
     pub wanted: Wanted,
+    /// Exclusions that are kept, and in effect beside those of the wish. One that began with an earlier version does not tell.
+    #[serde(default)]
+    pub kept: Vec<Exclusion>,
     /// Interfaces that the programs are attached to.
     pub interfaces: Vec<String>,
     /// True if that is all of them.
@@ -242,12 +245,12 @@ impl Visit {
         self.ask(&Question::Pause { pause })
     }
 
-    /// Leaves these flows to the kernel, and no others.
+    /// Leaves these flows and those of the wish to the kernel, and no others, until it ends: [`crate::ExclusionStore`] keeps them.
     ///
     /// # Errors
     /// If there are more than 64, or the process does not answer.
-    pub fn exclude(&self, excluded: Vec<Exclusion>) -> Result<()> {
-        self.ask(&Question::Exclude { excluded })
+    pub fn exclude(&self, kept: Vec<Exclusion>) -> Result<()> {
+        self.ask(&Question::Exclude { kept })
     }
 
     /// Ends it, and returns when its programs are detached. A process that does not answer is killed: then they are, too.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use weir_bpf::{Direction, tcx_programs};
 use weir_fastpath::{
-    Error, Exclusion, Explained, Fastpath, FastpathPlan, Lesson, Now, Options, Protocol, Reason, Request,
-    Resident, Setup, Visit, Wanted,
+    Error, Exclusion, ExclusionStore, Explained, Fastpath, FastpathPlan, Lesson, Now, Options, Protocol,
+    Reason, Request, Resident, Setup, Visit, Wanted,
 };
 use weir_netlink::Rtnetlink;
 use weir_sys::privilege::test_needs_root;
@@ -26,6 +26,11 @@ fn wanted(interfaces: &[&str], excluded: &[&str]) -> Wanted {
         packets: 2,
         excluded: excluded.iter().map(|text| text.parse().unwrap()).collect(),
     }
+}
+
+/// A folder that is not there: nothing is kept.
+fn nothing_kept() -> ExclusionStore {
+    ExclusionStore::in_folder(std::path::Path::new("/nonexistent"))
 }
 
 /// A resident of the gateway, on a thread of its own.
@@ -94,7 +99,10 @@ fn root_it_tells_what_it_carries_and_why_not() {
         return;
     }
     let world = NatWorld::new(false);
-    let run = Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None });
+    let run = Run::begin(
+        &world,
+        Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None, kept: nothing_kept() },
+    );
     let unknown = explain(&run, 4000);
     assert_eq!((unknown.len(), unknown[0].reason), (1, Reason::Unknown));
     assert!(unknown[0].why.contains("conntrack does not know"), "{}", unknown[0].why);
@@ -125,7 +133,10 @@ fn root_a_pause_and_an_exclusion_work_at_once() {
         return;
     }
     let world = NatWorld::new(false);
-    let run = Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None });
+    let run = Run::begin(
+        &world,
+        Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None, kept: nothing_kept() },
+    );
     assert!(exchange(&run, 4000, 20) >= 30);
     run.ask(|visit| visit.pause(true));
     assert_eq!(exchange(&run, 4000, 20), 0);
@@ -145,7 +156,7 @@ fn root_a_pause_and_an_exclusion_work_at_once() {
         run.ask(|visit| visit.exclude(vec![text.parse::<Exclusion>().unwrap()]));
         assert!(exchange(&run, 4000, 20) >= 30, "{text}");
     }
-    let many = vec!["198.18.1.2".parse::<Exclusion>().unwrap(); 65];
+    let many: Vec<Exclusion> = (1..=65).map(|n| format!("198.18.2.{n}").parse().unwrap()).collect();
     let refused = world.gateway.run(|| Visit::find().unwrap().unwrap().exclude(many)).unwrap();
     assert!(refused.unwrap_err().to_string().contains("64"), "65 exclusions");
 }
@@ -156,9 +167,14 @@ fn root_an_interface_that_is_made_anew_and_a_later_program_are_followed() {
         return;
     }
     let world = NatWorld::new(false);
-    let run = Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None });
-    let second =
-        run.world.gateway.run(|| Resident::begin(Setup { wanted: wanted(&["br0"], &[]), trial: None }));
+    let run = Run::begin(
+        &world,
+        Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None, kept: nothing_kept() },
+    );
+    let second = run
+        .world
+        .gateway
+        .run(|| Resident::begin(Setup { wanted: wanted(&["br0"], &[]), trial: None, kept: nothing_kept() }));
     assert!(matches!(second.unwrap(), Err(Error::State(_))), "there is one fast path in a namespace");
     // Another name of the same interface is another interface for a user of the name.
     sh(&world.gateway, "ip link set out0 down; ip link set out0 name was0");
@@ -192,12 +208,14 @@ fn root_a_trial_ends_by_itself_unless_it_is_kept() {
     }
     let world = NatWorld::new(false);
     let trial = Some(Duration::from_secs(4));
-    let run = Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial });
+    let run =
+        Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial, kept: nothing_kept() });
     assert!(run.now().trial_left_s.is_some());
     until("its time is over", || run.has_ended().then_some(()));
     assert!(world.gateway.run(|| Visit::find().unwrap()).unwrap().is_none());
     drop(run);
-    let run = Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial });
+    let run =
+        Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial, kept: nothing_kept() });
     run.ask(Visit::keep);
     assert_eq!(run.now().trial_left_s, None);
     run.ask(Visit::end);

@@ -190,6 +190,9 @@ pub(crate) struct ExcludeArgs {
     /// Address of either end, with port and protocol if only those are meant (default: list the exclusions)
     #[arg(value_name = "ADDRESS[/LENGTH][:PORT][/tcp|/udp]")]
     pub(crate) excluded: Vec<Exclusion>,
+    /// Carry these flows again instead
+    #[arg(long, requires = "excluded", conflicts_with = "clear")]
+    pub(crate) remove: bool,
     /// Carry all flows again that were excluded before
     #[arg(long)]
     pub(crate) clear: bool,

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_fastpath::{Explained, FastpathPlan, Flow, Now, Wanted};
+use weir_fastpath::{Exclusion, Explained, FastpathPlan, Flow, Now, Wanted};
 
 use super::{Document, Kind, Set, StatusSet};
 
@@ -36,6 +36,8 @@ pub(crate) struct FastpathStatus<'a> {
     pub(crate) carried_ratio: Option<f64>,
     /// The fast path; null if there is none.
     pub(crate) now: Option<&'a Now>,
+    /// Exclusions that are kept, in effect now or with the next apply.
+    pub(crate) kept: &'a [Exclusion],
     /// Directions of flows in the table; null without --flows.
     pub(crate) flows: Option<&'a [Flow]>,
     /// The last change.

@@ -81,15 +81,23 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         command: "fastpath exclude",
         text: "Works at once, also for flows that are carried now, and adds to earlier exclusions, 64 at most. An exclusion meets a \
-               flow if one of its ends has this address (and port, and protocol), before or behind the translation. It ends with \
-               the next apply, which has --exclude. Needs root.",
+               flow if one of its ends has this address (and port, and protocol), before or behind the translation. It is kept on \
+               disk and stays in effect over apply, rollback, a restart and a reboot, until --remove or --clear. In another network \
+               namespace than the machine's own it lasts as long as that namespace. Exclusions of `weir fastpath apply --exclude` \
+               belong to that apply, and end with the next one. Needs root.",
         examples: &[
             "weir fastpath exclude",
             "weir fastpath exclude 192.0.2.7",
             "weir fastpath exclude '[2001:db8::/32]:443/tcp'",
+            "weir fastpath exclude --remove 192.0.2.7",
             "weir fastpath exclude --clear",
         ],
-        codes: &[(3, "no fast path is in effect"), (4, "it needs root")],
+        codes: &[
+            (1, "it is kept, and the process that keeps the fast path does not answer"),
+            (2, "there would be more than 64"),
+            (3, "an exclusion to remove is unknown, or belongs to the last apply"),
+            (4, "it needs root"),
+        ],
     },
     Page {
         command: "fastpath confirm",
@@ -109,7 +117,8 @@ pub(super) const PAGES: &[Page] = &[
     },
     Page {
         command: "fastpath remove",
-        text: "Ends the process that keeps it, and with it programs and tables. Connections go on. Needs root.",
+        text: "Ends the process that keeps it, and with it programs and tables. Connections go on. Exclusions of `weir fastpath \
+               exclude` are kept for a later apply. Needs root.",
         examples: &["weir fastpath remove"],
         codes: &[(0, "nothing is left"), (1, "some of it is"), (4, "it needs root")],
     },

@@ -3,7 +3,7 @@
 use weir_fastpath::{FastpathPlan, Visit, Wanted};
 use weir_guard::{Change, ChangeGuard, NewSet, Program, When};
 
-use super::{BY, line, make, page};
+use super::{BY, line, make, page, visit};
 use crate::args::fastpath::ApplyArgs;
 use crate::commands::netns;
 use crate::commands::on_trial::{self, needs_root, own};
@@ -24,7 +24,11 @@ pub(super) fn run(args: &ApplyArgs) -> CommandResult {
     let before = Visit::look()?;
     let same =
         |now: &&weir_fastpath::Now| now.wanted == *wanted && now.attached && now.trial_left_s.is_none();
-    if before.as_ref().filter(same).is_some() {
+    if let Some(now) = before.as_ref().filter(same) {
+        // An exclusion may be on disk only: the process did not answer when it was made.
+        if now.kept != plan.kept {
+            visit()?.exclude(plan.kept.clone())?;
+        }
         let document = FastpathApply { id: &id, wanted, set: None };
         return on_trial::nothing_to_do(args.json.then_some(&document));
     }

@@ -1,20 +1,19 @@
 //! `weir fastpath`: established connections past the rules.
 
 mod apply;
+mod exclude;
 mod resident;
 mod status;
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Effect, FastpathPlan, Protocol, Request, Visit};
+use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Protocol, Request, Visit};
 use weir_sys::ProcRoot;
 use weir_text::units;
 
 use super::netns;
 use super::on_trial::{self, needs_root};
-use crate::args::fastpath::{
-    ExcludeArgs, ExplainArgs, FastpathArgs, FastpathCommand, PlanArgs, ProtocolName, WhatArgs,
-};
+use crate::args::fastpath::{ExplainArgs, FastpathArgs, FastpathCommand, PlanArgs, ProtocolName, WhatArgs};
 use crate::documents::{FastpathExplain, Remove, print_json};
 use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
 use crate::output::print;
@@ -44,7 +43,7 @@ pub(crate) fn run(args: &FastpathArgs) -> CommandResult {
         FastpathCommand::Explain(args) => explain(args),
         FastpathCommand::Pause(_) => pause(true),
         FastpathCommand::Resume(_) => pause(false),
-        FastpathCommand::Exclude(args) => exclude(args),
+        FastpathCommand::Exclude(args) => exclude::run(args),
         FastpathCommand::Confirm(args) => apply::confirm(args.json),
         FastpathCommand::Rollback(args) => on_trial::rollback(BY, args.json, on_trial::outcomes),
         FastpathCommand::Remove(args) => remove(args.json),
@@ -67,6 +66,7 @@ fn make(what: &WhatArgs) -> Result<FastpathPlan, Failure> {
         interfaces: what.interfaces.clone(),
         excluded: what.excluded.clone(),
         packets: what.packets,
+        kept: ExclusionStore::usual()?.read()?,
     };
     Ok(FastpathPlan::make(&request, &ProcRoot::default())?)
 }
@@ -104,6 +104,7 @@ fn page(plan: &FastpathPlan) -> String {
     for exclusion in &wanted.excluded {
         let _ = writeln!(page, "left to the kernel: {exclusion}");
     }
+    page.push_str(&exclude::kept_lines(&plan.kept));
     for text in &plan.notes {
         let _ = writeln!(page, "note: {text}");
     }
@@ -137,25 +138,6 @@ fn pause(pause: bool) -> CommandResult {
     } else {
         "it carries again"
     });
-    Ok(())
-}
-
-fn exclude(args: &ExcludeArgs) -> CommandResult {
-    needs_root("fastpath exclude")?;
-    let visit = visit()?;
-    let before = visit.now()?.wanted.excluded;
-    if args.excluded.is_empty() && !args.clear {
-        let lines: String = before.iter().map(|exclusion| format!("{exclusion}\n")).collect();
-        return print(if lines.is_empty() { "nothing is excluded\n" } else { &lines });
-    }
-    let mut all = if args.clear { Vec::new() } else { before };
-    for exclusion in &args.excluded {
-        if !all.contains(exclusion) {
-            all.push(*exclusion);
-        }
-    }
-    visit.exclude(all)?;
-    note("this holds until the fast path is applied anew or removed");
     Ok(())
 }
 
@@ -196,5 +178,7 @@ fn remove(json: bool) -> CommandResult {
         "no fast path was in effect\n"
     } else {
         "removed; everything takes the kernel's way\n"
-    })
+    })?;
+    exclude::remind();
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use weir_fastpath::{Resident, Setup, Visit, Wanted};
+use weir_fastpath::{ExclusionStore, Resident, Setup, Visit, Wanted};
 
 use super::{apply, make};
 use crate::args::fastpath::RunArgs;
@@ -80,7 +80,8 @@ pub(super) fn hold(trial: Option<u64>) -> CommandResult {
     let _ = rustix::process::setsid();
     let wanted = read_wish()?;
     let stop = stop_on_signals()?;
-    let resident = Resident::begin(Setup { wanted, trial: trial.map(Duration::from_secs) })?;
+    let kept = ExclusionStore::usual()?;
+    let resident = Resident::begin(Setup { wanted, trial: trial.map(Duration::from_secs), kept })?;
     leave_starter().map_err(Failure::failed)?;
     Ok(resident.serve(&stop.flag())?)
 }
@@ -101,7 +102,8 @@ pub(super) fn run(args: &RunArgs) -> CommandResult {
     let plan = make(&args.what)?;
     apply::check(&plan, args.force)?;
     let stop = stop_on_signals()?;
-    let resident = Resident::begin(Setup { wanted: plan.wanted, trial: None })?;
+    let kept = ExclusionStore::usual()?;
+    let resident = Resident::begin(Setup { wanted: plan.wanted, trial: None, kept })?;
     note("carrying; ends with Ctrl-C or SIGTERM");
     Ok(resident.serve(&stop.flag())?)
 }

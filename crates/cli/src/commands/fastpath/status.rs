@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Flow, Now, Reason, Visit};
+use weir_fastpath::{Exclusion, ExclusionStore, Flow, Now, Reason, Visit};
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::units;
 
+use super::exclude::kept_lines;
 use super::{BY, line};
 use crate::args::fastpath::StatusArgs;
 use crate::commands::on_trial::{needs_root, trial_line};
@@ -23,19 +24,25 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
         (Some(_), None) => Some(Vec::new()),
         (None, _) => None,
     };
+    let (kept, unreadable) = kept(now.as_ref());
     let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
-    let wrong = wrong(now.as_ref(), confirmed);
+    let mut wrong = wrong(now.as_ref(), confirmed);
+    wrong.extend(unreadable);
     if args.json {
         print_json(&FastpathStatus {
             in_effect: wrong.is_empty(),
             wrong: &wrong,
             carried_ratio: now.as_ref().and_then(carried),
             now: now.as_ref(),
+            kept: &kept,
             flows: flows.as_deref(),
             set: set.as_ref().map(StatusSet::of),
         })?;
     } else {
-        let mut page = now.as_ref().map_or_else(|| "no fast path is in effect here\n".into(), page);
+        let mut page = match &now {
+            Some(now) => page(now),
+            None => "no fast path is in effect here\n".to_owned() + &kept_lines(&kept),
+        };
         page.push_str(&listing(flows.as_deref().unwrap_or_default()));
         if let Some(status) = &set {
             page.push_str(&trial_line(status));
@@ -46,6 +53,17 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
         print(&page)?;
     }
     if wrong.is_empty() { Ok(()) } else { Err(Failure::Silent(NOT_MET)) }
+}
+
+/// Exclusions that are kept; and why they cannot be read.
+fn kept(now: Option<&Now>) -> (Vec<Exclusion>, Option<String>) {
+    if let Some(now) = now {
+        return (now.kept.clone(), None);
+    }
+    match ExclusionStore::usual().and_then(|store| store.read()) {
+        Ok(kept) => (kept, None),
+        Err(e) => (Vec::new(), Some(e.to_string())),
+    }
 }
 
 fn wrong(now: Option<&Now>, confirmed: bool) -> Vec<String> {
@@ -89,6 +107,7 @@ fn page(now: &Now) -> String {
     for exclusion in &now.wanted.excluded {
         let _ = writeln!(page, "left to the kernel: {exclusion}");
     }
+    page.push_str(&kept_lines(&now.kept));
     let _ = writeln!(page, "\n{:>16} {:>20}  packets that came in", "packets", "bytes");
     for count in &now.reasons {
         let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
@@ -136,6 +155,7 @@ mod tests {
             since_s: 1,
             trial_left_s: None,
             wanted,
+            kept: vec!["192.0.2.0/24:53/udp".parse().unwrap()],
             interfaces: names(interfaces),
             attached: interfaces.len() == 2,
             paused: false,
@@ -152,6 +172,7 @@ mod tests {
         let page = page(&now(&["in0", "out0"]));
         assert!(page.starts_with("between in0, out0: 75"), "{page}");
         assert!(page.contains("its flow is not in the table"), "{page}");
+        assert!(page.contains("left to the kernel until exclude --remove: 192.0.2.0/24:53/udp"), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
         let mut paused = now(&["in0", "out0"]);
         paused.paused = true;
