@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use weir_sys::ProcRoot;
 use weir_sys::process::Identity;
 use weir_sys::state::boot_id;
@@ -11,16 +10,14 @@ use weir_sys::state::boot_id;
 use crate::change::{Change, Host};
 use crate::error::Error;
 use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, VERSION, When};
-use crate::namespace::Namespace;
-use crate::revert::{revert, unix_s};
-use crate::sentinel::Sentinel;
+use crate::new_set::NewSet;
+use crate::revert::revert;
+use crate::sentinel::{Post, Sentinel};
 use crate::slot;
-use crate::status::StepNow;
-use crate::step_state::{RevertOutcome, StepState};
+use crate::step_state::{RevertOutcome, StepNow, StepState};
 use crate::store::{Folder, Store};
-use crate::timer::Timer;
-use crate::trial::ChangeTrial;
-use crate::watch::Watch;
+use crate::time::{boot_ns, unix_s};
+use crate::timer::{Backstop, Timer};
 
 /// How long a command waits for another one to finish its step.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,31 +27,6 @@ pub(crate) const SHORT: Duration = Duration::from_secs(1);
 const LET_OTHERS: Duration = Duration::from_millis(50);
 /// Longest time to confirm, s: a day.
 const LONGEST_S: u64 = 86_400;
-
-/// A set of changes to make.
-#[derive(Debug, Clone)]
-pub struct NewSet {
-    /// Its purpose, for people.
-    pub title: String,
-    /// Network namespace of its settings and programs; `None`: settings of the whole machine only, from wherever the process is.
-    pub namespace: Option<Namespace>,
-    /// The changes, in the order in which they are made.
-    pub changes: Vec<(When, Change)>,
-    /// Time to confirm, s: 1 to 86,400.
-    pub timeout_s: u64,
-    /// Numbers that must not get worse meanwhile.
-    pub watches: Vec<Watch>,
-}
-
-impl NewSet {
-    /// The name of a set with these changes: the same changes have the same name.
-    pub fn id(&self) -> String {
-        let place = self.namespace.as_ref().map(|n| n.inode);
-        // Changes are plain texts and numbers: they always have a JSON form.
-        let text = serde_json::to_string(&(place, &self.changes)).unwrap_or_default();
-        crate::fingerprint(&text)[..12].to_owned()
-    }
-}
 
 /// The change sets of one command on this machine.
 #[derive(Debug, Clone)]
@@ -96,22 +68,36 @@ impl ChangeGuard {
         self.apply_with(new, |by, id| sentinel.start(by, id))
     }
 
-    /// Makes the changes for as long as the value lives, to try them: they are rolled back at its end, and by the guard process
-    /// when this process is killed.
+    /// Arms the timer where a set needs one. To be called before anything is changed.
     ///
     /// # Errors
-    /// As [`Self::apply`].
-    pub fn try_out(&self, new: NewSet, sentinel: &Sentinel) -> Result<ChangeTrial, Error> {
-        self.try_out_with(new, |by, id| sentinel.start(by, id))
+    /// If systemd runs and refuses.
+    pub fn arm(&self, new: &NewSet, sentinel: &Sentinel) -> Result<Backstop, Error> {
+        let (backstop, id) = (new.backstop(), new.id());
+        if backstop == Backstop::Timer {
+            Timer::of(&self.by, &id).arm(&self.by, &id, sentinel, new.timeout_s)?;
+        }
+        Ok(backstop)
     }
 
-    pub(crate) fn try_out_with<G: Post>(
-        &self,
-        new: NewSet,
-        start: impl FnOnce(&str, &str) -> Result<G, Error>,
-    ) -> Result<ChangeTrial<G>, Error> {
-        let (lock, store, post) = self.make(new, start)?;
-        Ok(ChangeTrial { keeper: self.clone(), store, made: true, post, _lock: lock })
+    /// Each change of a set as it is now.
+    pub(crate) fn now(&self, set: &ChangeSet) -> Result<Vec<StepNow>, Error> {
+        let namespace = self.namespace(set)?;
+        let lost = set.begin.namespace.is_some() && namespace.is_none();
+        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let look = |(step, state): (&Step, &StepState)| {
+            if lost && step.change.is_in_namespace() {
+                return StepNow::Absent;
+            }
+            match step.change.read(&host) {
+                Err(e) => StepNow::Unknown { why: e.to_string() },
+                Ok(now) if step.change.is_ours(state, now.as_deref()) => StepNow::Ours,
+                Ok(now) if step.change.same(now.as_deref(), step.old.as_deref()) => StepNow::Before,
+                Ok(None) => StepNow::Absent,
+                Ok(Some(found)) => StepNow::Others { found },
+            }
+        };
+        Ok(set.begin.steps.iter().zip(&set.states).map(look).collect())
     }
 
     pub(crate) fn apply_with<G: Post>(
@@ -131,7 +117,7 @@ impl ChangeGuard {
     }
 
     /// Makes the changes, with the guard process ready and the right to take steps held.
-    fn make<G: Post>(
+    pub(crate) fn make<G: Post>(
         &self,
         new: NewSet,
         start: impl FnOnce(&str, &str) -> Result<G, Error>,
@@ -438,21 +424,6 @@ fn take_step(store: &mut Store, host: &Host<'_>, n: usize) -> Result<(), Error> 
         return Err(unfit(change.target(), "it was written and has not changed"));
     }
     store.append(Entry::Applied { step: n, made })
-}
-
-/// The guard processes as the command that applies sees them.
-pub(crate) trait Post {
-    /// Whether one of them runs.
-    fn is_there(&mut self) -> Result<bool, Error>;
-    /// Tells them that all changes were made.
-    fn applied(&mut self) -> Result<(), Error>;
-}
-
-/// CLOCK_BOOTTIME, ns: goes on while the machine sleeps, and cannot be set.
-pub(crate) fn boot_ns() -> u64 {
-    let t = clock_gettime(ClockId::Boottime);
-    // Counts from boot, so it is not negative and fits for 584 years.
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 /// A change that failed, in one line.

@@ -8,11 +8,7 @@ use crate::error::Error;
 use crate::journal::{Entry, Phase, Step};
 use crate::step_state::{RevertOutcome, StepState};
 use crate::store::Store;
-
-/// Seconds since 1970; 0 on a machine that believes to be before.
-pub(crate) fn unix_s() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
-}
+use crate::time::unix_s;
 
 /// Takes a set back, in reverse order, goes on where a step fails, and writes down what became of each. Calling it again does
 /// what is left to do. The caller holds the lock.

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::change_guard::Post;
 use crate::error::Error;
 use crate::slot;
 use crate::store::Folder;
@@ -25,6 +24,14 @@ pub(crate) const ARMED: &[u8] = b"armed\n";
 /// The applier's message when all changes are made. No process reads it: it stays in the pipe, where both guards see it, and so
 /// do those that are started later.
 pub(crate) const APPLIED: &[u8] = b"applied\n";
+
+/// The guard processes as the command that applies sees them.
+pub(crate) trait Post {
+    /// Whether one of them runs.
+    fn is_there(&mut self) -> Result<bool, Error>;
+    /// Tells them that all changes were made.
+    fn applied(&mut self) -> Result<(), Error>;
+}
 
 /// How a guard process is started: this very program again, with arguments that make it call [`crate::guard`].
 #[derive(Debug, Clone)]

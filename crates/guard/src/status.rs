@@ -2,40 +2,16 @@
 
 use std::fs::File;
 
-use schemars::JsonSchema;
-use serde::Serialize;
 use weir_sys::state::boot_id;
 
-use crate::change::Host;
-use crate::change_guard::{ChangeGuard, SHORT, boot_ns};
+use crate::change_guard::{ChangeGuard, SHORT};
 use crate::error::Error;
-use crate::journal::{ChangeSet, Phase, Step, When};
+use crate::journal::{ChangeSet, Phase, When};
 use crate::slot;
-use crate::step_state::StepState;
+use crate::step_state::StepNow;
 use crate::store::Store;
+use crate::time::boot_ns;
 use crate::timer::Timer;
-
-/// A change as it is now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum StepNow {
-    /// As weir made it.
-    Ours,
-    /// As before.
-    Before,
-    /// Another program's value.
-    Others {
-        /// The value.
-        found: String,
-    },
-    /// It does not exist.
-    Absent,
-    /// It cannot be read.
-    Unknown {
-        /// Why.
-        why: String,
-    },
-}
 
 /// A change set, and how things are now.
 #[derive(Debug, Clone)]
@@ -111,24 +87,5 @@ impl ChangeGuard {
             self.settle(&mut store)?;
         }
         Ok(Some((lock, store.set)))
-    }
-
-    pub(crate) fn now(&self, set: &ChangeSet) -> Result<Vec<StepNow>, Error> {
-        let namespace = self.namespace(set)?;
-        let lost = set.begin.namespace.is_some() && namespace.is_none();
-        let host = Host { root: &self.root, namespace: namespace.as_ref() };
-        let look = |(step, state): (&Step, &StepState)| {
-            if lost && step.change.is_in_namespace() {
-                return StepNow::Absent;
-            }
-            match step.change.read(&host) {
-                Err(e) => StepNow::Unknown { why: e.to_string() },
-                Ok(now) if step.change.is_ours(state, now.as_deref()) => StepNow::Ours,
-                Ok(now) if step.change.same(now.as_deref(), step.old.as_deref()) => StepNow::Before,
-                Ok(None) => StepNow::Absent,
-                Ok(Some(found)) => StepNow::Others { found },
-            }
-        };
-        Ok(set.begin.steps.iter().zip(&set.states).map(look).collect())
     }
 }

@@ -75,3 +75,25 @@ impl RevertOutcome {
         }
     }
 }
+
+/// A change as it is now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepNow {
+    /// As weir made it.
+    Ours,
+    /// As before.
+    Before,
+    /// Another program's value.
+    Others {
+        /// The value.
+        found: String,
+    },
+    /// It does not exist.
+    Absent,
+    /// It cannot be read.
+    Unknown {
+        /// Why.
+        why: String,
+    },
+}

@@ -7,9 +7,9 @@ use std::time::Duration;
 use weir_sys::process::{run_captured, which};
 
 use crate::change::Change;
-use crate::change_guard::{ChangeGuard, NewSet};
 use crate::error::Error;
 use crate::journal::When;
+use crate::new_set::NewSet;
 use crate::sentinel::{FOLDERS, Role, Sentinel};
 
 /// There while systemd is process 1 (sd_booted(3)).
@@ -51,7 +51,7 @@ impl Timer {
     }
 
     /// Starts a guard of its own after that time, unless it is cancelled.
-    fn arm(&self, by: &str, id: &str, sentinel: &Sentinel, after_s: u64) -> Result<(), Error> {
+    pub(crate) fn arm(&self, by: &str, id: &str, sentinel: &Sentinel, after_s: u64) -> Result<(), Error> {
         let failed = |why: String| Error::Guard(format!("the timer of systemd: {why}"));
         self.cancel();
         let own = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
@@ -94,19 +94,5 @@ impl NewSet {
         } else {
             Backstop::NextCommand
         }
-    }
-}
-
-impl ChangeGuard {
-    /// Arms the timer where a set needs one. To be called before anything is changed.
-    ///
-    /// # Errors
-    /// If systemd runs and refuses.
-    pub fn arm(&self, new: &NewSet, sentinel: &Sentinel) -> Result<Backstop, Error> {
-        let (backstop, id) = (new.backstop(), new.id());
-        if backstop == Backstop::Timer {
-            Timer::of(&self.by, &id).arm(&self.by, &id, sentinel, new.timeout_s)?;
-        }
-        Ok(backstop)
     }
 }

@@ -3,11 +3,12 @@
 use std::fs::File;
 
 use crate::change::Host;
-use crate::change_guard::{ChangeGuard, Post, unfit};
+use crate::change_guard::{ChangeGuard, unfit};
 use crate::error::Error;
 use crate::journal::{ChangeSet, Phase};
+use crate::new_set::NewSet;
 use crate::revert::revert;
-use crate::sentinel::Started;
+use crate::sentinel::{Post, Sentinel, Started};
 use crate::step_state::StepState;
 use crate::store::Store;
 
@@ -23,6 +24,26 @@ pub struct ChangeTrial<G: Post = Started> {
     /// Its standard input is what tells the guard process that we are there.
     pub(crate) post: G,
     pub(crate) _lock: File,
+}
+
+impl ChangeGuard {
+    /// Makes the changes for as long as the value lives, to try them: they are rolled back at its end, and by the guard process
+    /// when this process is killed.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn try_out(&self, new: NewSet, sentinel: &Sentinel) -> Result<ChangeTrial, Error> {
+        self.try_out_with(new, |by, id| sentinel.start(by, id))
+    }
+
+    pub(crate) fn try_out_with<G: Post>(
+        &self,
+        new: NewSet,
+        start: impl FnOnce(&str, &str) -> Result<G, Error>,
+    ) -> Result<ChangeTrial<G>, Error> {
+        let (lock, store, post) = self.make(new, start)?;
+        Ok(ChangeTrial { keeper: self.clone(), store, made: true, post, _lock: lock })
+    }
 }
 
 #[expect(private_bounds, reason = "as above")]

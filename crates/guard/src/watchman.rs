@@ -15,7 +15,6 @@ use weir_sys::process::{run_captured, which};
 use weir_sys::{NetNs, ProcRoot};
 
 use crate::change::Program;
-use crate::change_guard::boot_ns;
 use crate::error::Error;
 use crate::journal::{ChangeSet, Phase};
 use crate::partner::Partner;
@@ -23,6 +22,7 @@ use crate::revert::revert;
 use crate::sentinel::{APPLIED, ARMED, Role, Sentinel, timespec};
 use crate::slot::Slot;
 use crate::store::{Folder, Store};
+use crate::time::boot_ns;
 use crate::watch::{Metric, Readings, Watch, first_number};
 
 /// How often a guard looks at the journal and the time.
