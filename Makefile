@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
 
-.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs pictures packages test-packages
+.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs pictures packages test-packages test-deploy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,3 +70,7 @@ packages: ## build target/packages: deb, rpm, tarball and container image, six m
 test-packages: ## install, use, upgrade and purge the deb in fresh Debian roots, as root; after make packages
 	@scripts/setup packages
 	@scripts/test-packages
+
+test-deploy: ## check deploy/, and boot its NAT instance in a lab, as root, in four minutes; after make packages
+	@scripts/setup deploy
+	@scripts/test-deploy
