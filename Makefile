@@ -48,6 +48,7 @@ lint: ## format, clippy with warnings as errors, licences, circles of files, lin
 	@scripts/check-licences
 	@scripts/check-links
 	@scripts/check-translations
+	@scripts/compatibility check
 	@scripts/check-circles
 	@scripts/lint-words
 	@scripts/self-test
