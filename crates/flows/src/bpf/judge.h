@@ -1,0 +1,385 @@
+// Judges the packets of a TCP connection: they tell about the ways on both sides of this host. A pure function of a flow and a packet: a test
+// compiles it for the host, too.
+//
+// A segment that comes again after it was here was lost behind this host, or sent needlessly. A number that is skipped and comes later
+// was lost before this host, or was overtaken.
+#pragma once
+
+// The tick of time stamps in common stacks is 1 ms: a segment that is sent later than this has another one.
+#define TWO_TICKS_US 2000
+// Linux waits at least 200 ms until it sends again without an acknowledgement (TCP_RTO_MIN).
+#define TIMEOUT_US 190000
+#define TIMEOUT_NS 190000000ull
+
+#define HOLE_TOLD 1
+#define HOLE_STAMPED 2
+
+static __always_inline void remember(struct weir_side *s, const struct weir_packet *p, __u32 end, __u16 kind)
+{
+	struct weir_again *a = &s->again[s->turn++ & (WEIR_RECENT - 1)];
+
+	a->from = p->seq;
+	a->to = end;
+	a->stamp = p->stamp;
+	a->kind = kind;
+	a->segments = p->segments;
+}
+
+static __always_inline void take_back(__u64 *count, __u32 segments)
+{
+	*count -= *count < segments ? *count : segments;
+}
+
+static __always_inline void add_hole(struct weir_side *s, const struct weir_hole *new)
+{
+	for (int i = 0; i < WEIR_HOLES; i++) {
+		struct weir_hole *h = &s->holes[i];
+
+		if (h->from == h->to) {
+			*h = *new;
+			return;
+		}
+	}
+	s->unjudged += s->largest ? (new->to - new->from + s->largest - 1) / s->largest : 1;
+}
+
+// Whether the segment that fills a hole was sent again. Else it is the first copy, overtaken on its way.
+static __always_inline bool was_lost(const struct weir_side *s, const struct weir_hole *h, const struct weir_packet *p)
+{
+	__u32 now = in_us(p->now);
+
+	if ((h->state & HOLE_STAMPED) && (p->has & WEIR_HAS_STAMP)) {
+		__s32 later = after(p->stamp, h->stamp);
+
+		// The first copy was sent before what overtook it.
+		if (later)
+			return later > 0;
+		if (now - h->at > TWO_TICKS_US)
+			return false;
+	}
+	// The sender knows of the hole only by an answer that passes here, and what it then sends takes the whole way.
+	if (h->state & HOLE_TOLD)
+		return now - h->told_at >= in_us(s->trips.smallest) / 4 * 3;
+	return now - h->at > TIMEOUT_US;
+}
+
+// The hole that a segment is in; NULL: none.
+static __always_inline struct weir_hole *hole_at(struct weir_side *s, __u32 seq, __u32 end)
+{
+	for (int i = 0; i < WEIR_HOLES; i++) {
+		struct weir_hole *h = &s->holes[i];
+
+		if (h->from != h->to && after(end, h->from) > 0 && after(seq, h->to) < 0)
+			return h;
+	}
+	return 0;
+}
+
+static __always_inline void fill(struct weir_side *s, struct weir_hole *h, const struct weir_packet *p, __u32 end)
+{
+	s->fresh += p->segments;
+	if (was_lost(s, h, p)) {
+		s->lost_before += p->segments;
+		remember(s, p, end, WEIR_FILLED);
+	} else {
+		s->reordered += p->segments;
+	}
+	if (after(p->seq, h->from) <= 0) {
+		h->from = after(end, h->to) < 0 ? end : h->to;
+	} else if (after(end, h->to) >= 0) {
+		h->to = p->seq;
+	} else {
+		struct weir_hole rest = *h;
+
+		rest.from = end;
+		h->to = p->seq;
+		add_hole(s, &rest);
+	}
+}
+
+// True if the segment is a first copy whose second one came before it.
+static __always_inline bool is_overtaken(struct weir_side *s, const struct weir_packet *p, __u32 end)
+{
+	if (!(p->has & WEIR_HAS_STAMP))
+		return false;
+	for (int i = 0; i < WEIR_RECENT; i++) {
+		struct weir_again *a = &s->again[i];
+
+		if (a->kind == WEIR_FILLED && after(end, a->from) > 0 && after(p->seq, a->to) < 0 && after(p->stamp, a->stamp) < 0) {
+			a->kind = 0;
+			take_back(&s->lost_before, a->segments);
+			s->reordered += a->segments;
+			return true;
+		}
+	}
+	return false;
+}
+
+// A segment that was here before.
+static __always_inline void repeat(struct weir_side *s, const struct weir_packet *p, __u32 end)
+{
+	// A probe whether the other side lives (RFC 9293 section 3.8.4) has one old byte.
+	if (p->length <= 1 && (s->knows & WEIR_KNOWS_ACKED) && end == s->acked)
+		return;
+	s->segments += p->segments;
+	s->careful = s->next;
+	s->timed_at = 0;
+	if (is_overtaken(s, p, end))
+		return;
+	if ((s->knows & WEIR_KNOWS_ACKED) && after(end, s->acked) <= 0) {
+		s->needless += p->segments;
+		return;
+	}
+	s->lost_behind += p->segments;
+	remember(s, p, end, WEIR_REPEATED);
+}
+
+// A segment that nothing before it is missing of.
+static __always_inline void follow(struct weir_side *s, const struct weir_packet *p, __u32 end)
+{
+	bool all_acked = (s->knows & WEIR_KNOWS_ACKED) && s->acked == s->next;
+
+	// The last segment before a silence may have been lost: then this is its second copy.
+	if (s->last && all_acked && p->length == s->largest && p->now - s->last > TIMEOUT_NS)
+		s->doubtful++;
+	s->segments += p->segments;
+	s->fresh += p->segments;
+	s->next = end;
+	if (!s->timed_at && (s->knows & WEIR_KNOWS_ACKED) && after(s->acked, s->careful) >= 0) {
+		s->timed_at = p->now;
+		s->timed = end;
+	}
+}
+
+static __always_inline void skip(struct weir_side *s, const struct weir_packet *p, __u32 end)
+{
+	struct weir_hole hole = {
+		.from = s->next,
+		.to = p->seq,
+		.at = in_us(p->now),
+		.stamp = p->stamp,
+		.state = p->has & WEIR_HAS_STAMP ? HOLE_STAMPED : 0,
+	};
+
+	add_hole(s, &hole);
+	s->segments += p->segments;
+	s->fresh += p->segments;
+	s->next = end;
+	s->careful = end;
+}
+
+// Data, or the end of it.
+static __always_inline void carry_data(struct weir_side *s, const struct weir_packet *p)
+{
+	__u32 end = p->seq + p->length + (p->flags & FIN ? 1 : 0);
+	struct weir_hole *h;
+	__s32 ahead;
+
+	if (end == p->seq)
+		return;
+	if (p->segments == 1 && p->length > s->largest)
+		s->largest = p->length;
+	if (!(s->knows & WEIR_KNOWS_NEXT)) {
+		s->knows |= WEIR_KNOWS_NEXT;
+		s->next = p->seq;
+		s->careful = p->seq;
+	}
+	ahead = after(p->seq, s->next);
+	if (ahead > LARGEST_WINDOW || ahead < -LARGEST_WINDOW)
+		return;
+	if (ahead == 0) {
+		follow(s, p, end);
+	} else if (ahead > 0) {
+		skip(s, p, end);
+	} else if (after(end, s->next) > 0) {
+		// Old and new together: a sender that puts segments together sends no hole's.
+		follow(s, p, end);
+	} else {
+		h = hole_at(s, p->seq, end);
+		if (h) {
+			s->segments += p->segments;
+			fill(s, h, p, end);
+		} else {
+			repeat(s, p, end);
+		}
+	}
+}
+
+// The receiver reports a segment that it received twice (RFC 2883): the second copy was needless.
+static __always_inline void received_twice(struct weir_side *s, __u32 left, __u32 right)
+{
+	__u32 cleared = left - 1;
+
+	for (int i = 0; i < WEIR_RECENT; i++) {
+		struct weir_again *a = &s->again[i];
+
+		if (a->kind != WEIR_REPEATED || after(a->from, left) < 0 || after(a->to, right) > 0 || a->from == cleared)
+			continue;
+		a->kind = 0;
+		cleared = a->from;
+		take_back(&s->lost_behind, a->segments);
+		s->needless += a->segments;
+		// Both copies came here and arrived. If they were sent within one tick, the first one had only been overtaken.
+		for (int j = 0; j < WEIR_RECENT; j++) {
+			struct weir_again *f = &s->again[j];
+
+			if (f->kind == WEIR_FILLED && f->from == a->from && f->stamp == a->stamp) {
+				f->kind = 0;
+				take_back(&s->lost_before, f->segments);
+				s->reordered += f->segments;
+			}
+		}
+	}
+}
+
+static __always_inline void read_sack(struct weir_side *s, const struct weir_packet *p)
+{
+	__u32 left = p->sack[0], right = p->sack[1];
+
+	if (!(p->has & WEIR_HAS_SACK) || after(right, left) <= 0)
+		return;
+	if (after(right, p->ack) <= 0 ||
+	    ((p->has & WEIR_HAS_SACKS) && after(left, p->sack[2]) >= 0 && after(right, p->sack[3]) <= 0))
+		received_twice(s, left, right);
+}
+
+// An answer that shows holes to the sender `s`, or closes them.
+static __always_inline void show_holes(struct weir_side *s, const struct weir_packet *p, bool shows)
+{
+	for (int i = 0; i < WEIR_HOLES; i++) {
+		struct weir_hole *h = &s->holes[i];
+
+		if (h->from == h->to)
+			continue;
+		if (after(p->ack, h->to) >= 0) {
+			s->bypassed += s->largest ? (h->to - h->from + s->largest - 1) / s->largest : 1;
+			h->from = h->to;
+		} else if (after(p->ack, h->from) > 0) {
+			h->from = p->ack;
+		} else if (shows && !(h->state & HOLE_TOLD)) {
+			h->state |= HOLE_TOLD;
+			h->told_at = in_us(p->now);
+		}
+	}
+}
+
+// An acknowledgement, by the side `by`, of what the side `s` has sent.
+static __always_inline void acknowledge(struct weir_side *s, struct weir_side *by, const struct weir_packet *p)
+{
+	bool again = (s->knows & WEIR_KNOWS_ACKED) && p->ack == s->acked && !p->length;
+	__s32 ahead = after(p->ack, s->acked);
+
+	if (!(s->knows & WEIR_KNOWS_NEXT)) {
+		s->knows |= WEIR_KNOWS_NEXT;
+		s->next = p->ack;
+		s->careful = p->ack;
+	}
+	if (after(p->ack, s->next) > 0) {
+		// Its data took another way.
+		s->bypassed++;
+		s->next = p->ack;
+		s->careful = p->ack;
+		s->timed_at = 0;
+	}
+	if (!(s->knows & WEIR_KNOWS_ACKED) || (ahead > 0 && ahead < LARGEST_WINDOW)) {
+		s->knows |= WEIR_KNOWS_ACKED;
+		s->acked = p->ack;
+	}
+	if (s->timed_at && after(p->ack, s->timed) >= 0) {
+		take_trip(&by->trips, p->now - s->timed_at);
+		s->timed_at = 0;
+	}
+	show_holes(s, p, again || (p->has & WEIR_HAS_SACK));
+	read_sack(s, p);
+}
+
+// The echo of a time stamp bounds the shortest round trip to the side that sends it. It may have waited for something to send, so that it
+// says nothing about the usual one.
+static __always_inline void echo(struct weir_side *s, struct weir_side *other, const struct weir_packet *p)
+{
+	if (!(p->has & WEIR_HAS_STAMP))
+		return;
+	if (other->stamped_at && after(p->echo, other->stamped) >= 0) {
+		if (p->echo == other->stamped)
+			shorter(&s->trips, p->now - other->stamped_at);
+		other->stamped_at = 0;
+	}
+	// The first packet with a stamp alone: a later one would be echoed too early.
+	if ((s->knows & WEIR_KNOWS_STAMP) && after(p->stamp, s->newest) <= 0)
+		return;
+	s->knows |= WEIR_KNOWS_STAMP;
+	s->newest = p->stamp;
+	if (!s->stamped_at) {
+		s->stamped_at = p->now;
+		s->stamped = p->stamp;
+	}
+}
+
+// Makes a side ready for a connection. Its counters stay.
+static __always_inline void begin_side(struct weir_side *s)
+{
+	s->knows = 0;
+	s->timed_at = 0;
+	s->stamped_at = 0;
+	for (int i = 0; i < WEIR_HOLES; i++)
+		s->holes[i].from = s->holes[i].to;
+	for (int i = 0; i < WEIR_RECENT; i++)
+		s->again[i].kind = 0;
+}
+
+// True if the packet begins a connection, and is no copy of the one that did.
+static __always_inline bool begins(const struct weir_flow *f, const struct weir_packet *p)
+{
+	const struct weir_side *s = &f->sides[p->side & 1];
+
+	return (p->flags & (SYN | ACK)) == SYN && !((s->knows & WEIR_KNOWS_NEXT) && s->careful == p->seq + 1);
+}
+
+static __always_inline void open(struct weir_flow *f, struct weir_side *s, struct weir_side *other, const struct weir_packet *p)
+{
+	if (begins(f, p)) {
+		begin_side(s);
+		begin_side(other);
+		f->connections++;
+		f->state = (f->state & WEIR_IS_JOINED) | WEIR_IS_WHOLE | WEIR_IS_OPENING;
+	}
+	s->syns++;
+	if ((s->knows & WEIR_KNOWS_NEXT) && s->next == p->seq + 1 + p->length) {
+		// A second copy: which of both is answered is not known (Karn).
+		s->timed_at = 0;
+		return;
+	}
+	s->knows |= WEIR_KNOWS_NEXT;
+	s->next = p->seq + 1 + p->length;
+	// Holds the first number as long as nothing is lost: see `begins`.
+	s->careful = p->seq + 1;
+	s->timed = s->next;
+	s->timed_at = p->now;
+}
+
+static __always_inline void judge(struct weir_flow *f, const struct weir_packet *p)
+{
+	struct weir_side *s = &f->sides[p->side & 1], *other = &f->sides[(p->side & 1) ^ 1];
+
+	s->packets += p->segments;
+	s->bytes += p->bytes;
+	f->last = p->now;
+	if (p->flags & RST) {
+		s->resets++;
+		f->state = (f->state & ~WEIR_IS_OPENING) | WEIR_IS_RESET;
+		s->last = p->now;
+		return;
+	}
+	if (p->flags & SYN)
+		open(f, s, other, p);
+	else
+		carry_data(s, p);
+	if (p->flags & FIN)
+		f->state |= p->side & 1 ? WEIR_IS_ENDED1 : WEIR_IS_ENDED0;
+	if (p->side & 1)
+		f->state &= ~WEIR_IS_OPENING;
+	if (p->flags & ACK)
+		acknowledge(other, s, p);
+	echo(s, other, p);
+	s->last = p->now;
+}

@@ -1,0 +1,261 @@
+// Constants and structs that the programs in the kernel and their driver in Rust share. The build makes Rust of it: see
+// bpf-build/src/layout.rs for what is understood.
+#pragma once
+
+// Ranges of sequence numbers that a side has skipped and not sent since.
+#define WEIR_HOLES 8
+// Segments that were sent again of late.
+#define WEIR_RECENT 8
+// Buckets of a histogram of round trips: two for each power of two, from 16 us on.
+#define WEIR_BUCKETS 32
+
+// The verdict on a packet. Each one is counted with one of them, and all go on unchanged.
+enum weir_verdict {
+	// It belongs to a tracked flow.
+	WEIR_JUDGED,
+	// Neither IPv4 nor IPv6.
+	WEIR_NOT_IP,
+	// Not addressed to this host on the link.
+	WEIR_NOT_OURS,
+	// With a VLAN tag: it comes again at the interface of that VLAN.
+	WEIR_TAGGED,
+	// Shorter than its headers.
+	WEIR_MALFORMED,
+	// A fragment, or behind IPv6 extension headers.
+	WEIR_FRAGMENT,
+	// Not TCP.
+	WEIR_OTHER_PROTOCOL,
+	// A flow outside of the sample.
+	WEIR_UNSAMPLED,
+	// The table has no room for its flow.
+	WEIR_NO_ROOM,
+	// Too many flows await an answer to their SYN.
+	WEIR_OPENING,
+	// A reset or an end of a flow that is not tracked.
+	WEIR_STRAY,
+	// How many there are.
+	WEIR_VERDICTS,
+};
+
+// Packets and bytes with one verdict.
+struct weir_count {
+	__u64 packets;
+	// As the kernel counts them: with the header of the link.
+	__u64 bytes;
+};
+
+// Addresses and ports of one direction, as its packets come in. IPv4 takes the first word.
+struct weir_ends {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	// 4 or 6.
+	__u8 version;
+	__u8 protocol;
+	__u8 unused[2];
+};
+
+// Settings, before the programs are loaded.
+struct weir_config {
+	// Key of the hash that draws the sample.
+	__u64 key;
+	// A flow is in the sample if the upper half of its hash is at most this.
+	__u32 share;
+	// Flows that may await an answer to their SYN at a time.
+	__u32 opening;
+};
+
+// Counters of flows that await an answer to their SYN.
+struct weir_opening {
+	// Made; the programs write it.
+	__u64 made;
+	// Answered or reset; the programs write it.
+	__u64 done;
+};
+
+// The same of those that the driver removed without an answer. It alone writes it.
+struct weir_removed {
+	__u64 opening;
+};
+
+// The parts of a packet that its flow is judged by.
+struct weir_packet {
+	// CLOCK_MONOTONIC, ns.
+	__u64 now;
+	__u32 seq;
+	__u32 ack;
+	// Payload, bytes.
+	__u32 length;
+	// The IP packet, bytes.
+	__u32 bytes;
+	// Segments on the wire: more than one where the card or the stack put them together.
+	__u32 segments;
+	// TSval and TSecr (RFC 7323).
+	__u32 stamp;
+	__u32 echo;
+	// The first two blocks of SACK (RFC 2018), each a beginning and an end.
+	__u32 sack[4];
+	// As in the header, without its scale.
+	__u16 window;
+	// TCP flags.
+	__u8 flags;
+	// Side that sent it: 0 began the flow.
+	__u8 side;
+	// WEIR_HAS_..
+	__u32 has;
+	__u32 unused;
+};
+
+// A packet in work.
+struct weir_work {
+	struct weir_ends ends;
+	struct weir_packet packet;
+};
+
+// It has a timestamp.
+#define WEIR_HAS_STAMP 1
+// It has a block of SACK.
+#define WEIR_HAS_SACK 2
+// It has two.
+#define WEIR_HAS_SACKS 4
+
+// Sequence numbers that were skipped.
+struct weir_hole {
+	__u32 from;
+	// Behind its last one; equal to `from`: no hole.
+	__u32 to;
+	// When it was skipped, us.
+	__u32 at;
+	// TSval of the segment that skipped it.
+	__u32 stamp;
+	// When an answer passed that shows it to the sender, us.
+	__u32 told_at;
+	// 1: such an answer has passed. 2: the segments have timestamps.
+	__u32 state;
+};
+
+// A segment that filled a hole, or came again.
+struct weir_again {
+	__u32 from;
+	__u32 to;
+	__u32 stamp;
+	// How it was counted: WEIR_FILLED, WEIR_REPEATED, or 0.
+	__u16 kind;
+	// Segments.
+	__u16 segments;
+};
+
+// It filled a hole, and was counted as lost before this host.
+#define WEIR_FILLED 1
+// It was here already, and was counted as lost behind this host.
+#define WEIR_REPEATED 2
+
+// Round trips between this host and one side.
+struct weir_trips {
+	// The smallest one, ns; 0: none yet. Also from timestamps.
+	__u64 smallest;
+	// Smoothed by an eighth (RFC 6298), ns.
+	__u64 smoothed;
+	// How many are in the histogram.
+	__u64 count;
+	__u32 buckets[WEIR_BUCKETS];
+};
+
+// One side of a flow, and the way between it and this host.
+struct weir_side {
+	// Sums over the packets that it sent, as they came in.
+	__u64 bytes;
+	__u64 packets;
+	// Segments with data or FIN.
+	__u64 segments;
+	// Segments that were not here before: first copies.
+	__u64 fresh;
+	// First copies that were lost before they came here.
+	__u64 lost_before;
+	// Copies that were lost after they came here.
+	__u64 lost_behind;
+	// Segments that came later than their followers, and were not lost.
+	__u64 reordered;
+	// Segments sent again although they had arrived.
+	__u64 needless;
+	// Segments that the other side has and that never came here.
+	__u64 bypassed;
+	// First copies after a silence in which one may have been lost without a trace.
+	__u64 doubtful;
+	// Segments that found no place in the list of holes, and are not judged.
+	__u64 unjudged;
+	// SYNs, with and without ACK.
+	__u64 syns;
+	__u64 resets;
+	struct weir_trips trips;
+	// When it sent last, ns.
+	__u64 last;
+	// The segment whose acknowledgement is awaited: when it came (0: none), and its end.
+	__u64 timed_at;
+	// The timestamp whose echo is awaited: when it came (0: none).
+	__u64 stamped_at;
+	__u32 stamped;
+	// The newest timestamp that it sent.
+	__u32 newest;
+	__u32 timed;
+	// Behind the highest sequence number that came.
+	__u32 next;
+	// The highest one that was acknowledged.
+	__u32 acked;
+	// No segment up to here is timed: something before it was lost.
+	__u32 careful;
+	// Largest segment, bytes.
+	__u32 largest;
+	// WEIR_KNOWS_..
+	__u32 knows;
+	// Place of the next segment in `again`.
+	__u32 turn;
+	__u32 unused;
+	struct weir_hole holes[WEIR_HOLES];
+	struct weir_again again[WEIR_RECENT];
+};
+
+// `next` is valid.
+#define WEIR_KNOWS_NEXT 1
+// `acked` is valid.
+#define WEIR_KNOWS_ACKED 2
+// `newest` is valid.
+#define WEIR_KNOWS_STAMP 4
+
+// A flow.
+struct weir_flow {
+	// As packets of either side come in.
+	struct weir_ends ends[2];
+	// Interfaces by which they come.
+	__u32 interfaces[2];
+	// When its first and its last packet came, ns.
+	__u64 born;
+	__u64 last;
+	// Connections that had these ends, one after the other.
+	__u32 connections;
+	// WEIR_IS_..
+	__u32 state;
+	struct weir_side sides[2];
+};
+
+// The ends of the answers are known.
+#define WEIR_IS_JOINED 1
+// It began with a SYN.
+#define WEIR_IS_WHOLE 2
+// The SYN awaits an answer.
+#define WEIR_IS_OPENING 4
+// The first side has sent FIN.
+#define WEIR_IS_ENDED0 8
+// The second one.
+#define WEIR_IS_ENDED1 16
+// There was a reset.
+#define WEIR_IS_RESET 32
+
+// A flow in the table.
+struct weir_slot {
+	__u32 lock;
+	// 1: in use.
+	__u32 used;
+	struct weir_flow flow;
+};

@@ -1,0 +1,231 @@
+// The table of flows. A flow is found by the ends of either direction, as its packets come in. Only the driver removes flows, so that new
+// ones never push out those that are tracked.
+#pragma once
+
+#include "weir/ct.h"
+#include "weir/tuple.h"
+
+struct nf_conn {
+	struct nf_conntrack_tuple_hash tuplehash[2];
+} KERNEL;
+
+// As struct weir_slot; the verifier must know the lock.
+struct slot {
+	struct bpf_spin_lock lock;
+	__u32 used;
+	struct weir_flow flow;
+};
+
+_Static_assert(sizeof(struct slot) == sizeof(struct weir_slot), "slot");
+_Static_assert(__builtin_offsetof(struct slot, flow) == __builtin_offsetof(struct weir_slot, flow), "slot.flow");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+// Slots that are free.
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} vacant SEC(".maps");
+
+// The slot of a direction, times two, and 1 for the side that answers.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2);
+	__type(key, struct weir_ends);
+	__type(value, __u32);
+} directions SEC(".maps");
+
+MAPPED_ARRAY(opening, struct weir_opening);
+MAPPED_ARRAY(removed, struct weir_removed);
+
+static __always_inline void turn_round(struct weir_ends *to, const struct weir_ends *from)
+{
+	*to = *from;
+	copy(to->source, from->destination, 4);
+	copy(to->destination, from->source, 4);
+	to->source_port = from->destination_port;
+	to->destination_port = from->source_port;
+}
+
+static __always_inline __u64 hash_of_end(__u64 key, const __be32 *address, __be16 port)
+{
+	__u64 sum = mixed(key, (__u64)address[0] << 32 | address[1]);
+
+	return mixed(mixed(sum, (__u64)address[2] << 32 | address[3]), port);
+}
+
+// Both directions of a flow without NAT have the same hash, so that a flow is in the sample as a whole.
+static __always_inline bool is_sampled(const struct weir_ends *e)
+{
+	__u64 sum = hash_of_end(config.key, e->source, e->source_port) + hash_of_end(config.key, e->destination, e->destination_port);
+
+	return mixed(config.key, sum) >> 32 <= config.share;
+}
+
+static __always_inline void read_tuple(struct weir_ends *to, const struct nf_conntrack_tuple *t, const struct weir_ends *like)
+{
+	*to = *like;
+	to->source[0] = t->src.u3.all[0];
+	to->destination[0] = t->dst.u3.all[0];
+	if (like->version == 6) {
+		to->source[1] = t->src.u3.all[1];
+		to->source[2] = t->src.u3.all[2];
+		to->source[3] = t->src.u3.all[3];
+		to->destination[1] = t->dst.u3.all[1];
+		to->destination[2] = t->dst.u3.all[2];
+		to->destination[3] = t->dst.u3.all[3];
+	}
+	to->source_port = t->src.u.all;
+	to->destination_port = t->dst.u.all;
+}
+
+// Ends of both directions as conntrack has them, the side that began first.
+static __always_inline bool ask_conntrack(struct __sk_buff *skb, const struct weir_ends *e, struct weir_ends *both)
+{
+	struct bpf_ct_opts opts = { .netns_id = BPF_F_CURRENT_NETNS, .l4proto = e->protocol };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *ct;
+	__u32 size;
+
+	if (!bpf_ksym_exists(bpf_skb_ct_lookup))
+		return false;
+	if (e->version == 4) {
+		size = sizeof(tuple.ipv4);
+		tuple.ipv4.saddr = e->source[0];
+		tuple.ipv4.daddr = e->destination[0];
+		tuple.ipv4.sport = e->source_port;
+		tuple.ipv4.dport = e->destination_port;
+	} else {
+		size = sizeof(tuple.ipv6);
+		copy(tuple.ipv6.saddr, e->source, 4);
+		copy(tuple.ipv6.daddr, e->destination, 4);
+		tuple.ipv6.sport = e->source_port;
+		tuple.ipv6.dport = e->destination_port;
+	}
+	ct = bpf_skb_ct_lookup(skb, &tuple, size, &opts, sizeof(opts));
+	if (!ct)
+		return false;
+	// The verifier wants a constant index.
+	read_tuple(&both[0], &ct->tuplehash[0].tuple, e);
+	read_tuple(&both[1], &ct->tuplehash[1].tuple, e);
+	bpf_ct_release(ct);
+	return true;
+}
+
+static __always_inline void count_opening(bool made)
+{
+	__u32 zero = 0;
+	struct weir_opening *o = bpf_map_lookup_elem(&opening, &zero);
+
+	if (!o)
+		return;
+	if (made)
+		__sync_fetch_and_add(&o->made, 1);
+	else
+		__sync_fetch_and_add(&o->done, 1);
+}
+
+static __always_inline bool may_open(void)
+{
+	__u32 zero = 0;
+	struct weir_opening *o = bpf_map_lookup_elem(&opening, &zero);
+	struct weir_removed *r = bpf_map_lookup_elem(&removed, &zero);
+
+	return o && r && (__s64)(o->made - o->done - r->opening) < (__s64)config.opening;
+}
+
+// Joins the direction of the answers to a flow.
+static __always_inline void join(__u32 at, const struct weir_ends *answers)
+{
+	struct slot *slot = bpf_map_lookup_elem(&slots, &at);
+	__u32 direction = at * 2 + 1;
+
+	if (!slot || bpf_map_update_elem(&directions, answers, &direction, BPF_NOEXIST))
+		return;
+	bpf_spin_lock(&slot->lock);
+	slot->flow.ends[1] = *answers;
+	slot->flow.state |= WEIR_IS_JOINED;
+	bpf_spin_unlock(&slot->lock);
+}
+
+// Makes a flow whose first direction is `both[0]`; its number, or a verdict below 0.
+static __always_inline __s64 make(const struct weir_ends *both, bool joined, bool opens, __u64 now)
+{
+	struct slot *slot;
+	__u32 at, direction;
+
+	if (opens && !may_open())
+		return -WEIR_OPENING;
+	if (bpf_map_pop_elem(&vacant, &at))
+		return -WEIR_NO_ROOM;
+	slot = bpf_map_lookup_elem(&slots, &at);
+	if (!slot)
+		return -WEIR_NO_ROOM;
+	direction = at * 2;
+	bpf_spin_lock(&slot->lock);
+	slot->flow.ends[0] = both[0];
+	slot->flow.born = now;
+	slot->flow.last = now;
+	slot->used = 1;
+	bpf_spin_unlock(&slot->lock);
+	if (bpf_map_update_elem(&directions, &both[0], &direction, BPF_NOEXIST)) {
+		// Another core was faster.
+		slot->used = 0;
+		bpf_map_push_elem(&vacant, &at, 0);
+		return -WEIR_NO_ROOM;
+	}
+	if (joined)
+		join(at, &both[1]);
+	return at;
+}
+
+static __always_inline bool are_same(const struct weir_ends *a, const struct weir_ends *b)
+{
+	return same(a->source, b->source, 4) && same(a->destination, b->destination, 4) && a->source_port == b->source_port &&
+	       a->destination_port == b->destination_port;
+}
+
+// Finds or makes the flow of a packet whose direction is not in the table; its direction, or a verdict below 0.
+static __always_inline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, const struct weir_packet *p)
+{
+	bool opens = (p->flags & (SYN | ACK)) == SYN, answers = (p->flags & (SYN | ACK)) == (SYN | ACK);
+	bool makes_none = p->flags & (RST | FIN), is_first;
+	struct weir_ends both[2];
+	__u32 *known, vacancy;
+	__s64 at;
+
+	// Before anything that costs more. A first answer may be of a flow in the table in any case.
+	if (!answers && !makes_none) {
+		if (bpf_map_peek_elem(&vacant, &vacancy))
+			return -WEIR_NO_ROOM;
+		if (!is_sampled(e))
+			return -WEIR_UNSAMPLED;
+	}
+	// Conntrack does not know a flow before its first packet.
+	if (opens || !ask_conntrack(skb, e, both)) {
+		both[answers] = *e;
+		turn_round(&both[!answers], e);
+	}
+	is_first = are_same(&both[0], e);
+	known = opens ? 0 : bpf_map_lookup_elem(&directions, &both[is_first]);
+	if (known) {
+		// The side that began has its direction from the beginning.
+		if (*known & 1)
+			return -WEIR_STRAY;
+		at = *known / 2;
+		join(at, e);
+		return at * 2 + 1;
+	}
+	if (makes_none)
+		return -WEIR_STRAY;
+	if (!is_sampled(&both[0]))
+		return -WEIR_UNSAMPLED;
+	at = make(both, !opens, opens, p->now);
+	return at < 0 ? at : at * 2 + !is_first;
+}

@@ -1,0 +1,47 @@
+//! The interfaces that packets in transit come in by.
+
+use std::fs;
+use std::path::Path;
+
+use weir_netlink::{Link, Rtnetlink};
+
+use crate::{Error, Result};
+
+/// `net.ipv4.conf.NAME.forwarding`, or that of IPv6.
+fn forwards(conf: &Path, name: &str) -> bool {
+    ["ipv4", "ipv6"].iter().any(|family| {
+        let path = conf.join(family).join("conf").join(name).join("forwarding");
+        fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
+    })
+}
+
+/// Those of that name; without names all that are up and forward. A port of a bridge or a bond is left out: its packets come in by
+/// the bridge or the bond.
+///
+/// # Errors
+/// If one is missing, or if none forwards.
+pub(crate) fn choose(names: &[String]) -> Result<Vec<Link>> {
+    let links = Rtnetlink::open()?.links()?;
+    if names.is_empty() {
+        let is_one = |l: &Link| {
+            l.up && l.master.is_none() && l.name != "lo" && forwards(Path::new("/proc/sys/net"), &l.name)
+        };
+        let found: Vec<Link> = links.into_iter().filter(is_one).collect();
+        if found.is_empty() {
+            return Err(Error::Options(
+                "no interface that is up forwards packets here (net.ipv4.conf.*.forwarding); name one with --interface".into(),
+            ));
+        }
+        return Ok(found);
+    }
+    let mut found = Vec::new();
+    for name in names {
+        let link = links.iter().find(|l| &l.name == name);
+        let link =
+            link.ok_or_else(|| Error::Options(format!("interface {} is not here", name.escape_default())))?;
+        if !found.contains(link) {
+            found.push(link.clone());
+        }
+    }
+    Ok(found)
+}

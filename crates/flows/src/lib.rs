@@ -1,0 +1,75 @@
+//! TCP connections that pass this host, measured without sending anything: delay to either side, and on which side segments are lost.
+//!
+//! [`Watch`] loads a BPF program and attaches it to the ingress of interfaces (TCX). It keeps a table of flows with a hard bound.
+//! [`Watch::read`] returns a [`Reading`]: every flow, sums by network, and what was not tracked. A side of a flow is the client, which
+//! began it, or the server.
+//!
+//! The program changes no packet and drops none. It ends with the process, whatever ends that.
+
+mod fraction;
+mod interfaces;
+mod networks;
+mod reading;
+mod render;
+mod side;
+mod table;
+mod watch;
+
+pub use fraction::Fraction;
+pub use networks::{Grouping, Network};
+pub use reading::{Flow, FlowState, NotTracked, Reading};
+pub use render::render;
+pub use side::{RoundTrips, Side};
+pub use watch::{MOST_FLOWS, Options, Watch};
+
+/// Structs and constants that the program in the kernel and this driver share.
+#[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]
+pub(crate) mod shared {
+    include!(concat!(env!("OUT_DIR"), "/shared.rs"));
+}
+
+/// Why flows cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An option out of its range, or an interface that is not there.
+    #[error("{0}")]
+    Options(String),
+    /// The kernel lacks a part.
+    #[error("{0}")]
+    Kernel(&'static str),
+    /// The kernel refused.
+    #[error("{0}")]
+    Bpf(weir_bpf::Error),
+    /// Reading the interfaces failed.
+    #[error("{0}")]
+    System(#[from] weir_sys::Error),
+}
+
+impl Error {
+    /// True if a privilege or a feature of the kernel is missing here.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Error::Kernel(_) => true,
+            Error::Bpf(e) => e.is_missing(),
+            Error::System(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
+            Error::Options(_) => false,
+        }
+    }
+}
+
+impl From<weir_bpf::Error> for Error {
+    fn from(error: weir_bpf::Error) -> Self {
+        match &error {
+            // The number of an attachment type that the kernel does not have.
+            weir_bpf::Error::Refused { what, source, .. }
+                if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
+            {
+                Error::Kernel("Linux 6.6 is needed: this kernel has no TCX (CONFIG_NET_XGRESS)")
+            }
+            _ => Error::Bpf(error),
+        }
+    }
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,174 @@
+//! Everything that was seen since the beginning.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::networks::Network;
+use crate::shared::{self, WeirFlow};
+use crate::side::{Side, SideSum};
+use crate::table::{ends, has_ended, is};
+
+/// How long a SYN may be without an answer before it counts as unanswered, ns: three times the first time-out of RFC 6298.
+const PATIENCE_NS: u64 = 3_000_000_000;
+
+/// Everything that was seen since the beginning.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Reading {
+    /// Interfaces whose incoming packets are watched.
+    pub interfaces: Vec<String>,
+    /// Time since the beginning, seconds.
+    pub seconds: f64,
+    /// Share of all flows that is tracked, 0 to 1.
+    pub sample_share: f64,
+    /// Flows that can be tracked at a time.
+    pub capacity: u32,
+    /// Flows that were tracked and are over; they count in `networks`.
+    pub flows_over: u64,
+    /// Packets that were not tracked.
+    pub not_tracked: NotTracked,
+    /// Sums by network.
+    pub networks: Vec<Network>,
+    /// Flows in the table.
+    pub flows: Vec<Flow>,
+}
+
+/// Packets by the reason why no flow was tracked for them. All went on unchanged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NotTracked {
+    /// Packets that were judged, for comparison.
+    pub judged: u64,
+    /// The table had no room for their flow.
+    pub no_room: u64,
+    /// Their flow would have been one too many that awaits an answer to its SYN.
+    pub too_many_opening: u64,
+    /// Their flow is outside of the sample.
+    pub outside_sample: u64,
+    /// A reset or an end without a flow.
+    pub stray: u64,
+    /// Neither IPv4 nor IPv6.
+    pub not_ip: u64,
+    /// Not TCP.
+    pub other_protocol: u64,
+    /// Fragments, and packets behind IPv6 extension headers.
+    pub fragments: u64,
+    /// With a VLAN tag: they come again at the interface of the VLAN.
+    pub tagged: u64,
+    /// Broadcast, multicast, or to another host on the link.
+    pub not_to_this_host: u64,
+    /// Shorter than their headers.
+    pub malformed: u64,
+}
+
+impl NotTracked {
+    pub(crate) fn of(verdicts: &[u64; shared::WEIR_VERDICTS as usize]) -> Self {
+        let at = |verdict: u64| verdicts[verdict as usize];
+        NotTracked {
+            judged: at(shared::WEIR_JUDGED),
+            no_room: at(shared::WEIR_NO_ROOM),
+            too_many_opening: at(shared::WEIR_OPENING),
+            outside_sample: at(shared::WEIR_UNSAMPLED),
+            stray: at(shared::WEIR_STRAY),
+            not_ip: at(shared::WEIR_NOT_IP),
+            other_protocol: at(shared::WEIR_OTHER_PROTOCOL),
+            fragments: at(shared::WEIR_FRAGMENT),
+            tagged: at(shared::WEIR_TAGGED),
+            not_to_this_host: at(shared::WEIR_NOT_OURS),
+            malformed: at(shared::WEIR_MALFORMED),
+        }
+    }
+}
+
+/// State of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowState {
+    /// Its SYN awaits an answer.
+    Opening,
+    /// Its SYN had no answer for three seconds.
+    Unanswered,
+    /// Packets of both sides pass.
+    Open,
+    /// Packets of one side alone pass here: the other way is another one, or this host is one of the ends.
+    OneWay,
+    /// Both sides have ended it.
+    Ended,
+    /// One side has reset it.
+    Reset,
+}
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Flow {
+    /// The end that began it, as its packets come in; of a flow that was there before the watch the one that conntrack names.
+    pub client: SocketAddr,
+    /// The end that it began it with, as the client sees it.
+    pub server: SocketAddr,
+    /// The client as the server sees it; null as long as no answer has come.
+    pub client_outside: Option<SocketAddr>,
+    /// The server as its own packets name it; null likewise.
+    pub server_inside: Option<SocketAddr>,
+    /// Interface by which the client's packets come.
+    pub client_interface: Option<String>,
+    /// Interface by which the server's packets come.
+    pub server_interface: Option<String>,
+    /// State.
+    pub state: FlowState,
+    /// Its SYN was seen.
+    pub seen_from_start: bool,
+    /// Connections that had these ends, one after the other; 0 for one that was there before the watch.
+    pub connections: u32,
+    /// Time since its first packet, seconds.
+    pub age_seconds: f64,
+    /// Time since its last packet, seconds.
+    pub idle_seconds: f64,
+    /// The side of the client.
+    pub client_side: Side,
+    /// The side of the server.
+    pub server_side: Side,
+}
+
+/// Whether the SYN of a flow had no answer in time; `now` is CLOCK_MONOTONIC, ns.
+fn is_unanswered(flow: &WeirFlow, now: u64) -> bool {
+    is(flow, shared::WEIR_IS_OPENING) && now.saturating_sub(flow.born) > PATIENCE_NS
+}
+
+impl Flow {
+    pub(crate) fn of(flow: &WeirFlow, interfaces: &BTreeMap<u32, String>, now: u64) -> Self {
+        let [client, server] = [0, 1].map(|n| SideSum::of(&flow.sides[n], &flow.sides[1 - n]).report());
+        let (from, to) = ends(&flow.ends[0]);
+        let answers = is(flow, shared::WEIR_IS_JOINED).then(|| ends(&flow.ends[1]));
+        let state = match () {
+            () if is(flow, shared::WEIR_IS_RESET) => FlowState::Reset,
+            () if has_ended(flow) => FlowState::Ended,
+            () if is_unanswered(flow, now) => FlowState::Unanswered,
+            () if is(flow, shared::WEIR_IS_OPENING) => FlowState::Opening,
+            () if client.packets == 0 || server.packets == 0 => FlowState::OneWay,
+            () => FlowState::Open,
+        };
+        let seconds = |since: u64| now.saturating_sub(since) as f64 / 1e9;
+        let name = |n: usize| interfaces.get(&flow.interfaces[n]).cloned();
+        Flow {
+            client: from,
+            server: to,
+            client_outside: answers.map(|(_, to)| to),
+            server_inside: answers.map(|(from, _)| from),
+            client_interface: name(0),
+            server_interface: name(1),
+            state,
+            seen_from_start: is(flow, shared::WEIR_IS_WHOLE),
+            connections: flow.connections,
+            age_seconds: seconds(flow.born),
+            idle_seconds: seconds(flow.last),
+            client_side: client,
+            server_side: server,
+        }
+    }
+
+    /// Bytes of both sides.
+    pub fn bytes(&self) -> u64 {
+        self.client_side.bytes + self.server_side.bytes
+    }
+}

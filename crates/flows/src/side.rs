@@ -1,0 +1,221 @@
+//! One side of flows, and the way between it and this host.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::fraction::{Counts, Fraction};
+use crate::shared;
+
+/// Round trips between this host and one side.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct RoundTrips {
+    /// The smallest one, ns.
+    pub smallest_ns: Option<u64>,
+    /// Smoothed as in RFC 6298, ns; of several flows the one of the latest. Delayed acknowledgements are part of it.
+    pub smoothed_ns: Option<u64>,
+    /// The median, ns: the upper end of its bucket.
+    pub median_ns: Option<u64>,
+    /// The 95th percentile, likewise.
+    pub p95_ns: Option<u64>,
+    /// Measured round trips.
+    pub count: u64,
+    /// How many were in each bucket. Bucket 0 ends at 16 µs, each further pair at 1.5 and 2 times that; the last one is open.
+    pub buckets: Vec<u64>,
+}
+
+/// The end of a bucket, ns.
+pub(crate) fn end_of_bucket(bucket: usize) -> u64 {
+    let power = (bucket / 2) as u32;
+    let whole = 16_000_u64 << power;
+    if bucket.is_multiple_of(2) { whole } else { whole + whole / 2 }
+}
+
+/// Counters that add up over flows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Trips {
+    smallest: Option<u64>,
+    smoothed: Option<(u64, u64)>,
+    count: u64,
+    buckets: [u64; shared::WEIR_BUCKETS as usize],
+}
+
+impl Trips {
+    fn of(trips: &shared::WeirTrips, last: u64) -> Self {
+        Trips {
+            smallest: (trips.smallest > 0).then_some(trips.smallest),
+            smoothed: (trips.count > 0).then_some((last, trips.smoothed)),
+            count: trips.count,
+            buckets: trips.buckets.map(u64::from),
+        }
+    }
+
+    fn add(&mut self, other: &Trips) {
+        self.smallest = self.smallest.into_iter().chain(other.smallest).min();
+        self.smoothed = self.smoothed.max(other.smoothed);
+        self.count += other.count;
+        for (mine, its) in self.buckets.iter_mut().zip(other.buckets) {
+            *mine += its;
+        }
+    }
+
+    fn quantile(&self, share: f64) -> Option<u64> {
+        let wanted = (share * self.count as f64).ceil() as u64;
+        let mut seen = 0;
+        let at = self.buckets.iter().position(|n| {
+            seen += n;
+            seen >= wanted.max(1)
+        });
+        at.map(end_of_bucket)
+    }
+
+    fn report(&self) -> RoundTrips {
+        RoundTrips {
+            smallest_ns: self.smallest,
+            smoothed_ns: self.smoothed.map(|(_, ns)| ns),
+            median_ns: self.quantile(0.5),
+            p95_ns: self.quantile(0.95),
+            count: self.count,
+            buckets: self.buckets.to_vec(),
+        }
+    }
+}
+
+/// Sums over one side of a flow, or of several.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SideSum {
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+    pub(crate) segments: u64,
+    reordered: u64,
+    needless: u64,
+    bypassed: u64,
+    unjudged: u64,
+    pub(crate) syns: u64,
+    resets: u64,
+    trips: Trips,
+    /// For each flow.
+    lost_from: Vec<Counts>,
+    lost_to: Vec<Counts>,
+}
+
+impl SideSum {
+    /// From one flow: this side, and the other one.
+    pub(crate) fn of(side: &shared::WeirSide, other: &shared::WeirSide) -> Self {
+        let counts = |segments, of, doubtful| {
+            if of > 0 { vec![Counts { segments, of, doubtful }] } else { Vec::new() }
+        };
+        SideSum {
+            bytes: side.bytes,
+            packets: side.packets,
+            segments: side.segments,
+            reordered: side.reordered,
+            needless: side.needless,
+            bypassed: side.bypassed,
+            unjudged: side.unjudged,
+            syns: side.syns,
+            resets: side.resets,
+            trips: Trips::of(&side.trips, side.last),
+            lost_from: counts(side.lost_before, side.fresh, side.doubtful + side.unjudged),
+            lost_to: counts(other.lost_behind, other.segments, 0),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &SideSum) {
+        self.bytes += other.bytes;
+        self.packets += other.packets;
+        self.segments += other.segments;
+        self.reordered += other.reordered;
+        self.needless += other.needless;
+        self.bypassed += other.bypassed;
+        self.unjudged += other.unjudged;
+        self.syns += other.syns;
+        self.resets += other.resets;
+        self.trips.add(&other.trips);
+        self.lost_from.extend(&other.lost_from);
+        self.lost_to.extend(&other.lost_to);
+    }
+
+    /// Keeps the memory of flows that have ended within bounds: counts of a thousand flows become those of one.
+    pub(crate) fn compact(&mut self) {
+        const MOST: usize = 1000;
+        for counts in [&mut self.lost_from, &mut self.lost_to] {
+            if counts.len() > MOST {
+                let sum = |field: fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
+                let one = Counts {
+                    segments: sum(|c| c.segments),
+                    of: sum(|c| c.of),
+                    doubtful: sum(|c| c.doubtful),
+                };
+                *counts = vec![one];
+            }
+        }
+    }
+
+    pub(crate) fn report(&self) -> Side {
+        Side {
+            bytes: self.bytes,
+            packets: self.packets,
+            segments: self.segments,
+            round_trips: self.trips.report(),
+            lost_from: Fraction::over(&self.lost_from),
+            lost_to: Fraction::over(&self.lost_to),
+            reordered: self.reordered,
+            needless: self.needless,
+            bypassed: self.bypassed,
+            unjudged: self.unjudged,
+            syns: self.syns,
+            resets: self.resets,
+        }
+    }
+}
+
+/// One side, and the way between it and this host.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Side {
+    /// Bytes of IP packets that it sent, as they came in.
+    pub bytes: u64,
+    /// Packets that it sent.
+    pub packets: u64,
+    /// Segments with data or an end (FIN) among them.
+    pub segments: u64,
+    /// Round trips between this host and it.
+    pub round_trips: RoundTrips,
+    /// Lost between it and this host, on the way from it: first copies that it skipped and sent later.
+    pub lost_from: Fraction,
+    /// Lost between this host and it, on the way to it: segments of the other side that came here and were sent again.
+    pub lost_to: Fraction,
+    /// Segments that came from it later than their followers, and were not lost.
+    pub reordered: u64,
+    /// Segments that it sent again although they had arrived.
+    pub needless: u64,
+    /// Segments that it sent by a way that does not lead through here.
+    pub bypassed: u64,
+    /// Segments that were skipped and could not be judged: too many at once.
+    pub unjudged: u64,
+    /// SYNs, with and without ACK.
+    pub syns: u64,
+    /// Resets that it sent.
+    pub resets: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_end_where_the_program_ends_them() {
+        assert_eq!([0, 1, 2, 3].map(end_of_bucket), [16_000, 24_000, 32_000, 48_000]);
+        // 2^4 us times 2^15.
+        assert_eq!(end_of_bucket(30), 524_288_000);
+    }
+
+    #[test]
+    fn quantiles_are_ends_of_buckets() {
+        let mut trips = Trips { count: 10, ..Trips::default() };
+        trips.buckets[1] = 6;
+        trips.buckets[4] = 4;
+        assert_eq!(trips.quantile(0.5), Some(24_000));
+        assert_eq!(trips.quantile(0.95), Some(64_000));
+        assert_eq!(Trips::default().quantile(0.5), None);
+    }
+}

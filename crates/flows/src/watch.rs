@@ -1,0 +1,142 @@
+//! The program at its interfaces.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use rustix::time::{ClockId, clock_gettime};
+use weir_bpf::{Attached, Direction, Loader, Object, attach_tcx_first};
+
+use crate::networks::{Grouping, Key, NetworkSum};
+use crate::reading::{Flow, NotTracked, Reading};
+use crate::shared::{WeirConfig, WeirFlow};
+use crate::table::Table;
+use crate::{Error, Result, interfaces};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
+
+/// Most flows that can be tracked at a time: 1.5 GB.
+pub const MOST_FLOWS: u32 = 1 << 20;
+
+/// Which flows are watched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Names of interfaces; none: those that forward.
+    pub interfaces: Vec<String>,
+    /// Flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 1.5 kB.
+    pub flows: u32,
+    /// Share of all flows that is tracked, above 0 and up to 1.
+    pub share: f64,
+    /// How flows are grouped.
+    pub grouping: Grouping,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { interfaces: Vec::new(), flows: 16_384, share: 1.0, grouping: Grouping::default() }
+    }
+}
+
+/// A program that watches the flows of the calling thread's network namespace, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Watch {
+    table: Table,
+    options: Options,
+    interfaces: BTreeMap<u32, String>,
+    /// Sums of flows that are no longer in the table.
+    past: BTreeMap<Key, NetworkSum>,
+    past_flows: u64,
+    began: u64,
+    _attached: Vec<Attached>,
+    _object: Object,
+}
+
+/// CLOCK_MONOTONIC, as `bpf_ktime_get_ns` has it; ns.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// A number that no sender of packets can know: the hash, under random keys of the system, of nothing.
+fn secret() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+impl Watch {
+    /// Loads the program and attaches it before all others, so that it sees what they drop or redirect.
+    ///
+    /// # Errors
+    /// [`Error::is_missing`] without the privilege or on a kernel without TCX (Linux 6.6); an option out of its range; an interface that
+    /// is not there.
+    pub fn start(options: Options) -> Result<Self> {
+        if !(1..=MOST_FLOWS).contains(&options.flows) {
+            return Err(Error::Options(format!("flows: {} is not 1 to {MOST_FLOWS}", options.flows)));
+        }
+        if !(options.share > 0.0 && options.share <= 1.0) {
+            return Err(Error::Options(format!("share: {} is not above 0 and up to 1", options.share)));
+        }
+        let links = interfaces::choose(&options.interfaces)?;
+        let mut loader = Loader::open("flows", OBJECT)?;
+        loader.config(&WeirConfig {
+            key: secret(),
+            share: (options.share * f64::from(u32::MAX)) as u32,
+            // A flood of SYNs leaves room for flows that are answered.
+            opening: (options.flows / 4).max(1),
+        })?;
+        for (map, entries) in
+            [("slots", options.flows), ("vacant", options.flows), ("directions", 2 * options.flows)]
+        {
+            loader.entries(map, entries)?;
+        }
+        let object = loader.load()?;
+        let table = Table::new(&object)?;
+        let program = object.program("flows_in")?;
+        let attached = links.iter().map(|l| attach_tcx_first(&program, l.index, Direction::Ingress));
+        let attached = attached.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Watch {
+            table,
+            options,
+            interfaces: links.into_iter().map(|l| (l.index, l.name)).collect(),
+            past: BTreeMap::new(),
+            past_flows: 0,
+            began: now(),
+            _attached: attached,
+            _object: object,
+        })
+    }
+
+    /// Reads what was seen since the beginning. Call it every second or so: it also makes room for new flows in the place of those that
+    /// are over.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn read(&mut self) -> Result<Reading> {
+        let time = now();
+        let contents = self.table.read(time)?;
+        let mut networks = self.past.clone();
+        for (_, flow) in &contents.flows {
+            self.options.grouping.add(&mut networks, flow);
+        }
+        let flows: Vec<Flow> =
+            contents.flows.iter().map(|(_, flow)| Flow::of(flow, &self.interfaces, time)).collect();
+        let reading = Reading {
+            interfaces: self.interfaces.values().cloned().collect(),
+            seconds: time.saturating_sub(self.began) as f64 / 1e9,
+            sample_share: self.options.share,
+            capacity: self.table.capacity(),
+            flows_over: self.past_flows,
+            not_tracked: NotTracked::of(&contents.verdicts),
+            networks: networks.into_iter().map(|(key, sum)| sum.report(&key)).collect(),
+            flows,
+        };
+        self.retire(&contents.removed);
+        Ok(reading)
+    }
+
+    fn retire(&mut self, removed: &[WeirFlow]) {
+        for flow in removed {
+            self.options.grouping.add(&mut self.past, flow);
+        }
+        self.past_flows += removed.len() as u64;
+        self.options.grouping.bound(&mut self.past);
+    }
+}
