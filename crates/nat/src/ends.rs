@@ -1,0 +1,64 @@
+//! The two sides of a NAT, as an experiment uses them.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::Packet;
+
+/// A side of the NAT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The private side: where sessions begin.
+    Inside,
+    /// The public side.
+    Outside,
+}
+
+/// A packet that came out of the NAT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// On which side.
+    pub side: Side,
+    /// When, on the clock of [`Ends::now`].
+    pub at: Duration,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// Addresses and patience of an experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Two hosts inside.
+    pub inside: [Ipv4Addr; 2],
+    /// Two addresses outside.
+    pub outside: [Ipv4Addr; 2],
+    /// How long a packet may take from one side to the other. Silence is believed only after a control packet, sent later, has
+    /// arrived.
+    pub patience: Duration,
+    /// How often a packet is sent before silence counts: 1 on a path that loses nothing.
+    pub attempts: u32,
+    /// Longest idle time to look for.
+    pub idle_limit: Duration,
+}
+
+/// Both sides of one NAT, and a clock. Packets are whole: the ends answer nothing by themselves.
+pub trait Ends {
+    /// Addresses and patience.
+    fn setting(&self) -> &Setting;
+
+    /// Time since some fixed moment.
+    fn now(&self) -> Duration;
+
+    /// Sends a packet into the NAT from that side.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()>;
+
+    /// Returns the next packet that came out of the NAT on either side; `None` when the clock has reached `deadline`.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>>;
+}

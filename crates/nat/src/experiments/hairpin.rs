@@ -1,0 +1,31 @@
+//! Two inside hosts that reach each other by way of the NAT's outside address.
+
+use std::io;
+use std::net::SocketAddrV4;
+
+use super::mapping::translation;
+use crate::observed::Hairpin;
+use crate::session::Session;
+use crate::{Observations, Side};
+
+/// RFC 4787 section 6. Both hosts send first, so that a filter which admits only contacted endpoints admits the other host.
+pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let far = session.fresh_port();
+    let to = session.outside(0, far);
+    let mapped = |session: &mut Session<'_>, which: usize| {
+        let inside = SocketAddrV4::new(session.inside(which), session.fresh_port());
+        translation(session, inside, to)
+    };
+    let mappings = [mapped(session, 0)?, mapped(session, 1)?];
+    let [Some(first), Some(second)] = mappings.map(|mapping| mapping.seen) else {
+        observations.udp_hairpin = Some(Hairpin { mappings, source: None, sure: false });
+        return Ok(());
+    };
+    session.udp(Side::Inside, mappings[0].inside, second)?;
+    let trip = session.udp(Side::Inside, mappings[1].inside, first)?;
+    let at_host =
+        trip.arrived.as_ref().filter(|a| a.side == Side::Inside && a.packet.to() == Some(mappings[0].inside));
+    let source = at_host.and_then(|arrival| arrival.packet.from());
+    observations.udp_hairpin = Some(Hairpin { mappings, source, sure: trip.is_sure() });
+    Ok(())
+}

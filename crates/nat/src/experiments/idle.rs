@@ -1,0 +1,271 @@
+//! How long mappings live, searched for in parallel: each time has a mapping of its own, because a packet that asks whether a
+//! mapping is there may keep it alive.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use super::mapping::translation;
+use crate::observed::{Idle, IdleTry, Refresh};
+use crate::session::Session;
+use crate::{Arrival, Observations, Packet, Side};
+
+/// Smallest distance of two idle times.
+const STEP: Duration = Duration::from_millis(250);
+/// Distance of two idle times as a part of them, where that is more.
+const RELATIVE_STEP: f64 = 0.01;
+/// Idle times that requirements name, s. Near them the smallest distance is used.
+const NAMED: [f64; 2] = [120.0, 300.0];
+/// How near, s.
+const NEAR: f64 = 4.0;
+/// Linux treats a UDP exchange as a stream, with a longer timeout, once it has lasted two seconds
+/// (net/netfilter/nf_conntrack_proto_udp.c); others may do so after a number of packets.
+const STREAM: Duration = Duration::from_millis(2_200);
+/// A refreshed mapping is asked for after this multiple of the time of its refresh.
+const ASKED_AT: f64 = 1.6;
+/// Ratio of the refresh times that are tried. For any idle time one of them is well before it, and is asked for well after it.
+const REFRESH_RATIO: f64 = 1.14;
+/// How far before and after the idle time.
+const MARGIN: f64 = 1.12;
+
+/// A mapping under test.
+struct Mapped {
+    inside: SocketAddrV4,
+    far: SocketAddrV4,
+    seen: SocketAddrV4,
+    /// When it last carried a packet.
+    last: Duration,
+}
+
+/// The purpose of a packet of the plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Purpose {
+    Unanswered,
+    Answered,
+    /// Asks for a mapping that was refreshed once at this time, s.
+    HeldOut(f64),
+    HeldIn(f64),
+    /// Refreshes, and asks for nothing.
+    Refresh,
+}
+
+/// A packet to be sent at its time.
+struct Planned {
+    due: Duration,
+    side: Side,
+    mapping: usize,
+    purpose: Purpose,
+}
+
+/// A packet that was sent to ask for a mapping.
+struct Asked {
+    purpose: Purpose,
+    idle: Duration,
+    alive: bool,
+}
+
+/// RFC 4787 section 4.3.
+pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let limit = session.setting().idle_limit;
+    if limit < STEP {
+        return Ok(());
+    }
+    let (mappings, mut plan) = prepare(session, limit)?;
+    plan.sort_by_key(|planned| planned.due);
+    let asked = carry_out(session, &mappings, &plan)?;
+    let (sure, _) = session.path_is_alive()?;
+    let tries = |purpose| {
+        let of = asked.iter().filter(|asked| asked.purpose == purpose);
+        let mut tries: Vec<IdleTry> = of
+            .map(|a| IdleTry { idle_s: a.idle.as_secs_f64(), alive: a.alive, sure: a.alive || sure })
+            .collect();
+        tries.sort_by(|a, b| a.idle_s.total_cmp(&b.idle_s));
+        tries
+    };
+    let unanswered = tries(Purpose::Unanswered);
+    let expiry = bracket(&unanswered).map(|(alive, dead)| f64::midpoint(alive, dead));
+    let held = |wanted: fn(Purpose) -> Option<f64>| {
+        let fitting =
+            |at: &f64| expiry.is_some_and(|expiry| at * MARGIN < expiry && at * ASKED_AT > expiry * MARGIN);
+        let of = asked.iter().filter_map(|a| wanted(a.purpose).filter(fitting).map(|at| (at, a.alive)));
+        // Several fit: the mapping lives only if all say so.
+        of.reduce(|a, b| (a.0.max(b.0), a.1 && b.1)).map(|(at, alive)| Refresh {
+            packet_at_s: at,
+            asked_at_s: at * ASKED_AT,
+            alive,
+            sure: alive || sure,
+        })
+    };
+    observations.udp_idle = Some(Idle {
+        limit_s: limit.as_secs_f64(),
+        refreshed_out: held(|purpose| if let Purpose::HeldOut(at) = purpose { Some(at) } else { None }),
+        refreshed_in: held(|purpose| if let Purpose::HeldIn(at) = purpose { Some(at) } else { None }),
+        answered: tries(Purpose::Answered),
+        unanswered,
+    });
+    Ok(())
+}
+
+/// Longest idle time that a mapping survived, and shortest that it did not, s; `None` if there is no such pair, or the tries
+/// contradict each other.
+pub fn bracket(tries: &[IdleTry]) -> Option<(f64, f64)> {
+    let alive = tries.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
+    let dead = tries.iter().filter(|t| !t.alive).map(|t| t.idle_s).fold(f64::INFINITY, f64::min);
+    (dead.is_finite() && alive < dead).then_some((alive, dead))
+}
+
+/// The idle times to try.
+fn times(limit: Duration) -> Vec<Duration> {
+    let mut times = vec![STEP];
+    while let Some(last) = times.last().copied().filter(|last| *last < limit) {
+        let near = NAMED.iter().any(|named| (last.as_secs_f64() - named).abs() < NEAR);
+        let next = last + if near { STEP } else { STEP.max(last.mul_f64(RELATIVE_STEP)) };
+        times.push(next.min(limit));
+    }
+    times
+}
+
+/// Times of a single refresh.
+fn refresh_times(limit: Duration) -> Vec<f64> {
+    let mut at = limit.as_secs_f64() / ASKED_AT;
+    let mut times = Vec::new();
+    while at > STEP.as_secs_f64() {
+        times.push(at);
+        at /= REFRESH_RATIO;
+    }
+    times
+}
+
+/// Opens all mappings, and plans what is sent to them.
+fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped>, Vec<Planned>)> {
+    let mut mappings = Vec::new();
+    let mut plan = Vec::new();
+    let times = times(limit);
+    for _ in &times {
+        mappings.extend(open(session, true)?);
+    }
+    session.pass(session.now() + STREAM)?;
+    for mapping in &mut mappings {
+        exchange(session, mapping)?;
+    }
+    for (mapping, time) in times.iter().enumerate().take(mappings.len()) {
+        let due = mappings[mapping].last + *time;
+        plan.push(Planned { due, side: Side::Outside, mapping, purpose: Purpose::Answered });
+    }
+    let refreshes = refresh_times(limit).into_iter();
+    let held = refreshes.flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
+    for (at, side) in held {
+        let Some(mapped) = open(session, false)? else { continue };
+        let (mapping, begun) = (mappings.len(), mapped.last);
+        mappings.push(mapped);
+        let after = |seconds: f64| begun + Duration::from_secs_f64(seconds);
+        let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
+        plan.push(Planned { due: after(at), side, mapping, purpose: Purpose::Refresh });
+        plan.push(Planned { due: after(at * ASKED_AT), side: Side::Outside, mapping, purpose });
+    }
+    for time in times {
+        let Some(mapped) = open(session, false)? else { continue };
+        let (mapping, due) = (mappings.len(), mapped.last + time);
+        mappings.push(mapped);
+        plan.push(Planned { due, side: Side::Outside, mapping, purpose: Purpose::Unanswered });
+    }
+    Ok((mappings, plan))
+}
+
+/// Opens a mapping, which then has an answer or none; `None` if its packet did not arrive.
+fn open(session: &mut Session<'_>, answered: bool) -> io::Result<Option<Mapped>> {
+    let inside = session.fresh_inside();
+    let far = session.outside(0, session.idle_port());
+    let seen = translation(session, inside, far)?.seen;
+    let last = session.now();
+    let Some(seen) = seen else { return Ok(None) };
+    if answered {
+        session.udp_in(far, seen)?;
+    }
+    Ok(Some(Mapped { inside, far, seen, last }))
+}
+
+/// One more packet out and its answer.
+fn exchange(session: &mut Session<'_>, mapping: &mut Mapped) -> io::Result<()> {
+    session.udp_out(mapping.inside, mapping.far)?;
+    session.udp_in(mapping.far, mapping.seen)?;
+    mapping.last = session.now();
+    Ok(())
+}
+
+/// Sends everything at its time, and notes which packets reached their hosts.
+fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -> io::Result<Vec<Asked>> {
+    let mut asked: Vec<Asked> = Vec::new();
+    let mut by_data: HashMap<Vec<u8>, usize> = HashMap::new();
+    let note = |arrivals: Vec<Arrival>, asked: &mut Vec<Asked>, by_data: &HashMap<Vec<u8>, usize>| {
+        for arrival in arrivals.iter().filter(|arrival| arrival.side == Side::Inside) {
+            if let Some(n) = arrival.packet.udp_data().and_then(|data| by_data.get(data)) {
+                asked[*n].alive = true;
+            }
+        }
+    };
+    for planned in plan {
+        let arrivals = session.pass(planned.due)?;
+        note(arrivals, &mut asked, &by_data);
+        let mapping = &mappings[planned.mapping];
+        let data = session.data();
+        let (from, to) = match planned.side {
+            Side::Inside => (mapping.inside, mapping.far),
+            Side::Outside => (mapping.far, mapping.seen),
+        };
+        let packet = Packet::udp(from, to, &data);
+        if planned.purpose != Purpose::Refresh {
+            let idle = session.now().saturating_sub(mapping.last);
+            by_data.insert(data, asked.len());
+            asked.push(Asked { purpose: planned.purpose, idle, alive: false });
+        }
+        for _ in 0..session.setting().attempts.max(1) {
+            session.send_only(planned.side, &packet)?;
+        }
+    }
+    let patience = session.setting().patience;
+    let arrivals = session.pass(session.now() + patience)?;
+    note(arrivals, &mut asked, &by_data);
+    let (_, arrivals) = session.path_is_alive()?;
+    note(arrivals, &mut asked, &by_data);
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_refresh_time_fits_every_idle_time() {
+        let limit = Duration::from_secs(60);
+        for idle in (1..=53).map(f64::from) {
+            let fits = |at: &f64| at * MARGIN < idle && at * ASKED_AT > idle * MARGIN;
+            assert!(refresh_times(limit).iter().any(fits), "{idle} s");
+        }
+    }
+
+    #[test]
+    fn times_reach_the_limit_by_steps_of_a_quarter_second_or_one_percent() {
+        let limit = Duration::from_secs(300);
+        let times = times(limit);
+        assert_eq!((times[0], times.last().copied()), (STEP, Some(limit)));
+        for pair in times.windows(2) {
+            assert!(pair[1] - pair[0] <= STEP.max(pair[0].mul_f64(RELATIVE_STEP)), "{pair:?}");
+        }
+        assert!(times.len() < 400, "{}", times.len());
+    }
+
+    #[test]
+    fn a_bracket_needs_both_and_no_contradiction() {
+        let tries = |seen: &[(f64, bool)]| -> Vec<IdleTry> {
+            seen.iter()
+                .map(|(idle_s, alive)| IdleTry { idle_s: *idle_s, alive: *alive, sure: true })
+                .collect()
+        };
+        assert_eq!(bracket(&tries(&[(1.0, true), (2.0, false), (3.0, false)])), Some((1.0, 2.0)));
+        assert_eq!(bracket(&tries(&[(1.0, false)])), Some((0.0, 1.0)));
+        assert_eq!(bracket(&tries(&[(1.0, true)])), None);
+        assert_eq!(bracket(&tries(&[(1.0, false), (2.0, true)])), None);
+    }
+}

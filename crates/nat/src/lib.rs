@@ -1,0 +1,23 @@
+//! The behaviour of a NAT, measured from both of its sides and judged by the RFCs (4787, 5382, 5508, 7857).
+//!
+//! Sending and judging are separate. [`experiments`] send packets through [`Ends`], which is the NAT's inside and outside at
+//! once, and fill [`Observations`]. [`ROWS`] judge those, one requirement each, without a network. So a table is tested against a
+//! NAT that exists only in memory, with a clock of its own, and against real ones by packet sockets.
+//!
+//! A new row is an entry of a group in `rows`, and where nothing has sent its packets yet, an experiment.
+#![forbid(unsafe_code)]
+
+pub mod ends;
+pub mod experiments;
+pub mod observed;
+pub mod packet;
+pub mod rows;
+mod session;
+pub mod table;
+
+pub use ends::{Arrival, Ends, Setting, Side};
+pub use experiments::measure;
+pub use observed::Observations;
+pub use packet::Packet;
+pub use rows::{Group, Judgement, Level, ROWS, Row, Verdict};
+pub use table::Table;

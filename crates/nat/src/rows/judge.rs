@@ -1,0 +1,137 @@
+//! Questions that several rows ask of the observations.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Confidence, Judgement, Verdict};
+use crate::Observations;
+use crate::observed::{Filtering, Mapping, Translation};
+
+/// The part of the outside endpoint that a mapping or a filter depends on (RFC 4787 sections 4.1 and 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dependence {
+    /// On nothing outside.
+    EndpointIndependent,
+    /// On the outside address.
+    Address,
+    /// On the outside address and port.
+    AddressAndPort,
+}
+
+impl Dependence {
+    /// The RFC's words, without `mapping` or `filtering`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Dependence::EndpointIndependent => "endpoint-independent",
+            Dependence::Address => "address-dependent",
+            Dependence::AddressAndPort => "address- and port-dependent",
+        }
+    }
+
+    /// EIM, ADM, APDM.
+    pub fn mapping(self) -> &'static str {
+        match self {
+            Dependence::EndpointIndependent => "EIM",
+            Dependence::Address => "ADM",
+            Dependence::AddressAndPort => "APDM",
+        }
+    }
+
+    /// EIF, ADF, APDF.
+    pub fn filtering(self) -> &'static str {
+        match self {
+            Dependence::EndpointIndependent => "EIF",
+            Dependence::Address => "ADF",
+            Dependence::AddressAndPort => "APDF",
+        }
+    }
+}
+
+pub(super) fn is(verdict: Verdict, confidence: Confidence, seen: impl Into<String>) -> Judgement {
+    Judgement { verdict, confidence, seen: seen.into() }
+}
+
+pub(super) fn meets(seen: impl Into<String>) -> Judgement {
+    is(Verdict::Meets, Confidence::High, seen)
+}
+
+pub(super) fn fails(seen: impl Into<String>) -> Judgement {
+    is(Verdict::Fails, Confidence::High, seen)
+}
+
+pub(super) fn does(seen: impl Into<String>) -> Judgement {
+    is(Verdict::Described, Confidence::High, seen)
+}
+
+pub(super) fn not_sure(seen: impl Into<String>) -> Judgement {
+    is(Verdict::NotSure, Confidence::Low, seen)
+}
+
+pub(super) fn not_testable(why: impl Into<String>) -> Judgement {
+    is(Verdict::NotTestable, Confidence::High, why)
+}
+
+/// The experiment's observation, or the verdict that it was not made.
+pub(super) fn made<T>(observation: &Option<T>) -> Result<&T, Judgement> {
+    observation.as_ref().ok_or_else(|| not_testable("this experiment was not made"))
+}
+
+/// Whether the hop changes addresses; a reason why a row cannot be tested if it does not.
+pub(super) fn translates(observations: &Observations) -> Result<(), Judgement> {
+    let mappings = made(&observations.udp_mapping)?;
+    let mut seen = mappings.iter().flat_map(|mapping| mapping.seen).filter(|t| t.seen.is_some()).peekable();
+    if seen.peek().is_none() {
+        return Err(not_sure("no packet from inside arrived outside"));
+    }
+    if seen.all(|t| t.seen == Some(t.inside)) {
+        return Err(not_testable("addresses are not translated on this path"));
+    }
+    Ok(())
+}
+
+/// The class of one mapping; `None` if a packet did not arrive.
+pub fn mapping_class(mapping: &Mapping) -> Option<Dependence> {
+    let seen = mapping.seen;
+    if seen.iter().any(|t| t.seen.is_none()) {
+        return None;
+    }
+    let agree = |a: &Translation, b: &Translation| a.seen == b.seen;
+    if seen.iter().all(|t| agree(t, &seen[0])) {
+        return Some(Dependence::EndpointIndependent);
+    }
+    let same_address = |a: &&Translation, b: &&Translation| a.to.ip() == b.to.ip();
+    let per_address = seen.iter().all(|a| seen.iter().filter(|b| same_address(&a, b)).all(|b| agree(a, b)));
+    Some(if per_address { Dependence::Address } else { Dependence::AddressAndPort })
+}
+
+/// The class of one filter; `None` if the control or a control packet did not arrive.
+pub fn filtering_class(seen: &Filtering) -> Option<Dependence> {
+    let sure = seen.same_address.sure && seen.other_address.sure && seen.answer.reached.is_some();
+    let passed = (seen.same_address.reached.is_some(), seen.other_address.reached.is_some());
+    match passed {
+        _ if !sure => None,
+        (true, true) => Some(Dependence::EndpointIndependent),
+        (true, false) => Some(Dependence::Address),
+        (false, false) => Some(Dependence::AddressAndPort),
+        // The filter is by ports alone, for which the RFCs have no word.
+        (false, true) => None,
+    }
+}
+
+/// The class on which all agree; `None` if there are none, one is unknown, or two differ.
+fn common(classes: impl Iterator<Item = Option<Dependence>>) -> Option<Dependence> {
+    let mut classes = classes;
+    let first = classes.next()??;
+    classes.all(|class| class == Some(first)).then_some(first)
+}
+
+/// The class of UDP mappings, where no port is in use twice.
+pub fn udp_mapping(observations: &Observations) -> Option<Dependence> {
+    common(observations.udp_mapping.as_ref()?.iter().map(mapping_class))
+}
+
+/// The class of the UDP filter.
+pub fn udp_filtering(observations: &Observations) -> Option<Dependence> {
+    common(observations.udp_filtering.as_ref()?.iter().map(filtering_class))
+}

@@ -1,0 +1,197 @@
+//! The rows of the table: what each requirement asks, and how the observations answer it.
+//!
+//! Wording and numbers of requirements follow the RFCs' own lists; section numbers are those of the sections that hold them.
+
+pub mod judge;
+mod udp;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::Observations;
+
+/// How strongly an RFC asks (RFC 2119).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum Level {
+    /// An absolute requirement.
+    #[serde(rename = "MUST")]
+    Must,
+    /// An absolute prohibition.
+    #[serde(rename = "MUST NOT")]
+    MustNot,
+    /// Valid reasons to do otherwise may exist.
+    #[serde(rename = "SHOULD")]
+    Should,
+    /// The same as SHOULD, as most of these RFCs write it.
+    #[serde(rename = "RECOMMENDED")]
+    Recommended,
+    /// Left to the NAT.
+    #[serde(rename = "MAY")]
+    May,
+    /// Described by the RFC, and not asked for.
+    #[serde(rename = "none")]
+    Described,
+}
+
+impl Level {
+    /// As the RFC writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Must => "MUST",
+            Level::MustNot => "MUST NOT",
+            Level::Should => "SHOULD",
+            Level::Recommended => "RECOMMENDED",
+            Level::May => "MAY",
+            Level::Described => "-",
+        }
+    }
+}
+
+/// Subject of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// Which outside address and port an inside one gets.
+    Mapping,
+    /// Which packets from outside pass.
+    Filtering,
+    /// How inside hosts reach each other's outside ports.
+    Hairpin,
+    /// How long mappings live.
+    Timers,
+}
+
+impl Group {
+    /// All, in the order of the table.
+    pub const ALL: [Group; 4] = [Group::Mapping, Group::Filtering, Group::Hairpin, Group::Timers];
+
+    /// Its title.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Mapping => "mapping",
+            Group::Filtering => "filtering",
+            Group::Hairpin => "hairpinning",
+            Group::Timers => "timers",
+        }
+    }
+}
+
+/// Whether the requirement is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is not.
+    Fails,
+    /// It is under some conditions only.
+    Partly,
+    /// The observations contradict each other, or the path lost control packets.
+    NotSure,
+    /// It cannot be seen here, for the reason given.
+    NotTestable,
+    /// It is.
+    Meets,
+    /// The RFC asks for nothing: this is what the NAT does.
+    Described,
+}
+
+impl Verdict {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Fails => "fails",
+            Verdict::Partly => "partly",
+            Verdict::NotSure => "not sure",
+            Verdict::NotTestable => "not testable",
+            Verdict::Meets => "meets",
+            Verdict::Described => "does",
+        }
+    }
+}
+
+/// How sure a verdict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// Seen directly, each time, with a control.
+    High,
+    /// Seen directly, in a sample that could mislead.
+    Medium,
+    /// Inferred.
+    Low,
+}
+
+/// The verdict of one row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Judgement {
+    /// Whether the requirement is met.
+    pub verdict: Verdict,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// The observation, or why none could be made; one line.
+    pub seen: String,
+}
+
+/// One requirement.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Stable name.
+    pub id: &'static str,
+    /// Subject.
+    pub group: Group,
+    /// Number of the RFC.
+    pub rfc: u16,
+    /// Its section.
+    pub section: &'static str,
+    /// Name of the requirement in the RFC; empty for a behaviour that it only describes.
+    pub requirement: &'static str,
+    /// How strongly it is asked for.
+    pub level: Level,
+    /// The requirement in weir's words.
+    pub asks: &'static str,
+    /// The packets that are sent.
+    pub sent: &'static str,
+    /// The users and applications that a failure hurts, and how; empty for rows that cannot fail.
+    pub breaks: &'static str,
+    /// The verdict of some observations.
+    pub judge: fn(&Observations) -> Judgement,
+}
+
+/// All rows, group by group.
+pub const ROWS: &[&[Row]] = &[udp::ROWS];
+
+/// All rows, in the order of the table.
+pub fn all() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().flat_map(|rows| rows.iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_every_row_that_can_fail_tells_what_breaks() {
+        let ids: Vec<&str> = all().map(|row| row.id).collect();
+        for (n, row) in all().enumerate() {
+            assert!(!ids[..n].contains(&row.id), "{} twice", row.id);
+            assert!(
+                row.id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
+                "{}",
+                row.id
+            );
+            let can_fail = !matches!(row.level, Level::Described | Level::May);
+            assert_eq!(can_fail, !row.breaks.is_empty(), "{}", row.id);
+            assert_eq!(row.level == Level::Described, row.requirement.is_empty(), "{}", row.id);
+            for text in [row.asks, row.sent, row.section] {
+                assert!(!text.is_empty(), "{}", row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn without_observations_no_row_has_a_verdict() {
+        for row in all() {
+            let judgement = (row.judge)(&Observations::default());
+            assert_eq!(judgement.verdict, Verdict::NotTestable, "{}: {}", row.id, judgement.seen);
+        }
+    }
+}

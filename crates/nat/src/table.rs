@@ -1,0 +1,110 @@
+//! The table: every row with its verdict.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::Observations;
+use crate::rows::judge::{Dependence, udp_filtering, udp_mapping};
+use crate::rows::{self, Group, Judgement, Level, Verdict};
+
+/// All verdicts of one NAT.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Table {
+    /// The kind of NAT.
+    pub kind: NatKind,
+    /// One line for each requirement, group by group.
+    pub rows: Vec<Line>,
+}
+
+/// The kind of a NAT in the words of RFC 4787, and in older ones.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct NatKind {
+    /// UDP mapping.
+    pub mapping: Option<Dependence>,
+    /// UDP filtering.
+    pub filtering: Option<Dependence>,
+    /// The word of RFC 3489 section 5.
+    pub classic: Option<&'static str>,
+}
+
+/// One row and its verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Line {
+    /// Stable name of the row.
+    pub id: &'static str,
+    /// Subject.
+    pub group: Group,
+    /// Number of the RFC.
+    pub rfc: u16,
+    /// Its section.
+    pub section: &'static str,
+    /// Name of the requirement there; empty for a behaviour that the RFC only describes.
+    pub requirement: &'static str,
+    /// How strongly it is asked for.
+    pub level: Level,
+    /// The requirement in weir's words.
+    pub asks: &'static str,
+    /// The packets that were sent.
+    pub sent: &'static str,
+    /// The users and applications that a failure hurts, and how.
+    pub breaks: &'static str,
+    /// The verdict.
+    #[serde(flatten)]
+    pub judgement: Judgement,
+}
+
+impl Table {
+    /// Judges observations.
+    pub fn of(observations: &Observations) -> Self {
+        let rows = rows::all()
+            .map(|row| Line {
+                id: row.id,
+                group: row.group,
+                rfc: row.rfc,
+                section: row.section,
+                requirement: row.requirement,
+                level: row.level,
+                asks: row.asks,
+                sent: row.sent,
+                breaks: row.breaks,
+                judgement: (row.judge)(observations),
+            })
+            .collect();
+        Table { kind: NatKind::of(observations), rows }
+    }
+
+    /// How many rows have that verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.rows.iter().filter(|line| line.judgement.verdict == verdict).count()
+    }
+
+    /// The line of a row.
+    pub fn line(&self, id: &str) -> Option<&Line> {
+        self.rows.iter().find(|line| line.id == id)
+    }
+}
+
+impl NatKind {
+    fn of(observations: &Observations) -> Self {
+        let (mapping, filtering) = (udp_mapping(observations), udp_filtering(observations));
+        let translated = observations
+            .udp_mapping
+            .iter()
+            .flatten()
+            .flat_map(|m| m.seen)
+            .any(|t| t.seen.is_some_and(|seen| seen != t.inside));
+        let classic = match (mapping, filtering) {
+            (Some(_), _) if !translated => None,
+            (Some(Dependence::EndpointIndependent), Some(Dependence::EndpointIndependent)) => {
+                Some("full cone")
+            }
+            (Some(Dependence::EndpointIndependent), Some(Dependence::Address)) => Some("restricted cone"),
+            (Some(Dependence::EndpointIndependent), Some(Dependence::AddressAndPort)) => {
+                Some("port restricted cone")
+            }
+            (Some(Dependence::Address | Dependence::AddressAndPort), _) => Some("symmetric"),
+            _ => None,
+        };
+        NatKind { mapping, filtering, classic }
+    }
+}

@@ -1,0 +1,172 @@
+//! The table of the reference NAT: each class and each defect changes the rows that it should, and no others.
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reference::memory::Memory;
+use reference::{Behaviour, Defect, PortRule, Strangers};
+use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
+use weir_nat::{Table, Verdict, measure};
+
+/// Longer than the five minutes of RFC 4787 REQ-5c, with room for the refresh rows.
+const LIMIT: Duration = Duration::from_secs(400);
+
+fn table(behaviour: Behaviour) -> Table {
+    let mut ends = Memory::new(behaviour, LIMIT);
+    let observations = measure(&mut ends, &mut |_| true).unwrap();
+    Table::of(&observations)
+}
+
+fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
+    table.rows.iter().map(|line| (line.id, line.judgement.verdict)).collect()
+}
+
+/// Rows whose verdict differs from that of a NAT without defects.
+fn changed(table: &Table) -> BTreeMap<&'static str, Verdict> {
+    let baseline = verdicts(&self::table(Behaviour::default()));
+    let differs = |(id, verdict): &(&'static str, Verdict)| baseline[id] != *verdict;
+    verdicts(table).into_iter().filter(differs).collect()
+}
+
+fn seen<'a>(table: &'a Table, id: &str) -> &'a str {
+    &table.line(id).unwrap().judgement.seen
+}
+
+#[test]
+fn a_nat_without_defects_meets_everything() {
+    let table = table(Behaviour::default());
+    for line in &table.rows {
+        let fine = matches!(line.judgement.verdict, Verdict::Meets | Verdict::Described);
+        assert!(fine, "{}: {:?}", line.id, line.judgement);
+    }
+    assert_eq!(table.kind.classic, Some("full cone"));
+}
+
+#[test]
+fn all_nine_classes_are_told_apart() {
+    const CLASSES: [Dependence; 3] = [EndpointIndependent, Address, AddressAndPort];
+    for mapping in CLASSES {
+        for filtering in CLASSES {
+            let table = table(Behaviour { mapping, filtering, ..Behaviour::default() });
+            assert_eq!((table.kind.mapping, table.kind.filtering), (Some(mapping), Some(filtering)));
+            let classic = match (mapping, filtering) {
+                (EndpointIndependent, EndpointIndependent) => "full cone",
+                (EndpointIndependent, Address) => "restricted cone",
+                (EndpointIndependent, AddressAndPort) => "port restricted cone",
+                _ => "symmetric",
+            };
+            assert_eq!(table.kind.classic, Some(classic));
+            let mut expected = BTreeMap::new();
+            if mapping != EndpointIndependent {
+                expected.insert("udp-mapping", Verdict::Fails);
+            }
+            if filtering == AddressAndPort {
+                expected.insert("udp-filtering", Verdict::Fails);
+            }
+            // If both depend on the destination, a hairpinned packet comes from a stranger.
+            if mapping != EndpointIndependent && filtering != EndpointIndependent {
+                expected.insert("udp-hairpin", Verdict::NotTestable);
+                expected.insert("udp-hairpin-source", Verdict::NotTestable);
+            }
+            assert_eq!(changed(&table), expected, "{mapping:?} {filtering:?}");
+        }
+    }
+}
+
+/// The rows that a defect changes.
+fn consequences(defect: Defect) -> &'static [(&'static str, Verdict)] {
+    match defect {
+        // The defect needs one outside address for both hosts.
+        Defect::PortsOverlap => &[
+            ("udp-deterministic", Verdict::Fails),
+            ("udp-mapping", Verdict::Partly),
+            ("udp-overloading", Verdict::Partly),
+            ("udp-pooling", Verdict::NotTestable),
+        ],
+        Defect::PortsOverload => {
+            &[("udp-overloading", Verdict::Fails), ("udp-pooling", Verdict::NotTestable)]
+        }
+        Defect::PoolArbitrary => &[("udp-pooling", Verdict::Fails)],
+        Defect::LowPortsRaised => &[("udp-port-range", Verdict::Fails)],
+        Defect::ParityLost => &[("udp-parity", Verdict::Fails)],
+        Defect::FilterByPort => &[("udp-filtering", Verdict::Fails)],
+        Defect::NoHairpin => &[("udp-hairpin", Verdict::Fails), ("udp-hairpin-source", Verdict::NotTestable)],
+        Defect::HairpinInsideSource => &[("udp-hairpin-source", Verdict::Fails)],
+        Defect::NoRefreshFromInside => &[("udp-refresh-out", Verdict::Fails)],
+        Defect::ShortUnanswered => &[("udp-idle-unanswered", Verdict::Fails)],
+        Defect::ShortIdle => &[
+            ("udp-idle-answered", Verdict::Fails),
+            ("udp-idle-default", Verdict::Fails),
+            ("udp-idle-unanswered", Verdict::Fails),
+        ],
+    }
+}
+
+#[test]
+fn each_defect_changes_its_rows_and_no_others() {
+    for defect in Defect::ALL {
+        let table = table(Behaviour::with(defect));
+        let expected: BTreeMap<_, _> = consequences(defect).iter().copied().collect();
+        assert_eq!(changed(&table), expected, "{defect:?}: {table:#?}");
+    }
+}
+
+#[test]
+fn rules_for_ports_are_described() {
+    for (ports, words) in [
+        (PortRule::Preserve, "keeps the port (all of 20)"),
+        (PortRule::Sequential, "chooses another port (all of 20)"),
+        (PortRule::Random, "chooses another port (all of 20)"),
+    ] {
+        let table = table(Behaviour { ports, ..Behaviour::default() });
+        assert_eq!(seen(&table, "udp-port-preservation"), words);
+        let expected: &[_] = match ports {
+            PortRule::Sequential => &[("udp-parity", Verdict::Fails), ("udp-port-range", Verdict::Fails)],
+            PortRule::Preserve | PortRule::Random => &[],
+        };
+        assert_eq!(changed(&table), expected.iter().copied().collect());
+    }
+}
+
+#[test]
+fn idle_times_are_found_within_a_quarter_second_or_one_percent() {
+    for (unanswered, answered) in [(3, 5), (30, 120), (119, 299), (120, 300), (121, 301)] {
+        let [udp_unanswered, udp_answered] = [unanswered, answered].map(Duration::from_secs);
+        let mut ends = Memory::new(Behaviour { udp_unanswered, udp_answered, ..Behaviour::default() }, LIMIT);
+        let idle = measure(&mut ends, &mut |_| true).unwrap().udp_idle.unwrap();
+        for (tries, truth) in [(&idle.unanswered, unanswered), (&idle.answered, answered)] {
+            let truth = truth as f64;
+            let (alive, dead) = weir_nat::experiments::bracket(tries).unwrap();
+            assert!(alive < truth && truth <= dead, "{alive} {dead} {truth}");
+            assert!(dead - alive <= (0.01 * truth).max(0.25) + 0.05, "{alive} {dead}");
+        }
+        let table = table(Behaviour { udp_unanswered, udp_answered, ..Behaviour::default() });
+        let verdict = |id| table.line(id).unwrap().judgement.verdict;
+        let expected = |truth: u64, least| if truth < least { Verdict::Fails } else { Verdict::Meets };
+        assert_eq!(verdict("udp-idle-unanswered"), expected(unanswered, 120));
+        assert_eq!(verdict("udp-idle-answered"), expected(answered, 120));
+        assert_eq!(verdict("udp-idle-default"), expected(answered, 300));
+    }
+}
+
+#[test]
+fn refresh_from_outside_is_described() {
+    for refresh_from_outside in [true, false] {
+        let table = table(Behaviour { refresh_from_outside, ..Behaviour::default() });
+        let words = seen(&table, "udp-refresh-in");
+        assert_eq!(words.starts_with("alive"), refresh_from_outside, "{words}");
+        assert!(changed(&table).is_empty());
+    }
+}
+
+#[test]
+fn an_answer_to_strangers_changes_no_verdict() {
+    for filtering in [Address, AddressAndPort] {
+        let silent = table(Behaviour { filtering, ..Behaviour::default() });
+        let strangers = Strangers::Unreachable;
+        let polite = table(Behaviour { filtering, strangers, ..Behaviour::default() });
+        assert_eq!(verdicts(&silent), verdicts(&polite));
+    }
+}

@@ -1,0 +1,87 @@
+//! The choice of outside addresses and ports.
+
+use std::net::SocketAddrV4;
+
+use super::behaviour::{ADDRESSES, Behaviour, Defect, PortRule};
+use super::state::Table;
+
+/// Counters of the rules.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    next: u16,
+    random: u32,
+    turn: usize,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Ports { next: 40_000, random: 0x9e37_79b9, turn: 0 }
+    }
+}
+
+impl Ports {
+    pub(crate) fn choose(
+        &mut self,
+        inside: SocketAddrV4,
+        to: SocketAddrV4,
+        behaviour: &Behaviour,
+        table: &Table,
+    ) -> SocketAddrV4 {
+        self.turn += 1;
+        let which =
+            if behaviour.has(Defect::PoolArbitrary) { self.turn } else { inside.ip().octets()[3].into() };
+        // A host that shares its port shares its address too.
+        let shares = behaviour.has(Defect::PortsOverlap) || behaviour.has(Defect::PortsOverload);
+        let address = if shares { ADDRESSES[0] } else { ADDRESSES[which % ADDRESSES.len()] };
+        let taken = |port: u16| {
+            let outside = SocketAddrV4::new(address, port);
+            if behaviour.has(Defect::PortsOverload) {
+                false
+            } else if behaviour.has(Defect::PortsOverlap) {
+                table.conflicts(outside, inside, to)
+            } else {
+                table.uses(outside)
+            }
+        };
+        let mut port = self.first(inside.port(), behaviour);
+        while taken(port) {
+            port = match behaviour.ports {
+                PortRule::Preserve => next_of_its_kind(port),
+                PortRule::Sequential | PortRule::Random => self.first(inside.port(), behaviour),
+            };
+        }
+        SocketAddrV4::new(address, port)
+    }
+
+    fn first(&mut self, inside: u16, behaviour: &Behaviour) -> u16 {
+        let port = match behaviour.ports {
+            PortRule::Preserve => inside,
+            PortRule::Sequential => {
+                self.next = self.next.checked_add(1).unwrap_or(40_000);
+                self.next
+            }
+            PortRule::Random => self.at_random(inside),
+        };
+        let port = if behaviour.has(Defect::LowPortsRaised) && port < 1024 { port + 1024 } else { port };
+        if behaviour.has(Defect::ParityLost) { port ^ 1 } else { port }
+    }
+
+    /// Xorshift (Marsaglia, 2003): the same at every run.
+    fn at_random(&mut self, inside: u16) -> u16 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        let (low, size) = if inside < 1024 { (0, 1024) } else { (1024, 64_512) };
+        let port = low + u16::try_from(self.random % size).unwrap_or_default();
+        (port & !1) | (inside & 1)
+    }
+}
+
+/// The next port of the same parity, on the same side of 1024.
+fn next_of_its_kind(port: u16) -> u16 {
+    match port {
+        1022 | 1023 => port - 1020,
+        65_534 | 65_535 => port - 64_510,
+        _ => port + 2,
+    }
+}

@@ -1,0 +1,135 @@
+//! The mappings of the reference NAT.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use weir_nat::rows::judge::Dependence;
+
+use super::behaviour::{Behaviour, Defect};
+
+/// The destinations for which a mapping is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Any,
+    Address(Ipv4Addr),
+    Endpoint(SocketAddrV4),
+}
+
+impl Scope {
+    fn covers(self, to: SocketAddrV4) -> bool {
+        match self {
+            Scope::Any => true,
+            Scope::Address(address) => address == *to.ip(),
+            Scope::Endpoint(endpoint) => endpoint == to,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Mapping {
+    pub(crate) inside: SocketAddrV4,
+    pub(crate) outside: SocketAddrV4,
+    scope: Scope,
+    /// Endpoints that it has sent to.
+    contacted: Vec<SocketAddrV4>,
+    last: Duration,
+    answered: bool,
+}
+
+impl Mapping {
+    pub(crate) fn new(inside: SocketAddrV4, outside: SocketAddrV4, scope: Scope, now: Duration) -> Self {
+        Mapping { inside, outside, scope, contacted: Vec::new(), last: now, answered: false }
+    }
+
+    fn admits(&self, from: SocketAddrV4, behaviour: &Behaviour) -> bool {
+        if behaviour.has(Defect::FilterByPort) {
+            return self.contacted.iter().any(|c| c.port() == from.port());
+        }
+        match behaviour.filtering {
+            Dependence::EndpointIndependent => true,
+            Dependence::Address => self.contacted.iter().any(|c| c.ip() == from.ip()),
+            Dependence::AddressAndPort => self.contacted.contains(&from),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    mappings: Vec<Mapping>,
+}
+
+impl Table {
+    pub(crate) fn expire(&mut self, now: Duration, behaviour: &Behaviour) {
+        self.mappings.retain(|m| now < m.last + behaviour.udp_idle(m.answered));
+    }
+
+    pub(crate) fn get(&self, mapping: usize) -> &Mapping {
+        &self.mappings[mapping]
+    }
+
+    pub(crate) fn add(&mut self, mapping: Mapping) -> usize {
+        self.mappings.push(mapping);
+        self.mappings.len() - 1
+    }
+
+    /// The mapping of an inside endpoint for a destination. With `overlap` one that another host's mapping of the same port has
+    /// contacted already does not count.
+    pub(crate) fn find_outbound(
+        &self,
+        inside: SocketAddrV4,
+        to: SocketAddrV4,
+        overlap: bool,
+    ) -> Option<usize> {
+        let own = |m: &Mapping| m.inside == inside && m.scope.covers(to);
+        let disputed = |m: &Mapping| overlap && self.conflicts(m.outside, inside, to);
+        self.mappings.iter().position(|m| own(m) && !disputed(m))
+    }
+
+    /// Another host uses this outside endpoint for that destination.
+    pub(crate) fn conflicts(&self, outside: SocketAddrV4, inside: SocketAddrV4, to: SocketAddrV4) -> bool {
+        self.mappings.iter().any(|m| m.outside == outside && m.inside != inside && m.contacted.contains(&to))
+    }
+
+    /// An inside endpoint has a mapping that it cannot use for this destination.
+    pub(crate) fn is_taken(&self, inside: SocketAddrV4, to: SocketAddrV4) -> bool {
+        self.mappings.iter().any(|m| m.inside == inside && self.conflicts(m.outside, inside, to))
+    }
+
+    pub(crate) fn uses(&self, outside: SocketAddrV4) -> bool {
+        self.mappings.iter().any(|m| m.outside == outside)
+    }
+
+    /// The mapping that a packet from outside belongs to. If several have one port, it is the one which has contacted the
+    /// sender; the newest where ports are overloaded.
+    pub(crate) fn find_inbound(
+        &self,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        behaviour: &Behaviour,
+    ) -> Option<usize> {
+        let admits = |m: &Mapping| m.outside == to && m.admits(from, behaviour);
+        if behaviour.has(Defect::PortsOverload) {
+            return self.mappings.iter().rposition(admits);
+        }
+        let contacted = self.mappings.iter().position(|m| admits(m) && m.contacted.contains(&from));
+        contacted.or_else(|| self.mappings.iter().position(admits))
+    }
+
+    pub(crate) fn carried_out(&mut self, mapping: usize, to: SocketAddrV4, now: Duration, refreshes: bool) {
+        let mapping = &mut self.mappings[mapping];
+        if !mapping.contacted.contains(&to) {
+            mapping.contacted.push(to);
+        }
+        if refreshes {
+            mapping.last = now;
+        }
+    }
+
+    pub(crate) fn carried_in(&mut self, mapping: usize, now: Duration, refreshes: bool) {
+        let mapping = &mut self.mappings[mapping];
+        mapping.answered = true;
+        if refreshes {
+            mapping.last = now;
+        }
+    }
+}
