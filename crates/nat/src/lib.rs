@@ -9,6 +9,7 @@
 
 pub mod ends;
 pub mod experiments;
+pub mod lab;
 pub mod observed;
 pub mod packet;
 pub mod rows;

@@ -106,6 +106,8 @@ pub struct Hairpin {
     pub source: Option<SocketAddrV4>,
     /// The path carried a control packet, where it did not arrive.
     pub sure: bool,
+    /// The answer that the sender got instead.
+    pub answered: Option<Answered>,
 }
 
 /// Idle times of mappings.

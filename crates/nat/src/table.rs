@@ -19,6 +19,8 @@ pub struct Table {
 /// The kind of a NAT in the words of RFC 4787, and in older ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NatKind {
+    /// Addresses or ports are changed; `None` if no packet arrived.
+    pub translates: Option<bool>,
     /// UDP mapping.
     pub mapping: Option<Dependence>,
     /// UDP filtering.
@@ -87,14 +89,11 @@ impl Table {
 impl NatKind {
     fn of(observations: &Observations) -> Self {
         let (mapping, filtering) = (udp_mapping(observations), udp_filtering(observations));
-        let translated = observations
-            .udp_mapping
-            .iter()
-            .flatten()
-            .flat_map(|m| m.seen)
-            .any(|t| t.seen.is_some_and(|seen| seen != t.inside));
+        let all = observations.udp_mapping.iter().flatten().flat_map(|m| m.seen);
+        let changed = all.filter_map(|t| t.seen.map(|seen| seen != t.inside));
+        let translates = changed.reduce(|a, b| a || b);
         let classic = match (mapping, filtering) {
-            (Some(_), _) if !translated => None,
+            (Some(_), _) if translates != Some(true) => None,
             (Some(Dependence::EndpointIndependent), Some(Dependence::EndpointIndependent)) => {
                 Some("full cone")
             }
@@ -105,6 +104,6 @@ impl NatKind {
             (Some(Dependence::Address | Dependence::AddressAndPort), _) => Some("symmetric"),
             _ => None,
         };
-        NatKind { mapping, filtering, classic }
+        NatKind { translates, mapping, filtering, classic }
     }
 }

@@ -1,10 +1,16 @@
-//! Sending whole Ethernet frames on an interface.
+//! Whole Ethernet frames on an interface.
 #![allow(unsafe_code, reason = "addresses of packet(7), which no safe crate offers")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::error::{Context, Result};
+use crate::socket_option::set_int;
+
+/// PACKET_IGNORE_OUTGOING (include/uapi/linux/if_packet.h), Linux 4.20.
+const IGNORE_OUTGOING: i32 = 23;
+/// Receive buffer, bytes; the kernel counts some 800 for each short frame.
+const BUFFER: i32 = 8 << 20;
 
 /// A packet socket that only sends. Needs CAP_NET_RAW over its namespace.
 #[derive(Debug)]
@@ -15,28 +21,8 @@ pub struct FrameSender {
 impl FrameSender {
     /// For the interface of that number in the calling thread's namespace.
     pub fn open(interface: u32) -> Result<Self> {
-        let what = || "open a packet socket".to_owned();
         // Protocol 0: nothing is taken in (packet(7)).
-        // SAFETY: no memory is involved.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error()).context(what);
-        }
-        // SAFETY: a new descriptor, without another owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = interface.cast_signed();
-        // SAFETY: an address of the length given.
-        let bound = unsafe {
-            let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
-        };
-        if bound < 0 {
-            return Err(io::Error::last_os_error()).context(what);
-        }
-        Ok(FrameSender { socket })
+        open(interface, 0).context(|| "open a packet socket".into()).map(|socket| FrameSender { socket })
     }
 
     /// Sends one frame, from its Ethernet header on.
@@ -44,4 +30,78 @@ impl FrameSender {
         rustix::net::send(self.socket.as_fd(), frame, rustix::net::SendFlags::empty())?;
         Ok(())
     }
+}
+
+/// A packet socket that sends frames, and receives those that reach its interface, for whichever host. It does not see frames
+/// that this host sends. Needs CAP_NET_RAW over its namespace.
+#[derive(Debug)]
+pub struct FrameSocket {
+    socket: OwnedFd,
+}
+
+impl FrameSocket {
+    /// For the interface of that number in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_RAW; kernels before 4.20 cannot leave out what this host sends.
+    pub fn open(interface: u32) -> Result<Self> {
+        let what = || "open a packet socket".to_owned();
+        let socket = open(interface, libc::ETH_P_ALL as u16).context(what)?;
+        set_int(&socket, libc::SOL_PACKET, IGNORE_OUTGOING, 1).context(what)?;
+        // Without the privilege for more it is what the system allows.
+        if set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER).is_err() {
+            set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER).context(what)?;
+        }
+        Ok(FrameSocket { socket })
+    }
+
+    /// Sends one frame, from its Ethernet header on.
+    ///
+    /// # Errors
+    /// EMSGSIZE if it is longer than the interface carries.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        rustix::net::send(self.socket.as_fd(), frame, rustix::net::SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// The next frame, from its Ethernet header on; `None` if there is none. The end of a frame that does not fit the buffer is cut off.
+    ///
+    /// # Errors
+    /// If the interface is gone.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match rustix::net::recv(self.socket.as_fd(), buffer, rustix::net::RecvFlags::DONTWAIT) {
+            Ok((n, _)) => Ok(Some(n)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl AsFd for FrameSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A packet socket on an interface, for one protocol or none.
+fn open(interface: u32, protocol: u16) -> io::Result<OwnedFd> {
+    // Protocol 0 until it is bound: nothing of other interfaces is taken in.
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, without another owner.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = interface.cast_signed();
+    // SAFETY: an address of the length given.
+    let bound = unsafe {
+        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
+    };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
 }

@@ -15,18 +15,20 @@ const MAPPINGS: usize = 2;
 
 /// The fate of a packet from outside.
 pub(super) fn inbound(trip: &Trip) -> Inbound {
-    let answered =
-        trip.others.iter().filter(|arrival| arrival.side == Side::Outside).find_map(|arrival| match arrival
-            .packet
-            .icmp_message()
-        {
+    Inbound { reached: trip.to(), sure: trip.is_sure(), answered: answered(trip, Side::Outside) }
+}
+
+/// The answer of the NAT itself to a packet from that side.
+pub(super) fn answered(trip: &Trip, side: Side) -> Option<Answered> {
+    trip.others.iter().filter(|arrival| arrival.side == side).find_map(|arrival| {
+        match arrival.packet.icmp_message() {
             Some(Icmp::Unreachable { code, .. }) => Some(Answered::Icmp { kind: 3, code }),
             _ => {
                 let (header, _) = arrival.packet.tcp_segment()?;
                 (header.flags & Tcp::RST != 0).then_some(Answered::Reset)
             }
-        });
-    Inbound { reached: trip.to(), sure: trip.is_sure(), answered }
+        }
+    })
 }
 
 /// RFC 4787 section 5. The answer comes last: it proves that the mapping was there.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddrV4;
 
+use super::filtering::answered;
 use super::mapping::translation;
 use crate::observed::Hairpin;
 use crate::session::Session;
@@ -18,7 +19,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
     };
     let mappings = [mapped(session, 0)?, mapped(session, 1)?];
     let [Some(first), Some(second)] = mappings.map(|mapping| mapping.seen) else {
-        observations.udp_hairpin = Some(Hairpin { mappings, source: None, sure: false });
+        observations.udp_hairpin = Some(Hairpin { mappings, source: None, sure: false, answered: None });
         return Ok(());
     };
     session.udp(Side::Inside, mappings[0].inside, second)?;
@@ -26,6 +27,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
     let at_host =
         trip.arrived.as_ref().filter(|a| a.side == Side::Inside && a.packet.to() == Some(mappings[0].inside));
     let source = at_host.and_then(|arrival| arrival.packet.from());
-    observations.udp_hairpin = Some(Hairpin { mappings, source, sure: trip.is_sure() });
+    let answered = answered(&trip, Side::Inside);
+    observations.udp_hairpin = Some(Hairpin { mappings, source, sure: trip.is_sure(), answered });
     Ok(())
 }

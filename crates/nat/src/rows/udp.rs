@@ -10,7 +10,7 @@ use super::judge::{
 use super::{Confidence, Group, Judgement, Level, Row, Verdict};
 use crate::Observations;
 use crate::experiments::bracket;
-use crate::observed::{IdleTry, Refresh, Translation};
+use crate::observed::{Answered, IdleTry, Refresh, Translation};
 
 /// RFC 4787 REQ-5.
 const LEAST_IDLE_S: f64 = 120.0;
@@ -364,6 +364,9 @@ fn hairpin(o: &Observations) -> Judged {
         return Ok(not_sure("neither the packet nor a control packet arrived"));
     }
     let independent = |class: Option<Dependence>| class == Some(Dependence::EndpointIndependent);
+    if let Some(Answered::Icmp { kind, code }) = hairpin.answered {
+        return Ok(fails(format!("the NAT itself answers with ICMP {kind}/{code}")));
+    }
     if !independent(udp_mapping(o)) && !independent(udp_filtering(o)) {
         return Ok(not_testable(
             "both mapping and filter depend on the destination: the filter may have dropped the packet",

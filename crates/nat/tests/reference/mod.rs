@@ -2,12 +2,13 @@
 //!
 //! It is a state machine without clock or sockets: it gets a packet and the time, and returns packets. [`memory::Memory`] gives it
 //! two ends and a clock of its own, so that two hours pass at once.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 mod behaviour;
 pub(crate) mod memory;
 mod ports;
 mod state;
+pub(crate) mod wire;
 
 use std::net::SocketAddrV4;
 use std::time::Duration;

@@ -1,0 +1,156 @@
+//! The two ends of a gateway in weir's lab, by packet sockets: nothing on the hosts answers but the experiments.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_lab::{Role, Site};
+use weir_netlink::{Mac, Rtnetlink};
+use weir_sys::frames::FrameSocket;
+use weir_sys::{Error, Result};
+use weir_wire::{Ethernet, ethernet};
+
+use crate::{Arrival, Ends, Packet, Setting, Side};
+
+/// Last bytes of the addresses on each side. The hosts' own addresses are others, so that their kernels answer nothing.
+const LAST: [u8; 2] = [10, 11];
+/// A hop in the lab handles a packet in microseconds; a busy machine is covered by the control packets.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Longest frame of a link with the lab's largest MTU.
+const LONGEST: usize = 65_535 + Ethernet::LENGTH;
+
+/// One side's link.
+#[derive(Debug)]
+struct End {
+    socket: FrameSocket,
+    own: Mac,
+    gateway: Mac,
+}
+
+/// Both sides of a site's gateway.
+#[derive(Debug)]
+pub struct LabEnds {
+    inside: End,
+    outside: End,
+    setting: Setting,
+    begun: Instant,
+    buffer: Vec<u8>,
+}
+
+impl LabEnds {
+    /// Takes the place of the hosts of a routed IPv4 site, with two addresses on each side that the gateway reaches.
+    ///
+    /// # Errors
+    /// If the site has no gateway or is of IPv6, or the kernel refuses.
+    pub fn attach(site: &Site, idle_limit: Duration) -> Result<Self> {
+        let (inside, outside) = addresses(site)?;
+        let gateway = site
+            .host(Role::Gateway)
+            .ok_or_else(|| Error::other("attach to a lab", "the site has no gateway"))?;
+        let plan = site.addresses();
+        let mut net = Rtnetlink::open_in(gateway)?;
+        let mut end = |role: Role, interface: &str, hosts: [Ipv4Addr; 2]| {
+            let host = site.host(role).ok_or_else(|| Error::other("attach to a lab", "a host is missing"))?;
+            let name = site.interfaces(role).into_iter().next().unwrap_or_default();
+            let own = Rtnetlink::open_in(host)?.interface(&name)?;
+            let (index, own) = (own.index, own.mac.unwrap_or_default());
+            let gateway = net.interface(interface)?.mac.unwrap_or_default();
+            for address in hosts {
+                net.add_neighbour(interface, address.into(), own)?;
+            }
+            Ok(End { socket: host.run(|| FrameSocket::open(index))??, own, gateway })
+        };
+        Ok(LabEnds {
+            inside: end(Role::Initiator, &plan.inside_interface, inside)?,
+            outside: end(Role::Responder, &plan.outside_interface, outside)?,
+            setting: Setting { inside, outside, patience: PATIENCE, attempts: 1, idle_limit },
+            begun: Instant::now(),
+            buffer: vec![0; LONGEST],
+        })
+    }
+
+    fn end(&self, side: Side) -> &End {
+        match side {
+            Side::Inside => &self.inside,
+            Side::Outside => &self.outside,
+        }
+    }
+
+    /// A packet that is there already.
+    fn ready(&mut self) -> io::Result<Option<Arrival>> {
+        for side in [Side::Inside, Side::Outside] {
+            let socket = match side {
+                Side::Inside => &self.inside.socket,
+                Side::Outside => &self.outside.socket,
+            };
+            while let Some(n) = socket.receive(&mut self.buffer)? {
+                if let Some(packet) = packet_in(&self.buffer[..n]) {
+                    return Ok(Some(Arrival { side, at: self.begun.elapsed(), packet }));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The experiments' addresses in a site: two inside, two outside.
+///
+/// # Errors
+/// If the site is of IPv6.
+pub fn addresses(site: &Site) -> Result<([Ipv4Addr; 2], [Ipv4Addr; 2])> {
+    let beside = |host: IpAddr| match host {
+        IpAddr::V4(host) => {
+            let [a, b, c, _] = host.octets();
+            Ok(LAST.map(|last| Ipv4Addr::new(a, b, c, last)))
+        }
+        IpAddr::V6(_) => Err(Error::other("attach to a lab", "the experiments are of IPv4")),
+    };
+    Ok((beside(site.addresses().initiator)?, beside(site.addresses().responder)?))
+}
+
+/// The IPv4 packet in a frame; others (ARP, IPv6) are no part of an experiment.
+fn packet_in(frame: &[u8]) -> Option<Packet> {
+    let (header, rest) = Ethernet::read(frame).ok()?;
+    if header.ethertype == ethernet::IPV4 { Packet::read(rest) } else { None }
+}
+
+impl Ends for LabEnds {
+    fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
+        let end = self.end(side);
+        let header = Ethernet { destination: end.gateway, source: end.own, ethertype: ethernet::IPV4 };
+        let mut frame = vec![0; Ethernet::LENGTH];
+        header.write(&mut frame).map_err(io::Error::other)?;
+        frame.extend(packet.bytes());
+        end.socket.send(&frame)
+    }
+
+    fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>> {
+        loop {
+            if let Some(arrival) = self.ready()? {
+                return Ok(Some(arrival));
+            }
+            let left = deadline.saturating_sub(self.begun.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            let mut both = [
+                PollFd::new(&self.inside.socket, PollFlags::IN),
+                PollFd::new(&self.outside.socket, PollFlags::IN),
+            ];
+            match poll(&mut both, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The reference NAT as a hop of weir's lab: a thread in the gateway's namespace, with packet sockets on both of its links.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_lab::{Role, Site};
+use weir_nat::{Packet, Side};
+use weir_netlink::{Mac, Rtnetlink};
+use weir_sys::Stop;
+use weir_sys::frames::FrameSocket;
+use weir_wire::{Ethernet, ethernet};
+
+use super::{Behaviour, Reference};
+
+/// How soon the end of a test is noticed.
+const NOTICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// A running NAT. Dropping it ends its thread.
+pub(crate) struct Wire {
+    stop: Stop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Link {
+    socket: FrameSocket,
+    own: Mac,
+    far: Mac,
+}
+
+impl Wire {
+    /// Between the two links of a site, whose gateway's kernel forwards nothing.
+    pub(crate) fn start(site: &Site, behaviour: Behaviour) -> Wire {
+        let gateway = site.host(Role::Gateway).unwrap().clone();
+        let plan = site.addresses();
+        let link = |interface: &str, role: Role| {
+            let name = site.interfaces(role).remove(0);
+            let far =
+                Rtnetlink::open_in(site.host(role).unwrap()).unwrap().interface(&name).unwrap().mac.unwrap();
+            let own = Rtnetlink::open_in(&gateway).unwrap().interface(interface).unwrap();
+            let socket = gateway.run(|| FrameSocket::open(own.index).unwrap()).unwrap();
+            Link { socket, own: own.mac.unwrap(), far }
+        };
+        assert!(matches!(plan.initiator, IpAddr::V4(_)));
+        let links = [
+            (Side::Inside, link(&plan.inside_interface, Role::Initiator)),
+            (Side::Outside, link(&plan.outside_interface, Role::Responder)),
+        ];
+        let stop = Stop::default();
+        let over = stop.clone();
+        let thread = std::thread::spawn(move || forward(&links, Reference::new(behaviour), &over));
+        Wire { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.stop.raise();
+        let outcome = self.thread.take().unwrap().join();
+        assert!(outcome.is_ok() || std::thread::panicking());
+    }
+}
+
+fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
+    let begun = Instant::now();
+    let mut buffer = vec![0; 1 << 16];
+    while !over.raised() {
+        let mut both =
+            [PollFd::new(&links[0].1.socket, PollFlags::IN), PollFd::new(&links[1].1.socket, PollFlags::IN)];
+        poll(&mut both, Some(&NOTICE)).unwrap();
+        for (side, link) in links {
+            while let Some(n) = link.socket.receive(&mut buffer).unwrap() {
+                let Ok((header, rest)) = Ethernet::read(&buffer[..n]) else { continue };
+                if header.ethertype != ethernet::IPV4 || header.destination != link.own {
+                    continue;
+                }
+                let Some(packet) = Packet::read(rest) else { continue };
+                // The clock begins above zero, so that no mapping is older than it.
+                let now = begun.elapsed() + Duration::from_secs(1);
+                for (side, packet) in nat.handle(now, *side, packet) {
+                    let (_, out) = links.iter().find(|(s, _)| *s == side).unwrap();
+                    send(out, &packet);
+                }
+            }
+        }
+    }
+}
+
+fn send(link: &Link, packet: &Packet) {
+    let header = Ethernet { destination: link.far, source: link.own, ethertype: ethernet::IPV4 };
+    let mut frame = vec![0; Ethernet::LENGTH];
+    header.write(&mut frame).unwrap();
+    frame.extend(packet.bytes());
+    link.socket.send(&frame).unwrap();
+}

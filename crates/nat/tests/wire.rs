@@ -1,0 +1,87 @@
+//! The same tables over packet sockets: the reference NAT as a hop of weir's lab says on the wire what it says in memory.
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reference::memory::Memory;
+use reference::wire::Wire;
+use reference::{Behaviour, Defect};
+use weir_lab::{Lab, LabOptions, SiteSpec, Topology};
+use weir_nat::lab::LabEnds;
+use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
+use weir_nat::{Observations, Table, Verdict, measure};
+use weir_sys::privilege;
+
+fn lab(name: &str, sites: usize) -> Lab {
+    let specs: Vec<SiteSpec> = (0..sites)
+        .map(|n| SiteSpec {
+            name: format!("s{n}"),
+            topology: Topology::Routed,
+            return_route: false,
+            wan: false,
+        })
+        .collect();
+    Lab::build(&format!("test-nat-{name}-{}", std::process::id()), &LabOptions::default(), &specs).unwrap()
+}
+
+fn on_the_wire(site: &weir_lab::Site, behaviour: Behaviour, idle: Duration) -> Observations {
+    let _nat = Wire::start(site, behaviour);
+    let mut ends = LabEnds::attach(site, idle).unwrap();
+    measure(&mut ends, &mut |_| true).unwrap()
+}
+
+fn verdicts(observations: &Observations) -> BTreeMap<&'static str, Verdict> {
+    let lines = Table::of(observations).rows;
+    lines.into_iter().map(|line| (line.id, line.judgement.verdict)).collect()
+}
+
+/// The behaviours, each in a site of its own and all at once.
+fn compare(name: &str, behaviours: &[Behaviour], idle: Duration) {
+    let lab = lab(name, behaviours.len());
+    std::thread::scope(|scope| {
+        for (site, behaviour) in lab.sites().iter().zip(behaviours) {
+            scope.spawn(move || {
+                let wire = on_the_wire(site, behaviour.clone(), idle);
+                let memory = measure(&mut Memory::new(behaviour.clone(), idle), &mut |_| true).unwrap();
+                assert_eq!(verdicts(&wire), verdicts(&memory), "{behaviour:?}: {wire:#?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn root_all_nine_classes_on_the_wire() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let classes = [EndpointIndependent, Address, AddressAndPort];
+    let all = classes.iter().flat_map(|mapping| classes.iter().map(|filtering| (*mapping, *filtering)));
+    let behaviours: Vec<Behaviour> =
+        all.map(|(mapping, filtering)| Behaviour { mapping, filtering, ..Behaviour::default() }).collect();
+    compare("classes", &behaviours, Duration::ZERO);
+}
+
+#[test]
+fn root_defects_on_the_wire() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let behaviours: Vec<Behaviour> = Defect::ALL.into_iter().map(Behaviour::with).collect();
+    compare("defects", &behaviours, Duration::ZERO);
+}
+
+#[test]
+fn root_idle_times_on_the_wire() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let [udp_unanswered, udp_answered] = [Duration::from_secs(2), Duration::from_millis(4500)];
+    let limit = Duration::from_secs(7);
+    let behaviours: Vec<Behaviour> = [Vec::new(), vec![Defect::NoRefreshFromInside]]
+        .into_iter()
+        .map(|defects| Behaviour { udp_unanswered, udp_answered, defects, ..Behaviour::default() })
+        .collect();
+    compare("idle", &behaviours, limit);
+}
