@@ -4,6 +4,7 @@ pub(crate) mod allow;
 pub(crate) mod fastpath;
 pub(crate) mod in_effect;
 pub(crate) mod mtu;
+pub(crate) mod nat;
 pub(crate) mod probe;
 pub(crate) mod publish;
 pub(crate) mod tune;
@@ -84,6 +85,8 @@ pub(crate) enum Command {
     Serve(probe::ServeArgs),
     /// Measure the path MTU and the fate of fragments
     Mtu(mtu::MtuArgs),
+    /// Measure what a NAT does, and which requirements of the RFCs it meets
+    Nat(nat::NatArgs),
     /// Show the connection-tracking table: fill level, top users, SNAT ports, memory
     Conntrack(ConntrackArgs),
     /// Watch this host and name the causes of lost or delayed packets, with fixes

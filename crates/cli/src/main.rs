@@ -54,6 +54,7 @@ fn command(command: Command, color: output::Color) -> CommandResult {
         Command::Probe(args) => commands::probe::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Mtu(args) => commands::mtu::run(&args),
+        Command::Nat(args) => commands::nat::run(&args, color),
         Command::Conntrack(args) => commands::conntrack::run(&args, color),
         Command::Doctor(args) => commands::doctor::run(&args, color),
         Command::Tune(args) => commands::tune::run(&args),

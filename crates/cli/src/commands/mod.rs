@@ -10,6 +10,7 @@ pub(crate) mod fastpath;
 pub(crate) mod iperf3;
 pub(crate) mod lab;
 pub(crate) mod mtu;
+pub(crate) mod nat;
 mod netns;
 pub(crate) mod probe;
 pub(crate) mod publish;

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use super::allow as lists;
-use super::{conntrack, cost, iperf3, lab, mtu, probe, scenario};
+use super::{conntrack, cost, iperf3, lab, mtu, nat, probe, scenario};
 use crate::documents::{
     AllowApply, AllowLost, AllowPacket, AllowPlan, AllowStatus, Confirm, FastpathApply, FastpathExplain,
     FastpathStatus, Kind, PublishApply, PublishStatus, Remove, Rollback, TuneApply, TuneProve, TuneStatus,
@@ -54,6 +54,8 @@ pub(crate) fn of_kind(kind: Kind) -> Value {
         Kind::FastpathStatus => of::<FastpathStatus<'_>>(),
         Kind::LabList => of::<lab::Labs>(),
         Kind::Mtu => of::<mtu::Measured<'_>>(),
+        Kind::NatLab => of::<nat::document::NatTables>(),
+        Kind::NatRows => of::<nat::rows::Rows>(),
         Kind::Probe => of::<probe::Measurement>(),
         Kind::ProbeIperf3 => of::<weir_iperf3::Report>(),
         Kind::ProbeIperf3Repeats => of::<iperf3::Repeats<'_>>(),

@@ -71,6 +71,10 @@ pub(crate) enum Kind {
     LabList,
     /// Path MTU, fragments, findings
     Mtu,
+    /// Gateways of the lab and their verdicts, row by row
+    NatLab,
+    /// The rows of the table of a NAT
+    NatRows,
     /// A measurement; with --watch one line each
     Probe,
     /// A test of an iperf3 server; with --watch one line each
@@ -140,6 +144,8 @@ impl Kind {
             Kind::FastpathStatus => &["fastpath status"],
             Kind::LabList => &["lab list"],
             Kind::Mtu => &["mtu"],
+            Kind::NatLab => &["nat lab"],
+            Kind::NatRows => &["nat rows"],
             Kind::Probe => &["probe"],
             Kind::ProbeIperf3 => &["probe --iperf3"],
             Kind::ProbeIperf3Repeats => &["probe --iperf3 --repeat"],

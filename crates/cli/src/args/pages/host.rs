@@ -53,6 +53,34 @@ pub(super) const PAGES: &[Page] = &[
         ],
     },
     Page {
+        command: "nat",
+        text: "One row per requirement of RFC 4787 and its companions: what was sent, what was seen, the verdict, and \
+               what breaks for whom. The kind of the NAT is given in the RFC's words and in older ones (full cone, \
+               symmetric).",
+        examples: &["weir nat lab", "weir nat rows"],
+        codes: &[],
+    },
+    Page {
+        command: "nat lab",
+        text: "Builds each gateway between two ends of weir's own, in network namespaces of this machine, and sends it \
+               packets from both sides. All gateways are measured at once, so their time is that of the idle \
+               timers.\n\nA mapping that outlives --idle is not testable, not met: RFC 4787 asks for two minutes, \
+               so --idle 125s decides. Not root: the lab is built in a user namespace, if the kernel allows one.",
+        examples: &[
+            "weir nat lab",
+            "weir nat lab --gateway nft-masquerade --idle 125s --fail-on-must",
+            "weir nat lab --gateway routed --gateway iptables-masquerade --json",
+            "weir nat lab --sysctl net.netfilter.nf_conntrack_udp_timeout=5",
+        ],
+        codes: &[(3, "a MUST or MUST NOT is not met, with --fail-on-must"), MISSING],
+    },
+    Page {
+        command: "nat rows",
+        text: "The rows that weir can measure today. It measures nothing and needs no root.",
+        examples: &["weir nat rows", "weir nat rows --json"],
+        codes: &[],
+    },
+    Page {
         command: "conntrack",
         text: "For one network namespace: its fill level, by protocol, state, address and port, SNAT ports in use \
                and available, and its memory, now and at another limit.\n\nReads only. The entries need root; \

@@ -1,0 +1,90 @@
+//! Options of `weir nat`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::time::between;
+
+#[derive(Debug, Args)]
+pub(crate) struct NatArgs {
+    #[command(subcommand)]
+    pub(crate) command: NatCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NatCommand {
+    /// Measure gateways in weir's lab: which requirements of the NAT RFCs each meets
+    Lab(NatLabArgs),
+    /// List the rows of the table: what each asks, and what breaks where it is not met
+    Rows {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `weir nat lab`.
+#[derive(Debug, Args)]
+pub(crate) struct NatLabArgs {
+    /// Gateway to measure; may be repeated (default: nft-masquerade)
+    #[arg(long = "gateway", value_name = "NAME", value_enum, hide_possible_values = true)]
+    pub(crate) gateways: Vec<LabGateway>,
+    /// List the names of gateways
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Leave mappings idle for TIME at most: 0 skips the timers (examples: 35s, 125s, 6m)
+    #[arg(long, default_value = "35s", value_name = "TIME", value_parser = idle)]
+    pub(crate) idle: Duration,
+    /// Set a net.* sysctl of the gateway first (example: net.netfilter.nf_conntrack_udp_timeout=60); may be repeated
+    #[arg(long = "sysctl", value_name = "NAME=VALUE", value_parser = assignment)]
+    pub(crate) sysctls: Vec<(String, String)>,
+    /// Exit with 3 if a MUST or MUST NOT is not met
+    #[arg(long)]
+    pub(crate) fail_on_must: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A gateway of the lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LabGateway {
+    /// Forwards and translates nothing
+    Routed,
+    /// Masquerade by nft
+    NftMasquerade,
+    /// The same, with ports offset at random
+    NftMasqueradeRandom,
+    /// The same, with ports chosen at random
+    NftMasqueradeFullyRandom,
+    /// The same, with the option persistent
+    NftMasqueradePersistent,
+    /// Masquerade by iptables on nf_tables
+    IptablesMasquerade,
+    /// Masquerade by iptables on x_tables
+    IptablesLegacyMasquerade,
+}
+
+impl LabGateway {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// A time up to an hour, or 0.
+fn idle(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    between(Duration::from_millis(500), Duration::from_secs(3600))(text)
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    if !name.starts_with("net.") {
+        return Err(format!("`{name}` is not a setting of a network namespace (net.*)"));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}

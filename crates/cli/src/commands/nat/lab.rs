@@ -1,0 +1,171 @@
+//! `weir nat lab`: gateways of the lab, each between two ends of the experiments.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
+use weir_gateway::nft_masquerade::NftMasquerade;
+use weir_gateway::routed::Routed;
+use weir_gateway::{Journal, Place, Role, Variant, apply};
+use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
+use weir_nat::lab::{LabEnds, addresses};
+use weir_nat::{Level, Table, Verdict, measure};
+use weir_sys::privilege::Privilege;
+use weir_sys::{ProcRoot, Stop};
+use weir_text::layout::Terminal;
+
+use super::document::{Measured, NatTables};
+use super::page;
+use crate::args::nat::{LabGateway, NatLabArgs};
+use crate::documents::print_json;
+use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET};
+use crate::output::{Color, print, width};
+use crate::talk::{note, step};
+
+/// The gateway by its name.
+fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
+    let nft = NftMasquerade::default();
+    match gateway {
+        LabGateway::Routed => Box::new(Routed::default()),
+        LabGateway::NftMasquerade => Box::new(nft),
+        LabGateway::NftMasqueradeRandom => Box::new(NftMasquerade { random: true, ..nft }),
+        LabGateway::NftMasqueradeFullyRandom => Box::new(NftMasquerade { fully_random: true, ..nft }),
+        LabGateway::NftMasqueradePersistent => Box::new(NftMasquerade { persistent: true, ..nft }),
+        LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
+        LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
+    }
+}
+
+pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
+    if args.list {
+        return print(&listing());
+    }
+    prepare_privilege()?;
+    let stop = super::super::stop_on_signals()?;
+    let mut wanted = args.gateways.clone();
+    if wanted.is_empty() {
+        wanted.push(LabGateway::NftMasquerade);
+    }
+    let tables = measure_all(&wanted, args, &stop)?;
+    if stop.raised() {
+        return Err(Failure::failed("stopped before the table was complete"));
+    }
+    if args.json {
+        print_json(&tables)?;
+    } else {
+        let terminal = Terminal { width: width(), color: color.stdout };
+        print(&page::tables(&tables.gateways, &tables.kernel, terminal))?;
+    }
+    let must = |level| matches!(level, Level::Must | Level::MustNot);
+    let lines = tables.gateways.iter().flat_map(|g| &g.table.rows);
+    let unmet = lines
+        .filter(|line| must(line.level))
+        .any(|line| matches!(line.judgement.verdict, Verdict::Fails | Verdict::Partly));
+    if args.fail_on_must && unmet { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
+}
+
+/// Each name with its line of help.
+fn listing() -> String {
+    let values: Vec<_> = LabGateway::value_variants().iter().filter_map(|v| v.to_possible_value()).collect();
+    let widest = values.iter().map(|v| v.get_name().len()).max().unwrap_or_default();
+    let help = |v: &clap::builder::PossibleValue| v.get_help().map(ToString::to_string).unwrap_or_default();
+    values.iter().map(|v| format!("{:<widest$}  {}\n", v.get_name(), help(v))).collect()
+}
+
+fn prepare_privilege() -> CommandResult {
+    let privilege = Privilege::current(&ProcRoot::new("/")).map_err(Failure::failed)?;
+    if !privilege.may_create_namespaces() {
+        weir_lab::registry::enter_user_namespace()?;
+        note("not root: the lab is built in a user namespace");
+    }
+    Ok(())
+}
+
+/// All gateways at once: each waits for its mappings to end most of the time.
+fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<NatTables, Failure> {
+    let sysctls: BTreeMap<String, String> = args.sysctls.iter().cloned().collect();
+    let options = LabOptions {
+        sysctls: BTreeMap::from([(LabRole::Gateway, sysctls.clone())]),
+        ..LabOptions::default()
+    };
+    let mut specs: Vec<SiteSpec> = Vec::new();
+    let mut unique: Vec<LabGateway> = Vec::new();
+    for variant in wanted {
+        if unique.contains(variant) {
+            continue;
+        }
+        unique.push(*variant);
+        let topology = variant_of(*variant).topology();
+        specs.push(SiteSpec { name: variant.name(), topology, return_route: true, wan: false });
+    }
+    let lab = Lab::build(&format!("nat-{}", std::process::id()), &options, &specs)?;
+    let results: Vec<Result<Measured, Failure>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (lab.sites().iter().zip(&unique))
+            .map(|(site, variant)| scope.spawn(move || measure_one(site, *variant, args.idle, stop)))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").map_err(Failure::failed)?;
+    Ok(NatTables {
+        weir: env!("CARGO_PKG_VERSION"),
+        time: jiff::Timestamp::now().to_string(),
+        kernel: kernel.trim().to_owned(),
+        idle_s: args.idle.as_secs_f64(),
+        sysctls,
+        gateways: results.into_iter().collect::<Result<_, _>>()?,
+    })
+}
+
+fn measure_one(site: &Site, which: LabGateway, idle: Duration, stop: &Stop) -> Result<Measured, Failure> {
+    let variant = variant_of(which);
+    let gateway = site.host(LabRole::Gateway).ok_or_else(|| Failure::failed("the lab has no gateway"))?;
+    let places = places(site).map_err(Failure::failed)?;
+    let applied = gateway.run(|| {
+        let mut journal = Journal::new();
+        // A rule of a variant is about one inside host: there are two.
+        let outcome =
+            places.iter().try_for_each(|place| apply(&*variant, Role::Gateway, place, &mut journal));
+        outcome.map(|()| journal)
+    });
+    let mut journal = applied.map_err(Failure::failed)?.map_err(|e| {
+        let missing = matches!(e, weir_gateway::Error::Missing { .. } | weir_gateway::Error::Unsupported(_));
+        let code = if missing { MISSING } else { FAILED };
+        Failure::new(code, format!("{}: {e}", which.name()))
+    })?;
+    let observed = LabEnds::attach(site, idle).map_err(io::Error::other).and_then(|mut ends| {
+        measure(&mut ends, &mut |name| {
+            step(|| format!("{}: {name}", which.name()));
+            !stop.raised()
+        })
+    });
+    // In the gateway: an undo in another namespace would find nothing there.
+    gateway.run(|| journal.undo()).map_err(Failure::failed)?;
+    let observations = observed.map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
+    Ok(Measured {
+        gateway: which.name(),
+        describes: variant.describe(),
+        table: Table::of(&observations),
+        observations,
+    })
+}
+
+/// The place of a variant, once for each inside host.
+fn places(site: &Site) -> weir_sys::Result<[Place; 2]> {
+    let (inside, outside) = addresses(site)?;
+    let plan = site.addresses();
+    let place = |n: usize| Place {
+        family: plan.family,
+        inside_interface: plan.inside_interface.clone(),
+        outside_interface: plan.outside_interface.clone(),
+        initiator: inside[n].into(),
+        gateway_inside: plan.gateway_inside,
+        gateway_outside: plan.gateway_outside,
+        spare_outside: plan.spare_outside,
+        responder: outside[0].into(),
+        ports: 1..=u16::MAX,
+        tag: format!("nat{n}"),
+    };
+    Ok([place(0), place(1)])
+}

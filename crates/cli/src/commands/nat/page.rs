@@ -1,0 +1,170 @@
+//! The table of a NAT, for people.
+
+use weir_nat::rows::{self, Group, Row};
+use weir_nat::table::{Line, NatKind};
+use weir_nat::{Table, Verdict};
+use weir_text::layout::Terminal;
+use weir_text::page::{Page, Tone};
+
+use super::document::Measured;
+
+/// Verdicts in the order of the summary.
+const ORDER: [Verdict; 6] = [
+    Verdict::Fails,
+    Verdict::Partly,
+    Verdict::Meets,
+    Verdict::NotSure,
+    Verdict::NotTestable,
+    Verdict::Described,
+];
+
+/// Every gateway's table, and a matrix of the verdicts if there are several.
+pub(super) fn tables(gateways: &[Measured], kernel: &str, terminal: Terminal) -> String {
+    let mut page = Page::new(terminal);
+    for measured in gateways {
+        page.section(&format!("{}: {}", measured.gateway, kind(&measured.table.kind)));
+        page.line(&format!("{}, Linux {kernel}", measured.describes), 0, Some(Tone::Faint));
+        page.line(&summary(&measured.table), 0, None);
+        groups(&mut page, &measured.table);
+    }
+    if gateways.len() > 1 {
+        matrix(&mut page, gateways);
+    }
+    page.finish()
+}
+
+/// `port restricted cone (EIM, APDF)`.
+fn kind(kind: &NatKind) -> String {
+    if kind.translates == Some(false) {
+        return "no translation".to_owned();
+    }
+    let mapping = kind.mapping.map_or("mapping unknown", |mapping| mapping.mapping());
+    let filtering = kind.filtering.map_or("filtering unknown", |filtering| filtering.filtering());
+    match kind.classic {
+        Some(classic) => format!("{classic} ({mapping}, {filtering})"),
+        None => format!("unknown kind ({mapping}, {filtering})"),
+    }
+}
+
+fn summary(table: &Table) -> String {
+    let counts = ORDER.iter().map(|verdict| (table.count(*verdict), verdict.word()));
+    let words: Vec<String> =
+        counts.filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", plural(word, n))).collect();
+    format!("{} rows: {}", table.rows.len(), words.join(", "))
+}
+
+/// The words of a verdict as a count.
+fn plural(word: &str, n: usize) -> &str {
+    match word {
+        "fails" if n != 1 => "fail",
+        "meets" => "met",
+        "does" => "described",
+        other => other,
+    }
+}
+
+/// Groups with failures first; in each the failures first.
+fn groups(page: &mut Page, table: &Table) {
+    let worst = |group: Group| {
+        let lines = table.rows.iter().filter(|line| line.group == group);
+        lines.map(|line| line.judgement.verdict).min().map_or(2, |verdict| match verdict {
+            Verdict::Fails => 0,
+            Verdict::Partly => 1,
+            _ => 2,
+        })
+    };
+    let mut order = Group::ALL;
+    // Stable: groups of one rank keep the order of the RFCs.
+    order.sort_by_key(|group| worst(*group));
+    for group in order {
+        let mut lines: Vec<&Line> = table.rows.iter().filter(|line| line.group == group).collect();
+        if lines.is_empty() {
+            continue;
+        }
+        lines.sort_by_key(|line| line.judgement.verdict);
+        page.gap();
+        page.line(group.title(), 0, Some(Tone::Title));
+        let (untestable, shown): (Vec<&Line>, Vec<&Line>) =
+            lines.into_iter().partition(|line| line.judgement.verdict == Verdict::NotTestable);
+        for line in shown {
+            row(page, line);
+        }
+        not_testable(page, &untestable);
+    }
+}
+
+fn row(page: &mut Page, line: &Line) {
+    let verdict = line.judgement.verdict;
+    let tone = match verdict {
+        Verdict::Fails => Some(Tone::Bad),
+        Verdict::Partly | Verdict::NotSure => Some(Tone::Warning),
+        Verdict::NotTestable | Verdict::Meets | Verdict::Described => None,
+    };
+    let source = source(line.rfc, line.requirement, line.level.word());
+    page.line(&format!("{}: {} ({source})", verdict.word(), line.asks), 2, tone);
+    page.line(&format!("{}: {}", line.id, line.judgement.seen), 4, None);
+    if matches!(verdict, Verdict::Fails | Verdict::Partly) {
+        page.line(&format!("breaks: {}", line.breaks), 4, None);
+    }
+}
+
+/// Rows with one reason share a line.
+fn not_testable(page: &mut Page, lines: &[&Line]) {
+    let mut rest = lines.to_vec();
+    while let Some(first) = rest.first().copied() {
+        let reason = &first.judgement.seen;
+        let (same, others): (Vec<&Line>, Vec<&Line>) =
+            rest.into_iter().partition(|line| line.judgement.seen == *reason);
+        let ids: Vec<&str> = same.iter().map(|line| line.id).collect();
+        let words = Verdict::NotTestable.word();
+        page.line(&format!("{words}: {}: {reason}", ids.join(", ")), 2, Some(Tone::Faint));
+        rest = others;
+    }
+}
+
+/// `RFC 4787 REQ-1, MUST`.
+fn source(rfc: u16, requirement: &str, level: &str) -> String {
+    if requirement.is_empty() { format!("RFC {rfc}") } else { format!("RFC {rfc} {requirement}, {level}") }
+}
+
+/// One line per row, one column per gateway.
+fn matrix(page: &mut Page, gateways: &[Measured]) {
+    page.section("side by side");
+    let mut head = vec!["row"];
+    head.extend(gateways.iter().map(|measured| measured.gateway.as_str()));
+    let verdict = |measured: &Measured, id: &str| {
+        measured.table.line(id).map_or_else(String::new, |line| line.judgement.verdict.word().to_owned())
+    };
+    let lines: Vec<Vec<String>> = rows::all()
+        .map(|row| {
+            let cells = gateways.iter().map(|measured| verdict(measured, row.id));
+            std::iter::once(row.id.to_owned()).chain(cells).collect()
+        })
+        .collect();
+    page.matrix(&head, &lines);
+}
+
+/// All rows without verdicts.
+pub(super) fn rows(terminal: Terminal) -> String {
+    let mut page = Page::new(terminal);
+    for group in Group::ALL {
+        page.section(group.title());
+        for row in rows::all().filter(|row| row.group == group) {
+            describe(&mut page, row);
+        }
+    }
+    page.finish()
+}
+
+fn describe(page: &mut Page, row: &Row) {
+    let (rfc, section, level) = (row.rfc, row.section, row.level.word());
+    let source = match row.requirement {
+        "" => format!("RFC {rfc} section {section}"),
+        requirement => format!("RFC {rfc} section {section} {requirement}, {level}"),
+    };
+    page.line(&format!("{}: {} ({source})", row.id, row.asks), 2, None);
+    page.line(&format!("sent: {}", row.sent), 4, Some(Tone::Faint));
+    if !row.breaks.is_empty() {
+        page.line(&format!("breaks: {}", row.breaks), 4, Some(Tone::Faint));
+    }
+}

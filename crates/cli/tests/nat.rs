@@ -1,0 +1,152 @@
+//! `weir nat` as a user calls it: gateways of the lab against what is known of the kernel.
+
+mod documents;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use weir_testkit::{CommandOutput, World, holds, measured};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+fn nat(world: &World, args: &[&str]) -> CommandOutput {
+    let mut command = world.command(world.binary());
+    command.arg("nat").args(args);
+    world.run(command)
+}
+
+fn json(world: &World, kind: &str, args: &[&str]) -> Value {
+    documents::read(&nat(world, &[args, &["--json"]].concat()).expect(0).stdout, kind)
+}
+
+/// Its words, wherever lines were broken.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Verdicts of one gateway by row.
+fn verdicts(gateway: &Value) -> BTreeMap<&str, &str> {
+    let rows = gateway["rows"].as_array().unwrap();
+    rows.iter().map(|row| (row["id"].as_str().unwrap(), row["verdict"].as_str().unwrap())).collect()
+}
+
+/// All gateways of a run that no timer slows down.
+fn gateways(world: &World, names: &[&str], more: &[&str]) -> BTreeMap<String, Value> {
+    let options: Vec<&str> = names.iter().flat_map(|name| ["--gateway", name]).collect();
+    let document = json(world, "nat-lab", &[&["lab"], more, &options[..]].concat());
+    let all = document["gateways"].as_array().unwrap();
+    all.iter().map(|g| (g["gateway"].as_str().unwrap().to_owned(), g.clone())).collect()
+}
+
+#[test]
+fn rows_are_listed_without_root() {
+    let world = World::plain(WEIR);
+    let rows = json(&world, "nat-rows", &["rows"]);
+    let rows = rows["rows"].as_array().unwrap();
+    let text = words(&nat(&world, &["rows"]).expect(0).stdout);
+    for row in rows {
+        assert!(text.contains(row["id"].as_str().unwrap()), "{row}");
+    }
+    assert!(text.contains("RFC 4787 section 4.1 REQ-1, MUST"));
+}
+
+#[test]
+fn gateways_are_listed_and_a_wrong_name_is_refused() {
+    let world = World::plain(WEIR);
+    let text = nat(&world, &["lab", "--list"]).expect(0).stdout;
+    assert!(text.lines().any(|line| line.starts_with("nft-masquerade-fully-random ")), "{text}");
+    let refused = nat(&world, &["lab", "--gateway", "nft-masquerad"]).expect(2);
+    assert!(refused.stderr.contains("nft-masquerade"), "{}", refused.stderr);
+    let refused = nat(&world, &["lab", "--sysctl", "vm.swappiness=1"]).expect(2);
+    assert!(refused.stderr.contains("net.*"), "{}", refused.stderr);
+    nat(&world, &["lab", "--idle", "2h"]).expect(2);
+}
+
+/// The kernel's NAT by its source (nf_nat_core.c): it keeps the port if the tuple is free, else moves it; filters by the whole
+/// tuple; and takes a packet from inside to its own address for its own.
+#[test]
+fn root_the_kernels_nat_does_what_its_source_says() {
+    if World::lacks(&["nft", "iptables"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let names = ["nft-masquerade", "iptables-masquerade", "nft-masquerade-fully-random", "routed"];
+    let seen = gateways(&world, &names, &["--idle", "0"]);
+    for name in ["nft-masquerade", "iptables-masquerade"] {
+        let gateway = &seen[name];
+        assert_eq!(gateway["kind"]["classic"], "port restricted cone", "{name}");
+        let verdicts = verdicts(gateway);
+        for (row, verdict) in [
+            ("udp-mapping", "partly"),
+            ("udp-overloading", "partly"),
+            ("udp-deterministic", "fails"),
+            ("udp-filtering", "fails"),
+            ("udp-hairpin", "fails"),
+            ("udp-port-range", "meets"),
+            ("udp-parity", "meets"),
+            ("udp-pooling", "not-testable"),
+            ("udp-idle-answered", "not-testable"),
+        ] {
+            assert_eq!(verdicts[row], verdict, "{name}: {row}");
+        }
+        for translation in gateway["observations"]["udp_ports"].as_array().unwrap() {
+            let port = |key: &str| translation[key].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+            assert_eq!(port("inside"), port("seen"), "{name}");
+        }
+    }
+    let random = &seen["nft-masquerade-fully-random"];
+    assert_eq!(random["kind"]["classic"], "symmetric");
+    assert_eq!(verdicts(random)["udp-overloading"], "meets");
+    let routed = &seen["routed"];
+    assert_eq!((&routed["kind"]["translates"], &routed["kind"]["classic"]), (&false.into(), &Value::Null));
+    let meeting: Vec<_> = verdicts(routed).into_iter().filter(|(_, v)| *v != "not-testable").collect();
+    assert_eq!(meeting, [("udp-filtering", "meets")]);
+}
+
+/// Timeouts as they were set, within a second.
+#[test]
+fn root_measured_idle_times_are_the_kernels_settings() {
+    if World::lacks(&["nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let set = [("unanswered", 3), ("answered", 6)];
+    let more = [
+        "--idle",
+        "9s",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_udp_timeout=3",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_udp_timeout_stream=6",
+    ];
+    let attempt = || {
+        let seen = gateways(&world, &["nft-masquerade"], &more);
+        let gateway = &seen["nft-masquerade"];
+        let found = |(kind, truth): (&str, i32)| {
+            let tries = gateway["observations"]["udp_idle"][kind].as_array().unwrap();
+            let at = |alive: bool| {
+                tries.iter().filter(move |t| t["alive"] == alive).map(|t| t["idle_s"].as_f64().unwrap())
+            };
+            let (alive, dead) = (at(true).fold(0.0, f64::max), at(false).fold(f64::INFINITY, f64::min));
+            let truth = f64::from(truth);
+            assert!((alive - truth).abs() < 1.0 && (dead - truth).abs() < 1.0, "{kind}: {alive} {dead}");
+        };
+        set.into_iter().for_each(found);
+        let verdicts = verdicts(gateway);
+        assert_eq!((verdicts["udp-idle-unanswered"], verdicts["udp-refresh-out"]), ("fails", "meets"));
+    };
+    measured(1, 3, |_| holds(attempt));
+}
+
+#[test]
+fn root_a_failing_must_is_an_exit_code_on_request() {
+    if World::lacks(&["nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let page = words(&nat(&world, &["lab", "--idle", "0", "--fail-on-must"]).expect(3).stdout);
+    for words in ["port restricted cone (EIM, APDF)", "breaks: ", "RFC 4787 REQ-9, MUST"] {
+        assert!(page.contains(words), "{page}");
+    }
+    nat(&world, &["lab", "--idle", "0", "--fail-on-must", "--gateway", "routed"]).expect(0);
+}
