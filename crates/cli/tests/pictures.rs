@@ -8,36 +8,39 @@ use weir_testkit::World;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// A picture, and its text and evidence.
-const FILES: [&str; 5] = ["doctor.svg", "doctor.json", "report.png", "report.txt", "report.json"];
+const PICTURES: [&str; 2] = ["doctor.svg", "report.png"];
+/// Their text, and the runs that they show.
+const EVIDENCE: [&str; 3] = ["doctor.json", "report.txt", "report.json"];
 
-/// Runs `scripts/pictures/check` on a folder; whether it accepts it, and its output.
-fn check(folder: &Path) -> (bool, String) {
+/// Runs `scripts/pictures/check` on the folders of pictures and evidence; whether it accepts them, and its output.
+fn check(folders: [&Path; 2]) -> (bool, String) {
     let mut command = Command::new(format!("{ROOT}/scripts/pictures/check"));
-    let output = command.arg(WEIR).arg(folder).output().unwrap();
+    let output = command.arg(WEIR).args(folders).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     (output.status.success(), text)
 }
 
 #[test]
 fn pictures_show_what_the_program_prints() {
-    let folder = Path::new(ROOT).join("docs/pictures");
-    let (same, text) = check(&folder);
+    let pictures = Path::new(ROOT).join("docs/pictures");
+    let evidence = Path::new(ROOT).join("scripts/pictures/evidence");
+    let (same, text) = check([&pictures, &evidence]);
     assert!(same, "{text}");
 
     let world = World::plain(WEIR);
+    let files = PICTURES.map(|name| pictures.join(name)).into_iter();
+    let files: Vec<_> = files.chain(EVIDENCE.map(|name| evidence.join(name))).collect();
     let plant = |file: &str, from: &str, to: &str| {
-        let mut copy = folder.clone();
-        for name in FILES {
-            let mut bytes = fs::read(folder.join(name)).unwrap();
-            if name == file {
+        for path in &files {
+            let mut bytes = fs::read(path).unwrap();
+            if path.ends_with(file) {
                 let text = String::from_utf8(bytes).unwrap();
                 assert!(text.contains(from), "{file} has no {from}");
                 bytes = text.replacen(from, to, 1).into_bytes();
             }
-            copy = world.write(name, bytes).parent().unwrap().to_owned();
+            world.write(path.file_name().unwrap().to_str().unwrap(), bytes);
         }
-        check(&copy)
+        check([&world.work(), &world.work()])
     };
     // A word that the program prints otherwise, one in the evidence only, and a text that the picture does not show.
     for (file, from, to) in [
