@@ -10,7 +10,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const PICTURES: [&str; 2] = ["doctor.svg", "report.png"];
 /// Their text, and the runs that they show.
-const EVIDENCE: [&str; 3] = ["doctor.json", "report.txt", "report.json"];
+const EVIDENCE: [&str; 4] = ["doctor.head", "doctor.json", "report.txt", "report.json"];
 
 /// Runs `scripts/pictures/check` on the folders of pictures and evidence; whether it accepts them, and its output.
 fn check(folders: [&Path; 2]) -> (bool, String) {
