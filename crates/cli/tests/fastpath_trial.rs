@@ -236,6 +236,8 @@ fn root_what_cannot_be_is_said_and_nothing_is_changed() {
     refused(&["apply", "-i", "tun9"], 2, "no Ethernet header");
     refused(&["apply", "-i", "p9"], 2, "part of br9");
     refused(&["apply", "--packets", "0"], 2, "1..=1000");
+    refused(&["apply", "--connections", "63"], 2, "64..=16777216");
+    assert_eq!(gateway.json("plan", &["--connections", "1000"])["connections"], 1000);
     refused(&["apply", "--exclude", "host"], 2, "expected ADDRESS");
     refused(&["explain", "udp", "198.18.0.2:1", "198.18.0.2:2"], 3, "no fast path");
     refused(&["pause"], 3, "no fast path");

@@ -88,8 +88,8 @@ fn all_are_found(meant: fn(&Case) -> bool) {
     assert!(world.undo_lists().is_empty(), "{:?}", world.undo_lists());
 }
 
-/// The cases of each test: its name then says what went wrong. Those of the last change settings that all namespaces share.
-const PARTS: [fn(&Case) -> bool; 8] = [
+/// The cases of each test: its name then says what went wrong. Those of the last but one change settings that all namespaces share.
+const PARTS: [fn(&Case) -> bool; 9] = [
     |case| is_of(case, Group::Conntrack),
     |case| is_of(case, Group::Firewall),
     |case| is_of(case, Group::Network),
@@ -98,6 +98,7 @@ const PARTS: [fn(&Case) -> bool; 8] = [
     |case| case.kind == Kind::Pair && !is_shared(case),
     |case| case.kind == Kind::Healthy && !is_shared(case),
     is_shared,
+    |case| is_of(case, Group::FastPath),
 ];
 
 fn is_shared(case: &Case) -> bool {
@@ -156,4 +157,9 @@ fn root_where_nothing_is_wrong_nothing_is_found() {
 #[test]
 fn root_alone_causes_in_settings_of_the_machine_are_found() {
     all_are_found(PARTS[7]);
+}
+
+#[test]
+fn root_causes_in_the_fast_path_are_found() {
+    all_are_found(PARTS[8]);
 }

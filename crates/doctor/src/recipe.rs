@@ -71,11 +71,41 @@ pub enum Step {
     },
     /// A script on a further host.
     RunOn(&'static str, String),
+    /// A fast path in a place, kept by this process until the case is over.
+    FastPath(LabHost, FastPathSetup),
     /// Entries put into the connection-tracking table of a place.
     Entries(LabHost, fn() -> Vec<weir_netlink::conntrack::NewEntry>),
     /// This much of the traffic runs already before the window begins and is over when it does (a connection that is made
     /// before the fault comes).
     Before(Vec<Traffic>),
+}
+
+/// A fast path between all interfaces of a place but its loopback.
+#[derive(Debug, Clone)]
+pub struct FastPathSetup {
+    /// Connections that it has room for, at least 64.
+    pub connections: u32,
+    /// Packets of one direction before it is learnt, at least 1.
+    pub packets: u32,
+    /// Interfaces that it leaves out.
+    pub without: &'static [&'static str],
+    /// Exclusions, as `weir fastpath exclude` reads them.
+    pub excluded: &'static [&'static str],
+}
+
+impl Default for FastPathSetup {
+    fn default() -> Self {
+        FastPathSetup { connections: 65_536, packets: 8, without: &[], excluded: &[] }
+    }
+}
+
+impl Step {
+    /// The gateway masquerades what leaves by `outside`.
+    pub fn masquerade() -> Step {
+        let rules = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
+                     add rule ip nat post oifname outside masquerade'";
+        Step::Run(LabHost::Gateway, rules.into())
+    }
 }
 
 /// Something sent or held through the window.

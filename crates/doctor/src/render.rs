@@ -266,6 +266,7 @@ fn heading(group: causes::Group) -> &'static str {
         causes::Group::Network => "Routes, MTU, fragments, neighbours",
         causes::Group::Queues => "Queues, drivers, cores",
         causes::Group::Sockets => "Sockets, and what is not on this host",
+        causes::Group::FastPath => "The fast path of weir",
         causes::Group::Rest => "The rest",
     }
 }

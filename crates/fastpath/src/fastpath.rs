@@ -8,12 +8,13 @@ use weir_bpf::{Loader, Map, Mapped, Object, Plain, ProgramFd, Ring, test_run};
 use weir_netlink::conntrack::Tuple;
 
 use crate::attachments::Attachments;
+use crate::changes::Changes;
 use crate::direction::{WayOut, direction};
 use crate::needs::named;
 use crate::options::{LEASE, Options, Tables};
 use crate::shared::{WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle};
 use crate::store::check_number;
-use crate::{Count, Error, Exclusion, Lesson, Reason, Result, Status};
+use crate::{Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status};
 
 /// The programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.o"));
@@ -27,6 +28,7 @@ pub struct Fastpath {
     remove: ProgramFd,
     keep_idle: ProgramFd,
     attachments: Mutex<Attachments>,
+    changes: Changes,
     /// True while it is paused. Held for each change of the lease.
     pause: Mutex<bool>,
 }
@@ -60,7 +62,16 @@ impl Fastpath {
         let (renew, remove, keep_idle) = (program("renew")?, program("remove")?, program("keep_idle")?);
         let attachments = Attachments::new(program("fastpath_in")?, program("fastpath_out")?);
         let (attachments, pause) = (Mutex::new(attachments), Mutex::new(false));
-        let fastpath = Fastpath { object, control, renew, remove, keep_idle, attachments, pause };
+        let fastpath = Fastpath {
+            object,
+            control,
+            renew,
+            remove,
+            keep_idle,
+            attachments,
+            changes: Changes::default(),
+            pause,
+        };
         fastpath.calibrate(options.refresh)?;
         Ok(fastpath)
     }
@@ -110,7 +121,7 @@ impl Fastpath {
     /// If the kernel refuses.
     pub fn mend(&self) -> Result<()> {
         if self.attachments().mend()? {
-            self.forget_ways();
+            self.forget_ways([Change::Programs]);
         }
         Ok(())
     }
@@ -169,7 +180,7 @@ impl Fastpath {
         }
         self.table("exclusions")?.set(0, all);
         self.control.set(0, WeirControl { exclusions: excluded.len() as u32, ..self.control.get(0) });
-        self.forget_ways();
+        self.forget_ways([Change::Exclusions]);
         Ok(())
     }
 
@@ -191,9 +202,15 @@ impl Fastpath {
     }
 
     /// Makes every entry stale: the next packet of each flow takes the kernel's way, and is learnt from anew.
-    pub fn forget_ways(&self) {
+    pub fn forget_ways(&self, because: impl IntoIterator<Item = Change>) {
+        because.into_iter().for_each(|change| self.changes.note(change));
         let control = self.control.get(0);
         self.control.set(0, WeirControl { generation: control.generation.wrapping_add(1), ..control });
+    }
+
+    /// Why that was done since it was loaded.
+    pub fn changes(&self) -> Vec<ChangeCount> {
+        self.changes.counts()
     }
 
     /// Removes the entry of packets that come in with these addresses and ports; one that is not there is no error.

@@ -13,7 +13,7 @@ use crate::direction::tuple;
 use crate::idle::Walk;
 use crate::options::RENEWALS_PER_SECOND;
 use crate::shared::WeirDirection;
-use crate::{Fastpath, Result};
+use crate::{Change, Fastpath, Result};
 
 const RENEWAL: Duration = Duration::from_millis(1000 / RENEWALS_PER_SECOND as u64);
 /// Time between two looks at the events.
@@ -81,8 +81,9 @@ impl Work {
         let mut walk = Walk::new(&self.fastpath)?;
         while !ends.load(Ordering::Relaxed) {
             // Changes first: a lease that is renewed promises that they were heard.
-            if self.path.drain()? {
-                self.fastpath.forget_ways();
+            let changes = self.path.drain()?;
+            if !changes.is_empty() {
+                self.fastpath.forget_ways(changes.into_iter().map(Change::from));
             }
             self.remove_ended()?;
             if renewed.elapsed() >= RENEWAL {
@@ -107,7 +108,7 @@ impl Work {
             }
         })?;
         if lost {
-            self.fastpath.forget_ways();
+            self.fastpath.forget_ways([Change::EventsLost]);
         }
         failed.map_or(Ok(()), Err)
     }

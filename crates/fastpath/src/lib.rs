@@ -17,6 +17,8 @@
 //! the correction).
 
 mod attachments;
+mod changes;
+mod confirmed;
 mod counts;
 mod direction;
 mod exclusion;
@@ -33,6 +35,8 @@ mod rules;
 mod store;
 mod visit;
 
+pub use changes::{Change, ChangeCount};
+pub use confirmed::Confirmed;
 pub use counts::{Count, Lesson, Reason, Status};
 pub use direction::WayOut;
 pub use exclusion::Exclusion;
@@ -45,7 +49,7 @@ pub use plan::{FastpathPlan, LeftOut, Request, Skipped, Wanted};
 pub use resident::{Resident, Setup};
 pub use rules::{Bypassed, Effect, bypassed};
 pub use store::{ExclusionChange, ExclusionStore};
-pub use visit::{Explained, LessonCount, Now, ReasonCount, Visit};
+pub use visit::{Explained, LessonCount, Now, Presence, ReasonCount, Visit};
 pub use weir_netlink::Protocol;
 
 /// Structs and constants that the programs in the kernel and this driver share.

@@ -49,7 +49,7 @@ impl Options {
     ///
     /// # Errors
     /// If `/proc` cannot be read.
-    pub fn for_host(root: &ProcRoot, ipv4: bool, ipv6: bool) -> Result<Self> {
+    pub fn for_host(root: &ProcRoot, (ipv4, ipv6): (bool, bool)) -> Result<Self> {
         const LEAST: u64 = 65_536;
         const MOST: u64 = 4 << 20;
         /// Bytes for a connection: two directions of a cache line (IPv6: two lines) in a table that is half full at most.
@@ -62,6 +62,23 @@ impl Options {
         };
         let [connections, connections6] = [room(ipv4, BYTES[0]), room(ipv6, BYTES[1])];
         Ok(Options { connections, connections6, ..Options::default() })
+    }
+
+    /// Room for so many connections of each version of IP that is used, in at most a quarter of the memory.
+    ///
+    /// # Errors
+    /// [`Error::Options`] if the number is out of range or the tables need more memory; else if `/proc` cannot be read.
+    pub fn with_room(connections: u32, root: &ProcRoot, (ipv4, ipv6): (bool, bool)) -> Result<Self> {
+        let room = |is_wanted| if is_wanted { connections } else { NONE };
+        let options = Options { connections: room(ipv4), connections6: room(ipv6), ..Options::default() };
+        options.check()?;
+        let (wanted, most) = (options.memory_bytes(), root.meminfo()?.total / 4);
+        if wanted > most {
+            return Err(Error::Options(format!(
+                "{connections} connections need tables of {wanted} bytes; a quarter of the memory is {most}"
+            )));
+        }
+        Ok(options)
     }
 
     /// The smallest table that can be made: for a look at what this kernel can do.
@@ -120,11 +137,20 @@ mod tests {
             ("proc/meminfo", "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 1 kB\n"),
         ]);
         let room = |ipv4, ipv6| {
-            let options = Options::for_host(&root.root(), ipv4, ipv6).unwrap();
+            let options = Options::for_host(&root.root(), (ipv4, ipv6)).unwrap();
             (options.connections, options.connections6)
         };
         assert_eq!(room(true, true), (262_144, 262_144));
         assert_eq!(room(true, false), (262_144, 64));
         assert_eq!(room(false, true), (64, 262_144));
+        let with = |connections| Options::with_room(connections, &root.root(), (true, false));
+        assert_eq!(with(1_000_000).map(|o| (o.connections, o.connections6)).unwrap(), (1_000_000, 64));
+        // 16 Mi connections of IPv4: 64 Mi entries of 64 bytes and as many cells of 4 bytes are more than 4 GiB.
+        for (connections, why) in
+            [(1 << 24, "a quarter of the memory"), (63, "valid is"), (1 << 25, "valid is")]
+        {
+            let refused = with(connections).unwrap_err();
+            assert!(matches!(&refused, Error::Options(text) if text.contains(why)), "{refused}");
+        }
     }
 }

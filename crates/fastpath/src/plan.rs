@@ -20,6 +20,9 @@ pub struct Request {
     pub excluded: Vec<Exclusion>,
     /// Packets of one direction before it is learnt; `None`: the default.
     pub packets: Option<u32>,
+    /// Connections of each version of IP that there is room for, 64 to 16 million; `None`: as many as conntrack may have, within a
+    /// sixteenth of the memory.
+    pub connections: Option<u32>,
     /// Flows that are left to the kernel whatever is asked for: [`crate::ExclusionStore`].
     pub kept: Vec<Exclusion>,
 }
@@ -164,7 +167,11 @@ impl FastpathPlan {
                 "nf_conntrack_acct is on: conntrack does not count carried packets, so its numbers will be too low".into(),
             );
         }
-        let options = Options::for_host(root, ipv4, ipv6 && can_ipv6)?;
+        let versions = (ipv4, ipv6 && can_ipv6);
+        let options = match request.connections {
+            None => Options::for_host(root, versions)?,
+            Some(connections) => Options::with_room(connections, root, versions)?,
+        };
         let wanted = Wanted {
             interfaces: chosen,
             connections: options.connections,

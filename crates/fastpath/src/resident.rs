@@ -174,6 +174,7 @@ impl Resident {
             paused: self.paused,
             carries_ipv6: self.fastpath.carries_ipv6(),
             generation: self.fastpath.control().generation & 0xffff,
+            changes: self.fastpath.changes(),
             directions: self.fastpath.live()?,
             reasons: status.reasons.iter().map(reason).collect(),
             lessons: status.lessons.iter().map(lesson).collect(),

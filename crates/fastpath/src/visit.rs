@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Wanted, WayOut};
+use crate::{ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Wanted, WayOut};
 
 const NAME: &str = "weir-fastpath";
 /// Longest time for a question and its answer: the resident process does nothing that takes longer.
@@ -81,12 +81,29 @@ pub struct Now {
     pub carries_ipv6: bool,
     /// Number of changes of rules, routes, neighbours and interfaces, after which all was learnt anew; modulo 65536.
     pub generation: u32,
+    /// The same by kind, not modulo anything; those that never happened are left out.
+    #[serde(default)]
+    pub changes: Vec<ChangeCount>,
     /// Directions of flows in the table that are not stale. A connection has two.
     pub directions: u64,
     /// Packets that came in, by reason; those with none are left out.
     pub reasons: Vec<ReasonCount>,
     /// Attempts to learn a flow, by result; those with none are left out.
     pub lessons: Vec<LessonCount>,
+}
+
+/// The process that keeps a fast path, for a look that must not wait for it.
+#[derive(Debug, Clone)]
+pub enum Presence {
+    /// There is none.
+    None,
+    /// It answers.
+    Answers(Box<Now>),
+    /// It does not answer in time.
+    Silent {
+        /// The process.
+        pid: u32,
+    },
 }
 
 /// The fate of the packets of one direction.
@@ -116,14 +133,6 @@ fn address() -> Result<UnixAddress> {
 
 fn failed(error: &std::io::Error) -> Error {
     Error::State(format!("the process that keeps the fast path does not answer: {error}"))
-}
-
-/// A process that breaks off on the way has been killed.
-fn broken_off(error: &std::io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => Error::Gone,
-        _ => failed(error),
-    }
 }
 
 /// Takes the name of this namespace.
@@ -184,20 +193,32 @@ impl Visit {
         }
     }
 
+    /// Returns how things are, or that the process does not answer in time. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::State`] if this user is not trusted by the process, or another user's process holds the name.
+    pub fn presence(patience: Duration) -> Result<Presence> {
+        let Some((stream, pid)) = connect()? else { return Ok(Presence::None) };
+        if !rustix::process::geteuid().is_root() && !is_own(&stream)? {
+            return Err(Error::State("a fast path is in effect, and its state needs root".into()));
+        }
+        let line = match exchange(&stream, &Question::Now, patience) {
+            Ok(line) => line,
+            Err(Asked::Gone) => return Ok(Presence::None),
+            Err(Asked::Silent) => return Ok(Presence::Silent { pid }),
+            Err(Asked::Failed(e)) => return Err(e),
+        };
+        read_answer(&line).map(|now| Presence::Answers(Box::new(now)))
+    }
+
     fn ask<T: DeserializeOwned>(&self, question: &Question) -> Result<T> {
         let (stream, _) = connect()?.ok_or(Error::Gone)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|e| failed(&e))?;
-        let mut text = serde_json::to_string(question).map_err(|e| Error::State(e.to_string()))?;
-        text.push('\n');
-        (&stream).write_all(text.as_bytes()).map_err(|e| broken_off(&e))?;
-        let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line).map_err(|e| broken_off(&e))?;
-        if line.is_empty() {
-            return Err(Error::Gone);
+        match exchange(&stream, question, PATIENCE) {
+            Ok(line) => read_answer(&line),
+            Err(Asked::Gone) => Err(Error::Gone),
+            Err(Asked::Silent) => Err(failed(&ErrorKind::TimedOut.into())),
+            Err(Asked::Failed(e)) => Err(e),
         }
-        let said: std::result::Result<T, String> = serde_json::from_str(&line)
-            .map_err(|e| Error::State(format!("another version of weir keeps it: {e}")))?;
-        said.map_err(Error::State)
     }
 
     /// Returns how things are.
@@ -276,6 +297,55 @@ impl Visit {
             _ => Err(Error::State(format!("process {} keeps the fast path and does not end", self.pid))),
         }
     }
+}
+
+/// Whether the other end is this user's.
+fn is_own(stream: &UnixStream) -> Result<bool> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|e| failed(&e.into()))?;
+    Ok(peer.uid == rustix::process::geteuid())
+}
+
+/// Why there is no answer.
+enum Asked {
+    /// The process has ended.
+    Gone,
+    /// It does not answer in time.
+    Silent,
+    /// The system refused.
+    Failed(Error),
+}
+
+impl From<std::io::Error> for Asked {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            // A process that breaks off on the way has been killed.
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotConnected => Asked::Gone,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Asked::Silent,
+            _ => Asked::Failed(failed(&error)),
+        }
+    }
+}
+
+/// Asks, and returns the line that comes back.
+fn exchange(
+    mut stream: &UnixStream,
+    question: &Question,
+    patience: Duration,
+) -> std::result::Result<String, Asked> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let mut text = serde_json::to_string(question).map_err(|e| Asked::Failed(Error::State(e.to_string())))?;
+    text.push('\n');
+    stream.write_all(text.as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    if line.is_empty() { Err(Asked::Gone) } else { Ok(line) }
+}
+
+fn read_answer<T: DeserializeOwned>(line: &str) -> Result<T> {
+    let said: std::result::Result<T, String> = serde_json::from_str(line)
+        .map_err(|e| Error::State(format!("another version of weir keeps it: {e}")))?;
+    said.map_err(Error::State)
 }
 
 fn connect() -> Result<Option<(UnixStream, u32)>> {

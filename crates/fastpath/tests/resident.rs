@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use weir_bpf::{Direction, tcx_programs};
 use weir_fastpath::{
-    Error, Exclusion, ExclusionStore, Explained, Fastpath, FastpathPlan, Lesson, Now, Options, Protocol,
-    Reason, Request, Resident, Setup, Visit, Wanted,
+    Change, Error, Exclusion, ExclusionStore, Explained, Fastpath, FastpathPlan, Lesson, Now, Options,
+    Presence, Protocol, Reason, Request, Resident, Setup, Visit, Wanted,
 };
 use weir_netlink::Rtnetlink;
 use weir_sys::privilege::test_needs_root;
@@ -31,6 +31,10 @@ fn wanted(interfaces: &[&str], excluded: &[&str]) -> Wanted {
 /// A folder that is not there: nothing is kept.
 fn nothing_kept() -> ExclusionStore {
     ExclusionStore::in_folder(std::path::Path::new("/nonexistent"))
+}
+
+fn setup(interfaces: &[&str], trial: Option<Duration>) -> Setup {
+    Setup { wanted: wanted(interfaces, &[]), trial, kept: nothing_kept() }
 }
 
 /// A resident of the gateway, on a thread of its own.
@@ -99,10 +103,7 @@ fn root_it_tells_what_it_carries_and_why_not() {
         return;
     }
     let world = NatWorld::new(false);
-    let run = Run::begin(
-        &world,
-        Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None, kept: nothing_kept() },
-    );
+    let run = Run::begin(&world, setup(&["br0", "out0"], None));
     let unknown = explain(&run, 4000);
     assert_eq!((unknown.len(), unknown[0].reason), (1, Reason::Unknown));
     assert!(unknown[0].why.contains("conntrack does not know"), "{}", unknown[0].why);
@@ -133,10 +134,7 @@ fn root_a_pause_and_an_exclusion_work_at_once() {
         return;
     }
     let world = NatWorld::new(false);
-    let run = Run::begin(
-        &world,
-        Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None, kept: nothing_kept() },
-    );
+    let run = Run::begin(&world, setup(&["br0", "out0"], None));
     assert!(exchange(&run, 4000, 20) >= 30);
     run.ask(|visit| visit.pause(true));
     assert_eq!(exchange(&run, 4000, 20), 0);
@@ -162,15 +160,53 @@ fn root_a_pause_and_an_exclusion_work_at_once() {
 }
 
 #[test]
+fn root_it_counts_what_made_it_learn_anew() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    let run = Run::begin(&world, setup(&["br0", "out0"], None));
+    let times = |change: Change| {
+        run.now().changes.iter().filter(|count| count.change == change).map(|count| count.times).sum::<u64>()
+    };
+    for (script, change) in [
+        ("ip route add 198.18.9.0/24 via 198.18.1.2", Change::Routes),
+        ("nft add table ip more", Change::PacketFilter),
+        ("ip addr add 198.18.9.1/24 dev out0", Change::Addresses),
+    ] {
+        let (before, generation) = (times(change), run.now().generation);
+        sh(&world.gateway, script);
+        until(script, || (times(change) > before).then_some(()));
+        assert_ne!(run.now().generation, generation, "{script}");
+    }
+    let before = times(Change::Exclusions);
+    run.ask(|visit| visit.exclude(Vec::new()));
+    assert_eq!(times(Change::Exclusions), before + 1);
+}
+
+#[test]
+fn root_one_that_does_not_answer_keeps_no_other_waiting() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    let look = || world.gateway.run(|| Visit::presence(Duration::from_millis(200)).unwrap()).unwrap();
+    assert!(matches!(look(), Presence::None), "there is none");
+    let resident = world.gateway.run(|| Resident::begin(setup(&["br0"], None)).unwrap()).unwrap();
+    // It does not serve yet.
+    assert!(matches!(look(), Presence::Silent { pid } if pid == std::process::id()), "{:?}", look());
+    drop(resident);
+    let _run = Run::begin(&world, setup(&["br0"], None));
+    until("it answers", || matches!(look(), Presence::Answers(_)).then_some(()));
+}
+
+#[test]
 fn root_an_interface_that_is_made_anew_and_a_later_program_are_followed() {
     if test_needs_root() {
         return;
     }
     let world = NatWorld::new(false);
-    let run = Run::begin(
-        &world,
-        Setup { wanted: wanted(&["br0", "out0"], &[]), trial: None, kept: nothing_kept() },
-    );
+    let run = Run::begin(&world, setup(&["br0", "out0"], None));
     let second = run
         .world
         .gateway
@@ -208,14 +244,12 @@ fn root_a_trial_ends_by_itself_unless_it_is_kept() {
     }
     let world = NatWorld::new(false);
     let trial = Some(Duration::from_secs(4));
-    let run =
-        Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial, kept: nothing_kept() });
+    let run = Run::begin(&world, setup(&["br0", "out0"], trial));
     assert!(run.now().trial_left_s.is_some());
     until("its time is over", || run.has_ended().then_some(()));
     assert!(world.gateway.run(|| Visit::find().unwrap()).unwrap().is_none());
     drop(run);
-    let run =
-        Run::begin(&world, Setup { wanted: wanted(&["br0", "out0"], &[]), trial, kept: nothing_kept() });
+    let run = Run::begin(&world, setup(&["br0", "out0"], trial));
     run.ask(Visit::keep);
     assert_eq!(run.now().trial_left_s, None);
     run.ask(Visit::end);

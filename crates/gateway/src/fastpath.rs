@@ -33,7 +33,7 @@ fn refused(error: weir_fastpath::Error) -> Error {
 /// Puts the table into effect at both interfaces of the gateway.
 pub(crate) fn begin(place: &Place, journal: &mut Journal) -> Result<(), Error> {
     let is_ipv6 = place.family == Family::Ipv6;
-    let options = Options::for_host(&ProcRoot::default(), !is_ipv6, is_ipv6).map_err(refused)?;
+    let options = Options::for_host(&ProcRoot::default(), (!is_ipv6, is_ipv6)).map_err(refused)?;
     let fastpath = Fastpath::load(options).map_err(refused)?;
     if is_ipv6 && !fastpath.carries_ipv6() {
         return Err(Error::Unsupported(

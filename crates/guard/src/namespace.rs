@@ -35,6 +35,15 @@ impl Namespace {
         Self::of(namespace, Some(path))
     }
 
+    /// Whether it is that one, within the boot in which it was written down.
+    ///
+    /// # Errors
+    /// If `/proc` does not show that one.
+    pub fn is_of(&self, namespace: &NetNs) -> Result<bool, Error> {
+        let other = Self::of(namespace, None)?;
+        Ok(self.inode == other.inode && self.cookie == other.cookie)
+    }
+
     fn of(namespace: &NetNs, path: Option<PathBuf>) -> Result<Self, Error> {
         Ok(Namespace { inode: namespace.inode()?, cookie: namespace.cookie()?, path })
     }

@@ -1,6 +1,7 @@
 //! How things are now.
 
 use std::fs::File;
+use std::path::Path;
 
 use weir_sys::state::boot_id;
 
@@ -9,7 +10,7 @@ use crate::error::Error;
 use crate::journal::{ChangeSet, Phase, When};
 use crate::slot;
 use crate::step_state::StepNow;
-use crate::store::Store;
+use crate::store::{Folder, Store};
 use crate::time::boot_ns;
 use crate::timer::Timer;
 
@@ -72,6 +73,19 @@ impl ChangeGuard {
         let guards = if set.is_in_flight() { slot::holders(&self.folder, &self.by)?.len() } else { 0 };
         let timer = set.is_in_flight() && Timer::of(&self.by, &set.begin.id).is_armed();
         Ok(Some(Status { guards, timer, remaining_s, now: self.now(&set)?, rebooted, busy, set }))
+    }
+
+    /// The last set of a command as the journal in a folder of state tells it (`/var/lib/weir`, or that of a namespace in it). Changes
+    /// nothing: an abandoned set stays as it is.
+    ///
+    /// # Errors
+    /// If there is a journal, and it cannot be read.
+    pub fn read(state: &Path, by: &str) -> Result<Option<ChangeSet>, Error> {
+        let folder = Folder::of_state(state);
+        if !folder.exists()? {
+            return Ok(None);
+        }
+        Ok(Store::open(&folder.journal(by), false)?.map(|store| store.set))
     }
 
     /// The last set, settled unless another command is at work.

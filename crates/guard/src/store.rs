@@ -35,6 +35,11 @@ impl Folder {
         Folder { path: state::folder("guard") }
     }
 
+    /// The one in that folder of state.
+    pub(crate) fn of_state(state: &Path) -> Self {
+        Folder { path: state.join("guard") }
+    }
+
     /// Another one.
     #[cfg(test)]
     pub(crate) fn at(path: PathBuf) -> Self {

@@ -37,7 +37,7 @@ pub use links::{Link, XdpAttachment};
 pub(crate) use message::HEADER;
 pub(crate) use message::{Attributes, Message, Received, messages, text, u32_be};
 pub use neighbours::{Neighbour, NeighbourEvents};
-pub use path_events::PathEvents;
+pub use path_events::{PathChange, PathEvents};
 pub use protocol::Protocol;
 pub use route::Way;
 pub use routes::{Asking, Policy, RouteEntry, RouteKind};

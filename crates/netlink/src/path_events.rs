@@ -1,7 +1,7 @@
 //! Events of everything that decides how packets are forwarded: links, addresses, routes, routing rules, neighbours, packet filter
 //! rules and IPsec policies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::message::{Received, messages};
@@ -20,10 +20,32 @@ const RULE_GROUPS: [u32; 1] = [7];
 /// XFRMNLGRP_SA and _POLICY (include/uapi/linux/xfrm.h).
 const IPSEC_GROUPS: [u32; 2] = [3, 4];
 
+/// A kind of event that can change the way of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PathChange {
+    /// An interface, or its forwarding.
+    Link,
+    /// An address of an interface.
+    Address,
+    /// A route.
+    Route,
+    /// A routing rule.
+    RoutingRule,
+    /// Another Ethernet address of a neighbour.
+    Neighbour,
+    /// Rules of nftables.
+    PacketFilter,
+    /// IPsec states and policies.
+    Ipsec,
+    /// Events were lost: any of the others.
+    Unknown,
+}
+
 /// Listens for changes of forwarding in one network namespace, from when it is opened on.
 #[derive(Debug)]
 pub struct PathEvents {
-    sockets: Vec<Socket>,
+    /// Each with its protocol.
+    sockets: Vec<(i32, Socket)>,
     /// The Ethernet address that each neighbour had last.
     neighbours: HashMap<(u32, IpAddr), Option<Mac>>,
 }
@@ -49,27 +71,29 @@ impl PathEvents {
             for group in groups {
                 socket.join(*group).context(what)?;
             }
-            sockets.push(socket);
+            sockets.push((protocol, socket));
         }
         Ok(PathEvents { sockets, neighbours: HashMap::new() })
     }
 
-    /// Reads all events until now, without waiting. True if one of them can change the way of a packet, or if events were lost.
+    /// Reads all events until now, without waiting: the kinds of those that can change the way of a packet.
     ///
     /// # Errors
     /// If a socket cannot be read.
-    pub fn drain(&mut self) -> Result<bool> {
-        let mut changed = false;
-        for socket in &mut self.sockets {
+    pub fn drain(&mut self) -> Result<BTreeSet<PathChange>> {
+        let mut changed = BTreeSet::new();
+        for (protocol, socket) in &mut self.sockets {
             loop {
                 match socket.receive_now() {
                     Ok(Some(datagram)) => {
                         for received in messages(datagram) {
-                            changed |= matters(&mut self.neighbours, received);
+                            changed.extend(matters(&mut self.neighbours, *protocol, received));
                         }
                     }
                     Ok(None) => break,
-                    Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => changed = true,
+                    Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                        changed.insert(PathChange::Unknown);
+                    }
                     Err(e) => return Err(e).context(|| "read changes of routes and rules".into()),
                 }
             }
@@ -78,16 +102,31 @@ impl PathEvents {
     }
 }
 
-/// Neighbours are confirmed all the time: only another Ethernet address, or none, is a change.
-fn matters(neighbours: &mut HashMap<(u32, IpAddr), Option<Mac>>, received: Received<'_>) -> bool {
-    if !matches!(received.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH) {
-        return true;
+/// RTM_NEWNETCONF and RTM_DELNETCONF (include/uapi/linux/rtnetlink.h).
+const NETCONF: std::ops::RangeInclusive<u16> = 80..=81;
+
+/// The kind of an event that matters. Neighbours are confirmed all the time: only another Ethernet address, or none, is a change.
+fn matters(
+    neighbours: &mut HashMap<(u32, IpAddr), Option<Mac>>,
+    protocol: i32,
+    received: Received<'_>,
+) -> Option<PathChange> {
+    match (protocol, received.kind) {
+        (libc::NETLINK_NETFILTER, _) => return Some(PathChange::PacketFilter),
+        (libc::NETLINK_XFRM, _) => return Some(PathChange::Ipsec),
+        (_, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH) => {}
+        (_, libc::RTM_NEWLINK | libc::RTM_DELLINK) => return Some(PathChange::Link),
+        (_, kind) if NETCONF.contains(&kind) => return Some(PathChange::Link),
+        (_, libc::RTM_NEWADDR | libc::RTM_DELADDR) => return Some(PathChange::Address),
+        (_, libc::RTM_NEWROUTE | libc::RTM_DELROUTE) => return Some(PathChange::Route),
+        (_, libc::RTM_NEWRULE | libc::RTM_DELRULE) => return Some(PathChange::RoutingRule),
+        _ => return Some(PathChange::Unknown),
     }
-    let Some(neighbour) = read_neighbour(received) else { return false };
+    let neighbour = read_neighbour(received)?;
     let gone = received.kind == libc::RTM_DELNEIGH || neighbour.state == "failed";
     let mac = if gone { None } else { neighbour.mac };
     let before = neighbours.insert((neighbour.interface, neighbour.address), mac);
-    before.flatten().is_some_and(|before| Some(before) != mac)
+    before.flatten().is_some_and(|before| Some(before) != mac).then_some(PathChange::Neighbour)
 }
 
 #[cfg(test)]
@@ -117,23 +156,30 @@ mod tests {
             run(&format!("ip neigh replace 198.18.0.9 lladdr 02:00:00:00:00:{mac:02} dev d0 nud {state}"));
         };
         neighbour(1, "stale");
-        assert!(!events.drain().unwrap(), "a neighbour that was not known before was on no way");
+        assert!(events.drain().unwrap().is_empty(), "a neighbour that was not known before was on no way");
         neighbour(1, "reachable");
-        assert!(!events.drain().unwrap(), "it is the same");
-        for script in [
-            "ip neigh replace 198.18.0.9 lladdr 02:00:00:00:00:02 dev d0 nud stale",
-            "ip neigh del 198.18.0.9 dev d0",
-            "ip route add 198.19.0.0/24 dev d0",
-            "ip rule add from 198.18.0.0/24 table 100",
-            "ip addr add 198.18.1.1/24 dev d0",
-            "ip link set d0 mtu 1400",
-            "sysctl -q net.ipv4.conf.d0.forwarding=1",
-            "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }'",
+        assert!(events.drain().unwrap().is_empty(), "it is the same");
+        for (script, change) in [
+            ("ip neigh replace 198.18.0.9 lladdr 02:00:00:00:00:02 dev d0 nud stale", PathChange::Neighbour),
+            ("ip neigh del 198.18.0.9 dev d0", PathChange::Neighbour),
+            ("ip route add 198.19.0.0/24 dev d0", PathChange::Route),
+            ("ip rule add from 198.18.0.0/24 table 100", PathChange::RoutingRule),
+            ("ip addr add 198.18.1.1/24 dev d0", PathChange::Address),
+            ("ip link set d0 mtu 1400", PathChange::Link),
+            ("sysctl -q net.ipv4.conf.d0.forwarding=1", PathChange::Link),
+            (
+                "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }'",
+                PathChange::PacketFilter,
+            ),
         ] {
             run(script);
-            assert!(events.drain().unwrap(), "{script}");
+            let changes = events.drain().unwrap();
+            assert!(
+                changes.contains(&change) && !changes.contains(&PathChange::Unknown),
+                "{script}: {changes:?}"
+            );
             // Events of one change may come in several parts.
-            while events.drain().unwrap() {}
+            while !events.drain().unwrap().is_empty() {}
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Loads that any good host has.
 
-use weir_doctor::recipe::{LabHost, Recipe, Step, TcpMode, Traffic, UdpMode};
+use weir_doctor::recipe::{FastPathSetup, LabHost, Recipe, Step, TcpMode, Traffic, UdpMode};
 
 use crate::case::{Case, Kind};
 
 /// The place of the responder.
 const RESPONDER: &str = "198.19.0.2";
 
-/// All of them, through a gateway that only routes and through one that tracks and masquerades.
+/// All of them, through a gateway that only routes, one that tracks and masquerades, and one whose masquerading is carried by the fast
+/// path.
 pub(crate) fn loads() -> Vec<Case> {
     let loads: [(&str, Vec<Traffic>); 6] = [
         ("idle", Vec::new()),
@@ -18,7 +19,14 @@ pub(crate) fn loads() -> Vec<Case> {
         ("exchange", exchange()),
     ];
     let mut cases = Vec::new();
-    for (gateway, setup) in [("routed", Vec::new()), ("masquerade", masquerade())] {
+    let masquerade = vec![Step::masquerade()];
+    let fast = Step::FastPath(LabHost::Gateway, FastPathSetup::default());
+    let gateways = [
+        ("routed", Vec::new()),
+        ("fastpath", [masquerade.clone(), vec![fast]].concat()),
+        ("masquerade", masquerade),
+    ];
+    for (gateway, setup) in gateways {
         for (name, traffic) in &loads {
             let recipe = Recipe { name, setup: setup.clone(), traffic: traffic.clone(), ..Recipe::default() };
             cases.push(Case {
@@ -30,12 +38,6 @@ pub(crate) fn loads() -> Vec<Case> {
         }
     }
     cases
-}
-
-fn masquerade() -> Vec<Step> {
-    let rules = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
-                 add rule ip nat post oifname outside masquerade'";
-    vec![Step::Run(LabHost::Gateway, rules.into())]
 }
 
 /// TCP as fast as it goes.

@@ -11,6 +11,7 @@ use weir_sys::NetNs;
 use weir_sys::process::run_captured;
 
 use crate::Error;
+use crate::fastpath::Kept;
 
 /// Longest time that a script of a recipe may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,6 +24,7 @@ pub(crate) struct Hosts {
     places: BTreeMap<LabHost, NetNs>,
     further: BTreeMap<&'static str, NetNs>,
     addresses: weir_lab::Addresses,
+    fastpaths: Vec<Kept>,
     /// Held to the end.
     _lab: Lab,
 }
@@ -47,7 +49,7 @@ impl Hosts {
             places.insert(place, host.clone());
         }
         let addresses = site.addresses().clone();
-        Ok(Hosts { places, further: BTreeMap::new(), addresses, _lab: lab })
+        Ok(Hosts { places, further: BTreeMap::new(), addresses, fastpaths: Vec::new(), _lab: lab })
     }
 
     /// The hosts that are looked at, by the names that findings carry. Those whose name begins with `far-` stand for others'
@@ -87,6 +89,11 @@ impl Hosts {
     /// A further host, by its name.
     pub(crate) fn further(&self, name: &str) -> Result<&NetNs, Error> {
         self.further.get(name).ok_or_else(|| Error::Recipe(format!("there is no further host {name}")))
+    }
+
+    /// Keeps a fast path as long as the hosts.
+    pub(crate) fn keep(&mut self, fastpath: Kept) {
+        self.fastpaths.push(fastpath);
     }
 
     /// Adds a further host with a link `there` - `here` to a place.

@@ -7,6 +7,7 @@
 mod case;
 mod cases;
 mod error;
+mod fastpath;
 mod healthy;
 mod lab;
 mod load;

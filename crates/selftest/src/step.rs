@@ -7,6 +7,7 @@ use weir_netlink::conntrack::Conntrack;
 use weir_sys::Stop;
 
 use crate::Error;
+use crate::fastpath::Kept;
 use crate::lab::Hosts;
 use crate::traffic::Running;
 use crate::wait::wait;
@@ -25,6 +26,11 @@ pub(crate) fn perform(hosts: &mut Hosts, step: &Step, stop: &Stop) -> Result<(),
             made.map(drop).map_err(Error::System)
         }
         Step::Before(traffic) => before(hosts, traffic, stop),
+        Step::FastPath(place, setup) => {
+            let kept = Kept::begin(hosts.host(*place)?, setup)?;
+            hosts.keep(kept);
+            Ok(())
+        }
     }
 }
 

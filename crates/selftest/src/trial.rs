@@ -9,6 +9,7 @@ use weir_doctor::collect::{self, OpenWindow, Scope};
 use weir_doctor::diagnosis::{Diagnosis, diagnose};
 use weir_doctor::evidence::Evidence;
 use weir_doctor::finding::Severity;
+use weir_doctor::recipe::Step;
 use weir_sys::process::{install, which};
 use weir_sys::{ProcRoot, Stop};
 
@@ -125,6 +126,12 @@ fn unfit(case: &Case, options: &Options) -> Option<String> {
     let needs = case.recipes.iter().flat_map(|r| &r.needs).find(|p| which(p).is_none());
     if let Some(program) = needs {
         return Some(format!("{program} is not installed; {}", install(program)));
+    }
+    let steps = || case.recipes.iter().flat_map(|recipe| &recipe.setup);
+    if steps().any(|step| matches!(step, Step::FastPath(..)))
+        && let Some(why) = crate::fastpath::why_not()
+    {
+        return Some(why);
     }
     let mut machine = case.machine_settings();
     if !options.machine {

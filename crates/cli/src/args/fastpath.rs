@@ -103,6 +103,9 @@ pub(crate) struct WhatArgs {
     /// Packets of one direction that the kernel sees before the rest is carried, 1 to 1000 (default: 8)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) packets: Option<u32>,
+    /// Room for N connections of each version of IP, 64 to 16777216 (default: nf_conntrack_max, within a sixteenth of the memory)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
+    pub(crate) connections: Option<u32>,
     #[command(flatten)]
     pub(crate) netns: NetnsArgs,
 }

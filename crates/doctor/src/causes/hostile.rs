@@ -81,6 +81,10 @@ fn renamed(evidence: &Evidence, names: &mut Names<'_>) -> Evidence {
             }
             interface.name = to;
         }
+        let fastpath = namespace.fastpath.iter_mut();
+        for name in fastpath.flat_map(|f| f.interfaces.iter_mut().chain(&mut f.without_programs)) {
+            *name = new('i', name);
+        }
         // A name of a kind that a command leads into.
         namespace.name = format!("netns {}", new('n', &namespace.name));
         let Some(rules) = &mut namespace.rules else { continue };

@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod collected;
 mod conntrack;
+mod fastpath;
 mod firewall;
 #[cfg(test)]
 mod hostile;
@@ -40,6 +41,8 @@ pub enum Group {
     Queues,
     /// Sockets and the programs behind them.
     Sockets,
+    /// The fast path of weir.
+    FastPath,
     /// Everything else.
     Rest,
 }
@@ -79,7 +82,7 @@ pub struct Cause {
 
 /// All of them, by group.
 pub fn all() -> impl Iterator<Item = &'static Cause> {
-    [conntrack::CAUSES, firewall::CAUSES, network::CAUSES, queues::CAUSES, sockets::CAUSES]
+    [conntrack::CAUSES, firewall::CAUSES, network::CAUSES, queues::CAUSES, sockets::CAUSES, fastpath::CAUSES]
         .into_iter()
         .flatten()
         .copied()
@@ -100,9 +103,15 @@ pub(crate) fn examine(evidence: &Evidence) -> Vec<Finding> {
 /// which nothing was recorded.
 #[cfg(test)]
 fn evidences() -> Vec<(String, Evidence)> {
-    let folders =
-        ["conntrack/recorded", "firewall/recorded", "network/recorded", "queues/recorded", "examples"]
-            .map(|folder| format!("{}/src/causes/{folder}", env!("CARGO_MANIFEST_DIR")));
+    let folders = [
+        "conntrack/recorded",
+        "fastpath/recorded",
+        "firewall/recorded",
+        "network/recorded",
+        "queues/recorded",
+        "examples",
+    ]
+    .map(|folder| format!("{}/src/causes/{folder}", env!("CARGO_MANIFEST_DIR")));
     let files =
         folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|e| e.unwrap().path());
     let read = |path: std::path::PathBuf| {
@@ -177,15 +186,18 @@ mod tests {
         "iptables-legacy",
         "iptables-legacy-restore",
         "iptables-restore",
+        "kill",
         "modprobe",
         "nft",
         "ping",
         "prlimit",
+        "renice",
         "rm",
         "sed",
         "sysctl",
         "systemctl",
         "tc",
+        "weir",
         "wg",
         // A subshell, and a loop.
         "(echo",
@@ -216,6 +228,8 @@ mod tests {
             "ip -6 route get",
             "ip -d -s link show",
             "ip -s xfrm state",
+            "ip monitor ",
+            "ip xfrm monitor",
             "ip neigh show",
             "ip route get",
             "ip rule show",
@@ -226,6 +240,7 @@ mod tests {
             "nft -a list",
             "nft -a -t list",
             "nft list",
+            "nft monitor",
             "ping ",
             "ps ",
             "slabtop",
@@ -235,6 +250,9 @@ mod tests {
             "top ",
             "tc -s ",
             "vmstat ",
+            "weir fastpath exclude",
+            "weir fastpath plan",
+            "weir fastpath status",
         ];
         let lists = command.starts_with("ip") && command.contains("tables") && command.contains(" -L ");
         !command.contains("> /root") && (lists || SHOW.iter().any(|begins| command.starts_with(begins)))

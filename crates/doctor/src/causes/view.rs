@@ -138,6 +138,8 @@ pub fn is_noise(drops: &DropGroup) -> bool {
         "CONSUMED",
     ];
     REASONS.contains(&drops.reason.as_str())
+        // A made-up packet of a program that was run once (net/bpf/test_run.c): the fast path does that for each connection that ends.
+        || drops.location == "bpf_prog_test_run_skb"
         || drops.reason == "NOT_SPECIFIED" && drops.location == "ip6_mc_input"
         // Groups without a member on this host.
         || drops.reason == "NOT_SPECIFIED" && drops.location == "ip_rcv_finish_core" && is_group(drops)

@@ -6,6 +6,7 @@
 mod connections;
 mod counters;
 mod drops;
+mod fastpath;
 mod interfaces;
 mod machine;
 mod namespaces;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_sys::{NetNs, ProcRoot};
 
-use crate::evidence::{DropGroup, Evidence, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
+use crate::evidence::{DropGroup, Evidence, FastPath, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
 
 pub(crate) use connections::is_private;
 pub(crate) use machine::is_of_machine;
@@ -191,6 +192,7 @@ const OF_NAMESPACES: &[Plane] = &[
     Plane::Neighbours,
     Plane::Routes,
     Plane::Settings,
+    Plane::FastPath,
 ];
 
 /// Says of a plane that it was blind where no namespace had it, and partly where some had not.
@@ -213,6 +215,7 @@ fn first(options: &Options, found: &Found) -> Namespace {
     enter(options, found, &mut namespace, &|inside| {
         counted(options, inside);
         inside.sockets = keep(options, &mut inside.blind, Plane::Sockets, || sockets::begin(&options.root));
+        inside.fastpath = accelerated(options, inside);
     });
     namespace
 }
@@ -236,6 +239,10 @@ fn last(
         }
         let read = || connections::read(&options.root, &asked, tables, tracked(&earlier));
         inside.connections = keep(options, &mut inside.blind, Plane::Connections, read).flatten();
+        inside.fastpath = accelerated(options, inside);
+        if let Some(now) = &mut inside.fastpath {
+            fastpath::since(now, earlier.fastpath.as_ref());
+        }
         standing(options, inside, &asked);
         rules::finish(&options.root, inside, &earlier, evidence);
     });
@@ -312,6 +319,10 @@ fn counted(options: &Options, inside: &mut Namespace) {
     let rules = keep(options, blind, Plane::Rules, || rules::read(root));
     inside.interfaces = interfaces.unwrap_or_default();
     inside.rules = rules;
+}
+
+fn accelerated(options: &Options, inside: &mut Namespace) -> Option<FastPath> {
+    keep(options, &mut inside.blind, Plane::FastPath, || fastpath::read(&options.root)).flatten()
 }
 
 /// The questions about a namespace because of the packets lost in it.

@@ -5,6 +5,7 @@
 
 mod connections;
 mod drops;
+mod fastpath;
 mod flows;
 mod interfaces;
 mod machine;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use connections::{ConnectionGroup, Connections, Service};
 pub use drops::{DropGroup, Sample, Tuple};
+pub use fastpath::{FastPath, FastPathProcess};
 pub use flows::{FlowEvent, FlowEventKind};
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
 pub use machine::{CgroupThrottle, Core, Machine};
@@ -93,6 +95,8 @@ pub enum Plane {
     Programs,
     /// Settings (sysctl).
     Settings,
+    /// The fast path of weir.
+    FastPath,
     /// The kernel's log.
     Log,
 }
@@ -117,10 +121,34 @@ impl Plane {
             Plane::Routes => "routes",
             Plane::Programs => "BPF programs",
             Plane::Settings => "settings",
+            Plane::FastPath => "fast path",
             Plane::Log => "kernel log",
         }
     }
 }
+
+/// All planes.
+#[cfg(test)]
+pub(crate) const OF_ALL: [Plane; 18] = [
+    Plane::Counters,
+    Plane::Interfaces,
+    Plane::Driver,
+    Plane::Qdiscs,
+    Plane::Cores,
+    Plane::Pressure,
+    Plane::Drops,
+    Plane::Flows,
+    Plane::ConntrackStatistics,
+    Plane::Connections,
+    Plane::Rules,
+    Plane::Sockets,
+    Plane::Neighbours,
+    Plane::Routes,
+    Plane::Programs,
+    Plane::Settings,
+    Plane::Log,
+    Plane::FastPath,
+];
 
 /// Whether a plane was in sight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -214,6 +242,9 @@ pub struct Namespace {
     pub neighbours: Option<Neighbours>,
     /// Routes.
     pub routes: Option<Routes>,
+    /// The fast path, if there is one or was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fastpath: Option<FastPath>,
     /// Planes that were not in sight here though they were elsewhere, and why.
     pub blind: BTreeMap<Plane, String>,
 }

@@ -66,6 +66,7 @@ fn make(what: &WhatArgs) -> Result<FastpathPlan, Failure> {
         interfaces: what.interfaces.clone(),
         excluded: what.excluded.clone(),
         packets: what.packets,
+        connections: what.connections,
         kept: ExclusionStore::usual()?.read()?,
     };
     Ok(FastpathPlan::make(&request, &ProcRoot::default())?)

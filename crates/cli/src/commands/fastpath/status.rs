@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Exclusion, ExclusionStore, Flow, Now, Reason, Visit};
+use weir_fastpath::{ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Visit};
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::units;
 
@@ -80,6 +80,9 @@ fn wrong(now: Option<&Now>, confirmed: bool) -> Vec<String> {
     wrong
 }
 
+/// Columns of the page.
+const WIDTH: usize = 100;
+
 /// Share of the packets that came in.
 fn carried(now: &Now) -> Option<f64> {
     let all: u64 = now.reasons.iter().map(|count| count.packets).sum();
@@ -98,7 +101,7 @@ fn page(now: &Now) -> String {
     });
     let _ = writeln!(
         page,
-        "flow table: {} of {} directions in use; changes of rules and routes: {}; process {}",
+        "flow table: {} of {} directions in use; all learnt anew: {} times; process {}",
         units::count(now.directions),
         units::count(2 * (u64::from(now.wanted.connections) + u64::from(now.wanted.connections6))),
         now.generation,
@@ -108,6 +111,11 @@ fn page(now: &Now) -> String {
         let _ = writeln!(page, "left to the kernel: {exclusion}");
     }
     page.push_str(&kept_lines(&now.kept));
+    if !now.changes.is_empty() {
+        let of = |count: &ChangeCount| format!("{} of {}", count.times, count.change.words());
+        let changes: Vec<String> = now.changes.iter().map(of).collect();
+        page.push_str(&weir_text::layout::paragraph("  because of ", 2, &changes.join(", "), WIDTH));
+    }
     let _ = writeln!(page, "\n{:>16} {:>20}  packets that came in", "packets", "bytes");
     for count in &now.reasons {
         let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
@@ -135,7 +143,7 @@ fn listing(flows: &[Flow]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_fastpath::{ReasonCount, Wanted};
+    use weir_fastpath::{Change, ReasonCount, Wanted};
 
     use super::*;
 
@@ -161,6 +169,7 @@ mod tests {
             paused: false,
             carries_ipv6: true,
             generation: 3,
+            changes: vec![ChangeCount { change: Change::Routes, times: 3 }],
             directions: 2,
             reasons: vec![count(Reason::Carried, 75), count(Reason::Unknown, 25)],
             lessons: Vec::new(),

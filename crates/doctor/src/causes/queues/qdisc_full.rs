@@ -5,7 +5,7 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, Qdisc};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "qdisc-full",
@@ -229,6 +229,20 @@ fn recipes() -> Vec<Recipe> {
             setup: run("tc qdisc add dev outside root handle 1: htb default 10; \
                         tc class add dev outside parent 1: classid 1:10 htb rate 3mbit; \
                         tc qdisc add dev outside parent 1:10 handle 10: pfifo limit 5"),
+            traffic: flood(1500),
+            ..Recipe::default()
+        },
+        Recipe {
+            // The fast path redirects what it carries, and does not go round the shaper.
+            name: "fastpath",
+            setup: vec![
+                Step::masquerade(),
+                Step::FastPath(LabHost::Gateway, FastPathSetup::default()),
+                Step::Run(
+                    LabHost::Gateway,
+                    "tc qdisc add dev outside root handle 1: tbf rate 2mbit burst 5000 limit 10000".into(),
+                ),
+            ],
             traffic: flood(1500),
             ..Recipe::default()
         },

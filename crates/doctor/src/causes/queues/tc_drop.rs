@@ -20,8 +20,9 @@ pub(super) const CAUSE: Cause = Cause {
     lookalikes: &[
         ("qdisc-full", "the queue drops by load: QDISC_DROP, and its `dropped` grows"),
         ("xdp-drop", "XDP works before tc, in the driver or in do_xdp_generic"),
+        ("fastpath-drop", "the fast path of weir counts what it drops itself"),
     ],
-    yields_to: &[],
+    yields_to: &["fastpath-drop"],
     remedy: "See which software attached the filter or program, and why it drops: most have a log or a command of their \
              own (`cilium monitor --type drop`). If its program is gone, remove it.",
     sources: &[
