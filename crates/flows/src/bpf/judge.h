@@ -16,8 +16,15 @@
 
 static __always_inline void remember(struct weir_side *s, const struct weir_packet *p, __u32 end, __u16 kind)
 {
-	struct weir_again *a = &s->again[s->turn++ & (WEIR_RECENT - 1)];
+	struct weir_again *a = &s->again[(s->turn - 1) & (WEIR_RECENT - 1)];
 
+	// A sender that waited too long sends many in a row.
+	if (a->kind == kind && a->to == p->seq && a->segments < 1 << 15 && (kind == WEIR_REPEATED || a->stamp == p->stamp)) {
+		a->to = end;
+		a->segments += p->segments;
+		return;
+	}
+	a = &s->again[s->turn++ & (WEIR_RECENT - 1)];
 	a->from = p->seq;
 	a->to = end;
 	a->stamp = p->stamp;
@@ -30,6 +37,11 @@ static __always_inline void take_back(__u64 *count, __u32 segments)
 	*count -= *count < segments ? *count : segments;
 }
 
+static __always_inline __u32 segments_of(const struct weir_side *s, __u32 bytes)
+{
+	return s->largest ? (bytes + s->largest - 1) / s->largest : 1;
+}
+
 static __always_inline void add_hole(struct weir_side *s, const struct weir_hole *new)
 {
 	for (int i = 0; i < WEIR_HOLES; i++) {
@@ -40,7 +52,9 @@ static __always_inline void add_hole(struct weir_side *s, const struct weir_hole
 			return;
 		}
 	}
-	s->unjudged += s->largest ? (new->to - new->from + s->largest - 1) / s->largest : 1;
+	s->unjudged += segments_of(s, new->to - new->from);
+	s->knows |= WEIR_IS_UNSURE;
+	s->unsure = new->to;
 }
 
 // Whether the segment that fills a hole was sent again. Else it is the first copy, overtaken on its way.
@@ -119,12 +133,13 @@ static __always_inline bool is_overtaken(struct weir_side *s, const struct weir_
 static __always_inline void repeat(struct weir_side *s, const struct weir_packet *p, __u32 end)
 {
 	// A probe whether the other side lives (RFC 9293 section 3.8.4) has one old byte.
-	if (p->length <= 1 && (s->knows & WEIR_KNOWS_ACKED) && end == s->acked)
+	if (p->length <= 1 && !(p->flags & FIN) && (s->knows & WEIR_KNOWS_ACKED) && end == s->acked)
 		return;
 	s->segments += p->segments;
 	s->careful = s->next;
 	s->timed_at = 0;
-	if (is_overtaken(s, p, end))
+	// It may be one of those that were counted as not judged.
+	if (is_overtaken(s, p, end) || ((s->knows & WEIR_IS_UNSURE) && after(end, s->unsure) <= 0))
 		return;
 	if ((s->knows & WEIR_KNOWS_ACKED) && after(end, s->acked) <= 0) {
 		s->needless += p->segments;
@@ -205,30 +220,65 @@ static __always_inline void carry_data(struct weir_side *s, const struct weir_pa
 	}
 }
 
-// The receiver reports a segment that it received twice (RFC 2883): the second copy was needless.
+// Two copies of a segment came here and arrived. If they were sent within one tick, the first one had only been overtaken.
+static __always_inline void give_back(struct weir_side *s, const struct weir_again *a)
+{
+	for (int i = 0; i < WEIR_RECENT; i++) {
+		struct weir_again *f = &s->again[i];
+
+		if (f->kind == WEIR_FILLED && f->from == a->from && f->stamp == a->stamp) {
+			f->kind = 0;
+			take_back(&s->lost_before, f->segments);
+			s->reordered += f->segments;
+		}
+	}
+}
+
+// The receiver reports segments that it received twice (RFC 2883): their second copies were needless.
 static __always_inline void received_twice(struct weir_side *s, __u32 left, __u32 right)
 {
-	__u32 cleared = left - 1;
+	__u32 rest = segments_of(s, right - left);
 
+	// The latest ones first: a copy before them may have been lost.
+	for (int i = 1; i <= WEIR_RECENT && rest; i++) {
+		struct weir_again *a = &s->again[(s->turn - i) & (WEIR_RECENT - 1)];
+		__u32 from = after(a->from, left) > 0 ? a->from : left, to = after(a->to, right) < 0 ? a->to : right;
+		__u32 number;
+
+		if (a->kind != WEIR_REPEATED || after(to, from) <= 0)
+			continue;
+		number = segments_of(s, to - from);
+		if (number > a->segments)
+			number = a->segments;
+		if (number > rest)
+			number = rest;
+		rest -= number;
+		take_back(&s->lost_behind, number);
+		s->needless += number;
+		a->segments -= number;
+		if (!a->segments)
+			a->kind = 0;
+		give_back(s, a);
+	}
+}
+
+// The first acknowledgement of a segment that came twice, with an older timestamp than the second copy: the first one had arrived (Eifel,
+// RFC 3522).
+static __always_inline void confirm(struct weir_side *s, const struct weir_packet *p)
+{
 	for (int i = 0; i < WEIR_RECENT; i++) {
 		struct weir_again *a = &s->again[i];
 
-		if (a->kind != WEIR_REPEATED || after(a->from, left) < 0 || after(a->to, right) > 0 || a->from == cleared)
+		if (a->kind != WEIR_REPEATED || !a->stamp || after(p->ack, a->to) < 0)
 			continue;
-		a->kind = 0;
-		cleared = a->from;
-		take_back(&s->lost_behind, a->segments);
-		s->needless += a->segments;
-		// Both copies came here and arrived. If they were sent within one tick, the first one had only been overtaken.
-		for (int j = 0; j < WEIR_RECENT; j++) {
-			struct weir_again *f = &s->again[j];
-
-			if (f->kind == WEIR_FILLED && f->from == a->from && f->stamp == a->stamp) {
-				f->kind = 0;
-				take_back(&s->lost_before, f->segments);
-				s->reordered += f->segments;
-			}
+		// With a segment before it in the same acknowledgement the timestamp is that one's (RFC 7323 section 4.3).
+		if (after(a->from, s->acked) <= 0 && after(p->echo, a->stamp) < 0) {
+			take_back(&s->lost_behind, a->segments);
+			s->needless += a->segments;
+			a->kind = 0;
 		}
+		// A later acknowledgement says nothing.
+		a->stamp = 0;
 	}
 }
 
@@ -252,7 +302,7 @@ static __always_inline void show_holes(struct weir_side *s, const struct weir_pa
 		if (h->from == h->to)
 			continue;
 		if (after(p->ack, h->to) >= 0) {
-			s->bypassed += s->largest ? (h->to - h->from + s->largest - 1) / s->largest : 1;
+			s->bypassed += segments_of(s, h->to - h->from);
 			h->from = h->to;
 		} else if (after(p->ack, h->from) > 0) {
 			h->from = p->ack;
@@ -281,10 +331,14 @@ static __always_inline void acknowledge(struct weir_side *s, struct weir_side *b
 		s->careful = p->ack;
 		s->timed_at = 0;
 	}
+	if ((p->has & WEIR_HAS_STAMP) && (s->knows & WEIR_KNOWS_ACKED) && ahead > 0)
+		confirm(s, p);
 	if (!(s->knows & WEIR_KNOWS_ACKED) || (ahead > 0 && ahead < LARGEST_WINDOW)) {
 		s->knows |= WEIR_KNOWS_ACKED;
 		s->acked = p->ack;
 	}
+	if ((s->knows & WEIR_IS_UNSURE) && after(p->ack, s->unsure) >= 0)
+		s->knows &= ~WEIR_IS_UNSURE;
 	if (s->timed_at && after(p->ack, s->timed) >= 0) {
 		take_trip(&by->trips, p->now - s->timed_at);
 		s->timed_at = 0;

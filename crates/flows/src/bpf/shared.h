@@ -3,7 +3,7 @@
 #pragma once
 
 // Ranges of sequence numbers that a side has skipped and not sent since.
-#define WEIR_HOLES 8
+#define WEIR_HOLES 16
 // Segments that were sent again of late.
 #define WEIR_RECENT 8
 // Buckets of a histogram of round trips: two for each power of two, from 16 us on.
@@ -207,11 +207,12 @@ struct weir_side {
 	__u32 careful;
 	// Largest segment, bytes.
 	__u32 largest;
+	// Copies up to here may fill a hole that found no place in the list.
+	__u32 unsure;
 	// WEIR_KNOWS_..
 	__u32 knows;
 	// Place of the next segment in `again`.
 	__u32 turn;
-	__u32 unused;
 	struct weir_hole holes[WEIR_HOLES];
 	struct weir_again again[WEIR_RECENT];
 };
@@ -222,6 +223,8 @@ struct weir_side {
 #define WEIR_KNOWS_ACKED 2
 // `newest` is valid.
 #define WEIR_KNOWS_STAMP 4
+// `unsure` is valid.
+#define WEIR_IS_UNSURE 8
 
 // A flow.
 struct weir_flow {

@@ -2,6 +2,8 @@
 //! it. The outer routers drop what a test has them drop; the gateway is watched.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod relay;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};

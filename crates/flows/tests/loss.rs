@@ -1,0 +1,208 @@
+//! Losses that a test plants, one hop before and one hop behind the gateway, against what the gateway says of them.
+
+mod world;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use weir_flows::{Fraction, Network, Options};
+use weir_sys::privilege::test_needs_root;
+use weir_testkit::{holds, measured};
+use world::relay::{Hold, Relay};
+use world::{PathWorld, send, sh};
+
+/// Sends over that many connections at once, by the client or by the server; segments that the senders sent again (tcpi_total_retrans).
+fn traffic(
+    world: &PathWorld,
+    listener: &TcpListener,
+    connections: usize,
+    bytes: usize,
+    by_server: bool,
+) -> u64 {
+    // A window of a few packets: bursts of thousands would overflow the queue of a core (net.core.netdev_max_backlog), which all namespaces
+    // share, and be lost where no test has planted anything.
+    let window = (500_000 / connections).clamp(16_384, 100_000);
+    for ns in [&world.client, &world.server] {
+        sh(ns, &format!("sysctl -q net.ipv4.tcp_rmem='4096 {window} {window}'"));
+    }
+    let mut pairs: Vec<_> = (0..connections).map(|_| world.connect(listener)).collect();
+    std::thread::scope(|scope| {
+        for (near, far) in &mut pairs {
+            scope.spawn(move || if by_server { send(far, near, bytes) } else { send(near, far, bytes) });
+        }
+    });
+    let ns = if by_server { &world.server } else { &world.client };
+    let text = sh(ns, "ss -tanHi");
+    // `retrans:0/12`: in flight and in all.
+    let all = text.split_whitespace().filter_map(|w| w.strip_prefix("retrans:")?.split_once('/'));
+    all.map(|(_, n)| n.parse::<u64>().unwrap()).sum()
+}
+
+/// Planted losses: rules of the routers before and behind the gateway.
+#[derive(Debug, Clone, Copy)]
+struct Planted {
+    ipv6: bool,
+    before: &'static str,
+    behind: &'static str,
+    connections: usize,
+    by_server: bool,
+}
+
+/// Lets everything pass.
+const NONE: &str = "meta length > 200 numgen random mod 1000 < 0 counter drop";
+/// Drops segments with data, two in a hundred.
+const RANDOM: &str = "meta length > 200 numgen random mod 1000 < 20 counter drop";
+/// The same, five in a row.
+const BURSTS: &str = "meta length > 200 numgen inc mod 250 < 5 counter drop";
+const FEW: &str = "meta length > 200 numgen random mod 1000 < 3 counter drop";
+const MANY: &str = "meta length > 200 numgen random mod 1000 < 80 counter drop";
+
+const PLAIN: Planted = Planted { ipv6: false, before: NONE, behind: NONE, connections: 1, by_server: false };
+
+struct Seen {
+    network: Network,
+    dropped: [u64; 2],
+    again: u64,
+}
+
+fn see(planted: Planted) -> Seen {
+    let world = PathWorld::new(planted.ipv6, true);
+    world.rule(&world.before, planted.before);
+    world.rule(&world.behind, planted.behind);
+    let mut watch = world.watch(Options::default());
+    let listener = world.listen(5001);
+    let again =
+        traffic(&world, &listener, planted.connections, 6_000_000 / planted.connections, planted.by_server);
+    let dropped = [world.dropped(&world.before), world.dropped(&world.behind)];
+    let reading = watch.read().unwrap();
+    assert_eq!(reading.networks.len(), 1);
+    Seen { network: reading.networks[0].clone(), dropped, again }
+}
+
+/// The share that was dropped is in the interval; where none was, none is reported.
+#[track_caller]
+fn holds_truth(what: &str, said: &Fraction, dropped: u64, of: u64) {
+    let truth = dropped as f64 / of as f64;
+    println!("{what}: {dropped} of {of} dropped, {truth:.4}; reported {said:?}");
+    let (low, high) = (said.low.unwrap(), said.high.unwrap());
+    assert!(low <= truth && truth <= high, "{what}: {truth} is not within {low} to {high}");
+    if dropped == 0 {
+        assert_eq!(said.segments, 0, "{what}: none was dropped");
+    }
+}
+
+fn truth_of(planted: Planted) {
+    println!("{planted:?}");
+    let seen = see(planted);
+    let (client, server) = (&seen.network.client_side, &seen.network.server_side);
+    let [before, behind] = seen.dropped;
+    if planted.by_server {
+        // The router behind the gateway is the one before it now.
+        holds_truth("from the server", &server.lost_from, behind, server.segments + behind);
+        holds_truth("to the client", &client.lost_to, before, server.segments);
+    } else {
+        holds_truth("from the client", &client.lost_from, before, client.segments + before);
+        holds_truth("to the server", &server.lost_to, behind, client.segments);
+    }
+}
+
+#[test]
+fn root_measured_loss_is_on_its_side_and_within_the_interval() {
+    if test_needs_root() {
+        return;
+    }
+    let cases = [
+        PLAIN,
+        Planted { behind: RANDOM, ..PLAIN },
+        Planted { before: RANDOM, ..PLAIN },
+        Planted { behind: BURSTS, ..PLAIN },
+        Planted { before: BURSTS, ..PLAIN },
+        Planted { before: RANDOM, behind: RANDOM, ..PLAIN },
+        Planted { before: FEW, behind: FEW, connections: 10, ..PLAIN },
+        Planted { behind: MANY, connections: 10, ..PLAIN },
+        Planted { before: MANY, connections: 10, ..PLAIN },
+        Planted { before: RANDOM, behind: BURSTS, connections: 50, ..PLAIN },
+        Planted { before: RANDOM, behind: FEW, by_server: true, ..PLAIN },
+        Planted { before: BURSTS, behind: RANDOM, connections: 10, by_server: true, ..PLAIN },
+        Planted { before: RANDOM, behind: RANDOM, ipv6: true, ..PLAIN },
+    ];
+    for case in cases {
+        measured(2, 4, |_| holds(|| truth_of(case)));
+    }
+}
+
+/// Without loss before the gateway every segment that is sent again passes it, and differs from the first copies: the sender's own
+/// counter says how many there were.
+#[test]
+fn root_each_segment_that_is_sent_again_is_counted() {
+    if test_needs_root() {
+        return;
+    }
+    for case in [
+        Planted { behind: RANDOM, ..PLAIN },
+        Planted { behind: BURSTS, ..PLAIN },
+        Planted { behind: MANY, connections: 10, ..PLAIN },
+        Planted { behind: RANDOM, ipv6: true, ..PLAIN },
+    ] {
+        let seen = see(case);
+        let (client, server) = (&seen.network.client_side, &seen.network.server_side);
+        let counted = server.lost_to.segments + client.needless;
+        assert_eq!(counted, seen.again, "{case:?}: {client:?} {server:?}");
+        assert!(seen.dropped[1] > 0, "nothing was dropped: this tests nothing");
+    }
+}
+
+/// One packet in twenty is overtaken, before and behind the gateway; none is lost.
+#[test]
+fn root_measured_reordering_is_no_loss() {
+    if test_needs_root() {
+        return;
+    }
+    let late = Hold { each: Duration::from_millis(5), one_in: 20, longer: Duration::from_millis(2) };
+    for (ipv6, is_before) in [(false, true), (false, false), (true, true)] {
+        measured(1, 3, |_| {
+            holds(|| {
+                let world = PathWorld::new(ipv6, true);
+                let (router, interface) =
+                    if is_before { (&world.before, "b0") } else { (&world.behind, "h0") };
+                let relay = Relay::start(router, ipv6, interface, late);
+                let mut watch = world.watch(Options::default());
+                let again = traffic(&world, &world.listen(5001), 1, 2_000_000, false);
+                let network = &watch.read().unwrap().networks[0];
+                let (client, server) = (&network.client_side, &network.server_side);
+                println!("before: {is_before}; sent again {again}: {client:?} {server:?}");
+                assert_eq!((client.lost_from.segments, server.lost_to.segments), (0, 0));
+                assert!(!is_before || client.reordered > 20, "{}", client.reordered);
+                drop(relay);
+            })
+        });
+    }
+}
+
+/// Smallest round trips are those of the path: never shorter, and not longer by more than 2 %.
+#[test]
+fn root_measured_smallest_round_trips_are_those_of_the_path() {
+    if test_needs_root() {
+        return;
+    }
+    let hold = |ms| Hold { each: Duration::from_millis(ms), one_in: 0, longer: Duration::ZERO };
+    measured(1, 4, |_| {
+        holds(|| {
+            let world = PathWorld::new(false, true);
+            let before = Relay::start(&world.before, false, "b0", hold(40));
+            let behind = Relay::start(&world.behind, false, "h0", hold(80));
+            let mut watch = world.watch(Options::default());
+            traffic(&world, &world.listen(5001), 1, 300_000, false);
+            traffic(&world, &world.listen(5002), 1, 300_000, true);
+            let reading = watch.read().unwrap();
+            for flow in &reading.flows {
+                for (side, ms) in [(&flow.client_side, 40.0), (&flow.server_side, 80.0)] {
+                    let smallest = side.round_trips.smallest_ns.unwrap() as f64 / 1e6;
+                    println!("{smallest} ms of {ms} ms; {:?}", side.round_trips);
+                    assert!(smallest >= ms && smallest <= ms * 1.02, "{smallest} ms of {ms} ms");
+                }
+            }
+            drop((before, behind));
+        })
+    });
+}
