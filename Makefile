@@ -72,6 +72,6 @@ test-packages: ## install, use, upgrade and purge the deb in fresh Debian roots,
 	@scripts/setup packages
 	@scripts/test-packages
 
-test-deploy: ## check deploy/, and boot its NAT instance in a lab, as root, in four minutes; after make packages
+test-deploy: ## check deploy/, and boot its NAT instance in a lab, as root, in six minutes; after make packages
 	@scripts/setup deploy
 	@scripts/test-deploy
