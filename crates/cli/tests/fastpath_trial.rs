@@ -224,6 +224,52 @@ fn root_in_the_foreground_it_carries_until_it_is_asked_to_end() {
 }
 
 #[test]
+fn root_tune_offers_it_where_this_host_may_use_it_and_does_not_apply_it() {
+    let Some(gateway) = Gateway::new() else { return };
+    let tune = |args: &[&str]| {
+        let mut command = gateway.world.weir(&[&["tune"], args].concat());
+        command.env("WEIR_STATE_DIR", gateway.world.folder().join("state"));
+        gateway.world.run(command).expect(0).stdout
+    };
+    let plan = |args: &[&str]| documents::read(&tune(&[&["plan", "--json"], args].concat()), "tune-plan");
+    let offers = |plan: &Value| -> Vec<Value> {
+        let all = plan["actions"].as_array().unwrap().iter();
+        all.filter(|action| action["name"] == "fast path").cloned().collect()
+    };
+    let docker = ["--profile", "published-ports", "--interface", "out0"];
+    for profile in [&["--profile", "nat-gateway"][..], &docker] {
+        let [offer] = &offers(&plan(profile))[..] else { panic!("one offer for {profile:?}") };
+        let held = offer["held"].as_str().unwrap();
+        assert!(held.contains("weir fastpath apply does it"), "{held}");
+        assert!(offer["proposed"].as_str().unwrap().contains("between in0, out0, in2"), "{offer:#}");
+        assert_eq!(offer["memory_bytes"], gateway.json("plan", &[])["memory_bytes"]);
+        assert_eq!(offer["undo"], "weir fastpath remove");
+    }
+    assert!(tune(&["plan"]).contains("fast path"), "the usual profile is nat-gateway");
+    assert!(offers(&plan(&["--profile", "rfc"])).is_empty(), "timeouts are another subject");
+    assert!(offers(&plan(&["--netns", "inside"])).is_empty(), "that host forwards nothing");
+    gateway.world.sh("ip netns exec inside sysctl -q net.ipv4.ip_forward=1");
+    let held = offers(&plan(&["--netns", "inside"]))[0]["held"].to_string();
+    assert!(held.contains("weir fastpath apply --netns inside does it"), "{held}");
+    tune(&["apply", "--no-watch", "--set", "net.core.somaxconn=9000", "--profile", "nat-gateway"]);
+    assert!(gateway.processes("fastpath hold").is_empty(), "an offer is not applied");
+    tune(&["rollback"]);
+    gateway.world.sh("nft 'add table ip own; add chain ip own f { type filter hook forward priority 0; }; \
+         add rule ip own f udp dport 53 limit rate over 10/second drop'");
+    let held = offers(&plan(&[]))[0]["held"].to_string();
+    assert!(held.contains("table ip own, chain f"), "{held}");
+    gateway.world.sh("nft delete table ip own");
+    gateway.run(&["apply"]).expect(0);
+    gateway.run(&["confirm"]).expect(0);
+    let there = plan(&[]);
+    assert!(
+        offers(&there).is_empty() && there["notes"].to_string().contains("in effect already"),
+        "{there:#}"
+    );
+    gateway.finish();
+}
+
+#[test]
 fn root_what_cannot_be_is_said_and_nothing_is_changed() {
     let Some(gateway) = Gateway::new() else { return };
     gateway.world.sh("ip tuntap add tun9 mode tun && ip link set tun9 up && ip link add br9 type bridge && \

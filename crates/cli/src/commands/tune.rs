@@ -1,5 +1,6 @@
 //! `weir tune`, and the guard process behind it.
 
+mod fastpath;
 mod ports;
 mod prove;
 
@@ -125,6 +126,9 @@ fn make(what: &WhatArgs, trial_s: Option<u64>) -> Result<Made, Failure> {
     };
     request.actions.extend(ports.action.clone());
     request.notes.extend(ports.note.clone());
+    let offer = fastpath::Offer::look(&place, what, &request.profiles)?;
+    request.actions.extend(offer.action);
+    request.notes.extend(offer.note);
     talk::step(|| format!("reads counters and settings, for {:.1} s", request.window.as_secs_f64()));
     let plan = weir_tune::plan(&place, &request)?;
     talk::step(|| format!("planned {} settings and {} other changes", plan.rows.len(), plan.actions.len()));

@@ -77,7 +77,7 @@ fn title(wanted: &Wanted) -> String {
 }
 
 /// Starts the process that keeps it; a rollback starts the one before, or leaves all to the kernel.
-fn change(wanted: &Wanted, before: Option<&Wanted>, trial_s: u64) -> Result<Change, Failure> {
+pub(super) fn change(wanted: &Wanted, before: Option<&Wanted>, trial_s: u64) -> Result<Change, Failure> {
     let with = |args: &[&str], wanted: &Wanted| -> Result<Program, Failure> {
         let stdin = serde_json::to_string(wanted).map_err(Failure::failed)?;
         Ok(Program { stdin, ..own(args) })

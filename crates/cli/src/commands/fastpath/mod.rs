@@ -7,7 +7,8 @@ mod status;
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Protocol, Request, Visit};
+use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Protocol, Request, Visit, Wanted};
+use weir_guard::Change;
 use weir_sys::ProcRoot;
 use weir_text::units;
 
@@ -56,8 +57,13 @@ pub(crate) fn run(args: &FastpathArgs) -> CommandResult {
     }
 }
 
+/// The change that puts it into effect where there is none, as a part of a plan of `weir tune`.
+pub(super) fn change(wanted: &Wanted) -> Result<Change, Failure> {
+    apply::change(wanted, None, 1)
+}
+
 /// Text from outside that is to stay within its line.
-fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     weir_text::escape::line(text)
 }
 

@@ -21,7 +21,7 @@ pub(super) const CAUSE: Cause = Cause {
         ("fastpath-stale", "there flows leave the table all the time, because something changes"),
     ],
     yields_to: &[],
-    remedy: "Ask for a larger table (`weir fastpath apply --connections N`), or leave flows to the kernel that need no speed \
+    remedy: "Ask for a larger table (`weir fastpath apply --connections 262144`), or leave flows to the kernel that need no speed \
              (`weir fastpath exclude`). If a flood of short flows fills it, learn flows later (`--packets N`).",
     sources: &["crates/fastpath/src/bpf/learn.h: room_for", "docs/explanation/fastpath.md"],
     examine,
