@@ -1,6 +1,7 @@
 //! The programs and their tables.
 
 use std::io::Read;
+use std::mem::offset_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,12 +25,15 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.o"
 pub struct Fastpath {
     object: Object,
     control: Mapped<WeirControl>,
+    /// The same memory. Programs and another thread change other values at the same time, so each is written alone.
+    words: Mapped<u32>,
+    longs: Mapped<u64>,
     renew: ProgramFd,
     remove: ProgramFd,
     keep_idle: ProgramFd,
     attachments: Mutex<Attachments>,
     changes: Changes,
-    /// True while it is paused. Held for each change of the lease.
+    /// True while it is paused. Held for each change of the lease and of the generation.
     pause: Mutex<bool>,
 }
 
@@ -57,7 +61,8 @@ impl Fastpath {
         loader.entries("flows6", buckets6)?;
         loader.entries("cells", cells)?;
         let object = loader.load().map_err(named)?;
-        let control = object.map(".data.control")?.share::<WeirControl>()?;
+        let values = object.map(".data.control")?;
+        let (control, words, longs) = (values.share::<WeirControl>()?, values.share()?, values.share()?);
         let program = |name| object.program(name);
         let (renew, remove, keep_idle) = (program("renew")?, program("remove")?, program("keep_idle")?);
         let attachments = Attachments::new(program("fastpath_in")?, program("fastpath_out")?);
@@ -65,6 +70,8 @@ impl Fastpath {
         let fastpath = Fastpath {
             object,
             control,
+            words,
+            longs,
             renew,
             remove,
             keep_idle,
@@ -161,10 +168,12 @@ impl Fastpath {
     /// # Errors
     /// If the kernel refuses.
     pub fn set_paused(&self, paused: bool) -> Result<()> {
-        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = paused;
+        let mut is_paused = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_paused = paused;
         if paused {
-            self.control.set(0, WeirControl { until: 0, ..self.control.get(0) });
+            self.longs.set(offset_of!(WeirControl, until) / size_of::<u64>(), 0);
         }
+        drop(is_paused);
         self.renew()
     }
 
@@ -179,7 +188,7 @@ impl Fastpath {
             *place = exclusion.shared();
         }
         self.table("exclusions")?.set(0, all);
-        self.control.set(0, WeirControl { exclusions: excluded.len() as u32, ..self.control.get(0) });
+        self.set_word(offset_of!(WeirControl, exclusions), excluded.len() as u32);
         self.forget_ways([Change::Exclusions]);
         Ok(())
     }
@@ -204,8 +213,14 @@ impl Fastpath {
     /// Makes every entry stale: the next packet of each flow takes the kernel's way, and is learnt from anew.
     pub fn forget_ways(&self, because: impl IntoIterator<Item = Change>) {
         because.into_iter().for_each(|change| self.changes.note(change));
-        let control = self.control.get(0);
-        self.control.set(0, WeirControl { generation: control.generation.wrapping_add(1), ..control });
+        // Two at the same time must raise it twice: entries may have been learnt in between.
+        let _one = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.control.get(0).generation.wrapping_add(1);
+        self.set_word(offset_of!(WeirControl, generation), next);
+    }
+
+    fn set_word(&self, offset: usize, value: u32) {
+        self.words.set(offset / size_of::<u32>(), value);
     }
 
     /// Why that was done since it was loaded.
