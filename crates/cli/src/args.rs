@@ -13,6 +13,7 @@ mod bench;
 mod conntrack;
 mod cost;
 mod doctor;
+mod flows;
 mod lab;
 mod pages;
 pub(crate) mod shared;
@@ -34,6 +35,7 @@ pub(crate) use bench::{BenchArgs, CompareArgs, ReportArgs, ScenarioArgs, Scenari
 pub(crate) use conntrack::ConntrackArgs;
 pub(crate) use cost::CostArgs;
 pub(crate) use doctor::{DoctorArgs, DoctorCommand, FailOn, SelftestArgs};
+pub(crate) use flows::FlowsArgs;
 pub(crate) use lab::{LabArgs, LabCommand};
 
 /// Place of options that every command has: behind its own, before `--help`.
@@ -89,6 +91,8 @@ pub(crate) enum Command {
     Nat(nat::NatArgs),
     /// Show the connection-tracking table: fill level, top users, SNAT ports, memory
     Conntrack(ConntrackArgs),
+    /// Show TCP that passes this host: delay and loss on either side, by network and flow
+    Flows(FlowsArgs),
     /// Watch this host and name the causes of lost or delayed packets, with fixes
     Doctor(DoctorArgs),
     /// Plan, apply on trial, confirm, roll back and prove kernel settings

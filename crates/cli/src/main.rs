@@ -56,6 +56,7 @@ fn command(command: Command, color: output::Color) -> CommandResult {
         Command::Mtu(args) => commands::mtu::run(&args),
         Command::Nat(args) => commands::nat::run(&args, color),
         Command::Conntrack(args) => commands::conntrack::run(&args, color),
+        Command::Flows(args) => commands::flows::run(args, color),
         Command::Doctor(args) => commands::doctor::run(&args, color),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Lab(args) => commands::lab::run(&args),

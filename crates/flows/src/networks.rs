@@ -46,7 +46,7 @@ pub(crate) struct NetworkSum {
 /// The flows of one network.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Network {
-    /// Address and prefix length; null for networks beyond the bound.
+    /// Address and prefix length; null for all, and for those beyond the bound.
     pub network: Option<String>,
     /// Flows, with those that are over.
     pub flows: u64,
@@ -120,7 +120,7 @@ impl Grouping {
 }
 
 impl NetworkSum {
-    fn merge(&mut self, other: &NetworkSum) {
+    pub(crate) fn merge(&mut self, other: &NetworkSum) {
         self.flows += other.flows;
         self.connections += other.connections;
         self.unanswered_syns += other.unanswered_syns;

@@ -25,14 +25,28 @@ pub struct Reading {
     pub sample_share: f64,
     /// Flows that can be tracked at a time.
     pub capacity: u32,
+    /// Flows in the table now.
+    pub flows_now: u64,
     /// Flows that were tracked and are over; they count in `networks`.
     pub flows_over: u64,
     /// Packets that were not tracked.
     pub not_tracked: NotTracked,
-    /// Sums by network.
+    /// Sums over all networks.
+    pub all: Network,
+    /// Networks with flows since the beginning.
+    pub networks_in_all: u64,
+    /// Sums by network, the most bytes first.
     pub networks: Vec<Network>,
-    /// Flows in the table.
+    /// Flows in the table, the most bytes first.
     pub flows: Vec<Flow>,
+}
+
+impl Reading {
+    /// Leaves out all but the first networks and flows.
+    pub fn keep_top(&mut self, top: usize) {
+        self.networks.truncate(top);
+        self.flows.truncate(top);
+    }
 }
 
 /// Packets by the reason why no flow was tracked for them. All went on unchanged.

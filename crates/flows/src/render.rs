@@ -73,22 +73,19 @@ fn flow_row(flow: &Flow) -> Vec<String> {
 
 /// One line on each thing beyond the tables, where there was any.
 fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
-    let sum = |field: fn(&Side) -> u64| -> u64 {
-        reading.networks.iter().map(|n| field(&n.client_side) + field(&n.server_side)).sum()
-    };
+    let (client, server) = (&reading.all.client_side, &reading.all.server_side);
+    let sum = |field: fn(&Side) -> u64| field(client) + field(server);
     let mut lines = Vec::new();
     let mut say = |number: u64, words: &str, tone: Option<Tone>| {
         if number > 0 {
             lines.push((format!("{} {words}", units::count(number)), tone));
         }
     };
-    let unanswered: u64 = reading.networks.iter().map(|n| n.unanswered_syns).sum();
-    say(unanswered, "SYNs without an answer", Some(Tone::Warning));
+    say(reading.all.unanswered_syns, "SYNs without an answer", Some(Tone::Warning));
     say(sum(|s| s.reordered), "segments reordered, not lost", None);
     say(sum(|s| s.needless), "segments sent again needlessly", None);
-    let resets = |f: fn(&Network) -> u64| reading.networks.iter().map(f).sum::<u64>();
-    say(resets(|n| n.client_side.resets), "resets by clients", None);
-    say(resets(|n| n.server_side.resets), "resets by servers", None);
+    say(client.resets, "resets by clients", None);
+    say(server.resets, "resets by servers", None);
     say(sum(|s| s.bypassed), "segments took another way: the path is asymmetric", Some(Tone::Warning));
     say(sum(|s| s.unjudged), "segments not judged: too many were missing at once", None);
     let not = &reading.not_tracked;
@@ -102,29 +99,25 @@ fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
     lines
 }
 
-/// The reading as tables: the `top` networks and flows by bytes.
-pub fn render(reading: &Reading, top: usize, terminal: Terminal) -> String {
+/// The reading as tables.
+pub fn render(reading: &Reading, terminal: Terminal) -> String {
     let mut page = Page::new(terminal);
     page.section(&format!(
         "TCP through {}, {:.0} s: {} flows now, {} over; sample: {} of all flows",
         reading.interfaces.join(", "),
         reading.seconds,
-        units::count(reading.flows.len() as u64),
+        units::count(reading.flows_now),
         units::count(reading.flows_over),
         units::percent(reading.sample_share)
     ));
     page.line("RTT: smallest / smoothed, between here and that side. Loss: between here and that side, with its 95 % interval.", 1, Some(Tone::Faint));
-    if reading.networks.is_empty() {
+    if reading.networks_in_all == 0 {
         page.line("no TCP packet has passed", 1, None);
     } else {
-        let mut networks: Vec<&Network> = reading.networks.iter().collect();
-        networks.sort_by_key(|n| std::cmp::Reverse(n.bytes()));
         page.gap();
-        page.matrix(&NETWORKS, &networks.iter().take(top).map(|n| network_row(n)).collect::<Vec<_>>());
-        let mut flows: Vec<&Flow> = reading.flows.iter().collect();
-        flows.sort_by_key(|f| std::cmp::Reverse(f.bytes()));
+        page.matrix(&NETWORKS, &reading.networks.iter().map(network_row).collect::<Vec<_>>());
         page.gap();
-        page.matrix(&FLOWS, &flows.iter().take(top).map(|f| flow_row(f)).collect::<Vec<_>>());
+        page.matrix(&FLOWS, &reading.flows.iter().map(flow_row).collect::<Vec<_>>());
     }
     let lines = remarks(reading);
     if !lines.is_empty() {

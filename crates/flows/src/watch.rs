@@ -1,12 +1,13 @@
 //! The program at its interfaces.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, attach_tcx_first};
 
-use crate::networks::{Grouping, Key, NetworkSum};
+use crate::networks::{Grouping, Key, Network, NetworkSum};
 use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow};
 use crate::table::Table;
@@ -14,7 +15,7 @@ use crate::{Error, Result, interfaces};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
 
-/// Most flows that can be tracked at a time: 1.5 GB.
+/// Most flows that can be tracked at a time: 2.3 GB.
 pub const MOST_FLOWS: u32 = 1 << 20;
 
 /// Which flows are watched.
@@ -22,7 +23,7 @@ pub const MOST_FLOWS: u32 = 1 << 20;
 pub struct Options {
     /// Names of interfaces; none: those that forward.
     pub interfaces: Vec<String>,
-    /// Flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 1.5 kB.
+    /// Flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 2.2 kB.
     pub flows: u32,
     /// Share of all flows that is tracked, above 0 and up to 1.
     pub share: f64,
@@ -104,6 +105,11 @@ impl Watch {
         })
     }
 
+    /// Names of the interfaces that are watched.
+    pub fn interfaces(&self) -> Vec<&str> {
+        self.interfaces.values().map(String::as_str).collect()
+    }
+
     /// Reads what was seen since the beginning. Call it every second or so: it also makes room for new flows in the place of those that
     /// are over.
     ///
@@ -116,16 +122,24 @@ impl Watch {
         for (_, flow) in &contents.flows {
             self.options.grouping.add(&mut networks, flow);
         }
-        let flows: Vec<Flow> =
+        let mut all = NetworkSum::default();
+        networks.values().for_each(|sum| all.merge(sum));
+        let mut flows: Vec<Flow> =
             contents.flows.iter().map(|(_, flow)| Flow::of(flow, &self.interfaces, time)).collect();
+        flows.sort_by_key(|f| Reverse(f.bytes()));
+        let mut networks: Vec<Network> = networks.into_iter().map(|(key, sum)| sum.report(&key)).collect();
+        networks.sort_by_key(|n| Reverse(n.bytes()));
         let reading = Reading {
             interfaces: self.interfaces.values().cloned().collect(),
             seconds: time.saturating_sub(self.began) as f64 / 1e9,
             sample_share: self.options.share,
             capacity: self.table.capacity(),
+            flows_now: flows.len() as u64,
             flows_over: self.past_flows,
             not_tracked: NotTracked::of(&contents.verdicts),
-            networks: networks.into_iter().map(|(key, sum)| sum.report(&key)).collect(),
+            all: all.report(&None),
+            networks_in_all: networks.len() as u64,
+            networks,
             flows,
         };
         self.retire(&contents.removed);

@@ -2,9 +2,13 @@
 
 mod world;
 
-use weir_flows::{FlowState, Options};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use weir_flows::{Flow, FlowState, Options, Reading};
 use weir_sys::privilege::test_needs_root;
-use world::{PathWorld, send};
+use weir_testkit::{PATIENCE, until};
+use world::{PathWorld, send, sh};
 
 fn both_sides_are_joined(ipv6: bool, masquerades: bool) {
     let world = PathWorld::new(ipv6, masquerades);
@@ -52,5 +56,176 @@ fn root_ipv6_with_and_without_masquerade_is_one_flow() {
     if !test_needs_root() {
         both_sides_are_joined(true, true);
         both_sides_are_joined(true, false);
+    }
+}
+
+/// Exchanges a byte each way.
+fn exchange(near: &mut std::net::TcpStream, far: &mut std::net::TcpStream) {
+    near.write_all(b"a").unwrap();
+    far.read_exact(&mut [0]).unwrap();
+    far.write_all(b"b").unwrap();
+    near.read_exact(&mut [0]).unwrap();
+}
+
+#[track_caller]
+fn flow_to(reading: &Reading, server: SocketAddr) -> &Flow {
+    reading
+        .flows
+        .iter()
+        .find(|f| f.server == server)
+        .unwrap_or_else(|| panic!("{server}: {:?}", reading.flows))
+}
+
+/// A connection that was there before the watch, through a masquerade: conntrack says who began it and joins both sides.
+#[test]
+fn root_a_connection_from_before_is_joined() {
+    if test_needs_root() {
+        return;
+    }
+    for (ipv6, server_first) in [(false, false), (false, true), (true, true)] {
+        let world = PathWorld::new(ipv6, true);
+        let listener = world.listen(5001);
+        let (mut near, mut far) = world.connect(&listener);
+        exchange(&mut near, &mut far);
+        let mut watch = world.watch(Options::default());
+        if server_first {
+            far.write_all(b"c").unwrap();
+            near.read_exact(&mut [0]).unwrap();
+        }
+        exchange(&mut near, &mut far);
+        let reading = watch.read().unwrap();
+        assert_eq!(reading.flows.len(), 1, "{:?}", reading.flows);
+        let flow = &reading.flows[0];
+        assert_eq!(
+            (flow.client, flow.client_outside),
+            (near.local_addr().unwrap(), Some(far.peer_addr().unwrap()))
+        );
+        assert_eq!((flow.seen_from_start, flow.connections, flow.state), (false, 0, FlowState::Open));
+        assert!(flow.client_side.packets > 0 && flow.server_side.packets > 0, "{flow:?}");
+        assert_eq!(reading.not_tracked.stray, 0);
+    }
+}
+
+#[test]
+fn root_syns_without_an_answer_and_resets_are_seen() {
+    if test_needs_root() {
+        return;
+    }
+    for masquerades in [true, false] {
+        let world = PathWorld::new(false, masquerades);
+        world.rule(&world.behind, "tcp dport 5002 counter drop");
+        let mut watch = world.watch(Options::default());
+        let at = |port| SocketAddr::new(world.server_address, port);
+        // Nothing listens there: the server's host resets.
+        assert!(world.try_connect(at(5003)).is_err());
+        // The client resets: it closes with bytes that it has not read.
+        let listener = world.listen(5001);
+        let (near, mut far) = world.connect(&listener);
+        far.write_all(b"unread").unwrap();
+        until("the bytes are there", PATIENCE, || near.peek(&mut [0; 6]).is_ok_and(|n| n == 6).then_some(()));
+        drop(near);
+        until("the reset is there", PATIENCE, || far.read(&mut [0]).is_err().then_some(()));
+        let client = std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| {
+                let to = socket_address(at(5002));
+                sh(&world.client, &format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{to}' 2>/dev/null || true"))
+            });
+            let reading = until("it is unanswered", PATIENCE, || {
+                let reading = watch.read().unwrap();
+                let found = reading.flows.iter().any(|f| f.state == FlowState::Unanswered);
+                found.then_some(reading)
+            });
+            connecting.join().unwrap();
+            reading
+        });
+        let refused = flow_to(&client, at(5003));
+        assert_eq!(
+            (refused.state, refused.server_side.resets, refused.client_side.resets),
+            (FlowState::Reset, 1, 0)
+        );
+        let left = flow_to(&client, at(5001));
+        assert_eq!((left.state, left.server_side.resets), (FlowState::Reset, 0));
+        assert!(left.client_side.resets >= 1);
+        let silent = flow_to(&client, at(5002));
+        assert_eq!((silent.state, silent.server_side.packets), (FlowState::Unanswered, 0));
+        assert!(
+            silent.client_side.syns >= 2 && client.all.unanswered_syns == silent.client_side.syns,
+            "{silent:?}"
+        );
+    }
+}
+
+fn socket_address(at: SocketAddr) -> String {
+    format!("{}/{}", at.ip(), at.port())
+}
+
+/// A flood of SYNs of ever new flows takes a quarter of the table, and pushes none of the others out.
+#[test]
+fn root_a_flood_pushes_no_tracked_flow_out() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, false);
+    world.rule(&world.behind, "tcp dport 6000-6999 counter drop");
+    let mut watch = world.watch(Options { flows: 64, ..Options::default() });
+    let listener = world.listen(5001);
+    let mut first: Vec<_> = (0..20).map(|_| world.connect(&listener)).collect();
+    world
+        .client
+        .run(|| {
+            // Connects without waiting: one SYN each.
+            for port in 6000..6500 {
+                let to = SocketAddr::new(world.server_address, port);
+                drop(std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_millis(1)));
+            }
+        })
+        .unwrap();
+    for (near, far) in &mut first {
+        exchange(near, far);
+    }
+    let reading = watch.read().unwrap();
+    let opening = reading.flows.iter().filter(|f| f.server.port() >= 6000).count();
+    assert_eq!(opening, 16, "a quarter of 64");
+    assert!(reading.not_tracked.too_many_opening >= 484, "{:?}", reading.not_tracked);
+    let open = reading.flows.iter().filter(|f| f.server.port() == 5001);
+    assert!(open.clone().all(|f| f.client_side.segments == 1 && f.server_side.segments == 1));
+    assert_eq!(open.count(), 20);
+    // More connections than there is room for: 64 - 16 - 20 of them fit.
+    let mut more: Vec<_> = (0..40).map(|_| world.connect(&listener)).collect();
+    for (near, far) in first.iter_mut().chain(&mut more) {
+        exchange(near, far);
+    }
+    let reading = watch.read().unwrap();
+    assert_eq!(reading.flows_now, 64);
+    assert!(reading.not_tracked.no_room > 0, "{:?}", reading.not_tracked);
+    for (near, _) in &first {
+        let client = near.local_addr().unwrap();
+        let flow = reading.flows.iter().find(|f| f.client == client).unwrap();
+        assert_eq!(flow.client_side.segments, 2, "{flow:?}");
+    }
+}
+
+/// A flow is in the sample as a whole or not at all, through NAT as well.
+#[test]
+fn root_a_sample_has_whole_flows() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, true);
+    let mut watch = world.watch(Options { share: 0.5, ..Options::default() });
+    let listener = world.listen(5001);
+    for _ in 0..200 {
+        let (mut near, mut far) = world.connect(&listener);
+        exchange(&mut near, &mut far);
+    }
+    let reading = watch.read().unwrap();
+    // 200 draws with probability 1/2: outside of this once in 10^8.
+    assert!((60..=140).contains(&reading.flows_now), "{}", reading.flows_now);
+    assert!(reading.not_tracked.outside_sample > 0);
+    for flow in &reading.flows {
+        assert!(
+            flow.seen_from_start && flow.client_side.segments >= 1 && flow.server_side.segments >= 1,
+            "{flow:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! `weir conntrack`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ use crate::documents::{Document, Kind, line, print_json};
 use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::{Color, is_read, print, put, width};
 use crate::talk;
+
+use super::screen::Screen;
 
 pub(crate) fn run(args: &ConntrackArgs, color: Color) -> CommandResult {
     let question = question(args)?;
@@ -157,53 +159,6 @@ fn moved_line(moved: &[String]) -> String {
     if moved.is_empty() { String::new() } else { format!("{}\n", moved.join(", ")) }
 }
 
-/// A terminal's second screen, given back when dropped.
-struct Screen {
-    taken: bool,
-    shown: bool,
-}
-
-impl Screen {
-    fn take(taken: bool) -> Self {
-        if taken {
-            // The second screen, and no cursor. A write error shows with the first page.
-            let _ = io::stdout().write_all(b"\x1b[?1049h\x1b[?25l");
-        }
-        Screen { taken, shown: false }
-    }
-
-    fn show(&mut self, page: &str) -> io::Result<()> {
-        if !self.taken {
-            let space = if std::mem::replace(&mut self.shown, true) { "\n" } else { "" };
-            return put(&format!("{space}{page}"));
-        }
-        let rows = weir_sys::terminal::rows(io::stdout()).unwrap_or(24).max(2);
-        let lines: Vec<&str> = page.lines().collect();
-        let mut out = "\x1b[H".to_owned();
-        let room = if lines.len() < rows { lines.len() } else { rows - 2 };
-        for line in &lines[..room] {
-            // Erasing only to the end of each line does not flicker.
-            out.push_str(line);
-            out.push_str("\x1b[K\n");
-        }
-        if room < lines.len() {
-            let hidden = lines.len() - room;
-            out.push_str(&format!("({hidden} more lines: enlarge the window, or lower --top)\x1b[K\n"));
-        }
-        out.push_str("\x1b[J");
-        put(&out)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if self.taken {
-            let _ = io::stdout().write_all(b"\x1b[?25h\x1b[?1049l");
-            let _ = io::stdout().flush();
-        }
-    }
-}
-
 pub(super) fn namespace(name: &str) -> Result<NetNs, Failure> {
     let opened = if name.contains('/') {
         NetNs::open(name)
@@ -230,7 +185,7 @@ pub(super) fn namespace_path(name: &str) -> PathBuf {
 }
 
 /// Why the namespace cannot be entered.
-fn refused(error: &weir_sys::Error) -> Failure {
+pub(super) fn refused(error: &weir_sys::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             Failure::new(MISSING, format!("{error}: CAP_SYS_ADMIN is missing; run as root"))

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use super::allow as lists;
-use super::{conntrack, cost, iperf3, lab, mtu, nat, probe, scenario};
+use super::{conntrack, cost, flows, iperf3, lab, mtu, nat, probe, scenario};
 use crate::documents::{
     AllowApply, AllowLost, AllowPacket, AllowPlan, AllowStatus, Confirm, FastpathApply, FastpathExplain,
     FastpathStatus, Kind, PublishApply, PublishStatus, Remove, Rollback, TuneApply, TuneProve, TuneStatus,
@@ -52,6 +52,7 @@ pub(crate) fn of_kind(kind: Kind) -> Value {
         Kind::FastpathExplain => of::<FastpathExplain>(),
         Kind::FastpathPlan => of::<weir_fastpath::FastpathPlan>(),
         Kind::FastpathStatus => of::<FastpathStatus<'_>>(),
+        Kind::Flows => of::<flows::FlowsReading<'_>>(),
         Kind::LabList => of::<lab::Labs>(),
         Kind::Mtu => of::<mtu::Measured<'_>>(),
         Kind::NatLab => of::<nat::document::NatTables>(),

@@ -67,6 +67,8 @@ pub(crate) enum Kind {
     FastpathPlan,
     /// The share that is carried, and why the rest is not
     FastpathStatus,
+    /// TCP that passed this host, by network and flow; without --once one line per second
+    Flows,
     /// The labs on this machine
     LabList,
     /// Path MTU, fragments, findings
@@ -142,6 +144,7 @@ impl Kind {
             Kind::FastpathExplain => &["fastpath explain"],
             Kind::FastpathPlan => &["fastpath plan"],
             Kind::FastpathStatus => &["fastpath status"],
+            Kind::Flows => &["flows"],
             Kind::LabList => &["lab list"],
             Kind::Mtu => &["mtu"],
             Kind::NatLab => &["nat lab"],

@@ -94,6 +94,27 @@ pub(super) const PAGES: &[Page] = &[
         codes: &[(4, "the host has no connection tracking, or --netns needs root")],
     },
     Page {
+        command: "flows",
+        text: "Follows the TCP connections that pass this host, at the interfaces by which packets come in, and prints for \
+               the networks and flows with the most bytes: round trips between this host and either side, and the share \
+               of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow.\n\nA segment that \
+               comes again after it passed was lost behind this host; a gap that is filled later was lost before it. \
+               Sends nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
+        examples: &[
+            "weir flows",
+            "weir flows --once --for 30",
+            "weir flows --json --for 1m --top 50",
+            "weir flows --interface eth0 --interface docker0 --by-client --prefix 16",
+            "weir flows --once --share 10%",
+        ],
+        codes: &[
+            (0, "done, or ended by Ctrl-C"),
+            (1, "reading the table of flows failed"),
+            (2, "wrong usage, an interface that is not here, or none that forwards"),
+            (4, "root or Linux 6.6 (TCX) is missing here"),
+        ],
+    },
+    Page {
         command: "doctor",
         text: "Names the causes of lost or delayed packets, their share of the loss, the evidence, the causes ruled \
                out, and the commands that help. Needs no filter and no guess.\n\nReads only: changes no rule, no \

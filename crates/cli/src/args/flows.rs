@@ -1,0 +1,66 @@
+//! Options of `weir flows`.
+
+use std::time::Duration;
+
+use clap::Args;
+use weir_flows::MOST_FLOWS;
+
+use super::shared::NetnsArgs;
+use super::time::{DAY, between};
+
+/// Heading of the options about what is tracked.
+const TRACKING: &str = "Tracking";
+
+/// Shorter than a second, and hardly any connection is seen.
+fn window(text: &str) -> Result<Duration, String> {
+    between(Duration::from_secs(1), DAY)(text)
+}
+
+/// `50%`, or `0.5`.
+fn share(text: &str) -> Result<f64, String> {
+    let number = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map(|n| n / 100.0),
+        None => text.parse(),
+    };
+    match number {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("a share is above 0 % and at most 100 %, such as 25% or 0.25".into()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowsArgs {
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
+    /// Watch packets that come in by this interface; may be repeated (default: those that are up and forward)
+    #[arg(short, long = "interface", value_name = "NAME")]
+    pub(crate) interfaces: Vec<String>,
+    /// Watch for TIME (default: until Ctrl-C, with --once 10s; examples: 30, 5m)
+    #[arg(long = "for", value_name = "TIME", value_parser = window)]
+    pub(crate) window: Option<Duration>,
+    /// Print once at the end, instead of every second
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Number of networks, and of flows, that are printed
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub(crate) top: usize,
+    /// Print JSON: one line per second, with --once one document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Group by the networks of clients instead of servers
+    #[arg(long, help_heading = TRACKING)]
+    pub(crate) by_client: bool,
+    /// Group IPv4 addresses by prefixes of this length
+    #[arg(long, default_value_t = 24, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=32), help_heading = TRACKING)]
+    pub(crate) prefix: u8,
+    /// Group IPv6 addresses by prefixes of this length
+    #[arg(long, default_value_t = 48, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=128), help_heading = TRACKING)]
+    pub(crate) prefix6: u8,
+    /// Track at most N flows at a time, 2.2 kB of memory each
+    #[arg(long, default_value_t = 16_384, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FLOWS)), help_heading = TRACKING)]
+    pub(crate) flows: u32,
+    /// Track only this share of all flows, each of them whole (examples: 10%, 0.1)
+    #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
+    pub(crate) share: f64,
+}

@@ -1,0 +1,160 @@
+//! `weir flows` on a gateway between two namespaces.
+
+mod documents;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+
+use serde_json::Value;
+use weir_sys::NetNs;
+use weir_testkit::{PATIENCE, World, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A client and a server behind a gateway that forwards; the gateway is the world's own namespace.
+struct Gateway {
+    world: World,
+    client: NetNs,
+    server: NetNs,
+}
+
+impl Gateway {
+    fn new() -> Option<Gateway> {
+        let world = World::root(WEIR)?;
+        let [client, server] = [(); 2].map(|()| NetNs::create().unwrap());
+        for (ns, link, network) in [(&client, "in0", 0), (&server, "out0", 1)] {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
+            world.sh(&format!(
+                "ip link add {link} type veth peer name e0 netns {path}; ip link set {link} up; \
+                 ip addr add 198.18.{network}.1/24 dev {link}; \
+                 nsenter --net={path} sh -c 'ip link set lo up; ip addr add 198.18.{network}.2/24 dev e0; ip link set e0 up; \
+                 ip route add default via 198.18.{network}.1'"
+            ));
+        }
+        world.sh("sysctl -q net.ipv4.conf.all.forwarding=1");
+        Some(Gateway { world, client, server })
+    }
+
+    /// Sends a line through the gateway and waits for it.
+    fn connect(&self) -> (TcpStream, TcpStream) {
+        let listener = self.server.run(|| TcpListener::bind(("198.18.1.2", 0)).unwrap()).unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut near = self.client.run(|| TcpStream::connect(to).unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        far.set_read_timeout(Some(PATIENCE)).unwrap();
+        near.write_all(b"hello").unwrap();
+        far.read_exact(&mut [0; 5]).unwrap();
+        (near, far)
+    }
+}
+
+/// The programs that a process has attached (TCX), by number.
+fn programs(pid: u32) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten() {
+        // A descriptor may be closed meanwhile.
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let value = |key: &str| text.lines().find_map(|l| l.strip_prefix(key)).map(str::trim);
+        if value("link_type:") == Some("tcx") {
+            numbers.push(value("prog_id:").unwrap().parse().unwrap());
+        }
+    }
+    numbers
+}
+
+/// Waits until the kernel has freed them: it does so when nothing is attached and no process has them.
+#[track_caller]
+fn wait_until_gone(programs: &[u32]) {
+    assert_eq!(programs.len(), 2, "one attachment at each interface");
+    until("its programs are gone", PATIENCE, || {
+        programs.iter().all(|number| weir_bpf::program_name(*number).is_err()).then_some(())
+    });
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| documents::read(line, "flows")).collect()
+}
+
+#[test]
+fn root_lines_show_a_flow_and_its_network() {
+    let Some(gateway) = Gateway::new() else { return };
+    let flows = gateway.world.start("flows", gateway.world.weir(&["flows", "--json", "--verbose"]));
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let _ends = gateway.connect();
+    let seen = until("a line with the flow", PATIENCE, || {
+        lines(&flows.printed()).into_iter().find(|line| line["flows_now"] == 1)
+    });
+    assert_eq!(seen["interfaces"], serde_json::json!(["in0", "out0"]));
+    assert_eq!(
+        (&seen["networks"][0]["network"], &seen["all"]["flows"]),
+        (&"198.18.1.0/24".into(), &1.into())
+    );
+    let flow = &seen["flows"][0];
+    assert_eq!((&flow["client_interface"], &flow["server_interface"]), (&"in0".into(), &"out0".into()));
+    assert_eq!((&flow["state"], &flow["seen_from_start"]), (&"open".into(), &true.into()));
+    assert!(flow["client_side"]["round_trips"]["smallest_ns"].as_u64() > Some(0));
+    // Ctrl-C ends it, and its programs.
+    let programs = programs(flows.pid());
+    flows.signal("INT");
+    flows.end_within(PATIENCE).expect(0);
+    wait_until_gone(&programs);
+}
+
+#[test]
+fn root_nothing_stays_after_kill() {
+    let Some(gateway) = Gateway::new() else { return };
+    let flows = gateway.world.start("flows", gateway.world.weir(&["flows", "--verbose"]));
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let programs = programs(flows.pid());
+    flows.signal("KILL");
+    assert_eq!(flows.end_within(PATIENCE).code, -1);
+    wait_until_gone(&programs);
+    drop(gateway.connect());
+}
+
+#[test]
+fn root_once_prints_a_table_after_its_time() {
+    let Some(gateway) = Gateway::new() else { return };
+    let flows = gateway.world.start(
+        "flows",
+        gateway.world.weir(&["flows", "--once", "--for", "3", "--by-client", "--prefix", "16", "--verbose"]),
+    );
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let _ends = gateway.connect();
+    let page = flows.end_within(PATIENCE).expect(0).stdout;
+    println!("{page}");
+    for word in ["TCP through in0, out0", "198.18.0.0/16", "198.18.0.2:", "RTT client"] {
+        assert!(page.contains(word), "{word}:\n{page}");
+    }
+}
+
+#[test]
+fn root_what_is_missing_is_named() {
+    let Some(gateway) = Gateway::new() else { return };
+    let world = &gateway.world;
+    let output = world.run(world.weir(&["flows", "--once", "--for", "1", "--interface", "eth9"])).expect(2);
+    assert!(output.stderr.contains("eth9"), "{}", output.stderr);
+    world.sh("sysctl -q net.ipv4.conf.all.forwarding=0");
+    let output = world.run(world.weir(&["flows", "--once", "--for", "1"])).expect(2);
+    assert!(output.stderr.contains("--interface"), "{}", output.stderr);
+    let output =
+        world.run(world.weir_as_nobody(&["flows", "--once", "--for", "1", "--interface", "in0"])).expect(4);
+    assert!(output.stderr.contains("root"), "{}", output.stderr);
+}
+
+#[test]
+fn bad_shares_and_times_are_refused() {
+    let world = World::plain(WEIR);
+    for (args, word) in [
+        (["flows", "--share=0"], "share"),
+        (["flows", "--share=101%"], "share"),
+        (["flows", "--for=0.5"], "1 s"),
+        (["flows", "--prefix=33"], "32"),
+        (["flows", "--flows=0"], "--flows"),
+    ] {
+        let output = world.run(world.weir(&args)).expect(2);
+        assert!(output.stderr.contains(word), "{args:?}: {}", output.stderr);
+    }
+}
