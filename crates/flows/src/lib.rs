@@ -15,6 +15,9 @@ mod side;
 mod table;
 mod watch;
 
+#[cfg(test)]
+mod judge_tests;
+
 pub use fraction::Fraction;
 pub use networks::{Grouping, Network};
 pub use reading::{Flow, FlowState, NotTracked, Reading};

@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use weir_text::layout::Terminal;
+use weir_text::layout::{GAP, Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
@@ -9,53 +9,61 @@ use crate::networks::Network;
 use crate::reading::{Flow, FlowState, Reading};
 use crate::side::Side;
 
-const NETWORKS: [&str; 9] = [
-    "network",
-    "flows",
-    "bytes",
-    "RTT client",
-    "RTT server",
-    "from client",
-    "to server",
-    "from server",
-    "to client",
-];
-const FLOWS: [&str; 8] =
-    ["flow", "bytes", "RTT client", "RTT server", "from client", "to server", "from server", "to client"];
+const LEGEND: &str = "RTT: the smallest round trip between here and the client (c) or the server (s). From, to: the share of segments \
+                      lost between here and that side. A page of 168 columns has smoothed RTTs and 95 % intervals.";
+/// From this width on a table has numbers of flows and bytes.
+const MEDIUM: usize = 100;
+/// From this width on a table has intervals and smoothed round trips.
+const WIDE: usize = 168;
+/// Least columns of a name.
+const NAME: usize = 18;
 
-/// Smallest and smoothed round trip.
-fn round_trips(side: &Side) -> String {
-    let time = |ns: u64| units::quantity(Unit::Ns, ns as f64, None);
+const COLUMNS: [&str; 6] =
+    ["RTT client", "RTT server", "from client", "to server", "from server", "to client"];
+
+const SHORT_COLUMNS: [&str; 6] = ["RTT c", "RTT s", "from c", "to s", "from s", "to c"];
+
+fn time(ns: u64) -> String {
+    units::quantity(Unit::Ns, ns as f64, None)
+}
+
+/// The smallest round trip, and on a wide page the smoothed one.
+fn round_trips(side: &Side, wide: bool) -> String {
     match (side.round_trips.smallest_ns, side.round_trips.smoothed_ns) {
-        (Some(least), Some(smoothed)) => format!("{} / {}", time(least), time(smoothed)),
-        (Some(least), None) => time(least),
+        (Some(least), Some(smoothed)) if wide => format!("{} / {}", time(least), time(smoothed)),
+        (Some(least), _) => time(least),
         _ => "-".to_owned(),
     }
 }
 
-/// The share with its interval; `0 < 0.1 %` where nothing was lost.
-fn loss(part: &Fraction) -> String {
+/// The share, on a wide page with its interval. If none was lost, the bound alone.
+fn loss(part: &Fraction, wide: bool) -> String {
     match (part.share, part.low, part.high) {
-        (Some(0.0), _, Some(high)) => format!("0 (< {})", units::bound_percent(high)),
-        (Some(share), Some(low), Some(high)) => units::quantity(Unit::Ratio, share, Some((low, high))),
+        (Some(0.0), _, Some(high)) if wide => format!("0 (< {})", units::bound_percent(high)),
+        (Some(0.0), _, Some(high)) => format!("< {}", units::bound_percent(high)),
+        (Some(share), Some(low), Some(high)) if wide => {
+            units::quantity(Unit::Ratio, share, Some((low, high)))
+        }
         (Some(share), ..) => units::percent(share),
         _ => "-".to_owned(),
     }
 }
 
-fn losses(client: &Side, server: &Side) -> [String; 4] {
-    [&client.lost_from, &server.lost_to, &server.lost_from, &client.lost_to].map(loss)
+/// Round trips and losses of both sides.
+fn path(client: &Side, server: &Side, wide: bool) -> impl Iterator<Item = String> {
+    let trips = [client, server].map(|side| round_trips(side, wide));
+    let losses = [&client.lost_from, &server.lost_to, &server.lost_from, &client.lost_to];
+    trips.into_iter().chain(losses.map(|part| loss(part, wide)))
 }
 
-fn network_row(network: &Network) -> Vec<String> {
+fn network_row(network: &Network, wide: bool) -> Vec<String> {
     let name = network.network.clone().unwrap_or_else(|| "(others)".to_owned());
     let mut row = vec![name, units::count(network.flows), units::bytes(network.bytes())];
-    row.extend([round_trips(&network.client_side), round_trips(&network.server_side)]);
-    row.extend(losses(&network.client_side, &network.server_side));
+    row.extend(path(&network.client_side, &network.server_side, wide));
     row
 }
 
-fn flow_row(flow: &Flow) -> Vec<String> {
+fn flow_row(flow: &Flow, wide: bool) -> Vec<String> {
     let state = match flow.state {
         FlowState::Open => "",
         FlowState::Opening => " opening",
@@ -66,9 +74,32 @@ fn flow_row(flow: &Flow) -> Vec<String> {
         FlowState::Reset => " reset by client",
     };
     let mut row = vec![format!("{} > {}{state}", flow.client, flow.server), units::bytes(flow.bytes())];
-    row.extend([round_trips(&flow.client_side), round_trips(&flow.server_side)]);
-    row.extend(losses(&flow.client_side, &flow.server_side));
+    row.extend(path(&flow.client_side, &flow.server_side, wide));
     row
+}
+
+/// A table whose names are shortened until it fits.
+fn table(page: &mut Page, own: &[&str], mut rows: Vec<Vec<String>>, width: usize) {
+    let columns = if width >= WIDE { COLUMNS } else { SHORT_COLUMNS };
+    let mut head: Vec<&str> = own.iter().copied().chain(columns).collect();
+    if width < MEDIUM {
+        head.drain(1..own.len());
+        for row in &mut rows {
+            row.drain(1..own.len());
+        }
+    }
+    let widest = |n: usize| {
+        let cells = rows.iter().map(|row| row[n].chars().count());
+        cells.chain([head[n].chars().count()]).max().unwrap_or(0) + GAP
+    };
+    // The page begins each row with a space.
+    let figures: usize = 1 + (1..head.len()).map(widest).sum::<usize>();
+    let room = width.saturating_sub(figures).max(NAME);
+    for row in &mut rows {
+        row[0] = ellipsis(&row[0], room);
+    }
+    page.gap();
+    page.matrix(&head, &rows);
 }
 
 /// One line on each thing beyond the tables, where there was any.
@@ -110,14 +141,16 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         units::count(reading.flows_over),
         units::percent(reading.sample_share)
     ));
-    page.line("RTT: smallest / smoothed, between here and that side. Loss: between here and that side, with its 95 % interval.", 1, Some(Tone::Faint));
+    page.line(LEGEND, 1, Some(Tone::Faint));
     if reading.networks_in_all == 0 {
         page.line("no TCP packet has passed", 1, None);
     } else {
-        page.gap();
-        page.matrix(&NETWORKS, &reading.networks.iter().map(network_row).collect::<Vec<_>>());
-        page.gap();
-        page.matrix(&FLOWS, &reading.flows.iter().map(flow_row).collect::<Vec<_>>());
+        let width = terminal.width();
+        let wide = width >= WIDE;
+        let networks = reading.networks.iter().map(|n| network_row(n, wide)).collect();
+        table(&mut page, &["network", "flows", "bytes"], networks, width);
+        let flows = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
+        table(&mut page, &["flow", "bytes"], flows, width);
     }
     let lines = remarks(reading);
     if !lines.is_empty() {
@@ -127,4 +160,63 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         page.line(&line, 1, tone);
     }
     page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use unicode_width::UnicodeWidthStr;
+    use weir_bpf::Plain;
+
+    use super::*;
+    use crate::networks::Grouping;
+    use crate::reading::NotTracked;
+    use crate::shared::WeirFlow;
+
+    /// A flow of IPv6 with figures of many digits.
+    fn reading() -> Reading {
+        let mut flow = WeirFlow::zeroed();
+        flow.ends[0].version = 6;
+        flow.ends[0].source = [u32::MAX; 4];
+        flow.ends[0].destination = [u32::MAX; 4];
+        for side in &mut flow.sides {
+            side.bytes = 1 << 50;
+            side.segments = 99_999;
+            side.fresh = 99_999;
+            side.lost_before = 1234;
+            side.lost_behind = 4321;
+            side.trips.smallest = 123_456_789;
+            side.trips.smoothed = 234_567_891;
+            side.trips.count = 9;
+        }
+        let mut networks = BTreeMap::new();
+        Grouping::default().add(&mut networks, &flow);
+        let networks: Vec<Network> = networks.iter().map(|(key, sum)| sum.report(key)).collect();
+        Reading {
+            interfaces: vec!["eth0".into()],
+            seconds: 10.0,
+            sample_share: 1.0,
+            capacity: 1,
+            flows_now: 1,
+            flows_over: 0,
+            not_tracked: NotTracked::default(),
+            all: networks[0].clone(),
+            networks_in_all: 1,
+            networks,
+            flows: vec![Flow::of(&flow, &BTreeMap::new(), 0)],
+        }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for width in [80, 99, 100, 167, 168, 200] {
+            let page = render(&reading(), Terminal { width, color: false });
+            for line in page.lines() {
+                assert!(line.width() <= width, "{width}: {line}");
+            }
+            assert_eq!(page.contains("[1.1"), width >= WIDE, "{width}:\n{page}");
+            assert!(page.contains("1.2") && page.contains("4.3"), "{page}");
+        }
+    }
 }

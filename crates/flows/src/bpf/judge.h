@@ -19,7 +19,7 @@ static __always_inline void remember(struct weir_side *s, const struct weir_pack
 	struct weir_again *a = &s->again[(s->turn - 1) & (WEIR_RECENT - 1)];
 
 	// A sender that waited too long sends many in a row.
-	if (a->kind == kind && a->to == p->seq && a->segments < 1 << 15 && (kind == WEIR_REPEATED || a->stamp == p->stamp)) {
+	if (a->kind == kind && a->to == p->seq && a->segments < 1 << 15 && (kind != WEIR_FILLED || a->stamp == p->stamp)) {
 		a->to = end;
 		a->segments += p->segments;
 		return;
@@ -139,10 +139,15 @@ static __always_inline void repeat(struct weir_side *s, const struct weir_packet
 	s->careful = s->next;
 	s->timed_at = 0;
 	// It may be one of those that were counted as not judged.
-	if (is_overtaken(s, p, end) || ((s->knows & WEIR_IS_UNSURE) && after(end, s->unsure) <= 0))
+	if (is_overtaken(s, p, end)) {
+		remember(s, p, end, WEIR_NEEDLESS);
+		return;
+	}
+	if ((s->knows & WEIR_IS_UNSURE) && after(end, s->unsure) <= 0)
 		return;
 	if ((s->knows & WEIR_KNOWS_ACKED) && after(end, s->acked) <= 0) {
 		s->needless += p->segments;
+		remember(s, p, end, WEIR_NEEDLESS);
 		return;
 	}
 	s->lost_behind += p->segments;
@@ -221,12 +226,12 @@ static __always_inline void carry_data(struct weir_side *s, const struct weir_pa
 }
 
 // Two copies of a segment came here and arrived. If they were sent within one tick, the first one had only been overtaken.
-static __always_inline void give_back(struct weir_side *s, const struct weir_again *a)
+static __always_inline void give_back(struct weir_side *s, __u32 left, __u32 right, __u32 stamp)
 {
 	for (int i = 0; i < WEIR_RECENT; i++) {
 		struct weir_again *f = &s->again[i];
 
-		if (f->kind == WEIR_FILLED && f->from == a->from && f->stamp == a->stamp) {
+		if (f->kind == WEIR_FILLED && f->stamp == stamp && after(f->from, right) < 0 && after(f->to, left) > 0) {
 			f->kind = 0;
 			take_back(&s->lost_before, f->segments);
 			s->reordered += f->segments;
@@ -237,7 +242,8 @@ static __always_inline void give_back(struct weir_side *s, const struct weir_aga
 // The receiver reports segments that it received twice (RFC 2883): their second copies were needless.
 static __always_inline void received_twice(struct weir_side *s, __u32 left, __u32 right)
 {
-	__u32 rest = segments_of(s, right - left);
+	__u32 rest = segments_of(s, right - left), stamp = 0;
+	bool is_second = false;
 
 	// The latest ones first: a copy before them may have been lost.
 	for (int i = 1; i <= WEIR_RECENT && rest; i++) {
@@ -245,7 +251,7 @@ static __always_inline void received_twice(struct weir_side *s, __u32 left, __u3
 		__u32 from = after(a->from, left) > 0 ? a->from : left, to = after(a->to, right) < 0 ? a->to : right;
 		__u32 number;
 
-		if (a->kind != WEIR_REPEATED || after(to, from) <= 0)
+		if (!a->kind || a->kind == WEIR_FILLED || after(to, from) <= 0)
 			continue;
 		number = segments_of(s, to - from);
 		if (number > a->segments)
@@ -253,13 +259,18 @@ static __always_inline void received_twice(struct weir_side *s, __u32 left, __u3
 		if (number > rest)
 			number = rest;
 		rest -= number;
-		take_back(&s->lost_behind, number);
-		s->needless += number;
 		a->segments -= number;
+		if (a->kind == WEIR_REPEATED) {
+			take_back(&s->lost_behind, number);
+			s->needless += number;
+			stamp = a->stamp;
+			is_second = true;
+		}
 		if (!a->segments)
 			a->kind = 0;
-		give_back(s, a);
 	}
+	if (is_second)
+		give_back(s, left, right, stamp);
 }
 
 // The first acknowledgement of a segment that came twice, with an older timestamp than the second copy: the first one had arrived (Eifel,

@@ -5,7 +5,7 @@
 // Ranges of sequence numbers that a side has skipped and not sent since.
 #define WEIR_HOLES 16
 // Segments that were sent again of late.
-#define WEIR_RECENT 8
+#define WEIR_RECENT 16
 // Buckets of a histogram of round trips: two for each power of two, from 16 us on.
 #define WEIR_BUCKETS 32
 
@@ -140,7 +140,7 @@ struct weir_again {
 	__u32 from;
 	__u32 to;
 	__u32 stamp;
-	// How it was counted: WEIR_FILLED, WEIR_REPEATED, or 0.
+	// How it was counted: WEIR_FILLED, WEIR_REPEATED, WEIR_NEEDLESS, or 0.
 	__u16 kind;
 	// Segments.
 	__u16 segments;
@@ -150,6 +150,8 @@ struct weir_again {
 #define WEIR_FILLED 1
 // It was here already, and was counted as lost behind this host.
 #define WEIR_REPEATED 2
+// It was counted as sent needlessly at once.
+#define WEIR_NEEDLESS 3
 
 // Round trips between this host and one side.
 struct weir_trips {

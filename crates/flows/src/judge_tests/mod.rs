@@ -1,0 +1,159 @@
+//! The judge of the BPF program, compiled for this host, on connections of a model whose every loss is known.
+
+mod model;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use model::{Path as PathModel, Truth};
+use weir_bpf::Plain;
+
+use crate::shared::{WeirFlow, WeirPacket};
+
+/// The compiled judge.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let own = env!("CARGO_MANIFEST_DIR");
+        let program = Path::new(env!("OUT_DIR")).join("judge");
+        let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+        let output = Command::new(clang)
+            .args([
+                "-O1",
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-fsanitize=undefined",
+                "-fsanitize-trap=undefined",
+            ])
+            .args([
+                "-I",
+                env!("OUT_DIR"),
+                "-I",
+                &format!("{own}/src/bpf"),
+                "-I",
+                &format!("{own}/../bpf-build/include"),
+            ])
+            .arg(format!("{own}/src/judge_tests/judge.c"))
+            .arg("-o")
+            .arg(&program)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    })
+}
+
+fn judged(packets: &[WeirPacket]) -> WeirFlow {
+    let mut child = Command::new(program()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let bytes: Vec<u8> = packets.iter().flat_map(|p| p.bytes().to_vec()).collect();
+    // The judge prints once at its end, so that it cannot wait for a reader.
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(output.stdout.len(), size_of::<WeirFlow>());
+    WeirFlow::from_bytes(&output.stdout)
+}
+
+fn run(path: &PathModel) -> (WeirFlow, Truth) {
+    let (packets, truth) = path.run();
+    let flow = judged(&packets);
+    assert_eq!((flow.connections, flow.sides[0].unjudged, flow.sides[0].bypassed), (1, 0, 0), "{path:?}");
+    (flow, truth)
+}
+
+const PATH: PathModel = PathModel {
+    seed: 0,
+    segments: 3000,
+    window: 30,
+    before_us: 3000,
+    behind_us: 8000,
+    lost_before: 0.0,
+    lost_behind: 0.0,
+    burst: 1,
+    lost_answers: 0.0,
+    late_before: 0.0,
+    late_behind: 0.0,
+    late_us: 0,
+    stamps: true,
+    first_number: 0,
+};
+
+#[test]
+fn each_loss_is_counted_on_its_side() {
+    for seed in 0..60 {
+        let path = PathModel {
+            seed,
+            lost_before: [0.0, 0.001, 0.01, 0.05][(seed % 4) as usize],
+            lost_behind: [0.0, 0.001, 0.02, 0.1][(seed / 4 % 4) as usize],
+            burst: [1, 1, 4][(seed % 3) as usize],
+            stamps: !seed.is_multiple_of(5),
+            // Sequence numbers wrap around.
+            first_number: if seed.is_multiple_of(2) { u32::MAX - 500_000 } else { 0 },
+            ..PATH
+        };
+        let (flow, truth) = run(&path);
+        let client = &flow.sides[0];
+        let counted = (client.lost_before, client.lost_behind, client.reordered, client.needless);
+        assert_eq!(counted, (truth.lost_before, truth.lost_behind, 0, truth.needless), "{path:?}");
+        assert_eq!((client.fresh, client.segments), (3000, truth.passed), "{path:?}");
+    }
+}
+
+#[test]
+fn reordering_is_no_loss() {
+    for seed in 0..48 {
+        let path = PathModel {
+            seed,
+            late_before: [0.05, 0.0, 0.02, 0.1][(seed % 4) as usize],
+            late_behind: [0.0, 0.05, 0.02, 0.0][(seed % 4) as usize],
+            // Up to several round trips.
+            late_us: [300, 2000, 10_000, 40_000][(seed / 4 % 4) as usize],
+            ..PATH
+        };
+        let (flow, truth) = run(&path);
+        let client = &flow.sides[0];
+        assert_eq!((client.lost_before, client.lost_behind), (0, 0), "{path:?}: {truth:?}");
+        assert_eq!(client.needless + client.reordered > 0, truth.overtaken, "{path:?}: {truth:?}");
+        assert_eq!(client.fresh, 3000, "{path:?}");
+    }
+}
+
+/// Lost acknowledgements make senders wait and send again; the receiver reports what it has twice.
+#[test]
+fn lost_answers_are_no_loss_of_segments() {
+    for seed in 0..40 {
+        let path = PathModel { seed, lost_answers: 0.2, lost_behind: 0.01, ..PATH };
+        let (flow, truth) = run(&path);
+        let client = &flow.sides[0];
+        // A report may be lost, too.
+        let again = client.lost_behind + client.needless;
+        assert_eq!(again, truth.lost_behind + truth.needless, "{path:?}: {truth:?}");
+        assert!(client.lost_behind >= truth.lost_behind, "{path:?}: {truth:?}");
+        assert_eq!(client.lost_before, 0, "{path:?}");
+    }
+}
+
+#[test]
+fn round_trips_are_those_of_the_path() {
+    for (before_us, behind_us) in [(20, 50), (3000, 8000), (100_000, 40)] {
+        let (flow, _) = run(&PathModel { before_us, behind_us, ..PATH });
+        for (side, us) in [(0, before_us), (1, behind_us)] {
+            let trips = &flow.sides[side].trips;
+            assert_eq!(trips.smallest, 2000 * us, "{before_us} {behind_us}: {trips:?}");
+            // Nothing waits in the model.
+            assert_eq!(trips.smoothed / 1000, 2 * us);
+            assert_eq!(trips.buckets.iter().map(|n| u64::from(*n)).sum::<u64>(), trips.count);
+            let bucket = trips.buckets.iter().position(|n| *n > 0).unwrap();
+            let (start, end) = (
+                bucket.checked_sub(1).map_or(0, crate::side::end_of_bucket),
+                crate::side::end_of_bucket(bucket),
+            );
+            assert!(start <= trips.smallest && trips.smallest < end, "{trips:?}");
+        }
+        assert!(flow.sides[1].trips.count > 50);
+    }
+}
