@@ -117,6 +117,9 @@ fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
     say(sum(|s| s.needless), "segments sent again needlessly", None);
     say(client.resets, "resets by clients", None);
     say(server.resets, "resets by servers", None);
+    say(client.zero_windows, "times a client closed its receive window: it reads too slowly", None);
+    say(server.zero_windows, "times a server closed its receive window: it reads too slowly", None);
+    say(sum(|s| s.congestion_marks), "packets marked with congestion (ECN)", None);
     say(sum(|s| s.bypassed), "segments took another way: the path is asymmetric", Some(Tone::Warning));
     say(sum(|s| s.unjudged), "segments not judged: too many were missing at once", None);
     let not = &reading.not_tracked;

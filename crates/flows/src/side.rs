@@ -92,6 +92,9 @@ pub(crate) struct SideSum {
     unjudged: u64,
     pub(crate) syns: u64,
     resets: u64,
+    zero_windows: u64,
+    shut: u64,
+    marked: u64,
     trips: Trips,
     /// For each flow.
     lost_from: Vec<Counts>,
@@ -114,6 +117,9 @@ impl SideSum {
             unjudged: side.unjudged,
             syns: side.syns,
             resets: side.resets,
+            zero_windows: side.zero_windows,
+            shut: side.shut,
+            marked: side.marked,
             trips: Trips::of(&side.trips, side.last),
             lost_from: counts(side.lost_before, side.fresh, side.doubtful + side.unjudged),
             lost_to: counts(other.lost_behind, other.segments, 0),
@@ -130,6 +136,9 @@ impl SideSum {
         self.unjudged += other.unjudged;
         self.syns += other.syns;
         self.resets += other.resets;
+        self.zero_windows += other.zero_windows;
+        self.shut += other.shut;
+        self.marked += other.marked;
         self.trips.add(&other.trips);
         self.lost_from.extend(&other.lost_from);
         self.lost_to.extend(&other.lost_to);
@@ -165,6 +174,9 @@ impl SideSum {
             unjudged: self.unjudged,
             syns: self.syns,
             resets: self.resets,
+            zero_windows: self.zero_windows,
+            zero_window_seconds: self.shut as f64 / 1e9,
+            congestion_marks: self.marked,
         }
     }
 }
@@ -196,6 +208,12 @@ pub struct Side {
     pub syns: u64,
     /// Resets that it sent.
     pub resets: u64,
+    /// How often it closed its receive window: its program reads too slowly.
+    pub zero_windows: u64,
+    /// Time in all until it opened the window again, seconds.
+    pub zero_window_seconds: f64,
+    /// Packets from it that a router has marked with "congestion experienced" (RFC 3168).
+    pub congestion_marks: u64,
 }
 
 #[cfg(test)]

@@ -159,6 +159,55 @@ fn socket_address(at: SocketAddr) -> String {
     format!("{}/{}", at.ip(), at.port())
 }
 
+/// A server that does not read closes its window, and opens it when it reads.
+#[test]
+fn root_a_closed_window_is_seen_with_its_side() {
+    if test_needs_root() {
+        return;
+    }
+    for ipv6 in [false, true] {
+        let world = PathWorld::new(ipv6, true);
+        let mut watch = world.watch(Options::default());
+        let (mut near, mut far) = world.connect(&world.listen(5001));
+        near.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        until("the window is closed", PATIENCE, || {
+            while let Ok(n) = near.write(&[0; 10_000]) {
+                sent += n;
+            }
+            (watch.read().unwrap().flows[0].server_side.zero_windows > 0).then_some(())
+        });
+        let side = &watch.read().unwrap().flows[0].server_side;
+        assert_eq!(side.zero_window_seconds, 0.0, "it is still closed: {side:?}");
+        let mut left = sent;
+        let mut room = vec![0; 10_000];
+        while left > 0 {
+            left -= far.read(&mut room).unwrap();
+        }
+        let flow = &watch.read().unwrap().flows[0];
+        assert!(flow.server_side.zero_window_seconds > 0.0, "{flow:?}");
+        assert_eq!(flow.client_side.zero_windows, 0, "{flow:?}");
+    }
+}
+
+#[test]
+fn root_marks_of_congestion_are_counted() {
+    if test_needs_root() {
+        return;
+    }
+    for (ipv6, rule) in [(false, "ip ecn set ce counter"), (true, "ip6 ecn set ce counter")] {
+        let world = PathWorld::new(ipv6, false);
+        world.rule(&world.before, &format!("iifname b0 {rule}"));
+        let mut watch = world.watch(Options::default());
+        let (mut near, mut far) = world.connect(&world.listen(5001));
+        send(&mut near, &mut far, 100_000);
+        let flow = &watch.read().unwrap().flows[0];
+        let marked = world.dropped(&world.before);
+        assert_eq!((flow.client_side.congestion_marks, flow.server_side.congestion_marks), (marked, 0));
+        assert!(marked > 50);
+    }
+}
+
 /// A flood of SYNs of ever new flows takes a quarter of the table, and pushes none of the others out.
 #[test]
 fn root_a_flood_pushes_no_tracked_flow_out() {

@@ -384,6 +384,7 @@ static __always_inline void echo(struct weir_side *s, struct weir_side *other, c
 static __always_inline void begin_side(struct weir_side *s)
 {
 	s->knows = 0;
+	s->shut_at = 0;
 	s->timed_at = 0;
 	s->stamped_at = 0;
 	for (int i = 0; i < WEIR_HOLES; i++)
@@ -422,6 +423,18 @@ static __always_inline void open(struct weir_flow *f, struct weir_side *s, struc
 	s->timed_at = p->now;
 }
 
+// A receive window of 0 stops the other side until the next one (RFC 9293 section 3.8.6.1).
+static __always_inline void read_window(struct weir_side *s, const struct weir_packet *p)
+{
+	if (!p->window && !s->shut_at) {
+		s->zero_windows++;
+		s->shut_at = p->now;
+	} else if (p->window && s->shut_at) {
+		s->shut += p->now - s->shut_at;
+		s->shut_at = 0;
+	}
+}
+
 static __always_inline void judge(struct weir_flow *f, const struct weir_packet *p)
 {
 	struct weir_side *s = &f->sides[p->side & 1], *other = &f->sides[(p->side & 1) ^ 1];
@@ -429,6 +442,8 @@ static __always_inline void judge(struct weir_flow *f, const struct weir_packet 
 	s->packets += p->segments;
 	s->bytes += p->bytes;
 	f->last = p->now;
+	if (p->has & WEIR_HAS_MARK)
+		s->marked += p->segments;
 	if (p->flags & RST) {
 		s->resets++;
 		f->state = (f->state & ~WEIR_IS_OPENING) | WEIR_IS_RESET;
@@ -439,6 +454,7 @@ static __always_inline void judge(struct weir_flow *f, const struct weir_packet 
 		open(f, s, other, p);
 	else
 		carry_data(s, p);
+	read_window(s, p);
 	if (p->flags & FIN)
 		f->state |= p->side & 1 ? WEIR_IS_ENDED1 : WEIR_IS_ENDED0;
 	if (p->side & 1)

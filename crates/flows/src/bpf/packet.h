@@ -15,6 +15,8 @@ static __always_inline enum weir_verdict read4(struct __sk_buff *skb, struct wei
 		return WEIR_FRAGMENT;
 	*tcp = ip.ihl * 4;
 	p->bytes = bpf_ntohs(ip.tot_len);
+	if ((ip.tos & 3) == 3)
+		p->has |= WEIR_HAS_MARK;
 	e->version = 4;
 	e->source[0] = ip.saddr;
 	e->destination[0] = ip.daddr;
@@ -34,6 +36,8 @@ static __always_inline enum weir_verdict read6(struct __sk_buff *skb, struct wei
 	*tcp = sizeof(ip);
 	// 0 where it is longer than the field allows (BIG TCP).
 	p->bytes = ip.payload_len ? sizeof(ip) + bpf_ntohs(ip.payload_len) : 0;
+	if ((ip.flow_lbl[0] >> 4 & 3) == 3)
+		p->has |= WEIR_HAS_MARK;
 	e->version = 6;
 	__builtin_memcpy(e->source, &ip.saddr, 16);
 	__builtin_memcpy(e->destination, &ip.daddr, 16);

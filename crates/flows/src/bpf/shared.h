@@ -119,6 +119,8 @@ struct weir_work {
 #define WEIR_HAS_SACK 2
 // It has two.
 #define WEIR_HAS_SACKS 4
+// A router has marked it.
+#define WEIR_HAS_MARK 8
 
 // Sequence numbers that were skipped.
 struct weir_hole {
@@ -190,11 +192,18 @@ struct weir_side {
 	// SYNs, with and without ACK.
 	__u64 syns;
 	__u64 resets;
+	// How often it closed its receive window, and for how long in all, ns.
+	__u64 zero_windows;
+	__u64 shut;
+	// Packets marked with "congestion experienced" (RFC 3168).
+	__u64 marked;
 	struct weir_trips trips;
 	// When it sent last, ns.
 	__u64 last;
 	// The segment whose acknowledgement is awaited: when it came (0: none), and its end.
 	__u64 timed_at;
+	// When it closed its window; 0: it is open.
+	__u64 shut_at;
 	// The timestamp whose echo is awaited: when it came (0: none).
 	__u64 stamped_at;
 	__u32 stamped;

@@ -197,6 +197,7 @@ impl Run<'_> {
             bytes: 40,
             segments: 1,
             side,
+            window: 1000,
             flags,
             stamp: (sent / 1000) as u32,
             echo: (echo / 1000) as u32,

@@ -102,7 +102,7 @@ impl PathWorld {
         );
     }
 
-    /// Packets that the rules of a router have dropped.
+    /// Packets that the rules of a router have counted, which drop them unless a test says otherwise.
     pub fn dropped(&self, ns: &NetNs) -> u64 {
         let text = sh(ns, "nft list table inet loss");
         let words: Vec<&str> = text.split_whitespace().collect();
