@@ -38,6 +38,8 @@ pub struct Setting {
     pub patience: Duration,
     /// How often a packet is sent before silence counts: 1 on a path that loses nothing.
     pub attempts: u32,
+    /// MTU of the link outside, bytes, where it is less than that inside; `None`: nothing is known.
+    pub outside_mtu: Option<u32>,
     /// Longest idle time to look for.
     pub idle_limit: Duration,
 }

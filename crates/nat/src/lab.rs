@@ -17,6 +17,8 @@ use crate::{Arrival, Ends, Packet, Setting, Side};
 const LAST: [u8; 2] = [10, 11];
 /// A hop in the lab handles a packet in microseconds; a busy machine is covered by the control packets.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// MTU of the gateway's outside link: shorter than that of the inside one.
+const OUTSIDE_MTU: u32 = 1_400;
 /// Longest frame of a link with the lab's largest MTU.
 const LONGEST: usize = 65_535 + Ethernet::LENGTH;
 
@@ -39,7 +41,8 @@ pub struct LabEnds {
 }
 
 impl LabEnds {
-    /// Takes the place of the hosts of a routed IPv4 site, with two addresses on each side that the gateway reaches.
+    /// Takes the place of the hosts of a routed IPv4 site, with two addresses on each side that the gateway reaches. The gateway's
+    /// outside link gets a smaller MTU than the inside one.
     ///
     /// # Errors
     /// If the site has no gateway or is of IPv6, or the kernel refuses.
@@ -50,6 +53,7 @@ impl LabEnds {
             .ok_or_else(|| Error::other("attach to a lab", "the site has no gateway"))?;
         let plan = site.addresses();
         let mut net = Rtnetlink::open_in(gateway)?;
+        net.set_mtu(&plan.outside_interface, OUTSIDE_MTU)?;
         let mut end = |role: Role, interface: &str, hosts: [Ipv4Addr; 2]| {
             let host = site.host(role).ok_or_else(|| Error::other("attach to a lab", "a host is missing"))?;
             let name = site.interfaces(role).into_iter().next().unwrap_or_default();
@@ -64,7 +68,14 @@ impl LabEnds {
         Ok(LabEnds {
             inside: end(Role::Initiator, &plan.inside_interface, inside)?,
             outside: end(Role::Responder, &plan.outside_interface, outside)?,
-            setting: Setting { inside, outside, patience: PATIENCE, attempts: 1, idle_limit },
+            setting: Setting {
+                inside,
+                outside,
+                patience: PATIENCE,
+                attempts: 1,
+                outside_mtu: Some(OUTSIDE_MTU),
+                idle_limit,
+            },
             begun: Instant::now(),
             buffer: vec![0; LONGEST],
         })

@@ -9,6 +9,7 @@
 
 pub mod ends;
 pub mod experiments;
+pub mod fragments;
 pub mod lab;
 pub mod observed;
 pub mod packet;

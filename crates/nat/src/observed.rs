@@ -18,8 +18,30 @@ pub struct Observations {
     pub udp_filtering: Option<Vec<Filtering>>,
     /// UDP between two inside hosts by way of their outside ports.
     pub udp_hairpin: Option<Hairpin>,
-    /// UDP mappings left alone for a time.
-    pub udp_idle: Option<Idle>,
+    /// The same as `udp_mapping` by the SYNs of TCP.
+    pub tcp_mapping: Option<Vec<Mapping>>,
+    /// The same as `udp_collision`.
+    pub tcp_collision: Option<Collision>,
+    /// The same as `udp_filtering`.
+    pub tcp_filtering: Option<Vec<Filtering>>,
+    /// The same as `udp_hairpin`.
+    pub tcp_hairpin: Option<Hairpin>,
+    /// SYNs that cross each other.
+    pub tcp_simultaneous: Option<Simultaneous>,
+    /// A SYN from outside to a port without a mapping.
+    pub tcp_unsolicited: Option<Unsolicited>,
+    /// Echo requests from inside.
+    pub icmp_query: Option<IcmpQuery>,
+    /// ICMP errors about packets of UDP and TCP.
+    pub icmp_errors: Option<Vec<IcmpError>>,
+    /// Fields of the IP header.
+    pub ip_fields: Option<[IpFields; 2]>,
+    /// Fragments of UDP datagrams.
+    pub fragments: Option<Vec<FragmentTrip>>,
+    /// A datagram that is longer than the outside link carries.
+    pub too_long: Option<TooLong>,
+    /// Mappings left alone for a time.
+    pub idle: Option<Idle>,
 }
 
 /// How one inside port was seen at an outside one.
@@ -115,13 +137,17 @@ pub struct Hairpin {
 pub struct Idle {
     /// Longest time that was tried, s.
     pub limit_s: f64,
-    /// Mappings with one packet out and nothing back.
+    /// UDP mappings with one packet out and nothing back.
     pub unanswered: Vec<IdleTry>,
-    /// Mappings with packets both ways over more than two seconds.
+    /// UDP mappings with packets both ways over more than two seconds.
     pub answered: Vec<IdleTry>,
-    /// A mapping with one more packet from inside.
+    /// Echo requests whose reply comes late.
+    pub icmp: Vec<IdleTry>,
+    /// SYNs whose answer comes late.
+    pub tcp_opening: Vec<IdleTry>,
+    /// A UDP mapping with one more packet from inside.
     pub refreshed_out: Option<Refresh>,
-    /// A mapping with one more packet from outside.
+    /// A UDP mapping with one more packet from outside.
     pub refreshed_in: Option<Refresh>,
 }
 
@@ -146,5 +172,122 @@ pub struct Refresh {
     /// The mapping was still there.
     pub alive: bool,
     /// The path carried a control packet, where it was not.
+    pub sure: bool,
+}
+
+/// Two SYNs that cross (RFC 9293 section 3.5): each step tells whether it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Simultaneous {
+    /// The SYN from inside.
+    pub syn_out: bool,
+    /// The SYN from the contacted endpoint.
+    pub syn_in: bool,
+    /// The SYN and ACK from inside.
+    pub answer_out: bool,
+    /// The SYN and ACK from outside.
+    pub answer_in: bool,
+    /// The path carried a control packet, where one did not arrive.
+    pub sure: bool,
+}
+
+/// The answer to a SYN that no inside host waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Unsolicited {
+    /// The answer; `None` if there was none.
+    pub answered: Option<Answered>,
+    /// Its time after the SYN, or how long was waited for it, s.
+    pub after_s: f64,
+}
+
+/// An echo request from inside and its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct IcmpQuery {
+    /// The request arrived outside.
+    pub request: bool,
+    /// The reply arrived inside, with the request's identifier.
+    pub reply: bool,
+    /// The path carried a control packet, where one did not arrive.
+    pub sure: bool,
+}
+
+/// The packet that an ICMP error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum About {
+    /// A UDP datagram from inside; the error comes from its destination.
+    UdpOut,
+    /// The same; the error comes from a router on the way.
+    UdpOutRouter,
+    /// A UDP datagram from outside; the error comes from the inside host.
+    UdpIn,
+    /// A SYN from inside; the error comes from its destination.
+    TcpOut,
+}
+
+/// An ICMP error through the NAT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct IcmpError {
+    /// The packet that it is about.
+    pub about: About,
+    /// It arrived.
+    pub arrived: bool,
+    /// The outer addresses are those of the other side: the receiver's own, and no inside one outside.
+    pub outer: bool,
+    /// Type and code are those that were sent.
+    pub kind: bool,
+    /// The quoted packet has the endpoints that the receiver knows.
+    pub inner: bool,
+    /// The quoted IP header has the right checksum.
+    pub inner_ip_checksum: bool,
+    /// The quoted transport header has the right checksum.
+    pub inner_checksum: bool,
+    /// The mapping carried an answer afterwards.
+    pub mapping_lives: bool,
+    /// The path carried a control packet, where something did not arrive.
+    pub sure: bool,
+}
+
+/// Fields of the IP header of one packet, as sent and as seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct IpFields {
+    /// It was sent from inside.
+    pub out: bool,
+    /// Hop limit, sent and seen.
+    pub ttl: Option<(u8, u8)>,
+    /// DSCP, sent and seen.
+    pub dscp: Option<(u8, u8)>,
+    /// ECN, sent and seen.
+    pub ecn: Option<(u8, u8)>,
+    /// DF, sent and seen.
+    pub dont_fragment: Option<(bool, bool)>,
+    /// The path carried a control packet, where it did not arrive.
+    pub sure: bool,
+}
+
+/// One datagram in fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct FragmentTrip {
+    /// It was sent from inside.
+    pub out: bool,
+    /// The last fragment was sent first.
+    pub reversed: bool,
+    /// The whole datagram arrived, with its checksum.
+    pub whole: bool,
+    /// A fragment arrived with the sender's inside address.
+    pub leaked: bool,
+    /// The path carried a control packet, where it did not arrive.
+    pub sure: bool,
+}
+
+/// A datagram from inside that is longer than the outside link carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TooLong {
+    /// MTU of the outside link, bytes.
+    pub link_mtu: u32,
+    /// MTU in the ICMP error that the sender got for a packet with DF; `None` without an error.
+    pub told: Option<u32>,
+    /// A datagram without DF arrived.
+    pub fragmented: bool,
+    /// The path carried a control packet, where something did not arrive.
     pub sure: bool,
 }

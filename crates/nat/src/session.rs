@@ -1,15 +1,18 @@
 //! One run of experiments: fresh ports, marked packets, and silence that is checked before it counts.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
+
+use weir_wire::Tcp;
 
 use crate::{Arrival, Ends, Packet, Setting, Side};
 
 /// First inside port of an experiment. It is even, and above the ports of services.
 const FIRST_PORT: u16 = 20_000;
 /// Distance of ports of different experiments, so that a NAT that counts upwards does not meet the next one. Even.
-const STEP: u16 = 16;
+const STEP: u16 = 8;
 /// Port of the control packets, on both sides. No experiment uses it.
 const CONTROL_PORT: u16 = 19_990;
 /// Outside port of mappings that are left alone.
@@ -18,8 +21,43 @@ const IDLE_PORT: u16 = 19_980;
 const CONTROLS: u32 = 5;
 /// How long each of them may take, in units of the setting's patience.
 const CONTROL_PATIENCE: u32 = 20;
+/// Distance of initial sequence numbers, as a power of two: windows of different connections do not meet.
+const SEQUENCE_SHIFT: u32 = 16;
+/// Window of every segment.
+const WINDOW: u16 = 60_000;
 /// Beginning of the data of every packet.
 const MARK: [u8; 4] = *b"wnat";
+
+/// A transport protocol whose mappings are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Udp,
+    Tcp,
+}
+
+/// The fields of a segment that experiments choose.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
+    pub(crate) flags: u8,
+}
+
+impl Segment {
+    /// The header; ports are those of the endpoints.
+    pub(crate) fn header(self) -> Tcp {
+        Tcp {
+            source_port: 0,
+            destination_port: 0,
+            sequence: self.sequence,
+            acknowledgement: self.acknowledgement,
+            flags: self.flags,
+            window: WINDOW,
+            checksum: 0,
+            urgent: 0,
+        }
+    }
+}
 
 /// The fate of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +92,15 @@ pub(crate) struct Session<'a> {
     ends: &'a mut dyn Ends,
     serial: u32,
     next_port: u16,
+    /// Sequence numbers of SYNs by their endpoints.
+    sequences: HashMap<(SocketAddrV4, SocketAddrV4), u32>,
+    /// The last control packets did not arrive.
+    died: bool,
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(ends: &'a mut dyn Ends) -> Self {
-        Session { ends, serial: 0, next_port: FIRST_PORT }
+        Session { ends, serial: 0, next_port: FIRST_PORT, sequences: HashMap::new(), died: false }
     }
 
     pub(crate) fn setting(&self) -> &Setting {
@@ -100,26 +142,99 @@ impl<'a> Session<'a> {
         data
     }
 
-    /// Sends a UDP datagram into the NAT.
-    pub(crate) fn udp(&mut self, side: Side, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<Trip> {
+    /// Sends a first packet of a protocol: a datagram, or a SYN.
+    pub(crate) fn probe(
+        &mut self,
+        protocol: Protocol,
+        side: Side,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> io::Result<Trip> {
         let data = self.data();
-        let packet = Packet::udp(from, to, &data);
-        self.send(side, &packet, &|arrival| arrival.packet.udp_data() == Some(&data))
+        match protocol {
+            Protocol::Udp => {
+                let packet = Packet::udp(from, to, &data);
+                self.send(side, &packet, &|arrival| arrival.packet.udp_data() == Some(&data))
+            }
+            Protocol::Tcp => {
+                let sequence = self.sequence();
+                self.sequences.insert((from, to), sequence);
+                self.segment(side, from, to, Segment { sequence, acknowledgement: 0, flags: Tcp::SYN })
+            }
+        }
     }
 
-    /// Sends a UDP datagram from an inside port to an outside one, and returns the source that it has there.
-    pub(crate) fn udp_out(&mut self, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<Trip> {
-        let mut trip = self.udp(Side::Inside, from, to)?;
+    /// From an inside port to an outside one: the trip tells the source there.
+    pub(crate) fn outbound(
+        &mut self,
+        protocol: Protocol,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> io::Result<Trip> {
+        let mut trip = self.probe(protocol, Side::Inside, from, to)?;
         // Back to an inside host: that is another experiment.
         trip.arrived = trip.arrived.filter(|arrival| arrival.side == Side::Outside);
         Ok(trip)
     }
 
-    /// Sends a UDP datagram from an outside port to the NAT's.
-    pub(crate) fn udp_in(&mut self, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<Trip> {
-        let mut trip = self.udp(Side::Outside, from, to)?;
+    /// From an outside port to the NAT's.
+    pub(crate) fn inbound(
+        &mut self,
+        protocol: Protocol,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> io::Result<Trip> {
+        let mut trip = self.probe(protocol, Side::Outside, from, to)?;
         trip.arrived = trip.arrived.filter(|arrival| arrival.side == Side::Inside);
         Ok(trip)
+    }
+
+    /// The answer to the first packet that an inside port sent to this outside one, to where it came from.
+    pub(crate) fn answer(
+        &mut self,
+        protocol: Protocol,
+        (inside, far): (SocketAddrV4, SocketAddrV4),
+        seen: SocketAddrV4,
+    ) -> io::Result<Trip> {
+        let mut trip = match protocol {
+            Protocol::Udp => self.probe(protocol, Side::Outside, far, seen)?,
+            Protocol::Tcp => {
+                let sequence = self.sequence();
+                let answered = self.sequences.get(&(inside, far)).copied().unwrap_or_default();
+                let acknowledgement = answered.wrapping_add(1);
+                let flags = Tcp::SYN | Tcp::ACK;
+                self.segment(Side::Outside, far, seen, Segment { sequence, acknowledgement, flags })?
+            }
+        };
+        trip.arrived = trip.arrived.filter(|arrival| arrival.side == Side::Inside);
+        Ok(trip)
+    }
+
+    /// Sends a segment without data, which is known by its numbers.
+    pub(crate) fn segment(
+        &mut self,
+        side: Side,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        segment: Segment,
+    ) -> io::Result<Trip> {
+        let packet = Packet::tcp(from, to, segment.header(), &[]);
+        self.send(side, &packet, &|arrival| {
+            arrival.packet.tcp_segment().is_some_and(|(header, _)| {
+                (header.sequence, header.flags) == (segment.sequence, segment.flags)
+            })
+        })
+    }
+
+    /// An initial sequence number that no other connection has.
+    pub(crate) fn sequence(&mut self) -> u32 {
+        self.serial += 1;
+        self.serial << SEQUENCE_SHIFT
+    }
+
+    /// The sequence number of the SYN from one endpoint to another.
+    pub(crate) fn sequence_of(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+        self.sequences.get(&(from, to)).copied().unwrap_or_default()
     }
 
     /// Sends a packet, until it arrives or has been sent as often as the setting allows. Silence is then checked by
@@ -179,13 +294,17 @@ impl<'a> Session<'a> {
         let near = SocketAddrV4::new(self.setting().inside[0], CONTROL_PORT);
         let far = self.outside(0, CONTROL_PORT);
         let mut others = Vec::new();
-        for _ in 0..CONTROLS {
+        // A path that has died once is not waited for at length again.
+        let controls = if self.died { 1 } else { CONTROLS };
+        for _ in 0..controls {
             let Some(out) = self.control(Side::Inside, near, far, &mut others)? else { continue };
             let Some(mapped) = out.packet.from() else { continue };
             if self.control(Side::Outside, far, mapped, &mut others)?.is_some() {
+                self.died = false;
                 return Ok((true, others));
             }
         }
+        self.died = true;
         Ok((false, others))
     }
 

@@ -1,13 +1,12 @@
 //! Which packets from outside reach a mapping's host.
 
 use std::io;
-use std::net::SocketAddrV4;
 
 use weir_wire::{Icmp, Tcp};
 
 use super::mapping::translation;
 use crate::observed::{Answered, Filtering, Inbound};
-use crate::session::{Session, Trip};
+use crate::session::{Protocol, Session, Trip};
 use crate::{Observations, Side};
 
 /// Mappings that are tried.
@@ -31,23 +30,32 @@ pub(super) fn answered(trip: &Trip, side: Side) -> Option<Answered> {
     })
 }
 
-/// RFC 4787 section 5. The answer comes last: it proves that the mapping was there.
+/// RFC 4787 section 5.
 pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.udp_filtering = Some(filtering(session, Protocol::Udp)?);
+    Ok(())
+}
+
+/// RFC 5382 section 4.3.
+pub(super) fn tcp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.tcp_filtering = Some(filtering(session, Protocol::Tcp)?);
+    Ok(())
+}
+
+/// The answer comes last: it proves that the mapping was there.
+fn filtering(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Filtering>> {
     let mut seen = Vec::new();
     for _ in 0..MAPPINGS {
         let inside = session.fresh_inside();
         let (port, other_port) = (session.fresh_port(), session.fresh_port());
         let contacted = session.outside(0, port);
-        let mapping = translation(session, inside, contacted)?;
+        let mapping = translation(session, protocol, inside, contacted)?;
         let Some(mapped) = mapping.seen else { continue };
         // The other address with the port that was contacted, so that a filter of ports alone would show.
-        let strangers = [session.outside(1, port), session.outside(0, other_port)];
-        let mut from = |stranger: SocketAddrV4| session.udp_in(stranger, mapped).map(|trip| inbound(&trip));
-        let other_address = from(strangers[0])?;
-        let same_address = from(strangers[1])?;
-        let answer = from(contacted)?;
+        let other_address = inbound(&session.inbound(protocol, session.outside(1, port), mapped)?);
+        let same_address = inbound(&session.inbound(protocol, session.outside(0, other_port), mapped)?);
+        let answer = inbound(&session.answer(protocol, (inside, contacted), mapped)?);
         seen.push(Filtering { mapping, same_address, other_address, answer });
     }
-    observations.udp_filtering = Some(seen);
-    Ok(())
+    Ok(seen)
 }

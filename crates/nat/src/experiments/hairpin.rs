@@ -6,28 +6,38 @@ use std::net::SocketAddrV4;
 use super::filtering::answered;
 use super::mapping::translation;
 use crate::observed::Hairpin;
-use crate::session::Session;
+use crate::session::{Protocol, Session};
 use crate::{Observations, Side};
 
-/// RFC 4787 section 6. Both hosts send first, so that a filter which admits only contacted endpoints admits the other host.
+/// RFC 4787 section 6.
 pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.udp_hairpin = Some(hairpin(session, Protocol::Udp)?);
+    Ok(())
+}
+
+/// RFC 5382 section 7.2.
+pub(super) fn tcp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.tcp_hairpin = Some(hairpin(session, Protocol::Tcp)?);
+    Ok(())
+}
+
+/// Both hosts send first, so that a filter which admits only contacted endpoints admits the other host.
+fn hairpin(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Hairpin> {
     let far = session.fresh_port();
     let to = session.outside(0, far);
     let mapped = |session: &mut Session<'_>, which: usize| {
         let inside = SocketAddrV4::new(session.inside(which), session.fresh_port());
-        translation(session, inside, to)
+        translation(session, protocol, inside, to)
     };
     let mappings = [mapped(session, 0)?, mapped(session, 1)?];
     let [Some(first), Some(second)] = mappings.map(|mapping| mapping.seen) else {
-        observations.udp_hairpin = Some(Hairpin { mappings, source: None, sure: false, answered: None });
-        return Ok(());
+        return Ok(Hairpin { mappings, source: None, sure: false, answered: None });
     };
-    session.udp(Side::Inside, mappings[0].inside, second)?;
-    let trip = session.udp(Side::Inside, mappings[1].inside, first)?;
+    session.probe(protocol, Side::Inside, mappings[0].inside, second)?;
+    let trip = session.probe(protocol, Side::Inside, mappings[1].inside, first)?;
     let at_host =
         trip.arrived.as_ref().filter(|a| a.side == Side::Inside && a.packet.to() == Some(mappings[0].inside));
     let source = at_host.and_then(|arrival| arrival.packet.from());
     let answered = answered(&trip, Side::Inside);
-    observations.udp_hairpin = Some(Hairpin { mappings, source, sure: trip.is_sure(), answered });
-    Ok(())
+    Ok(Hairpin { mappings, source, sure: trip.is_sure(), answered })
 }

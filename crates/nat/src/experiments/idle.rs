@@ -6,9 +6,12 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
+use weir_wire::{Icmp, Tcp};
+
+use super::icmp::echo_data;
 use super::mapping::translation;
 use crate::observed::{Idle, IdleTry, Refresh};
-use crate::session::Session;
+use crate::session::{Protocol, Segment, Session};
 use crate::{Arrival, Observations, Packet, Side};
 
 /// Smallest distance of two idle times.
@@ -16,7 +19,7 @@ const STEP: Duration = Duration::from_millis(250);
 /// Distance of two idle times as a part of them, where that is more.
 const RELATIVE_STEP: f64 = 0.01;
 /// Idle times that requirements name, s. Near them the smallest distance is used.
-const NAMED: [f64; 2] = [120.0, 300.0];
+const NAMED: [f64; 4] = [60.0, 120.0, 240.0, 300.0];
 /// How near, s.
 const NEAR: f64 = 4.0;
 /// Linux treats a UDP exchange as a stream, with a longer timeout, once it has lasted two seconds
@@ -29,8 +32,19 @@ const REFRESH_RATIO: f64 = 1.14;
 /// How far before and after the idle time.
 const MARGIN: f64 = 1.12;
 
+/// The packet that opens a mapping.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Opened {
+    Udp,
+    /// An echo request; the endpoints' ports are its identifier.
+    Echo,
+    /// A SYN.
+    Syn,
+}
+
 /// A mapping under test.
 struct Mapped {
+    opened: Opened,
     inside: SocketAddrV4,
     far: SocketAddrV4,
     seen: SocketAddrV4,
@@ -43,6 +57,8 @@ struct Mapped {
 enum Purpose {
     Unanswered,
     Answered,
+    Echo,
+    Syn,
     /// Asks for a mapping that was refreshed once at this time, s.
     HeldOut(f64),
     HeldIn(f64),
@@ -65,8 +81,8 @@ struct Asked {
     alive: bool,
 }
 
-/// RFC 4787 section 4.3.
-pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2.
+pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let limit = session.setting().idle_limit;
     if limit < STEP {
         return Ok(());
@@ -97,11 +113,13 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
             sure: alive || sure,
         })
     };
-    observations.udp_idle = Some(Idle {
+    observations.idle = Some(Idle {
         limit_s: limit.as_secs_f64(),
         refreshed_out: held(|purpose| if let Purpose::HeldOut(at) = purpose { Some(at) } else { None }),
         refreshed_in: held(|purpose| if let Purpose::HeldIn(at) = purpose { Some(at) } else { None }),
         answered: tries(Purpose::Answered),
+        icmp: tries(Purpose::Echo),
+        tcp_opening: tries(Purpose::Syn),
         unanswered,
     });
     Ok(())
@@ -165,10 +183,17 @@ fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped
         plan.push(Planned { due: after(at * ASKED_AT), side: Side::Outside, mapping, purpose });
     }
     for time in times {
-        let Some(mapped) = open(session, false)? else { continue };
-        let (mapping, due) = (mappings.len(), mapped.last + time);
-        mappings.push(mapped);
-        plan.push(Planned { due, side: Side::Outside, mapping, purpose: Purpose::Unanswered });
+        let opened = [
+            (open(session, false)?, Purpose::Unanswered),
+            (open_echo(session)?, Purpose::Echo),
+            (open_syn(session)?, Purpose::Syn),
+        ];
+        for (mapped, purpose) in opened {
+            let Some(mapped) = mapped else { continue };
+            let (mapping, due) = (mappings.len(), mapped.last + time);
+            mappings.push(mapped);
+            plan.push(Planned { due, side: Side::Outside, mapping, purpose });
+        }
     }
     Ok((mappings, plan))
 }
@@ -177,19 +202,75 @@ fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped
 fn open(session: &mut Session<'_>, answered: bool) -> io::Result<Option<Mapped>> {
     let inside = session.fresh_inside();
     let far = session.outside(0, session.idle_port());
-    let seen = translation(session, inside, far)?.seen;
+    let seen = translation(session, Protocol::Udp, inside, far)?.seen;
     let last = session.now();
     let Some(seen) = seen else { return Ok(None) };
     if answered {
-        session.udp_in(far, seen)?;
+        session.inbound(Protocol::Udp, far, seen)?;
     }
-    Ok(Some(Mapped { inside, far, seen, last }))
+    Ok(Some(Mapped { opened: Opened::Udp, inside, far, seen, last }))
+}
+
+/// The same by a SYN.
+fn open_syn(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
+    let inside = session.fresh_inside();
+    let far = session.outside(0, session.idle_port());
+    let seen = translation(session, Protocol::Tcp, inside, far)?.seen;
+    let last = session.now();
+    Ok(seen.map(|seen| Mapped { opened: Opened::Syn, inside, far, seen, last }))
+}
+
+/// The same by an echo request.
+fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
+    let inside = session.fresh_inside();
+    let data = session.data();
+    let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
+    let address = session.setting().outside[0];
+    let packet = Packet::icmp(*inside.ip(), address, &message);
+    let trip = session.send(Side::Inside, &packet, &|arrival| {
+        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
+    })?;
+    let last = session.now();
+    Ok(trip.arrived.and_then(|arrival| {
+        let (identifier, _) = echo_data(&arrival)?;
+        let seen = SocketAddrV4::new(arrival.packet.header.source, identifier);
+        Some(Mapped { opened: Opened::Echo, inside, far: SocketAddrV4::new(address, identifier), seen, last })
+    }))
+}
+
+/// The packet that asks for a mapping, and the bytes by which it is known.
+fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) -> (Packet, Vec<u8>) {
+    let data = session.data();
+    match (mapping.opened, side) {
+        (Opened::Udp, Side::Inside) => (Packet::udp(mapping.inside, mapping.far, &data), data),
+        (Opened::Udp, Side::Outside) => (Packet::udp(mapping.far, mapping.seen, &data), data),
+        (Opened::Echo, _) => {
+            let (identifier, sequence) = (mapping.seen.port(), 1);
+            let message = Icmp::Echo { reply: true, identifier, sequence, data: &data };
+            (Packet::icmp(*mapping.far.ip(), *mapping.seen.ip(), &message), data)
+        }
+        (Opened::Syn, _) => {
+            let sequence = session.sequence();
+            let acknowledgement = session.sequence_of(mapping.inside, mapping.far).wrapping_add(1);
+            let segment = Segment { sequence, acknowledgement, flags: Tcp::SYN | Tcp::ACK };
+            let packet = Packet::tcp(mapping.far, mapping.seen, segment.header(), &[]);
+            (packet, sequence.to_be_bytes().to_vec())
+        }
+    }
+}
+
+/// The bytes by which a packet is known: its data, or the sequence number of a segment.
+fn known_by(arrival: &Arrival) -> Option<Vec<u8>> {
+    let packet = &arrival.packet;
+    let echo = || echo_data(arrival).map(|(_, data)| data.to_vec());
+    let segment = || packet.tcp_segment().map(|(header, _)| header.sequence.to_be_bytes().to_vec());
+    packet.udp_data().map(<[u8]>::to_vec).or_else(echo).or_else(segment)
 }
 
 /// One more packet out and its answer.
 fn exchange(session: &mut Session<'_>, mapping: &mut Mapped) -> io::Result<()> {
-    session.udp_out(mapping.inside, mapping.far)?;
-    session.udp_in(mapping.far, mapping.seen)?;
+    session.outbound(Protocol::Udp, mapping.inside, mapping.far)?;
+    session.inbound(Protocol::Udp, mapping.far, mapping.seen)?;
     mapping.last = session.now();
     Ok(())
 }
@@ -200,7 +281,7 @@ fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -
     let mut by_data: HashMap<Vec<u8>, usize> = HashMap::new();
     let note = |arrivals: Vec<Arrival>, asked: &mut Vec<Asked>, by_data: &HashMap<Vec<u8>, usize>| {
         for arrival in arrivals.iter().filter(|arrival| arrival.side == Side::Inside) {
-            if let Some(n) = arrival.packet.udp_data().and_then(|data| by_data.get(data)) {
+            if let Some(n) = known_by(arrival).and_then(|data| by_data.get(&data)) {
                 asked[*n].alive = true;
             }
         }
@@ -209,12 +290,7 @@ fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -
         let arrivals = session.pass(planned.due)?;
         note(arrivals, &mut asked, &by_data);
         let mapping = &mappings[planned.mapping];
-        let data = session.data();
-        let (from, to) = match planned.side {
-            Side::Inside => (mapping.inside, mapping.far),
-            Side::Outside => (mapping.far, mapping.seen),
-        };
-        let packet = Packet::udp(from, to, &data);
+        let (packet, data) = question(session, mapping, planned.side);
         if planned.purpose != Purpose::Refresh {
             let idle = session.now().saturating_sub(mapping.last);
             by_data.insert(data, asked.len());
@@ -253,7 +329,7 @@ mod tests {
         for pair in times.windows(2) {
             assert!(pair[1] - pair[0] <= STEP.max(pair[0].mul_f64(RELATIVE_STEP)), "{pair:?}");
         }
-        assert!(times.len() < 400, "{}", times.len());
+        assert!(times.len() < 450, "{}", times.len());
     }
 
     #[test]

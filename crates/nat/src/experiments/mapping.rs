@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use crate::Observations;
 use crate::observed::{Collision, Mapping, Translation};
-use crate::session::Session;
+use crate::session::{Protocol, Session};
 
 /// Inside ports from which mappings are looked at. One could agree by chance.
 const MAPPINGS: usize = 3;
@@ -14,31 +14,48 @@ const PORTS: u16 = 16;
 /// Inside ports below 1024: none of a service that a lab's host has.
 const LOW_PORTS: [u16; 4] = [600, 601, 1002, 1003];
 
-/// Sends one datagram, and keeps its translation.
+/// Sends one first packet, and keeps its translation.
 pub(super) fn translation(
     session: &mut Session<'_>,
+    protocol: Protocol,
     inside: SocketAddrV4,
     to: SocketAddrV4,
 ) -> io::Result<Translation> {
-    let trip = session.udp_out(inside, to)?;
+    let trip = session.outbound(protocol, inside, to)?;
     Ok(Translation { inside, to, seen: trip.from(), sure: trip.is_sure() })
 }
 
 /// From one inside port to these outside ones, in this order.
-fn mapping(session: &mut Session<'_>, inside: SocketAddrV4, to: [SocketAddrV4; 4]) -> io::Result<Mapping> {
+fn mapping(
+    session: &mut Session<'_>,
+    protocol: Protocol,
+    inside: SocketAddrV4,
+    to: [SocketAddrV4; 4],
+) -> io::Result<Mapping> {
     let [a, b, c, d] = to;
     Ok(Mapping {
         seen: [
-            translation(session, inside, a)?,
-            translation(session, inside, b)?,
-            translation(session, inside, c)?,
-            translation(session, inside, d)?,
+            translation(session, protocol, inside, a)?,
+            translation(session, protocol, inside, b)?,
+            translation(session, protocol, inside, c)?,
+            translation(session, protocol, inside, d)?,
         ],
     })
 }
 
 /// RFC 4787 section 4.1.
 pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.udp_mapping = Some(mappings(session, Protocol::Udp)?);
+    Ok(())
+}
+
+/// RFC 5382 section 4.1.
+pub(super) fn tcp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.tcp_mapping = Some(mappings(session, Protocol::Tcp)?);
+    Ok(())
+}
+
+fn mappings(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Mapping>> {
     let mut mappings = Vec::new();
     for _ in 0..MAPPINGS {
         let inside = session.fresh_inside();
@@ -49,10 +66,9 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
             session.outside(1, first),
             session.outside(1, second),
         ];
-        mappings.push(mapping(session, inside, to)?);
+        mappings.push(mapping(session, protocol, inside, to)?);
     }
-    observations.udp_mapping = Some(mappings);
-    Ok(())
+    Ok(mappings)
 }
 
 /// RFC 4787 section 4.2: many ports, odd and even, some below 1024, of both hosts.
@@ -64,33 +80,46 @@ pub(super) fn udp_ports(session: &mut Session<'_>, observations: &mut Observatio
         // Two even, two odd: a NAT that counts upwards has them in turn.
         let port = session.fresh_port() + n / 2 % 2;
         let host = session.inside(usize::from(n % 2));
-        seen.push(translation(session, SocketAddrV4::new(host, port), to)?);
+        seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(host, port), to)?);
     }
     for port in LOW_PORTS {
-        seen.push(translation(session, SocketAddrV4::new(session.inside(0), port), to)?);
+        seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(session.inside(0), port), to)?);
     }
     observations.udp_ports = Some(seen);
     Ok(())
 }
 
-/// RFC 4787 sections 4.2.1 and 8: the second host uses the first one's port.
+/// RFC 4787 sections 4.2.1 and 8.
 pub(super) fn udp_collision(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.udp_collision = Some(collision(session, Protocol::Udp)?);
+    Ok(())
+}
+
+/// RFC 5382 section 7.1.
+pub(super) fn tcp_collision(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.tcp_collision = Some(collision(session, Protocol::Tcp)?);
+    Ok(())
+}
+
+/// The second host uses the first one's port.
+fn collision(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Collision> {
     let port = session.fresh_port();
     let (near, far) = (session.fresh_port(), session.fresh_port());
     let [host, second_host] = [0, 1].map(|which| SocketAddrV4::new(session.inside(which), port));
     let meeting = session.outside(0, near);
-    let first = translation(session, host, meeting)?;
+    let first = translation(session, protocol, host, meeting)?;
     // The second host's other destinations come first: a NAT that shares a port as long as destinations differ must move the
     // second host when they meet.
     let to = [session.outside(1, near), session.outside(1, far), meeting, session.outside(0, far)];
-    let second = mapping(session, second_host, to)?;
-    let mut answer = |seen: Option<SocketAddrV4>| match seen {
-        Some(seen) => session.udp_in(meeting, seen).map(|trip| (trip.to(), trip.is_sure())),
+    let second = mapping(session, protocol, second_host, to)?;
+    let mut answer = |inside: SocketAddrV4, seen: Option<SocketAddrV4>| match seen {
+        Some(seen) => {
+            session.answer(protocol, (inside, meeting), seen).map(|trip| (trip.to(), trip.is_sure()))
+        }
         None => Ok((None, true)),
     };
-    let (first_answer, first_sure) = answer(first.seen)?;
-    let (second_answer, second_sure) = answer(second.seen[2].seen)?;
+    let (first_answer, first_sure) = answer(host, first.seen)?;
+    let (second_answer, second_sure) = answer(second_host, second.seen[2].seen)?;
     let sure = first_sure && second_sure;
-    observations.udp_collision = Some(Collision { first, second, first_answer, second_answer, sure });
-    Ok(())
+    Ok(Collision { first, second, first_answer, second_answer, sure })
 }

@@ -2,8 +2,11 @@
 
 mod filtering;
 mod hairpin;
+mod icmp;
 mod idle;
+mod ip;
 mod mapping;
+mod tcp;
 
 use std::io;
 
@@ -17,12 +20,23 @@ type Experiment = fn(&mut Session<'_>, &mut Observations) -> io::Result<()>;
 
 /// All experiments with their names, in the order in which they are made: what could exhaust or disturb a NAT comes last.
 const EXPERIMENTS: &[(&str, Experiment)] = &[
-    ("mapping", mapping::udp),
-    ("ports", mapping::udp_ports),
-    ("collision", mapping::udp_collision),
-    ("filtering", filtering::udp),
-    ("hairpin", hairpin::udp),
-    ("idle", idle::udp),
+    ("UDP mapping", mapping::udp),
+    ("UDP ports", mapping::udp_ports),
+    ("UDP collision", mapping::udp_collision),
+    ("UDP filtering", filtering::udp),
+    ("UDP hairpin", hairpin::udp),
+    ("TCP mapping", mapping::tcp),
+    ("TCP collision", mapping::tcp_collision),
+    ("TCP filtering", filtering::tcp),
+    ("TCP hairpin", hairpin::tcp),
+    ("simultaneous open", tcp::simultaneous),
+    ("unsolicited SYN", tcp::unsolicited),
+    ("ICMP query", icmp::query),
+    ("ICMP errors", icmp::errors),
+    ("IP fields", ip::fields),
+    ("fragments", ip::fragments),
+    ("too long", ip::too_long),
+    ("idle", idle::all),
 ];
 
 /// Makes all experiments on one NAT. `step` is called with the name of each before it begins, and ends the run early if it

@@ -120,7 +120,7 @@ pub fn filtering_class(seen: &Filtering) -> Option<Dependence> {
 }
 
 /// The class on which all agree; `None` if there are none, one is unknown, or two differ.
-fn common(classes: impl Iterator<Item = Option<Dependence>>) -> Option<Dependence> {
+pub(super) fn common(classes: impl Iterator<Item = Option<Dependence>>) -> Option<Dependence> {
     let mut classes = classes;
     let first = classes.next()??;
     classes.all(|class| class == Some(first)).then_some(first)
@@ -134,4 +134,14 @@ pub fn udp_mapping(observations: &Observations) -> Option<Dependence> {
 /// The class of the UDP filter.
 pub fn udp_filtering(observations: &Observations) -> Option<Dependence> {
     common(observations.udp_filtering.as_ref()?.iter().map(filtering_class))
+}
+
+/// The class of TCP mappings, by their SYNs.
+pub fn tcp_mapping(observations: &Observations) -> Option<Dependence> {
+    common(observations.tcp_mapping.as_ref()?.iter().map(mapping_class))
+}
+
+/// The class of the TCP filter, by SYNs.
+pub fn tcp_filtering(observations: &Observations) -> Option<Dependence> {
+    common(observations.tcp_filtering.as_ref()?.iter().map(filtering_class))
 }

@@ -2,8 +2,12 @@
 //!
 //! Wording and numbers of requirements follow the RFCs' own lists; section numbers are those of the sections that hold them.
 
+mod icmp;
+mod ip;
 pub mod judge;
+mod tcp;
 mod udp;
+mod verdicts;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -57,13 +61,27 @@ pub enum Group {
     Filtering,
     /// How inside hosts reach each other's outside ports.
     Hairpin,
+    /// How TCP connections begin.
+    Openings,
+    /// Queries, and errors about other packets.
+    Icmp,
+    /// Fragments and fields of the IP header.
+    Ip,
     /// How long mappings live.
     Timers,
 }
 
 impl Group {
     /// All, in the order of the table.
-    pub const ALL: [Group; 4] = [Group::Mapping, Group::Filtering, Group::Hairpin, Group::Timers];
+    pub const ALL: [Group; 7] = [
+        Group::Mapping,
+        Group::Filtering,
+        Group::Hairpin,
+        Group::Openings,
+        Group::Icmp,
+        Group::Ip,
+        Group::Timers,
+    ];
 
     /// Its title.
     pub fn title(self) -> &'static str {
@@ -71,6 +89,9 @@ impl Group {
             Group::Mapping => "mapping",
             Group::Filtering => "filtering",
             Group::Hairpin => "hairpinning",
+            Group::Openings => "TCP openings",
+            Group::Icmp => "ICMP",
+            Group::Ip => "fragments and headers",
             Group::Timers => "timers",
         }
     }
@@ -157,7 +178,7 @@ pub struct Row {
 }
 
 /// All rows, group by group.
-pub const ROWS: &[&[Row]] = &[udp::ROWS];
+pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, icmp::ROWS, ip::ROWS];
 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {

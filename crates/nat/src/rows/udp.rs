@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use super::judge::{
-    Dependence, does, fails, filtering_class, is, made, mapping_class, meets, not_sure, not_testable,
-    translates, udp_filtering, udp_mapping,
+    does, fails, made, mapping_class, meets, not_sure, not_testable, translates, udp_filtering, udp_mapping,
 };
-use super::{Confidence, Group, Judgement, Level, Row, Verdict};
+use super::verdicts::{
+    Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading, refresh,
+};
+use super::{Group, Judgement, Level, Row};
 use crate::Observations;
-use crate::experiments::bracket;
-use crate::observed::{Answered, IdleTry, Refresh, Translation};
 
 /// RFC 4787 REQ-5.
 const LEAST_IDLE_S: f64 = 120.0;
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "one inside port has one outside port, for every destination",
         sent: "UDP from one port to two addresses, two ports each; three times",
         breaks: "calls, games and peer-to-peer between two such NATs need a relay",
-        judge: |o| mapping(o).unwrap_or_else(|e| e),
+        judge: |o| mapping(o, &o.udp_mapping, &o.udp_collision).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-pooling",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "two inside hosts never share an outside port",
         sent: "UDP from the same port of two hosts, to different addresses, then to the same",
         breaks: "of two hosts with one source port, one gets a mapping that depends on its destination, or none",
-        judge: |o| overloading(o).unwrap_or_else(|e| e),
+        judge: |o| overloading(o, &o.udp_collision).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-port-range",
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "packets pass from any endpoint, or from any port of a contacted address",
         sent: "UDP to a mapping from its destination's other port, and from another address",
         breaks: "servers that answer from another port, and peers that cannot be contacted first, stay unheard",
-        judge: |o| filtering(o).unwrap_or_else(|e| e),
+        judge: |o| filtering(&o.udp_filtering).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-hairpin",
@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "inside hosts reach each other's outside ports",
         sent: "UDP between two hosts' outside ports, both ways",
         breaks: "two players or callers behind this NAT cannot connect by their public addresses",
-        judge: |o| hairpin(o).unwrap_or_else(|e| e),
+        judge: |o| hairpin(o, &o.udp_hairpin, classes(o)).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-hairpin-source",
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "a hairpinned packet comes from the sender's outside address and port",
         sent: "the same",
         breaks: "the receiver answers to an address that it never contacted, and drops the packet",
-        judge: |o| hairpin_source(o).unwrap_or_else(|e| e),
+        judge: |o| hairpin_source(o, &o.udp_hairpin, classes(o)).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-idle-unanswered",
@@ -201,29 +201,9 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-type Judged = Result<Judgement, Judgement>;
-
-fn mapping(o: &Observations) -> Judged {
-    translates(o)?;
-    let mappings = made(&o.udp_mapping)?;
-    let Some(class) = udp_mapping(o) else {
-        let classes: Vec<&str> =
-            mappings.iter().map(|m| mapping_class(m).map_or("lost packets", Dependence::mapping)).collect();
-        return Ok(not_sure(format!("{} of {} ports disagree", classes.join(", "), mappings.len())));
-    };
-    let seen = format!("{} ({})", class.words(), class.mapping());
-    if class != Dependence::EndpointIndependent {
-        return Ok(fails(seen));
-    }
-    let collided = o.udp_collision.as_ref().and_then(|c| mapping_class(&c.second));
-    match collided {
-        Some(class) if class != Dependence::EndpointIndependent => Ok(is(
-            Verdict::Partly,
-            Confidence::High,
-            format!("{seen}, but {} where two hosts use one port", class.words()),
-        )),
-        _ => Ok(meets(seen)),
-    }
+/// The classes that decide whether a hairpinned packet can be seen.
+fn classes(o: &Observations) -> Classes {
+    Classes { mapping: udp_mapping(o), filtering: udp_filtering(o) }
 }
 
 /// The translations of the ports experiment that arrived.
@@ -268,34 +248,6 @@ fn preservation(o: &Observations) -> Judged {
     })
 }
 
-fn overloading(o: &Observations) -> Judged {
-    translates(o)?;
-    let c = made(&o.udp_collision)?;
-    let all = [&c.first].into_iter().chain(&c.second.seen);
-    if all.clone().any(|t| t.seen.is_none()) {
-        let lost: Vec<&Translation> = all.filter(|t| t.seen.is_none()).collect();
-        return Ok(if lost.iter().all(|t| t.sure) {
-            fails("a packet of the second host with that port did not arrive")
-        } else {
-            not_sure("packets of the second host did not arrive, nor did control packets")
-        });
-    }
-    let right = c.first_answer == Some(c.first.inside) && c.second_answer == Some(c.second.seen[2].inside);
-    if !right {
-        return Ok(if c.sure {
-            fails("answers to two hosts with one source port did not reach both")
-        } else {
-            not_sure("answers did not arrive, nor did control packets")
-        });
-    }
-    Ok(if c.second.seen.iter().any(|t| t.seen == c.first.seen) {
-        let seen = "shared while destinations differ: RFC 7857 section 3 allows that, RFC 4787 does not";
-        is(Verdict::Partly, Confidence::High, seen)
-    } else {
-        meets("the second host gets another port")
-    })
-}
-
 fn range(o: &Observations) -> Judged {
     let ports = translations(o)?;
     let left = ports.iter().filter(|(inside, outside)| (*inside < 1024) != (*outside < 1024)).count();
@@ -327,131 +279,5 @@ fn deterministic(o: &Observations) -> Judged {
         meets(format!("{} with and without a collision", usual.words()))
     } else {
         fails(format!("{} alone, {} where two hosts use one port", usual.words(), collided.words()))
-    })
-}
-
-fn filtering(o: &Observations) -> Judged {
-    let tries = made(&o.udp_filtering)?;
-    if tries.is_empty() {
-        return Ok(not_sure("no packet from inside arrived outside"));
-    }
-    let Some(class) = udp_filtering(o) else {
-        let lost = tries.iter().any(|t| t.answer.reached.is_none());
-        let by_port = |t: &crate::observed::Filtering| {
-            t.same_address.reached.is_none() && t.other_address.reached.is_some()
-        };
-        return Ok(if lost {
-            not_sure("answers of the contacted endpoint did not arrive")
-        } else if tries.iter().all(by_port) {
-            fails("by port alone: the contacted port of any address passes")
-        } else {
-            let classes: Vec<&str> =
-                tries.iter().map(|t| filtering_class(t).map_or("unknown", Dependence::filtering)).collect();
-            not_sure(format!("mappings disagree: {}", classes.join(", ")))
-        });
-    };
-    let seen = format!("{} ({})", class.words(), class.filtering());
-    Ok(if class == Dependence::AddressAndPort { fails(seen) } else { meets(seen) })
-}
-
-fn hairpin(o: &Observations) -> Judged {
-    translates(o)?;
-    let hairpin = made(&o.udp_hairpin)?;
-    if hairpin.source.is_some() {
-        return Ok(meets("a packet to the other host's outside port arrived"));
-    }
-    if !hairpin.sure {
-        return Ok(not_sure("neither the packet nor a control packet arrived"));
-    }
-    let independent = |class: Option<Dependence>| class == Some(Dependence::EndpointIndependent);
-    if let Some(Answered::Icmp { kind, code }) = hairpin.answered {
-        return Ok(fails(format!("the NAT itself answers with ICMP {kind}/{code}")));
-    }
-    if !independent(udp_mapping(o)) && !independent(udp_filtering(o)) {
-        return Ok(not_testable(
-            "both mapping and filter depend on the destination: the filter may have dropped the packet",
-        ));
-    }
-    Ok(fails("a packet to the other host's outside port did not arrive"))
-}
-
-fn hairpin_source(o: &Observations) -> Judged {
-    translates(o)?;
-    let hairpin = made(&o.udp_hairpin)?;
-    let Some(source) = hairpin.source else {
-        return Ok(not_testable("no hairpinned packet arrived"));
-    };
-    let [_, sender] = hairpin.mappings;
-    // If mappings depend on the destination, the port towards the other host is another one than that seen outside.
-    let outside = sender.seen.is_some_and(|seen| seen.ip() == source.ip());
-    Ok(
-        if sender.seen == Some(source) || (outside && udp_mapping(o) != Some(Dependence::EndpointIndependent))
-        {
-            meets(format!("from {source}, the sender's outside endpoint"))
-        } else if source == sender.inside {
-            fails(format!("from {source}, the sender's inside endpoint"))
-        } else {
-            fails(format!("from {source}, which is no endpoint of the sender"))
-        },
-    )
-}
-
-fn idle(o: &Observations, tries: fn(&crate::observed::Idle) -> &Vec<IdleTry>, least: f64) -> Judged {
-    translates(o)?;
-    let idle = made(&o.udp_idle)?;
-    let tries = tries(idle);
-    let longest = tries.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
-    if tries.is_empty() {
-        return Ok(not_sure("no mapping could be opened"));
-    }
-    if let Some((alive, dead)) = bracket(tries) {
-        if alive == 0.0 {
-            return Ok(not_sure("no answer arrived, however soon"));
-        }
-        if tries.iter().any(|t| !t.alive && !t.sure) {
-            return Ok(not_sure("the path lost control packets"));
-        }
-        let seen = format!("expires between {alive:.2} and {dead:.2} s");
-        return Ok(if dead <= least {
-            fails(seen)
-        } else if alive >= least {
-            meets(seen)
-        } else {
-            // Around the limit itself, as a timer that was set to it.
-            is(Verdict::Meets, Confidence::Medium, seen)
-        });
-    }
-    if tries.iter().any(|t| !t.alive) {
-        return Ok(not_sure("some mappings ended before others that were left alone for longer"));
-    }
-    Ok(if longest >= least {
-        meets(format!("alive after {longest:.0} s"))
-    } else {
-        not_testable(format!("alive after {longest:.1} s, the longest time tried"))
-    })
-}
-
-fn refresh(
-    o: &Observations,
-    refresh: fn(&crate::observed::Idle) -> Option<Refresh>,
-    required: bool,
-) -> Judged {
-    translates(o)?;
-    let idle = made(&o.udp_idle)?;
-    let Some(refresh) = refresh(idle) else {
-        return Ok(not_testable("no mapping ended within the longest time tried"));
-    };
-    if !refresh.alive && !refresh.sure {
-        return Ok(not_sure("the path lost control packets"));
-    }
-    let (at, end) = (refresh.packet_at_s, refresh.asked_at_s);
-    let seen = match refresh.alive {
-        true => format!("alive after {end:.1} s with a packet at {at:.1} s"),
-        false => format!("gone after {end:.1} s in spite of a packet at {at:.1} s"),
-    };
-    Ok(match (required, refresh.alive) {
-        (false, _) => does(seen),
-        (true, true) => meets(seen),
-        (true, false) => fails(seen),
     })
 }

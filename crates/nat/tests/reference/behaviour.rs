@@ -4,9 +4,15 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use weir_nat::rows::judge::Dependence;
+use weir_wire::protocol;
 
 /// Its outside addresses.
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 1, 1), Ipv4Addr::new(198, 19, 1, 2)];
+
+/// MTU of its outside link, bytes.
+pub(crate) const OUTSIDE_MTU: u32 = 1_400;
+/// MTU of its inside link, bytes.
+pub(crate) const INSIDE_MTU: u32 = 1_500;
 
 /// How it chooses outside ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +56,58 @@ pub(crate) enum Defect {
     NoRefreshFromInside,
     /// One packet without an answer holds a mapping for 30 s.
     ShortUnanswered,
-    /// Any mapping is held for 60 s.
+    /// Any UDP mapping is held for 60 s.
     ShortIdle,
+    /// A TCP mapping is for one destination only.
+    TcpMappingDependent,
+    /// A SYN without a mapping is reset at once.
+    SynReset,
+    /// A SYN from a contacted endpoint is dropped.
+    NoSimultaneousOpen,
+    /// A SYN holds a mapping for 120 s.
+    ShortOpening,
+    /// Echo requests are dropped.
+    QueriesDropped,
+    /// An echo request holds a mapping for 30 s.
+    ShortQuery,
+    /// ICMP errors from outside are dropped.
+    ErrorsInDropped,
+    /// ICMP errors from inside are dropped.
+    ErrorsOutDropped,
+    /// ICMP errors from inside keep their source.
+    ErrorOutSourceKept,
+    /// The packet that an ICMP error quotes is not translated.
+    InnerKept,
+    /// The quoted packet's transport checksum is not updated.
+    InnerChecksumStale,
+    /// The quoted packet's IP checksum is not updated.
+    InnerIpChecksumStale,
+    /// ICMP errors from outside arrive as host unreachable.
+    ErrorCodeChanged,
+    /// An ICMP error ends the mapping that it is about.
+    ErrorsEndMapping,
+    /// All fragments are dropped.
+    FragmentsDropped,
+    /// Fragments are dropped if the first one has not come before them.
+    FragmentsInOrderOnly,
+    /// Later fragments leave with the inside address.
+    FragmentsLeaked,
+    /// A packet with DF that is too long is dropped without an answer.
+    TooLongVanishes,
+    /// It is answered with an MTU of 576.
+    TooLongWrongMtu,
+    /// A packet without DF that is too long is dropped.
+    NothingFragmented,
+    /// The hop limit is not lowered.
+    TtlKept,
+    /// DSCP and ECN become 0.
+    TosCleared,
+    /// DF is cleared.
+    DfCleared,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 11] = [
+    pub(crate) const ALL: [Defect; 34] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -67,6 +119,29 @@ impl Defect {
         Defect::NoRefreshFromInside,
         Defect::ShortUnanswered,
         Defect::ShortIdle,
+        Defect::TcpMappingDependent,
+        Defect::SynReset,
+        Defect::NoSimultaneousOpen,
+        Defect::ShortOpening,
+        Defect::QueriesDropped,
+        Defect::ShortQuery,
+        Defect::ErrorsInDropped,
+        Defect::ErrorsOutDropped,
+        Defect::ErrorOutSourceKept,
+        Defect::InnerKept,
+        Defect::InnerChecksumStale,
+        Defect::InnerIpChecksumStale,
+        Defect::ErrorCodeChanged,
+        Defect::ErrorsEndMapping,
+        Defect::FragmentsDropped,
+        Defect::FragmentsInOrderOnly,
+        Defect::FragmentsLeaked,
+        Defect::TooLongVanishes,
+        Defect::TooLongWrongMtu,
+        Defect::NothingFragmented,
+        Defect::TtlKept,
+        Defect::TosCleared,
+        Defect::DfCleared,
     ];
 }
 
@@ -78,6 +153,8 @@ pub(crate) struct Behaviour {
     pub(crate) ports: PortRule,
     pub(crate) udp_unanswered: Duration,
     pub(crate) udp_answered: Duration,
+    pub(crate) tcp_opening: Duration,
+    pub(crate) icmp_query: Duration,
     pub(crate) refresh_from_outside: bool,
     pub(crate) strangers: Strangers,
     pub(crate) defects: Vec<Defect>,
@@ -92,6 +169,8 @@ impl Default for Behaviour {
             ports: PortRule::Preserve,
             udp_unanswered: Duration::from_secs(300),
             udp_answered: Duration::from_secs(300),
+            tcp_opening: Duration::from_secs(300),
+            icmp_query: Duration::from_secs(300),
             refresh_from_outside: true,
             strangers: Strangers::Silence,
             defects: Vec::new(),
@@ -108,16 +187,16 @@ impl Behaviour {
         self.defects.contains(&defect)
     }
 
-    /// Idle time of a UDP mapping.
-    pub(crate) fn udp_idle(&self, answered: bool) -> Duration {
-        if self.has(Defect::ShortIdle) {
-            Duration::from_secs(60)
-        } else if answered {
-            self.udp_answered
-        } else if self.has(Defect::ShortUnanswered) {
-            Duration::from_secs(30)
-        } else {
-            self.udp_unanswered
+    /// Idle time of a mapping.
+    pub(crate) fn idle(&self, protocol: u8, answered: bool) -> Duration {
+        let short = |defect, seconds| self.has(defect).then(|| Duration::from_secs(seconds));
+        match protocol {
+            protocol::TCP => short(Defect::ShortOpening, 120).unwrap_or(self.tcp_opening),
+            protocol::ICMP => short(Defect::ShortQuery, 30).unwrap_or(self.icmp_query),
+            _ if answered => short(Defect::ShortIdle, 60).unwrap_or(self.udp_answered),
+            _ => short(Defect::ShortIdle, 60)
+                .or(short(Defect::ShortUnanswered, 30))
+                .unwrap_or(self.udp_unanswered),
         }
     }
 }

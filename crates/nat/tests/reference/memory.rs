@@ -23,6 +23,7 @@ impl Memory {
             outside: [Ipv4Addr::new(198, 19, 0, 10), Ipv4Addr::new(198, 19, 0, 11)],
             patience: Duration::from_millis(20),
             attempts: 1,
+            outside_mtu: Some(super::OUTSIDE_MTU),
             idle_limit,
         };
         Memory {

@@ -1,23 +1,27 @@
-//! A NAT of known behaviour: what the table is tested against, and its living document.
+//! A NAT of known behaviour: the table is tested against it, and it is the table's living document.
 //!
 //! It is a state machine without clock or sockets: it gets a packet and the time, and returns packets. [`memory::Memory`] gives it
-//! two ends and a clock of its own, so that two hours pass at once.
+//! two ends and a clock of its own, so that two hours pass at once; [`wire::Wire`] makes it a hop of weir's lab.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 mod behaviour;
+mod icmp;
 pub(crate) mod memory;
 mod ports;
+mod rewrite;
 mod state;
 pub(crate) mod wire;
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
+use weir_nat::fragments::{Reassembly, split};
 use weir_nat::rows::judge::Dependence;
 use weir_nat::{Packet, Side};
-use weir_wire::protocol;
+use weir_wire::{Icmp, Ipv4, Tcp, protocol};
 
-pub(crate) use behaviour::{ADDRESSES, Behaviour, Defect, PortRule, Strangers};
+pub(crate) use behaviour::{ADDRESSES, Behaviour, Defect, INSIDE_MTU, OUTSIDE_MTU, PortRule, Strangers};
+use rewrite::readdressed;
 use state::{Mapping, Scope, Table};
 
 /// Packets that come out, each with its side.
@@ -28,25 +32,98 @@ pub(crate) struct Reference {
     behaviour: Behaviour,
     table: Table,
     ports: ports::Ports,
+    fragments: Reassembly,
 }
 
 impl Reference {
     pub(crate) fn new(behaviour: Behaviour) -> Self {
-        Reference { behaviour, table: Table::default(), ports: ports::Ports::default() }
+        Reference {
+            behaviour,
+            table: Table::default(),
+            ports: ports::Ports::default(),
+            fragments: Reassembly::default(),
+        }
+    }
+
+    fn has(&self, defect: Defect) -> bool {
+        self.behaviour.has(defect)
     }
 
     /// One packet.
-    pub(crate) fn handle(&mut self, now: Duration, side: Side, mut packet: Packet) -> Output {
+    pub(crate) fn handle(&mut self, now: Duration, side: Side, packet: Packet) -> Output {
         self.table.expire(now, &self.behaviour);
-        if packet.header.protocol != protocol::UDP {
+        if packet.header.fragment().is_some() {
+            let first = packet.header.fragment_offset == 0;
+            if self.has(Defect::FragmentsDropped)
+                || (self.has(Defect::FragmentsInOrderOnly) && !first && !self.fragments.knows(&packet))
+            {
+                return Vec::new();
+            }
+            if self.has(Defect::FragmentsLeaked) && side == Side::Inside && !first {
+                return vec![(Side::Outside, packet)];
+            }
+        }
+        let Some(mut packet) = self.fragments.take(packet) else { return Vec::new() };
+        let original = packet.clone();
+        self.change_fields(&mut packet.header);
+        let out = match (packet.header.protocol, packet.from(), packet.to()) {
+            (protocol::ICMP, ..) => self.icmp(now, side, packet),
+            (_, Some(from), Some(to)) => self.transport(now, side, packet, from, to),
+            _ => Vec::new(),
+        };
+        out.into_iter().flat_map(|(side, packet)| self.fit(side, packet, &original)).collect()
+    }
+
+    fn change_fields(&self, header: &mut Ipv4) {
+        if !self.has(Defect::TtlKept) {
+            header.ttl -= 1;
+        }
+        if self.has(Defect::TosCleared) {
+            header.tos = 0;
+        }
+        if self.has(Defect::DfCleared) {
+            header.dont_fragment = false;
+        }
+    }
+
+    /// Makes a packet fit the link that it leaves by.
+    fn fit(&self, side: Side, packet: Packet, original: &Packet) -> Output {
+        let mtu = if side == Side::Inside { INSIDE_MTU } else { OUTSIDE_MTU };
+        let room = mtu as usize - Ipv4::LENGTH;
+        if packet.payload.len() <= room {
+            return vec![(side, packet)];
+        }
+        if side == Side::Inside {
+            return split(&packet, room).into_iter().map(|piece| (side, piece)).collect();
+        }
+        if packet.header.dont_fragment {
+            if self.has(Defect::TooLongVanishes) {
+                return Vec::new();
+            }
+            let mtu = if self.has(Defect::TooLongWrongMtu) { 576 } else { OUTSIDE_MTU };
+            let bytes = original.bytes();
+            let message = Icmp::TooBig { mtu, quote: &bytes[..bytes.len().min(548)] };
+            let answer = Packet::icmp(packet.header.source, original.header.source, &message);
+            return vec![(Side::Inside, answer)];
+        }
+        if self.has(Defect::NothingFragmented) {
             return Vec::new();
         }
-        packet.header.ttl -= 1;
-        let (Some(from), Some(to)) = (packet.from(), packet.to()) else { return Vec::new() };
+        split(&packet, room).into_iter().map(|piece| (side, piece)).collect()
+    }
+
+    fn transport(
+        &mut self,
+        now: Duration,
+        side: Side,
+        packet: Packet,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> Output {
         match side {
             Side::Inside if ADDRESSES.contains(to.ip()) => self.hairpin(now, packet, from, to),
             Side::Inside => {
-                let mapping = self.outbound(now, from, to);
+                let mapping = self.outbound(now, packet.header.protocol, from, to);
                 let outside = self.table.get(mapping).outside;
                 vec![(Side::Outside, readdressed(packet, Some(outside), None))]
             }
@@ -55,73 +132,72 @@ impl Reference {
     }
 
     /// The mapping of a packet from inside, which it makes or refreshes.
-    fn outbound(&mut self, now: Duration, inside: SocketAddrV4, to: SocketAddrV4) -> usize {
-        let overlap = self.behaviour.has(Defect::PortsOverlap);
-        let found = self.table.find_outbound(inside, to, overlap);
+    fn outbound(&mut self, now: Duration, protocol: u8, inside: SocketAddrV4, to: SocketAddrV4) -> usize {
+        let overlap = self.has(Defect::PortsOverlap);
+        let found = self.table.find_outbound(protocol, inside, to, overlap);
         let mapping = found.unwrap_or_else(|| {
+            let per_destination = self.has(Defect::TcpMappingDependent) && protocol == protocol::TCP;
             let scope = match self.behaviour.mapping {
                 // A shared port belongs to a host for one destination only.
-                _ if overlap && self.table.is_taken(inside, to) => Scope::Endpoint(to),
+                _ if overlap && self.table.is_taken(protocol, inside, to) => Scope::Endpoint(to),
+                _ if per_destination => Scope::Endpoint(to),
                 Dependence::EndpointIndependent => Scope::Any,
                 Dependence::Address => Scope::Address(*to.ip()),
                 Dependence::AddressAndPort => Scope::Endpoint(to),
             };
-            let outside = self.ports.choose(inside, to, &self.behaviour, &self.table);
-            self.table.add(Mapping::new(inside, outside, scope, now))
+            let outside = self.ports.choose(protocol, inside, to, &self.behaviour, &self.table);
+            self.table.add(Mapping::new(protocol, inside, outside, scope, now))
         });
-        let refreshes = found.is_none() || !self.behaviour.has(Defect::NoRefreshFromInside);
+        let refreshes = found.is_none() || !self.has(Defect::NoRefreshFromInside);
         self.table.carried_out(mapping, to, now, refreshes);
         mapping
     }
 
     fn inbound(&mut self, now: Duration, packet: Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
-        let Some(mapping) = self.table.find_inbound(from, to, &self.behaviour) else {
-            return self.refuse(&packet);
-        };
-        let refreshes = self.behaviour.refresh_from_outside;
-        self.table.carried_in(mapping, now, refreshes);
+        let found = self.table.find_inbound(packet.header.protocol, from, to, &self.behaviour);
+        let Some(mapping) = found else { return self.refuse(&packet, from, to) };
+        let is_syn = packet.tcp_segment().is_some_and(|(header, _)| header.flags == Tcp::SYN);
+        if is_syn && self.has(Defect::NoSimultaneousOpen) && self.table.get(mapping).has_contacted(from) {
+            return Vec::new();
+        }
+        self.table.carried_in(mapping, now, self.behaviour.refresh_from_outside);
         let inside = self.table.get(mapping).inside;
         vec![(Side::Inside, readdressed(packet, None, Some(inside)))]
     }
 
     fn hairpin(&mut self, now: Duration, packet: Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
-        let sender = self.outbound(now, from, to);
-        if self.behaviour.has(Defect::NoHairpin) {
+        let protocol = packet.header.protocol;
+        let sender = self.outbound(now, protocol, from, to);
+        if self.has(Defect::NoHairpin) {
             return Vec::new();
         }
         let source = self.table.get(sender).outside;
-        let Some(receiver) = self.table.find_inbound(source, to, &self.behaviour) else { return Vec::new() };
+        let Some(receiver) = self.table.find_inbound(protocol, source, to, &self.behaviour) else {
+            return Vec::new();
+        };
         self.table.carried_in(receiver, now, self.behaviour.refresh_from_outside);
         let inside = self.table.get(receiver).inside;
-        let shown = if self.behaviour.has(Defect::HairpinInsideSource) { from } else { source };
+        let shown = if self.has(Defect::HairpinInsideSource) { from } else { source };
         vec![(Side::Inside, readdressed(packet, Some(shown), Some(inside)))]
     }
 
     /// An answer to a packet from outside that no mapping admits.
-    fn refuse(&self, packet: &Packet) -> Output {
+    fn refuse(&self, packet: &Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
+        if let Some((header, _)) = packet.tcp_segment() {
+            let resets = header.flags == Tcp::SYN && self.has(Defect::SynReset);
+            let acknowledgement = header.sequence.wrapping_add(1);
+            let reset = Tcp { sequence: 0, acknowledgement, flags: Tcp::RST | Tcp::ACK, ..header };
+            let answer = Packet::tcp(to, from, reset, &[]);
+            return if resets { vec![(Side::Outside, answer)] } else { Vec::new() };
+        }
         match self.behaviour.strangers {
             Strangers::Silence => Vec::new(),
             Strangers::Unreachable => {
                 let bytes = packet.bytes();
-                let quote = &bytes[..bytes.len().min(28)];
-                let message = weir_wire::Icmp::Unreachable { code: 3, quote };
-                vec![(Side::Outside, Packet::icmp(packet.header.destination, packet.header.source, &message))]
+                let message = Icmp::Unreachable { code: 3, quote: &bytes[..bytes.len().min(28)] };
+                let answer = Packet::icmp(packet.header.destination, packet.header.source, &message);
+                vec![(Side::Outside, answer)]
             }
         }
     }
-}
-
-/// The packet with other endpoints and a right checksum.
-fn readdressed(
-    mut packet: Packet,
-    source: Option<SocketAddrV4>,
-    destination: Option<SocketAddrV4>,
-) -> Packet {
-    let (Some(from), Some(to)) = (source.or(packet.from()), destination.or(packet.to())) else {
-        return packet;
-    };
-    packet.header.source = *from.ip();
-    packet.header.destination = *to.ip();
-    packet.seal_udp(from.port(), to.port());
-    packet
 }

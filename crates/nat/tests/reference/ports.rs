@@ -22,6 +22,7 @@ impl Default for Ports {
 impl Ports {
     pub(crate) fn choose(
         &mut self,
+        protocol: u8,
         inside: SocketAddrV4,
         to: SocketAddrV4,
         behaviour: &Behaviour,
@@ -38,9 +39,9 @@ impl Ports {
             if behaviour.has(Defect::PortsOverload) {
                 false
             } else if behaviour.has(Defect::PortsOverlap) {
-                table.conflicts(outside, inside, to)
+                table.conflicts(protocol, outside, inside, to)
             } else {
-                table.uses(outside)
+                table.uses(protocol, outside)
             }
         };
         let mut port = self.first(inside.port(), behaviour);

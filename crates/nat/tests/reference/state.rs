@@ -27,6 +27,7 @@ impl Scope {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Mapping {
+    protocol: u8,
     pub(crate) inside: SocketAddrV4,
     pub(crate) outside: SocketAddrV4,
     scope: Scope,
@@ -37,8 +38,19 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    pub(crate) fn new(inside: SocketAddrV4, outside: SocketAddrV4, scope: Scope, now: Duration) -> Self {
-        Mapping { inside, outside, scope, contacted: Vec::new(), last: now, answered: false }
+    pub(crate) fn new(
+        protocol: u8,
+        inside: SocketAddrV4,
+        outside: SocketAddrV4,
+        scope: Scope,
+        now: Duration,
+    ) -> Self {
+        Mapping { protocol, inside, outside, scope, contacted: Vec::new(), last: now, answered: false }
+    }
+
+    /// It has sent to this endpoint.
+    pub(crate) fn has_contacted(&self, endpoint: SocketAddrV4) -> bool {
+        self.contacted.contains(&endpoint)
     }
 
     fn admits(&self, from: SocketAddrV4, behaviour: &Behaviour) -> bool {
@@ -60,7 +72,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn expire(&mut self, now: Duration, behaviour: &Behaviour) {
-        self.mappings.retain(|m| now < m.last + behaviour.udp_idle(m.answered));
+        self.mappings.retain(|m| now < m.last + behaviour.idle(m.protocol, m.answered));
     }
 
     pub(crate) fn get(&self, mapping: usize) -> &Mapping {
@@ -76,38 +88,48 @@ impl Table {
     /// contacted already does not count.
     pub(crate) fn find_outbound(
         &self,
+        protocol: u8,
         inside: SocketAddrV4,
         to: SocketAddrV4,
         overlap: bool,
     ) -> Option<usize> {
-        let own = |m: &Mapping| m.inside == inside && m.scope.covers(to);
-        let disputed = |m: &Mapping| overlap && self.conflicts(m.outside, inside, to);
+        let own = |m: &Mapping| m.protocol == protocol && m.inside == inside && m.scope.covers(to);
+        let disputed = |m: &Mapping| overlap && self.conflicts(protocol, m.outside, inside, to);
         self.mappings.iter().position(|m| own(m) && !disputed(m))
     }
 
     /// Another host uses this outside endpoint for that destination.
-    pub(crate) fn conflicts(&self, outside: SocketAddrV4, inside: SocketAddrV4, to: SocketAddrV4) -> bool {
-        self.mappings.iter().any(|m| m.outside == outside && m.inside != inside && m.contacted.contains(&to))
+    pub(crate) fn conflicts(
+        &self,
+        protocol: u8,
+        outside: SocketAddrV4,
+        inside: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> bool {
+        let others = |m: &&Mapping| m.protocol == protocol && m.outside == outside && m.inside != inside;
+        self.mappings.iter().filter(others).any(|m| m.contacted.contains(&to))
     }
 
     /// An inside endpoint has a mapping that it cannot use for this destination.
-    pub(crate) fn is_taken(&self, inside: SocketAddrV4, to: SocketAddrV4) -> bool {
-        self.mappings.iter().any(|m| m.inside == inside && self.conflicts(m.outside, inside, to))
+    pub(crate) fn is_taken(&self, protocol: u8, inside: SocketAddrV4, to: SocketAddrV4) -> bool {
+        let own = |m: &&Mapping| m.protocol == protocol && m.inside == inside;
+        self.mappings.iter().filter(own).any(|m| self.conflicts(protocol, m.outside, inside, to))
     }
 
-    pub(crate) fn uses(&self, outside: SocketAddrV4) -> bool {
-        self.mappings.iter().any(|m| m.outside == outside)
+    pub(crate) fn uses(&self, protocol: u8, outside: SocketAddrV4) -> bool {
+        self.mappings.iter().any(|m| m.protocol == protocol && m.outside == outside)
     }
 
     /// The mapping that a packet from outside belongs to. If several have one port, it is the one which has contacted the
     /// sender; the newest where ports are overloaded.
     pub(crate) fn find_inbound(
         &self,
+        protocol: u8,
         from: SocketAddrV4,
         to: SocketAddrV4,
         behaviour: &Behaviour,
     ) -> Option<usize> {
-        let admits = |m: &Mapping| m.outside == to && m.admits(from, behaviour);
+        let admits = |m: &Mapping| m.protocol == protocol && m.outside == to && m.admits(from, behaviour);
         if behaviour.has(Defect::PortsOverload) {
             return self.mappings.iter().rposition(admits);
         }
@@ -131,5 +153,20 @@ impl Table {
         if refreshes {
             mapping.last = now;
         }
+    }
+
+    /// The mapping that an error from outside is about: that of the packet's source, which has sent to its destination.
+    pub(crate) fn find_sender(&self, protocol: u8, outside: SocketAddrV4, to: SocketAddrV4) -> Option<usize> {
+        let sent = |m: &Mapping| m.protocol == protocol && m.outside == outside && m.contacted.contains(&to);
+        self.mappings.iter().position(sent)
+    }
+
+    /// The mapping of a packet that reached this inside endpoint.
+    pub(crate) fn find_receiver(&self, protocol: u8, inside: SocketAddrV4) -> Option<usize> {
+        self.mappings.iter().position(|m| m.protocol == protocol && m.inside == inside)
+    }
+
+    pub(crate) fn remove(&mut self, mapping: usize) {
+        self.mappings.remove(mapping);
     }
 }

@@ -54,7 +54,7 @@ pub(super) const PAGES: &[Page] = &[
     },
     Page {
         command: "nat",
-        text: "One row per requirement of RFC 4787 and its companions: what was sent, what was seen, the verdict, and \
+        text: "One row per requirement of RFC 4787 (UDP), 5382 (TCP) and 5508 (ICMP): what was sent, what was seen, the verdict, and \
                what breaks for whom. The kind of the NAT is given in the RFC's words and in older ones (full cone, \
                symmetric).",
         examples: &["weir nat lab", "weir nat rows"],

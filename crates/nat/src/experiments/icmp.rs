@@ -1,0 +1,163 @@
+//! ICMP: queries from inside, and errors about packets of other protocols.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use weir_wire::{Icmp, Ipv4, Tcp, Udp, protocol};
+
+use crate::observed::{About, IcmpError, IcmpQuery};
+use crate::session::{Protocol, Session, Trip};
+use crate::{Arrival, Observations, Packet, Side};
+
+/// RFC 5508 section 3.1.
+pub(super) fn query(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let identifier = session.fresh_port();
+    let (near, far) = (session.inside(0), session.setting().outside[0]);
+    let data = session.data();
+    let echo = |reply, identifier, data| Icmp::Echo { reply, identifier, sequence: 1, data };
+    let packet = Packet::icmp(near, far, &echo(false, identifier, &data));
+    let out = session.send(Side::Inside, &packet, &|arrival| {
+        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
+    })?;
+    let mut seen = IcmpQuery { request: out.arrived.is_some(), reply: false, sure: out.is_sure() };
+    if let Some(arrival) = &out.arrived
+        && let Some((mapped, _)) = echo_data(arrival)
+    {
+        let packet = Packet::icmp(far, arrival.packet.header.source, &echo(true, mapped, &data));
+        let back = session.send(Side::Outside, &packet, &|arrival| {
+            let is_reply = matches!(arrival.packet.icmp_message(), Some(Icmp::Echo { reply: true, .. }));
+            is_reply
+                && arrival.packet.header.destination == near
+                && echo_data(arrival) == Some((identifier, &data))
+        })?;
+        seen.reply = back.arrived.is_some();
+        seen.sure = back.is_sure();
+    }
+    observations.icmp_query = Some(seen);
+    Ok(())
+}
+
+/// Identifier and data of an echo.
+pub(super) fn echo_data(arrival: &Arrival) -> Option<(u16, &[u8])> {
+    match arrival.packet.icmp_message() {
+        Some(Icmp::Echo { identifier, data, .. }) => Some((identifier, data)),
+        _ => None,
+    }
+}
+
+/// RFC 5508 section 4.2, RFC 4787 section 9, RFC 5382 section 7.3.
+pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let mut seen = Vec::new();
+    for about in [About::UdpOut, About::UdpOutRouter, About::UdpIn, About::TcpOut] {
+        seen.extend(error(session, about)?);
+    }
+    observations.icmp_errors = Some(seen);
+    Ok(())
+}
+
+/// Opens a mapping, sends an error about a packet of it, and then an answer; `None` if it could not be opened.
+fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError>> {
+    let transport = if about == About::TcpOut { Protocol::Tcp } else { Protocol::Udp };
+    let inside = session.fresh_inside();
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    let out = session.outbound(transport, inside, far)?;
+    let (Some(mapped), Some(arrival)) = (out.from(), &out.arrived) else { return Ok(None) };
+    let quoted = match about {
+        About::UdpIn => {
+            let back = session.answer(transport, (inside, far), mapped)?;
+            let Some(arrival) = back.arrived else { return Ok(None) };
+            arrival.packet
+        }
+        _ => arrival.packet.clone(),
+    };
+    let (side, source, receiver) = match about {
+        About::UdpOut | About::TcpOut => (Side::Outside, *far.ip(), *mapped.ip()),
+        About::UdpOutRouter => (Side::Outside, session.setting().outside[1], *mapped.ip()),
+        About::UdpIn => (Side::Inside, *inside.ip(), *far.ip()),
+    };
+    let bytes = quoted.bytes();
+    let message = match about {
+        About::UdpOutRouter => Icmp::TimeExceeded { code: 0, quote: &bytes },
+        About::TcpOut => Icmp::Unreachable { code: 1, quote: &bytes },
+        About::UdpOut | About::UdpIn => Icmp::Unreachable { code: 3, quote: &bytes },
+    };
+    let packet = Packet::icmp(source, receiver, &message);
+    let trip = session.send(side, &packet, &|arrival| arrival.side != side && is_error(arrival))?;
+    let answer = session.answer(transport, (inside, far), mapped)?;
+    let expected = match about {
+        // As the receiver sent it, or as it left the NAT's address.
+        About::UdpIn => Expected { outer: (*mapped.ip(), *far.ip()), inner: (far, mapped) },
+        _ => Expected { outer: (source, *inside.ip()), inner: (inside, far) },
+    };
+    let mut seen = compare(about, &trip, &message, &expected);
+    seen.mapping_lives = answer.to() == Some(inside);
+    seen.sure = trip.is_sure() && answer.is_sure();
+    Ok(Some(seen))
+}
+
+/// An error with a quoted packet of IPv4.
+fn is_error(arrival: &Arrival) -> bool {
+    arrival.packet.icmp_message().is_some_and(|message| message.quote().is_some())
+}
+
+/// The addresses that an error has on the other side.
+struct Expected {
+    /// Source and destination of the error itself.
+    outer: (Ipv4Addr, Ipv4Addr),
+    /// Source and destination of the quoted packet.
+    inner: (SocketAddrV4, SocketAddrV4),
+}
+
+/// The error as it arrived.
+fn compare(about: About, trip: &Trip, sent: &Icmp<'_>, expected: &Expected) -> IcmpError {
+    let nothing = IcmpError {
+        about,
+        arrived: false,
+        outer: false,
+        kind: false,
+        inner: false,
+        inner_ip_checksum: false,
+        inner_checksum: false,
+        mapping_lives: false,
+        sure: false,
+    };
+    let Some(packet) = trip.arrived.as_ref().map(|arrival| &arrival.packet) else { return nothing };
+    let message = packet.icmp_message();
+    let Some(quote) = message.as_ref().and_then(Icmp::quote) else { return nothing };
+    let inner = Packet::read_quoted(quote);
+    let header = packet.header;
+    IcmpError {
+        arrived: true,
+        outer: (header.source, header.destination) == expected.outer,
+        kind: message.as_ref().is_some_and(|m| kind(m) == kind(sent)),
+        inner: inner.as_ref().is_some_and(|inner| {
+            (inner.from(), inner.to()) == (Some(expected.inner.0), Some(expected.inner.1))
+        }),
+        inner_ip_checksum: Ipv4::is_sound(quote),
+        inner_checksum: inner.as_ref().is_some_and(transport_is_sound),
+        ..nothing
+    }
+}
+
+/// Type, as far as experiments send it, and code.
+fn kind(message: &Icmp<'_>) -> (u8, u8) {
+    match *message {
+        Icmp::Unreachable { code, .. } => (3, code),
+        Icmp::TooBig { .. } => (3, 4),
+        Icmp::TimeExceeded { code, .. } => (11, code),
+        Icmp::ParameterProblem { code, .. } => (12, code),
+        Icmp::Echo { reply, .. } => (if reply { 0 } else { 8 }, 0),
+        Icmp::Other { kind, code, .. } => (kind, code),
+    }
+}
+
+/// The quoted packet is whole, and its transport checksum right.
+fn transport_is_sound(inner: &Packet) -> bool {
+    let (source, destination) = (inner.header.source.into(), inner.header.destination.into());
+    match inner.header.protocol {
+        protocol::UDP => Udp::is_sound(source, destination, &inner.payload),
+        protocol::TCP => Tcp::is_sound(source, destination, &inner.payload),
+        _ => false,
+    }
+}

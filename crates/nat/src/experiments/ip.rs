@@ -1,0 +1,129 @@
+//! The IP header: fields that a hop keeps or changes, fragments, and packets that are too long.
+
+use std::io;
+use std::net::SocketAddrV4;
+
+use weir_wire::{Icmp, Ipv4};
+
+use crate::fragments::{Reassembly, split};
+use crate::observed::{FragmentTrip, IpFields, TooLong};
+use crate::session::{Protocol, Session, Trip};
+use crate::{Arrival, Observations, Packet, Side};
+
+/// DSCP of the packets: EF (RFC 3246).
+const DSCP: u8 = 46;
+/// ECN of the packets: ECT(0) (RFC 3168).
+const ECN: u8 = 2;
+/// Hop limit of the packets.
+const TTL: u8 = 33;
+/// Data of a datagram that is sent in fragments, bytes.
+const LONG: usize = 2_000;
+/// Payload of each fragment, bytes; each is shorter than any link.
+const PIECE: usize = 800;
+/// Bytes by which a datagram is longer than the outside link carries.
+const EXCESS: usize = 60;
+
+/// An open mapping: the inside endpoint, the outside one, and that of the NAT between them.
+fn open(session: &mut Session<'_>) -> io::Result<Option<(SocketAddrV4, SocketAddrV4, SocketAddrV4)>> {
+    let inside = session.fresh_inside();
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    Ok(session.outbound(Protocol::Udp, inside, far)?.from().map(|mapped| (inside, far, mapped)))
+}
+
+/// RFC 1812 section 5.3.1, RFC 2474, RFC 3168.
+pub(super) fn fields(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let Some((inside, far, mapped)) = open(session)? else { return Ok(()) };
+    let mut both = Vec::new();
+    for (out, side, from, to) in [(true, Side::Inside, inside, far), (false, Side::Outside, far, mapped)] {
+        let data = session.data();
+        let mut packet = Packet::udp(from, to, &data);
+        packet.header = Ipv4 { tos: DSCP << 2 | ECN, ttl: TTL, dont_fragment: true, ..packet.header };
+        let trip = session.send(side, &packet, &|arrival| arrival.packet.udp_data() == Some(&data))?;
+        let seen = trip.arrived.as_ref().map(|arrival| arrival.packet.header);
+        both.push(IpFields {
+            out,
+            ttl: seen.map(|header| (TTL, header.ttl)),
+            dscp: seen.map(|header| (DSCP, header.tos >> 2)),
+            ecn: seen.map(|header| (ECN, header.tos & 3)),
+            dont_fragment: seen.map(|header| (true, header.dont_fragment)),
+            sure: trip.is_sure(),
+        });
+    }
+    observations.ip_fields = both.try_into().ok();
+    Ok(())
+}
+
+/// RFC 4787 section 11.
+pub(super) fn fragments(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let mut seen = Vec::new();
+    for reversed in [false, true] {
+        let Some((inside, far, mapped)) = open(session)? else { continue };
+        seen.push(fragmented(session, Side::Inside, (inside, far), reversed)?);
+        seen.push(fragmented(session, Side::Outside, (far, mapped), reversed)?);
+    }
+    observations.fragments = Some(seen);
+    Ok(())
+}
+
+/// One datagram in fragments.
+fn fragmented(
+    session: &mut Session<'_>,
+    side: Side,
+    (from, to): (SocketAddrV4, SocketAddrV4),
+    reversed: bool,
+) -> io::Result<FragmentTrip> {
+    let mut data = session.data();
+    data.resize(LONG, 0x5a);
+    let mut packet = Packet::udp(from, to, &data);
+    packet.header.identification = from.port() ^ to.port();
+    let mut pieces = split(&packet, PIECE);
+    if reversed {
+        pieces.reverse();
+    }
+    let (last, before) = pieces.split_last().ok_or_else(|| io::Error::other("a datagram of no fragments"))?;
+    for piece in before {
+        session.send_only(side, piece)?;
+    }
+    let (whole, trip) = collect(session, side, last, &data)?;
+    let leaks =
+        |arrival: &Arrival| arrival.side == Side::Outside && arrival.packet.header.source == *from.ip();
+    let leaked = side == Side::Inside && trip.others.iter().any(leaks);
+    Ok(FragmentTrip { out: side == Side::Inside, reversed, whole, leaked, sure: whole || trip.is_sure() })
+}
+
+/// Sends a packet, and puts together what comes out on the other side. Returns whether a datagram with that data did.
+fn collect(session: &mut Session<'_>, side: Side, packet: &Packet, data: &[u8]) -> io::Result<(bool, Trip)> {
+    let trip = session.send(side, packet, &|arrival| arrival.packet.udp_data() == Some(data))?;
+    let mut reassembly = Reassembly::default();
+    let arrived = trip.others.iter().chain(&trip.arrived).filter(|arrival| arrival.side != side);
+    let mut packets = arrived.filter_map(|arrival| reassembly.take(arrival.packet.clone()));
+    let whole = packets.any(|packet| packet.udp_data() == Some(data));
+    Ok((whole, trip))
+}
+
+/// RFC 4787 section 10.
+pub(super) fn too_long(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let Some(link_mtu) = session.setting().outside_mtu else { return Ok(()) };
+    let Some((inside, far, _)) = open(session)? else { return Ok(()) };
+    let length = link_mtu as usize + EXCESS;
+    let mut data = session.data();
+    data.resize(length, 0x5a);
+    let mut packet = Packet::udp(inside, far, &data);
+    packet.header.identification = inside.port();
+    packet.header.dont_fragment = true;
+    let told = |arrival: &Arrival| match arrival.packet.icmp_message() {
+        Some(Icmp::TooBig { mtu, .. }) if arrival.side == Side::Inside => Some(mtu),
+        _ => None,
+    };
+    let refused = session.send(Side::Inside, &packet, &|arrival| told(arrival).is_some())?;
+    packet.header.dont_fragment = false;
+    let (fragmented, trip) = collect(session, Side::Inside, &packet, &data)?;
+    observations.too_long = Some(TooLong {
+        link_mtu,
+        told: refused.arrived.as_ref().and_then(told),
+        fragmented,
+        sure: refused.is_sure() && (fragmented || trip.is_sure()),
+    });
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! ICMP: RFC 5508, and what RFC 4787 and RFC 5382 ask about errors.
+
+use super::judge::{fails, made, meets, not_sure};
+use super::verdicts::{Judged, idle};
+use super::{Group, Judgement, Level, Row};
+use crate::Observations;
+use crate::observed::{About, IcmpError};
+
+/// RFC 5508 REQ-2.
+const QUERY_S: f64 = 60.0;
+
+/// The rows.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "icmp-query",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "3.1",
+        requirement: "REQ-1",
+        level: Level::Must,
+        asks: "inside hosts can ping, and get the reply with their identifier",
+        sent: "an echo request from inside, and its reply",
+        breaks: "ping, and monitoring that relies on it",
+        judge: |o| query(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-error-in",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.2.1",
+        requirement: "REQ-4",
+        level: Level::Must,
+        asks: "errors from outside arrive, about the packet as the inside host sent it",
+        sent: "port unreachable from the destination, hop limit exceeded from another address",
+        breaks: "traceroute, path MTU discovery, and quick failure of DNS and QUIC",
+        judge: |o| judge(o, &[About::UdpOut, About::UdpOutRouter], translated).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-error-checksum",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.2.1",
+        requirement: "REQ-4",
+        level: Level::Must,
+        asks: "the quoted packet's checksums fit its reverted addresses",
+        sent: "the same",
+        breaks: "hosts and firewalls that check the quote drop the error: path MTU black holes",
+        judge: |o| judge(o, &[About::UdpOut, About::UdpOutRouter], sound).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-error-out",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.2.2",
+        requirement: "REQ-5",
+        level: Level::Must,
+        asks: "errors from inside arrive outside, from the NAT's address and about its port",
+        sent: "port unreachable from the inside host, about an answer that it got",
+        breaks: "servers go on sending to a closed port, and inside addresses leak",
+        judge: |o| judge(o, &[About::UdpIn], whole).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "udp-icmp-keeps-mapping",
+        group: Group::Icmp,
+        rfc: 4787,
+        section: "9",
+        requirement: "REQ-12",
+        level: Level::MustNot,
+        asks: "an ICMP error does not end a UDP mapping",
+        sent: "an answer after each of these errors",
+        breaks: "a forged or stale ICMP error cuts calls and VPNs",
+        judge: |o| judge(o, &[About::UdpOut, About::UdpOutRouter, About::UdpIn], lives).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-icmp-error-in",
+        group: Group::Icmp,
+        rfc: 5382,
+        section: "7.3",
+        requirement: "REQ-9",
+        level: Level::Should,
+        asks: "ICMP type 3 about a TCP segment from inside is translated",
+        sent: "host unreachable about a SYN",
+        breaks: "connections to dead hosts hang instead of failing; path MTU discovery of TCP",
+        judge: |o| judge(o, &[About::TcpOut], whole).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-icmp-keeps-mapping",
+        group: Group::Icmp,
+        rfc: 5382,
+        section: "7.3",
+        requirement: "REQ-10",
+        level: Level::MustNot,
+        asks: "an ICMP error does not end a TCP mapping",
+        sent: "a SYN and ACK after that error",
+        breaks: "a forged or stale ICMP error cuts TCP connections",
+        judge: |o| judge(o, &[About::TcpOut], lives).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-query-idle",
+        group: Group::Timers,
+        rfc: 5508,
+        section: "3.2",
+        requirement: "REQ-2",
+        level: Level::MustNot,
+        asks: "an echo request's mapping lives for a minute or more",
+        sent: "echo requests, and a reply to each after a time of its own",
+        breaks: "replies over satellite or overloaded paths are lost",
+        judge: |o| idle(o, |idle| &idle.icmp, QUERY_S).unwrap_or_else(|e| e),
+    },
+];
+
+fn query(o: &Observations) -> Judged {
+    let query = made(&o.icmp_query)?;
+    let lost = match (query.request, query.reply) {
+        (true, true) => return Ok(meets("request and reply arrived")),
+        (true, false) => "the reply",
+        (false, _) => "the request",
+    };
+    Ok(if query.sure {
+        fails(format!("{lost} did not arrive"))
+    } else {
+        not_sure(format!("neither {lost} nor a control packet arrived"))
+    })
+}
+
+/// The errors of these kinds: `flaw` finds what is wrong with one that arrived, or did not.
+fn judge(
+    o: &Observations,
+    wanted: &[About],
+    flaw: fn(&IcmpError) -> Result<Option<&'static str>, Judgement>,
+) -> Judged {
+    let errors = made(&o.icmp_errors)?;
+    let of: Vec<&IcmpError> = errors.iter().filter(|error| wanted.contains(&error.about)).collect();
+    if of.len() < wanted.len() {
+        return Ok(not_sure("a mapping could not be opened"));
+    }
+    if of.iter().any(|error| !error.sure) {
+        return Ok(not_sure("the path lost control packets"));
+    }
+    for error in &of {
+        if let Some(flaw) = flaw(error)? {
+            return Ok(fails(format!("{}: {flaw}", words(error.about))));
+        }
+    }
+    let all: Vec<&str> = of.iter().map(|error| words(error.about)).collect();
+    Ok(meets(all.join("; ")))
+}
+
+/// The error in words.
+fn words(about: About) -> &'static str {
+    match about {
+        About::UdpOut => "port unreachable from the destination",
+        About::UdpOutRouter => "hop limit exceeded from a router",
+        About::UdpIn => "port unreachable from inside",
+        About::TcpOut => "host unreachable about a SYN",
+    }
+}
+
+fn translated(error: &IcmpError) -> Result<Option<&'static str>, Judgement> {
+    Ok(match error {
+        IcmpError { arrived: false, .. } => Some("did not arrive"),
+        IcmpError { outer: false, .. } => Some("has other outer addresses than the packet that it is about"),
+        IcmpError { kind: false, .. } => Some("arrived with another type or code"),
+        IcmpError { inner: false, .. } => Some("quotes endpoints that the receiver does not know"),
+        _ => None,
+    })
+}
+
+fn sound(error: &IcmpError) -> Result<Option<&'static str>, Judgement> {
+    if !error.arrived || !error.inner {
+        return Err(super::judge::not_testable("no error with the right quote arrived"));
+    }
+    Ok(match error {
+        IcmpError { inner_ip_checksum: false, .. } => Some("the quoted IP header's checksum is stale"),
+        IcmpError { inner_checksum: false, .. } => Some("the quoted transport header's checksum is stale"),
+        _ => None,
+    })
+}
+
+fn whole(error: &IcmpError) -> Result<Option<&'static str>, Judgement> {
+    let flaw = translated(error)?;
+    if flaw.is_some() { Ok(flaw) } else { sound(error) }
+}
+
+fn lives(error: &IcmpError) -> Result<Option<&'static str>, Judgement> {
+    Ok((!error.mapping_lives).then_some("the next answer did not arrive"))
+}

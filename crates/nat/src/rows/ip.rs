@@ -1,0 +1,186 @@
+//! Fragments and fields of the IP header: RFC 4787 sections 10 and 11, RFC 1812.
+
+use super::judge::{does, fails, is, made, meets, not_sure, translates};
+use super::verdicts::Judged;
+use super::{Confidence, Group, Level, Row, Verdict};
+use crate::Observations;
+use crate::observed::IpFields;
+
+/// The rows.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "udp-too-long",
+        group: Group::Ip,
+        rfc: 4787,
+        section: "10",
+        requirement: "REQ-13",
+        level: Level::Must,
+        asks: "a packet with DF that is too long is answered with the MTU",
+        sent: "a datagram with DF, longer than the outside link carries",
+        breaks: "path MTU discovery: downloads, QUIC and VPNs hang",
+        judge: |o| too_long(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "udp-too-long-fragmented",
+        group: Group::Ip,
+        rfc: 4787,
+        section: "10",
+        requirement: "REQ-13a",
+        level: Level::Must,
+        asks: "a packet without DF that is too long is fragmented",
+        sent: "the same without DF",
+        breaks: "large DNS answers, RADIUS and IKE over a link with a smaller MTU",
+        judge: |o| too_long_fragmented(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "udp-fragments-in-order",
+        group: Group::Ip,
+        rfc: 4787,
+        section: "11",
+        requirement: "REQ-14",
+        level: Level::Must,
+        asks: "fragments that come in order get through",
+        sent: "a datagram of three fragments, each way",
+        breaks: "large DNS answers, RADIUS, IKE and NFS over UDP",
+        judge: |o| fragments(o, false).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "udp-fragments-reversed",
+        group: Group::Ip,
+        rfc: 4787,
+        section: "11",
+        requirement: "REQ-14",
+        level: Level::Must,
+        asks: "fragments that come out of order get through",
+        sent: "the same, the last fragment first",
+        breaks: "the same, on paths that reorder: bonded links, some mobile networks",
+        judge: |o| fragments(o, true).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "ip-ttl",
+        group: Group::Ip,
+        rfc: 1812,
+        section: "5.3.1",
+        requirement: "TTL",
+        level: Level::Must,
+        asks: "the hop limit is lowered",
+        sent: "a datagram each way",
+        breaks: "loops do not end, and traceroute does not show the hop",
+        judge: |o| ttl(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "ip-dscp-ecn",
+        group: Group::Ip,
+        rfc: 2474,
+        section: "3",
+        requirement: "",
+        level: Level::Described,
+        asks: "whether DSCP and ECN are kept",
+        sent: "a datagram each way with EF and ECT(0)",
+        breaks: "",
+        judge: |o| dscp_ecn(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "ip-dont-fragment",
+        group: Group::Ip,
+        rfc: 791,
+        section: "3.1",
+        requirement: "",
+        level: Level::Described,
+        asks: "whether DF is kept",
+        sent: "a datagram each way with DF",
+        breaks: "",
+        judge: |o| dont_fragment(o).unwrap_or_else(|e| e),
+    },
+];
+
+fn too_long(o: &Observations) -> Judged {
+    let seen = made(&o.too_long)?;
+    let mtu = seen.link_mtu;
+    Ok(match seen.told {
+        Some(told) if told == mtu => meets(format!("ICMP 3/4 with the MTU of {mtu}")),
+        Some(told) => fails(format!("ICMP 3/4 with an MTU of {told} instead of {mtu}")),
+        None if seen.sure => fails("the packet vanished without an ICMP error"),
+        None => not_sure("neither an ICMP error nor a control packet arrived"),
+    })
+}
+
+fn too_long_fragmented(o: &Observations) -> Judged {
+    let seen = made(&o.too_long)?;
+    Ok(if seen.fragmented {
+        meets("the datagram arrived")
+    } else if seen.sure {
+        fails("the datagram did not arrive")
+    } else {
+        not_sure("neither the datagram nor a control packet arrived")
+    })
+}
+
+fn fragments(o: &Observations, reversed: bool) -> Judged {
+    let all = made(&o.fragments)?;
+    let of: Vec<_> = all.iter().filter(|trip| trip.reversed == reversed).collect();
+    if of.len() < 2 {
+        return Ok(not_sure("a mapping could not be opened"));
+    }
+    if translates(o).is_ok() && of.iter().any(|trip| trip.leaked) {
+        return Ok(fails("fragments leave with the inside address"));
+    }
+    if of.iter().any(|trip| !trip.sure) {
+        return Ok(not_sure("the path lost control packets"));
+    }
+    let lost: Vec<&str> =
+        of.iter().filter(|t| !t.whole).map(|t| if t.out { "outwards" } else { "inwards" }).collect();
+    Ok(match lost.len() {
+        0 => meets("the datagram arrived both ways"),
+        n if n == of.len() => fails("the datagram arrived neither way"),
+        _ => {
+            is(Verdict::Partly, Confidence::High, format!("the datagram did not arrive {}", lost.join(", ")))
+        }
+    })
+}
+
+/// The packets of both directions.
+fn fields(o: &Observations) -> Result<&[IpFields; 2], super::Judgement> {
+    let fields = made(&o.ip_fields)?;
+    match fields.iter().find(|field| field.ttl.is_none()) {
+        Some(field) if field.sure => Err(not_sure("a datagram did not arrive")),
+        Some(_) => Err(not_sure("neither a datagram nor a control packet arrived")),
+        None => Ok(fields),
+    }
+}
+
+/// Outwards and inwards.
+fn way(field: &IpFields) -> &'static str {
+    if field.out { "outwards" } else { "inwards" }
+}
+
+fn ttl(o: &Observations) -> Judged {
+    let fields = fields(o)?;
+    let kept = |field: &&IpFields| field.ttl.is_some_and(|(sent, seen)| seen >= sent);
+    Ok(match fields.iter().find(kept) {
+        Some(field) => fails(format!("not lowered {}", way(field))),
+        None => {
+            let by: Vec<String> = fields
+                .iter()
+                .filter_map(|f| f.ttl.map(|(sent, seen)| format!("by {} {}", sent - seen, way(f))))
+                .collect();
+            meets(format!("lowered {}", by.join(", ")))
+        }
+    })
+}
+
+/// One field of both directions in words.
+fn kept<T: PartialEq>(name: &str, fields: &[IpFields; 2], field: fn(&IpFields) -> Option<(T, T)>) -> String {
+    let changed: Vec<&str> =
+        fields.iter().filter(|f| field(f).is_some_and(|(sent, seen)| sent != seen)).map(way).collect();
+    if changed.is_empty() { format!("{name} kept") } else { format!("{name} changed {}", changed.join(", ")) }
+}
+
+fn dscp_ecn(o: &Observations) -> Judged {
+    let fields = fields(o)?;
+    Ok(does(format!("{}, {}", kept("DSCP", fields, |f| f.dscp), kept("ECN", fields, |f| f.ecn))))
+}
+
+fn dont_fragment(o: &Observations) -> Judged {
+    Ok(does(kept("DF", fields(o)?, |f| f.dont_fragment)))
+}

@@ -1,0 +1,148 @@
+//! TCP: RFC 5382.
+
+use super::judge::{fails, made, meets, not_sure, tcp_filtering, tcp_mapping, translates};
+use super::verdicts::{Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading};
+use super::{Group, Level, Row};
+use crate::Observations;
+use crate::observed::Answered;
+
+/// RFC 5382 REQ-4.
+const SILENCE_S: f64 = 6.0;
+/// RFC 5382 REQ-5.
+const TRANSITORY_S: f64 = 240.0;
+
+/// The rows.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        id: "tcp-mapping",
+        group: Group::Mapping,
+        rfc: 5382,
+        section: "4.1",
+        requirement: "REQ-1",
+        level: Level::Must,
+        asks: "one inside port of TCP has one outside port, for every destination",
+        sent: "SYNs from one port to two addresses, two ports each; three times",
+        breaks: "peers cannot connect by TCP through two such NATs",
+        judge: |o| mapping(o, &o.tcp_mapping, &o.tcp_collision).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-overloading",
+        group: Group::Mapping,
+        rfc: 5382,
+        section: "7.1",
+        requirement: "REQ-7",
+        level: Level::MustNot,
+        asks: "two inside hosts never share an outside port of TCP",
+        sent: "SYNs from the same port of two hosts, to different addresses, then to the same",
+        breaks: "of two hosts with one source port, one gets a mapping that depends on its destination, or none",
+        judge: |o| overloading(o, &o.tcp_collision).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-filtering",
+        group: Group::Filtering,
+        rfc: 5382,
+        section: "4.3",
+        requirement: "REQ-3",
+        level: Level::Recommended,
+        asks: "SYNs pass from any endpoint, or from any port of a contacted address",
+        sent: "SYNs to a mapping from its destination's other port, and from another address",
+        breaks: "peers that cannot be contacted first cannot connect",
+        judge: |o| filtering(&o.tcp_filtering).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-hairpin",
+        group: Group::Hairpin,
+        rfc: 5382,
+        section: "7.2",
+        requirement: "REQ-8",
+        level: Level::Must,
+        asks: "inside hosts reach each other's outside ports by TCP",
+        sent: "SYNs between two hosts' outside ports, both ways",
+        breaks: "inside users cannot reach an inside server by its public address",
+        judge: |o| hairpin(o, &o.tcp_hairpin, classes(o)).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-hairpin-source",
+        group: Group::Hairpin,
+        rfc: 5382,
+        section: "7.2",
+        requirement: "REQ-8a",
+        level: Level::Must,
+        asks: "a hairpinned SYN comes from the sender's outside address and port",
+        sent: "the same",
+        breaks: "the server answers past the NAT, and the client resets the connection",
+        judge: |o| hairpin_source(o, &o.tcp_hairpin, classes(o)).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-simultaneous-open",
+        group: Group::Openings,
+        rfc: 5382,
+        section: "4.2",
+        requirement: "REQ-2a",
+        level: Level::Must,
+        asks: "two SYNs that cross open a connection",
+        sent: "a SYN each way, then a SYN and ACK each way",
+        breaks: "hole punching by TCP: peers behind two NATs cannot connect without a relay",
+        judge: |o| simultaneous(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-unsolicited-syn",
+        group: Group::Openings,
+        rfc: 5382,
+        section: "4.3",
+        requirement: "REQ-4",
+        level: Level::MustNot,
+        asks: "a SYN from outside without a mapping is not answered for six seconds",
+        sent: "a SYN to a free port of the NAT's address",
+        breaks: "hole punching by TCP: the first peer's SYN is reset before the second peer has sent",
+        judge: |o| unsolicited(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-idle-opening",
+        group: Group::Timers,
+        rfc: 5382,
+        section: "5",
+        requirement: "REQ-5",
+        level: Level::MustNot,
+        asks: "a connection that is being opened lives for four minutes or more",
+        sent: "SYNs from many ports, and a SYN and ACK to each after a time of its own",
+        breaks: "connections to very slow or overloaded servers; RFC 7857 section 2.1 lets operators shorten it",
+        judge: |o| idle(o, |idle| &idle.tcp_opening, TRANSITORY_S).unwrap_or_else(|e| e),
+    },
+];
+
+/// The classes that decide whether a hairpinned SYN can be seen.
+fn classes(o: &Observations) -> Classes {
+    Classes { mapping: tcp_mapping(o), filtering: tcp_filtering(o) }
+}
+
+fn simultaneous(o: &Observations) -> Judged {
+    let seen = made(&o.tcp_simultaneous)?;
+    let steps = [
+        (seen.syn_out, "the SYN from inside"),
+        (seen.syn_in, "the SYN from the contacted endpoint"),
+        (seen.answer_out, "the SYN and ACK from inside"),
+        (seen.answer_in, "the SYN and ACK from outside"),
+    ];
+    let Some((_, lost)) = steps.into_iter().find(|(arrived, _)| !arrived) else {
+        return Ok(meets("both SYNs and both answers arrived"));
+    };
+    Ok(if seen.sure {
+        fails(format!("{lost} did not arrive"))
+    } else {
+        not_sure(format!("neither {lost} nor a control packet arrived"))
+    })
+}
+
+fn unsolicited(o: &Observations) -> Judged {
+    translates(o)?;
+    let seen = made(&o.tcp_unsolicited)?;
+    let after = seen.after_s;
+    Ok(match seen.answered {
+        None if after >= SILENCE_S => meets(format!("no answer within {after:.1} s")),
+        None => not_sure(format!("an unknown answer after {after:.1} s")),
+        Some(_) if after >= SILENCE_S => meets(format!("answered after {after:.1} s")),
+        Some(Answered::Reset) => fails(format!("reset after {after:.3} s")),
+        Some(Answered::Icmp { kind, code }) => fails(format!("ICMP {kind}/{code} after {after:.3} s")),
+    })
+}

@@ -1,0 +1,119 @@
+//! ICMP of the reference NAT (RFC 5508).
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use weir_nat::{Packet, Side};
+use weir_wire::{Icmp, protocol};
+
+use super::rewrite::{Checksum, rewritten};
+use super::{Defect, Output, Reference};
+
+impl Reference {
+    pub(super) fn icmp(&mut self, now: Duration, side: Side, packet: Packet) -> Output {
+        match packet.icmp_message() {
+            Some(Icmp::Echo { reply, identifier, sequence, data }) => {
+                self.echo(now, side, &packet, (reply, identifier, sequence, data))
+            }
+            Some(message) if message.quote().is_some() => self.error(side, &packet, &message),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Queries from inside, and their replies; the identifier takes the place of the port.
+    fn echo(
+        &mut self,
+        now: Duration,
+        side: Side,
+        packet: &Packet,
+        (reply, identifier, sequence, data): (bool, u16, u16, &[u8]),
+    ) -> Output {
+        let header = packet.header;
+        let echo = |identifier| Icmp::Echo { reply, identifier, sequence, data };
+        let inside = SocketAddrV4::new(header.source, identifier);
+        match (side, reply) {
+            (Side::Inside, false) if !self.has(Defect::QueriesDropped) => {
+                let to = SocketAddrV4::new(header.destination, 0);
+                let mapping = self.outbound(now, protocol::ICMP, inside, to);
+                let outside = self.table.get(mapping).outside;
+                let message = echo(outside.port());
+                vec![(Side::Outside, like(packet, Packet::icmp(*outside.ip(), header.destination, &message)))]
+            }
+            (Side::Outside, true) => {
+                let from = SocketAddrV4::new(header.source, 0);
+                let to = SocketAddrV4::new(header.destination, identifier);
+                let found = self.table.find_inbound(protocol::ICMP, from, to, &self.behaviour);
+                let Some(mapping) = found else { return Vec::new() };
+                let inside = self.table.get(mapping).inside;
+                let message = echo(inside.port());
+                vec![(Side::Inside, like(packet, Packet::icmp(header.source, *inside.ip(), &message)))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn error(&mut self, side: Side, packet: &Packet, message: &Icmp<'_>) -> Output {
+        let dropped = match side {
+            Side::Inside => Defect::ErrorsOutDropped,
+            Side::Outside => Defect::ErrorsInDropped,
+        };
+        let Some(quote) = message.quote().filter(|_| !self.has(dropped)) else { return Vec::new() };
+        let Some(inner) = Packet::read_quoted(quote) else { return Vec::new() };
+        let (Some(from), Some(to)) = (inner.from(), inner.to()) else { return Vec::new() };
+        let transport = inner.header.protocol;
+        let found = match side {
+            Side::Inside => self.table.find_receiver(transport, to),
+            Side::Outside => self.table.find_sender(transport, from, to),
+        };
+        let Some(found) = found else { return Vec::new() };
+        let mapping = self.table.get(found).clone();
+        let update = if self.has(Defect::InnerChecksumStale) { Checksum::Stale } else { Checksum::Updated };
+        let inner = match side {
+            _ if self.has(Defect::InnerKept) => inner,
+            Side::Inside => rewritten(inner, None, Some(mapping.outside), update),
+            Side::Outside => rewritten(inner, Some(mapping.inside), None, update),
+        };
+        if self.has(Defect::ErrorsEndMapping) {
+            self.table.remove(found);
+        }
+        let mut bytes = inner.bytes();
+        if self.has(Defect::InnerIpChecksumStale) {
+            bytes[10..12].copy_from_slice(&quote[10..12]);
+        }
+        let changed = side == Side::Outside && self.has(Defect::ErrorCodeChanged);
+        let message =
+            if changed { Icmp::Unreachable { code: 7, quote: &bytes } } else { requoted(message, &bytes) };
+        let header = packet.header;
+        match side {
+            Side::Inside => {
+                let kept = self.has(Defect::ErrorOutSourceKept);
+                let source = if kept { header.source } else { *mapping.outside.ip() };
+                vec![(Side::Outside, like(packet, Packet::icmp(source, header.destination, &message)))]
+            }
+            Side::Outside => {
+                vec![(
+                    Side::Inside,
+                    like(packet, Packet::icmp(header.source, *mapping.inside.ip(), &message)),
+                )]
+            }
+        }
+    }
+}
+
+/// The error about another packet.
+fn requoted<'a>(message: &Icmp<'_>, quote: &'a [u8]) -> Icmp<'a> {
+    match *message {
+        Icmp::TooBig { mtu, .. } => Icmp::TooBig { mtu, quote },
+        Icmp::TimeExceeded { code, .. } => Icmp::TimeExceeded { code, quote },
+        Icmp::ParameterProblem { code, pointer, .. } => Icmp::ParameterProblem { code, pointer, quote },
+        Icmp::Unreachable { code, .. } => Icmp::Unreachable { code, quote },
+        Icmp::Echo { .. } | Icmp::Other { .. } => Icmp::Unreachable { code: 0, quote },
+    }
+}
+
+/// With the other fields of the header of the packet that came in.
+fn like(packet: &Packet, mut new: Packet) -> Packet {
+    new.header.ttl = packet.header.ttl;
+    new.header.tos = packet.header.tos;
+    new
+}
