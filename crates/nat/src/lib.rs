@@ -15,6 +15,7 @@ pub mod observed;
 pub mod packet;
 pub mod rows;
 mod session;
+pub mod stun;
 pub mod table;
 
 pub use ends::{Arrival, Ends, Setting, Side};

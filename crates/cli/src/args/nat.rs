@@ -14,6 +14,8 @@ pub(crate) struct NatArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NatCommand {
+    /// Measure mapping and filtering of the NAT in front of this host, by a STUN server
+    Check(NatCheckArgs),
     /// Measure gateways in weir's lab: which requirements of the NAT RFCs each meets
     Lab(NatLabArgs),
     /// List the rows of the table: what each asks, and what breaks where it is not met
@@ -22,6 +24,20 @@ pub(crate) enum NatCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// `weir nat check`.
+#[derive(Debug, Args)]
+pub(crate) struct NatCheckArgs {
+    /// STUN server with two addresses (RFC 5780), by name or IPv4 address; the port is 3478 unless given
+    #[arg(long, value_name = "HOST[:PORT]", required = true)]
+    pub(crate) stun: String,
+    /// Exit with 3 if a MUST or MUST NOT is not met
+    #[arg(long)]
+    pub(crate) fail_on_must: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `weir nat lab`.

@@ -55,6 +55,7 @@ pub(crate) fn of_kind(kind: Kind) -> Value {
         Kind::Flows => of::<flows::FlowsReading<'_>>(),
         Kind::LabList => of::<lab::Labs>(),
         Kind::Mtu => of::<mtu::Measured<'_>>(),
+        Kind::NatCheck => of::<nat::document::NatCheck>(),
         Kind::NatLab => of::<nat::document::NatTables>(),
         Kind::NatRows => of::<nat::rows::Rows>(),
         Kind::Probe => of::<probe::Measurement>(),

@@ -73,6 +73,8 @@ pub(crate) enum Kind {
     LabList,
     /// Path MTU, fragments, findings
     Mtu,
+    /// Mapping and filtering of the NAT in front of this host
+    NatCheck,
     /// Gateways of the lab and their verdicts, row by row
     NatLab,
     /// The rows of the table of a NAT
@@ -147,6 +149,7 @@ impl Kind {
             Kind::Flows => &["flows"],
             Kind::LabList => &["lab list"],
             Kind::Mtu => &["mtu"],
+            Kind::NatCheck => &["nat check"],
             Kind::NatLab => &["nat lab"],
             Kind::NatRows => &["nat rows"],
             Kind::Probe => &["probe"],

@@ -57,8 +57,20 @@ pub(super) const PAGES: &[Page] = &[
         text: "One row per requirement of RFC 4787 (UDP), 5382 (TCP) and 5508 (ICMP): what was sent, what was seen, the verdict, and \
                what breaks for whom. The kind of the NAT is given in the RFC's words and in older ones (full cone, \
                symmetric).",
-        examples: &["weir nat lab", "weir nat rows"],
+        examples: &["weir nat lab", "weir nat check --stun stun.example", "weir nat rows"],
         codes: &[],
+    },
+    Page {
+        command: "nat check",
+        text: "Asks a STUN server with two addresses (RFC 5780; coturn is one) from several sockets of this host, and \
+               lets it answer from its other endpoints. It sends some twenty small packets and needs no root. \
+               IPv4 only.\n\nSuch a server shows mapping and filtering of UDP, with all NATs on the way together. \
+               The other rows need both sides: see `weir nat lab`.",
+        examples: &["weir nat check --stun stun.example", "weir nat check --stun 192.0.2.7:3478 --json"],
+        codes: &[
+            (1, "no answer, a server with one address, or answers that contradict each other"),
+            (3, "a MUST or MUST NOT is not met, with --fail-on-must"),
+        ],
     },
     Page {
         command: "nat lab",

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_nat::stun::StunServer;
+use weir_nat::table::{Line, NatKind};
 use weir_nat::{Observations, Table};
 
 use crate::documents::{Document, Kind};
@@ -41,4 +43,23 @@ pub(crate) struct Measured {
 
 impl Document for NatTables {
     const KIND: Kind = Kind::NatLab;
+}
+
+/// `weir nat check --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NatCheck {
+    /// Version of weir.
+    pub(crate) weir: &'static str,
+    /// RFC 3339, UTC.
+    pub(crate) time: String,
+    /// The server, and this host as it was seen there.
+    pub(crate) server: StunServer,
+    /// The kind of NAT.
+    pub(crate) kind: NatKind,
+    /// The rows that a STUN server shows.
+    pub(crate) rows: Vec<Line>,
+}
+
+impl Document for NatCheck {
+    const KIND: Kind = Kind::NatCheck;
 }

@@ -11,7 +11,7 @@ use weir_gateway::routed::Routed;
 use weir_gateway::{Journal, Place, Role, Variant, apply};
 use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::lab::{LabEnds, addresses};
-use weir_nat::{Level, Table, Verdict, measure};
+use weir_nat::{Table, measure};
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
 use weir_text::layout::Terminal;
@@ -20,7 +20,7 @@ use super::document::{Measured, NatTables};
 use super::page;
 use crate::args::nat::{LabGateway, NatLabArgs};
 use crate::documents::print_json;
-use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET};
+use crate::exit::{CommandResult, FAILED, Failure, MISSING};
 use crate::output::{Color, print, width};
 use crate::talk::{note, step};
 
@@ -58,12 +58,7 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
         let terminal = Terminal { width: width(), color: color.stdout };
         print(&page::tables(&tables.gateways, &tables.kernel, terminal))?;
     }
-    let must = |level| matches!(level, Level::Must | Level::MustNot);
-    let lines = tables.gateways.iter().flat_map(|g| &g.table.rows);
-    let unmet = lines
-        .filter(|line| must(line.level))
-        .any(|line| matches!(line.judgement.verdict, Verdict::Fails | Verdict::Partly));
-    if args.fail_on_must && unmet { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
+    super::verdict_of(args.fail_on_must, tables.gateways.iter().flat_map(|g| &g.table.rows))
 }
 
 /// Each name with its line of help.

@@ -1,17 +1,31 @@
 //! `weir nat`.
 
+pub(crate) mod check;
 pub(crate) mod document;
 pub(crate) mod lab;
 mod page;
 pub(crate) mod rows;
 
+use weir_nat::table::Line;
+use weir_nat::{Level, Verdict};
+
 use crate::args::nat::{NatArgs, NatCommand};
-use crate::exit::CommandResult;
+use crate::exit::{CommandResult, Failure, NOT_MET};
 use crate::output::Color;
 
 pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
     match &args.command {
+        NatCommand::Check(args) => check::run(args, color),
         NatCommand::Lab(args) => lab::run(args, color),
         NatCommand::Rows { json } => rows::run(*json, color),
     }
+}
+
+/// The end of a command that was asked to fail if a MUST is not met.
+fn verdict_of<'a>(fail_on_must: bool, lines: impl IntoIterator<Item = &'a Line>) -> CommandResult {
+    let unmet = lines.into_iter().any(|line| {
+        matches!(line.level, Level::Must | Level::MustNot)
+            && matches!(line.judgement.verdict, Verdict::Fails | Verdict::Partly)
+    });
+    if fail_on_must && unmet { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
 }

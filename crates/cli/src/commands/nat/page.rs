@@ -6,7 +6,7 @@ use weir_nat::{Table, Verdict};
 use weir_text::layout::Terminal;
 use weir_text::page::{Page, Tone};
 
-use super::document::Measured;
+use super::document::{Measured, NatCheck};
 
 /// Verdicts in the order of the summary.
 const ORDER: [Verdict; 6] = [
@@ -29,6 +29,23 @@ pub(super) fn tables(gateways: &[Measured], kernel: &str, terminal: Terminal) ->
     }
     if gateways.len() > 1 {
         matrix(&mut page, gateways);
+    }
+    page.finish()
+}
+
+/// The NAT in front of this host.
+pub(super) fn check(check: &NatCheck, terminal: Terminal) -> String {
+    let mut page = Page::new(terminal);
+    let server = &check.server;
+    page.section(&kind(&check.kind));
+    page.line(&format!("{} is seen as {} by {}", server.local, server.mapped, server.address), 0, None);
+    if server.ignores_change {
+        let words = "filtering: unknown, because the server does not answer from its other endpoints";
+        page.line(words, 0, Some(Tone::Warning));
+    }
+    page.gap();
+    for line in &check.rows {
+        row(&mut page, line);
     }
     page.finish()
 }
