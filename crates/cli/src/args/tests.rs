@@ -288,7 +288,7 @@ fn commands_of(line: &str) -> Vec<Vec<String>> {
     let mut words = shell_words(line).into_iter();
     while let Some(word) = words.next() {
         match word.as_str() {
-            "|" | "&&" | ";" => commands.push(Vec::new()),
+            "|" | "||" | "&&" | ";" => commands.push(Vec::new()),
             ">" | "<" | ">>" => drop(words.next()),
             "&" | "..." | "sudo" => {}
             // `weir completions, man`: a list, of which the first is taken.
@@ -296,7 +296,7 @@ fn commands_of(line: &str) -> Vec<Vec<String>> {
                 commands.last_mut().unwrap().push(word.trim_end_matches(',').to_owned());
                 break;
             }
-            _ if word.starts_with('>') => {}
+            _ if word.starts_with('>') || word.starts_with("2>") => {}
             // Optional in a usage line.
             _ if word.starts_with('[') && word.ends_with(']') => {}
             _ => commands.last_mut().unwrap().push(word),
