@@ -251,6 +251,31 @@ fn root_what_is_unusual_takes_the_kernels_way() {
     assert_eq!((packets, carried.status().packets(Reason::Otherwise)), (0, 1));
 }
 
+/// More flows than cells that count their packets: two of one cell must not keep each other out for ever.
+#[test]
+fn root_flows_that_take_turns_are_all_learnt() {
+    if test_needs_root() {
+        return;
+    }
+    // IPv4's number of connections sets that of the cells, 256.
+    let options = Options { connections: 64, connections6: 4096, ..Options::default() };
+    let world = NatWorld::new(true);
+    let carried = world.carried(options);
+    let server = world.server_udp(5000);
+    let to = server.local_addr().unwrap();
+    let clients: Vec<_> = (0..100)
+        .map(|n: u16| world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n * n * 5))
+        .collect();
+    until("all are carried", || {
+        let (packets, ()) = carried.during(|| {
+            for client in &clients {
+                passes(client, to, &server, b"in turn");
+            }
+        });
+        (packets == 100).then_some(())
+    });
+}
+
 /// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its
 /// last packet.
 #[test]

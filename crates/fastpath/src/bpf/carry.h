@@ -19,8 +19,14 @@ static __always_inline bool is_turn(__u64 hash)
 	cell = bpf_map_lookup_elem(&cells, &at);
 	if (!cell)
 		return false;
-	count = *cell;
-	count = (count & 0xffff0000) == tag ? count & 0xffff : 0;
+	count = *cell & 0xffff;
+	if ((*cell & 0xffff0000) != tag) {
+		// By chance: flows that take turns would keep each other from ever being counted. The closer one is to its turn, the
+		// more often it stays.
+		if (config.packets > 1 && bpf_get_prandom_u32() % ((count < config.packets ? count : 1) + 1))
+			return false;
+		count = 0;
+	}
 	if (count < 0xffff)
 		count++;
 	else
