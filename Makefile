@@ -6,6 +6,7 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
+FASTPATH_FUZZ_SECONDS ?= $(FUZZ_SECONDS)
 
 .PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs pictures packages test-packages test-deploy
 
@@ -39,8 +40,9 @@ guides: build ## run the commands of every guide in a throw-away world, as root,
 soak: ## run the long tests as root, about half an hour on a quiet machine
 	@scripts/soak
 
-fuzz: ## send malformed bytes to every parser of foreign input for ten minutes; or make fuzz FUZZ_SECONDS=30
+fuzz: ## send malformed bytes to every parser for ten minutes, then as root packets through the fast path; or FUZZ_SECONDS=30
 	@scripts/fuzz $(FUZZ_SECONDS)
+	@scripts/fuzz-fastpath $(FASTPATH_FUZZ_SECONDS) $(FUZZ_SEED)
 
 lint: ## format, clippy with warnings as errors, licences, circles of files, links, translations and words of the docs, the scripts
 	cargo fmt --all --check

@@ -1,0 +1,187 @@
+//! The same packets through two gateways, one of them with the fast path: both ends must get the same packets, to the byte.
+//!
+//! Conntrack calls two kinds of packets invalid that the fast path carries: segments and datagrams with a wrong checksum, and segments
+//! outside of the window. The other end may get the translated packet of these, and nothing else.
+//!
+//! `WEIR_FASTPATH_SEED` sets the first seed, and with `WEIR_FASTPATH_SECONDS` more seeds follow until that time has passed.
+
+mod case;
+mod flow;
+mod packet;
+mod side;
+#[path = "../world/mod.rs"]
+mod world;
+
+use std::time::{Duration, Instant};
+
+use case::Case;
+use flow::Flow;
+use packet::{TCP, UDP};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use side::{Arrivals, End, Side};
+use weir_sys::privilege::test_needs_root;
+use world::until;
+
+const CASES: u32 = 600;
+/// Flows of which each run holds as many; half of them are TCP.
+const FLOWS: u16 = 8;
+
+/// Both gateways, and what is sent through them.
+struct Run {
+    plain: Side,
+    fast: Side,
+    random: ChaCha8Rng,
+    flows: Vec<Flow>,
+    ports: std::ops::RangeFrom<u16>,
+    /// Number of the next packet or marker.
+    number: u32,
+    name: String,
+    /// Cases in which the two differed as they may.
+    differed: u32,
+    arrived: u32,
+}
+
+impl Run {
+    fn new(ipv6: bool, seed: u64) -> Run {
+        let mut run = Run {
+            plain: Side::new(ipv6, false),
+            fast: Side::new(ipv6, true),
+            random: ChaCha8Rng::seed_from_u64(seed),
+            flows: Vec::new(),
+            ports: 4000..,
+            number: 1,
+            name: format!("seed {seed}, IPv{}", if ipv6 { 6 } else { 4 }),
+            differed: 0,
+            arrived: 0,
+        };
+        // After the keeper has started, which must not share the core.
+        weir_sys::sched::pin_current_thread(&weir_sys::sched::allowed_cpus().unwrap()[..1]).unwrap();
+        for n in 0..FLOWS {
+            let flow = run.begin(if n % 2 == 0 { TCP } else { UDP });
+            run.flows.push(flow);
+        }
+        run.wait_until_all_are_carried();
+        run
+    }
+
+    fn begin(&mut self, protocol: u8) -> Flow {
+        let port = self.ports.next().unwrap();
+        let mut flow = Flow::new(&mut self.random, &self.plain.world, protocol, port);
+        let number = self.numbers(3);
+        for (from, packet) in flow.beginning(number) {
+            self.step(&Case::of(from, packet));
+        }
+        flow
+    }
+
+    fn numbers(&mut self, count: u32) -> u32 {
+        let first = self.number;
+        self.number += count;
+        first
+    }
+
+    /// TCP is learnt only after the keeper has loosened its window.
+    fn wait_until_all_are_carried(&mut self) {
+        let what = format!("{}: all flows are carried both ways", self.name);
+        until(&what, || {
+            let mut carried = true;
+            for n in 0..self.flows.len() {
+                for from in [End::Inside, End::Server] {
+                    let number = self.numbers(1);
+                    let before = self.fast.carried_packets();
+                    let packet = self.flows[n].usual(from, number, 1300);
+                    self.step(&Case::of(from, packet));
+                    carried &= self.fast.carried_packets() > before;
+                }
+            }
+            carried.then_some(())
+        });
+    }
+
+    /// Sends a case through both gateways and compares what came of it.
+    fn step(&mut self, case: &Case) {
+        let number = self.numbers(1);
+        for packet in &case.packets {
+            self.plain.send(case.from, packet);
+            self.fast.send(case.from, packet);
+        }
+        let plain = self.plain.settle(number);
+        let fast = self.fast.settle(number);
+        self.arrived += u32::from(!plain.iter().all(Vec::is_empty));
+        if plain == fast {
+            return;
+        }
+        let far = if case.from == End::Inside { 1 } else { 0 };
+        let may_differ = case
+            .permitted
+            .as_ref()
+            .is_some_and(|packet| fast[far] == [packet.clone()] && fast[1 - far].is_empty());
+        assert!(may_differ, "{}: {}", self.name, told(case, &plain, &fast));
+        self.differed += 1;
+    }
+
+    fn cases(&mut self) {
+        let before = self.fast.carried_packets();
+        for _ in 0..CASES {
+            let n = self.random.random_range(0..self.flows.len());
+            let number = self.numbers(2);
+            let case = case::draw(&mut self.random, &mut self.flows[n], number);
+            self.step(&case);
+            if case.ends_flow {
+                self.flows[n] = self.begin(self.flows[n].protocol);
+            }
+        }
+        let carried = self.fast.carried_packets() - before;
+        let status = self.fast.carried.as_ref().unwrap().status();
+        println!(
+            "{}: {} cases arrived, {} differed as they may, {carried} packets carried",
+            self.name, self.arrived, self.differed
+        );
+        assert!(self.arrived > CASES / 2, "{} cases arrived", self.arrived);
+        assert!(carried > u64::from(CASES) / 5, "{status:?}");
+    }
+}
+
+fn told(case: &Case, plain: &Arrivals, fast: &Arrivals) -> String {
+    let short = |packets: &[Vec<u8>]| {
+        packets.iter().map(|p| format!("\n    {:02x?}", &p[..p.len().min(88)])).collect::<String>()
+    };
+    let mut text = format!("from {:?}:{}", case.from, short(&case.packets));
+    for (n, end) in ["inside", "server"].iter().enumerate() {
+        text += &format!("\n  {end} without:{}", short(&plain[n]));
+        text += &format!("\n  {end} with:{}", short(&fast[n]));
+    }
+    if let Some(packet) = &case.permitted {
+        text += &format!("\n  permitted:{}", short(std::slice::from_ref(packet)));
+    }
+    text
+}
+
+fn compare(ipv6: bool) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let began = Instant::now();
+    let limit = Duration::from_secs(number("WEIR_FASTPATH_SECONDS").unwrap_or(0));
+    let mut seed = number("WEIR_FASTPATH_SEED").unwrap_or(1);
+    loop {
+        Run::new(ipv6, seed).cases();
+        seed += 1;
+        if began.elapsed() >= limit {
+            return;
+        }
+    }
+}
+
+#[test]
+fn root_ipv4_arrives_as_without_the_fast_path() {
+    if !test_needs_root() {
+        compare(false);
+    }
+}
+
+#[test]
+fn root_ipv6_arrives_as_without_the_fast_path() {
+    if !test_needs_root() {
+        compare(true);
+    }
+}

@@ -1,0 +1,195 @@
+//! One of the two gateways, with raw packets at both of its ends.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
+use weir_fastpath::{Options, Reason};
+use weir_netlink::Rtnetlink;
+use weir_sys::NetNs;
+use weir_sys::frames::FrameSender;
+use weir_wire::checksum::Sum;
+
+use crate::packet::{FRAGMENT, ICMP, ICMPV6, MARKER, TCP, marker};
+use crate::world::{Carried, NatWorld, PATIENCE, sh};
+
+/// The port that inside hosts call, and the one that the server gets.
+pub(crate) const CALLED: [(u16, u16); 2] = [(5000, 5000), (8000, 5001)];
+const EARLY: Options =
+    Options { connections: 4096, connections6: 4096, packets: 2, refresh: Duration::from_secs(30) };
+
+/// An end of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Inside,
+    Server,
+}
+
+struct Port {
+    sender: FrameSender,
+    gateway_mac: [u8; 6],
+    /// Takes what comes in; what this end sends is not shown to sockets of one protocol.
+    captured: OwnedFd,
+}
+
+impl Port {
+    fn new(ns: &NetNs, gateway: &NetNs, gateways: &str, ethertype: u16) -> Port {
+        let interface = |ns: &NetNs, name: &str| Rtnetlink::open_in(ns).unwrap().interface(name).unwrap();
+        let protocol = Protocol::from_raw(u32::from(ethertype.to_be()).try_into().unwrap());
+        let capture = || {
+            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK, Some(protocol))
+                .unwrap()
+        };
+        let index = interface(ns, "e0").index;
+        Port {
+            sender: ns.run(|| FrameSender::open(index).unwrap()).unwrap(),
+            gateway_mac: interface(gateway, gateways).mac.unwrap(),
+            captured: ns.run(capture).unwrap(),
+        }
+    }
+}
+
+pub(crate) struct Side {
+    pub(crate) world: NatWorld,
+    pub(crate) carried: Option<Carried>,
+    ipv6: bool,
+    inside: Port,
+    server: Port,
+}
+
+/// The packets that came to the two ends, in this order: inside, server.
+pub(crate) type Arrivals = [Vec<Vec<u8>>; 2];
+
+impl Side {
+    pub(crate) fn new(ipv6: bool, with_fastpath: bool) -> Side {
+        let world = NatWorld::new(ipv6);
+        prepare(&world, ipv6);
+        let ethertype = if ipv6 { 0x86dd } else { 0x0800 };
+        let inside = Port::new(&world.inside[0], &world.gateway, "br0", ethertype);
+        let server = Port::new(&world.server, &world.gateway, "out0", ethertype);
+        let carried = with_fastpath.then(|| world.carried(EARLY));
+        Side { world, carried, ipv6, inside, server }
+    }
+
+    pub(crate) fn carried_packets(&self) -> u64 {
+        self.carried.as_ref().unwrap().status().packets(Reason::Carried)
+    }
+
+    pub(crate) fn send(&self, from: End, packet: &[u8]) {
+        let port = if from == End::Inside { &self.inside } else { &self.server };
+        let mut frame = Vec::from(port.gateway_mac);
+        frame.extend([2, 0, 0, 0, 0, 9]);
+        frame.extend(if self.ipv6 { [0x86, 0xdd] } else { [8, 0] });
+        frame.extend(packet);
+        port.sender.send(&frame).unwrap();
+    }
+
+    /// Everything that has come since, when all that was sent before has come: a marker goes through the gateway behind it. This thread
+    /// stays on its core, whose queue keeps the order.
+    pub(crate) fn settle(&self, number: u32) -> Arrivals {
+        let (from, to) = (self.world.inside_addresses[0], self.world.server_address);
+        self.send(End::Inside, &marker(from, to, number));
+        let mut arrivals = Arrivals::default();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut server = Vec::new();
+            self.take(&self.server, &mut server);
+            let is_there = server.iter().any(|p| self.protocol(p) == MARKER);
+            arrivals[1].extend(server.into_iter().filter(|p| self.protocol(p) != MARKER));
+            if is_there {
+                break;
+            }
+            assert!(Instant::now() < deadline, "the marker {number} does not arrive");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        self.take(&self.inside, &mut arrivals[0]);
+        arrivals
+    }
+
+    fn protocol(&self, packet: &[u8]) -> u8 {
+        packet[if self.ipv6 { 6 } else { 9 }]
+    }
+
+    fn take(&self, port: &Port, packets: &mut Vec<Vec<u8>>) {
+        let mut frame = vec![0; 65_536];
+        while let Ok((_, length)) = recv(&port.captured, &mut frame[..], RecvFlags::empty()) {
+            let mut packet = frame[14..length].to_vec();
+            let total = usize::from(if self.ipv6 {
+                u16::from_be_bytes([packet[4], packet[5]]) + 40
+            } else {
+                u16::from_be_bytes([packet[2], packet[3]])
+            });
+            packet.truncate(total);
+            let is_neighbours = self.ipv6 && packet[6] == ICMPV6 && (130..=143).contains(&packet[40]);
+            // Reports of groups, which go to a group.
+            if is_neighbours || if self.ipv6 { packet[24] == 0xff } else { packet[16] == 224 } {
+                continue;
+            }
+            hide_chosen(&mut packet);
+            packets.push(packet);
+        }
+    }
+}
+
+/// Hides what the kernel chooses by a secret of each namespace.
+pub(crate) fn hide_chosen(packet: &mut [u8]) {
+    if packet[0] >> 4 == 6 { hide_fragment(packet) } else { hide_identification(packet) }
+}
+
+/// The kernel numbers its own errors and resets by a secret of the namespace; they may have any translated source.
+fn hide_identification(packet: &mut [u8]) {
+    let header = usize::from(packet[0] & 15) * 4;
+    let is_error = packet[9] == ICMP && packet.get(header).is_some_and(|kind| *kind != 8);
+    let is_reset = packet[9] == TCP && packet.get(header + 13).is_some_and(|flags| flags & 4 != 0);
+    if is_error || is_reset {
+        packet[4..6].fill(0);
+        packet[10..12].fill(0);
+        let sum = Sum::new().bytes(&packet[..header]).checksum();
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// The kernel numbers what it puts together and cuts again by a secret, too.
+fn hide_fragment(packet: &mut [u8]) {
+    let (mut next, mut at) = (packet[6], 40);
+    while at + 8 <= packet.len() {
+        match next {
+            FRAGMENT => return packet[at + 4..at + 8].fill(0),
+            0 | 43 | 60 => (next, at) = (packet[at], at + 8 + usize::from(packet[at + 1]) * 8),
+            _ => return,
+        }
+    }
+}
+
+/// Ports are translated, too; the gateway answers each bad packet; and the hosts at the ends answer nothing by themselves.
+fn prepare(world: &NatWorld, ipv6: bool) {
+    let ip = if ipv6 { "ip6" } else { "ip" };
+    let server = world.server_address;
+    let to = if ipv6 { format!("[{server}]:{}", CALLED[1].1) } else { format!("{server}:{}", CALLED[1].1) };
+    let mut script = format!("add chain {ip} nat d {{ type nat hook prerouting priority dstnat; }}\n");
+    for protocol in ["tcp", "udp"] {
+        script += &format!(
+            "add rule {ip} nat d iifname br0 {ip} daddr {server} {protocol} dport {} dnat to {to}\n",
+            CALLED[1].0
+        );
+    }
+    sh(&world.gateway, &format!("nft '{script}'"));
+    let unlimited = if ipv6 {
+        "net.ipv6.icmp.ratelimit=0 net.ipv6.auto_flowlabels=0"
+    } else {
+        "net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0"
+    };
+    sh(&world.gateway, &format!("sysctl -q {unlimited}"));
+    let neighbours = if ipv6 {
+        "add rule inet silent c icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept"
+    } else {
+        ""
+    };
+    let silent = format!(
+        "add table inet silent\n\
+         add chain inet silent c {{ type filter hook prerouting priority raw; policy drop; }}\n{neighbours}"
+    );
+    for ns in [&world.inside[0], &world.server] {
+        sh(ns, &format!("nft '{silent}'"));
+    }
+}
