@@ -15,8 +15,10 @@ pub enum Reason {
     NoLease,
     /// Neither IPv4 nor IPv6, or IPv6 on a kernel that cannot rewrite its addresses (before 6.16).
     NotIp,
-    /// Not addressed to this host, with a VLAN tag, or marked before it came here.
+    /// Not addressed to this host, or marked before it came here.
     NotPlain,
+    /// With a VLAN tag.
+    Tagged,
     /// Shorter than its headers, or than it claims to be.
     Malformed,
     /// IPv4 options or IPv6 extension headers.
@@ -52,6 +54,7 @@ impl Reason {
         Reason::NoLease,
         Reason::NotIp,
         Reason::NotPlain,
+        Reason::Tagged,
         Reason::Malformed,
         Reason::Options,
         Reason::Fragment,
@@ -73,7 +76,8 @@ impl Reason {
             Reason::Carried => "carried",
             Reason::NoLease => "the resident process has not renewed its lease, or it is paused",
             Reason::NotIp => "neither IPv4 nor IPv6, or IPv6 on a kernel that cannot rewrite it",
-            Reason::NotPlain => "not addressed to this host, with a VLAN tag, or marked before",
+            Reason::NotPlain => "not addressed to this host, or marked before",
+            Reason::Tagged => "with a VLAN tag",
             Reason::Malformed => "shorter than its headers",
             Reason::Options => "IP options or extension headers",
             Reason::Fragment => "fragment",
@@ -119,6 +123,8 @@ pub enum Lesson {
     Reissued,
     /// Its address or port is excluded.
     Excluded,
+    /// It leaves with a VLAN tag.
+    LeavesTagged,
 }
 
 impl Lesson {
@@ -136,6 +142,7 @@ impl Lesson {
         Lesson::NoRoom,
         Lesson::Reissued,
         Lesson::Excluded,
+        Lesson::LeavesTagged,
     ];
 
     /// For people.
@@ -153,6 +160,7 @@ impl Lesson {
             Lesson::NoRoom => "its bucket is full",
             Lesson::Reissued => "removed: its ports belong to another connection",
             Lesson::Excluded => "excluded",
+            Lesson::LeavesTagged => "leaves with a VLAN tag",
         }
     }
 }

@@ -52,9 +52,11 @@ static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arr
 
 	if ((__s64)(control.until - bpf_jiffies64()) <= 0)
 		return WEIR_NO_LEASE;
+	if (skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q) || skb->protocol == bpf_htons(ETH_P_8021AD))
+		return WEIR_TAGGED;
 	if (!v4 && (skb->protocol != bpf_htons(ETH_P_IPV6) || !control.carries6))
 		return WEIR_NOT_IP;
-	if (skb->vlan_present || skb->pkt_type != PACKET_HOST || skb->mark)
+	if (skb->pkt_type != PACKET_HOST || skb->mark)
 		return WEIR_NOT_PLAIN;
 	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)));
 	data = (void *)(long)skb->data;

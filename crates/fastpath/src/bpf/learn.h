@@ -266,12 +266,15 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	p->is_candidate = false;
 	if (is_excluded(p, leaving, words))
 		lesson = WEIR_EXCLUDED;
+	// A VLAN's interface stands on this one: the packet is routed there, and passes here with its tag.
+	else if (skb->vlan_present)
+		lesson = WEIR_LEAVES_TAGGED;
 	else if (hops + 1 != p->hops || tos != p->tos)
 		lesson = WEIR_HEADER_CHANGED;
 	else
 		lesson = ask(skb, p, leaving, words, &timeout);
 	// A packet out of the window does not bring conntrack's last acknowledgement up to date, so that one is to be forgotten.
-	if (lesson == WEIR_CHECKED || (p->is_far && lesson != WEIR_EXCLUDED))
+	if (lesson == WEIR_CHECKED || (p->is_far && lesson != WEIR_EXCLUDED && lesson != WEIR_LEAVES_TAGGED))
 		wish(p);
 	data = (void *)(long)skb->data;
 	if (lesson == WEIR_LEARNT && data + ETH_HLEN <= (void *)(long)skb->data_end)

@@ -39,8 +39,10 @@ enum weir_reason {
 	WEIR_NO_LEASE,
 	// Neither IPv4 nor IPv6, or IPv6 on a kernel that cannot rewrite its addresses.
 	WEIR_NOT_IP,
-	// Not addressed to this host, or with a VLAN tag, or marked before it came here.
+	// Not addressed to this host, or marked before it came here.
 	WEIR_NOT_PLAIN,
+	// With a VLAN tag (IEEE 802.1Q or 802.1ad), also one of priority alone: entries know of none.
+	WEIR_TAGGED,
 	// Shorter than its headers, or than it claims to be.
 	WEIR_MALFORMED,
 	// IPv4 options or IPv6 extension headers.
@@ -97,6 +99,8 @@ enum weir_lesson {
 	WEIR_REISSUED,
 	// Its address or port is excluded.
 	WEIR_EXCLUDED,
+	// It leaves with a VLAN tag, which an entry could not give to the packets that follow.
+	WEIR_LEAVES_TAGGED,
 	// How many there are.
 	WEIR_LESSONS,
 };
