@@ -32,6 +32,20 @@ fn root_it_is_planned_tried_explained_kept_and_removed() {
     let listed = gateway.json("status", &["--flows"]);
     let sources: Vec<&Value> = listed["flows"].as_array().unwrap().iter().map(|f| &f["source"]).collect();
     assert!(sources.contains(&&"198.18.0.2:4000".into()), "{listed:#}");
+    let client = gateway.begin("inside", "client", &[]);
+    until("the busiest flow is the one that has traffic", PATIENCE, || {
+        let top = gateway.json("status", &["--top", "1"])["top"].clone();
+        let flow = top["flows"][0].clone();
+        let ends = [&flow["source"], &flow["destination"]].map(|end| end.as_str().unwrap_or("").to_owned());
+        (ends.contains(&"198.18.1.2:8080".to_owned()) && flow["packets"].as_u64() > Some(1)).then_some(())
+    });
+    assert!(
+        gateway.run(&["status", "--top"]).expect(0).stdout.contains("flows with most bytes"),
+        "a page, too"
+    );
+    gateway.world.write("enough", "");
+    client.end_within(PATIENCE).expect(0);
+    std::fs::remove_file(gateway.world.work().join("enough")).unwrap();
     let table = gateway.world.run(gateway.world.weir(&["conntrack", "--json"])).expect(0).stdout;
     let part = documents::read(&table, "conntrack")["fastpath"].clone();
     assert!(part["directions"].as_u64() >= Some(2) && part["packets"].as_u64() >= Some(150), "{part:#}");

@@ -219,7 +219,7 @@ impl Fastpath {
         self.set_word(offset_of!(WeirControl, generation), next);
     }
 
-    fn set_word(&self, offset: usize, value: u32) {
+    pub(crate) fn set_word(&self, offset: usize, value: u32) {
         self.words.set(offset / size_of::<u32>(), value);
     }
 
@@ -283,7 +283,7 @@ impl Fastpath {
         Ok(status)
     }
 
-    fn map(&self, name: &str) -> Result<Map> {
+    pub(crate) fn map(&self, name: &str) -> Result<Map> {
         Ok(self.object.map(name)?)
     }
 }

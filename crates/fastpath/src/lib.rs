@@ -33,6 +33,7 @@ mod plan;
 mod resident;
 mod rules;
 mod store;
+mod top;
 mod visit;
 
 pub use changes::{Change, ChangeCount};
@@ -49,6 +50,7 @@ pub use plan::{FastpathPlan, LeftOut, Request, Skipped, Wanted};
 pub use resident::{Resident, Setup};
 pub use rules::{Bypassed, Effect, bypassed};
 pub use store::{ExclusionChange, ExclusionStore};
+pub use top::{Top, TopFlow};
 pub use visit::{Explained, LessonCount, Now, Presence, ReasonCount, Visit};
 pub use weir_netlink::Protocol;
 

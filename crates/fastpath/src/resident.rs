@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
 
 use crate::store::{ExclusionStore, joined};
+use crate::top::{Counting, another};
 use crate::visit::{Explained, LessonCount, Now, Question, ReasonCount, answer, listen};
 use crate::{Error, Exclusion, Fastpath, Keeper, Protocol, Reason, Result, Wanted};
 
@@ -47,6 +48,7 @@ pub struct Resident {
     begun: Instant,
     until: Option<Instant>,
     paused: bool,
+    counting: Option<Counting>,
     asked_to_end: bool,
 }
 
@@ -81,6 +83,7 @@ impl Resident {
             begun,
             until,
             paused: false,
+            counting: None,
             asked_to_end: false,
         })
     }
@@ -101,6 +104,9 @@ impl Resident {
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 self.mend()?;
+            }
+            if self.counting.take_if(|counting| counting.is_forgotten()).is_some() {
+                Counting::stop(&self.fastpath);
             }
             self.wait();
             while let Ok((stream, _)) = self.listener.accept() {
@@ -129,6 +135,19 @@ impl Resident {
         let value = match question {
             Question::Now => serde_json::to_value(self.now()?),
             Question::Flows { most } => serde_json::to_value(self.fastpath.flows(most)?),
+            Question::Count => {
+                if self.counting.is_some() {
+                    return Err(another());
+                }
+                self.counting = Some(Counting::begin(&self.fastpath)?);
+                Ok(Value::Null)
+            }
+            Question::Top { most } => match self.counting.take() {
+                Some(counting) => serde_json::to_value(counting.end(&self.fastpath, most)?),
+                None => {
+                    return Err(Error::State("nothing is counted, or not any more: it took too long".into()));
+                }
+            },
             Question::Explain { protocol, source, destination } => {
                 serde_json::to_value(self.explain(protocol, source, destination)?)
             }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Wanted, WayOut};
+use crate::{ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Top, Wanted, WayOut};
 
 const NAME: &str = "weir-fastpath";
 /// Longest time for a question and its answer: the resident process does nothing that takes longer.
@@ -28,6 +28,8 @@ const LONGEST: u64 = 1 << 16;
 pub(crate) enum Question {
     Now,
     Flows { most: usize },
+    Count,
+    Top { most: usize },
     Explain { protocol: Protocol, source: SocketAddr, destination: SocketAddr },
     Keep,
     Pause { pause: bool },
@@ -235,6 +237,22 @@ impl Visit {
     /// If the process does not answer.
     pub fn flows(&self, most: usize) -> Result<Vec<Flow>> {
         self.ask(&Question::Flows { most })
+    }
+
+    /// Begins to count the packets of each direction of a flow, until [`Visit::top`], for a minute at most.
+    ///
+    /// # Errors
+    /// If the process does not answer, or another user looks at the same time.
+    pub fn begin_count(&self) -> Result<()> {
+        self.ask(&Question::Count)
+    }
+
+    /// Ends that: the directions of flows with most bytes since, at most so many.
+    ///
+    /// # Errors
+    /// If the process does not answer, or the count was not begun or took too long.
+    pub fn top(&self, most: usize) -> Result<Top> {
+        self.ask(&Question::Top { most })
     }
 
     /// The fate of packets that come in with these addresses and ports, and of the answers to them, if conntrack knows those.

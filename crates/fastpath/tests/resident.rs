@@ -185,6 +185,40 @@ fn root_it_counts_what_made_it_learn_anew() {
 }
 
 #[test]
+fn root_flows_are_counted_one_by_one_while_a_user_looks() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    let run = Run::begin(&world, setup(&["br0", "out0"], None));
+    until("it carries", || (exchange(&run, 4000, 20) >= 30).then_some(()));
+    assert!(exchange(&run, 4001, 20) > 0);
+    // Before the look: not counted.
+    exchange(&run, 4001, 40);
+    let begin = || world.gateway.run(|| Visit::find().unwrap().unwrap().begin_count()).unwrap();
+    begin().unwrap();
+    assert!(begin().unwrap_err().to_string().contains("another user"), "one look at a time");
+    let [many, few] = [exchange(&run, 4000, 30), exchange(&run, 4001, 10)];
+    let top = run.ask(|visit| visit.top(2));
+    assert_eq!((top.flows.len(), top.counted, top.uncounted_packets), (2, 4, 0), "{top:#?}");
+    // One of each direction: 64 bytes of payload, and headers of Ethernet, IPv4 and UDP.
+    let packets: u64 = top.flows.iter().map(|flow| flow.packets).sum();
+    assert_eq!(
+        (packets, top.flows[0].bytes),
+        (many, top.flows[0].packets * (64 + 14 + 20 + 8)),
+        "{few} {top:#?}"
+    );
+    let is_first = |end: &std::net::SocketAddr| end.port() == 4000;
+    assert!(top.flows.iter().all(|flow| is_first(&flow.source) || is_first(&flow.destination)), "{top:#?}");
+    exchange(&run, 4000, 30);
+    begin().unwrap();
+    let none = run.ask(|visit| visit.top(2));
+    assert_eq!((none.flows.len(), none.counted), (0, 0), "it begins anew each time: {none:#?}");
+    let late = world.gateway.run(|| Visit::find().unwrap().unwrap().top(2)).unwrap().unwrap_err();
+    assert!(late.to_string().contains("nothing is counted"), "{late}");
+}
+
+#[test]
 fn root_one_that_does_not_answer_keeps_no_other_waiting() {
     if test_needs_root() {
         return;

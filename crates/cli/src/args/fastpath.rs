@@ -148,6 +148,9 @@ pub(crate) struct StatusArgs {
     /// List the flows in the table, too, at most N (1000 if no N is given)
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000")]
     pub(crate) flows: Option<usize>,
+    /// Count for a second, and list the N directions of flows with most bytes, too (10 if no N is given)
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
+    pub(crate) top: Option<usize>,
     #[command(flatten)]
     pub(crate) netns: NetnsArgs,
     /// As JSON

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_fastpath::{Exclusion, Explained, FastpathPlan, Flow, Now, Wanted};
+use weir_fastpath::{Exclusion, Explained, FastpathPlan, Flow, Now, Top, Wanted};
 
 use super::{Document, Kind, Set, StatusSet};
 
@@ -40,6 +40,8 @@ pub(crate) struct FastpathStatus<'a> {
     pub(crate) kept: &'a [Exclusion],
     /// Directions of flows in the table; null without --flows.
     pub(crate) flows: Option<&'a [Flow]>,
+    /// Directions of flows with most bytes in a second; null without --top.
+    pub(crate) top: Option<&'a Top>,
     /// The last change.
     pub(crate) set: Option<StatusSet<'a>>,
 }

@@ -26,6 +26,7 @@
 #include "table.h"
 #include "packet.h"
 #include "carry.h"
+#include "tally.h"
 #include "learn.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
@@ -113,8 +114,11 @@ int fastpath_in(struct __sk_buff *skb)
 		mine->packets++;
 		mine->bytes += bytes;
 	}
-	if (at == WEIR_CARRIED)
+	if (at == WEIR_CARRIED) {
+		if (control.counting)
+			tally(p, bytes);
 		return bpf_redirect(goes_by, 0);
+	}
 	// TCX_NEXT: programs behind this one are asked, too, then the kernel.
 	return at == WEIR_FAILED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }

@@ -8,6 +8,9 @@
 // Exclusions at most.
 #define WEIR_EXCLUSIONS 64
 
+// Directions of flows that are counted one by one while a user looks.
+#define WEIR_TALLIES 16384
+
 // Bits of `weir_way.state`: phase, protocol, number of changes, DSCP, generation.
 #define WEIR_PHASE_MASK 3
 // Set for UDP, clear for TCP.
@@ -141,8 +144,8 @@ struct weir_control {
 	__u32 shortest;
 	// Exclusions in use, at most WEIR_EXCLUSIONS.
 	__u32 exclusions;
-	// 0.
-	__u32 zero;
+	// 1: carried packets are counted for each direction of a flow (WEIR_TALLIES).
+	__u32 counting;
 };
 
 // Flows with such an address and port at any of their ends, before or behind the translation, are not learnt.

@@ -51,8 +51,13 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         command: "fastpath status",
         text: "Shows the share of packets that were carried, why the others were not, and how flows were learnt. Counts begin with \
-               apply. A super-packet that the kernel handles as one counts as one. Needs root.",
-        examples: &["weir fastpath status", "weir fastpath status --flows 20 --json"],
+               apply. A super-packet that the kernel handles as one counts as one. Flows are counted one by one only while --top \
+               looks, so that packets pay nothing for it otherwise. Needs root.",
+        examples: &[
+            "weir fastpath status",
+            "weir fastpath status --top 5",
+            "weir fastpath status --flows 20 --json",
+        ],
         codes: &[
             (0, "all that was applied is in effect, or nothing was applied"),
             (3, "some of it is not: its process or an interface is gone"),

@@ -1,8 +1,9 @@
 //! `weir fastpath status`.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use weir_fastpath::{ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Visit};
+use weir_fastpath::{ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Top, Visit};
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::units;
 
@@ -25,6 +26,10 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
         (None, _) => None,
     };
     let (kept, unreadable) = kept(now.as_ref());
+    let top = match (args.top, Visit::find()?) {
+        (Some(most), Some(visit)) => Some(count(&visit, most)?),
+        _ => None,
+    };
     let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
     let mut wrong = wrong(now.as_ref(), confirmed);
     wrong.extend(unreadable);
@@ -36,6 +41,7 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
             now: now.as_ref(),
             kept: &kept,
             flows: flows.as_deref(),
+            top: top.as_ref(),
             set: set.as_ref().map(StatusSet::of),
         })?;
     } else {
@@ -44,6 +50,7 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
             None => "no fast path is in effect here\n".to_owned() + &kept_lines(&kept),
         };
         page.push_str(&listing(flows.as_deref().unwrap_or_default()));
+        page.push_str(&top.as_ref().map_or_else(String::new, busiest));
         if let Some(status) = &set {
             page.push_str(&trial_line(status));
         }
@@ -130,6 +137,45 @@ fn page(now: &Now) -> String {
     page
 }
 
+/// Time for which flows are counted one by one.
+const WINDOW: Duration = Duration::from_secs(1);
+
+fn count(visit: &Visit, most: usize) -> Result<Top, Failure> {
+    visit.begin_count()?;
+    std::thread::sleep(WINDOW);
+    Ok(visit.top(most)?)
+}
+
+/// The directions of flows with most bytes.
+fn busiest(top: &Top) -> String {
+    let mut text = format!(
+        "{:>14} {:>10}  flows with most bytes, of {} in {:.1} s\n",
+        "bit/s", "packet/s", top.counted, top.window_s
+    );
+    let rate = |n: u64| n as f64 / top.window_s.max(0.001);
+    for flow in &top.flows {
+        let _ = writeln!(
+            text,
+            "{:>14.0} {:>10.0}  {} {} -> {}",
+            8.0 * rate(flow.bytes),
+            rate(flow.packets),
+            flow.protocol,
+            flow.source,
+            flow.destination
+        );
+    }
+    if top.uncounted_packets > 0 {
+        let _ = writeln!(
+            text,
+            "{:>14} {:>10.0}  of flows for which the counts had no room",
+            "",
+            rate(top.uncounted_packets)
+        );
+    }
+    text.push('\n');
+    text
+}
+
 fn listing(flows: &[Flow]) -> String {
     let mut text = String::new();
     for flow in flows {
@@ -143,7 +189,7 @@ fn listing(flows: &[Flow]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_fastpath::{Change, ReasonCount, Wanted};
+    use weir_fastpath::{Change, Protocol, ReasonCount, TopFlow, Wanted};
 
     use super::*;
 
@@ -186,6 +232,31 @@ mod tests {
         let mut paused = now(&["in0", "out0"]);
         paused.paused = true;
         assert!(super::page(&paused).contains("paused"), "a pause is said first");
+    }
+
+    #[test]
+    fn the_busiest_flows_are_rates_and_what_had_no_room_is_not_hidden() {
+        let flow = TopFlow {
+            protocol: Protocol::Udp,
+            source: "192.0.2.1:4000".parse().unwrap(),
+            destination: "192.0.2.2:53".parse().unwrap(),
+            packets: 100,
+            bytes: 10_000,
+        };
+        let top = |uncounted_packets| Top {
+            window_s: 2.0,
+            flows: vec![flow.clone()],
+            counted: 7,
+            uncounted_packets,
+        };
+        let text = busiest(&top(0));
+        assert!(text.contains("         40000         50  udp 192.0.2.1:4000 -> 192.0.2.2:53\n"), "{text}");
+        assert!(text.contains("of 7 in 2.0 s") && !text.contains("no room"), "{text}");
+        assert!(
+            busiest(&top(30)).contains(" 15  of flows for which the counts had no room"),
+            "{}",
+            busiest(&top(30))
+        );
     }
 
     #[test]
