@@ -245,10 +245,28 @@ impl<'a> Session<'a> {
         packet: &Packet,
         is_it: &dyn Fn(&Arrival) -> bool,
     ) -> io::Result<Trip> {
-        let (attempts, patience) = (self.setting().attempts.max(1), self.setting().patience);
+        let attempts = vec![vec![packet.clone()]; self.attempts()];
+        self.send_all(side, &attempts, is_it)
+    }
+
+    /// How often a packet is sent before silence counts.
+    pub(crate) fn attempts(&self) -> usize {
+        self.setting().attempts.max(1) as usize
+    }
+
+    /// The same for several packets at once, which are others in each attempt.
+    pub(crate) fn send_all(
+        &mut self,
+        side: Side,
+        attempts: &[Vec<Packet>],
+        is_it: &dyn Fn(&Arrival) -> bool,
+    ) -> io::Result<Trip> {
+        let patience = self.setting().patience;
         let mut others = Vec::new();
-        for _ in 0..attempts {
-            self.ends.send(side, packet)?;
+        for packets in attempts {
+            for packet in packets {
+                self.ends.send(side, packet)?;
+            }
             if let Some(arrival) = self.wait(self.now() + patience, is_it, &mut others)? {
                 return Ok(Trip { arrived: Some(arrival), others, sure: true });
             }

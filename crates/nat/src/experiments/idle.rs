@@ -296,7 +296,7 @@ fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -
             by_data.insert(data, asked.len());
             asked.push(Asked { purpose: planned.purpose, idle, alive: false });
         }
-        for _ in 0..session.setting().attempts.max(1) {
+        for _ in 0..session.attempts() {
             session.send_only(planned.side, &packet)?;
         }
     }

@@ -76,25 +76,31 @@ fn fragmented(
     let mut data = session.data();
     data.resize(LONG, 0x5a);
     let mut packet = Packet::udp(from, to, &data);
-    packet.header.identification = from.port() ^ to.port();
-    let mut pieces = split(&packet, PIECE);
-    if reversed {
-        pieces.reverse();
-    }
-    let (last, before) = pieces.split_last().ok_or_else(|| io::Error::other("a datagram of no fragments"))?;
-    for piece in before {
-        session.send_only(side, piece)?;
-    }
-    let (whole, trip) = collect(session, side, last, &data)?;
+    let attempt = |n: usize| {
+        // Each attempt is a datagram of its own: its fragments complete no other.
+        packet.header.identification = (from.port() ^ to.port()).wrapping_add(n as u16);
+        let mut pieces = split(&packet, PIECE);
+        if reversed {
+            pieces.reverse();
+        }
+        pieces
+    };
+    let attempts: Vec<Vec<Packet>> = (0..session.attempts()).map(attempt).collect();
+    let (whole, trip) = collect(session, side, &attempts, &data)?;
     let leaks =
         |arrival: &Arrival| arrival.side == Side::Outside && arrival.packet.header.source == *from.ip();
     let leaked = side == Side::Inside && trip.others.iter().any(leaks);
     Ok(FragmentTrip { out: side == Side::Inside, reversed, whole, leaked, sure: whole || trip.is_sure() })
 }
 
-/// Sends a packet, and puts together what comes out on the other side. Returns whether a datagram with that data did.
-fn collect(session: &mut Session<'_>, side: Side, packet: &Packet, data: &[u8]) -> io::Result<(bool, Trip)> {
-    let trip = session.send(side, packet, &|arrival| arrival.packet.udp_data() == Some(data))?;
+/// Sends packets, and puts together what comes out on the other side. Returns whether a datagram with that data did.
+fn collect(
+    session: &mut Session<'_>,
+    side: Side,
+    attempts: &[Vec<Packet>],
+    data: &[u8],
+) -> io::Result<(bool, Trip)> {
+    let trip = session.send_all(side, attempts, &|arrival| arrival.packet.udp_data() == Some(data))?;
     let mut reassembly = Reassembly::default();
     let arrived = trip.others.iter().chain(&trip.arrived).filter(|arrival| arrival.side != side);
     let mut packets = arrived.filter_map(|arrival| reassembly.take(arrival.packet.clone()));
@@ -118,7 +124,7 @@ pub(super) fn too_long(session: &mut Session<'_>, observations: &mut Observation
     };
     let refused = session.send(Side::Inside, &packet, &|arrival| told(arrival).is_some())?;
     packet.header.dont_fragment = false;
-    let (fragmented, trip) = collect(session, Side::Inside, &packet, &data)?;
+    let (fragmented, trip) = collect(session, Side::Inside, &vec![vec![packet]; session.attempts()], &data)?;
     observations.too_long = Some(TooLong {
         link_mtu,
         told: refused.arrived.as_ref().and_then(told),

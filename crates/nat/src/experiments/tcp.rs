@@ -57,7 +57,9 @@ pub(super) fn unsolicited(session: &mut Session<'_>, observations: &mut Observat
     let segment = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN };
     let packet = Packet::tcp(far, unused, segment.header(), &[]);
     let begun = session.now();
-    session.send_only(Side::Outside, &packet)?;
+    for _ in 0..session.attempts() {
+        session.send_only(Side::Outside, &packet)?;
+    }
     let mut others = Vec::new();
     let from_nat = |arrival: &crate::Arrival| {
         arrival.side == Side::Outside && arrival.packet.header.source == *mapped.ip()

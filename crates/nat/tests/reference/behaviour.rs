@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_nat::rows::judge::Dependence;
 use weir_wire::protocol;
 
-/// Its outside addresses.
+/// Its usual outside addresses.
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 1, 1), Ipv4Addr::new(198, 19, 1, 2)];
 
 /// MTU of its outside link, bytes.
@@ -148,6 +148,8 @@ impl Defect {
 /// Its settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
+    /// Its outside addresses.
+    pub(crate) addresses: [Ipv4Addr; 2],
     pub(crate) mapping: Dependence,
     pub(crate) filtering: Dependence,
     pub(crate) ports: PortRule,
@@ -164,6 +166,7 @@ impl Default for Behaviour {
     /// A NAT that meets every requirement.
     fn default() -> Self {
         Behaviour {
+            addresses: ADDRESSES,
             mapping: Dependence::EndpointIndependent,
             filtering: Dependence::EndpointIndependent,
             ports: PortRule::Preserve,

@@ -10,14 +10,49 @@ use weir_nat::{Arrival, Ends, Packet, Setting, Side};
 use super::{Behaviour, Reference};
 
 pub(crate) struct Memory {
-    nat: Reference,
+    /// From the inside outwards.
+    nats: Vec<Reference>,
+    loss: Option<Loss>,
     setting: Setting,
     now: Duration,
     arrived: VecDeque<Arrival>,
 }
 
+/// Packets lost at random on both links, the same at every run.
+struct Loss {
+    percent: u32,
+    random: u32,
+}
+
+impl Loss {
+    fn takes(&mut self) -> bool {
+        // Xorshift (Marsaglia, 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.random % 100 < self.percent
+    }
+}
+
 impl Memory {
     pub(crate) fn new(behaviour: Behaviour, idle_limit: Duration) -> Self {
+        Memory::chain(vec![behaviour], idle_limit)
+    }
+
+    /// A path that loses packets, with experiments that send each five times.
+    pub(crate) fn lossy(behaviour: Behaviour, percent: u32, seed: u32) -> Self {
+        let mut memory = Memory::new(behaviour, Duration::ZERO);
+        memory.setting.attempts = 5;
+        memory.loss = Some(Loss { percent, random: seed.wrapping_mul(0x9e37_79b9) | 1 });
+        memory
+    }
+
+    fn loses(&mut self) -> bool {
+        self.loss.as_mut().is_some_and(Loss::takes)
+    }
+
+    /// Several NATs, from the inside outwards.
+    pub(crate) fn chain(behaviours: Vec<Behaviour>, idle_limit: Duration) -> Self {
         let setting = Setting {
             inside: [Ipv4Addr::new(198, 18, 0, 10), Ipv4Addr::new(198, 18, 0, 11)],
             outside: [Ipv4Addr::new(198, 19, 0, 10), Ipv4Addr::new(198, 19, 0, 11)],
@@ -27,12 +62,18 @@ impl Memory {
             idle_limit,
         };
         Memory {
-            nat: Reference::new(behaviour),
+            nats: behaviours.into_iter().map(Reference::new).collect(),
+            loss: None,
             setting,
             now: Duration::from_secs(1),
             arrived: VecDeque::new(),
         }
     }
+}
+
+/// The packet as it is read from a wire.
+fn on_a_wire(packet: &Packet) -> io::Result<Packet> {
+    Packet::read(&packet.bytes()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 impl Ends for Memory {
@@ -45,11 +86,28 @@ impl Ends for Memory {
     }
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
-        // As on a wire: what has no sound header is no packet.
-        let packet = Packet::read(&packet.bytes()).ok_or(io::ErrorKind::InvalidData)?;
-        for (side, packet) in self.nat.handle(self.now, side, packet) {
-            let packet = Packet::read(&packet.bytes()).ok_or(io::ErrorKind::InvalidData)?;
-            self.arrived.push_back(Arrival { side, at: self.now, packet });
+        if self.loses() {
+            return Ok(());
+        }
+        let begin = match side {
+            Side::Inside => 0,
+            Side::Outside => self.nats.len() - 1,
+        };
+        let mut under_way = vec![(begin, side, packet.clone())];
+        while let Some((place, side, packet)) = under_way.pop() {
+            for (side, packet) in self.nats[place].handle(self.now, side, on_a_wire(&packet)?) {
+                match side {
+                    Side::Outside if place + 1 < self.nats.len() => {
+                        under_way.push((place + 1, Side::Inside, packet))
+                    }
+                    Side::Inside if place > 0 => under_way.push((place - 1, Side::Outside, packet)),
+                    _ if self.loses() => {}
+                    _ => {
+                        let packet = on_a_wire(&packet)?;
+                        self.arrived.push_back(Arrival { side, at: self.now, packet });
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -121,7 +121,7 @@ impl Reference {
         to: SocketAddrV4,
     ) -> Output {
         match side {
-            Side::Inside if ADDRESSES.contains(to.ip()) => self.hairpin(now, packet, from, to),
+            Side::Inside if self.behaviour.addresses.contains(to.ip()) => self.hairpin(now, packet, from, to),
             Side::Inside => {
                 let mapping = self.outbound(now, packet.header.protocol, from, to);
                 let outside = self.table.get(mapping).outside;

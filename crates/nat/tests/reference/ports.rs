@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use super::behaviour::{ADDRESSES, Behaviour, Defect, PortRule};
+use super::behaviour::{Behaviour, Defect, PortRule};
 use super::state::Table;
 
 /// Counters of the rules.
@@ -31,9 +31,10 @@ impl Ports {
         self.turn += 1;
         let which =
             if behaviour.has(Defect::PoolArbitrary) { self.turn } else { inside.ip().octets()[3].into() };
+        let addresses = behaviour.addresses;
         // A host that shares its port shares its address too.
         let shares = behaviour.has(Defect::PortsOverlap) || behaviour.has(Defect::PortsOverload);
-        let address = if shares { ADDRESSES[0] } else { ADDRESSES[which % ADDRESSES.len()] };
+        let address = if shares { addresses[0] } else { addresses[which % addresses.len()] };
         let taken = |port: u16| {
             let outside = SocketAddrV4::new(address, port);
             if behaviour.has(Defect::PortsOverload) {

@@ -1,0 +1,93 @@
+//! Paths on which a verdict must stay right or become `not sure`: with loss, behind two NATs, and without any ICMP.
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use reference::memory::Memory;
+use reference::{Behaviour, Defect};
+use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
+use weir_nat::{Table, Verdict, measure};
+
+const CLASSES: [Dependence; 3] = [EndpointIndependent, Address, AddressAndPort];
+
+fn table(mut ends: Memory) -> Table {
+    Table::of(&measure(&mut ends, &mut |_| true).unwrap())
+}
+
+fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
+    table.rows.iter().map(|line| (line.id, line.judgement.verdict)).collect()
+}
+
+#[test]
+fn loss_makes_no_verdict_wrong() {
+    let mut behaviours: Vec<Behaviour> = Defect::ALL.into_iter().map(Behaviour::with).collect();
+    for mapping in CLASSES {
+        let classes = CLASSES.map(|filtering| Behaviour { mapping, filtering, ..Behaviour::default() });
+        behaviours.extend(classes);
+    }
+    for behaviour in behaviours {
+        let truth = verdicts(&table(Memory::new(behaviour.clone(), Duration::ZERO)));
+        for seed in 1..=4 {
+            let lossy = verdicts(&table(Memory::lossy(behaviour.clone(), 2, seed)));
+            for (row, verdict) in lossy {
+                let fine = verdict == truth[row] || verdict == Verdict::NotSure;
+                assert!(fine, "{row}: {verdict:?} instead of {:?}: {behaviour:?} seed {seed}", truth[row]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_path_that_carries_nothing_has_no_verdict() {
+    for line in table(Memory::lossy(Behaviour::default(), 100, 1)).rows {
+        let open = matches!(line.judgement.verdict, Verdict::NotSure | Verdict::NotTestable);
+        assert!(open, "{}: {:?}", line.id, line.judgement);
+    }
+}
+
+/// The stricter of two NATs shows.
+#[test]
+fn behind_two_nats_the_stricter_class_is_seen() {
+    let rank = |class: Dependence| CLASSES.iter().position(|c| *c == class);
+    let stricter = |a, b| if rank(a) >= rank(b) { a } else { b };
+    let carrier = [Ipv4Addr::new(198, 19, 2, 1), Ipv4Addr::new(198, 19, 2, 2)];
+    let pairs = || CLASSES.iter().flat_map(|a| CLASSES.iter().map(|b| (*a, *b)));
+    for (mapping, carrier_mapping) in pairs() {
+        for (filtering, carrier_filtering) in pairs() {
+            let home = Behaviour { mapping, filtering, ..Behaviour::default() };
+            let outer = Behaviour {
+                addresses: carrier,
+                mapping: carrier_mapping,
+                filtering: carrier_filtering,
+                ..Behaviour::default()
+            };
+            let table = table(Memory::chain(vec![home, outer], Duration::ZERO));
+            let expected =
+                (Some(stricter(mapping, carrier_mapping)), Some(stricter(filtering, carrier_filtering)));
+            assert_eq!((table.kind.mapping, table.kind.filtering), expected);
+            for line in &table.rows {
+                let class = ["mapping", "filtering"].iter().any(|subject| line.id.ends_with(subject));
+                let failing = matches!(line.judgement.verdict, Verdict::Fails | Verdict::Partly);
+                assert!(class || !failing, "{}: {:?}", line.id, line.judgement);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_any_icmp_only_its_rows_fail() {
+    let defects = vec![
+        Defect::QueriesDropped,
+        Defect::ErrorsInDropped,
+        Defect::ErrorsOutDropped,
+        Defect::TooLongVanishes,
+    ];
+    let table = table(Memory::new(Behaviour { defects, ..Behaviour::default() }, Duration::ZERO));
+    let failing: Vec<&str> =
+        table.rows.iter().filter(|l| l.judgement.verdict == Verdict::Fails).map(|l| l.id).collect();
+    let expected = ["icmp-query", "icmp-error-in", "icmp-error-out", "tcp-icmp-error-in", "udp-too-long"];
+    assert_eq!(failing, expected);
+}
