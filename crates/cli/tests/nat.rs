@@ -119,6 +119,36 @@ fn root_the_kernels_nat_does_what_its_source_says() {
     assert_eq!(bad, [], "a router without translation breaks nothing");
 }
 
+/// The fast path beside the same rules: only flows that it carries could differ, and their NAT is the kernel's.
+#[test]
+fn root_measured_the_fast_path_changes_no_verdict() {
+    if World::lacks(&["nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let probe = nat(&world, &["lab", "--idle", "0", "--gateway", "nft-masquerade-fastpath", "--json"]);
+    if probe.code == 4 {
+        println!("SKIP: {}", probe.stderr.trim());
+        return;
+    }
+    probe.expect(0);
+    let names = ["nft-masquerade", "nft-masquerade-fastpath"];
+    let more = [
+        "--idle",
+        "9s",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_udp_timeout=3",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_udp_timeout_stream=6",
+    ];
+    let attempt = || {
+        let seen = gateways(&world, &names, &more);
+        assert_eq!(verdicts(&seen[names[0]]), verdicts(&seen[names[1]]));
+        assert_eq!(seen[names[0]]["kind"], seen[names[1]]["kind"]);
+    };
+    measured(1, 3, |_| holds(attempt));
+}
+
 /// Timeouts as they were set, within a second.
 #[test]
 fn root_measured_idle_times_are_the_kernels_settings() {

@@ -76,6 +76,8 @@ pub(crate) enum LabGateway {
     NftMasqueradeFullyRandom,
     /// The same, with the option persistent
     NftMasqueradePersistent,
+    /// The same, with established connections carried by BPF
+    NftMasqueradeFastpath,
     /// Masquerade by iptables on nf_tables
     IptablesMasquerade,
     /// Masquerade by iptables on x_tables

@@ -32,6 +32,7 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::NftMasquerade => Box::new(nft),
         LabGateway::NftMasqueradeRandom => Box::new(NftMasquerade { random: true, ..nft }),
         LabGateway::NftMasqueradeFullyRandom => Box::new(NftMasquerade { fully_random: true, ..nft }),
+        LabGateway::NftMasqueradeFastpath => Box::new(NftMasquerade { fastpath: true, ..nft }),
         LabGateway::NftMasqueradePersistent => Box::new(NftMasquerade { persistent: true, ..nft }),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
@@ -115,13 +116,18 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
 
 fn measure_one(site: &Site, which: LabGateway, idle: Duration, stop: &Stop) -> Result<Measured, Failure> {
     let variant = variant_of(which);
+    // The fast path carries all flows of both interfaces, and is there once.
+    let second = variant_of(match which {
+        LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
+        other => other,
+    });
     let gateway = site.host(LabRole::Gateway).ok_or_else(|| Failure::failed("the lab has no gateway"))?;
     let places = places(site).map_err(Failure::failed)?;
     let applied = gateway.run(|| {
         let mut journal = Journal::new();
         // A rule of a variant is about one inside host: there are two.
-        let outcome =
-            places.iter().try_for_each(|place| apply(&*variant, Role::Gateway, place, &mut journal));
+        let outcome = (places.iter().zip([&variant, &second]))
+            .try_for_each(|(place, variant)| apply(&**variant, Role::Gateway, place, &mut journal));
         outcome.map(|()| journal)
     });
     let mut journal = applied.map_err(Failure::failed)?.map_err(|e| {
