@@ -189,6 +189,31 @@ fn root_measured_idle_times_are_the_kernels_settings() {
 }
 
 #[test]
+fn root_packets_are_kept_for_tcpdump() {
+    if World::lacks(&["nft", "tcpdump"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let folder = world.work().join("packets");
+    let folder = folder.to_str().unwrap();
+    nat(&world, &["lab", "--idle", "0", "--pcap", folder]).expect(0);
+    let read = |experiment: &str| {
+        let mut command = world.command("tcpdump");
+        command.args(["-nn", "-v", "-r", &format!("{folder}/nft-masquerade/{experiment}.pcapng")]);
+        world.run(command).expect(0).stdout
+    };
+    // The first packet of the first experiment, as it was sent inside and as it was seen outside.
+    let mapping = read("udp-mapping");
+    assert!(mapping.contains("198.18.0.10.20000 > 198.19.0.10."), "{mapping}");
+    assert!(mapping.contains("198.19.0.1.20000 > 198.19.0.10."), "{mapping}");
+    assert!(!mapping.contains("bad udp cksum"), "{mapping}");
+    let fragments = read("udp-fragments");
+    assert!(fragments.contains("flags [+]"), "{fragments}");
+    let errors = read("icmp-errors");
+    assert!(errors.contains("time exceeded in-transit") && errors.contains("unreachable"), "{errors}");
+}
+
+#[test]
 fn root_a_failing_must_is_an_exit_code_on_request() {
     if World::lacks(&["nft"]) {
         return;

@@ -52,6 +52,11 @@ pub trait Ends {
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
 
+    /// An experiment begins: for ends that keep what they carry.
+    fn begin(&mut self, experiment: &'static str) {
+        let _ = experiment;
+    }
+
     /// Sends a packet into the NAT from that side.
     ///
     /// # Errors

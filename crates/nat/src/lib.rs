@@ -7,6 +7,7 @@
 //! A new row is an entry of a group in `rows`, and where nothing has sent its packets yet, an experiment.
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod ends;
 pub mod experiments;
 pub mod fragments;

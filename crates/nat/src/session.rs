@@ -103,6 +103,11 @@ impl<'a> Session<'a> {
         Session { ends, serial: 0, next_port: FIRST_PORT, sequences: HashMap::new(), died: false }
     }
 
+    /// Names the experiment of the packets that follow.
+    pub(crate) fn begin(&mut self, experiment: &'static str) {
+        self.ends.begin(experiment);
+    }
+
     pub(crate) fn setting(&self) -> &Setting {
         self.ends.setting()
     }

@@ -1,5 +1,6 @@
 //! Options of `weir nat`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -55,6 +56,9 @@ pub(crate) struct NatLabArgs {
     /// Set a net.* sysctl of the gateway first (example: net.netfilter.nf_conntrack_udp_timeout=60); may be repeated
     #[arg(long = "sysctl", value_name = "NAME=VALUE", value_parser = assignment)]
     pub(crate) sysctls: Vec<(String, String)>,
+    /// Write the packets of each experiment to DIR/GATEWAY/EXPERIMENT.pcapng, for Wireshark and tcpdump
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pcap: Option<PathBuf>,
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,

@@ -20,22 +20,22 @@ type Experiment = fn(&mut Session<'_>, &mut Observations) -> io::Result<()>;
 
 /// All experiments with their names, in the order in which they are made: what could exhaust or disturb a NAT comes last.
 const EXPERIMENTS: &[(&str, Experiment)] = &[
-    ("UDP mapping", mapping::udp),
-    ("UDP ports", mapping::udp_ports),
-    ("UDP collision", mapping::udp_collision),
-    ("UDP filtering", filtering::udp),
-    ("UDP hairpin", hairpin::udp),
-    ("TCP mapping", mapping::tcp),
-    ("TCP collision", mapping::tcp_collision),
-    ("TCP filtering", filtering::tcp),
-    ("TCP hairpin", hairpin::tcp),
-    ("simultaneous open", tcp::simultaneous),
-    ("unsolicited SYN", tcp::unsolicited),
-    ("ICMP query", icmp::query),
-    ("ICMP errors", icmp::errors),
-    ("IP fields", ip::fields),
-    ("fragments", ip::fragments),
-    ("too long", ip::too_long),
+    ("udp-mapping", mapping::udp),
+    ("udp-ports", mapping::udp_ports),
+    ("udp-collision", mapping::udp_collision),
+    ("udp-filtering", filtering::udp),
+    ("udp-hairpin", hairpin::udp),
+    ("tcp-mapping", mapping::tcp),
+    ("tcp-collision", mapping::tcp_collision),
+    ("tcp-filtering", filtering::tcp),
+    ("tcp-hairpin", hairpin::tcp),
+    ("tcp-simultaneous-open", tcp::simultaneous),
+    ("tcp-unsolicited-syn", tcp::unsolicited),
+    ("icmp-query", icmp::query),
+    ("icmp-errors", icmp::errors),
+    ("ip-fields", ip::fields),
+    ("udp-fragments", ip::fragments),
+    ("udp-too-long", ip::too_long),
     ("idle", idle::all),
 ];
 
@@ -51,6 +51,7 @@ pub fn measure(ends: &mut dyn Ends, step: &mut dyn FnMut(&'static str) -> bool) 
         if !step(name) {
             break;
         }
+        session.begin(name);
         experiment(&mut session, &mut observations)?;
     }
     Ok(observations)

@@ -82,6 +82,7 @@ pub(super) const PAGES: &[Page] = &[
             "weir nat lab",
             "weir nat lab --gateway nft-masquerade --idle 125s --fail-on-must",
             "weir nat lab --gateway routed --gateway iptables-masquerade --json",
+            "weir nat lab --pcap packets",
             "weir nat lab --sysctl net.netfilter.nf_conntrack_udp_timeout=5",
         ],
         codes: &[(3, "a MUST or MUST NOT is not met, with --fail-on-must"), MISSING],

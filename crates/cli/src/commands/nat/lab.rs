@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
@@ -10,6 +9,7 @@ use weir_gateway::nft_masquerade::NftMasquerade;
 use weir_gateway::routed::Routed;
 use weir_gateway::{Journal, Place, Role, Variant, apply};
 use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
+use weir_nat::capture::Recorder;
 use weir_nat::lab::{LabEnds, addresses};
 use weir_nat::{Table, measure};
 use weir_sys::privilege::Privilege;
@@ -99,7 +99,7 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
     let lab = Lab::build(&format!("nat-{}", std::process::id()), &options, &specs)?;
     let results: Vec<Result<Measured, Failure>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (lab.sites().iter().zip(&unique))
-            .map(|(site, variant)| scope.spawn(move || measure_one(site, *variant, args.idle, stop)))
+            .map(|(site, variant)| scope.spawn(move || measure_one(site, *variant, args, stop)))
             .collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
@@ -114,7 +114,7 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
     })
 }
 
-fn measure_one(site: &Site, which: LabGateway, idle: Duration, stop: &Stop) -> Result<Measured, Failure> {
+fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -> Result<Measured, Failure> {
     let variant = variant_of(which);
     // The fast path carries all flows of both interfaces, and is there once.
     let second = variant_of(match which {
@@ -135,15 +135,29 @@ fn measure_one(site: &Site, which: LabGateway, idle: Duration, stop: &Stop) -> R
         let code = if missing { MISSING } else { FAILED };
         Failure::new(code, format!("{}: {e}", which.name()))
     })?;
-    let observed = LabEnds::attach(site, idle).map_err(io::Error::other).and_then(|mut ends| {
-        measure(&mut ends, &mut |name| {
+    let observed = LabEnds::attach(site, args.idle).map_err(io::Error::other).and_then(|mut ends| {
+        let mut go_on = |name: &'static str| {
             step(|| format!("{}: {name}", which.name()));
             !stop.raised()
-        })
+        };
+        if args.pcap.is_none() {
+            return measure(&mut ends, &mut go_on).map(|seen| (seen, Vec::new()));
+        }
+        let mut recorder = Recorder::new(&mut ends);
+        let seen = measure(&mut recorder, &mut go_on)?;
+        Ok((seen, recorder.files()))
     });
     // In the gateway: an undo in another namespace would find nothing there.
     gateway.run(|| journal.undo()).map_err(Failure::failed)?;
-    let observations = observed.map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
+    let (observations, files) = observed.map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
+    if let Some(folder) = &args.pcap {
+        let folder = folder.join(which.name());
+        let failed = |e| Failure::failed(format!("cannot write to {}: {e}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        for (name, content) in files {
+            std::fs::write(folder.join(format!("{name}.pcapng")), content).map_err(failed)?;
+        }
+    }
     Ok(Measured {
         gateway: which.name(),
         describes: variant.describe(),

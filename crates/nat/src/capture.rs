@@ -1,0 +1,176 @@
+//! The packets of an experiment as a pcapng file (draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use crate::{Arrival, Ends, Packet, Setting, Side};
+
+/// LINKTYPE_IPV4 of the registry of link types: a packet begins with its IPv4 header.
+const LINK_TYPE: u16 = 228;
+/// Types of blocks.
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+/// Byte order of the file (sections 4.1).
+const MAGIC: u32 = 0x1a2b_3c4d;
+/// Options of blocks; 1 is the same in all.
+const COMMENT: u16 = 1;
+const IF_NAME: u16 = 2;
+const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
+
+/// Two ends that keep every packet, experiment by experiment.
+pub struct Recorder<'a> {
+    ends: &'a mut dyn Ends,
+    /// Time of day at the ends' moment zero.
+    zero: SystemTime,
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Recorder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("files", &self.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Recorder<'a> {
+    /// Keeps what goes over these ends from now on.
+    pub fn new(ends: &'a mut dyn Ends) -> Self {
+        let zero = SystemTime::now().checked_sub(ends.now()).unwrap_or(SystemTime::UNIX_EPOCH);
+        Recorder { ends, zero, files: Vec::new() }
+    }
+
+    /// Name of each experiment, and its file's content.
+    pub fn files(self) -> Vec<(&'static str, Vec<u8>)> {
+        self.files
+    }
+
+    fn keep(&mut self, side: Side, sent: bool, at: Duration, packet: &Packet) {
+        let zero = self.zero.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if let Some((_, file)) = self.files.last_mut() {
+            append_packet(file, side, sent, zero + at, &packet.bytes());
+        }
+    }
+}
+
+impl Ends for Recorder<'_> {
+    fn setting(&self) -> &Setting {
+        self.ends.setting()
+    }
+
+    fn now(&self) -> Duration {
+        self.ends.now()
+    }
+
+    fn begin(&mut self, experiment: &'static str) {
+        self.files.push((experiment, beginning()));
+        self.ends.begin(experiment);
+    }
+
+    fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
+        let at = self.ends.now();
+        self.ends.send(side, packet)?;
+        self.keep(side, true, at, packet);
+        Ok(())
+    }
+
+    fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>> {
+        let arrival = self.ends.receive(deadline)?;
+        if let Some(arrival) = &arrival {
+            self.keep(arrival.side, false, arrival.at, &arrival.packet);
+        }
+        Ok(arrival)
+    }
+}
+
+/// Section header, and an interface for each side.
+fn beginning() -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut body = MAGIC.to_le_bytes().to_vec();
+    body.extend(1_u16.to_le_bytes());
+    body.extend(0_u16.to_le_bytes());
+    // The section's length is not given.
+    body.extend(u64::MAX.to_le_bytes());
+    append_block(&mut file, SECTION, &body);
+    for name in ["inside", "outside"] {
+        let mut body = LINK_TYPE.to_le_bytes().to_vec();
+        // Reserved, and no limit of a packet's length.
+        body.extend([0; 6]);
+        append_option(&mut body, IF_NAME, name.as_bytes());
+        // Times in nanoseconds.
+        append_option(&mut body, IF_TSRESOL, &[9]);
+        append_option(&mut body, 0, &[]);
+        append_block(&mut file, INTERFACE, &body);
+    }
+    file
+}
+
+fn append_packet(file: &mut Vec<u8>, side: Side, sent: bool, at: Duration, bytes: &[u8]) {
+    let (interface, name) = match side {
+        Side::Inside => (0_u32, "inside"),
+        Side::Outside => (1, "outside"),
+    };
+    // 64 bits of nanoseconds last until the year 2554.
+    let time = at.as_nanos() as u64;
+    let length = bytes.len() as u32;
+    let mut body = interface.to_le_bytes().to_vec();
+    body.extend(((time >> 32) as u32).to_le_bytes());
+    body.extend((time as u32).to_le_bytes());
+    body.extend(length.to_le_bytes());
+    body.extend(length.to_le_bytes());
+    body.extend(bytes);
+    body.resize(body.len().next_multiple_of(4), 0);
+    let comment = format!("{} {name}", if sent { "sent" } else { "seen" });
+    append_option(&mut body, COMMENT, comment.as_bytes());
+    // Section 4.3.1: 1 inbound, 2 outbound.
+    append_option(&mut body, EPB_FLAGS, &(if sent { 2_u32 } else { 1 }).to_le_bytes());
+    append_option(&mut body, 0, &[]);
+    append_block(file, ENHANCED_PACKET, &body);
+}
+
+fn append_option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    body.extend(code.to_le_bytes());
+    body.extend((value.len() as u16).to_le_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+/// A block has its length before and after its body.
+fn append_block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
+    let length = body.len() as u32 + 12;
+    file.extend(kind.to_le_bytes());
+    file.extend(length.to_le_bytes());
+    file.extend(body);
+    file.extend(length.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn u32_at(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(*bytes[at..].first_chunk().unwrap())
+    }
+
+    #[test]
+    fn blocks_have_their_length_at_both_ends() {
+        let mut file = beginning();
+        let packet = Packet::udp("198.18.0.10:1".parse().unwrap(), "198.19.0.10:2".parse().unwrap(), b"abc");
+        append_packet(&mut file, Side::Outside, false, Duration::from_nanos((3 << 32) + 7), &packet.bytes());
+        let (mut rest, mut kinds) = (&file[..], Vec::new());
+        while !rest.is_empty() {
+            let length = u32_at(rest, 4) as usize;
+            assert_eq!((length % 4, u32_at(rest, length - 4) as usize), (0, length));
+            kinds.push(u32_at(rest, 0));
+            if kinds.last() == Some(&ENHANCED_PACKET) {
+                assert_eq!([8, 12, 16, 20].map(|at| u32_at(rest, at)), [1, 3, 7, 31]);
+                assert_eq!(
+                    Packet::read(&rest[28..59]).as_ref().and_then(Packet::udp_data),
+                    Some(&b"abc"[..])
+                );
+            }
+            rest = &rest[length..];
+        }
+        assert_eq!(kinds, [SECTION, INTERFACE, INTERFACE, ENHANCED_PACKET]);
+    }
+}
