@@ -22,7 +22,7 @@ pub use fraction::Fraction;
 pub use networks::{Grouping, Network};
 pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;
-pub use side::{RoundTrips, Side};
+pub use side::{RoundTrips, Side, end_of_bucket};
 pub use watch::{MOST_FLOWS, Options, Watch};
 
 /// Structs and constants that the program in the kernel and this driver share.

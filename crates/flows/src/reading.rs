@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::networks::Network;
+use crate::networks::{Network, NetworkSum};
 use crate::shared::{self, WeirFlow};
 use crate::side::{Side, SideSum};
 use crate::table::{ends, has_ended, is};
@@ -42,6 +42,23 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// A reading of nothing.
+    pub fn empty() -> Self {
+        Reading {
+            interfaces: Vec::new(),
+            seconds: 0.0,
+            sample_share: 1.0,
+            capacity: 0,
+            flows_now: 0,
+            flows_over: 0,
+            not_tracked: NotTracked::default(),
+            all: NetworkSum::default().report(&None),
+            networks_in_all: 0,
+            networks: Vec::new(),
+            flows: Vec::new(),
+        }
+    }
+
     /// Leaves out all but the first networks and flows.
     pub fn keep_top(&mut self, top: usize) {
         self.networks.truncate(top);

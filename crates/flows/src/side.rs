@@ -19,12 +19,14 @@ pub struct RoundTrips {
     pub p95_ns: Option<u64>,
     /// Measured round trips.
     pub count: u64,
+    /// Their sum, ns.
+    pub total_ns: u64,
     /// How many were in each bucket. Bucket 0 ends at 16 µs, each further pair at 1.5 and 2 times that; the last one is open.
     pub buckets: Vec<u64>,
 }
 
-/// The end of a bucket, ns.
-pub(crate) fn end_of_bucket(bucket: usize) -> u64 {
+/// The end of a bucket of [`RoundTrips::buckets`], ns. The last bucket has none: it takes all that is longer.
+pub fn end_of_bucket(bucket: usize) -> u64 {
     let power = (bucket / 2) as u32;
     let whole = 16_000_u64 << power;
     if bucket.is_multiple_of(2) { whole } else { whole + whole / 2 }
@@ -36,6 +38,7 @@ pub(crate) struct Trips {
     smallest: Option<u64>,
     smoothed: Option<(u64, u64)>,
     count: u64,
+    total: u64,
     buckets: [u64; shared::WEIR_BUCKETS as usize],
 }
 
@@ -45,6 +48,7 @@ impl Trips {
             smallest: (trips.smallest > 0).then_some(trips.smallest),
             smoothed: (trips.count > 0).then_some((last, trips.smoothed)),
             count: trips.count,
+            total: trips.total,
             buckets: trips.buckets.map(u64::from),
         }
     }
@@ -53,6 +57,7 @@ impl Trips {
         self.smallest = self.smallest.into_iter().chain(other.smallest).min();
         self.smoothed = self.smoothed.max(other.smoothed);
         self.count += other.count;
+        self.total += other.total;
         for (mine, its) in self.buckets.iter_mut().zip(other.buckets) {
             *mine += its;
         }
@@ -75,6 +80,7 @@ impl Trips {
             median_ns: self.quantile(0.5),
             p95_ns: self.quantile(0.95),
             count: self.count,
+            total_ns: self.total,
             buckets: self.buckets.to_vec(),
         }
     }

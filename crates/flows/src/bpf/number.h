@@ -71,5 +71,6 @@ static __always_inline void take_trip(struct weir_trips *t, __u64 trip)
 	shorter(t, trip);
 	t->smoothed = t->count ? t->smoothed - t->smoothed / 8 + trip / 8 : trip;
 	t->count++;
+	t->total += trip;
 	t->buckets[bucket_of(trip) & (WEIR_BUCKETS - 1)]++;
 }

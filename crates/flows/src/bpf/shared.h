@@ -161,8 +161,9 @@ struct weir_trips {
 	__u64 smallest;
 	// Smoothed by an eighth (RFC 6298), ns.
 	__u64 smoothed;
-	// How many are in the histogram.
+	// How many are in the histogram, and their sum, ns.
 	__u64 count;
+	__u64 total;
 	__u32 buckets[WEIR_BUCKETS];
 };
 

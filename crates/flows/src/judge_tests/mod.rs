@@ -145,6 +145,7 @@ fn round_trips_are_those_of_the_path() {
             let trips = &flow.sides[side].trips;
             assert_eq!(trips.smallest, 2000 * us, "{before_us} {behind_us}: {trips:?}");
             // Nothing waits in the model.
+            assert_eq!(trips.total, trips.count * trips.smallest);
             assert_eq!(trips.smoothed / 1000, 2 * us);
             assert_eq!(trips.buckets.iter().map(|n| u64::from(*n)).sum::<u64>(), trips.count);
             let bucket = trips.buckets.iter().position(|n| *n > 0).unwrap();
