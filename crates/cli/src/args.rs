@@ -35,7 +35,7 @@ pub(crate) use bench::{BenchArgs, CompareArgs, ReportArgs, ScenarioArgs, Scenari
 pub(crate) use conntrack::ConntrackArgs;
 pub(crate) use cost::CostArgs;
 pub(crate) use doctor::{DoctorArgs, DoctorCommand, FailOn, SelftestArgs};
-pub(crate) use flows::FlowsArgs;
+pub(crate) use flows::{ExportArgs, FlowsArgs};
 pub(crate) use lab::{LabArgs, LabCommand};
 
 /// Place of options that every command has: behind its own, before `--help`.
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Conntrack(ConntrackArgs),
     /// Show TCP that passes this host: delay and loss on either side, by network and flow
     Flows(FlowsArgs),
+    /// Serve metrics of flows and connection tracking to Prometheus, on loopback
+    Export(ExportArgs),
     /// Watch this host and name the causes of lost or delayed packets, with fixes
     Doctor(DoctorArgs),
     /// Plan, apply on trial, confirm, roll back and prove kernel settings

@@ -57,6 +57,7 @@ fn command(command: Command, color: output::Color) -> CommandResult {
         Command::Nat(args) => commands::nat::run(&args, color),
         Command::Conntrack(args) => commands::conntrack::run(&args, color),
         Command::Flows(args) => commands::flows::run(args, color),
+        Command::Export(args) => commands::export::run(args),
         Command::Doctor(args) => commands::doctor::run(&args, color),
         Command::Tune(args) => commands::tune::run(&args),
         Command::Lab(args) => commands::lab::run(&args),

@@ -15,18 +15,30 @@ pub struct Conntrack {
 }
 
 /// The networks that have series of their own: the first ones that were seen, up to a bound. All others share the label `other`. A network
-/// keeps its place, so that no counter goes down.
+/// keeps its place.
+///
+/// A loss that turns out to be a needless retransmission is moved there, so that a count of losses may go down. Prometheus takes that for a
+/// restart. Here a counter waits instead until the count is above it again.
 #[derive(Debug, Clone)]
 pub struct Names {
     most: usize,
     /// Whether a network that was seen is named.
     seen: BTreeMap<String, bool>,
+    /// The last value of each counter, by its name, network and side.
+    shown: BTreeMap<(&'static str, String, &'static str), f64>,
 }
 
 impl Names {
     /// At most `most` networks are named.
     pub fn new(most: usize) -> Self {
-        Names { most, seen: BTreeMap::new() }
+        Names { most, seen: BTreeMap::new(), shown: BTreeMap::new() }
+    }
+
+    /// The value, or the last one if that was greater.
+    fn grown(&mut self, name: &'static str, network: &str, side: &'static str, value: f64) -> f64 {
+        let shown = self.shown.entry((name, network.to_owned(), side)).or_default();
+        *shown = shown.max(value);
+        *shown
     }
 
     fn label(&mut self, network: &Network) -> String {
@@ -170,7 +182,8 @@ fn flows(text: &mut String, reading: &Reading, names: &mut Names) {
     for (name, help, read) in COUNTERS {
         let mut family = Family::new(text, name, "counter", help);
         for ((network, side), sides) in &rows {
-            family.value(&[("network", network), ("side", side)], sides.iter().map(read).sum());
+            let value = names.grown(name, network, side, sides.iter().map(read).sum());
+            family.value(&[("network", network), ("side", side)], value);
         }
     }
     round_trips(text, &rows);
@@ -274,6 +287,19 @@ mod tests {
         // Another order, as other networks have more bytes now.
         let second = page("", &reading(&["d", "c", "b", "a"]), None, &mut names);
         assert_eq!(first, second);
+    }
+
+    #[test]
+    fn a_counter_waits_where_a_count_goes_down() {
+        let mut names = Names::new(2);
+        let mut lost = |segments| {
+            let mut reading = reading(&["a"]);
+            reading.networks[0].server_side.lost_to.segments = segments;
+            let page = page("", &reading, None, &mut names);
+            let series = "weir_network_lost_to_total{network=\"a\",side=\"server\"} ";
+            page.lines().find_map(|l| l.strip_prefix(series)).unwrap().to_owned()
+        };
+        assert_eq!([5, 3, 5, 6].map(&mut lost), ["5", "5", "5", "6"]);
     }
 
     #[test]

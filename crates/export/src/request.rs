@@ -23,7 +23,7 @@ pub enum Asked {
     Unfinished,
 }
 
-/// What the bytes that have come so far ask for. Fields of the header are not looked at.
+/// Judges the bytes that have come so far. Fields of the header are not looked at.
 pub fn read(bytes: &[u8]) -> Asked {
     let ended = bytes.windows(4).any(|w| w == b"\r\n\r\n") || bytes.windows(2).any(|w| w == b"\n\n");
     if !ended {

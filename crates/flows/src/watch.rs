@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, attach_tcx_first};
 
@@ -57,6 +58,10 @@ fn now() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
+fn is_gone(error: &weir_bpf::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
 /// A number that no sender of packets can know: the hash, under random keys of the system, of nothing.
 fn secret() -> u64 {
     RandomState::new().build_hasher().finish()
@@ -91,12 +96,21 @@ impl Watch {
         let object = loader.load()?;
         let table = Table::new(&object)?;
         let program = object.program("flows_in")?;
-        let attached = links.iter().map(|l| attach_tcx_first(&program, l.index, Direction::Ingress));
-        let attached = attached.collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut attached = Vec::new();
+        let mut interfaces = BTreeMap::new();
+        for link in links {
+            match attach_tcx_first(&program, link.index, Direction::Ingress) {
+                Ok(one) => attached.push(one),
+                // It went away since they were listed.
+                Err(e) if options.interfaces.is_empty() && is_gone(&e) => continue,
+                Err(e) => return Err(e.into()),
+            }
+            interfaces.insert(link.index, link.name);
+        }
         Ok(Watch {
             table,
             options,
-            interfaces: links.into_iter().map(|l| (l.index, l.name)).collect(),
+            interfaces,
             past: BTreeMap::new(),
             past_flows: 0,
             began: now(),

@@ -1,9 +1,10 @@
-//! Options of `weir flows`.
+//! Options of `weir flows` and `weir export`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use weir_flows::MOST_FLOWS;
+use weir_flows::{Grouping, MOST_FLOWS, Options};
 
 use super::shared::NetnsArgs;
 use super::time::{DAY, between};
@@ -28,13 +29,48 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Options about which flows are tracked, and how they are grouped.
+#[derive(Debug, Args)]
+pub(crate) struct TrackingArgs {
+    /// Watch packets that come in by this interface; may be repeated (default: those that are up and forward)
+    #[arg(short, long = "interface", value_name = "NAME")]
+    interfaces: Vec<String>,
+    /// Group by the networks of clients instead of servers
+    #[arg(long, help_heading = TRACKING)]
+    by_client: bool,
+    /// Group IPv4 addresses by prefixes of this length
+    #[arg(long, default_value_t = 24, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=32), help_heading = TRACKING)]
+    prefix: u8,
+    /// Group IPv6 addresses by prefixes of this length
+    #[arg(long, default_value_t = 48, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=128), help_heading = TRACKING)]
+    prefix6: u8,
+    /// Track at most N flows at a time, 2.2 kB of memory each
+    #[arg(long, default_value_t = 16_384, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FLOWS)), help_heading = TRACKING)]
+    flows: u32,
+    /// Track only this share of all flows, each of them whole (examples: 10%, 0.1)
+    #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
+    share: f64,
+}
+
+impl TrackingArgs {
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            interfaces: self.interfaces.clone(),
+            flows: self.flows,
+            share: self.share,
+            grouping: Grouping { by_client: self.by_client, prefix4: self.prefix, prefix6: self.prefix6 },
+        }
+    }
+}
+
+/// `weir flows`.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsArgs {
     #[command(flatten)]
     pub(crate) netns: NetnsArgs,
-    /// Watch packets that come in by this interface; may be repeated (default: those that are up and forward)
-    #[arg(short, long = "interface", value_name = "NAME")]
-    pub(crate) interfaces: Vec<String>,
+    #[command(flatten)]
+    pub(crate) tracking: TrackingArgs,
     /// Watch for TIME (default: until Ctrl-C, with --once 10s; examples: 30, 5m)
     #[arg(long = "for", value_name = "TIME", value_parser = window)]
     pub(crate) window: Option<Duration>,
@@ -47,20 +83,19 @@ pub(crate) struct FlowsArgs {
     /// Print JSON: one line per second, with --once one document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Group by the networks of clients instead of servers
-    #[arg(long, help_heading = TRACKING)]
-    pub(crate) by_client: bool,
-    /// Group IPv4 addresses by prefixes of this length
-    #[arg(long, default_value_t = 24, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=32), help_heading = TRACKING)]
-    pub(crate) prefix: u8,
-    /// Group IPv6 addresses by prefixes of this length
-    #[arg(long, default_value_t = 48, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=128), help_heading = TRACKING)]
-    pub(crate) prefix6: u8,
-    /// Track at most N flows at a time, 2.2 kB of memory each
-    #[arg(long, default_value_t = 16_384, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FLOWS)), help_heading = TRACKING)]
-    pub(crate) flows: u32,
-    /// Track only this share of all flows, each of them whole (examples: 10%, 0.1)
-    #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
-    pub(crate) share: f64,
+}
+
+/// `weir export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) netns: NetnsArgs,
+    #[command(flatten)]
+    pub(crate) tracking: TrackingArgs,
+    /// Address of the loopback and port to listen on
+    #[arg(long, default_value = "127.0.0.1:9348", value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+    /// Number of networks with series of their own; all others share the label `other`
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub(crate) networks: usize,
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_flows::{Error, Grouping, Options, Reading, Watch, render};
+use weir_flows::{Error, Reading, Watch, render};
 use weir_sys::Stop;
 use weir_text::layout::Terminal;
 
@@ -58,7 +58,7 @@ struct View {
     place: String,
 }
 
-fn failed(error: Error) -> Failure {
+pub(super) fn failed(error: Error) -> Failure {
     match error {
         Error::Options(_) => Failure::usage(error),
         e if e.is_missing() => Failure::new(MISSING, e),
@@ -82,13 +82,7 @@ impl View {
 
     fn watch(&self, stop: &Stop) -> CommandResult {
         let args = &self.args;
-        let options = Options {
-            interfaces: args.interfaces.clone(),
-            flows: args.flows,
-            share: args.share,
-            grouping: Grouping { by_client: args.by_client, prefix4: args.prefix, prefix6: args.prefix6 },
-        };
-        let mut watch = Watch::start(options).map_err(failed)?;
+        let mut watch = Watch::start(args.tracking.options()).map_err(failed)?;
         talk::step(|| format!("watches {}", watch.interfaces().join(", ")));
         let end = args.window.or(args.once.then_some(ONCE)).map(|time| Instant::now() + time);
         if args.once { self.once(&mut watch, end, stop) } else { self.each_second(&mut watch, end, stop) }

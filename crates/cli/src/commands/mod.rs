@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod conntrack;
 pub(crate) mod cost;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod fastpath;
 pub(crate) mod flows;
 pub(crate) mod iperf3;

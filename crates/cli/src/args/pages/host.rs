@@ -128,6 +128,26 @@ pub(super) const PAGES: &[Page] = &[
         ],
     },
     Page {
+        command: "export",
+        text: "Serves `GET /metrics` in the text format of Prometheus: what `weir flows` shows, by network, and the fill of the \
+               connection-tracking table. Listens on loopback only, as addresses of people are among the labels.\n\nSends \
+               nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
+        examples: &[
+            "weir export",
+            "weir export --listen [::1]:9348 --networks 200 --by-client --prefix 16",
+            "weir export --interface eth0 --share 10%",
+        ],
+        codes: &[
+            (0, "ended by Ctrl-C"),
+            (1, "reading the table of flows failed"),
+            (
+                2,
+                "wrong usage, an address off the loopback, an interface that is not here, or none that forwards",
+            ),
+            (4, "root or Linux 6.6 (TCX) is missing here, or the port is taken"),
+        ],
+    },
+    Page {
         command: "doctor",
         text: "Names the causes of lost or delayed packets, their share of the loss, the evidence, the causes ruled \
                out, and the commands that help. Needs no filter and no guess.\n\nReads only: changes no rule, no \
