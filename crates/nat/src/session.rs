@@ -20,7 +20,7 @@ const IDLE_PORT: u16 = 19_980;
 /// How often the control packets are sent before the path counts as dead.
 const CONTROLS: u32 = 5;
 /// How long each of them may take, in units of the setting's patience.
-const CONTROL_PATIENCE: u32 = 20;
+const CONTROL_PATIENCE: u32 = 50;
 /// Distance of initial sequence numbers, as a power of two: windows of different connections do not meet.
 const SEQUENCE_SHIFT: u32 = 16;
 /// Window of every segment.
