@@ -5,7 +5,7 @@ mod documents;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use weir_testkit::{CommandOutput, World, holds, measured};
+use weir_testkit::{CommandOutput, PATIENCE, World, holds, measured};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -211,6 +211,23 @@ fn root_packets_are_kept_for_tcpdump() {
     assert!(fragments.contains("flags [+]"), "{fragments}");
     let errors = read("icmp-errors");
     assert!(errors.contains("time exceeded in-transit") && errors.contains("unreachable"), "{errors}");
+}
+
+#[test]
+fn root_ctrl_c_ends_the_wait_for_timers() {
+    if World::lacks(&["nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let mut command = world.command(world.binary());
+    command.args(["nat", "lab", "--verbose", "--idle", "30m"]);
+    let mut measuring = world.start("nat", command);
+    measuring.wait_for("nft-masquerade: idle");
+    measuring.signal("INT");
+    let ended = measuring.end_within(PATIENCE);
+    assert!(ended.stderr.contains("stopped before the table was complete"), "{}", ended.stderr);
+    assert_eq!((ended.code, ended.stdout.as_str()), (1, ""));
+    assert!(world.labs().is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_lab::{Role, Site};
 use weir_netlink::{Mac, Rtnetlink};
 use weir_sys::frames::FrameSocket;
-use weir_sys::{Error, Result};
+use weir_sys::{Error, Result, Stop};
 use weir_wire::{Ethernet, ethernet};
 
 use crate::{Arrival, Ends, Packet, Setting, Side};
@@ -19,6 +19,8 @@ const LAST: [u8; 2] = [10, 11];
 const PATIENCE: Duration = Duration::from_millis(20);
 /// MTU of the gateway's outside link: shorter than that of the inside one.
 const OUTSIDE_MTU: u32 = 1_400;
+/// How soon a stop is noticed.
+const NOTICE: Duration = Duration::from_millis(100);
 /// Longest frame of a link with the lab's largest MTU.
 const LONGEST: usize = 65_535 + Ethernet::LENGTH;
 
@@ -38,15 +40,16 @@ pub struct LabEnds {
     setting: Setting,
     begun: Instant,
     buffer: Vec<u8>,
+    stop: Stop,
 }
 
 impl LabEnds {
     /// Takes the place of the hosts of a routed IPv4 site, with two addresses on each side that the gateway reaches. The gateway's
-    /// outside link gets a smaller MTU than the inside one.
+    /// outside link gets a smaller MTU than the inside one. Once `stop` is raised, receiving fails.
     ///
     /// # Errors
     /// If the site has no gateway or is of IPv6, or the kernel refuses.
-    pub fn attach(site: &Site, idle_limit: Duration) -> Result<Self> {
+    pub fn attach(site: &Site, idle_limit: Duration, stop: &Stop) -> Result<Self> {
         let (inside, outside) = addresses(site)?;
         let gateway = site
             .host(Role::Gateway)
@@ -78,6 +81,7 @@ impl LabEnds {
             },
             begun: Instant::now(),
             buffer: vec![0; LONGEST],
+            stop: stop.clone(),
         })
     }
 
@@ -149,11 +153,14 @@ impl Ends for LabEnds {
             if let Some(arrival) = self.ready()? {
                 return Ok(Some(arrival));
             }
+            if self.stop.raised() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "stopped"));
+            }
             let left = deadline.saturating_sub(self.begun.elapsed());
             if left.is_zero() {
                 return Ok(None);
             }
-            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            let timeout = Timespec::try_from(left.min(NOTICE)).map_err(io::Error::other)?;
             let mut both = [
                 PollFd::new(&self.inside.socket, PollFlags::IN),
                 PollFd::new(&self.outside.socket, PollFlags::IN),

@@ -8,7 +8,7 @@ use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
 use weir_nat::measure;
 use weir_sys::process::which;
-use weir_sys::{NetNs, ProcRoot, privilege, sysctl};
+use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 
 const RULES: &str = "table ip nat { chain post { type nat hook postrouting priority srcnat; \
                      oifname \"outside\" masquerade fully-random; }; }\n";
@@ -40,7 +40,8 @@ fn root_ports_are_those_of_the_kernels_table() {
     let gateway = site.host(Role::Gateway).unwrap();
     gateway.run(|| sysctl::set(&ProcRoot::new("/"), "net.ipv4.ip_forward", "1")).unwrap().unwrap();
     run(gateway, "nft", &["-f", "-"], RULES);
-    let seen = measure(&mut LabEnds::attach(site, Duration::ZERO).unwrap(), &mut |_| true).unwrap();
+    let seen = measure(&mut LabEnds::attach(site, Duration::ZERO, &Stop::default()).unwrap(), &mut |_| true)
+        .unwrap();
     for (protocol, translations) in [
         ("udp", seen.udp_ports.unwrap()),
         ("tcp", seen.tcp_mapping.unwrap().into_iter().flat_map(|mapping| mapping.seen).collect()),

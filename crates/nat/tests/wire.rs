@@ -12,7 +12,7 @@ use weir_lab::{Lab, LabOptions, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
 use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
 use weir_nat::{Observations, Table, Verdict, measure};
-use weir_sys::privilege;
+use weir_sys::{Stop, privilege};
 use weir_testkit::{holds, measured};
 
 fn lab(name: &str, sites: usize) -> Lab {
@@ -29,7 +29,7 @@ fn lab(name: &str, sites: usize) -> Lab {
 
 fn on_the_wire(site: &weir_lab::Site, behaviour: Behaviour, idle: Duration) -> Observations {
     let _nat = Wire::start(site, behaviour);
-    let mut ends = LabEnds::attach(site, idle).unwrap();
+    let mut ends = LabEnds::attach(site, idle, &Stop::default()).unwrap();
     measure(&mut ends, &mut |_| true).unwrap()
 }
 

@@ -15,6 +15,7 @@ use weir_nat::{Table, measure};
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
 use weir_text::layout::Terminal;
+use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
 use super::page;
@@ -49,10 +50,12 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
     if wanted.is_empty() {
         wanted.push(LabGateway::NftMasquerade);
     }
-    let tables = measure_all(&wanted, args, &stop)?;
+    note(&format!("measures {}; the timers take {}", count(wanted.len()), duration(args.idle.as_secs_f64())));
+    let tables = measure_all(&wanted, args, &stop);
     if stop.raised() {
         return Err(Failure::failed("stopped before the table was complete"));
     }
+    let tables = tables?;
     if args.json {
         print_json(&tables)?;
     } else {
@@ -60,6 +63,11 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
         print(&page::tables(&tables.gateways, &tables.kernel, terminal))?;
     }
     super::verdict_of(args.fail_on_must, tables.gateways.iter().flat_map(|g| &g.table.rows))
+}
+
+/// `1 gateway`, `2 gateways`.
+fn count(n: usize) -> String {
+    if n == 1 { "1 gateway".to_owned() } else { format!("{n} gateways") }
 }
 
 /// Each name with its line of help.
@@ -135,7 +143,7 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
         let code = if missing { MISSING } else { FAILED };
         Failure::new(code, format!("{}: {e}", which.name()))
     })?;
-    let observed = LabEnds::attach(site, args.idle).map_err(io::Error::other).and_then(|mut ends| {
+    let observed = LabEnds::attach(site, args.idle, stop).map_err(io::Error::other).and_then(|mut ends| {
         let mut go_on = |name: &'static str| {
             step(|| format!("{}: {name}", which.name()));
             !stop.raised()
