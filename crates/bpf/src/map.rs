@@ -213,23 +213,27 @@ impl Map {
         Ok(entries)
     }
 
-    /// Every value of an array whose values begin with a `struct bpf_spin_lock`, each of them read under its lock, with few system calls
-    /// (batches: Linux 5.6).
+    /// Hands over every value of an array whose values begin with a `struct bpf_spin_lock`, each of them read under its lock, with few
+    /// system calls (batches: Linux 5.6).
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn locked_values<V: Plain>(&self) -> Result<Vec<V>> {
+    pub fn each_locked_value<V: Plain>(&self, mut each: impl FnMut(V)) -> Result<()> {
         const BATCH: u32 = 1024;
         let entries = self
             .handle
             .lookup_batch(BATCH.min(self.entries()), MapFlags::LOCK, MapFlags::ANY)
             .map_err(|e| self.failed("read", &e))?;
-        let values: Vec<V> = entries.map(|(_, value)| V::from_bytes(&value)).collect();
+        let mut number = 0;
+        for (_, value) in entries {
+            each(V::from_bytes(&value));
+            number += 1;
+        }
         // The iterator ends at an error as it does at the end.
-        if values.len() != self.entries() as usize {
+        if number != self.entries() {
             return Err(Error::Absent(format!("all of its {} values in map {}", self.entries(), self.name)));
         }
-        Ok(values)
+        Ok(())
     }
 
     /// Every entry of a map whose values are by core, with one value for each of [`possible_cpus`].

@@ -44,7 +44,8 @@ impl Fraction {
             loss::interval_over_trials(trials).and_then(|(_, i)| i).or_else(|| loss::interval(lost, of))
         };
         let known = interval(segments, &trials(false));
-        let possible = interval((segments + doubtful).min(of), &trials(true));
+        let possible =
+            if doubtful == 0 { known } else { interval((segments + doubtful).min(of), &trials(true)) };
         Fraction {
             segments,
             of,

@@ -108,7 +108,7 @@ impl Grouping {
         while past.len() > MOST_PAST {
             // The one with the fewest bytes.
             let least = past.iter().filter(|(key, _)| key.is_some());
-            let least = least.min_by_key(|(_, sum)| sum.client.bytes + sum.server.bytes).map(|(key, _)| *key);
+            let least = least.min_by_key(|(_, sum)| sum.bytes()).map(|(key, _)| *key);
             let Some(sum) = least.and_then(|key| past.remove(&key)) else { return };
             past.entry(None).or_default().merge(&sum);
         }
@@ -120,6 +120,11 @@ impl Grouping {
 }
 
 impl NetworkSum {
+    /// Bytes of both sides.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.client.bytes + self.server.bytes
+    }
+
     pub(crate) fn merge(&mut self, other: &NetworkSum) {
         self.flows += other.flows;
         self.connections += other.connections;

@@ -58,12 +58,6 @@ impl Reading {
             flows: Vec::new(),
         }
     }
-
-    /// Leaves out all but the first networks and flows.
-    pub fn keep_top(&mut self, top: usize) {
-        self.networks.truncate(top);
-        self.flows.truncate(top);
-    }
 }
 
 /// Packets by the reason why no flow was tracked for them. All went on unchanged.

@@ -150,9 +150,9 @@ impl SideSum {
         self.lost_to.extend(&other.lost_to);
     }
 
-    /// Keeps the memory of flows that have ended within bounds: counts of a thousand flows become those of one.
+    /// Keeps the memory of flows that have ended within bounds: counts of a hundred flows become those of one.
     pub(crate) fn compact(&mut self) {
-        const MOST: usize = 1000;
+        const MOST: usize = 100;
         for counts in [&mut self.lost_from, &mut self.lost_to] {
             if counts.len() > MOST {
                 let sum = |field: fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();

@@ -36,6 +36,18 @@ pub(crate) fn address(version: u8, words: [u32; 4], port: u16) -> SocketAddr {
     SocketAddr::new(ip, u16::from_be(port))
 }
 
+/// Whether it leaves the table. `now` is CLOCK_MONOTONIC, ns.
+fn is_over(flow: &WeirFlow, now: u64) -> bool {
+    let limit = if has_ended(flow) {
+        AFTER_END
+    } else if is(flow, shared::WEIR_IS_OPENING) {
+        OPENING
+    } else {
+        IDLE
+    };
+    now.saturating_sub(flow.last) > limit
+}
+
 /// Maps of the loaded object.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -50,8 +62,8 @@ pub(crate) struct Table {
 
 /// All that the kernel has.
 pub(crate) struct Contents {
-    /// Flows in use, with the number of their slot.
-    pub(crate) flows: Vec<(u32, WeirFlow)>,
+    /// Flows in use.
+    pub(crate) flows: Vec<WeirFlow>,
     /// Those of them that were removed by this reading.
     pub(crate) removed: Vec<WeirFlow>,
     /// Packets with each verdict.
@@ -84,29 +96,22 @@ impl Table {
             self.slots.set(&at, &WeirSlot::zeroed())?;
             self.vacant.set::<[u8; 0], u32>(&[], &at)?;
         }
-        let (mut flows, mut removed) = (Vec::new(), Vec::new());
-        for (at, slot) in (0..).zip(self.slots.locked_values::<WeirSlot>()?) {
-            if slot.used == 0 {
-                continue;
+        let mut flows: Vec<(u32, WeirFlow)> = Vec::new();
+        let mut at = 0;
+        self.slots.each_locked_value(|slot: WeirSlot| {
+            if slot.used != 0 {
+                flows.push((at, slot.flow));
             }
-            flows.push((at, slot.flow));
-            if self.is_over(&slot.flow, now) {
-                self.remove(at, &slot.flow)?;
-                removed.push(slot.flow);
-            }
+            at += 1;
+        })?;
+        let over = flows.iter().filter(|(_, flow)| is_over(flow, now));
+        let removed: Vec<(u32, WeirFlow)> = over.copied().collect();
+        for (at, flow) in &removed {
+            self.remove(*at, flow)?;
         }
+        let flows = flows.into_iter().map(|(_, flow)| flow).collect();
+        let removed = removed.into_iter().map(|(_, flow)| flow).collect();
         Ok(Contents { flows, removed, verdicts: self.verdicts()? })
-    }
-
-    fn is_over(&self, flow: &WeirFlow, now: u64) -> bool {
-        let limit = if has_ended(flow) {
-            AFTER_END
-        } else if is(flow, shared::WEIR_IS_OPENING) {
-            OPENING
-        } else {
-            IDLE
-        };
-        now.saturating_sub(flow.last) > limit
     }
 
     fn remove(&mut self, at: u32, flow: &WeirFlow) -> Result<()> {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, attach_tcx_first};
 
-use crate::networks::{Grouping, Key, Network, NetworkSum};
+use crate::networks::{Grouping, Key, NetworkSum};
 use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow};
 use crate::table::Table;
@@ -124,37 +124,44 @@ impl Watch {
         self.interfaces.values().map(String::as_str).collect()
     }
 
-    /// Reads what was seen since the beginning. Call it every second or so: it also makes room for new flows in the place of those that
-    /// are over.
+    /// Reads everything that was seen since the beginning. Call it every second or so: it also makes room for new flows in the place of
+    /// those that are over.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn read(&mut self) -> Result<Reading> {
+        self.read_top(usize::MAX, usize::MAX)
+    }
+
+    /// The same with the networks and the flows with the most bytes alone, so many of each. Intervals of thousands take their time.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn read_top(&mut self, networks: usize, flows: usize) -> Result<Reading> {
         let time = now();
-        let contents = self.table.read(time)?;
-        let mut networks = self.past.clone();
-        for (_, flow) in &contents.flows {
-            self.options.grouping.add(&mut networks, flow);
+        let mut contents = self.table.read(time)?;
+        let mut sums = self.past.clone();
+        for flow in &contents.flows {
+            self.options.grouping.add(&mut sums, flow);
         }
         let mut all = NetworkSum::default();
-        networks.values().for_each(|sum| all.merge(sum));
-        let mut flows: Vec<Flow> =
-            contents.flows.iter().map(|(_, flow)| Flow::of(flow, &self.interfaces, time)).collect();
-        flows.sort_by_key(|f| Reverse(f.bytes()));
-        let mut networks: Vec<Network> = networks.into_iter().map(|(key, sum)| sum.report(&key)).collect();
-        networks.sort_by_key(|n| Reverse(n.bytes()));
+        sums.values().for_each(|sum| all.merge(sum));
+        let mut sums: Vec<(Key, NetworkSum)> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, sum)| Reverse(sum.bytes()));
+        contents.flows.sort_by_key(|flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
+        let shown = contents.flows.iter().take(flows);
         let reading = Reading {
             interfaces: self.interfaces.values().cloned().collect(),
             seconds: time.saturating_sub(self.began) as f64 / 1e9,
             sample_share: self.options.share,
             capacity: self.table.capacity(),
-            flows_now: flows.len() as u64,
+            flows_now: contents.flows.len() as u64,
             flows_over: self.past_flows,
             not_tracked: NotTracked::of(&contents.verdicts),
             all: all.report(&None),
-            networks_in_all: networks.len() as u64,
-            networks,
-            flows,
+            networks_in_all: sums.len() as u64,
+            networks: sums.iter().take(networks).map(|(key, sum)| sum.report(key)).collect(),
+            flows: shown.map(|flow| Flow::of(flow, &self.interfaces, time)).collect(),
         };
         self.retire(&contents.removed);
         Ok(reading)

@@ -38,7 +38,7 @@ fn serve(args: &ExportArgs, server: &Server, stop: &Stop) -> CommandResult {
     let mut next = Instant::now();
     let mut is_first = true;
     while !stop.raised() {
-        let reading = watch.read().map_err(failed)?;
+        let reading = watch.read_top(usize::MAX, 0).map_err(failed)?;
         server.show(page(env!("CARGO_PKG_VERSION"), &reading, fill(), &mut names));
         if std::mem::take(&mut is_first) {
             note(&format!("http://{}/metrics; ends with Ctrl-C", server.address()));

@@ -93,9 +93,8 @@ impl View {
         loop {
             let next = Instant::now() + EVERY;
             super::wait_until(end.map_or(next, |end| end.min(next)), stop);
-            let mut reading = watch.read().map_err(failed)?;
+            let reading = watch.read_top(self.args.top, self.args.top).map_err(failed)?;
             if stop.raised() || end.is_some_and(|end| Instant::now() >= end) {
-                reading.keep_top(self.args.top);
                 return if self.args.json {
                     print_json(&self.document(&reading))
                 } else {
@@ -114,8 +113,7 @@ impl View {
             if stop.raised() {
                 return Ok(());
             }
-            let mut reading = watch.read().map_err(failed)?;
-            reading.keep_top(self.args.top);
+            let reading = watch.read_top(self.args.top, self.args.top).map_err(failed)?;
             let shown = if self.args.json {
                 put(&line(&self.document(&reading))?)
             } else {
