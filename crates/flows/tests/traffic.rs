@@ -278,3 +278,35 @@ fn root_a_sample_has_whole_flows() {
         );
     }
 }
+
+/// Flows that have ended leave the table, and stay in the sums of their network.
+#[test]
+fn root_flows_that_have_ended_make_room() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, true);
+    let mut watch = world.watch(Options { flows: 4, ..Options::default() });
+    let listener = world.listen(5001);
+    for _ in 0..4 {
+        let (mut near, mut far) = world.connect(&listener);
+        send(&mut near, &mut far, 1000);
+    }
+    let full = watch.read().unwrap();
+    assert_eq!((full.flows_now, full.flows_over, full.all.flows), (4, 0, 4));
+    let (mut near, mut far) = world.connect(&listener);
+    exchange(&mut near, &mut far);
+    let full = watch.read().unwrap();
+    assert!(full.flows_now == 4 && full.not_tracked.no_room > 0, "{:?}", full.not_tracked);
+    let empty = until("all have left", PATIENCE, || {
+        let reading = watch.read().unwrap();
+        (reading.flows_now == 0).then_some(reading)
+    });
+    assert_eq!((empty.flows_over, empty.all.flows, empty.all.connections), (4, 4, 4));
+    assert_eq!(empty.all.client_side.bytes, full.all.client_side.bytes);
+    assert_eq!(empty.all.client_side.lost_from.of, full.all.client_side.lost_from.of);
+    // The one that found no room is picked up.
+    exchange(&mut near, &mut far);
+    let after = watch.read().unwrap();
+    assert_eq!((after.flows_now, after.flows[0].client), (1, near.local_addr().unwrap()));
+}
