@@ -310,3 +310,41 @@ fn root_flows_that_have_ended_make_room() {
     let after = watch.read().unwrap();
     assert_eq!((after.flows_now, after.flows[0].client), (1, near.local_addr().unwrap()));
 }
+
+/// Connections of the gateway itself pass in one direction only: nothing in them looks like a fault of the path.
+#[test]
+fn root_connections_of_the_gateway_itself_are_one_way_and_without_faults() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, true);
+    let mut watch = world.watch(Options::default());
+    let outgoing = world.listen(5001);
+    let to = outgoing.local_addr().unwrap();
+    let mut out = world.gateway.run(|| std::net::TcpStream::connect(to).unwrap()).unwrap();
+    let mut far = outgoing.accept().unwrap().0;
+    let own = SocketAddr::new(world.gateway_outside, 5002);
+    let incoming = world.gateway.run(|| std::net::TcpListener::bind(own).unwrap()).unwrap();
+    let mut near = world.try_connect(own).unwrap();
+    let mut into = incoming.accept().unwrap().0;
+    for _ in 0..20 {
+        exchange(&mut out, &mut far);
+        exchange(&mut near, &mut into);
+    }
+    let reading = watch.read().unwrap();
+    assert_eq!(reading.flows_now, 2, "{:?}", reading.flows);
+    for flow in &reading.flows {
+        assert_eq!(flow.state, FlowState::OneWay, "{flow:?}");
+        for side in [&flow.client_side, &flow.server_side] {
+            let faults = [
+                side.bypassed,
+                side.needless,
+                side.reordered,
+                side.lost_from.segments,
+                side.lost_to.segments,
+            ];
+            assert_eq!(faults, [0; 5], "{flow:?}");
+        }
+    }
+    assert_eq!(reading.all.unanswered_syns, 0);
+}

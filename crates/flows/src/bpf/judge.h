@@ -336,8 +336,9 @@ static __always_inline void acknowledge(struct weir_side *s, struct weir_side *b
 		s->careful = p->ack;
 	}
 	if (after(p->ack, s->next) > 0) {
-		// Its data took another way.
-		s->bypassed++;
+		// Its data took another way. All of it did if none came here: this host is that end, or only sees one direction.
+		if (s->packets)
+			s->bypassed++;
 		s->next = p->ack;
 		s->careful = p->ack;
 		s->timed_at = 0;
@@ -457,7 +458,8 @@ static __always_inline void judge(struct weir_flow *f, const struct weir_packet 
 	read_window(s, p);
 	if (p->flags & FIN)
 		f->state |= p->side & 1 ? WEIR_IS_ENDED1 : WEIR_IS_ENDED0;
-	if (p->side & 1)
+	// The side that began goes on after an answer alone, even if that does not pass here.
+	if ((p->side & 1) || !(p->flags & SYN))
 		f->state &= ~WEIR_IS_OPENING;
 	if (p->flags & ACK)
 		acknowledge(other, s, p);
