@@ -121,7 +121,8 @@ fn idle(way: &WeirWay, control: &WeirControl) -> Option<WeirIdle> {
     // The packet may have come at the end of its tick.
     let idle = u32::from(ticks - 1) * control.hz / RENEWALS_PER_SECOND;
     let flow = WeirDirection { source: [0; 4], destination: [0; 4], ports: 0, version: 0, protocol: 0 };
-    Some(WeirIdle { flow, timeout: way.timeout, idle })
+    let one_way = u64::from(way.state) & WEIR_UDP != 0 && way.progress != 0;
+    Some(WeirIdle { flow, timeout: way.timeout, idle, one_way: one_way.into() })
 }
 
 #[cfg(test)]
@@ -140,6 +141,11 @@ mod tests {
         assert_eq!(after(10, 12), Some((7500, 125)));
         assert_eq!(after(254, 2), Some((7500, 250)), "254, 255, 1, 2");
         assert_eq!(after(0, 12), None, "nothing was carried since the timeout was renewed");
+        let one_way = |udp, progress| {
+            let state = (WEIR_VALID | udp) as u32;
+            idle(&WeirWay { state, progress, ..way(10) }, &control(20)).unwrap().one_way
+        };
+        assert_eq!((one_way(WEIR_UDP, 1), one_way(WEIR_UDP, 0), one_way(0, 200)), (1, 0, 0));
         let empty = WeirWay { state: 0, ..way(10) };
         assert_eq!(idle(&empty, &control(100)), None);
     }

@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use weir_fastpath::{Lesson, Options, Reason};
+use weir_netlink::conntrack::{Conntrack, Status as ConntrackStatus, Tuple};
 use weir_sys::privilege::test_needs_root;
 use world::{NatWorld, PATIENCE, passes, sh, until, within};
 
@@ -320,6 +321,68 @@ fn root_a_pause_shorter_than_the_timeout_ends_no_flow() {
     for ((client, server), from) in flows.iter().zip(&seen) {
         passes(server, *from, client, b"still there");
     }
+}
+
+#[test]
+fn root_udp_without_answers_has_its_own_short_time_and_keeps_the_kernels_timeout() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    for (name, seconds) in [("nf_conntrack_udp_timeout", 100), ("nf_conntrack_udp_timeout_stream", 1000)] {
+        sh(&world.gateway, &format!("sysctl -q net.netfilter.{name}={seconds}"));
+    }
+    // Buckets of four for 128 directions: 256 entries.
+    let carried = world.carried(Options { connections: 64, ..EARLY });
+    let client = world.udp(&world.inside[0], world.inside_addresses[0], 4000);
+    let server = world.server_udp(5000);
+    let to = server.local_addr().unwrap();
+    let (packets, ()) = carried.during(|| {
+        for _ in 0..40 {
+            passes(&client, to, &server, b"no answer");
+        }
+    });
+    assert!(packets > 0, "{:?}", carried.status());
+    // After its own time the kernel sees a packet. A quarter of its timeout would be 25 s.
+    let due = carried.status().packets(Reason::Due);
+    let is_due = (0..5).any(|_| {
+        std::thread::sleep(Duration::from_millis(2200));
+        passes(&client, to, &server, b"due");
+        carried.status().packets(Reason::Due) > due
+    });
+    assert!(is_due, "{:?}", carried.status());
+    let tuple = Tuple {
+        source: world.inside_addresses[0].into(),
+        destination: to.ip().into(),
+        protocol: 17,
+        source_port: 4000,
+        destination_port: 5000,
+    };
+    let look = || Conntrack::open().unwrap().get(&tuple).unwrap();
+    let entry = world.gateway.run(look).unwrap();
+    let entry = entry.unwrap();
+    let has = |status| entry.status.has(status);
+    assert!(!has(ConntrackStatus::ASSURED) && !has(ConntrackStatus::SEEN_REPLY), "{entry:?}");
+    assert!(entry.timeout_s.unwrap() <= 100, "no stream's timeout: {entry:?}");
+    // A flood of them fills the table, and holds it for a quarter of the timeout and two seconds: not for half a minute more.
+    sh(&world.gateway, "sysctl -q net.netfilter.nf_conntrack_udp_timeout=20");
+    for port in 6000..6600 {
+        let client = world.udp(&world.inside[1], world.inside_addresses[1], port);
+        for _ in 0..3 {
+            passes(&client, to, &server, b"flood");
+        }
+    }
+    let full = carried.status().lessons(Lesson::NoRoom);
+    assert!(full > 100, "{:?}", carried.status());
+    std::thread::sleep(Duration::from_millis(7500));
+    for port in 4100..4106 {
+        let client = world.udp(&world.inside[0], world.inside_addresses[0], port);
+        for _ in 0..3 {
+            let from = passes(&client, to, &server, b"?");
+            passes(&server, from, &client, b"!");
+        }
+    }
+    assert_eq!(carried.status().lessons(Lesson::NoRoom), full, "there is room again: {:?}", carried.status());
 }
 
 /// Conntrack compares a reset with the last acknowledgement that it saw (nf_conntrack_proto_tcp.c, RFC 5961 section 3.2): if that is

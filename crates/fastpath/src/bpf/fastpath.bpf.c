@@ -311,7 +311,10 @@ int keep_idle(struct __sk_buff *skb)
 		return 1;
 	wanted = i.timeout - i.idle;
 	left = ct->timeout - (__u32)bpf_jiffies64();
-	// Another state has another timeout.
+	// Another state has another timeout. UDP that has an answer by now is renewed by its old, shorter one; but one without an answer is
+	// another connection, if the entry's had one, and never gets its timeout.
+	if (i.flow.protocol == IPPROTO_UDP && !i.one_way && !(ct->status & IPS_SEEN_REPLY))
+		left = 0;
 	if (left > 0 && (__s32)wanted > left &&
 	    (i.flow.protocol != IPPROTO_TCP || ct->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED))
 		bpf_ct_change_timeout(ct, (__u64)wanted * 1000 / control.hz);

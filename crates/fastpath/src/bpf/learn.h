@@ -81,7 +81,7 @@ static __always_inline enum weir_lesson judge(const struct nf_conn *ct, const st
 // Asks conntrack about the packet that leaves. Its direction's tuple is that of the packet as it came in; the other one's is that of
 // the answer to it as it leaves.
 static __always_inline enum weir_lesson ask(struct __sk_buff *skb, const struct arrived *p, const struct ends *leaving, int words,
-					     __u32 *timeout)
+					     __u32 *timeout, bool *one_way)
 {
 	struct bpf_ct_opts opts = {
 		.netns_id = BPF_F_CURRENT_NETNS,
@@ -109,9 +109,15 @@ static __always_inline enum weir_lesson ask(struct __sk_buff *skb, const struct 
 	is_it = opts.dir ? is_tuple_of(&ct->tuplehash[0].tuple, p, words) : is_tuple_of(&ct->tuplehash[1].tuple, p, words);
 	lesson = is_it ? judge(ct, p) : WEIR_OTHER_PACKET;
 	left = ct->timeout - (__u32)bpf_jiffies64();
+	*one_way = p->udp && !(ct->status & IPS_SEEN_REPLY);
 	bpf_ct_release(ct);
 	*timeout = left > 0 ? left : 0;
 	return lesson == WEIR_LEARNT && *timeout < LEAST_TIMEOUT ? WEIR_SHORT_LIVED : lesson;
+}
+
+static __always_inline bool is_one_way(const struct weir_way *way, __u32 state)
+{
+	return state & WEIR_UDP && way->progress;
 }
 
 // An entry for the flow: its own, or one that is empty or cannot be used any more.
@@ -128,14 +134,15 @@ static __always_inline struct weir_way *room_for(void *bucket, const struct arri
 		if ((*state & WEIR_PHASE_MASK) == WEIR_EMPTY)
 			return way;
 		if ((*state & WEIR_PHASE_MASK) == WEIR_VALID &&
-		    ((*state ^ generation_bits()) >> WEIR_GENERATION_SHIFT || is_past(way->due + control.longest_refresh)))
+		    ((*state ^ generation_bits()) >> WEIR_GENERATION_SHIFT ||
+		     is_past(way->due + (is_one_way(way, *state) ? control.hz * WEIR_ONE_WAY_KEPT_S : control.longest_refresh))))
 			return way;
 	}
 	return NULL;
 }
 
 static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void *data, const struct arrived *p,
-						     const struct ends *leaving, int words, __u32 timeout)
+						     const struct ends *leaving, int words, __u32 timeout, bool one_way)
 {
 	// Four packets by the kernel's way in the time that it waits for one.
 	__u32 refresh = timeout / 4 < control.longest_refresh ? timeout / 4 : control.longest_refresh;
@@ -144,6 +151,9 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	__u32 state, busy;
 	__be32 *w;
 
+	// A flood without answers is not to hold the table for long.
+	if (one_way && refresh > control.hz * WEIR_ONE_WAY_S)
+		refresh = control.hz * WEIR_ONE_WAY_S;
 	if (!bucket)
 		return WEIR_NO_ROOM;
 	way = room_for(bucket, p, words, &state);
@@ -163,7 +173,7 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	copy(w + TO_SOURCE(words), leaving->source, words);
 	copy(w + TO_DESTINATION(words), leaving->destination, words);
 	w[TO_PORTS(words)] = leaving->ports;
-	way->progress = p->progress >> 24;
+	way->progress = p->udp ? one_way : p->progress >> 24;
 	way->came_by = p->came_by;
 	way->goes_by = skb->ifindex;
 	copy_macs(way->macs, data);
@@ -190,6 +200,7 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 	struct weir_way *way;
 	__u32 state, timeout;
 	void *bucket;
+	bool one_way;
 	__be32 *w;
 
 	copy(answer.source, leaving->destination, words);
@@ -205,7 +216,7 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 	copy(owner.ends.source, w + TO_DESTINATION(words), words);
 	copy(owner.ends.destination, w + TO_SOURCE(words), words);
 	owner.ends.ports = swapped(w[TO_PORTS(words)]);
-	switch (ask(skb, &owner, leaving, words, &timeout)) {
+	switch (ask(skb, &owner, leaving, words, &timeout, &one_way)) {
 	case WEIR_NO_CONNECTION:
 	case WEIR_OTHER_PACKET:
 		forget(way, state);
@@ -259,6 +270,7 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	struct arrived *p = candidate(mark);
 	enum weir_lesson lesson;
 	__u32 timeout = 0;
+	bool one_way = false;
 	void *data;
 
 	if (!p || !p->is_candidate || p->mark != mark || p->words != words || p->udp != udp)
@@ -272,12 +284,12 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	else if (hops + 1 != p->hops || tos != p->tos)
 		lesson = WEIR_HEADER_CHANGED;
 	else
-		lesson = ask(skb, p, leaving, words, &timeout);
+		lesson = ask(skb, p, leaving, words, &timeout, &one_way);
 	// A packet out of the window does not bring conntrack's last acknowledgement up to date, so that one is to be forgotten.
 	if (lesson == WEIR_CHECKED || (p->is_far && lesson != WEIR_EXCLUDED && lesson != WEIR_LEAVES_TAGGED))
 		wish(p);
 	data = (void *)(long)skb->data;
 	if (lesson == WEIR_LEARNT && data + ETH_HLEN <= (void *)(long)skb->data_end)
-		lesson = write_entry(skb, data, p, leaving, words, timeout);
+		lesson = write_entry(skb, data, p, leaving, words, timeout, one_way);
 	note(lesson);
 }

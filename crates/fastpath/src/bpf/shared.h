@@ -11,6 +11,11 @@
 // Directions of flows that are counted one by one while a user looks.
 #define WEIR_TALLIES 16384
 
+// UDP without answers: seconds until a packet takes the kernel's way, at most.
+#define WEIR_ONE_WAY_S 10
+// Seconds after that until another flow may have the entry.
+#define WEIR_ONE_WAY_KEPT_S 2
+
 // Bits of `weir_way.state`: phase, protocol, number of changes, DSCP, generation.
 #define WEIR_PHASE_MASK 3
 // Set for UDP, clear for TCP.
@@ -174,7 +179,8 @@ struct weir_way {
 	__u32 state;
 	// The longest packet that the kernel has forwarded, from its IP header on, bytes; a segment of a super-packet.
 	__u16 longest;
-	// For TCP: upper 8 bits of sequence plus acknowledgement number of the last packet that took the kernel's way.
+	// For TCP: upper 8 bits of sequence plus acknowledgement number of the last packet that took the kernel's way. For UDP: 1 if no
+	// answer had come when it was learnt.
 	__u8 progress;
 	// `weir_control.tick` when a packet was carried last; 0: none since the timeout was renewed.
 	__u8 last;
@@ -266,6 +272,8 @@ struct weir_idle {
 	__u32 timeout;
 	// Jiffies since the last one.
 	__u32 idle;
+	// 1: UDP that had no answer when it was learnt.
+	__u32 one_way;
 };
 
 // The entry of the table for the packets of one direction.
