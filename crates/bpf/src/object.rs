@@ -196,6 +196,14 @@ impl Object {
         Ok(Map::new(handle, name))
     }
 
+    /// Memory of all its maps, bytes: see [`Map::memory_bytes`].
+    ///
+    /// # Errors
+    /// If `/proc` does not show it.
+    pub fn memory_bytes(&self) -> Result<u64> {
+        self.object.maps().map(|map| self.map(&map.name().to_string_lossy())?.memory_bytes()).sum()
+    }
+
     /// Returns libbpf's own object, for attachments that this crate has no function for (tracepoints).
     pub fn inner(&self) -> &libbpf_rs::Object {
         &self.object

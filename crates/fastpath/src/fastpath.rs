@@ -110,6 +110,14 @@ impl Fastpath {
         Ok(self.control.get(0).now)
     }
 
+    /// Memory of all tables as the kernel counts it, bytes. [`Options::memory_bytes`] tells most of it before.
+    ///
+    /// # Errors
+    /// If `/proc` does not show it.
+    pub fn memory_bytes(&self) -> Result<u64> {
+        Ok(self.object.memory_bytes()?)
+    }
+
     /// Attaches the programs to an interface (TCX), behind those that are there.
     ///
     /// # Errors

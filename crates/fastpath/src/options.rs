@@ -97,11 +97,11 @@ impl Options {
 
     /// Memory of the tables, bytes.
     pub fn memory_bytes(&self) -> u64 {
+        /// The kernel rounds an array's elements up to eight bytes (array_map_alloc in kernel/bpf/arraymap.c).
+        const CELL: usize = size_of::<u32>().next_multiple_of(8);
         let Tables { buckets4, buckets6, cells } = self.tables();
         let of = |number: u32, bytes: usize| u64::from(number) * bytes as u64;
-        of(buckets4, size_of::<WeirBucket4>())
-            + of(buckets6, size_of::<WeirBucket6>())
-            + of(cells, size_of::<u32>())
+        of(buckets4, size_of::<WeirBucket4>()) + of(buckets6, size_of::<WeirBucket6>()) + of(cells, CELL)
     }
 
     pub(crate) fn check(&self) -> Result<()> {
