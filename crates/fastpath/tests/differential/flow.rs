@@ -173,6 +173,8 @@ impl Flow {
             5 => ACK | 0x80,
             _ => *[ACK, ACK | PSH].choose(random).unwrap(),
         };
+        // Conntrack compares an old reset with the last acknowledgement that it saw, which may be one of a segment outside of the window.
+        let seq = if flags & RST != 0 && !is_out_of_window { next } else { seq };
         // Conntrack takes the highest edge for acknowledged: beyond what was sent, the segment is out of the window.
         let ack = self.next[1 - from as usize];
         let (left, right) = (ack.wrapping_sub(8).to_be_bytes(), ack.to_be_bytes());
@@ -188,8 +190,6 @@ impl Flow {
         let mut bytes = self.segment(from, flags, options, seq, payload);
         let mut length = payload.len() as u32 + u32::from(flags & FIN != 0);
         let is_control = flags & (FIN | SYN | RST) != 0;
-        // A reset must not be older than the last acknowledgement, which conntrack has forgotten of a carried flow.
-        let is_out_of_window = is_out_of_window || (flags & RST != 0 && !is_new);
         if !is_new || is_control || flags & ACK == 0 {
             length = 0;
         }
