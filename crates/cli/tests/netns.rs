@@ -54,7 +54,8 @@ fn root_lists_are_on_trial_in_the_namespace_that_was_named() {
             ];
             run(&gate, &[&args[..], &there].concat()).expect(0)
         };
-        apply("1h");
+        let told = apply("1h").stderr;
+        assert!(told.contains("keep it with: weir allow confirm --netns out"), "{told}");
         let status = loaded(&gate, &there);
         assert_eq!((&status["loaded"]["backend"], &status["set"]["guards"]), (&backend.into(), &2.into()));
         let guards = namespaces_of(&gate, "[w]eir guard allow");

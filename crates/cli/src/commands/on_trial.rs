@@ -139,9 +139,10 @@ fn warn(by: &str, backstop: Backstop) {
     }
 }
 
-/// The last line of every `apply`.
-pub(super) fn announce(by: &str, confirm_within: u64) {
-    note(&format!("rolls back in {confirm_within} s; keep it with: weir {by} confirm"));
+/// The last line of every `apply`. `netns` is that of a command whose `confirm` must name it, too.
+pub(super) fn announce(by: &str, confirm_within: u64, netns: Option<&str>) {
+    let there = netns.map_or(String::new(), |name| format!(" --netns {name}"));
+    note(&printable(&format!("rolls back in {confirm_within} s; keep it with: weir {by} confirm{there}")));
 }
 
 /// A failure of the part of this program that makes the change, in its own words.

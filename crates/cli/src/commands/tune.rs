@@ -203,7 +203,7 @@ fn apply(args: &ApplyArgs) -> CommandResult {
     for gap in unwatched {
         print(&format!("  {}\n", printable(&gap)))?;
     }
-    on_trial::announce(BY, args.confirm_within);
+    on_trial::announce(BY, args.confirm_within, None);
     Ok(())
 }
 

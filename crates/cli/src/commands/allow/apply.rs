@@ -140,7 +140,7 @@ fn tell(args: &ApplyArgs, policy: &Policy, set: &ChangeSet, took_ms: Option<u64>
     if let Some(hint) = weir_allow::hint(policy, &ProcRoot::default()) {
         note(&printable(&hint));
     }
-    on_trial::announce(BY, args.confirm_within);
+    on_trial::announce(BY, args.confirm_within, args.netns.name.as_deref());
     Ok(())
 }
 

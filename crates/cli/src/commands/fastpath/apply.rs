@@ -48,7 +48,7 @@ pub(super) fn run(args: &ApplyArgs) -> CommandResult {
     } else {
         print(&format!("{}undo: weir fastpath remove\n", page(&plan)))?;
     }
-    on_trial::announce(BY, args.confirm_within);
+    on_trial::announce(BY, args.confirm_within, args.what.netns.name.as_deref());
     Ok(())
 }
 

@@ -44,7 +44,7 @@ pub(super) fn run(args: &ApplyArgs) -> CommandResult {
         print(&format!("{}\nundo: weir publish remove\n", page(&wanted)))?;
     }
     if !args.no_guard {
-        on_trial::announce(BY, args.confirm_within);
+        on_trial::announce(BY, args.confirm_within, args.netns.name.as_deref());
     }
     Ok(())
 }
