@@ -1,11 +1,13 @@
 //! The table: every row with its verdict.
 
+use std::ops::Deref;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Observations;
 use crate::rows::judge::{Dependence, udp_filtering, udp_mapping};
-use crate::rows::{self, Group, Judgement, Level, Verdict};
+use crate::rows::{self, Judgement, Row, Verdict};
 
 /// All verdicts of one NAT.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -32,46 +34,26 @@ pub struct NatKind {
 /// One row and its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Line {
-    /// Stable name of the row.
-    pub id: &'static str,
-    /// Subject.
-    pub group: Group,
-    /// Number of the RFC.
-    pub rfc: u16,
-    /// Its section.
-    pub section: &'static str,
-    /// Name of the requirement there; empty for a behaviour that the RFC only describes.
-    pub requirement: &'static str,
-    /// How strongly it is asked for.
-    pub level: Level,
-    /// The requirement in weir's words.
-    pub asks: &'static str,
-    /// The packets that were sent.
-    pub sent: &'static str,
-    /// The users and applications that a failure hurts, and how.
-    pub breaks: &'static str,
+    /// The requirement.
+    #[serde(flatten)]
+    pub row: &'static Row,
     /// The verdict.
     #[serde(flatten)]
     pub judgement: Judgement,
 }
 
+impl Deref for Line {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        self.row
+    }
+}
+
 impl Table {
     /// Judges observations.
     pub fn of(observations: &Observations) -> Self {
-        let rows = rows::all()
-            .map(|row| Line {
-                id: row.id,
-                group: row.group,
-                rfc: row.rfc,
-                section: row.section,
-                requirement: row.requirement,
-                level: row.level,
-                asks: row.asks,
-                sent: row.sent,
-                breaks: row.breaks,
-                judgement: (row.judge)(observations),
-            })
-            .collect();
+        let rows = rows::all().map(|row| Line { row, judgement: (row.judge)(observations) }).collect();
         Table { kind: NatKind::of(observations), rows }
     }
 

@@ -153,7 +153,7 @@ pub struct Judgement {
 }
 
 /// One requirement.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct Row {
     /// Stable name.
     pub id: &'static str,
@@ -174,8 +174,18 @@ pub struct Row {
     /// The users and applications that a failure hurts, and how; empty for rows that cannot fail.
     pub breaks: &'static str,
     /// The verdict of some observations.
+    #[serde(skip)]
     pub judge: fn(&Observations) -> Judgement,
 }
+
+/// By name: two functions cannot be told from each other.
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Row {}
 
 /// All rows, group by group.
 pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, icmp::ROWS, ip::ROWS];
