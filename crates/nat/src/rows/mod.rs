@@ -178,7 +178,7 @@ pub struct Row {
     pub judge: fn(&Observations) -> Judgement,
 }
 
-/// By name: two functions cannot be told from each other.
+/// By name: whether two functions are the same has no answer that lasts.
 impl PartialEq for Row {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
