@@ -117,6 +117,8 @@ fn root_a_rule_that_drops_is_named_and_ends_with_the_code_that_was_asked_for() {
     assert!(first["explains_packets"].as_u64().unwrap() > 200, "{words}");
     let page = weir(&world, &["--netns", &path, "--for", "1", "--fail-on", "note"]).expect(3).stdout;
     assert!(page.contains("udp dport 7000"), "{page}");
+    // The commands lead into the namespace that was named.
+    assert!(page.contains(&format!("nsenter --net={path} ")), "{page}");
     drop(sending);
     // Cores and control groups are the whole machine's: another test may just overload them.
     let mut args = vec!["--netns", &path, "--for", "0.5", "--fail-on", "note"];
@@ -159,8 +161,8 @@ fn root_names_that_would_paint_the_terminal_do_not() {
         command.env("COLUMNS", columns);
         let page = world.run(command).expect(0).stdout;
         let most: usize = columns.parse().unwrap();
-        // A command to be copied stands on a line of its own, however long it is.
-        let command = |l: &&str| l.starts_with("       ");
+        // A command to be copied stands on a line of its own, however long it is; so does the one that takes it back.
+        let command = |l: &&str| l.starts_with("       ") || l.starts_with("     undo: ");
         let too_long: Vec<_> = page.lines().filter(|l| !command(l) && l.chars().count() > most).collect();
         assert!(too_long.is_empty(), "{too_long:#?}");
     }

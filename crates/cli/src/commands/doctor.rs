@@ -152,9 +152,22 @@ fn scope(args: &DoctorArgs) -> Result<Scope, Failure> {
     }
     let open = |name: &String| {
         let handle = super::conntrack::namespace(name)?;
-        Ok((name.clone(), handle))
+        Ok((called(name), handle))
     };
     args.netns.iter().map(open).collect::<Result<Vec<(String, NetNs)>, Failure>>().map(Scope::These)
+}
+
+/// The name of a namespace of `--netns`, as a look at the whole machine prints it: commands that lead into it follow from it.
+fn called(name: &str) -> String {
+    let path = super::conntrack::namespace_path(name);
+    let text = path.to_string_lossy();
+    let named = ["/run/netns/", "/var/run/netns/"].iter().find_map(|folder| text.strip_prefix(folder));
+    let process = text.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/ns/net"));
+    match (named, process) {
+        (Some(named), _) => format!("netns {named}"),
+        (None, Some(pid)) => format!("process (pid {pid})"),
+        (None, None) => text.into_owned(),
+    }
 }
 
 /// Evidence sources by their names in the JSON.
@@ -189,4 +202,22 @@ fn tell(args: &DoctorArgs, diagnosis: &Diagnosis, color: Color) -> CommandResult
         (None, false, names) => format!("namespace {}", names.join(", ")),
     };
     print(&render(diagnosis, &place, weir_text::layout::Terminal { width: width(), color: color.stdout }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::called;
+
+    #[test]
+    fn a_namespace_has_the_name_that_a_look_at_the_machine_gives_it() {
+        for (typed, name) in [
+            ("web", "netns web"),
+            ("/var/run/netns/web", "netns web"),
+            ("4711", "process (pid 4711)"),
+            ("/proc/4711/ns/net", "process (pid 4711)"),
+            ("/proc/4711/fd/3", "/proc/4711/fd/3"),
+        ] {
+            assert_eq!(called(typed), name);
+        }
+    }
 }

@@ -82,6 +82,9 @@ fn way_in(namespace: &Namespace) -> Result<Way, Unwritable> {
     if let Some(name) = name.strip_prefix("podman ") {
         return way(sh!("nsenter -t \"$(podman inspect -f '{{.State.Pid}}' -- {})\" -n", name), false);
     }
+    if name.starts_with('/') {
+        return way(sh!("nsenter --net={}", name), false);
+    }
     let process = name.rsplit_once("(pid ").and_then(|(_, rest)| rest.strip_suffix(')'));
     let number = |text: &str| text.parse::<u32>().ok();
     let (pid, descriptor) = match process.map(|p| p.split_once(", descriptor ").unwrap_or((p, ""))) {
@@ -178,6 +181,7 @@ mod tests {
             "nsenter --net=/proc/3/fd/4 ip route"
         );
         assert_eq!(placed("netns a;b", false, "ss -lt"), "ip netns exec 'a;b' ss -lt");
+        assert_eq!(placed("/run/a b", false, "ss -lt"), "nsenter --net='/run/a b' ss -lt");
         assert_eq!(
             placed("netns b", false, "(echo flush chain ip t c && nft list chain ip t c) > /root/x"),
             "ip netns exec b sh -c '(echo flush chain ip t c && nft list chain ip t c) > /root/x'"
