@@ -143,8 +143,8 @@ impl Run {
             self.name, self.arrived, self.differed
         );
         assert!(self.arrived > CASES / 2, "{} cases arrived", self.arrived);
-        // About a third is carried; the lease of a slow machine may end for a while.
-        assert!(carried > u64::from(CASES) / 20, "{status:?}");
+        // About as many packets as cases are carried; the lease of a slow machine may end for a while.
+        assert!(carried > u64::from(CASES) / 5, "{status:?}");
     }
 }
 
