@@ -78,6 +78,8 @@ struct Books<'a> {
     flow: Flow,
     window: &'a Window,
     meter: Meter,
+    /// Whether a datagram of this flow came.
+    heard: bool,
     strangers: u64,
     controls: BTreeMap<u32, u32>,
 }
@@ -101,6 +103,7 @@ impl Books<'_> {
             match Header::read(d.head) {
                 Some(header) if header.mark == mark && self.work.is_whole(d.length) => {
                     self.window.begin(arrived);
+                    self.heard = true;
                     self.meter.enter(self.window.phase(arrived));
                     self.meter.arrive(header, d.length, arrived, d.dropped);
                     told.bytes.add(d.length as u64);
@@ -121,7 +124,7 @@ impl Books<'_> {
     }
 }
 
-/// Receive until window and drain are over. `asks` is sent now and then until the first datagram comes: the initiator's
+/// Receive until window and drain are over. `asks` is sent now and then until the flow's first datagram comes: the initiator's
 /// go, where the responder is the sender.
 #[expect(clippy::too_many_arguments, reason = "what a thread of either end knows of its flow")]
 pub(super) fn receive(
@@ -135,8 +138,9 @@ pub(super) fn receive(
     told: &Told,
 ) -> Result<Received, Error> {
     let mut batch = ReceiveBatch::new(BATCH, HEAD_BYTES);
+    let meter = Meter::new(window);
     let mut books =
-        Books { work, flow, window, meter: Meter::new(window), strangers: 0, controls: BTreeMap::new() };
+        Books { work, flow, window, meter, heard: false, strangers: 0, controls: BTreeMap::new() };
     let mut cpu = CpuMeter::default();
     let give_up = now_ns() + window.span_ns() + NS_PER_S;
     let mut far_done = None;
@@ -150,7 +154,8 @@ pub(super) fn receive(
             Ok(n) => read_until = books.enter(socket, &batch, n == BATCH, &clocks, told),
             Err(e) if timed_out(&e) => {
                 books.meter.enter(window.phase(now));
-                if let Some(word) = asks.filter(|_| window.first_ns().is_none()) {
+                // The window may have begun with other flows.
+                if let Some(word) = asks.filter(|_| !books.heard) {
                     reply(socket, word, flow);
                 }
             }
