@@ -30,11 +30,13 @@ pub enum Change {
     Programs,
     /// Exclusions.
     Exclusions,
+    /// The table's room: it was full, and has more now.
+    Room,
 }
 
 impl Change {
     /// All of them.
-    pub const ALL: [Change; 10] = [
+    pub const ALL: [Change; 11] = [
         Change::Links,
         Change::Addresses,
         Change::Routes,
@@ -45,6 +47,7 @@ impl Change {
         Change::EventsLost,
         Change::Programs,
         Change::Exclusions,
+        Change::Room,
     ];
 
     /// For people.
@@ -60,6 +63,7 @@ impl Change {
             Change::EventsLost => "events that were lost",
             Change::Programs => "programs at an interface",
             Change::Exclusions => "exclusions",
+            Change::Room => "more room in the table",
         }
     }
 }

@@ -44,7 +44,7 @@ impl Fastpath {
     /// [`Error::Options`] out of range; [`Error::Kernel`] if the kernel lacks something; [`Error::Bpf`] without privilege or memory.
     pub fn load(options: Options) -> Result<Self> {
         options.check()?;
-        let Tables { buckets4, buckets6, cells } = options.tables();
+        let Tables { buckets4, buckets6, first4, first6, cells } = options.tables();
         let mut seed = [0; 8];
         std::fs::File::open("/dev/urandom")
             .and_then(|mut f| f.read_exact(&mut seed))
@@ -52,8 +52,6 @@ impl Fastpath {
         let mut loader = Loader::open("fastpath", OBJECT)?;
         loader.config(&WeirConfig {
             seed: u64::from_ne_bytes(seed),
-            mask4: buckets4 - 1,
-            mask6: buckets6 - 1,
             cells_mask: cells - 1,
             packets: options.packets,
         })?;
@@ -79,6 +77,8 @@ impl Fastpath {
             changes: Changes::default(),
             pause,
         };
+        fastpath.set_word(offset_of!(WeirControl, mask4), first4 - 1);
+        fastpath.set_word(offset_of!(WeirControl, mask6), first6 - 1);
         fastpath.calibrate(options.refresh)?;
         Ok(fastpath)
     }

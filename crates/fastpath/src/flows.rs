@@ -47,8 +47,9 @@ fn each(fastpath: &Fastpath, mut f: impl FnMut(WeirDirection, WeirEntry) -> bool
         f(direction, WeirEntry { way, source: to_source, destination: to_destination, ports: to_ports })
     };
     let word = |word| [word, 0, 0, 0];
+    let control = fastpath.control();
     let v4 = fastpath.table::<WeirBucket4>("flows4")?;
-    for at in 0..v4.len() {
+    for at in 0..=control.mask4 as usize {
         for flow in v4.get(at).flows {
             let addresses = [flow.source, flow.destination, flow.to_source, flow.to_destination].map(word);
             if !visit(flow.way, addresses, flow.ports, flow.to_ports, 4) {
@@ -57,7 +58,7 @@ fn each(fastpath: &Fastpath, mut f: impl FnMut(WeirDirection, WeirEntry) -> bool
         }
     }
     let v6 = fastpath.table::<WeirBucket6>("flows6")?;
-    for at in 0..v6.len() {
+    for at in 0..=control.mask6 as usize {
         for flow in v6.get(at).flows {
             let addresses = [flow.source, flow.destination, flow.to_source, flow.to_destination];
             if !visit(flow.way, addresses, flow.ports, flow.to_ports, 6) {

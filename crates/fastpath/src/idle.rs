@@ -49,7 +49,8 @@ impl Walk {
         let hz = f64::from(control.hz.max(1));
         // Within a quarter of the shortest timeout; another quarter may have passed since conntrack saw a packet.
         let whole = WALK.min(Duration::from_secs_f64(f64::from(control.shortest) / hz / 4.0));
-        let all = self.v4.len() + self.v6.len();
+        // Buckets in use, those of IPv4 first.
+        let all = control.mask4 as usize + 1 + control.mask6 as usize + 1;
         let share = self.walked.elapsed().as_secs_f64() / whole.as_secs_f64().max(0.001);
         let count = ((all as f64 * share) as usize).min(all);
         if count == 0 {
@@ -64,7 +65,8 @@ impl Walk {
     }
 
     fn visit(&self, at: usize, control: &WeirControl, fastpath: &Fastpath) -> Result<()> {
-        if at < self.v4.len() {
+        let v4 = control.mask4 as usize + 1;
+        if at < v4 {
             for (n, flow) in self.v4.get(at).flows.iter().enumerate() {
                 if let Some(idle) = idle(&flow.way, control) {
                     let byte = (at * WEIR_WAYS as usize + n) * size_of::<WeirFlow4>() + LAST;
@@ -77,7 +79,7 @@ impl Walk {
             }
             return Ok(());
         }
-        let at = at - self.v4.len();
+        let at = at - v4;
         for (n, flow) in self.v6.get(at).flows.iter().enumerate() {
             if let Some(idle) = idle(&flow.way, control) {
                 let byte = (at * WEIR_WAYS as usize + n) * size_of::<WeirFlow6>() + LAST;

@@ -12,6 +12,7 @@ use weir_netlink::conntrack::{Conntrack, Destroyed};
 use crate::direction::tuple;
 use crate::idle::Walk;
 use crate::options::RENEWALS_PER_SECOND;
+use crate::room::Room;
 use crate::shared::WeirDirection;
 use crate::{Change, Fastpath, Result};
 
@@ -79,6 +80,7 @@ impl Work {
         let mut wishes = self.fastpath.wishes()?;
         let mut renewed = Instant::now();
         let mut walk = Walk::new(&self.fastpath)?;
+        let mut room = Room::new(&self.fastpath)?;
         while !ends.load(Ordering::Relaxed) {
             // Changes first: a lease that is renewed promises that they were heard.
             let changes = self.path.drain()?;
@@ -88,6 +90,7 @@ impl Work {
             self.remove_ended()?;
             if renewed.elapsed() >= RENEWAL {
                 self.fastpath.renew()?;
+                room.grow_if_full(&self.fastpath)?;
                 renewed = Instant::now();
             }
             self.loosen(&mut wishes)?;

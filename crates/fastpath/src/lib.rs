@@ -31,6 +31,7 @@ mod needs;
 mod options;
 mod plan;
 mod resident;
+mod room;
 mod rules;
 mod store;
 mod top;

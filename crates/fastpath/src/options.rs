@@ -14,6 +14,9 @@ pub struct Options {
     pub connections: u32,
     /// The same of IPv6.
     pub connections6: u32,
+    /// Connections of each version of IP that the table has room for at first. It grows up to the numbers above as it fills; all flows
+    /// are learnt anew then. The memory is taken at once.
+    pub at_first: u32,
     /// Packets of one direction before it is learnt, 1 to 1000.
     pub packets: u32,
     /// Longest time between two packets of a flow that take the kernel's way.
@@ -22,7 +25,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { connections: 65_536, connections6: 4096, packets: 8, refresh: Duration::from_secs(30) }
+        Options::DEFAULT
     }
 }
 
@@ -40,11 +43,23 @@ const CELLS: u32 = 4;
 pub(crate) struct Tables {
     pub(crate) buckets4: u32,
     pub(crate) buckets6: u32,
+    /// Buckets in use at first.
+    pub(crate) first4: u32,
+    pub(crate) first6: u32,
     /// Cells that count packets of unknown flows.
     pub(crate) cells: u32,
 }
 
 impl Options {
+    /// What is used where nothing else is said.
+    pub const DEFAULT: Options = Options {
+        connections: 65_536,
+        connections6: 4096,
+        at_first: 16_384,
+        packets: 8,
+        refresh: Duration::from_secs(30),
+    };
+
     /// Room for as many connections as conntrack may have, within a sixteenth of the memory for each version of IP.
     ///
     /// # Errors
@@ -88,9 +103,12 @@ impl Options {
 
     pub(crate) fn tables(&self) -> Tables {
         let buckets = |connections: u32| (connections * 4 / WEIR_WAYS as u32).next_power_of_two();
+        let (buckets4, buckets6) = (buckets(self.connections), buckets(self.connections6));
         Tables {
-            buckets4: buckets(self.connections),
-            buckets6: buckets(self.connections6),
+            buckets4,
+            buckets6,
+            first4: buckets4.min(buckets(self.at_first)),
+            first6: buckets6.min(buckets(self.at_first)),
             cells: (self.connections * CELLS).next_power_of_two(),
         }
     }
@@ -99,14 +117,18 @@ impl Options {
     pub fn memory_bytes(&self) -> u64 {
         /// The kernel rounds an array's elements up to eight bytes (array_map_alloc in kernel/bpf/arraymap.c).
         const CELL: usize = size_of::<u32>().next_multiple_of(8);
-        let Tables { buckets4, buckets6, cells } = self.tables();
+        let Tables { buckets4, buckets6, cells, .. } = self.tables();
         let of = |number: u32, bytes: usize| u64::from(number) * bytes as u64;
         of(buckets4, size_of::<WeirBucket4>()) + of(buckets6, size_of::<WeirBucket6>()) + of(cells, CELL)
     }
 
     pub(crate) fn check(&self) -> Result<()> {
         const CONNECTIONS: std::ops::RangeInclusive<u32> = 64..=1 << 24;
-        for (name, value) in [("connections", self.connections), ("connections6", self.connections6)] {
+        for (name, value) in [
+            ("connections", self.connections),
+            ("connections6", self.connections6),
+            ("connections at first", self.at_first),
+        ] {
             if !CONNECTIONS.contains(&value) {
                 return Err(Error::Options(format!(
                     "{name} = {value}: valid is 64 to {}",

@@ -2,7 +2,6 @@
 
 mod world;
 
-use std::time::Duration;
 
 use weir_bpf::{Direction, Loader, attach_tcx};
 use weir_fastpath::{Fastpath, Lesson, Options, Reason};
@@ -14,8 +13,7 @@ use weir_testkit::Files;
 use weir_wire::checksum::Sum;
 use world::{NatWorld, passes, sh, until};
 
-const EARLY: Options =
-    Options { connections: 1024, connections6: 64, packets: 2, refresh: Duration::from_secs(30) };
+const EARLY: Options = Options { connections: 1024, connections6: 64, packets: 2, ..Options::DEFAULT };
 
 /// A datagram of inside host 0 from port 4000 to port 5000 of the server, without a checksum.
 fn datagram(world: &NatWorld, payload: &[u8]) -> Vec<u8> {

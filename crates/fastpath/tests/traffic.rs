@@ -6,14 +6,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weir_fastpath::{Lesson, Options, Reason};
+use weir_fastpath::{Change, Lesson, Options, Reason};
 use weir_netlink::conntrack::{Conntrack, Status as ConntrackStatus, Tuple};
 use weir_sys::privilege::test_needs_root;
 use world::{Carried, NatWorld, PATIENCE, passes, sh, until, within};
 
 /// A flow enters with its second packet.
-const EARLY: Options =
-    Options { connections: 1024, connections6: 1024, packets: 2, refresh: Duration::from_secs(30) };
+const EARLY: Options = Options { connections: 1024, connections6: 1024, packets: 2, ..Options::DEFAULT };
 
 fn udp_both_ways(ipv6: bool) {
     let world = NatWorld::new(ipv6);
@@ -275,6 +274,32 @@ fn root_flows_that_take_turns_are_all_learnt() {
         });
         (packets == 100).then_some(())
     });
+}
+
+/// The table begins small, and grows when flows find no room in it.
+#[test]
+fn root_a_table_that_is_full_grows_and_all_flows_are_carried() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(false);
+    // Room for 256 directions at first.
+    let carried = world.carried(Options { connections: 4096, at_first: 64, ..EARLY });
+    let server = world.server_udp(5000);
+    let to = server.local_addr().unwrap();
+    let clients: Vec<_> =
+        (0..600).map(|n| world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n)).collect();
+    until("all are carried", || {
+        let (packets, ()) = carried.during(|| {
+            for client in &clients {
+                passes(client, to, &server, b"one of many");
+            }
+        });
+        (packets == 600).then_some(())
+    });
+    let changes = carried.fastpath.changes();
+    assert!(changes.iter().any(|count| count.change == Change::Room), "{changes:?}");
+    assert!(carried.fastpath.live().unwrap() >= 600);
 }
 
 /// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its

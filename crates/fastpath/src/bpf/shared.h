@@ -117,10 +117,6 @@ enum weir_lesson {
 struct weir_config {
 	// Random: makes the hash a secret.
 	__u64 seed;
-	// Buckets of IPv4 less one; their number is a power of two.
-	__u32 mask4;
-	// The same of IPv6.
-	__u32 mask6;
 	// Cells that count packets of unknown flows, less one; a power of two.
 	__u32 cells_mask;
 	// Packets of a flow in one direction before it is learnt, at least 1.
@@ -151,6 +147,11 @@ struct weir_control {
 	__u32 exclusions;
 	// 1: carried packets are counted for each direction of a flow (WEIR_TALLIES).
 	__u32 counting;
+	// Buckets of IPv4 in use less one; their number is a power of two, and only grows. Few flows in few pages of memory are found
+	// faster: each page costs an entry of the core's translation buffer.
+	__u32 mask4;
+	// The same of IPv6.
+	__u32 mask6;
 };
 
 // Flows with such an address and port at any of their ends, before or behind the translation, are not learnt.

@@ -46,10 +46,10 @@ static __always_inline void *bucket_of(__u64 hash, int words)
 	__u32 at;
 
 	if (words == 1) {
-		at = hash & config.mask4;
+		at = hash & control.mask4;
 		return bpf_map_lookup_elem(&flows4, &at);
 	}
-	at = hash & config.mask6;
+	at = hash & control.mask6;
 	return bpf_map_lookup_elem(&flows6, &at);
 }
 

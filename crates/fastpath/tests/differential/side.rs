@@ -15,8 +15,7 @@ use crate::world::{Carried, NatWorld, PATIENCE, sh};
 
 /// The port that inside hosts call, and the one that the server gets.
 pub(crate) const CALLED: [(u16, u16); 2] = [(5000, 5000), (8000, 5001)];
-const EARLY: Options =
-    Options { connections: 4096, connections6: 4096, packets: 2, refresh: Duration::from_secs(30) };
+const EARLY: Options = Options { connections: 4096, connections6: 4096, packets: 2, ..Options::DEFAULT };
 
 /// An end of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

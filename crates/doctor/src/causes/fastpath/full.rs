@@ -10,12 +10,12 @@ pub(super) const CAUSE: Cause = Cause {
     id: "fastpath-full",
     group: Group::FastPath,
     title: "flow table of the fast path full",
-    about: "The flow table of `weir fastpath` has a fixed size: twice as many entries as directions of connections that it \
-            was made for. A live entry is never evicted for a new one. When the bucket of a new flow has no free entry, its \
+    about: "The flow table of `weir fastpath` grows as it fills, up to twice as many entries as directions of connections \
+            that it was made for. A live entry is never evicted for a new one. When the bucket of a new flow has no free entry, its \
             packets stay with the kernel. They arrive, and cost what they cost without the fast path.",
     must: &["attempts to learn a flow end with `no-room`, a tenth of those that succeed or more"],
     should: &["the table holds as many directions as it was made for"],
-    must_not: &[],
+    must_not: &["the table got more room in that time"],
     lookalikes: &[
         ("conntrack-full", "there the kernel's own table is full, and new connections are dropped"),
         ("fastpath-stale", "there flows leave the table all the time, because something changes"),
@@ -42,7 +42,8 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
 fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Option<Finding> {
     let (refused, learnt) = (fastpath.attempts("no-room"), fastpath.attempts("learnt"));
     let share = refused as f64 / (refused + learnt).max(1) as f64;
-    if refused < LEAST || share < SHARE {
+    let has_grown = fastpath.changes.get("room").is_some_and(|times| times.change() > 0);
+    if refused < LEAST || share < SHARE || has_grown {
         return None;
     }
     let (came, unknown) = (fastpath.came_in(), fastpath.packets("unknown"));
@@ -119,6 +120,9 @@ mod tests {
         assert_eq!(finding.fixes[0].undo, ["weir fastpath rollback"]);
         assert_eq!(found(&[("no-room", 50), ("learnt", 600)]), []);
         assert_eq!(found(&[("no-room", 9)]), []);
+        let attempts = [count("no-room", 400)].into();
+        let grown = FastPath { attempts, changes: [count("room", 1)].into(), ..healthy() };
+        assert_eq!(examine(&EvidenceView::of(&host(grown))), [], "it has more room now");
         assert_eq!(examine(&EvidenceView::of(&host(healthy()))), []);
     }
 

@@ -1,0 +1,95 @@
+//! The part of the tables that is in use: small while few flows are carried, so that a few pages of memory hold them all. A core finds
+//! the page of an entry through a buffer of one or two thousand translations; behind it, each packet waits for the page tables, too.
+
+use std::mem::offset_of;
+
+use weir_sys::{ProcRoot, sysctl};
+
+use crate::shared::{WeirBucket4, WeirBucket6, WeirControl};
+use crate::{Change, Fastpath, Lesson, Result, Status};
+
+/// A table in which flows find no room grows by this factor.
+const FACTOR: u64 = 4;
+/// Flows that found no room between two looks before it grows: single full buckets are no reason.
+const LEAST: u64 = 64;
+/// It grows if more than one of so many flows found no room.
+const ONE_OF: u64 = 16;
+
+/// Watches how many connections there are, and how many flows find no room.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// Buckets that there are, of IPv4 and IPv6.
+    most: [u64; 2],
+    seen: Seen,
+    proc: ProcRoot,
+}
+
+/// Attempts to learn a flow so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    learnt: u64,
+    without_room: u64,
+}
+
+impl Seen {
+    fn of(status: &Status) -> Self {
+        Seen { learnt: status.lessons(Lesson::Learnt), without_room: status.lessons(Lesson::NoRoom) }
+    }
+
+    /// True if too many of those since then found no room.
+    fn is_full_since(self, before: Seen) -> bool {
+        let without_room = self.without_room - before.without_room;
+        let all = without_room + self.learnt - before.learnt;
+        without_room >= LEAST && without_room * ONE_OF > all
+    }
+}
+
+impl Room {
+    pub(crate) fn new(fastpath: &Fastpath) -> Result<Self> {
+        let most = [
+            fastpath.table::<WeirBucket4>("flows4")?.len() as u64,
+            fastpath.table::<WeirBucket6>("flows6")?.len() as u64,
+        ];
+        Ok(Room { most, seen: Seen::of(&fastpath.status()?), proc: ProcRoot::default() })
+    }
+
+    /// Gives both tables more room if there are more connections than buckets, or flows found none. Each flow has another bucket then,
+    /// so all are learnt anew. Connections are counted first: they come some packets before their flows are learnt.
+    pub(crate) fn grow_if_full(&mut self, fastpath: &Fastpath) -> Result<()> {
+        let seen = Seen::of(&fastpath.status()?);
+        let is_full = seen.is_full_since(std::mem::replace(&mut self.seen, seen));
+        // A bucket for each connection, as in the whole table.
+        let count = sysctl::get_optional(&self.proc, "net.netfilter.nf_conntrack_count")?;
+        let connections = count.and_then(|text| text.trim().parse().ok()).map_or(1, u64::next_power_of_two);
+        let control = fastpath.control();
+        let masks = [control.mask4, control.mask6].map(u64::from);
+        let wanted = [0, 1].map(|n| {
+            let factor = if is_full { FACTOR } else { 1 };
+            ((masks[n] + 1) * factor).max(connections).min(self.most[n]) - 1
+        });
+        if wanted == masks {
+            return Ok(());
+        }
+        // Before the generation: an entry that is written in between is stale, wherever it lies.
+        fastpath.set_word(offset_of!(WeirControl, mask4), wanted[0] as u32);
+        fastpath.set_word(offset_of!(WeirControl, mask6), wanted[1] as u32);
+        fastpath.forget_ways([Change::Room]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_full_buckets_are_no_reason_to_grow() {
+        let full = |learnt: u64, without_room: u64| {
+            let before = Seen { learnt: 1000, without_room: 10 };
+            Seen { learnt: 1000 + learnt, without_room: 10 + without_room }.is_full_since(before)
+        };
+        assert!(!full(0, 0) && !full(0, 63), "too few");
+        assert!(full(0, 64) && full(959, 64), "more than a sixteenth");
+        assert!(!full(960, 64) && !full(100_000, 500), "a sixteenth");
+    }
+}
