@@ -15,6 +15,18 @@ fn forwards(conf: &Path, name: &str) -> bool {
     })
 }
 
+/// Those of [`choose`] that are here now, without an error for those that are not.
+pub(crate) fn present(names: &[String]) -> Result<Vec<Link>> {
+    let links = Rtnetlink::open()?.links()?;
+    let is_one = |l: &Link| if names.is_empty() { transits(l) } else { names.contains(&l.name) };
+    Ok(links.into_iter().filter(is_one).collect())
+}
+
+/// Whether packets in transit come in by it.
+fn transits(l: &Link) -> bool {
+    l.up && l.master.is_none() && l.name != "lo" && forwards(Path::new("/proc/sys/net"), &l.name)
+}
+
 /// Those of that name; without names all that are up and forward. A port of a bridge or a bond is left out: its packets come in by
 /// the bridge or the bond.
 ///
@@ -23,10 +35,7 @@ fn forwards(conf: &Path, name: &str) -> bool {
 pub(crate) fn choose(names: &[String]) -> Result<Vec<Link>> {
     let links = Rtnetlink::open()?.links()?;
     if names.is_empty() {
-        let is_one = |l: &Link| {
-            l.up && l.master.is_none() && l.name != "lo" && forwards(Path::new("/proc/sys/net"), &l.name)
-        };
-        let found: Vec<Link> = links.into_iter().filter(is_one).collect();
+        let found: Vec<Link> = links.into_iter().filter(transits).collect();
         if found.is_empty() {
             return Err(Error::Options(
                 "no interface that is up forwards packets here (net.ipv4.conf.*.forwarding); name one with --interface".into(),

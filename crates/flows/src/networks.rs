@@ -82,6 +82,12 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
 }
 
 impl Grouping {
+    /// The network of an address, as [`Network::network`] has it.
+    pub fn network_of(&self, address: IpAddr) -> String {
+        let length = if address.is_ipv4() { self.prefix4 } else { self.prefix6 };
+        format!("{}/{length}", masked(address, length))
+    }
+
     fn key(&self, flow: &WeirFlow) -> Key {
         let (client, server) = ends(&flow.ends[0]);
         // The server behind destination NAT is the one that answers.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use rustix::io::Errno;
@@ -48,8 +49,8 @@ pub struct Watch {
     past: BTreeMap<Key, NetworkSum>,
     past_flows: u64,
     began: u64,
-    _attached: Vec<Attached>,
-    _object: Object,
+    attached: BTreeMap<u32, Attached>,
+    object: Object,
 }
 
 /// CLOCK_MONOTONIC, as `bpf_ktime_get_ns` has it; ns.
@@ -96,15 +97,15 @@ impl Watch {
         let object = loader.load()?;
         let table = Table::new(&object)?;
         let program = object.program("flows_in")?;
-        let mut attached = Vec::new();
+        let mut attached = BTreeMap::new();
         let mut interfaces = BTreeMap::new();
         for link in links {
             match attach_tcx_first(&program, link.index, Direction::Ingress) {
-                Ok(one) => attached.push(one),
+                Ok(one) => attached.insert(link.index, one),
                 // It went away since they were listed.
                 Err(e) if options.interfaces.is_empty() && is_gone(&e) => continue,
                 Err(e) => return Err(e.into()),
-            }
+            };
             interfaces.insert(link.index, link.name);
         }
         Ok(Watch {
@@ -114,9 +115,36 @@ impl Watch {
             past: BTreeMap::new(),
             past_flows: 0,
             began: now(),
-            _attached: attached,
-            _object: object,
+            attached,
+            object,
         })
+    }
+
+    /// Attaches the program to interfaces that came since, and leaves those that went or forward no more. Flows and sums stay. True
+    /// if something changed.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn follow_interfaces(&mut self) -> Result<bool> {
+        let links = interfaces::present(&self.options.interfaces)?;
+        let before = self.attached.len();
+        self.attached.retain(|index, _| links.iter().any(|link| link.index == *index));
+        let mut changed = self.attached.len() != before;
+        let program = self.object.program("flows_in")?;
+        for link in links {
+            if let Entry::Vacant(place) = self.attached.entry(link.index) {
+                match attach_tcx_first(&program, link.index, Direction::Ingress) {
+                    Ok(one) => place.insert(one),
+                    Err(e) if is_gone(&e) => continue,
+                    Err(e) => return Err(e.into()),
+                };
+                changed = true;
+            }
+            self.interfaces.insert(link.index, link.name);
+        }
+        let attached = &self.attached;
+        self.interfaces.retain(|index, _| attached.contains_key(index));
+        Ok(changed)
     }
 
     /// Names of the interfaces that are watched.
