@@ -13,6 +13,7 @@ mod bench;
 mod conntrack;
 mod cost;
 mod doctor;
+mod export;
 mod flows;
 mod lab;
 mod pages;
@@ -35,7 +36,8 @@ pub(crate) use bench::{BenchArgs, CompareArgs, ReportArgs, ScenarioArgs, Scenari
 pub(crate) use conntrack::ConntrackArgs;
 pub(crate) use cost::CostArgs;
 pub(crate) use doctor::{DoctorArgs, DoctorCommand, FailOn, SelftestArgs};
-pub(crate) use flows::{ExportArgs, FlowsArgs};
+pub(crate) use export::{ExportArgs, Without};
+pub(crate) use flows::FlowsArgs;
 pub(crate) use lab::{LabArgs, LabCommand};
 
 /// Place of options that every command has: behind its own, before `--help`.

@@ -1,18 +1,10 @@
-//! The page: metrics in the text format 0.0.4 of Prometheus.
+//! Flows by network: loss and delay on either side.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use weir_flows::{Network, Reading, Side, end_of_bucket};
 
-/// The fill of the connection-tracking table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Conntrack {
-    /// Entries now.
-    pub entries: u64,
-    /// The limit.
-    pub limit: u64,
-}
+use crate::page::{Group, Metric, Page};
 
 /// The networks that have series of their own: the first ones that were seen, up to a bound. All others share the label `other`. A network
 /// keeps its place.
@@ -56,80 +48,111 @@ impl Names {
     }
 }
 
-/// A family of series under construction.
-struct Family<'a> {
-    text: &'a mut String,
-    name: String,
-}
-
-impl<'a> Family<'a> {
-    fn new(text: &'a mut String, name: &str, kind: &str, help: &str) -> Self {
-        let name = format!("weir_{name}");
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        Family { text, name }
-    }
-
-    fn value(&mut self, labels: &[(&str, &str)], value: f64) {
-        self.part("", labels, value);
-    }
-
-    /// A value of `NAME` with an ending, as histograms have them.
-    fn part(&mut self, ending: &str, labels: &[(&str, &str)], value: f64) {
-        let name = &self.name;
-        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escaped(v))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.text, "{name}{ending}{labels} {value}");
-    }
-}
-
-/// The value of a label (exposition format 0.0.4).
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 type Row = ((String, &'static str), Vec<Side>);
 
-/// Counters of one side: name, help, and how to read it.
-type Counter = (&'static str, &'static str, fn(&Side) -> f64);
+/// A metric of one side, and how to read it.
+type Counter = (Metric, fn(&Side) -> f64);
 
-const COUNTERS: [Counter; 14] = [
-    ("network_bytes_total", "Bytes of IP packets that the side sent.", |s| s.bytes as f64),
-    ("network_packets_total", "Packets that the side sent.", |s| s.packets as f64),
-    ("network_segments_total", "TCP segments with data that the side sent.", |s| s.segments as f64),
+static COUNTERS: [Counter; 14] = [
+    (of_network("network_bytes_total", "Bytes of IP packets that the side sent."), |s| s.bytes as f64),
+    (of_network("network_packets_total", "Packets that the side sent."), |s| s.packets as f64),
+    (of_network("network_segments_total", "TCP segments with data that the side sent."), |s| {
+        s.segments as f64
+    }),
     (
-        "network_first_copies_total",
-        "First copies of segments that the side sent; lost_from counts among them.",
+        of_network(
+            "network_first_copies_total",
+            "First copies of segments that the side sent; lost_from counts among them.",
+        ),
         |s| s.lost_from.of as f64,
     ),
-    ("network_lost_from_total", "First copies that were lost between the side and this host.", |s| {
-        s.lost_from.segments as f64
-    }),
     (
-        "network_sent_to_total",
-        "Segments of the other side that came here on their way to the side; lost_to counts among them.",
+        of_network("network_lost_from_total", "First copies that were lost between the side and this host."),
+        |s| s.lost_from.segments as f64,
+    ),
+    (
+        of_network(
+            "network_sent_to_total",
+            "Segments of the other side that came here on their way to the side; lost_to counts among them.",
+        ),
         |s| s.lost_to.of as f64,
     ),
-    ("network_lost_to_total", "Segments that were lost between this host and the side.", |s| {
+    (of_network("network_lost_to_total", "Segments that were lost between this host and the side."), |s| {
         s.lost_to.segments as f64
     }),
-    ("network_reordered_total", "Segments of the side that came late and were not lost.", |s| {
+    (of_network("network_reordered_total", "Segments of the side that came late and were not lost."), |s| {
         s.reordered as f64
     }),
-    ("network_needless_total", "Segments that the side sent again although they had arrived.", |s| {
-        s.needless as f64
+    (
+        of_network("network_needless_total", "Segments that the side sent again although they had arrived."),
+        |s| s.needless as f64,
+    ),
+    (of_network("network_bypassed_total", "Segments of the side that took another way."), |s| {
+        s.bypassed as f64
     }),
-    ("network_bypassed_total", "Segments of the side that took another way.", |s| s.bypassed as f64),
-    ("network_syns_total", "SYNs of the side, with and without ACK.", |s| s.syns as f64),
-    ("network_resets_total", "Resets of the side.", |s| s.resets as f64),
-    ("network_zero_windows_total", "How often the side closed its receive window.", |s| {
+    (of_network("network_syns_total", "SYNs of the side, with and without ACK."), |s| s.syns as f64),
+    (of_network("network_resets_total", "Resets of the side."), |s| s.resets as f64),
+    (of_network("network_zero_windows_total", "How often the side closed its receive window."), |s| {
         s.zero_windows as f64
     }),
     (
-        "network_congestion_marks_total",
-        "Packets of the side that were marked with congestion experienced.",
+        of_network(
+            "network_congestion_marks_total",
+            "Packets of the side that were marked with congestion experienced.",
+        ),
         |s| s.congestion_marks as f64,
     ),
 ];
+
+const fn of_network(name: &'static str, help: &'static str) -> Metric {
+    Metric::counter(name, &["network", "side"], help)
+}
+
+static FLOWS: Metric = Metric::gauge("flows", &[], "Flows in the table.");
+static CAPACITY: Metric = Metric::gauge("flows_capacity", &[], "Flows that the table has room for.");
+static SAMPLE: Metric = Metric::gauge("flows_sample_ratio", &[], "Share of all flows that is tracked.");
+static UNANSWERED: Metric =
+    Metric::gauge("flows_unanswered_syns", &[], "SYNs of flows that have no answer yet, or never had one.");
+static PACKETS: Metric = Metric::counter(
+    "flows_packets_total",
+    &["verdict"],
+    "Packets by what became of them in the table of flows.",
+);
+static ROUND_TRIPS: Metric = Metric::histogram(
+    "network_round_trip_seconds",
+    &["network", "side"],
+    "Round trips between this host and the side; delayed acknowledgements are part of them.",
+);
+
+/// For the reference.
+pub(crate) static GROUP: Group = Group {
+    title: "Flows",
+    about: "TCP that passes this host, as `weir flows` shows it, read every 2 s. `side` is `client` or `server`. The first \
+            `--networks` networks (50) have series of their own, for as long as weir runs; all others share the label \
+            `other`. Each network has 2 x 46 series.",
+    metrics: &[
+        &FLOWS,
+        &CAPACITY,
+        &SAMPLE,
+        &UNANSWERED,
+        &PACKETS,
+        &COUNTERS[0].0,
+        &COUNTERS[1].0,
+        &COUNTERS[2].0,
+        &COUNTERS[3].0,
+        &COUNTERS[4].0,
+        &COUNTERS[5].0,
+        &COUNTERS[6].0,
+        &COUNTERS[7].0,
+        &COUNTERS[8].0,
+        &COUNTERS[9].0,
+        &COUNTERS[10].0,
+        &COUNTERS[11].0,
+        &COUNTERS[12].0,
+        &COUNTERS[13].0,
+        &ROUND_TRIPS,
+    ],
+};
 
 /// Rows by label and side; networks with the same label are one row.
 fn rows(reading: &Reading, names: &mut Names) -> Vec<Row> {
@@ -143,26 +166,14 @@ fn rows(reading: &Reading, names: &mut Names) -> Vec<Row> {
     rows.into_iter().collect()
 }
 
-fn flows(text: &mut String, reading: &Reading, names: &mut Names) {
-    for (name, help, value) in [
-        ("flows", "Flows in the table.", reading.flows_now as f64),
-        ("flows_capacity", "Flows that the table has room for.", f64::from(reading.capacity)),
-        ("flows_sample_ratio", "Share of all flows that is tracked.", reading.sample_share),
-        (
-            "flows_unanswered_syns",
-            "SYNs of flows that have no answer yet, or never had one.",
-            reading.all.unanswered_syns as f64,
-        ),
-    ] {
-        Family::new(text, name, "gauge", help).value(&[], value);
-    }
+/// Writes the metrics of a reading.
+pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
+    page.single(&FLOWS, reading.flows_now as f64);
+    page.single(&CAPACITY, f64::from(reading.capacity));
+    page.single(&SAMPLE, reading.sample_share);
+    page.single(&UNANSWERED, reading.all.unanswered_syns as f64);
     let not = &reading.not_tracked;
-    let mut packets = Family::new(
-        text,
-        "flows_packets_total",
-        "counter",
-        "Packets by what became of them in the table of flows.",
-    );
+    let mut packets = page.family(&PACKETS);
     for (verdict, number) in [
         ("judged", not.judged),
         ("no-room", not.no_room),
@@ -176,59 +187,35 @@ fn flows(text: &mut String, reading: &Reading, names: &mut Names) {
         ("not-to-this-host", not.not_to_this_host),
         ("malformed", not.malformed),
     ] {
-        packets.value(&[("verdict", verdict)], number as f64);
+        packets.value(&[verdict], number as f64);
     }
     let rows = rows(reading, names);
-    for (name, help, read) in COUNTERS {
-        let mut family = Family::new(text, name, "counter", help);
+    for (metric, read) in &COUNTERS {
+        let mut family = page.family(metric);
         for ((network, side), sides) in &rows {
-            let value = names.grown(name, network, side, sides.iter().map(read).sum());
-            family.value(&[("network", network), ("side", side)], value);
+            let value = names.grown(metric.name, network, side, sides.iter().map(read).sum());
+            family.value(&[network, side], value);
         }
     }
-    round_trips(text, &rows);
+    round_trips(page, &rows);
 }
 
-fn round_trips(text: &mut String, rows: &[Row]) {
-    let help = "Round trips between this host and the side; delayed acknowledgements are part of them.";
-    let mut family = Family::new(text, "network_round_trip_seconds", "histogram", help);
+fn round_trips(page: &mut Page, rows: &[Row]) {
+    let mut family = page.family(&ROUND_TRIPS);
     for ((network, side), sides) in rows {
-        let labels = [("network", network.as_str()), ("side", *side)];
         let buckets = sides.iter().map(|s| s.round_trips.buckets.len()).max().unwrap_or(0);
-        let (mut sum, mut count) = (0.0, 0);
-        for bucket in 0..buckets {
-            count += sides.iter().filter_map(|s| s.round_trips.buckets.get(bucket)).sum::<u64>();
-            // The last one is open.
-            let end = if bucket + 1 == buckets {
-                "+Inf".into()
-            } else {
-                (end_of_bucket(bucket) as f64 / 1e9).to_string()
-            };
-            family.part("_bucket", &[labels[0], labels[1], ("le", &end)], count as f64);
-        }
-        sum += sides.iter().map(|s| s.round_trips.total_ns as f64 / 1e9).sum::<f64>();
-        family.part("_sum", &labels, sum);
-        family.part("_count", &labels, count as f64);
+        let mut count = 0;
+        let cumulative: Vec<(f64, u64)> = (0..buckets)
+            .map(|bucket| {
+                count += sides.iter().filter_map(|s| s.round_trips.buckets.get(bucket)).sum::<u64>();
+                // The last one is open.
+                let is_last = bucket + 1 == buckets;
+                (if is_last { f64::INFINITY } else { end_of_bucket(bucket) as f64 / 1e9 }, count)
+            })
+            .collect();
+        let sum = sides.iter().map(|s| s.round_trips.total_ns as f64 / 1e9).sum();
+        family.histogram(&[network, side], &cumulative, sum);
     }
-}
-
-/// The page of one reading. `version` is weir's.
-pub fn page(version: &str, reading: &Reading, conntrack: Option<Conntrack>, names: &mut Names) -> String {
-    let mut text = String::new();
-    Family::new(&mut text, "build_info", "gauge", "The version of weir.").value(&[("version", version)], 1.0);
-    if let Some(table) = conntrack {
-        Family::new(&mut text, "conntrack_entries", "gauge", "Entries of the connection-tracking table.")
-            .value(&[], table.entries as f64);
-        Family::new(
-            &mut text,
-            "conntrack_entries_limit",
-            "gauge",
-            "The limit of entries (nf_conntrack_max).",
-        )
-        .value(&[], table.limit as f64);
-    }
-    flows(&mut text, reading, names);
-    text
 }
 
 #[cfg(test)]
@@ -251,16 +238,19 @@ mod tests {
         reading
     }
 
+    fn page(reading: &Reading, names: &mut Names) -> String {
+        let mut page = Page::default();
+        flows(&mut page, reading, names);
+        page.into_text()
+    }
+
     fn has(page: &str, line: &str) {
         assert!(page.lines().any(|l| l == line), "no `{line}` in:\n{page}");
     }
 
     #[test]
     fn series_have_the_values_of_the_reading() {
-        let table = Conntrack { entries: 12, limit: 65_536 };
-        let page = page("1.2.3", &reading(&["198.18.1.0/24"]), Some(table), &mut Names::new(10));
-        has(&page, "weir_build_info{version=\"1.2.3\"} 1");
-        has(&page, "weir_conntrack_entries 12");
+        let page = page(&reading(&["198.18.1.0/24"]), &mut Names::new(10));
         has(&page, "weir_network_bytes_total{network=\"198.18.1.0/24\",side=\"client\"} 100");
         // Two of 32 to 48 us (bucket 3), none before.
         let series = |le: &str| {
@@ -281,11 +271,11 @@ mod tests {
         let bytes = |label: &str, value: u32| {
             format!("weir_network_bytes_total{{network=\"{label}\",side=\"client\"}} {value}")
         };
-        let first = page("", &reading(&["a", "b", "c", "d"]), None, &mut names);
+        let first = page(&reading(&["a", "b", "c", "d"]), &mut names);
         has(&first, &bytes("a", 100));
         has(&first, &bytes("other", 200));
         // Another order, as other networks have more bytes now.
-        let second = page("", &reading(&["d", "c", "b", "a"]), None, &mut names);
+        let second = page(&reading(&["d", "c", "b", "a"]), &mut names);
         assert_eq!(first, second);
     }
 
@@ -295,15 +285,10 @@ mod tests {
         let mut lost = |segments| {
             let mut reading = reading(&["a"]);
             reading.networks[0].server_side.lost_to.segments = segments;
-            let page = page("", &reading, None, &mut names);
+            let page = page(&reading, &mut names);
             let series = "weir_network_lost_to_total{network=\"a\",side=\"server\"} ";
             page.lines().find_map(|l| l.strip_prefix(series)).unwrap().to_owned()
         };
         assert_eq!([5, 3, 5, 6].map(&mut lost), ["5", "5", "5", "6"]);
-    }
-
-    #[test]
-    fn labels_cannot_break_a_line() {
-        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
 }

@@ -23,6 +23,19 @@ pub enum Asked {
     Unfinished,
 }
 
+/// The token of a request (RFC 6750 section 2.1); none without one, or if there is more than one `Authorization`. Read only where a
+/// token is demanded.
+pub fn bearer(bytes: &[u8]) -> Option<&[u8]> {
+    let fields = bytes.split(|b| *b == b'\n').skip(1).map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut values = fields.take_while(|line| !line.is_empty()).filter_map(|line| {
+        let colon = line.iter().position(|b| *b == b':')?;
+        line[..colon].eq_ignore_ascii_case(b"authorization").then(|| line[colon + 1..].trim_ascii())
+    });
+    let value = values.next().filter(|_| values.next().is_none())?;
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii_start())
+}
+
 /// Judges the bytes that have come so far. Fields of the header are not looked at.
 pub fn read(bytes: &[u8]) -> Asked {
     let ended = bytes.windows(4).any(|w| w == b"\r\n\r\n") || bytes.windows(2).any(|w| w == b"\n\n");
@@ -72,6 +85,26 @@ mod tests {
         }
         assert_eq!(read(b"GET /metrics HTTP/1.1\r\nHost: a\r\n"), Asked::Unfinished);
         assert_eq!(read(&vec![b'a'; MOST_BYTES]), Asked::TooLong);
+    }
+
+    #[test]
+    fn a_token_is_in_one_field() {
+        let token = |fields: &str| {
+            bearer(format!("GET / HTTP/1.1\r\n{fields}\r\n\r\n").as_bytes()).map(<[u8]>::to_vec)
+        };
+        assert_eq!(token("Authorization: Bearer abc"), Some(b"abc".to_vec()));
+        assert_eq!(token("Host: a\r\nauthorization:bearer  abc "), Some(b"abc".to_vec()));
+        for none in [
+            "Host: a",
+            "Authorization: Basic abc",
+            "Authorization: Bearer",
+            "Authorization: Bearer a\r\nAuthorization: Bearer b",
+            "X-Authorization: Bearer abc",
+            "\r\nAuthorization: Bearer abc",
+        ] {
+            assert_eq!(token(none), None, "{none}");
+        }
+        assert_eq!(bearer(b"Authorization: Bearer abc\r\n\r\n"), None);
     }
 
     proptest! {

@@ -1,17 +1,21 @@
 //! A server of one page.
 
-use std::io::{self, Read, Write};
+use std::cell::Cell;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::request::{Asked, read};
+use crate::access::{self, Access};
+use crate::request::{Asked, bearer, read};
 
 /// Clients at a time. Those beyond wait to be accepted.
 const MOST_CLIENTS: usize = 32;
-/// How long a client may take for its request, and for taking the answer.
+/// Clients that may wait to be accepted; the kernel's bound is net.core.somaxconn.
+const MOST_WAITING: i32 = 1024;
+/// How long a client may take for its request, handshake included, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server waits when it has as many clients as it may.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -19,27 +23,37 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// A server that answers with the latest page. It ends with the process.
 #[derive(Debug)]
 pub struct Server {
-    page: Arc<Mutex<Arc<str>>>,
+    shared: Arc<Shared>,
     address: SocketAddr,
 }
 
+#[derive(Debug)]
+struct Shared {
+    page: Mutex<Arc<str>>,
+    access: Mutex<Access>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Server {
-    /// Listens on an address of the loopback.
+    /// Listens on an address: of the loopback, or any other if a token or TLS is demanded of clients.
     ///
     /// # Errors
-    /// `InvalidInput` for any other address: the page has addresses of people, and the server has neither TLS nor a password. Else
-    /// the error of the socket.
-    pub fn start(address: SocketAddr, page: String) -> io::Result<Self> {
-        if !address.ip().is_loopback() {
-            let why = format!("{address} is not an address of the loopback (127.0.0.1, ::1)");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    /// `InvalidInput` for another address without both: the page has networks of people. Else the error of the socket.
+    pub fn start(address: SocketAddr, access: Access, page: String) -> io::Result<Self> {
+        if !address.ip().is_loopback() && !access.is_guarded() {
+            let why = format!("{address} is off the loopback (127.0.0.1, ::1), which needs a token or TLS");
+            return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
         let listener = TcpListener::bind(address)?;
+        rustix::net::listen(&listener, MOST_WAITING)?;
         let address = listener.local_addr()?;
-        let page = Arc::new(Mutex::new(Arc::from(page)));
-        let shown = Arc::clone(&page);
-        thread::Builder::new().name("export".into()).spawn(move || accept(&listener, &shown))?;
-        Ok(Server { page, address })
+        let shared = Arc::new(Shared { page: Mutex::new(Arc::from(page)), access: Mutex::new(access) });
+        let serving = Arc::clone(&shared);
+        thread::Builder::new().name("export".into()).spawn(move || accept(&listener, &serving))?;
+        Ok(Server { shared, address })
     }
 
     /// The address; the port is the one that the kernel chose if 0 was asked for.
@@ -49,11 +63,19 @@ impl Server {
 
     /// Shows another page from now on.
     pub fn show(&self, page: String) {
-        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = Arc::from(page);
+        *lock(&self.shared.page) = Arc::from(page);
+    }
+
+    /// Takes another certificate from now on, if its files have changed; true if so.
+    ///
+    /// # Errors
+    /// If they hold none; the one before stays in use.
+    pub fn refresh(&self) -> Result<bool, access::Error> {
+        lock(&self.shared.access).tls.as_mut().map_or(Ok(false), access::Tls::refresh)
     }
 }
 
-fn accept(listener: &TcpListener, page: &Arc<Mutex<Arc<str>>>) {
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let clients = Arc::new(AtomicUsize::new(0));
     loop {
         while clients.load(Ordering::Acquire) >= MOST_CLIENTS {
@@ -64,12 +86,12 @@ fn accept(listener: &TcpListener, page: &Arc<Mutex<Arc<str>>>) {
             thread::sleep(PAUSE);
             continue;
         };
-        let page = Arc::clone(&page.lock().unwrap_or_else(PoisonError::into_inner));
+        let shared = Arc::clone(shared);
         let count = Counted::new(&clients);
         let answer = move || {
             let _count = count;
             // A client that went away needs no answer.
-            let _ = serve(client, &page);
+            let _ = serve(client, &shared);
         };
         // Without a thread the client is dropped, and tries again.
         let _ = thread::Builder::new().name("client".into()).spawn(answer);
@@ -92,9 +114,53 @@ impl Drop for Counted {
     }
 }
 
-fn serve(mut client: TcpStream, page: &str) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
-    client.set_write_timeout(Some(PATIENCE))?;
+/// A connection that ends at a time, however little at a time is read or written.
+struct Limited<'a> {
+    client: TcpStream,
+    end: &'a Cell<Instant>,
+}
+
+impl Limited<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.get().saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Limited<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.client.set_read_timeout(self.left()?)?;
+        self.client.read(bytes)
+    }
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.client.set_write_timeout(self.left()?)?;
+        self.client.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.client.flush()
+    }
+}
+
+fn serve(client: TcpStream, shared: &Shared) -> io::Result<()> {
+    let end = Cell::new(Instant::now() + PATIENCE);
+    let mut client = Limited { client, end: &end };
+    let tls = lock(&shared.access).tls.as_ref().map(access::Tls::config);
+    let Some(config) = tls else { return answer(&mut client, &end, shared) };
+    let mut session = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
+    answer(&mut rustls::Stream::new(&mut session, &mut client), &end, shared)?;
+    session.send_close_notify();
+    while session.wants_write() {
+        session.write_tls(&mut client)?;
+    }
+    Ok(())
+}
+
+/// Reads one request and answers it.
+fn answer(client: &mut (impl Read + Write), end: &Cell<Instant>, shared: &Shared) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut piece = [0; 1024];
     let asked = loop {
@@ -102,32 +168,35 @@ fn serve(mut client: TcpStream, page: &str) -> io::Result<()> {
         if asked != Asked::Unfinished {
             break asked;
         }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        client.set_read_timeout(Some(left))?;
         match client.read(&mut piece)? {
             0 => return Ok(()),
             n => bytes.extend_from_slice(&piece[..n]),
         }
     };
+    let page = Arc::clone(&lock(&shared.page));
+    let is_admitted = {
+        let access = lock(&shared.access);
+        access.token.as_ref().is_none_or(|token| bearer(&bytes).is_some_and(|offered| token.is(offered)))
+    };
     let (status, content) = match asked {
-        Asked::Page { .. } => ("200 OK", page),
-        Asked::Absent => ("404 Not Found", "see /metrics\n"),
-        Asked::Method => ("405 Method Not Allowed", "GET or HEAD\n"),
         Asked::TooLong => ("431 Request Header Fields Too Large", "too long\n"),
         Asked::Broken | Asked::Unfinished => ("400 Bad Request", "not HTTP/1\n"),
+        // RFC 6750 section 3.
+        _ if !is_admitted => ("401 Unauthorized\r\nWWW-Authenticate: Bearer", "needs the token\n"),
+        Asked::Page { .. } => ("200 OK", &*page),
+        Asked::Absent => ("404 Not Found", "see /metrics\n"),
+        Asked::Method => ("405 Method Not Allowed", "GET or HEAD\n"),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         content.len()
     );
+    end.set(Instant::now() + PATIENCE);
     client.write_all(head.as_bytes())?;
     if asked != (Asked::Page { content: false }) {
         client.write_all(content.as_bytes())?;
     }
-    Ok(())
+    client.flush()
 }
 
 #[cfg(test)]
@@ -144,7 +213,7 @@ mod tests {
     }
 
     fn start() -> Server {
-        Server::start("127.0.0.1:0".parse().unwrap(), "first 1\n".into()).unwrap()
+        Server::start("127.0.0.1:0".parse().unwrap(), Access::default(), "first 1\n".into()).unwrap()
     }
 
     #[test]
@@ -177,10 +246,45 @@ mod tests {
         drop((silent, more));
     }
 
+    /// Threads of this process that serve a client.
+    fn serving() -> usize {
+        let names = std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "client").count()
+    }
+
+    #[test]
+    fn a_thousand_scrapes_at_once_are_all_answered_by_a_bounded_number_of_threads() {
+        let server =
+            Server::start("127.0.0.1:0".parse().unwrap(), Access::default(), "weir_flows 1\n".repeat(2000))
+                .unwrap();
+        // More descriptors than most systems allow at first.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+        let begin = |_| {
+            let mut client = TcpStream::connect(server.address()).unwrap();
+            client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            client
+        };
+        let clients: Vec<TcpStream> = (0..1000).map(begin).collect();
+        // Those of tests that run beside this one, at most as many each.
+        let most = 6 * MOST_CLIENTS;
+        for mut client in clients {
+            assert!(serving() <= most);
+            client.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.len() > 26_000 && answer.ends_with("weir_flows 1\n"), "{}", answer.len());
+        }
+    }
+
     #[test]
     fn other_addresses_than_the_loopback_are_refused() {
         for address in ["0.0.0.0:0", "198.18.0.1:0", "[::]:0"] {
-            let error = Server::start(address.parse().unwrap(), String::new()).unwrap_err();
+            let error =
+                Server::start(address.parse().unwrap(), Access::default(), String::new()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{address}");
         }
     }

@@ -1,6 +1,5 @@
-//! Options of `weir flows` and `weir export`.
+//! Options of `weir flows`, and those that `weir export` shares with it.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
@@ -83,19 +82,4 @@ pub(crate) struct FlowsArgs {
     /// Print JSON: one line per second, with --once one document
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `weir export`.
-#[derive(Debug, Args)]
-pub(crate) struct ExportArgs {
-    #[command(flatten)]
-    pub(crate) netns: NetnsArgs,
-    #[command(flatten)]
-    pub(crate) tracking: TrackingArgs,
-    /// Address of the loopback and port to listen on
-    #[arg(long, default_value = "127.0.0.1:9348", value_name = "ADDRESS:PORT")]
-    pub(crate) listen: SocketAddr,
-    /// Number of networks with series of their own; all others share the label `other`
-    #[arg(long, default_value_t = 50, value_name = "N")]
-    pub(crate) networks: usize,
 }

@@ -129,22 +129,26 @@ pub(super) const PAGES: &[Page] = &[
     },
     Page {
         command: "export",
-        text: "Serves `GET /metrics` in the text format of Prometheus: what `weir flows` shows, by network, and the fill of the \
-               connection-tracking table. Listens on loopback only, as addresses of people are among the labels.\n\nSends \
-               nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
+        text: "Serves `GET /metrics` in the text format of Prometheus: loss and delay of TCP by network, connection tracking, \
+               ports of source NAT, drops by the doctor's cause, fast path, published ports, address lists and probes. \
+               docs/reference/metrics.md lists all metrics and what bounds their number.\n\nListens on loopback; elsewhere only \
+               with a token or TLS. Labels name networks by prefix, no single addresses of people.\n\nChanges no packet and drops \
+               none; sends only what --probe asks for. Its BPF programs end with weir. Needs root, and Linux 6.6 for flows.",
         examples: &[
             "weir export",
             "weir export --listen [::1]:9348 --networks 200 --by-client --prefix 16",
-            "weir export --interface eth0 --share 10%",
+            "weir export --listen [::]:9348 --token-file t --tls-cert c.pem --tls-key k.pem",
+            "weir export --textfile /var/lib/node-exporter/weir.prom --without flows",
+            "weir export --probe example.org:443 --probe 192.0.2.1:22 --probe-every 30s",
         ],
         codes: &[
             (0, "ended by Ctrl-C"),
-            (1, "reading the table of flows failed"),
+            (1, "reading the table of flows failed, or the text file cannot be written"),
             (
                 2,
-                "wrong usage, an address off the loopback, an interface that is not here, or none that forwards",
+                "wrong usage, an address off the loopback without token and TLS, an interface that is not here, or none that forwards",
             ),
-            (4, "root or Linux 6.6 (TCX) is missing here, or the port is taken"),
+            (4, "root or Linux 6.6 (TCX) is missing here, the port is taken, or a file cannot be read"),
         ],
     },
     Page {
