@@ -24,7 +24,7 @@ fn main() {
     let seed = numbers.1.clone().and_then(Result::ok).unwrap_or_else(clock);
     let named: Vec<String> = words.collect();
     let mut targets = fuzzing::own();
-    targets.extend([agent(), lists()]);
+    targets.extend([agent(), lists(), scrape()]);
     if let Some(unknown) = named.iter().find(|n| targets.iter().all(|t| t.name != **n)) {
         let all: Vec<_> = targets.iter().map(|t| t.name).collect();
         eprintln!("fuzz: {unknown}: there are {}", all.join(", "));
@@ -101,4 +101,29 @@ fn lists() -> Target {
     };
     let seeds = seeds.iter().map(|s| s.as_bytes().to_vec()).collect();
     Target { name: "lists", shape: Shape::Text, seeds, parse: Box::new(parse) }
+}
+
+/// Requests of clients of `weir export`, as they come in pieces.
+fn scrape() -> Target {
+    let seeds = [
+        "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9348\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
+        "HEAD /metrics?a=b HTTP/1.0\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n",
+        "POST / HTTP/1.1\nauthorization:bearer a\nAuthorization: Basic b\n\n",
+    ];
+    let parse = |input: &[u8]| {
+        let asked = weir_export::read(input);
+        // The beginning has no answer yet, is too long, or has the same answer.
+        for end in [input.len() / 3, input.len() / 2] {
+            let earlier = weir_export::read(&input[..end]);
+            assert!(
+                earlier == weir_export::Asked::Unfinished || earlier == asked,
+                "{earlier:?}, then {asked:?}"
+            );
+        }
+        let token = weir_export::bearer(input);
+        assert!(token.is_none_or(|token| token.len() < input.len()));
+        !matches!(asked, weir_export::Asked::Unfinished | weir_export::Asked::Broken)
+    };
+    let seeds = seeds.iter().map(|s| s.as_bytes().to_vec()).collect();
+    Target { name: "scrape", shape: Shape::Text, seeds, parse: Box::new(parse) }
 }
