@@ -1,13 +1,9 @@
 //! `packets`: frames at millions per second, and the procedures of RFC 2544, 8219, 9004 and 9693 made of them.
 
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_record::MetricDef;
 
 use crate::live::LiveSender;
-use crate::procedure::{Delay, PresetFigures, metrics};
 use crate::transfer::{Engine, Family, Frame, Inject, Order, Protocol, Tuples};
 
 /// The measurement procedure.
@@ -257,63 +253,6 @@ impl Packets {
         }
     }
 
-    /// Describes the workload and its options in one line for people.
-    pub fn describe(&self) -> String {
-        let length = self.frame_bytes.map_or("the shortest".to_owned(), |b| format!("{b}-byte"));
-        let protocol = match self.protocol {
-            Protocol::Udp => "UDP",
-            Protocol::TcpSyn => "TCP SYN",
-        };
-        let flows = self.flow_count();
-        let flows = match self.procedure {
-            Procedure::Capacity => format!("up to {flows} connections"),
-            p if p.counts_connections() => format!("{flows} connections"),
-            _ if flows == 1 => "1 flow".to_owned(),
-            _ => format!("{flows} flows"),
-        };
-        let mut words = vec![self.what(), format!("{length} {protocol} frames"), flows];
-        match (self.rate, self.max_rate) {
-            (Some(rate), _) => words.push(format!("{rate} a second")),
-            (None, Some(max)) => words.push(format!("at most {max} a second")),
-            (None, None) if self.procedure == Procedure::Rate => words.push("as fast as possible".to_owned()),
-            (None, None) => {}
-        }
-        if self.loss_ratio > 0.0 {
-            words.push(format!("losing at most {} %", self.loss_ratio * 100.0));
-        }
-        if self.inject == Inject::Gateway {
-            words.push("handed to the gateway's own interface".to_owned());
-        }
-        match self.engine {
-            EngineChoice::Auto => {}
-            EngineChoice::Xdp => words.push("by XDP".to_owned()),
-            EngineChoice::AfPacket => words.push("by AF_PACKET".to_owned()),
-        }
-        words.join(", ")
-    }
-
-    fn what(&self) -> String {
-        let takes_rate = matches!(self.procedure, Procedure::Latency | Procedure::Pdv);
-        let what = match self.procedure {
-            Procedure::Rate => return "forwarding rate".to_owned(),
-            Procedure::TearDown => return "connection tear-down rate (RFC 9693)".to_owned(),
-            Procedure::Throughput => "throughput (RFC 2544)",
-            Procedure::FrameLoss => "frame loss rate (RFC 2544)",
-            Procedure::BackToBack => "back-to-back frames (RFC 9004)",
-            Procedure::Latency => "latency (RFC 8219)",
-            Procedure::Pdv => "packet delay variation (RFC 8219)",
-            Procedure::Establishment => "connection establishment rate (RFC 9693)",
-            Procedure::EstablishmentValidated => "validated connection establishment rate (RFC 9693)",
-            Procedure::ThroughputBidirectional => "bidirectional throughput (RFC 9693)",
-            Procedure::Capacity => "connection tracking table capacity (RFC 9693)",
-        };
-        // With a rate there is nothing to search for, and frame loss steps down instead.
-        if (takes_rate && self.rate.is_some()) || self.procedure == Procedure::FrameLoss {
-            return what.to_owned();
-        }
-        format!("{what}, {}", self.plan().describe(self.procedure))
-    }
-
     /// Options out of range or contradicting each other: one message that names the key and what is valid.
     pub fn validate(&self) -> Result<(), String> {
         if let Some(bytes) = self.frame_bytes.filter(|b| !(64..=LONGEST_FRAME).contains(b)) {
@@ -414,11 +353,6 @@ impl Packets {
         Ok(())
     }
 
-    /// The metrics that the procedure's [`crate::procedure::Findings`] hold, headline ones first, where delay is measured like that.
-    pub fn metrics(&self, delay: Delay) -> Vec<MetricDef> {
-        metrics::of(self, delay)
-    }
-
     /// True if its frames carry their send time, so that their delay can be measured.
     pub fn stamps(&self) -> bool {
         match self.procedure {
@@ -426,15 +360,6 @@ impl Packets {
             Procedure::Rate => self.bound().is_some(),
             _ => false,
         }
-    }
-
-    /// Seconds that one run of the procedure will probably take, for a measuring window of that length.
-    pub fn expected_seconds(&self, warmup: Duration, window: Duration) -> f64 {
-        self.plan().expected_seconds(self, warmup, window)
-    }
-
-    pub(crate) fn plan(&self) -> PresetFigures {
-        PresetFigures::of(self.search, self.loss_ratio)
     }
 }
 

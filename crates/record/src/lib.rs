@@ -17,6 +17,7 @@ pub mod profile;
 pub mod results;
 pub mod run;
 pub mod sample;
+mod series;
 pub mod trial;
 
 pub use diagnosed::{Diagnosed, DiagnosedFinding};
@@ -31,7 +32,8 @@ pub use patterns::{DimensionEffect, Pattern, PatternPlan, Patterns};
 pub use profile::{Calls, FunctionSamples, PartSamples, Profile};
 pub use run::{Run, RunPlan, Status, VariantInfo, WorkloadInfo, WorkloadPair};
 pub use sample::{CpuTime, HostSample, InterfaceDelta};
-pub use trial::{Series, Trial};
+pub use series::Series;
+pub use trial::Trial;
 
 /// Version of the layout of `run.json`. It grows by one with every change that an old reader would misread.
 ///

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::trial::Series;
+use crate::series::Series;
 
 /// CPU time by mode, in seconds (`/proc/stat`, proc_stat(5); `guest` is contained in `user`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

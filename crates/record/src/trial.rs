@@ -12,15 +12,7 @@ use crate::link::LinkPassed;
 use crate::path::PathFinding;
 use crate::profile::Profile;
 use crate::sample::HostSample;
-
-/// Values over time within a trial.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Series {
-    /// Name with unit suffix, e.g. `goodput_bps`.
-    pub name: String,
-    /// Points (seconds since the start of the measuring window, value).
-    pub points: Vec<(f64, f64)>,
-}
+use crate::series::Series;
 
 /// One workload on one variant, once, from a fresh state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

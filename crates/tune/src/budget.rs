@@ -5,7 +5,6 @@ use weir_sys::slab::page_bytes;
 use super::Error;
 use super::knobs::{Cost, Knob, numbers};
 use super::need::Need;
-use super::plan::Row;
 
 /// A memory budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,10 +84,13 @@ pub(super) fn most(need: &Need, knob: &Knob, now: &str, room: i64) -> Option<u64
     Some(now.saturating_add(more).min(knob.max))
 }
 
-/// Returns the rest of the budget for one more setting, or for that one if it is among the rows. Memory that other settings give
-/// back does not count: a plan must hold even if some of its settings are left out in the end.
-pub(super) fn room(budget_bytes: u64, rows: &[Row], name: &str) -> i64 {
-    let budget = i64::try_from(budget_bytes).unwrap_or(i64::MAX);
-    let others = rows.iter().filter(|r| r.held.is_none() && r.name != name);
-    budget.saturating_sub(others.map(|r| r.memory_bytes.max(0)).fold(0, i64::saturating_add))
+/// Heads of hash chains for so many entries: as many, which is the kernel's own choice, in whole pages, as
+/// `nf_ct_alloc_hashtable` rounds them (net/netfilter/nf_conntrack_core.c).
+pub(super) fn hash_heads(entries: u64) -> u64 {
+    let heads = heads_of_page();
+    entries.max(1).checked_next_multiple_of(heads).unwrap_or(u64::MAX - heads)
+}
+
+pub(super) fn heads_of_page() -> u64 {
+    page_bytes() / size_of::<usize>() as u64
 }

@@ -5,9 +5,10 @@
 //! | [`knobs`](self) | every setting that may be changed: bounds, cost, risk |
 //! | need | what was measured |
 //! | profile, findings | who proposes |
-//! | action | a change that is no setting, which the caller brings |
+//! | action, wish | a change that is no setting, which the caller brings, and when a plan has a place for it |
+//! | request | what is asked for, and where |
 //! | budget | what all of it may take together, and what each takes |
-//! | [`plan`](fn@plan) | bounds, order: a [`TunePlan`] |
+//! | [`plan`](fn@plan), planned | bounds, order: a [`TunePlan`] |
 //! | persist | the files that make it last |
 //! | [`metric`](fn@metric) | numbers that must not get worse |
 //! | watched | which of them for which setting |
@@ -25,21 +26,27 @@ mod metric;
 mod need;
 mod persist;
 mod plan;
+mod planned;
 mod profile;
 pub mod prove;
 mod render;
+mod request;
 mod watched;
+mod wish;
 
-pub use action::{Action, Wish, wish};
+pub use action::Action;
 pub use budget::Budget;
 pub use findings::LARGEST as LARGEST_FINDINGS;
 pub use knobs::Scope;
 pub use metric::{Counter, metric};
 pub use need::{Lost, Need, View};
-pub use plan::{Request, Row, TunePlan, TunedHost, plan};
+pub use plan::plan;
+pub use planned::{Row, TunePlan};
 pub use profile::Profile;
 pub use render::{plan as render_plan, set as render_set, status as render_status};
+pub use request::{Request, TunedHost};
 pub use watched::{Watched, watches};
+pub use wish::{Wish, wish};
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]

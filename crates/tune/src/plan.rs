@@ -2,124 +2,19 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use weir_guard::{Change, Namespace, NewSet, When};
-use weir_sys::slab::page_bytes;
+use weir_guard::{Change, When};
 use weir_text::escape::line;
 
-use super::action::{self, Action};
-use super::budget::{self, Budget};
+use super::action::Action;
+use super::budget::{self, hash_heads, heads_of_page};
 use super::findings::{self, Finding};
 use super::knobs::{self, Cost, Knob, Scope, numbers};
-use super::metric::Counter;
 use super::need::{Need, View};
 use super::persist;
+use super::planned::{Row, TunePlan};
 use super::profile::{self, Given, Profile, Proposal};
+use super::request::{Request, TunedHost};
 use super::{Error, watched};
-
-/// A request for a plan.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// Kinds of host; may be none where there are findings or settings.
-    pub profiles: Vec<Profile>,
-    /// The doctor's JSON, and where it came from.
-    pub findings: Option<(String, String)>,
-    /// Settings by name and value.
-    pub set: Vec<(String, String)>,
-    /// Memory that all of it may take.
-    pub memory: Budget,
-    /// Connections at once that are expected.
-    pub peak: Option<u64>,
-    /// Longest round trip over which one connection must be able to fill a link, ms.
-    pub rtt_ms: u64,
-    /// How long counters are watched for what is lost, where a profile asks for that.
-    pub window: Duration,
-    /// Further changes, which are no settings: answers to [`super::wish`].
-    pub actions: Vec<Action>,
-    /// Notes about actions that could not be included.
-    pub notes: Vec<String>,
-}
-
-/// One setting: now, and as proposed.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Row {
-    /// Full sysctl name.
-    pub name: String,
-    /// Its scope.
-    pub scope: Scope,
-    /// The value now.
-    pub now: String,
-    /// The value proposed.
-    pub proposed: String,
-    /// Why, by each who proposes it.
-    pub why: Vec<String>,
-    /// Memory that it takes more at most, bytes; negative if less.
-    pub memory_bytes: i64,
-    /// Risk of the change.
-    pub risk: String,
-    /// The command that rolls it back by hand.
-    pub undo: String,
-    /// Counters that roll it back during the trial if they get worse. If empty, only the time limit does.
-    pub watched: Vec<Counter>,
-    /// Why it is shown only, and `apply` leaves it out.
-    pub held: Option<String>,
-    /// True if it is held because it cannot be written here.
-    pub read_only: bool,
-    /// A file that sets it after ours when the machine starts, and to what.
-    pub overridden_by: Option<String>,
-}
-
-/// The planned changes.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct TunePlan {
-    /// Name of the change set: the same changes in the same place have the same name.
-    pub id: String,
-    /// Profiles and files that it follows from.
-    pub from: Vec<String>,
-    /// Which network namespace, for people; text from outside.
-    pub place: String,
-    /// The settings, in the order in which they are written.
-    pub rows: Vec<Row>,
-    /// Changes after the settings that are no settings themselves.
-    pub actions: Vec<Action>,
-    /// The measured needs.
-    pub need: Need,
-    /// Memory that may be taken, bytes.
-    pub budget_bytes: u64,
-    /// Memory that all of it together takes more at most, bytes.
-    pub memory_bytes: i64,
-    /// Files that `confirm` writes, so that the values last; none where they cannot.
-    pub files: Vec<String>,
-    /// Notes to read before trusting the plan, with the gaps in the measurements.
-    pub notes: Vec<String>,
-    #[serde(skip)]
-    changes: Vec<(When, Change)>,
-    #[serde(skip)]
-    namespace: Option<Namespace>,
-}
-
-/// The place of a plan.
-#[derive(Debug, Clone, Default)]
-pub struct TunedHost {
-    /// The place to read settings from.
-    pub view: View,
-    /// For people.
-    pub name: String,
-    /// For the journal.
-    pub namespace: Option<Namespace>,
-}
-
-/// Heads of hash chains for so many entries: as many, which is the kernel's own choice, in whole pages, as
-/// `nf_ct_alloc_hashtable` rounds them (net/netfilter/nf_conntrack_core.c).
-pub(crate) fn hash_heads(entries: u64) -> u64 {
-    let heads = heads_of_page();
-    entries.max(1).checked_next_multiple_of(heads).unwrap_or(u64::MAX - heads)
-}
-
-fn heads_of_page() -> u64 {
-    page_bytes() / size_of::<usize>() as u64
-}
 
 /// Plans the changes for this place, with reasons. Changes nothing.
 ///
@@ -138,7 +33,7 @@ pub fn plan(place: &TunedHost, request: &Request) -> Result<TunePlan, Error> {
     in_order(&mut rows);
     let (files, mut changes) = changes(place, &mut rows, &mut notes);
     let mut actions = request.actions.clone();
-    action::hold_what_is_too_large(&mut actions, &rows, budget_bytes);
+    hold_what_is_too_large(&mut actions, &rows, budget_bytes);
     let at = changes.iter().take_while(|(when, _)| *when == When::Apply).count();
     let made = actions.iter().filter(|a| a.held.is_none()).map(|a| (When::Apply, a.change.clone()));
     changes.splice(at..at, made);
@@ -148,7 +43,7 @@ pub fn plan(place: &TunedHost, request: &Request) -> Result<TunePlan, Error> {
         id: String::new(),
         from,
         place: place.name.clone(),
-        memory_bytes: action::memory_bytes(&rows, &actions),
+        memory_bytes: memory_bytes(&rows, &actions),
         rows,
         actions,
         need,
@@ -160,29 +55,6 @@ pub fn plan(place: &TunedHost, request: &Request) -> Result<TunePlan, Error> {
     };
     plan.id = plan.change_set(1).id();
     Ok(plan)
-}
-
-impl TunePlan {
-    /// True if there is nothing to apply.
-    pub fn is_empty(&self) -> bool {
-        self.rows.iter().all(|r| r.held.is_some()) && self.actions.iter().all(|a| a.held.is_some())
-    }
-
-    /// True if there are settings to change, and they can be written nowhere but elsewhere.
-    pub fn is_blocked(&self) -> bool {
-        self.is_empty() && self.rows.iter().any(|r| r.read_only)
-    }
-
-    /// The changes, to be confirmed within so many seconds.
-    pub fn change_set(&self, timeout_s: u64) -> NewSet {
-        NewSet {
-            title: self.from.join(", "),
-            namespace: self.namespace.clone(),
-            changes: self.changes.clone(),
-            timeout_s,
-            watches: Vec::new(),
-        }
-    }
 }
 
 /// Returns notes about figures that could not be read.
@@ -201,6 +73,36 @@ fn blind(need: &Need) -> Vec<String> {
         );
     }
     notes
+}
+
+/// Returns the rest of the budget for one more setting, or for that one if it is among the rows. Memory that other settings give
+/// back does not count: a plan must hold even if some of its settings are left out in the end.
+fn room(budget_bytes: u64, rows: &[Row], name: &str) -> i64 {
+    let budget = i64::try_from(budget_bytes).unwrap_or(i64::MAX);
+    let others = rows.iter().filter(|r| r.held.is_none() && r.name != name);
+    budget.saturating_sub(others.map(|r| r.memory_bytes.max(0)).fold(0, i64::saturating_add))
+}
+
+/// Returns the additional memory that the applied part of a plan takes at most, bytes.
+fn memory_bytes(rows: &[Row], actions: &[Action]) -> i64 {
+    let rows = rows.iter().filter(|r| r.held.is_none()).map(|r| r.memory_bytes);
+    let actions = actions.iter().filter(|a| a.held.is_none()).map(|a| a.memory_bytes);
+    rows.chain(actions).sum()
+}
+
+/// An action takes what it takes: there is no smaller one. Settings come first.
+pub(super) fn hold_what_is_too_large(actions: &mut [Action], rows: &[Row], budget_bytes: u64) {
+    let mut room = room(budget_bytes, rows, "");
+    for action in actions.iter_mut().filter(|a| a.held.is_none()) {
+        if action.memory_bytes > room {
+            action.held = Some(format!(
+                "it takes {} bytes, and of the memory budget of {budget_bytes} bytes (--memory) {room} are left",
+                action.memory_bytes
+            ));
+        } else {
+            room -= action.memory_bytes;
+        }
+    }
 }
 
 struct Maker<'a> {
@@ -223,7 +125,7 @@ impl Maker<'_> {
         let mut from = Vec::new();
         for profile in &request.profiles {
             from.push(format!("profile {}", profile.name()));
-            let left = u64::try_from(budget::room(self.budget_bytes, &self.rows, "")).unwrap_or(0);
+            let left = u64::try_from(room(self.budget_bytes, &self.rows, "")).unwrap_or(0);
             let given = Given { budget_bytes: left, peak: request.peak, rtt_ms: request.rtt_ms };
             let (proposals, notes) = profile::propose(*profile, self.view, self.need, given);
             self.notes.extend(notes);
@@ -391,7 +293,7 @@ impl Maker<'_> {
     }
 
     fn room(&self, name: &str) -> i64 {
-        budget::room(self.budget_bytes, &self.rows, name)
+        room(self.budget_bytes, &self.rows, name)
     }
 }
 

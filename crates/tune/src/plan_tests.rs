@@ -1,4 +1,6 @@
+use super::super::Budget;
 use super::*;
+use weir_guard::Namespace;
 use weir_testkit::Files;
 
 /// A machine of files: 8 GiB, 4 GiB of them available, objects as on x86-64 with Linux 6.18.

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::budget::hash_heads;
 use super::knobs::{Scope, numbers};
 use super::need::{Need, View};
-use super::plan::hash_heads;
 
 /// A kind of host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use weir_text::units::bytes;
 
 use super::action::Action;
 use super::metric::Counter;
-use super::plan::{Row, TunePlan};
+use super::planned::{Row, TunePlan};
 use super::watched::{NOTHING, OF_ACTIONS};
 
 /// A value on one line.

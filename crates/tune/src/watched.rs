@@ -8,7 +8,7 @@ use weir_guard::{Metric, Watch, Worse};
 use super::knobs;
 use super::metric::Counter;
 use super::need::View;
-use super::plan::TunePlan;
+use super::planned::TunePlan;
 
 /// How often the guard reads.
 const EVERY: Duration = Duration::from_secs(1);

@@ -4,12 +4,9 @@
 //! A request is timed from its intended start to the last byte of its response. If it needs a new connection, its time includes
 //! the time to connect, which is also reported separately.
 
-mod again;
-mod connection;
 mod drive;
 mod gather;
 mod known;
-mod request_end;
 mod response;
 mod server;
 mod tally;

@@ -1,5 +1,9 @@
 //! One load thread: an epoll of its own, a fixed number of connections, and when each begins a request.
 
+mod again;
+mod connection;
+mod request_end;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,8 +15,6 @@ use rustix::event::epoll::{self, CreateFlags, Event};
 use rustix::event::{PollFlags, Timespec};
 use weir_sys::clock::{now_ns, sleep_until};
 
-use super::again::Again;
-use super::connection::{Connection, State};
 use super::gather::Gather;
 use super::known::Known;
 use super::tally::{Failure, HttpCounts, Waited};
@@ -24,6 +26,8 @@ use crate::latency::{STOP_LOOK_NS, Span, nanos};
 use crate::observer::{Flow, Times};
 use crate::window::{CpuMeter, Phase};
 use crate::{Direction, Error, TrialSettings};
+use again::Again;
+use connection::{Connection, State};
 
 /// Events taken per epoll_wait(2).
 const EVENTS: usize = 256;
@@ -69,7 +73,7 @@ pub(super) struct Expect {
 
 impl Expect {
     /// Why a whole response is none of the expected ones.
-    pub(super) fn refuses(&self, status: u16, body_bytes: u64) -> Option<Failure> {
+    fn refuses(&self, status: u16, body_bytes: u64) -> Option<Failure> {
         let expected = if self.statuses.is_empty() {
             (200..400).contains(&status)
         } else {
@@ -107,12 +111,12 @@ pub(super) enum Arrival {
 }
 
 pub(super) struct Worker<'a> {
-    pub(super) job: &'a Job,
+    job: &'a Job,
     setting: &'a TrialSettings,
-    pub(super) span: Span,
+    span: Span,
     arrival: Arrival,
-    pub(super) epoll: OwnedFd,
-    pub(super) connections: Vec<Connection>,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
     /// Connections of a closed loop that were begun at the start so far.
     ramped: usize,
     ramp_ns: f64,
@@ -127,16 +131,16 @@ pub(super) struct Worker<'a> {
     next: u64,
     margin: WakeMargin,
     /// Measured requests on their way.
-    pub(super) pending: usize,
+    pending: usize,
     next_look_ns: u64,
     gather: Gather,
-    pub(super) again: Again,
-    pub(super) known: Known,
-    pub(super) buffer: Vec<u8>,
-    pub(super) plain: Vec<u8>,
+    again: Again,
+    known: Known,
+    buffer: Vec<u8>,
+    plain: Vec<u8>,
     cpu: CpuMeter,
-    pub(super) tally: HttpCounts,
-    pub(super) times: Times,
+    tally: HttpCounts,
+    times: Times,
     flow: Arc<Flow>,
 }
 
@@ -213,13 +217,13 @@ impl<'a> Worker<'a> {
     }
 
     /// True in an open loop.
-    pub(super) fn is_scheduled(&self) -> bool {
+    fn is_scheduled(&self) -> bool {
         matches!(self.arrival, Arrival::Open(_))
     }
 
     /// True where what ends within the window is counted, as in a closed loop without a set number; elsewhere it is what was
     /// meant to begin within it.
-    pub(super) fn counts_ends(&self) -> bool {
+    fn counts_ends(&self) -> bool {
         !self.is_scheduled() && self.job.budget.is_none()
     }
 
@@ -270,7 +274,7 @@ impl<'a> Worker<'a> {
     }
 
     /// The next request of a connection of the closed loop.
-    pub(super) fn begin_closed(&mut self, index: usize) -> Result<(), Error> {
+    fn begin_closed(&mut self, index: usize) -> Result<(), Error> {
         let now = now_ns();
         if now >= self.span.end_ns {
             return Ok(());
@@ -329,7 +333,7 @@ impl<'a> Worker<'a> {
     }
 
     /// A connection has nothing to do any more.
-    pub(super) fn released(&mut self, index: usize, now: u64, after_failure: bool) -> Result<(), Error> {
+    fn released(&mut self, index: usize, now: u64, after_failure: bool) -> Result<(), Error> {
         if after_failure {
             self.paused.push_back((now + PAUSE_NS, index));
             return Ok(());
@@ -346,7 +350,7 @@ impl<'a> Worker<'a> {
     }
 
     /// The server closed an idle connection.
-    pub(super) fn lost_idle(&mut self, index: usize) {
+    fn lost_idle(&mut self, index: usize) {
         self.idle.retain(|&other| other != index);
         self.free.push(index);
     }

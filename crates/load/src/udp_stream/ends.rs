@@ -123,7 +123,7 @@ fn run_flow(
     if flow.egress {
         return send(work, &socket, flow, late, window, &end.ending, &told).map(StreamOutcome::Sent);
     }
-    let missed = if late { missed(work, target, window) } else { 0 };
+    let missed = if late { work.missed(target, window) } else { 0 };
     let buffer = receive::prepare(work, &socket).map_err(Error::io("prepare a receiving socket"))?;
     match socket.send(&greeting(Word::Go, flow)) {
         Err(source) if !by_path(&source) => return Err(Error::Io { what: "start a stream", source }),
@@ -132,12 +132,6 @@ fn run_flow(
     }
     let received = receive(work, &socket, flow, buffer, Some(Word::Go), window, &end.ending, &told)?;
     Ok(StreamOutcome::Received(Received { missed, ..received }))
-}
-
-/// Datagrams that were due so far in the window of a flow that begins now, by its rate.
-pub(super) fn missed(work: &UdpStream, address: SocketAddr, window: &Window) -> u64 {
-    let pps = work.stream_pps(work.payload(address)).unwrap_or(0.0);
-    (pps * window.elapsed_s(now_ns())) as u64
 }
 
 /// The initiator's end.

@@ -22,12 +22,14 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_record::MetricDef;
+use weir_sys::clock::now_ns;
 
 pub(crate) use controls::LENGTHS;
 
 use crate::incoming::{HandoverQueue, UdpIncoming};
 use crate::properties::{PER_STREAM, Properties, Rate, Served, in_all, seconds};
 use crate::streams::{OPENING, check_count, count_words};
+use crate::window::Window;
 use crate::{Direction, Engine, Error, Part, Responder, TrialSettings};
 
 /// How datagrams are handed to the kernel, and what crosses the link.
@@ -108,6 +110,12 @@ impl UdpStream {
     fn stream_pps(&self, payload: usize) -> Option<f64> {
         let all = self.rate_pps.or_else(|| self.rate_bps.map(|bps| bps / (8.0 * payload as f64)));
         all.map(|pps| pps / f64::from(self.streams))
+    }
+
+    /// Datagrams that were due so far in the window of a flow that begins now, by its rate.
+    fn missed(&self, address: SocketAddr, window: &Window) -> u64 {
+        let pps = self.stream_pps(self.payload(address)).unwrap_or(0.0);
+        (pps * window.elapsed_s(now_ns())) as u64
     }
 
     /// Datagrams that leave together.

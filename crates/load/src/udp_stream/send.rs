@@ -11,7 +11,6 @@ use weir_sys::clock::now_ns;
 
 use super::controls::Controls;
 use super::datagram::{Flow, Header, header_time};
-use super::ends::missed;
 use super::receive::LOOK;
 use super::{Batch, UdpStream};
 use crate::Error;
@@ -101,7 +100,7 @@ pub(super) fn send(
     let pps = work.stream_pps(payload);
     window.begin(now_ns());
     let start = now_ns();
-    let missed = if late { missed(work, address, window) } else { 0 };
+    let missed = if late { work.missed(address, window) } else { 0 };
     let mut sender = Sender {
         socket,
         told,

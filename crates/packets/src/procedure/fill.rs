@@ -2,18 +2,10 @@
 
 use weir_record::FaultCode;
 
+use super::plan::fill_rate;
 use super::progress::{Halt, RunProgress, Seen, Shot};
 use crate::testbed::TestbedError;
 use crate::transfer::Offer;
-use crate::workload::Packets;
-
-/// Rate of a fill to begin with, flows a second: a fill must not be what is measured. It is halved when flows are lost.
-const FILL_RATE: f64 = 200e3;
-
-/// The same for a workload: what bounds its frames bounds those of its fills.
-pub(super) fn fill_rate(packets: &Packets) -> f64 {
-    packets.bound().map_or(FILL_RATE, |bound| bound.min(FILL_RATE))
-}
 
 /// How often a fill is made, each time at half the rate.
 const FILLS: u32 = 5;

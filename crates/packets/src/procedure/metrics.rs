@@ -6,27 +6,29 @@ use super::Delay;
 use super::delay::{VARIATION, WORST};
 use crate::workload::{Packets, Procedure};
 
-/// The metrics of a workload whose testbed measures that delay, headline ones first.
-pub(crate) fn of(packets: &Packets, delay: Delay) -> Vec<MetricDef> {
-    let mut all = match packets.procedure {
-        Procedure::Rate => rate(packets, delay),
-        Procedure::Throughput => throughput(
-            "Greatest rate from initiator to responder that is carried whole (RFC 1242, RFC 2544 section 26.1): the relevant lower bound of the search.",
-        ),
-        Procedure::ThroughputBidirectional => throughput(
-            "Greatest rate, of each direction, that is carried whole with frames both ways over existing connections (RFC 9693).",
-        ),
-        Procedure::FrameLoss => frame_loss(),
-        Procedure::BackToBack => back_to_back(),
-        Procedure::Latency => latency(packets, delay),
-        Procedure::Pdv => pdv(packets, delay),
-        Procedure::Establishment => establishment(false),
-        Procedure::EstablishmentValidated => establishment(true),
-        Procedure::TearDown => tear_down(),
-        Procedure::Capacity => capacity(),
-    };
-    all.extend(common(packets.procedure));
-    all
+impl Packets {
+    /// The metrics that the procedure's [`super::Findings`] hold, headline ones first, where delay is measured like that.
+    pub fn metrics(&self, delay: Delay) -> Vec<MetricDef> {
+        let mut all = match self.procedure {
+            Procedure::Rate => rate(self, delay),
+            Procedure::Throughput => throughput(
+                "Greatest rate from initiator to responder that is carried whole (RFC 1242, RFC 2544 section 26.1): the relevant lower bound of the search.",
+            ),
+            Procedure::ThroughputBidirectional => throughput(
+                "Greatest rate, of each direction, that is carried whole with frames both ways over existing connections (RFC 9693).",
+            ),
+            Procedure::FrameLoss => frame_loss(),
+            Procedure::BackToBack => back_to_back(),
+            Procedure::Latency => latency(self, delay),
+            Procedure::Pdv => pdv(self, delay),
+            Procedure::Establishment => establishment(false),
+            Procedure::EstablishmentValidated => establishment(true),
+            Procedure::TearDown => tear_down(),
+            Procedure::Capacity => capacity(),
+        };
+        all.extend(common(self.procedure));
+        all
+    }
 }
 
 fn pps(name: &str, label: &str, help: &str) -> MetricDef {

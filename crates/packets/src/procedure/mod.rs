@@ -8,10 +8,12 @@
 mod back_to_back;
 mod capacity;
 mod delay;
+mod describe;
 mod establishment;
+mod estimate;
 mod fill;
 mod frame_loss;
-pub(crate) mod metrics;
+mod metrics;
 mod plan;
 mod progress;
 mod rate;
@@ -29,8 +31,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_record::{Fault, Series};
 use weir_stats::Delays;
-
-pub(crate) use plan::PresetFigures;
 
 use crate::testbed::{Testbed, TestbedError};
 use crate::transfer::Family;

@@ -40,15 +40,26 @@ pub(crate) struct PresetFigures {
     pub capacity_error: f64,
 }
 
-/// Time of a transfer in addition to traffic and drain: messages to the hosts.
-const OVERHEAD_S: f64 = 0.03;
-
 /// Rate that is assumed for estimates, frames or connections a second.
-const ASSUMED_RATE: f64 = 500e3;
+pub(super) const ASSUMED_RATE: f64 = 500e3;
+
+/// Rate of a fill to begin with, flows a second: a fill must not be what is measured. It is halved when flows are lost.
+const FILL_RATE: f64 = 200e3;
+
+/// The same for a workload: what bounds its frames bounds those of its fills.
+pub(super) fn fill_rate(packets: &Packets) -> f64 {
+    packets.bound().map_or(FILL_RATE, |bound| bound.min(FILL_RATE))
+}
+
+impl Packets {
+    pub(crate) fn plan(&self) -> PresetFigures {
+        PresetFigures::of(self.search, self.loss_ratio)
+    }
+}
 
 impl PresetFigures {
     /// The preset's figures.
-    pub(crate) fn of(search: Search, loss_ratio: f64) -> PresetFigures {
+    fn of(search: Search, loss_ratio: f64) -> PresetFigures {
         let ms = Duration::from_millis;
         let s = Duration::from_secs;
         let goal = |final_duration, duration_sum, exceed_ratio, width, initial_duration| {
@@ -172,66 +183,6 @@ impl PresetFigures {
             (_, Method::Bisect { trial, error }) => {
                 format!("bisection with trials of {} s, to {error}/s", trial.as_secs_f64())
             }
-        }
-    }
-
-    /// Seconds that one run will probably take.
-    pub(crate) fn expected_seconds(&self, packets: &Packets, warmup: Duration, window: Duration) -> f64 {
-        let window = window.as_secs_f64();
-        let flows = f64::from(packets.flow_count());
-        let one = self.drain.as_secs_f64() + OVERHEAD_S;
-        // Filling and measuring: two transfers.
-        let fill = one + flows / super::fill::fill_rate(packets);
-        let around = fill + one + 2.0 * OVERHEAD_S;
-        let of = |(trials, seconds): (f64, f64), around: f64| seconds + trials * around;
-        let throughput = of(estimate(&self.method), around) + 4.0 * around;
-        let stream = self.stream.map_or(window, |s| s.as_secs_f64());
-        let (establishments, _) = estimate(&self.establishment());
-        let establish = (establishments + 4.0) * (one + flows / ASSUMED_RATE + 2.0 * OVERHEAD_S);
-        match packets.procedure {
-            Procedure::Rate => warmup.as_secs_f64() + window + fill + one,
-            Procedure::Throughput | Procedure::ThroughputBidirectional => throughput,
-            // Half of the steps down to nothing, and what finds the greatest rate.
-            Procedure::FrameLoss => 6.0 * (self.trial().as_secs_f64() + around) + 4.0 * around,
-            Procedure::BackToBack => {
-                // The first search halves the longest burst, each failure being made sure of; the steps after the first few,
-                // and the later searches, take little time but the waiting.
-                let fine = 1.5 * (1.0 / super::back_to_back::ERROR).log2() * around;
-                let first = 4.0 * self.burst.as_secs_f64() + 12.0 * 2.0 * around;
-                throughput + first + f64::from(self.bursts) * fine
-            }
-            Procedure::Latency | Procedure::Pdv => {
-                let settle =
-                    if packets.procedure == Procedure::Pdv { 0.0 } else { self.settle.as_secs_f64() };
-                let found = if packets.rate.is_some() { 0.0 } else { throughput };
-                found + settle + stream + around
-            }
-            Procedure::Establishment => establish,
-            // The search that validates begins with what mostly is its result.
-            Procedure::EstablishmentValidated => 1.5 * establish,
-            Procedure::TearDown => f64::from(self.tear_downs) * (fill + 3.0 * OVERHEAD_S),
-            Procedure::Capacity => {
-                // As if the table held a kernel's default of 262,144 entries, or what is tried at most.
-                let held = flows.min(262_144.0);
-                let error = if self.capacity_error > 0.0 { self.capacity_error } else { 1.0 / held };
-                // Every second step of the bisection fails, which takes three trials and two slower rates.
-                let doublings = (held / super::capacity::FIRST).max(2.0).log2();
-                let steps = (1.0 / error).log2();
-                let each = one + 2.0 * OVERHEAD_S;
-                let longest = held / super::capacity::FIRST_RATE;
-                doublings * 2.0 * each + 4.0 * longest + steps * (2.5 * each + 4.0 * longest)
-            }
-        }
-    }
-}
-
-/// Trials and seconds of traffic that a search will probably take.
-fn estimate(method: &Method) -> (f64, f64) {
-    match method {
-        Method::Mlr(goal) => goal.estimate(),
-        Method::Bisect { trial, error } => {
-            let trials = 1.0 + (2.0 * ASSUMED_RATE / error).log2().ceil();
-            (trials, trials * trial.as_secs_f64())
         }
     }
 }

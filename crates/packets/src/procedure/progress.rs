@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_record::{Fault, FaultCode, Series};
 
-use super::fill::fill_rate;
-use super::{Findings, PresetFigures, ProcedureSettings};
+use super::plan::{PresetFigures, fill_rate};
+use super::{Findings, ProcedureSettings};
 use crate::testbed::{Testbed, TestbedError};
 use crate::transfer::{Frame, Limit, Offer, Order, Received, Sending, Sent, Transfer, TransferOutcome, Way};
 use crate::workload::Packets;

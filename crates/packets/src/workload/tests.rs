@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::procedure::Delay;
 
 fn read(value: serde_json::Value) -> Packets {
     serde_json::from_value(value).unwrap()

@@ -2,11 +2,11 @@
 
 use rustix::io::Errno;
 
+use super::Worker;
 use super::connection::State;
-use super::tally::{Failure, Waited};
-use super::worker::Worker;
 use crate::Error;
 use crate::connector::Close;
+use crate::http::tally::{Failure, Waited};
 use crate::window::Phase;
 
 impl Worker<'_> {

@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, connect, recv, send};
 use weir_sys::clock::now_ns;
 
-use super::response::{Bad, Reader};
-use super::tally::Failure;
-use super::tls::{Heard, Session};
-use super::worker::Worker;
+use super::Worker;
 use crate::Error;
+use crate::http::response::{Bad, Reader};
+use crate::http::tally::Failure;
+use crate::http::tls::{Heard, Session};
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

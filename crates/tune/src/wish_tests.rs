@@ -1,8 +1,8 @@
-use weir_guard::{Namespace, Program, When};
+use weir_guard::{Change, Namespace, Program, When};
 
-use super::super::plan::plan;
 use super::super::plan::tests::{CONNTRACK, machine, request};
-use super::super::{Budget, render_plan};
+use super::super::plan::{hold_what_is_too_large, plan};
+use super::super::{Action, Budget, render_plan};
 use super::*;
 
 /// As the command brings it; names of links are text from outside.

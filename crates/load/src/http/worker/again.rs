@@ -15,8 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, connect_unspec, shutdown, sockopt};
 
+use super::Worker;
 use super::connection::State;
-use super::worker::Worker;
 use crate::connector::Close;
 use crate::latency::dial::tcp_socket;
 use crate::socket::{abort_on_close, get_int, set_int, tcp_info, unacknowledged};
