@@ -126,6 +126,16 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// The bytes, if there are `most` or fewer.
+pub(crate) fn from_hex_up_to(text: &str, most: usize) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if digits.len() > 2 * most || !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit)
+    {
+        return None;
+    }
+    digits.chunks_exact(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
 /// The bytes, if there are exactly `N`.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();

@@ -11,9 +11,10 @@ pub mod frame;
 pub mod fuzzing;
 pub mod key;
 mod message;
+pub mod nat;
 pub mod server;
 
 pub use key::Key;
-pub use server::{Config, Note, Server};
+pub use server::{Config, NatPorts, Note, Server, shared_tcp};
 pub use weir_load::limits::Limits;
 pub use weir_load::port::Port;

@@ -4,8 +4,12 @@
 //! ([`crate::frame`]). Fields that a server does not know are refused, since a measurement that was understood by half is
 //! none; a client goes by the version.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
 use serde::{Deserialize, Serialize};
 use weir_load::{FlowFigures, Part, Workload};
+
+use crate::nat::Transport;
 
 /// The first bytes of a control connection.
 pub(crate) const OPENING: [u8; 8] = *b"weirCTL1";
@@ -35,8 +39,26 @@ pub(crate) enum Ask {
         /// The measuring window, ms.
         duration_ms: u64,
     },
+    /// Two ports for a NAT check.
+    NatOpen {},
+    /// Send this through the NAT; each is answered with [`Tell::NatSent`].
+    Nat(NatAsk),
     /// This end is done: what did you see?
     Finish,
+}
+
+/// A packet that the server should send through the client's NAT.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NatAsk {
+    pub(crate) transport: Transport,
+    /// Over a connection that came, instead of a new one.
+    pub(crate) answer: bool,
+    /// Indices of the address and the port that it comes from.
+    pub(crate) at: (u8, u8),
+    pub(crate) to: SocketAddrV4,
+    /// What it is known by, in hexadecimal.
+    pub(crate) mark: String,
 }
 
 /// A message from a server.
@@ -70,6 +92,29 @@ pub(crate) enum Tell {
     Live { flows: Vec<FlowFigures> },
     /// The answer to finish.
     Seen { part: Box<Part>, flows: Vec<FlowFigures> },
+    /// The endpoints of a NAT check.
+    NatOpened {
+        /// The number that begins each packet.
+        number: u64,
+        /// One or two, and the index of the one that the client talks to.
+        addresses: Vec<Ipv4Addr>,
+        own: Option<u8>,
+        ports: [u16; 2],
+    },
+    /// A packet with the check's number came.
+    NatArrived {
+        transport: Transport,
+        /// Indices of the address and the port that it came to.
+        at: (u8, u8),
+        /// Its source, as it is seen here.
+        from: SocketAddrV4,
+        /// What it is known by, in hexadecimal.
+        mark: String,
+    },
+    /// The answer to [`Ask::Nat`]: why it was not sent, in words, if it was not.
+    NatSent { refused: Option<String> },
+    /// The end of a NAT check: bytes with their headers.
+    NatClosed { received_bytes: u64, sent_bytes: u64 },
     /// The last word: why there is nothing more.
     Refused {
         /// In words.

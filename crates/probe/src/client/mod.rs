@@ -1,6 +1,7 @@
 //! The client: one conversation with a server, any number of measurements one after the other.
 
 mod local;
+pub mod nat;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -15,6 +16,7 @@ use crate::key::{self, End, Key, Nonce};
 use crate::message::{Ask, OPENING, Tell, VERSION};
 
 pub use local::alone;
+pub use nat::NatCheck;
 
 /// How long a server may take for a word.
 const PATIENCE: Duration = Duration::from_secs(10);

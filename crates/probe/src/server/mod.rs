@@ -7,6 +7,7 @@
 mod acceptor;
 mod bounds;
 mod flood;
+mod nat;
 mod opening;
 mod rate_watch;
 mod session;
@@ -27,6 +28,8 @@ use crate::{Limits, Port};
 use acceptor::Acceptor;
 use shared::Shared;
 use weir_iperf3::{Ended, Host, Protocol, Way};
+
+pub use nat::{NatPorts, shared_tcp};
 
 /// How long the end waits for the clients' threads. Each is woken; what they have to close takes milliseconds.
 const ENDING: Duration = Duration::from_secs(2);
@@ -122,6 +125,14 @@ impl Server {
         let shared = Arc::new(Shared::new(config, limits, port)?);
         let front = Acceptor::new(shared.clone(), host)?;
         Ok(Server { shared, front })
+    }
+
+    /// Serve NAT checks too, from these addresses and ports. Without this call they are refused.
+    #[must_use]
+    pub fn with_nat(self, ports: NatPorts) -> Server {
+        // A second call changes nothing.
+        let _ = self.shared.nat.set(nat::Pool::new(ports));
+        self
     }
 
     /// Returns the listening address, with the port's number.

@@ -15,7 +15,7 @@ use super::bounds::{Fit, fit};
 use super::rate_watch::RateWatch;
 use super::shared::{OpenLine, OpenTrial, Shared, TrialSlot};
 use super::standstill::Standstill;
-use super::{Config, Note};
+use super::{Config, Note, nat};
 use crate::frame::{Error, Line, MOST_FROM_CLIENT};
 use crate::key::{self, End, Nonce};
 use crate::message::{Ask, OPENING, Tell, VERSION};
@@ -121,6 +121,7 @@ impl Session<'_> {
                         (Duration::from_millis(warmup_ms), Duration::from_millis(duration_ms));
                     self.measure(line, *workload, warmup, duration)?;
                 }
+                Ok(Ask::NatOpen {}) => self.check_nat(line)?,
                 Ok(_) => return Err(refused("expected what to measure")),
                 Err(Error::Closed) => return Ok(()),
                 // A client that was killed resets its connection.
@@ -204,6 +205,32 @@ impl Session<'_> {
             Err(end) => &end.words,
         };
         self.shared.note(&self.note(begun, Some(words), &observer.flows(), end));
+        result.map_err(|end| Cut { logged: true, ..end })
+    }
+
+    /// Serves one NAT check.
+    fn check_nat(&self, line: &Line<'_>) -> Result<(), Cut> {
+        let begun = Instant::now();
+        let own = self.socket.local_addr().map_err(Error::Io)?.ip();
+        let ended = match self.shared.nat.get() {
+            Some(pool) => {
+                let check = nat::Check { limits: &self.shared.limits, pool, client: self.peer.ip(), own };
+                check.run(line, self.socket)
+            }
+            None => Ok(nat::Ended::Refused("NAT checks are not served here: --nat-address".into())),
+        };
+        let (bytes, end, result) = match ended {
+            Ok(nat::Ended::Done(bytes)) => (bytes, "done".to_owned(), Ok(())),
+            Ok(nat::Ended::Refused(reason)) => {
+                let told = line.say(&Tell::Refused { reason: reason.clone() }, self.shared.limits.patience);
+                ((0, 0), reason, told.map_err(Cut::from))
+            }
+            Err(nat::Broken::Line(error)) => ((0, 0), error.to_string(), Err(Cut::from(error))),
+            Err(nat::Broken::Rule(words)) => ((0, 0), words.clone(), Err(refused(words))),
+        };
+        let (received_bytes, sent_bytes) = bytes;
+        let note = self.note(begun, Some("NAT check".to_owned()), &[], &end);
+        self.shared.note(&Note { received_bytes, sent_bytes, ..note });
         result.map_err(|end| Cut { logged: true, ..end })
     }
 

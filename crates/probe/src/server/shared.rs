@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ring::hmac;
 use weir_load::incoming::HandoverSender;
 use weir_load::udp_handshake::{self, TOKEN_BYTES};
 use weir_sys::datagram_filter::Start;
 
+use super::nat::Pool;
 use super::{Config, Note};
 use crate::{Limits, Port, key};
 use weir_iperf3::HELLOS;
@@ -55,6 +56,8 @@ pub(super) struct Shared {
     pub(super) config: Config,
     pub(super) limits: Arc<Limits>,
     pub(super) port: Arc<Port>,
+    /// The ports of NAT checks, if they are served.
+    pub(super) nat: OnceLock<Pool>,
     secret: hmac::Key,
     begun: std::time::Instant,
     trials: Mutex<HashMap<u64, TrialSlot>>,
@@ -96,6 +99,7 @@ impl Shared {
             config,
             limits,
             port,
+            nat: OnceLock::new(),
             secret: hmac::Key::new(hmac::HMAC_SHA256, &key::random::<32>()?),
             begun: std::time::Instant::now(),
             trials: Mutex::default(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_load::{Stop, Workload};
 use weir_probe::client::{Span, Visit};
-use weir_probe::{Config, Key, Limits, Note, Server};
+use weir_probe::{Config, Key, Limits, NatPorts, Note, Server};
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,13 +22,28 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn on(address: &str, limits: Limits, key: Option<Key>) -> Running {
+        Running::begin(address, limits, key, |server| server)
+    }
+
+    /// The same, which serves NAT checks too.
+    #[allow(dead_code, reason = "not every test that shares this file asks for one")]
+    pub(crate) fn with_nat(address: &str, limits: Limits, key: Option<Key>, ports: NatPorts) -> Running {
+        Running::begin(address, limits, key, |server| server.with_nat(ports))
+    }
+
+    fn begin(
+        address: &str,
+        limits: Limits,
+        key: Option<Key>,
+        prepare: impl FnOnce(Server) -> Server,
+    ) -> Running {
         let notes = Arc::<Mutex<Vec<Note>>>::default();
         let log = {
             let notes = notes.clone();
             Arc::new(move |note: &Note| notes.lock().unwrap().push(note.clone()))
         };
         let config = Config { iperf3: key.is_none(), iperf3_json: false, key, log };
-        let server = Server::open(address.parse().unwrap(), limits, config).unwrap();
+        let server = prepare(Server::open(address.parse().unwrap(), limits, config).unwrap());
         let (address, stop) = (server.address(), Stop::default());
         let thread = {
             let stop = stop.clone();

@@ -2,6 +2,7 @@
 
 #[path = "../ends/mod.rs"]
 mod ends;
+mod nat;
 mod raw;
 mod shares;
 mod unproven;

@@ -1,0 +1,140 @@
+//! The far end of `weir nat check`: tells a client how its packets look here, and sends through its NAT what it asks for, to
+//! mappings that it opened, and less than came from there.
+
+mod account;
+mod ends;
+mod pool;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use rustix::fd::AsFd;
+use weir_load::limits::Limits;
+
+pub(super) use pool::Pool;
+pub use pool::{NatPorts, shared_tcp};
+
+use crate::frame::{Error, Line};
+use crate::key::{self, from_hex_up_to, to_hex};
+use crate::message::{Ask, NatAsk, Tell};
+use crate::nat::{At, MARK};
+use ends::Ends;
+
+/// Time between two looks at what ends by itself.
+const TICK: Duration = Duration::from_millis(200);
+/// A client's words taken in one go.
+const TURN: usize = 64;
+
+/// One check of a client.
+pub(super) struct Check<'a> {
+    pub(super) limits: &'a std::sync::Arc<Limits>,
+    pub(super) pool: &'a Pool,
+    pub(super) client: IpAddr,
+    /// The address of this host that the client talks to.
+    pub(super) own: IpAddr,
+}
+
+/// How a check went on.
+pub(super) enum Ended {
+    /// The client was refused, and may ask for something else.
+    Refused(String),
+    /// Done: bytes that came and that were sent.
+    Done((u64, u64)),
+}
+
+/// Why the conversation cannot go on.
+pub(super) enum Broken {
+    /// The connection, or the message on it.
+    Line(Error),
+    /// The reason, in words for the client.
+    Rule(String),
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Broken::Line(error)
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Broken::Line(error.into())
+    }
+}
+
+impl Check<'_> {
+    /// Serves it until the client says that it is done.
+    pub(super) fn run(&self, line: &Line<'_>, socket: impl AsFd) -> Result<Ended, Broken> {
+        let patience = self.limits.patience;
+        let memory = match self.limits.reserve(self.client, 1, account::MEMORY) {
+            Ok(memory) => memory,
+            Err(refused) => return Ok(Ended::Refused(refused.to_string())),
+        };
+        let (place, endpoints, sockets) = match self.pool.take(self.client) {
+            Ok(taken) => taken,
+            Err(reason) => return Ok(Ended::Refused(reason)),
+        };
+        let number = u64::from_be_bytes(key::random()?);
+        let mut ends = Ends::new(number, sockets);
+        line.say(
+            &Tell::NatOpened {
+                number,
+                own: self.own_index(&endpoints.addresses),
+                addresses: endpoints.addresses.clone(),
+                ports: endpoints.ports,
+            },
+            patience,
+        )?;
+        let total = self.talk(line, socket, &mut ends)?;
+        drop((ends, place, memory));
+        line.say(&Tell::NatClosed { received_bytes: total.0, sent_bytes: total.1 }, patience)?;
+        Ok(Ended::Done(total))
+    }
+
+    /// Which of the addresses the client knows already: behind a cloud's translation it may know it by another number.
+    fn own_index(&self, addresses: &[Ipv4Addr]) -> Option<u8> {
+        let own = self.own.to_canonical();
+        addresses.iter().position(|address| IpAddr::V4(*address) == own).map(|n| n as u8)
+    }
+
+    fn talk(&self, line: &Line<'_>, socket: impl AsFd, ends: &mut Ends) -> Result<(u64, u64), Broken> {
+        let patience = self.limits.patience;
+        let begun = Instant::now();
+        let mut heard = begun;
+        loop {
+            ends.wait(socket.as_fd(), TICK)?;
+            for arrived in ends.receive() {
+                let ends::Arrived { transport, at, from, mark } = arrived;
+                let tell =
+                    Tell::NatArrived { transport, at: (at.address, at.port), from, mark: to_hex(&mark) };
+                line.say(&tell, patience)?;
+            }
+            for _ in 0..TURN {
+                if !line.await_word(Duration::ZERO)? {
+                    break;
+                }
+                heard = Instant::now();
+                match line.hear(patience)? {
+                    Ask::Nat(ask) => {
+                        line.say(&Tell::NatSent { refused: sent(ends, &ask).err() }, patience)?
+                    }
+                    Ask::Finish => return Ok(ends.mappings.total()),
+                    _ => return Err(Broken::Rule("expected finish".into())),
+                }
+            }
+            if heard.elapsed() > self.limits.idle {
+                return Err(Broken::Rule(format!("idle for {} s", self.limits.idle.as_secs())));
+            }
+            if begun.elapsed() > self.limits.duration {
+                return Err(Broken::Rule(format!("not done after {} s", self.limits.duration.as_secs())));
+            }
+        }
+    }
+}
+
+fn sent(ends: &mut Ends, ask: &NatAsk) -> Result<(), String> {
+    let mark = from_hex_up_to(&ask.mark, MARK).ok_or("expected a mark")?;
+    let at = At { address: ask.at.0, port: ask.at.1 };
+    if ask.answer { ends.answer(at, ask.to, &mark) } else { ends.send(ask.transport, at, ask.to, &mark) }
+}

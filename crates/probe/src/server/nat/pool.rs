@@ -1,0 +1,189 @@
+//! The ports of checks: two for each, on one or two addresses.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use weir_load::limits::counted_as;
+
+use crate::nat::{At, Endpoints};
+
+/// How often another number is tried where any would do.
+const TRIES: u32 = 20;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Addresses and ports for `weir nat check`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatPorts {
+    /// One address of this host, or two: with one, some kinds of NAT look the same.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Each check uses two of these ports, the first one even; `None` for any free ones.
+    pub ports: Option<RangeInclusive<u16>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(in crate::server) struct Pool {
+    places: NatPorts,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    clients: HashSet<IpAddr>,
+    ports: HashSet<u16>,
+}
+
+/// The place of one check. Dropping it frees its ports.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pool: &'a Pool,
+    client: IpAddr,
+    first: Option<u16>,
+}
+
+/// The sockets of one endpoint.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    pub(super) at: At,
+    pub(super) own: SocketAddrV4,
+    pub(super) udp: UdpSocket,
+    pub(super) listener: TcpListener,
+}
+
+impl Pool {
+    pub(in crate::server) fn new(places: NatPorts) -> Self {
+        Pool { places, used: Mutex::default() }
+    }
+
+    /// Two ports for a client, with their sockets. A client has one check at a time.
+    ///
+    /// # Errors
+    /// In words for the client.
+    pub(super) fn take(&self, client: IpAddr) -> Result<(Place<'_>, Endpoints, Vec<Sockets>), String> {
+        let client = counted_as(client);
+        if !lock(&self.used).clients.insert(client) {
+            return Err("another NAT check of this address runs here; repeat this one after it".into());
+        }
+        let mut place = Place { pool: self, client, first: None };
+        let Some(ports) = &self.places.ports else {
+            let (endpoints, sockets) = self.any_ports().map_err(|e| format!("no ports are free: {e}"))?;
+            return Ok((place, endpoints, sockets));
+        };
+        let pairs = ports.clone().filter(|port| port % 2 == 0 && ports.contains(&(port + 1)));
+        for first in pairs {
+            if !lock(&self.used).ports.insert(first) {
+                continue;
+            }
+            place.release();
+            place.first = Some(first);
+            let endpoints = Endpoints { addresses: self.places.addresses.clone(), ports: [first, first + 1] };
+            // Another program may have one of them.
+            if let Ok(sockets) = open(&endpoints) {
+                return Ok((place, endpoints, sockets));
+            }
+        }
+        Err("all ports for NAT checks are in use; repeat this one later".into())
+    }
+
+    fn any_ports(&self) -> io::Result<(Endpoints, Vec<Sockets>)> {
+        let addresses = self.places.addresses.clone();
+        let first = *addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mut tries = 0;
+        loop {
+            let free = [UdpSocket::bind((first, 0))?, UdpSocket::bind((first, 0))?];
+            let ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
+            drop(free);
+            let endpoints = Endpoints { addresses: addresses.clone(), ports };
+            match open(&endpoints) {
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < TRIES => tries += 1,
+                other => return other.map(|sockets| (endpoints, sockets)),
+            }
+        }
+    }
+}
+
+impl Place<'_> {
+    fn release(&mut self) {
+        if let Some(first) = self.first.take() {
+            lock(&self.pool.used).ports.remove(&first);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.release();
+        lock(&self.pool.used).clients.remove(&self.client);
+    }
+}
+
+fn lock(used: &Mutex<Used>) -> MutexGuard<'_, Used> {
+    // Nothing that holds the lock can panic half-way.
+    used.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open(endpoints: &Endpoints) -> io::Result<Vec<Sockets>> {
+    let sockets = endpoints.all().filter_map(|at| endpoints.endpoint(at).map(|own| (at, own)));
+    sockets
+        .map(|(at, own)| {
+            let udp = UdpSocket::bind(own)?;
+            udp.set_nonblocking(true)?;
+            let listener = TcpListener::from(shared_tcp(own)?);
+            listen(&listener, BACKLOG)?;
+            Ok(Sockets { at, own, udp, listener })
+        })
+        .collect()
+}
+
+/// A TCP socket at an address and port from which others of this user listen and connect too. It does not block.
+///
+/// # Errors
+/// Those of socket(2) and bind(2).
+pub fn shared_tcp(own: SocketAddrV4) -> io::Result<rustix::fd::OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    bind(&socket, &own)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_has_two_ports_until_it_ends() {
+        let places = NatPorts {
+            addresses: vec![Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)],
+            ports: Some(23_457..=23_462),
+        };
+        let pool = Pool::new(places);
+        let client = |n: u8| IpAddr::from([192, 0, 2, n]);
+        // 23458 and 23459, 23460 and 23461.
+        let one = pool.take(client(1)).unwrap();
+        assert_eq!(one.1.ports, [23_458, 23_459]);
+        assert_eq!(one.2.len(), 4);
+        assert!(pool.take(client(1)).unwrap_err().contains("another NAT check"));
+        let two = pool.take(client(2)).unwrap();
+        assert_eq!(two.1.ports, [23_460, 23_461]);
+        assert!(pool.take(client(3)).unwrap_err().contains("in use"));
+        drop(one);
+        assert_eq!(pool.take(client(3)).unwrap().1.ports, [23_458, 23_459]);
+        drop(two);
+        assert_eq!(pool.take(client(2)).unwrap().1.ports, [23_458, 23_459]);
+    }
+
+    #[test]
+    fn any_free_ports_will_do() {
+        let pool = Pool::new(NatPorts { addresses: vec![Ipv4Addr::LOCALHOST], ports: None });
+        let (_place, endpoints, sockets) = pool.take(IpAddr::from([192, 0, 2, 1])).unwrap();
+        assert_eq!((endpoints.all().count(), sockets.len()), (2, 2));
+        assert_ne!(endpoints.ports[0], endpoints.ports[1]);
+    }
+}
