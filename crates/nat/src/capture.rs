@@ -62,6 +62,26 @@ impl Ends for Recorder<'_> {
         self.ends.now()
     }
 
+    fn makes(&self, experiment: &str) -> bool {
+        self.ends.makes(experiment)
+    }
+
+    fn carries_everything(&self) -> bool {
+        self.ends.carries_everything()
+    }
+
+    fn first_port(&self) -> u16 {
+        self.ends.first_port()
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        self.ends.has_port(port)
+    }
+
+    fn outside_port(&self, port: u16) -> u16 {
+        self.ends.outside_port(port)
+    }
+
     fn begin(&mut self, experiment: &'static str) {
         self.files.push((experiment, beginning()));
         self.ends.begin(experiment);

@@ -44,13 +44,47 @@ pub struct Setting {
     pub idle_limit: Duration,
 }
 
+/// First inside port of an experiment, unless the ends choose another one. It is even, and above the ports of services.
+pub const FIRST_PORT: u16 = 20_000;
+/// Distance of ports of different experiments, so that a NAT that counts upwards does not meet the next one. Even.
+pub const PORT_STEP: u16 = 8;
+
 /// Both sides of one NAT, and a clock. Packets are whole: the ends answer nothing by themselves.
+///
+/// Ends that have sockets instead carry datagrams and the openings of connections only, and say so.
 pub trait Ends {
     /// Addresses and patience.
     fn setting(&self) -> &Setting;
 
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
+
+    /// Whether they can make that experiment.
+    fn makes(&self, experiment: &str) -> bool {
+        let _ = experiment;
+        true
+    }
+
+    /// Whether they carry any packet, ICMP and half-open connections among them.
+    fn carries_everything(&self) -> bool {
+        true
+    }
+
+    /// Where the ports of the experiments begin: even.
+    fn first_port(&self) -> u16 {
+        FIRST_PORT
+    }
+
+    /// Whether an inside host may use that port.
+    fn has_port(&self, port: u16) -> bool {
+        let _ = port;
+        true
+    }
+
+    /// The outside port that stands for that one, where there are few: two ports that are [`PORT_STEP`] apart differ.
+    fn outside_port(&self, port: u16) -> u16 {
+        port
+    }
 
     /// An experiment begins: for ends that keep what they carry.
     fn begin(&mut self, experiment: &'static str) {

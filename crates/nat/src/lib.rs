@@ -15,6 +15,7 @@ pub mod lab;
 pub mod observed;
 pub mod packet;
 pub mod rows;
+pub mod served;
 mod session;
 pub mod stun;
 pub mod table;

@@ -7,14 +7,11 @@ use std::time::Duration;
 
 use weir_wire::Tcp;
 
+use crate::ends::{FIRST_PORT, PORT_STEP};
 use crate::{Arrival, Ends, Packet, Setting, Side};
 
-/// First inside port of an experiment. It is even, and above the ports of services.
-const FIRST_PORT: u16 = 20_000;
-/// Distance of ports of different experiments, so that a NAT that counts upwards does not meet the next one. Even.
-const STEP: u16 = 8;
 /// Port of the control packets, on both sides. No experiment uses it.
-const CONTROL_PORT: u16 = 19_990;
+pub(crate) const CONTROL_PORT: u16 = 19_990;
 /// Outside port of mappings that are left alone.
 const IDLE_PORT: u16 = 19_980;
 /// How often the control packets are sent before the path counts as dead.
@@ -100,12 +97,18 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     pub(crate) fn new(ends: &'a mut dyn Ends) -> Self {
-        Session { ends, serial: 0, next_port: FIRST_PORT, sequences: HashMap::new(), died: false }
+        let next_port = ends.first_port();
+        Session { ends, serial: 0, next_port, sequences: HashMap::new(), died: false }
     }
 
     /// Names the experiment of the packets that follow.
     pub(crate) fn begin(&mut self, experiment: &'static str) {
         self.ends.begin(experiment);
+    }
+
+    /// Whether the ends can make that experiment.
+    pub(crate) fn makes(&self, experiment: &str) -> bool {
+        self.ends.makes(experiment)
     }
 
     pub(crate) fn setting(&self) -> &Setting {
@@ -118,10 +121,26 @@ impl<'a> Session<'a> {
 
     /// An even port that no experiment has used.
     pub(crate) fn fresh_port(&mut self) -> u16 {
-        let port = self.next_port;
-        // Some thousands of experiments fit; a run has some hundreds.
-        self.next_port = self.next_port.checked_add(STEP).unwrap_or(FIRST_PORT);
-        port
+        loop {
+            let port = self.next_port;
+            // Some thousands of experiments fit; a run has some hundreds.
+            self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(FIRST_PORT);
+            if self.ends.has_port(port) {
+                return port;
+            }
+            // Two are left out: ports that follow each other stand for two different ones outside.
+            self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(FIRST_PORT);
+        }
+    }
+
+    /// Whether an inside host may use that port.
+    pub(crate) fn has_port(&self, port: u16) -> bool {
+        self.ends.has_port(port)
+    }
+
+    /// Whether the ends carry any packet: see [`Ends::carries_everything`].
+    pub(crate) fn carries_everything(&self) -> bool {
+        self.ends.carries_everything()
     }
 
     /// A fresh port of the first inside host.
@@ -131,7 +150,7 @@ impl<'a> Session<'a> {
 
     /// One of the two outside addresses, with this port.
     pub(crate) fn outside(&self, which: usize, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.setting().outside[which], port)
+        SocketAddrV4::new(self.setting().outside[which], self.ends.outside_port(port))
     }
 
     /// The outside port of mappings that are left alone.

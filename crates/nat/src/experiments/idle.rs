@@ -183,11 +183,11 @@ fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped
         plan.push(Planned { due: after(at * ASKED_AT), side: Side::Outside, mapping, purpose });
     }
     for time in times {
-        let opened = [
-            (open(session, false)?, Purpose::Unanswered),
-            (open_echo(session)?, Purpose::Echo),
-            (open_syn(session)?, Purpose::Syn),
-        ];
+        let mut opened = vec![(open(session, false)?, Purpose::Unanswered)];
+        if session.carries_everything() {
+            opened.push((open_echo(session)?, Purpose::Echo));
+            opened.push((open_syn(session)?, Purpose::Syn));
+        }
         for (mapped, purpose) in opened {
             let Some(mapped) = mapped else { continue };
             let (mapping, due) = (mappings.len(), mapped.last + time);

@@ -82,7 +82,7 @@ pub(super) fn udp_ports(session: &mut Session<'_>, observations: &mut Observatio
         let host = session.inside(usize::from(n % 2));
         seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(host, port), to)?);
     }
-    for port in LOW_PORTS {
+    for port in LOW_PORTS.into_iter().filter(|port| session.has_port(*port)).collect::<Vec<_>>() {
         seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(session.inside(0), port), to)?);
     }
     observations.udp_ports = Some(seen);

@@ -48,6 +48,9 @@ pub fn measure(ends: &mut dyn Ends, step: &mut dyn FnMut(&'static str) -> bool) 
     let mut session = Session::new(ends);
     let mut observations = Observations::default();
     for (name, experiment) in EXPERIMENTS {
+        if !session.makes(name) {
+            continue;
+        }
         if !step(name) {
             break;
         }

@@ -1,0 +1,351 @@
+//! The table by `weir serve`: sockets on both sides see what packets of the lab's own ends see.
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reference::Behaviour;
+use reference::memory::Memory;
+use reference::wire::Wire;
+use weir_lab::{Lab, LabOptions, Offloads, Preset, Role, Site, SiteSpec, Topology};
+use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
+use weir_nat::served::{EndOfPorts, PortChoice, PortSurvey, ServerEnds, restrict, survey};
+use weir_nat::{Ends, Observations, Side, Table, Verdict, measure};
+use weir_netlink::Rtnetlink;
+use weir_probe::client::{NatCheck, Visit};
+use weir_probe::{Config, Limits, NatPorts, Server};
+use weir_sys::process::which;
+use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
+
+/// The server's port, and those of its checks.
+const PORT: u16 = 9347;
+const CHECKS: std::ops::RangeInclusive<u16> = 9348..=9355;
+
+fn lab(name: &str, sites: usize) -> Lab {
+    // Whole packets with whole checksums, which the reference NAT reads from the wire.
+    let features = ["tx-checksum-ip-generic", "tx-generic-segmentation"].map(|name| (name.to_owned(), false));
+    let offloads = Offloads { preset: Preset::Off, features: features.into_iter().collect() };
+    let options = LabOptions { offloads, ..LabOptions::default() };
+    let spec =
+        |n| SiteSpec { name: format!("s{n}"), topology: Topology::Routed, return_route: false, wan: false };
+    let specs: Vec<SiteSpec> = (0..sites).map(spec).collect();
+    Lab::build(&format!("test-nat-served-{name}-{}", std::process::id()), &options, &specs).unwrap()
+}
+
+fn v4(address: IpAddr) -> Ipv4Addr {
+    match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => unreachable!("the lab is of IPv4"),
+    }
+}
+
+/// The responder as a server with that many addresses, for as long as `f` takes.
+fn with_server<T: Send>(site: &Site, addresses: usize, f: impl FnOnce(SocketAddr) -> T + Send) -> T {
+    let host = site.host(Role::Responder).unwrap();
+    let plan = site.addresses();
+    let first = v4(plan.responder);
+    let second = Ipv4Addr::from(u32::from(first) + 20);
+    let interface = site.interfaces(Role::Responder).remove(0);
+    let added = Rtnetlink::open_in(host).unwrap().add_address(&interface, second.into(), 24);
+    assert!(added.is_ok() || added.is_err_and(|e| e.to_string().contains("assigned")));
+    let ports = NatPorts { addresses: [first, second][..addresses].to_vec(), ports: Some(CHECKS) };
+    let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
+    let stop = Stop::default();
+    let address = SocketAddr::new(first.into(), PORT);
+    let server = host.run(|| Server::open(address, Limits::default(), config)).unwrap().unwrap();
+    let server = server.with_nat(ports);
+    std::thread::scope(|scope| {
+        let over = stop.clone();
+        // Threads of a server are in the namespace of the one that runs it.
+        let running = scope.spawn(move || host.run(|| server.run(&over).unwrap()).unwrap());
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(address)));
+        stop.raise();
+        running.join().unwrap();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Whether the check has two addresses, and what it saw.
+fn observe(site: &Site, server: SocketAddr, idle: Duration) -> (bool, Observations) {
+    in_client(site, server, idle, |ends| (ends.has_two_addresses(), measure(ends, &mut |_| true).unwrap()))
+}
+
+fn in_client<T: Send>(
+    site: &Site,
+    server: SocketAddr,
+    idle: Duration,
+    f: impl FnOnce(&mut ServerEnds) -> T + Send,
+) -> T {
+    let host = site.host(Role::Initiator).unwrap();
+    let client = || {
+        let stop = Stop::default();
+        let far = NatCheck::open(Visit::begin(server, None, &stop).unwrap()).unwrap();
+        let mut ends = ServerEnds::new(far, idle, &stop).unwrap();
+        let result = f(&mut ends);
+        let bytes = ends.finish().unwrap();
+        assert!(bytes.sent == 0 || bytes.sent < bytes.received, "{bytes:?}");
+        result
+    };
+    host.run(client).unwrap()
+}
+
+fn table(site: &Site, addresses: usize, idle: Duration) -> (Table, Observations) {
+    with_server(site, addresses, |server| {
+        let (two, seen) = observe(site, server, idle);
+        assert_eq!(two, addresses == 2);
+        let mut table = Table::of(&seen);
+        restrict(&mut table, two, true);
+        (table, seen)
+    })
+}
+
+fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
+    table.rows.iter().map(|line| (line.row.id, line.judgement.verdict)).collect()
+}
+
+/// What the same NAT shows to packets in memory.
+fn truth(behaviour: &Behaviour) -> Table {
+    Table::of(&measure(&mut Memory::new(behaviour.clone(), Duration::ZERO), &mut |_| true).unwrap())
+}
+
+/// Rows that one host with sockets sees, timers left out.
+const SEEN: [&str; 8] = [
+    "udp-mapping",
+    "udp-port-preservation",
+    "udp-port-range",
+    "udp-parity",
+    "udp-filtering",
+    "udp-hairpin",
+    "tcp-mapping",
+    "tcp-filtering",
+];
+
+fn each<T: Sync>(name: &str, cases: &[T], check: impl Fn(&Site, &T) + Sync) {
+    let lab = lab(name, cases.len());
+    std::thread::scope(|scope| {
+        for (site, case) in lab.sites().iter().zip(cases) {
+            let check = &check;
+            scope.spawn(move || check(site, case));
+        }
+    });
+}
+
+#[test]
+fn root_all_nine_classes_by_a_server_of_two_addresses() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let classes = [EndpointIndependent, Address, AddressAndPort];
+    let all = classes.iter().flat_map(|mapping| classes.iter().map(|filtering| (*mapping, *filtering)));
+    let cases: Vec<Behaviour> =
+        all.map(|(mapping, filtering)| Behaviour { mapping, filtering, ..Behaviour::default() }).collect();
+    each("classes", &cases, |site, behaviour| {
+        let _nat = Wire::start(site, behaviour.clone());
+        let (table, seen) = table(site, 2, Duration::ZERO);
+        let truth = truth(behaviour);
+        assert_eq!(table.kind, truth.kind, "{behaviour:?}: {seen:#?}");
+        let (found, expected) = (verdicts(&table), verdicts(&truth));
+        for row in SEEN {
+            // Where a mapping depends on the destination, the answer to a stranger's SYN takes another one here.
+            let lost = row == "tcp-filtering" && behaviour.mapping != EndpointIndependent;
+            let unsure = lost && found[row] == Verdict::NotSure;
+            assert!(unsure || found[row] == expected[row], "{row}: {behaviour:?}: {seen:#?}");
+        }
+    });
+}
+
+#[test]
+fn root_one_address_shows_only_a_dependence_on_the_port() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    each("one", &[EndpointIndependent, Address, AddressAndPort], |site, mapping| {
+        let behaviour = Behaviour { mapping: *mapping, ..Behaviour::default() };
+        let _nat = Wire::start(site, behaviour);
+        let (table, seen) = table(site, 1, Duration::ZERO);
+        let verdict = if *mapping == AddressAndPort { Verdict::Fails } else { Verdict::NotTestable };
+        for row in ["udp-mapping", "tcp-mapping"] {
+            assert_eq!(verdicts(&table)[row], verdict, "{row} {mapping:?}: {seen:#?}");
+        }
+        for row in ["udp-filtering", "tcp-filtering"] {
+            let line = table.line(row).unwrap();
+            assert!(line.judgement.seen.contains("second address"), "{line:?}");
+        }
+    });
+}
+
+fn nft(gateway: &NetNs, rules: &str) {
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped());
+    gateway.enter_on_spawn(&mut command);
+    let mut child = command.spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), rules.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{rules}");
+}
+
+/// A site whose gateway translates by the kernel.
+fn translated(site: &Site, rule: &str) {
+    let gateway = site.host(Role::Gateway).unwrap();
+    let proc = ProcRoot::new("/");
+    let sysctls = [
+        ("net.ipv4.ip_forward", "1"),
+        ("net.netfilter.nf_conntrack_udp_timeout", "4"),
+        ("net.netfilter.nf_conntrack_udp_timeout_stream", "7"),
+    ];
+    nft(
+        gateway,
+        &format!(
+            "table ip nat {{ chain post {{ type nat hook postrouting priority srcnat; \
+             oifname \"{}\" {rule}; }}; }}\n",
+            site.addresses().outside_interface
+        ),
+    );
+    for (name, value) in sysctls {
+        gateway.run(|| sysctl::set(&proc, name, value)).unwrap().unwrap();
+    }
+}
+
+fn lacks_nft() -> bool {
+    let lacks = which("nft").is_none();
+    if lacks {
+        println!("SKIP: nft is not installed");
+    }
+    lacks
+}
+
+#[test]
+fn root_the_kernels_nat_by_a_server() {
+    if privilege::test_needs_root() || lacks_nft() {
+        return;
+    }
+    each("kernel", &["masquerade", "masquerade fully-random"], |site, rule| {
+        translated(site, rule);
+        let (table, seen) = table(site, 2, Duration::ZERO);
+        let random = rule.ends_with("random");
+        assert_eq!(
+            table.kind.classic,
+            Some(if random { "symmetric" } else { "port restricted cone" }),
+            "{seen:#?}"
+        );
+        let verdicts = verdicts(&table);
+        assert_eq!(verdicts["udp-mapping"], if random { Verdict::Fails } else { Verdict::Meets });
+        assert_eq!(verdicts["udp-filtering"], Verdict::Fails, "{rule}: {seen:#?}");
+        let tcp = if random { Verdict::NotSure } else { Verdict::Fails };
+        assert_eq!(verdicts["tcp-filtering"], tcp, "{rule}: {seen:#?}");
+        for port in seen.udp_ports.unwrap() {
+            assert_eq!(Some(port.inside.port()) == port.seen.map(|seen| seen.port()), !random);
+        }
+    });
+}
+
+#[test]
+fn root_measured_idle_times_by_a_server() {
+    if privilege::test_needs_root() || lacks_nft() {
+        return;
+    }
+    let check = |site: &Site| {
+        let (_, seen) = table(site, 2, Duration::from_secs(10));
+        let idle = seen.idle.unwrap();
+        // The kernel's timers as they were set (nf_conntrack_proto_udp.c), found to the next step.
+        for (tries, truth) in [(&idle.unanswered, 4.0), (&idle.answered, 7.0)] {
+            let (alive, dead) = weir_nat::experiments::bracket(tries).unwrap();
+            assert!(
+                alive < truth + 0.3 && dead > truth - 0.3 && dead - alive < 0.6,
+                "{alive} {dead} {truth}"
+            );
+        }
+        assert!(idle.refreshed_out.unwrap().alive);
+        assert_eq!((idle.icmp, idle.tcp_opening), (Vec::new(), Vec::new()));
+    };
+    let lab = lab("idle", 1);
+    let site = &lab.sites()[0];
+    translated(site, "masquerade");
+    weir_testkit::measured(1, 3, |_| weir_testkit::holds(|| check(site)));
+}
+
+#[test]
+fn root_closed_endpoints_are_named() {
+    if privilege::test_needs_root() || lacks_nft() {
+        return;
+    }
+    each("closed", &[0, 1, 4], |site, closed| {
+        translated(site, "masquerade");
+        let rule = match closed {
+            0 => "accept",
+            1 => "ip daddr 198.19.0.22 udp dport 9349 drop",
+            _ => "udp dport 9348-9349 drop",
+        };
+        let rule =
+            format!("table ip filter {{ chain f {{ type filter hook forward priority 0; {rule}; }}; }}\n");
+        nft(site.host(Role::Gateway).unwrap(), &rule);
+        let unreachable = with_server(site, 2, |server| {
+            in_client(site, server, Duration::ZERO, |ends| ends.unreachable().unwrap())
+        });
+        assert_eq!(unreachable.len(), *closed, "{unreachable:?}");
+        if *closed == 1 {
+            assert_eq!(unreachable, ["198.19.0.22:9349".parse().unwrap()]);
+        }
+    });
+}
+
+fn ports(site: &Site, limit: usize) -> PortSurvey {
+    with_server(site, 1, |server| {
+        in_client(site, server, Duration::ZERO, |ends| survey(ends, limit, &mut |_| true).unwrap())
+    })
+}
+
+#[test]
+fn root_ports_of_the_kernels_nat_and_their_end() {
+    if privilege::test_needs_root() || lacks_nft() {
+        return;
+    }
+    let rules =
+        ["masquerade", "masquerade fully-random", "meta l4proto udp masquerade to :40000-40099; masquerade"];
+    each("ports", &rules, |site, rule| {
+        translated(site, rule);
+        // No mapping ends before the last one is opened, however slow the machine.
+        let gateway = site.host(Role::Gateway).unwrap();
+        let timeout = "net.netfilter.nf_conntrack_udp_timeout";
+        gateway.run(|| sysctl::set(&ProcRoot::new("/"), timeout, "600")).unwrap().unwrap();
+        let seen = ports(site, 300);
+        let told = (seen.choice, seen.end, seen.arrived, seen.distinct);
+        match *rule {
+            "masquerade" => assert_eq!(told, (PortChoice::Preserved, EndOfPorts::NotReached, 300, 300)),
+            "masquerade fully-random" => {
+                assert_eq!(told, (PortChoice::Spread, EndOfPorts::NotReached, 300, 300));
+            }
+            _ => {
+                let within = seen.ranges.values().all(|(low, high)| *low >= 40_000 && *high <= 40_099);
+                assert!(within, "{:?}", seen.ranges);
+                assert_eq!((seen.choice, seen.distinct), (PortChoice::Block, seen.arrived), "{seen:?}");
+                assert!((60..=100).contains(&seen.arrived), "{seen:?}");
+                assert!(matches!(seen.end, EndOfPorts::Silence | EndOfPorts::SomeLost), "{seen:?}");
+            }
+        }
+        assert_eq!((seen.witnesses, seen.witnesses_alive), (8, 8), "{rule}: {seen:?}");
+    });
+}
+
+/// Sockets cannot send what is no datagram and opens no connection.
+#[test]
+fn root_what_sockets_cannot_send_is_an_error() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    each("wrong", &[()], |site, ()| {
+        let _nat = Wire::start(site, Behaviour::default());
+        with_server(site, 2, |server| {
+            in_client(site, server, Duration::ZERO, |ends| {
+                let [near, far] = [ends.setting().inside[0], ends.setting().outside[0]];
+                let packet = weir_nat::Packet::new(near, far, 47, vec![0; 8]);
+                for side in [Side::Inside, Side::Outside] {
+                    assert!(ends.send(side, &packet).is_err());
+                }
+            });
+        });
+    });
+}
