@@ -70,7 +70,7 @@ pub trait Ends {
         true
     }
 
-    /// Where the ports of the experiments begin: even.
+    /// First port of the experiments: even.
     fn first_port(&self) -> u16 {
         FIRST_PORT
     }

@@ -107,7 +107,7 @@ fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
     table.rows.iter().map(|line| (line.row.id, line.judgement.verdict)).collect()
 }
 
-/// What the same NAT shows to packets in memory.
+/// The table of the same NAT by packets in memory.
 fn truth(behaviour: &Behaviour) -> Table {
     Table::of(&measure(&mut Memory::new(behaviour.clone(), Duration::ZERO), &mut |_| true).unwrap())
 }
@@ -150,7 +150,7 @@ fn root_all_nine_classes_by_a_server_of_two_addresses() {
         assert_eq!(table.kind, truth.kind, "{behaviour:?}: {seen:#?}");
         let (found, expected) = (verdicts(&table), verdicts(&truth));
         for row in SEEN {
-            // Where a mapping depends on the destination, the answer to a stranger's SYN takes another one here.
+            // If a mapping depends on the destination, the answer to a stranger's SYN takes another one here.
             let lost = row == "tcp-filtering" && behaviour.mapping != EndpointIndependent;
             let unsure = lost && found[row] == Verdict::NotSure;
             assert!(unsure || found[row] == expected[row], "{row}: {behaviour:?}: {seen:#?}");

@@ -57,7 +57,7 @@ pub(crate) struct NatAsk {
     /// Indices of the address and the port that it comes from.
     pub(crate) at: (u8, u8),
     pub(crate) to: SocketAddrV4,
-    /// What it is known by, in hexadecimal.
+    /// The mark by which it is known, in hexadecimal.
     pub(crate) mark: String,
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum Tell {
         at: (u8, u8),
         /// Its source, as it is seen here.
         from: SocketAddrV4,
-        /// What it is known by, in hexadecimal.
+        /// The mark by which it is known, in hexadecimal.
         mark: String,
     },
     /// The answer to [`Ask::Nat`]: why it was not sent, in words, if it was not.

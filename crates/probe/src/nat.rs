@@ -1,4 +1,4 @@
-//! What the two ends of a NAT check send to each other through the NAT.
+//! Packets that the two ends of a NAT check send to each other through the NAT.
 //!
 //! A check is part of a conversation ([`crate::message`]): the server gives it two ports on each of its addresses, and a number that
 //! begins every packet. The server sends through the NAT only where a packet with that number came from, and fewer bytes than came
@@ -185,7 +185,7 @@ mod tests {
         let sent = (0..100).filter(|_| account.may_send_datagram(HEAD + 8)).count();
         assert_eq!(sent, 10);
         assert!(account.sent() < account.received());
-        // What one connection brings pays for what is tried on it: two strangers three times each, and three answers.
+        // One connection pays for all that is tried on it: two strangers three times each, and three answers.
         let mut account = Account::default();
         account.accepted();
         assert!(!account.may_dial(), "a SYN alone pays for none");

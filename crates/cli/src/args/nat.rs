@@ -15,8 +15,10 @@ pub(crate) struct NatArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NatCommand {
-    /// Measure mapping and filtering of the NAT in front of this host, by a STUN server
+    /// Measure the NAT in front of this host, by `weir serve` on the other side or by a STUN server
     Check(NatCheckArgs),
+    /// Show how the NAT in front of this host chooses ports, and what happens when they run out
+    Ports(NatPortsArgs),
     /// Measure gateways in weir's lab: which requirements of the NAT RFCs each meets
     Lab(NatLabArgs),
     /// List the rows of the table: what each asks, and what breaks where it is not met
@@ -30,12 +32,39 @@ pub(crate) enum NatCommand {
 /// `weir nat check`.
 #[derive(Debug, Args)]
 pub(crate) struct NatCheckArgs {
-    /// STUN server with two addresses (RFC 5780), by name or IPv4 address; the port is 3478 unless given
-    #[arg(long, value_name = "HOST[:PORT]", required = true)]
-    pub(crate) stun: String,
+    /// Host with `weir serve --nat-address`, by name or IPv4 address; the port is 9347 unless given
+    #[arg(value_name = "SERVER", required_unless_present = "stun")]
+    pub(crate) server: Option<String>,
+    /// Ask a STUN server with two addresses (RFC 5780) instead, about mapping and filtering of UDP only; the port is 3478 unless
+    /// given
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "idle"])]
+    pub(crate) stun: Option<String>,
+    /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Leave mappings idle for TIME at most: 0 skips the timers (examples: 35s, 125s, 6m)
+    #[arg(long, default_value = "35s", value_name = "TIME", value_parser = idle)]
+    pub(crate) idle: Duration,
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `weir nat ports`.
+#[derive(Debug, Args)]
+pub(crate) struct NatPortsArgs {
+    /// Host with `weir serve --nat-address`, by name or IPv4 address; the port is 9347 unless given
+    #[arg(value_name = "SERVER")]
+    pub(crate) server: String,
+    /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Send from N ports at most, 1,250 a second. Every one takes a port of the NAT, which other hosts behind it may need
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=60_000))]
+    pub(crate) limit: u32,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! Options of `weir probe` and `weir serve`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -203,6 +204,12 @@ pub(crate) struct ServeArgs {
     /// Serve every client that reaches the port
     #[arg(long)]
     pub(crate) open: bool,
+    /// Serve `weir nat check` and `weir nat ports` from this IPv4 address of this host; give a second one for all rows
+    #[arg(long = "nat-address", value_name = "ADDRESS")]
+    pub(crate) nat_addresses: Vec<Ipv4Addr>,
+    /// Ports for NAT checks, TCP and UDP, two for each client at once (default: the eight after --port; example: 9348-9355)
+    #[arg(long, value_name = "FIRST-LAST", value_parser = port_range, requires = "nat_addresses")]
+    pub(crate) nat_ports: Option<RangeInclusive<u16>>,
     /// Print one line of JSON per client
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
@@ -229,6 +236,15 @@ pub(crate) struct ServeArgs {
     /// Memory for socket buffers of all clients; one client's address gets half (at least 4M, if available)
     #[arg(long, default_value = "256M", value_name = "BYTES", value_parser = bytes_u64, help_heading = LIMITS)]
     pub(crate) max_memory: u64,
+}
+
+/// `FIRST-LAST`, with room for an even port and the next one.
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || "expected FIRST-LAST, an even port and the one after it among them".to_owned();
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
+    let (first, last) = (port(first)?, port(last)?);
+    if u32::from(first).next_multiple_of(2) < u32::from(last) { Ok(first..=last) } else { Err(wrong()) }
 }
 
 /// Value of `--repeat`.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use weir_probe::{Config, Limits, Note, Server};
+use weir_probe::{Config, Limits, NatPorts, Note, Server};
 
 use super::probe::key_of;
 use crate::args::probe::ServeArgs;
@@ -12,6 +12,9 @@ use crate::documents::line;
 use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::print;
 use crate::talk;
+
+/// Ports after the server's own one that NAT checks use.
+const NAT_PORTS: u16 = 8;
 
 pub(crate) fn run(args: &ServeArgs) -> CommandResult {
     let key = key_of(args.key_file.as_deref())?;
@@ -39,7 +42,12 @@ pub(crate) fn run(args: &ServeArgs) -> CommandResult {
     let (keyed, iperf3) = (key.is_some(), key.is_none());
     let config = Config { key, iperf3, iperf3_json: json, log: Arc::new(move |note| log(note, json, quiet)) };
     let stop = super::stop_on_signals()?;
+    let nat = nat_ports(args)?;
     let server = open(SocketAddr::new(bind, args.port), args, limits, config)?;
+    let server = match nat {
+        Some(ports) => server.with_nat(ports),
+        None => server,
+    };
     let who = match (keyed, bind.is_loopback()) {
         (true, _) => "holders of the key",
         (false, true) => "this machine",
@@ -47,6 +55,28 @@ pub(crate) fn run(args: &ServeArgs) -> CommandResult {
     };
     talk::note(&format!("weir: serving {who} on {}, TCP and UDP; Ctrl-C ends it", server.address()));
     server.run(&stop).map_err(|e| Failure::failed(format!("the port failed: {e}")))
+}
+
+/// Addresses and ports of NAT checks, if they are served. Each address must be this host's.
+fn nat_ports(args: &ServeArgs) -> Result<Option<NatPorts>, Failure> {
+    let mut addresses = args.nat_addresses.clone();
+    addresses.dedup();
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    if addresses.len() > 2 {
+        return Err(Failure::usage("--nat-address: one or two addresses"));
+    }
+    for address in &addresses {
+        std::net::UdpSocket::bind((*address, 0))
+            .map_err(|e| Failure::new(MISSING, format!("--nat-address {address}: {e}")))?;
+    }
+    let ports = match (&args.nat_ports, args.port.checked_add(NAT_PORTS)) {
+        (Some(ports), _) => ports.clone(),
+        (None, Some(last)) if args.port > 0 => args.port + 1..=last,
+        (None, _) => return Err(Failure::usage("--nat-ports is needed with this --port")),
+    };
+    Ok(Some(NatPorts { addresses, ports: Some(ports) }))
 }
 
 /// All addresses of this host mean IPv6 and IPv4; where the kernel has no IPv6, IPv4 alone.

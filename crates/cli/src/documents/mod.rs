@@ -73,10 +73,14 @@ pub(crate) enum Kind {
     LabList,
     /// Path MTU, fragments, findings
     Mtu,
-    /// Mapping and filtering of the NAT in front of this host
+    /// Mapping and filtering of the NAT in front of this host, by a STUN server
     NatCheck,
+    /// The NAT in front of this host and its verdicts, row by row
+    NatCheckServer,
     /// Gateways of the lab and their verdicts, row by row
     NatLab,
+    /// How the NAT in front of this host chooses ports
+    NatPorts,
     /// The rows of the table of a NAT
     NatRows,
     /// A measurement; with --watch one line each
@@ -149,8 +153,10 @@ impl Kind {
             Kind::Flows => &["flows"],
             Kind::LabList => &["lab list"],
             Kind::Mtu => &["mtu"],
-            Kind::NatCheck => &["nat check"],
+            Kind::NatCheck => &["nat check --stun"],
+            Kind::NatCheckServer => &["nat check"],
             Kind::NatLab => &["nat lab"],
+            Kind::NatPorts => &["nat ports"],
             Kind::NatRows => &["nat rows"],
             Kind::Probe => &["probe"],
             Kind::ProbeIperf3 => &["probe --iperf3"],

@@ -14,7 +14,7 @@ use crate::{Ends, Packet, Side};
 
 /// Inside ports that are used: between those of services and the end.
 const LOWEST: u16 = 1_024;
-/// Distance of inside ports that follow each other in time, coprime to their number: a NAT that counts is told from one that keeps
+/// Distance of inside ports that follow each other in time, coprime to their number: a NAT that counts differs from one that keeps
 /// ports or shifts them.
 const STRIDE: u64 = 28_657;
 /// Packets between two looks at what arrived, and the pause after them: 1,250 a second.
@@ -62,7 +62,7 @@ pub enum PortChoice {
     Unknown,
 }
 
-/// What happened at the end.
+/// The end of the survey.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndOfPorts {
@@ -93,7 +93,7 @@ pub struct PortSurvey {
     pub ranges: BTreeMap<Ipv4Addr, (u16, u16)>,
     /// How ports are chosen.
     pub choice: PortChoice,
-    /// What happened at the end.
+    /// The end of the survey.
     pub end: EndOfPorts,
     /// Mappings of the beginning that were asked at the end.
     pub witnesses: usize,
@@ -157,7 +157,7 @@ fn inside_ports(ends: &ServerEnds, limit: usize) -> Vec<u16> {
     all.filter(|port| *port != CONTROL_PORT && ends.is_free(*port)).take(limit).collect()
 }
 
-/// What a packet of the survey is known by.
+/// The mark by which a packet of the survey is known.
 fn mark(n: usize) -> [u8; 8] {
     let mut mark = *b"port\0\0\0\0";
     mark[4..].copy_from_slice(&(n as u32).to_be_bytes());

@@ -121,7 +121,7 @@ impl Sockets {
         Ok(None)
     }
 
-    /// What poll(2) should look at.
+    /// All sockets, for poll(2).
     pub(super) fn poll_fds(&self) -> Vec<PollFd<'_>> {
         let udp = self.udp.values().map(|socket| PollFd::new(socket, PollFlags::IN));
         let listeners = self.listeners.values().map(|socket| PollFd::new(socket, PollFlags::IN));

@@ -20,7 +20,7 @@ pub struct Arrived {
     pub at: At,
     /// Its source there.
     pub from: SocketAddrV4,
-    /// What it is known by.
+    /// The mark by which it is known.
     pub mark: Vec<u8>,
 }
 
@@ -92,7 +92,7 @@ impl NatCheck {
     }
 
     /// Asks the server to send a packet with that mark from one of its endpoints: over a connection that came if `answer` is set,
-    /// else as a first packet. What it refuses, [`NatCheck::hear`] returns.
+    /// else as a first packet. A refusal is an error of [`NatCheck::hear`].
     ///
     /// # Errors
     /// The server is gone.
@@ -119,7 +119,7 @@ impl NatCheck {
         Ok(())
     }
 
-    /// Hears until the server has sent everything that it was asked to. What came to it before has been heard then.
+    /// Hears until the server has sent everything that it was asked to. All that came to it before has been heard then.
     ///
     /// # Errors
     /// As [`NatCheck::hear`].

@@ -102,7 +102,7 @@ fn connections_are_told_answered_and_opened_back() {
     let stream = TcpStream::from(weir_probe::shared_tcp(own).unwrap());
     stream.set_nonblocking(false).unwrap();
     rustix::net::connect(&stream, &endpoint(&check, FIRST)).unwrap();
-    // Before it has sent the check's number, nothing is told, and nothing opened back.
+    // Before it has sent the check's number, the server reports nothing and opens nothing.
     check.send(Transport::Tcp, false, (OTHER, own), b"").unwrap();
     assert!(matches!(check.settle(), Err(Error::Refused(reason)) if reason.contains("nothing has come")));
     (&stream).write_all(&nat::write(check.number(), b"syn1", STREAM)).unwrap();
@@ -137,7 +137,7 @@ fn nothing_is_sent_where_nothing_came_from() {
     assert_eq!(received(&victim), (0, 0));
 }
 
-/// Whoever owns a check can send in another's name. He cannot send more by way of the server than by himself.
+/// The owner of a check can send in another's name, but no more by way of the server than without it.
 #[test]
 fn a_forged_source_gets_less_than_was_sent_in_its_name() {
     let server = served(Limits::default(), None);

@@ -27,11 +27,14 @@ pub(super) const PAGES: &[Page] = &[
         text: "Serves many clients at once over one port (TCP and UDP), without root. Clients can request traffic \
                within limits, never a program.\n\nChoose the clients: holders of a key (--key-file), everyone \
                (--open), or only this machine (--bind 127.0.0.1). iperf3 clients have no key, so they need --open \
-               or a loopback address. Prints a line per client, unless --quiet.",
+               or a loopback address. Prints a line per client, unless --quiet.\n\nWith --nat-address it is the far end \
+               of `weir nat check`. It sends through a client's NAT only to addresses and ports that packets of this \
+               check came from, fewer bytes than came from each, and at most 2,000 packets a second.",
         examples: &[
             "weir serve --bind 127.0.0.1",
             "weir serve --key-file /etc/weir/key",
             "weir serve --open --port 5201 --max-rate 1G --max-time 1m",
+            "weir serve --open --nat-address 192.0.2.7 --nat-address 192.0.2.8",
         ],
         codes: &[
             (0, "ended by Ctrl-C"),
@@ -57,20 +60,40 @@ pub(super) const PAGES: &[Page] = &[
         text: "One row per requirement of RFC 4787 (UDP), 5382 (TCP) and 5508 (ICMP): what was sent, what was seen, the verdict, and \
                what breaks for whom. The kind of the NAT is given in the RFC's words and in older ones (full cone, \
                symmetric).",
-        examples: &["weir nat lab", "weir nat check --stun stun.example", "weir nat rows"],
+        examples: &[
+            "weir nat lab",
+            "weir nat check server.example",
+            "weir nat ports server.example",
+            "weir nat rows",
+        ],
         codes: &[],
     },
     Page {
         command: "nat check",
-        text: "Asks a STUN server with two addresses (RFC 5780; coturn is one) from several sockets of this host, and \
-               lets it answer from its other endpoints. It sends some twenty small packets and needs no root. \
-               IPv4 only.\n\nSuch a server shows mapping and filtering of UDP, with all NATs on the way together. \
-               The other rows need both sides: see `weir nat lab`.",
-        examples: &["weir nat check --stun stun.example", "weir nat check --stun 192.0.2.7:3478 --json"],
+        text: "Makes the experiments of `weir nat lab` that sockets can make, through all NATs on the way to a host with \
+               `weir serve --nat-address`: mapping, filtering, ports and timers of UDP, mapping and filtering of TCP. \
+               It needs no root. The other rows say why they cannot be tested. A server with one address cannot tell \
+               all kinds of NAT apart. IPv4 only.\n\nWith --stun it asks a STUN server with two addresses (RFC 5780; \
+               coturn is one) instead, which shows mapping and filtering of UDP only.",
+        examples: &[
+            "weir nat check server.example",
+            "weir nat check 192.0.2.7 --key-file key --idle 125s --fail-on-must",
+            "weir nat check --stun stun.example",
+            "weir nat check --stun 192.0.2.7:3478 --json",
+        ],
         codes: &[
-            (1, "no answer, a server with one address, or answers that contradict each other"),
+            (1, "no answer, a server that cannot help, or answers that were lost"),
             (3, "a MUST or MUST NOT is not met, with --fail-on-must"),
         ],
+    },
+    Page {
+        command: "nat ports",
+        text: "Sends a datagram each from many ports of this host to one endpoint of `weir serve --nat-address`. Shows how \
+               many outside ports they got, how the NAT chooses them (the inside port, counted, any of a block, \
+               spread), what happens when none is left, and whether the first mappings are still there then. \
+               IPv4 and UDP only. It needs no root.",
+        examples: &["weir nat ports server.example", "weir nat ports 192.0.2.7 --limit 5000 --json"],
+        codes: &[(1, "no answer, or a server that cannot help")],
     },
     Page {
         command: "nat lab",

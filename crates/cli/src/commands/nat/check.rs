@@ -16,8 +16,8 @@ use crate::output::{Color, print, printable, width};
 /// Port of STUN (RFC 8489 section 18.6).
 const PORT: u16 = 3478;
 
-pub(crate) fn run(args: &NatCheckArgs, color: Color) -> CommandResult {
-    let server = address(&args.stun)?;
+pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandResult {
+    let server = address(server, PORT)?;
     let (server, observations) = stun::measure(&mut UdpExchange::default(), server).map_err(|e| match e {
         StunError::Silent => Failure::failed(format!("{e} {server}; is UDP blocked on the way?")),
         other => Failure::failed(format!("{server}: {other}")),
@@ -51,10 +51,10 @@ pub(crate) fn run(args: &NatCheckArgs, color: Color) -> CommandResult {
 }
 
 /// `HOST` or `HOST:PORT`, looked up.
-fn address(text: &str) -> Result<SocketAddrV4, Failure> {
+pub(super) fn address(text: &str, usual: u16) -> Result<SocketAddrV4, Failure> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)),
-        None => (text, Some(PORT)),
+        None => (text, Some(usual)),
     };
     let plausible = !host.is_empty() && host.len() <= 253 && host.bytes().all(|c| c.is_ascii_graphic());
     let Some(port) = port.filter(|_| plausible && !host.contains(['/', '@', '[', ']', ':'])) else {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn servers_are_read_with_and_without_a_port() {
-        let read = |text| address(text).map(|a| a.to_string()).ok();
+        let read = |text| address(text, PORT).map(|a| a.to_string()).ok();
         assert_eq!(read("192.0.2.7").as_deref(), Some("192.0.2.7:3478"));
         assert_eq!(read("192.0.2.7:19302").as_deref(), Some("192.0.2.7:19302"));
         for wrong in ["", ":3478", "192.0.2.7:0", "192.0.2.7:x", "http://a/", "[::1]:3478", "a b"] {

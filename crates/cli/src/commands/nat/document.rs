@@ -1,9 +1,11 @@
 //! The documents of `weir nat`.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_nat::served::PortSurvey;
 use weir_nat::stun::StunServer;
 use weir_nat::table::{Line, NatKind};
 use weir_nat::{Observations, Table};
@@ -45,7 +47,7 @@ impl Document for NatTables {
     const KIND: Kind = Kind::NatLab;
 }
 
-/// `weir nat check --json`.
+/// `weir nat check --stun --json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct NatCheck {
     /// Version of weir.
@@ -62,4 +64,59 @@ pub(crate) struct NatCheck {
 
 impl Document for NatCheck {
     const KIND: Kind = Kind::NatCheck;
+}
+
+/// `weir nat check SERVER --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NatCheckServer {
+    /// Version of weir.
+    pub(crate) weir: &'static str,
+    /// RFC 3339, UTC.
+    pub(crate) time: String,
+    /// The two ends.
+    pub(crate) path: Path,
+    /// Longest idle time that was tried, s; 0: timers were skipped.
+    pub(crate) idle_s: f64,
+    /// The verdicts.
+    #[serde(flatten)]
+    pub(crate) table: Table,
+    /// The packets that were seen.
+    pub(crate) observations: Observations,
+}
+
+impl Document for NatCheckServer {
+    const KIND: Kind = Kind::NatCheckServer;
+}
+
+/// This host and the server, on both sides of the NAT.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct Path {
+    /// The server's address and port.
+    pub(crate) server: SocketAddrV4,
+    /// The endpoints that packets were sent to.
+    pub(crate) endpoints: Vec<SocketAddrV4>,
+    /// Address of this host.
+    pub(crate) local: Ipv4Addr,
+    /// Bytes through the NAT that the server received and sent, headers included.
+    pub(crate) received_bytes: u64,
+    /// See above; never more.
+    pub(crate) sent_bytes: u64,
+}
+
+/// `weir nat ports --json`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NatPortsSeen {
+    /// Version of weir.
+    pub(crate) weir: &'static str,
+    /// RFC 3339, UTC.
+    pub(crate) time: String,
+    /// The two ends.
+    pub(crate) path: Path,
+    /// The ports.
+    #[serde(flatten)]
+    pub(crate) survey: PortSurvey,
+}
+
+impl Document for NatPortsSeen {
+    const KIND: Kind = Kind::NatPorts;
 }

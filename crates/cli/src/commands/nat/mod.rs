@@ -5,6 +5,7 @@ pub(crate) mod document;
 pub(crate) mod lab;
 mod page;
 pub(crate) mod rows;
+mod served;
 
 use weir_nat::table::Line;
 use weir_nat::{Level, Verdict};
@@ -15,7 +16,12 @@ use crate::output::Color;
 
 pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
     match &args.command {
-        NatCommand::Check(args) => check::run(args, color),
+        NatCommand::Check(args) => match (&args.stun, &args.server) {
+            (Some(stun), _) => check::run(stun, args, color),
+            (None, Some(server)) => served::check(server, args, color),
+            (None, None) => Err(Failure::usage("expected SERVER, or --stun HOST")),
+        },
+        NatCommand::Ports(args) => served::ports(args, color),
         NatCommand::Lab(args) => lab::run(args, color),
         NatCommand::Rows { json } => rows::run(*json, color),
     }

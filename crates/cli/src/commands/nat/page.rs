@@ -1,12 +1,13 @@
 //! The table of a NAT, for people.
 
 use weir_nat::rows::{self, Group, Row};
+use weir_nat::served::{EndOfPorts, PortChoice};
 use weir_nat::table::{Line, NatKind};
 use weir_nat::{Table, Verdict};
 use weir_text::layout::Terminal;
 use weir_text::page::{Page, Tone};
 
-use super::document::{Measured, NatCheck};
+use super::document::{Measured, NatCheck, NatCheckServer, NatPortsSeen, Path};
 
 /// Verdicts in the order of the summary.
 const ORDER: [Verdict; 6] = [
@@ -47,6 +48,71 @@ pub(super) fn check(check: &NatCheck, terminal: Terminal) -> String {
     for line in &check.rows {
         row(&mut page, line);
     }
+    page.finish()
+}
+
+/// The same by `weir serve`, with all rows.
+pub(super) fn check_server(check: &NatCheckServer, two_addresses: bool, terminal: Terminal) -> String {
+    let mut page = Page::new(terminal);
+    page.section(&kind(&check.table.kind));
+    path(&mut page, &check.path);
+    if !two_addresses {
+        let words = "the server has one address: it shows whether mappings depend on the port, and no filter";
+        page.line(words, 0, Some(Tone::Warning));
+    }
+    page.line(&summary(&check.table), 0, None);
+    groups(&mut page, &check.table);
+    page.finish()
+}
+
+fn path(page: &mut Page, path: &Path) {
+    let Path { server, local, received_bytes, sent_bytes, .. } = path;
+    let bytes = format!("{received_bytes} bytes out, {sent_bytes} bytes back");
+    page.line(&format!("{local} through the NAT to {server}: {bytes}"), 0, Some(Tone::Faint));
+}
+
+/// How ports are chosen, and their end.
+pub(super) fn ports(seen: &NatPortsSeen, terminal: Terminal) -> String {
+    let survey = &seen.survey;
+    let mut page = Page::new(terminal);
+    page.section(&format!(
+        "{} of {} inside ports got through to {}",
+        survey.arrived, survey.asked, survey.to
+    ));
+    path(&mut page, &seen.path);
+    for (address, (low, high)) in &survey.ranges {
+        page.line(&format!("{address}: ports {low} to {high}"), 2, None);
+    }
+    let choice = match survey.choice {
+        PortChoice::Preserved => "the NAT keeps the inside port",
+        PortChoice::PartlyPreserved => "the NAT keeps some inside ports",
+        PortChoice::Sequential => "the NAT counts",
+        PortChoice::Block => "the NAT takes any port of one block",
+        PortChoice::Spread => "the NAT spreads them over all ports",
+        PortChoice::Unknown => "too few arrived to tell",
+    };
+    page.line(&format!("choice: {choice}"), 2, None);
+    let (tone, end) = match survey.end {
+        EndOfPorts::NotReached => {
+            (None, "not reached: every port got through (--limit sends more)".to_owned())
+        }
+        EndOfPorts::Silence => {
+            (Some(Tone::Warning), format!("after {} ports nothing got through", survey.arrived))
+        }
+        EndOfPorts::SomeLost => (
+            Some(Tone::Warning),
+            format!("{} ports in between got nothing through", survey.asked - survey.arrived),
+        ),
+        EndOfPorts::Shared => {
+            let shared = survey.arrived - survey.distinct;
+            (Some(Tone::Bad), format!("{shared} outside ports were given to a second inside port"))
+        }
+        EndOfPorts::NotSure => (Some(Tone::Warning), "not sure: control packets were lost too".to_owned()),
+    };
+    page.line(&format!("end: {end}"), 2, tone);
+    let (alive, of) = (survey.witnesses_alive, survey.witnesses);
+    let tone = (alive < of).then_some(Tone::Bad);
+    page.line(&format!("first mappings: {alive} of {of} are still there"), 2, tone);
     page.finish()
 }
 

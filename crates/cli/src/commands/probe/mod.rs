@@ -22,6 +22,7 @@ use crate::talk::{self, note};
 use document::Document;
 pub(crate) use document::Document as Measurement;
 use lines::Lines;
+pub(crate) use target::OWN_PORT;
 use target::Target;
 
 /// How long to measure when it is not said.

@@ -38,7 +38,7 @@ impl Mappings {
     }
 }
 
-/// Spreads packets over time: each is told how long it has to wait.
+/// Spreads packets over time.
 #[derive(Debug)]
 pub(super) struct Pace {
     /// When the last one was due.

@@ -1,0 +1,123 @@
+//! `weir nat check SERVER` and `weir nat ports` against `weir serve`, behind the kernel's NAT.
+
+mod documents;
+
+use serde_json::Value;
+use weir_testkit::{CommandOutput, PATIENCE, World, until};
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// A client, a gateway that masquerades, and a server with two addresses.
+const PATH: &str = "set -e
+for n in client gateway server; do
+  ip netns add $n
+  ip -n $n link set lo up
+done
+ip -n client link add eth0 type veth peer name in0 netns gateway
+ip -n gateway link add out0 type veth peer name eth0 netns server
+ip -n client addr add 198.18.0.2/24 dev eth0
+ip -n gateway addr add 198.18.0.1/24 dev in0
+ip -n gateway addr add 198.19.0.1/24 dev out0
+ip -n server addr add 198.19.0.2/24 dev eth0
+ip -n server addr add 198.19.0.3/24 dev eth0
+for l in client/eth0 gateway/in0 gateway/out0 server/eth0; do ip -n ${l%/*} link set ${l#*/} up; done
+ip -n client route add default via 198.18.0.1
+ip netns exec gateway sysctl -qw net.ipv4.ip_forward=1
+echo 'table ip nat { chain post { type nat hook postrouting priority srcnat; oifname out0 masquerade; }; }' |
+  ip netns exec gateway nft -f -
+(umask 077; echo 0123456789abcdef > key)
+";
+
+fn in_client(world: &World, args: &[&str]) -> CommandOutput {
+    let mut command = world.command("ip");
+    command.args(["netns", "exec", "client", WEIR, "nat"]).args(args);
+    world.run(command)
+}
+
+fn json(world: &World, kind: &str, args: &[&str]) -> Value {
+    documents::read(&in_client(world, &[args, &["--json"]].concat()).expect(0).stdout, kind)
+}
+
+fn verdict<'a>(check: &'a Value, id: &str) -> &'a str {
+    let rows = check["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["id"] == id).unwrap()["verdict"].as_str().unwrap()
+}
+
+#[test]
+fn root_the_kernels_nat_from_behind_it() {
+    if World::lacks(&["ip", "nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    world.sh(PATH);
+    let mut server = world.command("ip");
+    server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key"]);
+    server.args(["--nat-address", "198.19.0.2", "--nat-address", "198.19.0.3"]);
+    let _server = world.start("serve", server);
+    let server = ["198.19.0.2", "--key-file", "key"];
+    let ports = [&["ports"], &server[..], &["--limit", "100"]].concat();
+    until("the server answers", PATIENCE, || (in_client(&world, &ports).code == 0).then_some(()));
+
+    let refused = in_client(&world, &["check", "198.19.0.2", "--idle", "0"]).expect(1);
+    assert!(refused.stderr.contains("wants a key"), "{}", refused.stderr);
+    let check = [&["check"], &server[..], &["--idle", "0"]].concat();
+    let seen = json(&world, "nat-check-server", &check);
+    assert_eq!(seen["kind"]["classic"], "port restricted cone", "{seen:#}");
+    for (row, expected) in [
+        ("udp-mapping", "meets"),
+        ("udp-filtering", "fails"),
+        ("tcp-mapping", "meets"),
+        ("tcp-filtering", "fails"),
+        ("udp-port-range", "meets"),
+        ("udp-overloading", "not-testable"),
+        ("icmp-error-in", "not-testable"),
+        ("udp-idle-answered", "not-testable"),
+    ] {
+        assert_eq!(verdict(&seen, row), expected, "{row}: {seen:#}");
+    }
+    let path = &seen["path"];
+    assert_eq!(path["local"], "198.18.0.2");
+    assert_eq!(path["endpoints"].as_array().unwrap().len(), 4);
+    assert!(path["sent_bytes"].as_u64() < path["received_bytes"].as_u64(), "{path}");
+    let page = in_client(&world, &[&check[..], &["--fail-on-must"]].concat());
+    assert!(page.stdout.starts_with("port restricted cone (EIM, APDF)\n"), "{}", page.stdout);
+
+    let seen = json(&world, "nat-ports", &ports);
+    assert_eq!(
+        (&seen["choice"], &seen["end"], &seen["distinct"]),
+        (&"preserved".into(), &"not-reached".into(), &100.into()),
+        "{seen:#}"
+    );
+    let page = in_client(&world, &ports).expect(0).stdout;
+    assert!(page.contains("the NAT keeps the inside port"), "{page}");
+    // Closed by a firewall: the message comes before anything is measured.
+    world.sh(
+        "echo 'table ip f { chain f { type filter hook forward priority 0; udp dport 9348-9355 drop; }; }' |
+           ip netns exec gateway nft -f -",
+    );
+    let closed = in_client(&world, &check).expect(1);
+    assert!(closed.stderr.contains("no datagram reached 198.19.0.2:9348"), "{}", closed.stderr);
+}
+
+#[test]
+fn wrong_use_is_one_message() {
+    let world = World::plain(WEIR);
+    let run = |args: &[&str]| {
+        let mut command = world.command(WEIR);
+        command.args(args);
+        world.run(command)
+    };
+    for args in [
+        &["nat", "check"][..],
+        &["nat", "check", "192.0.2.1", "--stun", "192.0.2.1"],
+        &["nat", "check", "192.0.2.1:0"],
+        &["nat", "ports", "192.0.2.1", "--limit", "100000"],
+        &["serve", "--bind", "127.0.0.1", "--nat-ports", "9348-9355"],
+        &["serve", "--bind", "127.0.0.1", "--nat-address", "127.0.0.1", "--nat-ports", "9347-9348"],
+        &["serve", "--bind", "127.0.0.1", "--port", "0", "--nat-address", "127.0.0.1"],
+    ] {
+        run(args).expect(2);
+    }
+    let foreign = run(&["serve", "--bind", "127.0.0.1", "--nat-address", "192.0.2.1"]).expect(4);
+    assert!(foreign.stderr.contains("--nat-address 192.0.2.1"), "{}", foreign.stderr);
+}
