@@ -208,6 +208,11 @@ impl Traffic {
         ]
     }
 
+    /// Datagrams from the initiator to that `address:port`; the rest as in [`Traffic::Udp`], and they may be cut into fragments.
+    pub fn udp(to: &str, size: usize, rate: u32, flows: u32) -> Traffic {
+        Traffic::Udp { from: LabHost::Initiator, to: to.into(), size, rate, flows, dont_fragment: false }
+    }
+
     /// Datagrams of `size` bytes from the initiator to port 7000 of the responder, which discards them and has room for all of
     /// them: any loss is on the path. `rate` and `flows` as in [`Traffic::Udp`].
     pub fn udp_across(size: usize, rate: u32, flows: u32) -> Vec<Traffic> {
@@ -218,14 +223,7 @@ impl Traffic {
                 buffer: Some(8 << 20),
                 mode: UdpMode::Sink,
             },
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size,
-                rate,
-                flows,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.0.2:7000", size, rate, flows),
         ]
     }
 }

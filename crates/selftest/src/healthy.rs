@@ -62,14 +62,7 @@ fn udp() -> Vec<Traffic> {
             buffer: Some(16 << 20),
             mode: UdpMode::Sink,
         },
-        Traffic::Udp {
-            from: LabHost::Initiator,
-            to: format!("{RESPONDER}:9002"),
-            size: 512,
-            rate: 10_000,
-            flows: 16,
-            dont_fragment: false,
-        },
+        Traffic::udp(&format!("{RESPONDER}:9002"), 512, 10_000, 16),
     ]
 }
 

@@ -32,6 +32,20 @@ impl<'a> EvidenceView<'a> {
         self.evidence.namespaces.iter()
     }
 
+    /// Asks each namespace.
+    pub(crate) fn each(&self, of: fn(&Self, &Namespace) -> Option<Finding>) -> Vec<Finding> {
+        self.namespaces().filter_map(|namespace| of(self, namespace)).collect()
+    }
+
+    /// Asks each interface of each namespace.
+    pub(crate) fn each_interface(
+        &self,
+        of: fn(&Self, &Namespace, &Interface) -> Option<Finding>,
+    ) -> Vec<Finding> {
+        let all = self.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
+        all.filter_map(|(namespace, interface)| of(self, namespace, interface)).collect()
+    }
+
     /// True if drops were in sight.
     pub fn sees_drops(&self) -> bool {
         self.evidence.sees(Plane::Drops)

@@ -29,16 +29,12 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_proto_udp.c: udp_error",
         "Documentation/networking/nf_conntrack-sysctl.rst: nf_conntrack_checksum",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 const CHECKSUM: &str = "net.netfilter.nf_conntrack_checksum";
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let invalid = Refused::of(namespace).invalid;
@@ -154,10 +150,10 @@ mod tests {
         let good = frames::udp(([2; 6], [4; 6]), ([198, 18, 0, 2].into(), 1), ([198, 19, 0, 2].into(), 2));
         let bad = whole::damaged(good.clone());
         let evidence = seen(300, bad.clone());
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 300 }]);
-        assert_eq!(examine(&EvidenceView::of(&seen(300, good))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(300, good))), []);
         // Connection tracking had nothing against it.
-        assert_eq!(examine(&EvidenceView::of(&seen(0, bad))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(0, bad))), []);
     }
 }

@@ -31,17 +31,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Find the source of the unanswered connections (`weir conntrack`), and stop them there or with a rule in the \
              raw table. Otherwise shorten the timeouts of such entries, and raise the limit.",
     sources: &["net/netfilter/nf_conntrack_core.c: early_drop, early_drop_list, gc_worker_can_early_drop"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 /// The kernel's own eviction in the background ends at 95 %.
 const FULL: f64 = 0.9;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
@@ -128,7 +124,7 @@ mod tests {
     #[test]
     fn evictions_are_found_with_what_was_refused_all_the_same() {
         let evidence = seen(&[("early_drop", 900), ("drop", 9)], 990);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.severity, Severity::Critical);
         assert_eq!(finding.claims, [crate::finding::Claim::Drops { group: 0, packets: 9 }]);
         assert!((finding.impact - 900.0 / 1890.0).abs() < 1e-9);
@@ -140,7 +136,7 @@ mod tests {
         for evidence in
             [seen(&[("early_drop", 9), ("drop", 900)], 1000), seen(&[], 1000), seen(&[("early_drop", 9)], 10)]
         {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 }

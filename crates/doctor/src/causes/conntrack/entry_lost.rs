@@ -37,7 +37,7 @@ pub(super) const CAUSE: Cause = Cause {
              (conntrackd) before it takes over. Make the timeout longer than the idle time of connections, or let clients \
              send keep-alives.",
     sources: &["RFC 5382, REQ-5", "net/netfilter/nf_conntrack_proto_tcp.c: tcp_timeouts", "conntrackd(8)"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -45,10 +45,6 @@ pub(super) const CAUSE: Cause = Cause {
 const ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
 /// RFC 5382, REQ-5, s.
 const LEAST: u64 = 7440;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref().filter(|t| translates(t))?;
@@ -237,7 +233,7 @@ mod tests {
     #[test]
     fn answers_without_an_entry_are_it() {
         let evidence = seen(no_socket(40, Tcp::ACK | Tcp::PSH), table());
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 40 }]);
         assert_eq!(finding.confidence, Confidence::High);
     }
@@ -248,7 +244,7 @@ mod tests {
         let packet = tuple(SERVER, OUTSIDE);
         let own = ConnectionGroup { source_nat: false, example: Some(packet), ..entry() };
         let table = Connections { joined: vec![(packet, own)], absent: vec![], ..table() };
-        assert_eq!(examine(&EvidenceView::of(&seen(no_socket(40, Tcp::ACK), table))).len(), 1);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(no_socket(40, Tcp::ACK), table))).len(), 1);
     }
 
     #[test]
@@ -261,7 +257,7 @@ mod tests {
             seen(no_socket(40, Tcp::ACK), known),
             seen(no_socket(40, Tcp::ACK), Connections::default()),
         ] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 5382, REQ-5",
         "RFC 4787, REQ-5",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -55,10 +55,6 @@ pub(super) const CAUSE: Cause = Cause {
 const FULL: f64 = 0.9;
 /// A table that nothing was refused by yet, and soon will.
 const NEARLY: f64 = 0.95;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
@@ -140,14 +136,7 @@ fn recipes() -> Vec<Recipe> {
             ],
             traffic: vec![
                 Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-                Traffic::Udp {
-                    from: LabHost::Initiator,
-                    to: "198.19.0.2:7000".into(),
-                    size: 64,
-                    rate: 1000,
-                    flows: 0,
-                    dont_fragment: false,
-                },
+                Traffic::udp("198.19.0.2:7000", 64, 1000, 0),
             ],
             machine: max(500),
             ..Recipe::default()
@@ -181,12 +170,12 @@ mod tests {
     #[test]
     fn a_full_table_is_found_with_its_drops_and_without() {
         let seen = full(&[("drop", 500)], 1000, 500);
-        let [finding] = &examine(&EvidenceView::of(&seen))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&seen))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 500 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         let mut blind = full(&[("drop", 500)], 960, 0);
         blind.planes.remove(&Plane::Drops);
-        let [finding] = &examine(&EvidenceView::of(&blind))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&blind))[..] else { panic!() };
         assert!(matches!(&finding.claims[..], [Claim::Counter { packets: 500, .. }]));
         assert_eq!((finding.confidence, finding.missing.contains(&Plane::Drops)), (Confidence::Medium, true));
     }
@@ -201,14 +190,14 @@ mod tests {
         let roomy = full(&[("drop", 500)], 100, 500);
         let idle = full(&[], 500, 0);
         for evidence in [ports, churn, roomy, idle] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 
     #[test]
     fn a_nearly_full_table_is_a_warning_without_claims() {
         let evidence = full(&[], 970, 0);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.claims.len()), (Severity::Warning, 0));
     }
 
@@ -216,6 +205,6 @@ mod tests {
     fn no_limit_is_never_full() {
         let mut evidence = full(&[("drop", 500)], 1000, 500);
         evidence.machine.settings.insert("net.netfilter.nf_conntrack_max".into(), "0".into());
-        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
     }
 }

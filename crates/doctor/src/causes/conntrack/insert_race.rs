@@ -36,14 +36,10 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_core.c: nf_ct_resolve_clash, nf_ct_resolve_clash_harder",
         "resolv.conf(5): single-request-reopen",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
@@ -132,14 +128,17 @@ mod tests {
     fn clashes_are_found_and_long_chains_are_not_them() {
         let namespace = counted(&[("drop", 4), ("insert_failed", 4), ("clash_resolve", 90)]);
         let seen = evidence(namespace, vec![refusal(4, 2)]);
-        let [finding] = &examine(&EvidenceView::of(&seen))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&seen))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 4 }]);
         assert_eq!(finding.confidence, Confidence::High);
         let chains = evidence(counted(&[("insert_failed", 4), ("chain_toolong", 4)]), vec![]);
-        assert_eq!(examine(&EvidenceView::of(&chains)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&chains)), []);
         let full = evidence(counted(&[("drop", 400)]), vec![]);
-        assert_eq!(examine(&EvidenceView::of(&full)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&full)), []);
         // Put right without a loss.
-        assert_eq!(examine(&EvidenceView::of(&evidence(counted(&[("clash_resolve", 90)]), vec![]))), []);
+        assert_eq!(
+            (CAUSE.examine)(&EvidenceView::of(&evidence(counted(&[("clash_resolve", 90)]), vec![]))),
+            []
+        );
     }
 }

@@ -38,14 +38,10 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window, nf_conntrack_tcp_packet",
         "Documentation/networking/nf_conntrack-sysctl.rst: tcp_be_liberal, tcp_loose",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// Drops that the rules for INVALID packets made.
 #[derive(Default)]
@@ -353,7 +349,7 @@ mod tests {
     #[test]
     fn a_rule_for_invalid_packets_takes_what_it_counted() {
         let evidence = seen(600, vec![rule(true, Some(600))], drops(900, Tcp::ACK));
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 600 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert!(finding.summary.contains("in the middle"), "{}", finding.summary);
@@ -363,7 +359,7 @@ mod tests {
     #[test]
     fn a_rule_without_a_counter_takes_no_more_than_was_invalid() {
         let evidence = seen(200, vec![rule(true, None)], drops(900, Tcp::SYN | Tcp::ACK));
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 200 }]);
         assert!(finding.summary.contains("asymmetric"), "{}", finding.summary);
     }
@@ -375,14 +371,14 @@ mod tests {
         let silent = seen(600, vec![rule(true, Some(0))], drops(600, Tcp::ACK));
         let valid = seen(0, vec![rule(true, None)], drops(600, Tcp::ACK));
         for evidence in [other, silent, valid] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 
     #[test]
     fn late_ends_of_connections_are_no_more_than_a_note() {
         let evidence = seen(600, vec![rule(true, Some(600))], drops(600, Tcp::RST));
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.severity, Severity::Note);
     }
 }

@@ -39,14 +39,10 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window",
         "kubernetes/kubernetes#74839",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// TCP that no socket took.
 pub(super) fn is_no_socket(drops: &DropGroup) -> bool {
@@ -255,7 +251,7 @@ pub(super) mod tests {
     #[test]
     fn answers_of_a_known_connection_that_stayed_here_are_it() {
         let evidence = seen(40, vec![(tuple(SERVER, OUTSIDE), entry())]);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 40 }]);
         assert!(finding.evidence.iter().any(|f| f.text.contains("of 198.18.0.2:4000")));
     }
@@ -272,7 +268,7 @@ pub(super) mod tests {
             let samples = vec![sampled(&frame)];
             evidence.drops.push(DropGroup { namespace, reason, samples, ..no_socket(9, 0) });
         }
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims[1..], [Claim::Drops { group: 1, packets: 9 }]);
     }
 
@@ -288,7 +284,7 @@ pub(super) mod tests {
             seen(0, vec![(packet, entry())]),
             seen(40, vec![]),
         ] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) const CAUSE: Cause = Cause {
     yields_to: &["hairpin-missing"],
     remedy: "Translate the source of packets that leave through the outside interface.",
     sources: &["RFC 1918, section 3", "RFC 6598", "nft(8): NAT STATEMENTS"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -43,10 +43,6 @@ const FEW: u64 = 5;
 const HARDLY_ANY: f64 = 0.02;
 /// Ports of UDP services that always answer: DNS, NTP, QUIC.
 const ANSWERING: [u16; 3] = [53, 123, 443];
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// From a private address to a public one, both elsewhere, untranslated.
 fn leaves_as_it_is(group: &ConnectionGroup, namespace: &Namespace) -> bool {
@@ -243,7 +239,7 @@ mod tests {
     #[test]
     fn silent_connections_with_a_private_source_are_it() {
         let evidence = seen(vec![group(false, 100), group(true, 1)]);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert!(finding.summary.contains("10.0.0.7"));
         // A name from outside ends neither the quotes of the shell nor those of nft.
@@ -270,7 +266,7 @@ mod tests {
             with(|g| g.reply_source = "198.19.0.1".parse().unwrap()),
             with(|g| g.reply_source = "224.0.0.251".parse().unwrap()),
         ] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 }

@@ -137,14 +137,7 @@ fn recipes() -> Vec<Recipe> {
         setup: vec![Step::Run(LabHost::Gateway, tracked.into())],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 64,
-                rate: 200,
-                flows: 10,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.0.2:7000", 64, 200, 10),
         ],
         // 770 GB when it is full.
         machine: vec![(MAX, "2000000000".into())],

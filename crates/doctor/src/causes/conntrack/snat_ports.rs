@@ -47,7 +47,7 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 6056, section 3",
         "RFC 6888, REQ-4",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -58,10 +58,6 @@ const USED_UP: f64 = 0.95;
 const SMALL: u64 = 128;
 /// Clashes without a known pool from which on it is no accident.
 const MANY: u64 = 20;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
@@ -235,14 +231,7 @@ fn recipes() -> Vec<Recipe> {
             setup: setup(),
             traffic: vec![
                 Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-                Traffic::Udp {
-                    from: LabHost::Initiator,
-                    to: "198.19.0.2:7000".into(),
-                    size: 64,
-                    rate: 500,
-                    flows: 0,
-                    dont_fragment: false,
-                },
+                Traffic::udp("198.19.0.2:7000", 64, 500, 0),
             ],
             ..Recipe::default()
         },
@@ -285,7 +274,7 @@ mod tests {
     #[test]
     fn a_used_up_pool_with_clashes_is_it() {
         let evidence = seen(400, vec![pool(64_000, 64_512)]);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 400 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         assert_eq!(finding.object, "198.19.0.1 to 198.19.0.2 udp/53");
@@ -293,17 +282,17 @@ mod tests {
 
     #[test]
     fn clashes_with_free_ports_are_a_race() {
-        assert_eq!(examine(&EvidenceView::of(&seen(3, vec![pool(40_000, 64_512)]))), []);
-        assert_eq!(examine(&EvidenceView::of(&seen(3, vec![]))), []);
-        assert_eq!(examine(&EvidenceView::of(&seen(3, vec![pool(9, 10)]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(3, vec![pool(40_000, 64_512)]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(3, vec![]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(3, vec![pool(9, 10)]))), []);
     }
 
     #[test]
     fn a_large_pool_warns_before_and_a_rule_of_one_port_does_not() {
         let evidence = seen(0, vec![pool(64_000, 64_512)]);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!((finding.severity, finding.claims.len()), (Severity::Warning, 0));
-        assert_eq!(examine(&EvidenceView::of(&seen(0, vec![pool(1, 1)]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(0, vec![pool(1, 1)]))), []);
     }
 
     #[test]
@@ -311,9 +300,9 @@ mod tests {
         let mut blind = seen(400, vec![]);
         blind.namespaces[0].connections = None;
         blind.planes.remove(&Plane::Connections);
-        let [finding] = &examine(&EvidenceView::of(&blind))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&blind))[..] else { panic!() };
         assert_eq!(finding.confidence, Confidence::Low);
         blind.namespaces[0].counters.insert("conntrack.clash_resolve".into(), (0, 300).into());
-        assert_eq!(examine(&EvidenceView::of(&blind)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&blind)), []);
     }
 }

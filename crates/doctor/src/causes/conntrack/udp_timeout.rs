@@ -35,7 +35,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Make the timeouts at least as long as RFC 4787 asks for, or let the application send something more often \
              than they last.",
     sources: &["RFC 4787, REQ-5", "net/netfilter/nf_conntrack_proto_udp.c: udp_timeouts"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -45,10 +45,6 @@ const STREAM: &str = "net.netfilter.nf_conntrack_udp_timeout_stream";
 /// RFC 4787, REQ-5: not less than two minutes, five are recommended; s.
 const LEAST: u64 = 120;
 const RECOMMENDED: u64 = 300;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn is_unwanted_udp(drops: &DropGroup) -> bool {
     drops.reason == "NO_SOCKET" && drops.protocol == UDP
@@ -198,20 +194,20 @@ mod tests {
     #[test]
     fn late_answers_of_known_servers_are_it() {
         let evidence = seen([198, 19, 0, 2], "30");
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 30 }]);
         assert_eq!(finding.confidence, Confidence::High);
         assert_eq!(finding.fixes[0].tune[0].proposed, "120");
         let long = seen([198, 19, 0, 2], "300");
-        let [finding] = &examine(&EvidenceView::of(&long))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&long))[..] else { panic!() };
         assert_eq!((finding.confidence, finding.fixes.len()), (Confidence::Medium, 1));
     }
 
     #[test]
     fn strangers_who_try_ports_are_not_it() {
-        assert_eq!(examine(&EvidenceView::of(&seen([198, 19, 0, 77], "30"))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen([198, 19, 0, 77], "30"))), []);
         let mut plain = seen([198, 19, 0, 2], "30");
         plain.namespaces[0].connections = Some(Connections::default());
-        assert_eq!(examine(&EvidenceView::of(&plain)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&plain)), []);
     }
 }

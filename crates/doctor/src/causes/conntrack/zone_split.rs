@@ -31,14 +31,10 @@ pub(super) const CAUSE: Cause = Cause {
     yields_to: &[],
     remedy: "Give both directions the same zone: a rule for each interface of the pair.",
     sources: &["net/netfilter/nf_conntrack_core.c: nf_ct_zone_id", "nft(8): CT STATEMENT, zone"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref()?;
@@ -131,14 +127,7 @@ fn recipes() -> Vec<Recipe> {
         )],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 64,
-                rate: 200,
-                flows: 16,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.0.2:7000", 64, 200, 16),
         ],
         ..Recipe::default()
     }]
@@ -163,7 +152,7 @@ mod tests {
         // The half of another client: same server, same outside address.
         let split = vec![(tuple(SERVER, (OUTSIDE.0, 5000)), 0, 5)];
         let evidence = seen(Connections { split, ..Connections::default() });
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 50 }]);
         assert_eq!((finding.object.as_str(), finding.confidence), ("zones 0 and 5", Confidence::High));
     }
@@ -173,7 +162,7 @@ mod tests {
         let other = ConnectionGroup { zone: 7, replied: false, ..entry() };
         let joined = vec![(tuple(SERVER, OUTSIDE), other)];
         let evidence = seen(Connections { joined, ..Connections::default() });
-        assert_eq!(examine(&EvidenceView::of(&evidence))[0].claims.len(), 1);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence))[0].claims.len(), 1);
     }
 
     #[test]
@@ -181,8 +170,11 @@ mod tests {
         let elsewhere = (std::net::Ipv4Addr::new(198, 19, 0, 99), 80);
         let split = vec![(tuple(elsewhere, OUTSIDE), 0, 5)];
         let evidence = seen(Connections { split, ..Connections::default() });
-        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
         let joined = vec![(tuple(SERVER, OUTSIDE), entry())];
-        assert_eq!(examine(&EvidenceView::of(&seen(Connections { joined, ..Connections::default() }))), []);
+        assert_eq!(
+            (CAUSE.examine)(&EvidenceView::of(&seen(Connections { joined, ..Connections::default() }))),
+            []
+        );
     }
 }

@@ -107,14 +107,7 @@ fn recipes() -> Vec<Recipe> {
     let datagrams = |port: u16| {
         vec![
             Traffic::UdpServer { on: LabHost::Responder, port, buffer: None, mode: UdpMode::Sink },
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: format!("198.18.5.3:{port}"),
-                size: 100,
-                rate: 500,
-                flows: 4,
-                dont_fragment: false,
-            },
+            Traffic::udp(&format!("198.18.5.3:{port}"), 100, 500, 4),
         ]
     };
     vec![Recipe { setup, traffic: [datagrams(7001), datagrams(7002)].concat(), ..Recipe::default() }]

@@ -25,14 +25,10 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "See whether the program runs. Spread over several queues (`queue to 0-3 fanout`), make the queue longer in the \
              program, and say `bypass` where packets may pass without it.",
     sources: &["net/netfilter/nf_queue.c: nf_queue", "net/netfilter/nfnetlink_queue.c: nfqnl_enqueue_packet"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     const PLACES: &[&str] = &["nf_queue", "__nf_queue", "nf_reinject", "nfqnl_enqueue_packet", "nfqnl_flush"];
@@ -118,11 +114,11 @@ mod tests {
     fn a_queue_without_a_reader_is_told_from_a_full_one() {
         let samples = || vec![udp("198.18.0.2:5", "198.19.0.2:7002")];
         let none = Firewall::new().dropped(300, samples()).at("nf_queue");
-        let found = examine(&EvidenceView::of(&none.evidence()));
+        let found = (CAUSE.examine)(&EvidenceView::of(&none.evidence()));
         assert!(found[0].summary.contains("no program listens"));
         let mut full = Firewall::new().blind();
         full.here().counters.insert("nfqueue.queue_dropped".into(), Delta { before: 1, after: 41 });
-        let found = examine(&EvidenceView::of(&full.evidence()));
+        let found = (CAUSE.examine)(&EvidenceView::of(&full.evidence()));
         assert!(matches!(found[0].claims[..], [Claim::Counter { packets: 40, .. }]));
         assert!(found[0].summary.contains("40 packets found no room"));
     }
@@ -130,6 +126,6 @@ mod tests {
     #[test]
     fn what_rules_drop_is_not_its() {
         let firewall = Firewall::new().dropped(300, vec![udp("198.18.0.2:5", "198.19.0.2:7002")]);
-        assert_eq!(examine(&EvidenceView::of(&firewall.evidence())), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&firewall.evidence())), []);
     }
 }

@@ -119,14 +119,7 @@ fn unknown(view: &EvidenceView<'_>) -> Vec<Finding> {
 pub(super) fn datagrams(port: u16, flows: u32) -> Vec<Traffic> {
     vec![
         Traffic::UdpServer { on: LabHost::Responder, port, buffer: None, mode: UdpMode::Sink },
-        Traffic::Udp {
-            from: LabHost::Initiator,
-            to: format!("198.19.0.2:{port}"),
-            size: 100,
-            rate: 500,
-            flows,
-            dont_fragment: false,
-        },
+        Traffic::udp(&format!("198.19.0.2:{port}"), 100, 500, flows),
     ]
 }
 

@@ -43,7 +43,7 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 2979",
         "Documentation/networking/nf_conntrack-sysctl.rst: tcp_loose",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -52,10 +52,6 @@ pub(super) const CAUSE: Cause = Cause {
 const OPENING: &[u8] = &[1, 2];
 /// Connections of one kind from which they are more than a few that fail.
 const SEVERAL: u64 = 3;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn is_half(group: &ConnectionGroup) -> bool {
     group.protocol == 6 && OPENING.contains(&group.state) && !group.replied
@@ -235,7 +231,7 @@ mod tests {
 
     #[test]
     fn data_on_a_connection_that_saw_no_answer_convicts() {
-        let found = examine(&EvidenceView::of(&case(1, false, 0x18)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(1, false, 0x18)));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert_eq!(found[0].severity, Severity::Warning, "120 of 20,000");
         assert!(found[0].summary.contains("120 of which were dropped"), "{}", found[0].summary);
@@ -243,17 +239,17 @@ mod tests {
 
     #[test]
     fn established_connections_and_hosts_that_do_not_answer_are_others() {
-        assert_eq!(examine(&EvidenceView::of(&case(3, true, 0x18))), [], "both directions were seen");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&case(3, true, 0x18))), [], "both directions were seen");
         let mut dead = case(1, false, 0x02);
         count(&mut dead, "conntrack.invalid", 0);
-        assert_eq!(examine(&EvidenceView::of(&dead)), [], "only SYNs: the destination is silent");
-        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&dead)), [], "only SYNs: the destination is silent");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&healthy())), []);
     }
 
     #[test]
     fn without_a_rule_against_invalid_packets_it_is_a_note() {
         let mut evidence = case(1, false, 0x18);
         evidence.drops.clear();
-        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
     }
 }

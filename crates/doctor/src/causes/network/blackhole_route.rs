@@ -35,14 +35,10 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv6/route.c: ip6_pkt_prohibit",
         "ip-route(8)",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// True for the locations at which the kernel drops packets that a route refuses.
 fn may_be_mine(drops: &DropGroup) -> bool {
@@ -138,14 +134,7 @@ fn recipes() -> Vec<Recipe> {
     let recipe = |name, script: &str| Recipe {
         name,
         setup: vec![Step::Run(LabHost::Gateway, script.into())],
-        traffic: vec![Traffic::Udp {
-            from: LabHost::Initiator,
-            to: "198.51.100.9:7000".into(),
-            size: 100,
-            rate: 300,
-            flows: 4,
-            dont_fragment: false,
-        }],
+        traffic: vec![Traffic::udp("198.51.100.9:7000", 100, 300, 4)],
         ..Recipe::default()
     };
     vec![
@@ -197,23 +186,23 @@ mod tests {
     #[test]
     fn the_most_special_route_is_named_in_both_families() {
         let evidence = case("ip_error", "NOT_SPECIFIED", RouteOutcome::Prohibited, RouteOutcome::Prohibited);
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!(found[0].object, "prohibit 198.51.100.0/24");
         assert_eq!(found[0].fixes[0].commands, ["ip route del prohibit 198.51.100.0/24"]);
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
         let evidence =
             case("dst_discard_out", "NOT_SPECIFIED", RouteOutcome::Blackhole, RouteOutcome::Blackhole);
-        assert_eq!(examine(&EvidenceView::of(&evidence))[0].object, "blackhole 2001:2:0:8::/64");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence))[0].object, "blackhole 2001:2:0:8::/64");
     }
 
     #[test]
     fn a_missing_route_and_a_rule_are_others() {
         let none = case("ip6_pkt_discard", "IP_INNOROUTES", RouteOutcome::NoRoute, RouteOutcome::NoRoute);
-        assert_eq!(examine(&EvidenceView::of(&none)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&none)), []);
         let mut rule = case("ip_error", "NOT_SPECIFIED", RouteOutcome::Prohibited, RouteOutcome::Forwarded);
         rule.namespaces[0].routes.as_mut().unwrap().policies.push("ip rule 9: from all".into());
-        assert_eq!(examine(&EvidenceView::of(&rule)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&rule)), []);
         let off = case("ip_error", "IP_INADDRERRORS", RouteOutcome::Prohibited, RouteOutcome::Prohibited);
-        assert_eq!(examine(&EvidenceView::of(&off)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&off)), []);
     }
 }

@@ -148,14 +148,7 @@ fn recipes() -> Vec<Recipe> {
             ),
         ],
         traffic: vec![
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 300,
-                flows: 4,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.0.2:7000", 100, 300, 4),
             Traffic::Udp {
                 from: LabHost::Responder,
                 to: "198.18.0.2:7000".into(),

@@ -95,14 +95,7 @@ fn switch_on(setting: &str, now: &str) -> Fix {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let traffic = vec![Traffic::Udp {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7000".into(),
-        size: 100,
-        rate: 500,
-        flows: 4,
-        dont_fragment: false,
-    }];
+    let traffic = vec![Traffic::udp("198.19.0.2:7000", 100, 500, 4)];
     let run = |script: &str| vec![Step::Run(LabHost::Gateway, script.into())];
     vec![
         Recipe {

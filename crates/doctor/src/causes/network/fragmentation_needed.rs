@@ -28,7 +28,7 @@ pub(super) const CAUSE: Cause = Cause {
              `packet too big` (type 2) get through to the senders, in their firewalls, too; or clamp TCP's segment size to \
              the path MTU on this host.",
     sources: &["RFC 1191", "RFC 8201", "net/ipv4/ip_forward.c", "net/ipv6/ip6_output.c: ip6_forward"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -36,10 +36,6 @@ pub(super) const CAUSE: Cause = Cause {
 /// Packets per second below which it is path MTU discovery as it should be: a window of ten segments for each new destination
 /// (RFC 6928) once in ten minutes.
 const USUAL_PER_SECOND: f64 = 10.0;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// Takes the drops of packets that are too long, and their counters.
 pub(super) fn too_long<'a>(view: &EvidenceView<'a>, namespace: &Namespace) -> Loss<'a> {
@@ -135,12 +131,12 @@ mod tests {
 
     #[test]
     fn discovery_is_a_note_and_more_is_not() {
-        let few = examine(&EvidenceView::of(&case(12)));
+        let few = (CAUSE.examine)(&EvidenceView::of(&case(12)));
         assert_eq!((few[0].severity, few[0].object.as_str()), (Severity::Note, "outside"));
-        let many = examine(&EvidenceView::of(&case(3000)));
+        let many = (CAUSE.examine)(&EvidenceView::of(&case(3000)));
         assert_eq!(many[0].severity, Severity::Critical);
         assert!(many[0].summary.contains("outside (MTU 1280)"), "{}", many[0].summary);
-        let counted = examine(&EvidenceView::of(&blind(case(3000))));
+        let counted = (CAUSE.examine)(&EvidenceView::of(&blind(case(3000))));
         assert_eq!(counted.len(), 1);
     }
 
@@ -149,6 +145,6 @@ mod tests {
         let mut evidence = healthy();
         let sample = datagram("198.18.0.2", "198.19.0.2", INSIDE);
         evidence.drops.push(drops("PKT_TOO_BIG", "__dev_forward_skb2", 500, &[sample]));
-        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
     }
 }

@@ -33,17 +33,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Avoid fragments: datagrams of at most 1232 bytes for DNS (EDNS buffer size), a smaller MTU in tunnels, TCP \
              instead. If you run the path, let fragments through.",
     sources: &["RFC 8900", "RFC 791 section 3.2", "net/ipv4/ip_fragment.c: ip_expire", "RFC 9715"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 /// Datagrams that wait incomplete from which they are more than some that are on their way.
 const WAITING: u64 = 16;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// How reassembly went in the window.
 #[derive(Debug, Clone, Copy, Default)]
@@ -169,9 +165,9 @@ mod tests {
 
     #[test]
     fn what_timed_out_is_told_with_its_sender() {
-        let found = examine(&EvidenceView::of(&case(5)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(5)));
         assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "198.18.0.2"));
-        assert_eq!(examine(&EvidenceView::of(&blind(case(5)))).len(), 1);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&blind(case(5)))).len(), 1);
     }
 
     #[test]
@@ -179,11 +175,11 @@ mod tests {
         let mut evidence = healthy();
         count(&mut evidence, "ip.ReasmReqds", 900);
         evidence.namespaces[0].gauges.insert("sockstat.FRAG.inuse".into(), 900);
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!((found[0].severity, found[0].claims.len()), (Severity::Warning, 0));
         count(&mut evidence, "ip.ReasmOKs", 9000);
         count(&mut evidence, "ip.ReasmReqds", 19_000);
-        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "a busy host has some on their way");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), [], "a busy host has some on their way");
     }
 
     #[test]
@@ -191,8 +187,8 @@ mod tests {
         let mut evidence = healthy();
         count(&mut evidence, "ip.ReasmReqds", 9000);
         count(&mut evidence, "ip.ReasmOKs", 4500);
-        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         count(&mut evidence, "ip.ReasmFails", 4500);
-        assert_eq!(examine(&EvidenceView::of(&evidence)), [], "no memory is another cause");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), [], "no memory is another cause");
     }
 }

@@ -30,7 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 1812 section 4.3.2.8",
         "RFC 4443 section 2.4 (f)",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -44,10 +44,6 @@ const OWN: [(&str, u64); 3] = [
     ("net.ipv4.icmp_ratelimit", 1000),
     ("net.ipv4.icmp_ratemask", 0x1818),
 ];
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let counters = ["icmp.OutRateLimitGlobal", "icmp.OutRateLimitHost", "icmp6.OutRateLimitHost"];
@@ -111,14 +107,7 @@ fn recipes() -> Vec<Recipe> {
             // Sends packets as traceroute does: they end at the gateway.
             Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=1".into()),
         ],
-        traffic: vec![Traffic::Udp {
-            from: LabHost::Initiator,
-            to: "198.19.0.2:33434".into(),
-            size: 32,
-            rate: 200,
-            flows: 4,
-            dont_fragment: false,
-        }],
+        traffic: vec![Traffic::udp("198.19.0.2:33434", 32, 200, 4)],
         also: vec!["routing-loop"],
         ..Recipe::default()
     }]
@@ -135,7 +124,7 @@ mod tests {
         count(&mut evidence, "icmp.OutRateLimitGlobal", 500);
         count(&mut evidence, "icmp.OutMsgs", 500);
         set(&mut evidence, "net.ipv4.icmp_msgs_per_sec", "1");
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!(
             (found[0].severity, found[0].object.as_str()),
             (Severity::Warning, "net.ipv4.icmp_msgs_per_sec")
@@ -152,8 +141,8 @@ mod tests {
         for (name, value) in OWN {
             set(&mut evidence, name, &value.to_string());
         }
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Note));
-        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&healthy())), []);
     }
 }

@@ -128,14 +128,7 @@ fn told(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface, t
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = Traffic::Udp {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7000".into(),
-        size: 100,
-        rate: 300,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let udp = Traffic::udp("198.19.0.2:7000", 100, 300, 4);
     vec![
         Recipe {
             name: "carrier",

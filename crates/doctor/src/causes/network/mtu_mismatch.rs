@@ -155,14 +155,7 @@ fn too_long_for_card(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<F
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = Traffic::Udp {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7000".into(),
-        size: 1400,
-        rate: 300,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let udp = Traffic::udp("198.19.0.2:7000", 1400, 300, 4);
     let server = Traffic::UdpServer {
         on: LabHost::Responder,
         port: 7000,

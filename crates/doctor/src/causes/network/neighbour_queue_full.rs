@@ -31,17 +31,13 @@ pub(super) const CAUSE: Cause = Cause {
         "net/core/neighbour.c: __neigh_event_send",
         "Documentation/networking/ip-sysctl.rst: unres_qlen_bytes",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 /// The kernel's default (SK_WMEM_DEFAULT, include/net/sock.h).
 const USUAL_BYTES: u64 = 212_992;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let full = view.take(namespace, waits_for_neighbour);
@@ -102,14 +98,7 @@ fn recipes() -> Vec<Recipe> {
         )],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7000".into(),
-                size: 400,
-                rate: 1000,
-                flows: 4,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.0.2:7000", 400, 1000, 4),
             // The responder answers to no ARP request for half of the time, and the gateway forgets what it knew.
             Traffic::Script(
                 LabHost::Responder,
@@ -151,7 +140,7 @@ mod tests {
         evidence.namespaces[0]
             .settings
             .insert("net.ipv4.neigh.default.unres_qlen_bytes".into(), "4096".into());
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!(found[0].object, "198.19.0.2");
         assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.neigh.outside.unres_qlen_bytes=212992"]);
         assert_eq!(found[0].fixes[0].undo, ["sysctl -w net.ipv4.neigh.outside.unres_qlen_bytes=4096"]);
@@ -166,7 +155,7 @@ mod tests {
             state: "failed".into(),
             answered: false,
         });
-        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
-        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&healthy())), []);
     }
 }

@@ -204,14 +204,7 @@ fn fixes(hop: IpAddr, interface: &str) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |to: &str| Traffic::Udp {
-        from: LabHost::Initiator,
-        to: to.into(),
-        size: 100,
-        rate: 300,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let udp = |to: &str| Traffic::udp(to, 100, 300, 4);
     vec![
         Recipe { name: "host", traffic: vec![udp("198.19.0.77:7000")], ..Recipe::default() },
         Recipe {

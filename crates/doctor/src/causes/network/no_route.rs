@@ -6,7 +6,7 @@ use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, Tuple};
 use crate::finding::{Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Traffic};
+use crate::recipe::{Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "no-route",
@@ -129,14 +129,7 @@ fn add_route(to: Option<&Tuple>) -> Fix {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |to: &str| Traffic::Udp {
-        from: LabHost::Initiator,
-        to: to.into(),
-        size: 100,
-        rate: 300,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let udp = |to: &str| Traffic::udp(to, 100, 300, 4);
     vec![
         Recipe { name: "ipv4", traffic: vec![udp("198.51.100.9:7000")], ..Recipe::default() },
         Recipe {

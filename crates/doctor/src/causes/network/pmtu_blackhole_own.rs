@@ -35,14 +35,10 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Let these errors through, before any rule that drops ICMP. If you cannot do that, clamp TCP's segment size to \
              the path MTU on this host, or let the senders probe for it (`net.ipv4.tcp_mtu_probing=1`).",
     sources: &["RFC 1191", "RFC 2923 section 2.1", "RFC 4890 section 4.3.1", "RFC 8201"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// The length that an ICMP error tells the sender to keep to; `None` of any other packet.
 fn told_mtu(sample: &Sample) -> Option<u32> {
@@ -279,7 +275,7 @@ mod tests {
 
     #[test]
     fn own_errors_and_what_was_too_long_belong_together() {
-        let found = examine(&EvidenceView::of(&case(&too_big(0))));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(&too_big(0))));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert_eq!(found[0].claims.len(), 2);
         assert_eq!(found[0].object, "icmp type destination-unreachable drop");
@@ -291,7 +287,7 @@ mod tests {
 
     #[test]
     fn errors_on_their_way_through_claim_themselves_alone() {
-        let found = examine(&EvidenceView::of(&case(&too_big(INSIDE))));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(&too_big(INSIDE))));
         assert_eq!(found[0].claims.len(), 1);
         assert!(found[0].summary.contains("errors of 198.18.0.1"), "{}", found[0].summary);
     }
@@ -299,15 +295,15 @@ mod tests {
     #[test]
     fn counters_in_step_are_a_hint() {
         let evidence = blind(case(&too_big(0)));
-        assert_eq!(examine(&EvidenceView::of(&evidence))[0].confidence, Confidence::Low);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence))[0].confidence, Confidence::Low);
         let mut other = blind(healthy());
         count(&mut other, "ip.FragFails", 300);
-        assert_eq!(examine(&EvidenceView::of(&other)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&other)), []);
     }
 
     #[test]
     fn other_icmp_that_a_rule_drops_is_not_this() {
         let echo = packet("198.18.0.2", "198.19.0.2", INSIDE, 1, &[8, 0, 0, 0, 0, 1, 0, 1]);
-        assert_eq!(examine(&EvidenceView::of(&case(&echo))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&case(&echo))), []);
     }
 }

@@ -30,7 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
              the path reports it again: find the link with that MTU. The setting `net.ipv4.route.min_pmtu` is the lower \
              bound for a learned path MTU.",
     sources: &["RFC 1191 section 6.3", "RFC 8899 section 3", "net/ipv4/route.c: __ip_rt_update_pmtu"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -41,10 +41,6 @@ const USUAL: u32 = 1280;
 const LEAST: u64 = 1000;
 /// Fragments per second from which the host is seen to cut for it.
 const CUTTING_PER_SECOND: f64 = 10.0;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let routes = namespace.routes.as_ref()?;
@@ -115,14 +111,7 @@ fn fixes(namespace: &Namespace, worst: &RememberedMtu) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |rate| Traffic::Udp {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7000".into(),
-        size: 1400,
-        rate,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let udp = |rate| Traffic::udp("198.19.0.2:7000", 1400, rate, 4);
     let server = || Traffic::UdpServer {
         on: LabHost::Responder,
         port: 7000,
@@ -160,7 +149,7 @@ mod tests {
     fn a_small_one_that_is_used_is_named() {
         let mut evidence = case(700);
         count(&mut evidence, "ip.FragCreates", 4000);
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!((found[0].severity, found[0].object.as_str()), (Severity::Warning, "198.19.0.2"));
         assert!((found[0].impact - (1.0 - 700.0 / 1500.0)).abs() < 1e-9);
         assert_eq!(found[0].fixes[0].commands, ["ip route flush cache"]);
@@ -171,10 +160,10 @@ mod tests {
     fn usual_tunnels_are_a_note_and_what_nobody_uses_is_nothing() {
         let mut evidence = case(1492);
         count(&mut evidence, "ip.FragCreates", 4000);
-        assert_eq!(examine(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
-        assert_eq!(examine(&EvidenceView::of(&case(700))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence))[0].severity, Severity::Note);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&case(700))), []);
         let mut none = healthy();
         count(&mut none, "ip.FragCreates", 4000);
-        assert_eq!(examine(&EvidenceView::of(&none)), [], "fragments for the interface's own MTU");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&none)), [], "fragments for the interface's own MTU");
     }
 }

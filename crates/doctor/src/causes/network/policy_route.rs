@@ -30,14 +30,10 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Look at what the kernel does with exactly this packet: `ip route get DESTINATION from SOURCE iif INTERFACE \
              mark MARK`. Then fill the table that the rule names, or delete the rule, or set the mark on fewer packets.",
     sources: &["net/ipv4/fib_rules.c: fib4_rule_action", "ip-rule(8)"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn may_be_mine(drops: &DropGroup) -> bool {
     matches!(
@@ -119,14 +115,7 @@ fn recipes() -> Vec<Recipe> {
     let recipe = |name, script: &str| Recipe {
         name,
         setup: vec![Step::Run(LabHost::Gateway, script.into())],
-        traffic: vec![Traffic::Udp {
-            from: LabHost::Initiator,
-            to: "198.19.0.2:7000".into(),
-            size: 100,
-            rate: 300,
-            flows: 4,
-            dont_fragment: false,
-        }],
+        traffic: vec![Traffic::udp("198.19.0.2:7000", 100, 300, 4)],
         ..Recipe::default()
     };
     vec![
@@ -164,7 +153,7 @@ mod tests {
             "ip -6 rule 3: from all prohibit",
         ];
         let evidence = case(7, RouteOutcome::Unreachable, RouteOutcome::Forwarded, &rules);
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::High));
         assert_eq!(found[0].fixes[0].commands, ["ip rule del priority 50 from all fwmark 0x7 lookup 100"]);
         let evidence = case(
@@ -173,7 +162,7 @@ mod tests {
             RouteOutcome::Forwarded,
             &["ip rule 9: from 198.18.0.0/24 prohibit"],
         );
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!(found[0].fixes[0].undo, ["ip rule add priority 9 from 198.18.0.0/24 prohibit"]);
     }
 
@@ -181,11 +170,16 @@ mod tests {
     fn a_route_that_refuses_everybody_is_no_policy() {
         let rules = ["ip rule 50: from all fwmark 0x7 lookup 100"];
         let evidence = case(7, RouteOutcome::Unreachable, RouteOutcome::Unreachable, &rules);
-        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         assert_eq!(
-            examine(&EvidenceView::of(&case(0, RouteOutcome::Unreachable, RouteOutcome::Forwarded, &[]))),
+            (CAUSE.examine)(&EvidenceView::of(&case(
+                0,
+                RouteOutcome::Unreachable,
+                RouteOutcome::Forwarded,
+                &[]
+            ))),
             []
         );
-        assert_eq!(examine(&EvidenceView::of(&healthy())), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&healthy())), []);
     }
 }

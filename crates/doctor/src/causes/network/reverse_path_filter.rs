@@ -40,17 +40,13 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 3704",
         "Documentation/networking/ip-sysctl.rst: rp_filter",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 /// Counter of these drops.
 const COUNTER: &str = "tcpext.IPReversePathFilter";
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let loss = Loss::of(view, namespace, view.take(namespace, |d| d.reason == "IP_RPFILTER"), &[COUNTER]);
@@ -116,14 +112,7 @@ fn fixes(namespace: &Namespace, setting: &str, answer: Option<&Lookup>, interfac
 }
 
 fn recipes() -> Vec<Recipe> {
-    let traffic = vec![Traffic::Udp {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7000".into(),
-        size: 100,
-        rate: 300,
-        flows: 4,
-        dont_fragment: false,
-    }];
+    let traffic = vec![Traffic::udp("198.19.0.2:7000", 100, 300, 4)];
     // The initiator sends from an address whose way back, for the gateway, is not there, or is another one.
     let source =
         "ip addr add 198.51.100.2/32 dev lo; ip route replace default via $GATEWAY_INSIDE src 198.51.100.2";
@@ -171,22 +160,22 @@ mod tests {
 
     #[test]
     fn loose_mode_helps_only_where_there_is_a_way_back() {
-        let found = examine(&EvidenceView::of(&case(OUTSIDE)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(OUTSIDE)));
         assert_eq!((found[0].confidence, found[0].object.as_str()), (Confidence::High, "inside"));
         assert_eq!(found[0].fixes[0].commands, ["sysctl -w net.ipv4.conf.inside.rp_filter=2"]);
         assert_eq!(found[0].fixes[0].tune[0].now, "1");
-        let found = examine(&EvidenceView::of(&case(0)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(0)));
         assert!(found[0].fixes[0].commands[0].starts_with("ip route add 198.51.100.2/32"));
         assert_eq!(found[0].fixes.len(), 1);
     }
 
     #[test]
     fn the_counter_alone_convicts_and_martians_do_not() {
-        let found = examine(&EvidenceView::of(&blind(case(OUTSIDE))));
+        let found = (CAUSE.examine)(&EvidenceView::of(&blind(case(OUTSIDE))));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::Medium));
         let mut martian = healthy();
         let sample = datagram("127.0.0.5", "198.19.0.2", INSIDE);
         martian.drops.push(drops("IP_LOCALNET", "ip_rcv_finish_core", 250, &[sample]));
-        assert_eq!(examine(&EvidenceView::of(&martian)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&martian)), []);
     }
 }

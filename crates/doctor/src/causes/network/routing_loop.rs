@@ -26,14 +26,10 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Look at the route here and at that of the next hop: one of the two must not point at the other. For your own \
              networks that are only partly in use, a blackhole route for the whole network ends such loops.",
     sources: &["net/ipv4/ip_forward.c", "net/ipv6/ip6_output.c: ip6_forward", "RFC 1812 section 5.3.1"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn is_mine(drops: &DropGroup) -> bool {
     drops.reason == "IP_INHDR" && matches!(drops.location.as_str(), "ip_forward" | "ip6_forward")
@@ -115,14 +111,7 @@ fn fixes(answer: &Lookup) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |to: &str, rate| Traffic::Udp {
-        from: LabHost::Initiator,
-        to: to.into(),
-        size: 100,
-        rate,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let udp = |to: &str, rate| Traffic::udp(to, 100, rate, 4);
     vec![Recipe {
         name: "two-routers",
         setup: vec![
@@ -156,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_would_go_back_where_it_came_from_is_a_loop() {
-        let found = examine(&EvidenceView::of(&case(OUTSIDE, OUTSIDE, 400)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(OUTSIDE, OUTSIDE, 400)));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
         assert_eq!(found[0].object, "198.51.100.9");
         assert!(found[0].fixes[1].commands[0] == "ip route add unreachable 198.51.100.9/32");
@@ -164,9 +153,9 @@ mod tests {
 
     #[test]
     fn traceroute_is_worth_a_note_at_most() {
-        let found = examine(&EvidenceView::of(&case(INSIDE, OUTSIDE, 3)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&case(INSIDE, OUTSIDE, 3)));
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Note, Confidence::Low));
-        let many = examine(&EvidenceView::of(&case(INSIDE, OUTSIDE, 4000)));
+        let many = (CAUSE.examine)(&EvidenceView::of(&case(INSIDE, OUTSIDE, 4000)));
         assert_eq!(
             many[0].severity,
             Severity::Note,
@@ -174,9 +163,9 @@ mod tests {
         );
         let mut far = case(INSIDE, OUTSIDE, 4000);
         far.namespaces[0].interfaces[0].addresses.clear();
-        assert_eq!(examine(&EvidenceView::of(&far))[0].severity, Severity::Warning);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&far))[0].severity, Severity::Warning);
         let mut bad = healthy();
         bad.drops.push(drops("IP_CSUM", "ip_rcv_core", 50, &[datagram("198.18.0.2", "198.19.0.2", INSIDE)]));
-        assert_eq!(examine(&EvidenceView::of(&bad)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&bad)), []);
     }
 }

@@ -31,7 +31,7 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 8289",
         "RFC 8290",
     ],
-    examine,
+    examine: |view| view.each_interface(on_interface),
     recipes,
     not_injected: None,
 };
@@ -39,11 +39,6 @@ pub(super) const CAUSE: Cause = Cause {
 /// Wait from which on it is worth a word, and from which on people notice (ITU-T G.114: 150 ms one way for the whole path).
 const LATE_S: f64 = 0.05;
 const TOO_LATE_S: f64 = 0.1;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
-}
 
 /// Time that a packet at the queue's end has to wait, s; `None` of a queue that is empty or lets nothing out.
 fn wait(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc) -> Option<f64> {
@@ -170,11 +165,11 @@ mod tests {
     #[test]
     fn the_wait_is_what_stands_there_by_what_is_let_out() {
         // 200,000 bytes at 8 Mbit/s: 0.2 s.
-        let found = examine(&EvidenceView::of(&host((90, 100), 200_000, Some(8_000_000), 5_000_000)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host((90, 100), 200_000, Some(8_000_000), 5_000_000)));
         assert_eq!(found[0].severity, Severity::Warning);
         assert!(found[0].summary.contains("wait 200 ms"), "{}", found[0].summary);
         // No rate is set: 600,000 bytes a second passed, so 36,000 take 60 ms.
-        let found = examine(&EvidenceView::of(&host((90, 100), 36_000, None, 6_000_000)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host((90, 100), 36_000, None, 6_000_000)));
         assert_eq!(found[0].severity, Severity::Note);
     }
 
@@ -186,7 +181,7 @@ mod tests {
             host((90, 0), 0, Some(8_000_000), 5_000_000),
             host((90, 100), 200_000, None, 0),
         ] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 }

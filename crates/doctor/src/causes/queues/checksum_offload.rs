@@ -35,7 +35,7 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_ipv4.c: tcp_v4_rcv",
         "Documentation/networking/checksum-offloads.rst",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -52,10 +52,6 @@ const COUNTERS: &[&str] = &[
     "icmp6.InCsumErrors",
     "ipext.InCsumErrors",
 ];
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let taken = view.take(namespace, |d| REASONS.contains(&d.reason.as_str()));
@@ -196,7 +192,8 @@ mod tests {
 
     #[test]
     fn the_interface_is_named_and_both_planes_make_it_sure() {
-        let found = examine(&EvidenceView::of(&host(&[("udp.InCsumErrors", 80), ("udp.InErrors", 80)], 80)));
+        let found =
+            (CAUSE.examine)(&EvidenceView::of(&host(&[("udp.InCsumErrors", 80), ("udp.InErrors", 80)], 80)));
         assert_eq!((found[0].object.as_str(), found[0].confidence), ("eth0", Confidence::High));
         assert_eq!(found[0].fixes[0].commands, ["ethtool -K eth0 rx off"]);
     }
@@ -204,11 +201,11 @@ mod tests {
     #[test]
     fn errors_of_another_kind_are_not_its() {
         assert_eq!(
-            examine(&EvidenceView::of(&host(&[("udp.InErrors", 80), ("udp.RcvbufErrors", 80)], 0))),
+            (CAUSE.examine)(&EvidenceView::of(&host(&[("udp.InErrors", 80), ("udp.RcvbufErrors", 80)], 0))),
             []
         );
         let counted = host(&[("tcp.InCsumErrors", 7)], 0);
-        let found = examine(&EvidenceView::of(&counted));
+        let found = (CAUSE.examine)(&EvidenceView::of(&counted));
         assert!(matches!(found[0].claims[..], [crate::finding::Claim::Counter { packets: 7, .. }]));
     }
 }

@@ -26,7 +26,7 @@ pub(super) const CAUSE: Cause = Cause {
     yields_to: &[],
     remedy: "Switch them on again, one by one, and see whether the reason for which they were switched off still holds.",
     sources: &["Documentation/networking/segmentation-offloads.rst", "ethtool(8)"],
-    examine,
+    examine: |view| view.each_interface(on_interface),
     recipes,
     not_injected: None,
 };
@@ -37,11 +37,6 @@ const MANY: f64 = 4000.0;
 const BULK: u64 = 900;
 /// Share of a core's time that must be left for it to be not full.
 const LEFT: f64 = 0.1;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
-}
 
 /// Bulk packets in a second in a direction; `None` if it is not bulk.
 fn bulk(view: &EvidenceView<'_>, interface: &Interface, packets: &str, bytes: &str) -> Option<f64> {
@@ -193,15 +188,15 @@ mod tests {
 
     #[test]
     fn bulk_traffic_without_gro_is_found_and_worse_on_a_full_core() {
-        let found = examine(&EvidenceView::of(&host("", &["rx-gro"], 500_000, 1500, 20)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host("", &["rx-gro"], 500_000, 1500, 20)));
         assert_eq!(
             (found[0].severity, found[0].fixes[0].commands[0].as_str()),
             (Severity::Warning, "ethtool -K eth0 gro on")
         );
-        let found = examine(&EvidenceView::of(&host("", &["rx-gro"], 500_000, 1500, 700)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host("", &["rx-gro"], 500_000, 1500, 700)));
         assert_eq!(found[0].severity, Severity::Note);
         let both = ["tx-tcp-segmentation", "tx-generic-segmentation"];
-        let found = examine(&EvidenceView::of(&host("veth", &both, 500_000, 1500, 20)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host("veth", &both, 500_000, 1500, 20)));
         assert_eq!(found[0].fixes[0].undo, ["ethtool -K eth0 tso off gso off"]);
     }
 
@@ -215,7 +210,7 @@ mod tests {
             host("", &[], 500_000, 1500, 20),
             host("bridge", &["tx-generic-segmentation"], 500_000, 1500, 20),
         ] {
-            assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+            assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
         }
     }
 }

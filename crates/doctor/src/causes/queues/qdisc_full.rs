@@ -42,7 +42,7 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 7567",
         "RFC 8290",
     ],
-    examine,
+    examine: |view| view.each_interface(on_interface),
     recipes,
     not_injected: None,
 };
@@ -54,11 +54,6 @@ const MANAGED: &[&str] =
 /// Share of its packets that such a one may throw away as a signal: at 2 % a single TCP flow with 20 ms gets about 6 Mbit/s,
 /// which is a lack of bandwidth and no signal any more (Mathis et al. 1997).
 const SIGNAL: f64 = 0.02;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
-}
 
 fn is_mine(drops: &DropGroup) -> bool {
     drops.reason.starts_with("QDISC_")
@@ -292,7 +287,7 @@ mod tests {
         leaf.limit_packets = Some(5);
         let qdiscs = vec![qdisc("htb", "1:", "root", 500, 90), class, leaf];
         let evidence = host(qdiscs, vec![(3, "QDISC_DROP", 90), (4, "QDISC_DROP", 11)], true);
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].severity, found[0].confidence), (Severity::Critical, Confidence::High));
         assert_eq!(found[0].object, "wan 0: pfifo 10:");
@@ -318,7 +313,7 @@ mod tests {
         (shaper.rate_bps, shaper.limit_bytes) = (Some(2_000_000), Some(9000));
         let inner = qdisc("bfifo", "0:", "1:1", 500, 60);
         let evidence = host(vec![shaper, inner], Vec::new(), false);
-        let found = examine(&EvidenceView::of(&evidence));
+        let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
         assert!(found[0].summary.contains("tbf 1:") && found[0].missing == [Plane::Drops], "{found:?}");
         assert!(
             matches!(&found[0].claims[..], [crate::finding::Claim::Counter { packets: 60, .. }]),
@@ -331,10 +326,10 @@ mod tests {
     fn a_queue_that_signals_is_no_fault() {
         let few =
             host(vec![qdisc("fq_codel", "8001:", "root", 50_000, 40)], vec![(3, "QDISC_DROP", 40)], true);
-        assert_eq!(examine(&EvidenceView::of(&few))[0].severity, Severity::Note);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&few))[0].severity, Severity::Note);
         let many = host(vec![qdisc("fq_codel", "8001:", "root", 500, 90)], vec![(3, "QDISC_DROP", 90)], true);
-        assert!(examine(&EvidenceView::of(&many))[0].severity > Severity::Note);
+        assert!((CAUSE.examine)(&EvidenceView::of(&many))[0].severity > Severity::Note);
         let none = host(vec![qdisc("tbf", "1:", "root", 500, 0)], vec![(3, "TC_EGRESS", 90)], true);
-        assert_eq!(examine(&EvidenceView::of(&none)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&none)), []);
     }
 }

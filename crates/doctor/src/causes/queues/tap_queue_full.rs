@@ -113,14 +113,7 @@ fn recipes() -> Vec<Recipe> {
         setup: vec![Step::Run(LabHost::Initiator, "ip route replace 198.19.7.0/24 via 198.18.0.1".into())],
         traffic: vec![
             Traffic::Script(LabHost::Gateway, DEAF.into()),
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.7.9:7000".into(),
-                size: 100,
-                rate: 1000,
-                flows: 4,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.7.9:7000", 100, 1000, 4),
         ],
         needs: vec!["perl"],
         ..Recipe::default()

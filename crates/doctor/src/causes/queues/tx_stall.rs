@@ -23,15 +23,10 @@ pub(super) const CAUSE: Cause = Cause {
         "net/sched/sch_generic.c: dev_watchdog",
         "Documentation/networking/netdevices.rst: ndo_tx_timeout",
     ],
-    examine,
+    examine: |view| view.each_interface(on_interface),
     recipes: Vec::new,
     not_injected: Some("only a real card can stop"),
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
-}
 
 fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
     // "NETDEV WATCHDOG: eth0 (virtio_net): transmit queue 0 timed out" (since 6.4 "NETDEV WATCHDOG: CPU: 1: transmit queue
@@ -119,18 +114,21 @@ mod tests {
         let old = "NETDEV WATCHDOG: eth1 (igb): transmit queue 2 timed out";
         let new = "igb 0000:02:00.0 eth1: NETDEV WATCHDOG: CPU: 3: transmit queue 2 timed out 5120 ms";
         for line in [old, new] {
-            let found = examine(&EvidenceView::of(&host(line, &[])));
+            let found = (CAUSE.examine)(&EvidenceView::of(&host(line, &[])));
             assert_eq!(found.iter().map(|f| f.object.as_str()).collect::<Vec<_>>(), ["eth1"], "{line}");
         }
-        let found = examine(&EvidenceView::of(&host("", &[("tx_timeout_count", 1)])));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host("", &[("tx_timeout_count", 1)])));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Critical));
     }
 
     #[test]
     fn other_lines_are_not_its() {
-        assert_eq!(examine(&EvidenceView::of(&host("eth1: Link is Down", &[("tx_packets", 9)]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host("eth1: Link is Down", &[("tx_packets", 9)]))), []);
         assert_eq!(
-            examine(&EvidenceView::of(&host("NETDEV WATCHDOG: veth1 (x): transmit queue 0 timed out", &[]))),
+            (CAUSE.examine)(&EvidenceView::of(&host(
+                "NETDEV WATCHDOG: veth1 (x): transmit queue 0 timed out",
+                &[]
+            ))),
             []
         );
     }

@@ -33,7 +33,7 @@ pub(super) const CAUSE: Cause = Cause {
         "drivers/net/veth.c: veth_xdp_rcv_skb",
         "Documentation/bpf/redirect.rst",
     ],
-    examine,
+    examine: |view| view.each_interface(on_interface),
     recipes,
     not_injected: None,
 };
@@ -46,11 +46,6 @@ const PLACES: &[&str] = &[
     "tun_get_user",
     "bpf_prog_run_generic_xdp",
 ];
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
-    all.filter_map(|(namespace, interface)| on_interface(view, namespace, interface)).collect()
-}
 
 fn is_mine(drops: &DropGroup) -> bool {
     drops.reason == "XDP"
@@ -174,7 +169,7 @@ mod tests {
     #[test]
     fn a_card_that_drops_before_the_kernel_is_seen_by_its_counters() {
         let counters = [("rx_xdp_drop", 500), ("rx0_xdp_drop", 300), ("rx1_xdp_drop", 200), ("rx_xdp_tx", 7)];
-        let found = examine(&EvidenceView::of(&host(true, "", 0, &counters)));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host(true, "", 0, &counters)));
         assert_eq!(
             found[0].claims,
             [Claim::Counter { namespace: 5, counter: "xdp.eth0".into(), packets: 500 }]
@@ -185,15 +180,19 @@ mod tests {
 
     #[test]
     fn events_and_counters_of_the_same_packets_are_claimed_once() {
-        let found =
-            examine(&EvidenceView::of(&host(true, "veth_xdp_rcv_skb", 40, &[("rx_queue_0_xdp_drops", 40)])));
+        let found = (CAUSE.examine)(&EvidenceView::of(&host(
+            true,
+            "veth_xdp_rcv_skb",
+            40,
+            &[("rx_queue_0_xdp_drops", 40)],
+        )));
         assert_eq!(found[0].claims, [Claim::Drops { group: 0, packets: 40 }]);
     }
 
     #[test]
     fn without_a_program_or_elsewhere_it_is_another_cause() {
-        assert_eq!(examine(&EvidenceView::of(&host(false, "do_xdp_generic", 40, &[]))), []);
-        assert_eq!(examine(&EvidenceView::of(&host(true, "ip_rcv_core", 40, &[]))), []);
-        assert_eq!(examine(&EvidenceView::of(&host(true, "", 0, &[("rx_xdp_redirect", 40)]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host(false, "do_xdp_generic", 40, &[]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host(true, "ip_rcv_core", 40, &[]))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host(true, "", 0, &[("rx_xdp_redirect", 40)]))), []);
     }
 }

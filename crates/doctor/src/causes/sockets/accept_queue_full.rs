@@ -36,7 +36,7 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_input.c: tcp_conn_request; net/ipv4/tcp_ipv4.c: tcp_v4_syn_recv_sock; include/net/sock.h: sk_acceptq_is_full",
         "listen(2)",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -70,10 +70,6 @@ pub(super) fn claims(view: &EvidenceView<'_>, namespace: &Namespace, overflows: 
         claims.push(view.counted(namespace, "tcpext.ListenOverflows", overflows - taken.packets));
     }
     claims
-}
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
 }
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -195,7 +191,7 @@ mod tests {
     fn the_settings_limit_is_named_where_it_is_the_one_that_was_reached() {
         let mut host = full();
         host.settings.insert("net.core.somaxconn".into(), "128".into());
-        let found = &examine(&EvidenceView::of(&seen(host, Vec::new())))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new())))[0];
         let setting = &found.fixes[1].tune[0];
         assert_eq!((setting.name.as_str(), setting.now.as_str()), ("net.core.somaxconn", "128"));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.core.somaxconn=1024"]);
@@ -206,7 +202,7 @@ mod tests {
     fn a_queue_that_is_just_full_has_refused_nobody() {
         let mut host = full();
         host.counters.clear();
-        assert_eq!(examine(&EvidenceView::of(&seen(host, Vec::new()))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new()))), []);
     }
 
     #[test]

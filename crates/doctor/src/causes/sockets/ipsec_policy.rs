@@ -30,7 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Compare the policies and states of both sides (`ip xfrm policy`, `ip -s xfrm state`) with the configuration \
              of the IPsec daemon, and let it negotiate again.",
     sources: &["net/xfrm/xfrm_policy.c: __xfrm_policy_check; Documentation/networking/xfrm_proc.rst"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -59,10 +59,6 @@ const MEANINGS: [(&str, &str); 14] = [
     ("OutStateSeqError", "the sequence numbers of the key are used up"),
     ("FwdHdrError", "the forwarded packet cannot be parsed"),
 ];
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let is_encrypted = |d: &DropGroup| matches!(d.protocol, ESP | AH) && d.reason == "NOT_SPECIFIED";
@@ -116,14 +112,7 @@ fn recipes() -> Vec<Recipe> {
     let traffic = || {
         vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7500, buffer: None, mode: UdpMode::Echo },
-            Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7500".into(),
-                size: 200,
-                rate: 300,
-                flows: 4,
-                dont_fragment: false,
-            },
+            Traffic::udp("198.19.0.2:7500", 200, 300, 4),
         ]
     };
     let at = |place, name, policy: &str| Recipe {
@@ -153,17 +142,17 @@ mod tests {
     fn the_counter_says_what_is_wrong() {
         let counters = [("xfrm.InTmplMismatch", 300)];
         let drops = vec![dropped("XFRM_POLICY", "ip_forward", 17, 300)];
-        let found = &examine(&EvidenceView::of(&seen(host(&counters), drops)))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&seen(host(&counters), drops)))[0];
         assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 300 }]);
         assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
         assert!(found.summary.contains("in the clear"), "{}", found.summary);
-        assert_eq!(examine(&EvidenceView::of(&blind_to_drops(host(&counters)))).len(), 1);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&blind_to_drops(host(&counters)))).len(), 1);
     }
 
     #[test]
     fn a_host_without_ipsec_has_none() {
         assert_eq!(
-            examine(&EvidenceView::of(&seen(
+            (CAUSE.examine)(&EvidenceView::of(&seen(
                 host(&[("ip.InDiscards", 5)]),
                 vec![dropped("IP_INNOROUTES", "x", 6, 5)]
             ))),

@@ -30,7 +30,7 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Look for a rule with `maxseg` (nft) or TCPMSS (iptables) on every hop. `set rt mtu` or --clamp-mss-to-pmtu never makes \
              it smaller than the path needs.",
     sources: &["RFC 9293 section 3.7.1, RFC 6691; net/ipv4/tcp_output.c: tcp_sync_mss, tcp_current_mss"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -39,10 +39,6 @@ pub(super) const CAUSE: Cause = Cause {
 const DEFAULT_MSS: u32 = 536;
 /// A share of all bytes from which on it is more than a peer of its own kind.
 const GOOD_PART: f64 = 0.1;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     // Headers of IPv6 and TCP with timestamps are 92 bytes at most. A sender never fills more than half of a window with one
@@ -122,7 +118,7 @@ mod tests {
         let sockets = host.sockets.as_mut().unwrap();
         sockets.totals.bytes = all_bytes;
         sockets.tcp = flows;
-        examine(&EvidenceView::of(&seen(host, Vec::new())))
+        (CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn small() -> TcpFlow {

@@ -185,14 +185,7 @@ fn recipes() -> Vec<Recipe> {
         Recipe {
             name: "udp",
             at: LabHost::Responder,
-            traffic: vec![Traffic::Udp {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7515".into(),
-                size: 200,
-                rate: 200,
-                flows: 2,
-                dont_fragment: false,
-            }],
+            traffic: vec![Traffic::udp("198.19.0.2:7515", 200, 200, 2)],
             ..Recipe::default()
         },
         Recipe {

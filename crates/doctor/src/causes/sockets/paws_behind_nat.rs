@@ -32,16 +32,12 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_minisocks.c: tcp_timewait_state_process; net/ipv4/tcp_input.c: tcp_validate_incoming",
         "RFC 7323 section 5, RFC 6191",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 const SYN: u8 = 2;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// True of a group that holds refused SYNs. TIME_WAIT refuses late FINs for the same reason (`tcp_timewait_state_process`), so
 /// its samples decide; without any it is blamed.
@@ -188,7 +184,8 @@ mod tests {
     fn syns_refused_in_time_wait_are_found_with_their_address() {
         let mut refused = dropped("TCP_RFC7323_TW_PAWS", "tcp_v4_rcv", 6, 60);
         refused.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", SYN); 2];
-        let found = &examine(&EvidenceView::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![refused])))[0];
+        let found =
+            &(CAUSE.examine)(&EvidenceView::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![refused])))[0];
         assert_eq!(
             (found.object.as_str(), found.confidence),
             ("203.0.113.9 to 198.19.0.2:80", Confidence::High)
@@ -206,15 +203,17 @@ mod tests {
         ] {
             let mut late = dropped(reason, place, 6, 60);
             late.samples = vec![packet(6, "203.0.113.9:40001", "198.19.0.2:80", flags)];
-            let found = &examine(&EvidenceView::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![late])))[0];
+            let found =
+                &(CAUSE.examine)(&EvidenceView::of(&seen(host(&[("tcpext.PAWSEstab", 60)]), vec![late])))[0];
             assert_eq!(found.severity, Severity::Note, "{reason}");
         }
     }
 
     #[test]
     fn without_a_view_of_drops_it_is_a_guess() {
-        let found = &examine(&EvidenceView::of(&blind_to_drops(host(&[("tcpext.PAWSEstab", 60)]))))[0];
+        let found =
+            &(CAUSE.examine)(&EvidenceView::of(&blind_to_drops(host(&[("tcpext.PAWSEstab", 60)]))))[0];
         assert_eq!(found.confidence, Confidence::Low);
-        assert_eq!(examine(&EvidenceView::of(&blind_to_drops(host(&[])))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&blind_to_drops(host(&[])))), []);
     }
 }

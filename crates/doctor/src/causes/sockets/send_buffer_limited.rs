@@ -32,7 +32,7 @@ pub(super) const CAUSE: Cause = Cause {
     sources: &[
         "net/ipv4/tcp.c: tcp_sendmsg_locked; net/ipv4/tcp_input.c: tcp_sndbuf_expand; net/ipv4/tcp_output.c: tcp_chrono_start",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes: Vec::new,
     not_injected: Some(
         "it needs a path with a delay of its own: between namespaces an acknowledgement is back before the sender's next write, \
@@ -42,10 +42,6 @@ pub(super) const CAUSE: Cause = Cause {
 
 /// No larger buffer is proposed, bytes: 2.7 Gbit/s over 100 ms.
 const MOST: u32 = 32 << 20;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// True if the buffer is what limits: on a path with a delay of its own that no queue adds to; or if it is too small for any.
 fn is_small(flow: &TcpFlow) -> bool {
@@ -128,7 +124,7 @@ mod tests {
         let mut host = host(&[]);
         host.settings.insert("net.ipv4.tcp_wmem".into(), wmem.into());
         host.sockets.as_mut().unwrap().tcp = vec![flow];
-        examine(&EvidenceView::of(&seen(host, Vec::new())))
+        (CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn held() -> TcpFlow {

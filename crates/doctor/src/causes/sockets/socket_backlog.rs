@@ -24,17 +24,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Read in other threads than those that do the work, in pieces of at most some 100 KB. Larger receive buffers \
              (net.ipv4.tcp_rmem) make the backlog larger as well.",
     sources: &["net/ipv4/tcp_ipv4.c: tcp_add_backlog; include/net/sock.h: sk_rcvqueues_full"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes: Vec::new,
     not_injected: Some(
         "segments must come while a program holds the socket inside the kernel for longer than its buffers last, which no \
          ordinary traffic in a lab brings about for certain",
     ),
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let taken = view.take(namespace, |d| d.reason == "SOCKET_BACKLOG");
@@ -86,12 +82,13 @@ mod tests {
     #[test]
     fn drops_and_counter_are_the_same_packets() {
         let drops = vec![dropped("SOCKET_BACKLOG", "tcp_add_backlog", 6, 200)];
-        let found = &examine(&EvidenceView::of(&seen(host(&[("tcpext.TCPBacklogDrop", 200)]), drops)))[0];
+        let found =
+            &(CAUSE.examine)(&EvidenceView::of(&seen(host(&[("tcpext.TCPBacklogDrop", 200)]), drops)))[0];
         assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 200 }]);
         assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
         let blind = blind_to_drops(host(&[("tcpext.TCPBacklogDrop", 200)]));
         assert!(matches!(
-            &examine(&EvidenceView::of(&blind))[0].claims[..],
+            &(CAUSE.examine)(&EvidenceView::of(&blind))[0].claims[..],
             [Claim::Counter { packets: 200, .. }]
         ));
     }
@@ -99,7 +96,7 @@ mod tests {
     #[test]
     fn the_backlog_of_a_core_is_not() {
         assert_eq!(
-            examine(&EvidenceView::of(&seen(
+            (CAUSE.examine)(&EvidenceView::of(&seen(
                 host(&[]),
                 vec![dropped("CPU_BACKLOG", "enqueue_to_backlog", 6, 9)]
             ))),

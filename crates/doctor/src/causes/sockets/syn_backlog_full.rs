@@ -38,7 +38,7 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_input.c: tcp_conn_request, tcp_syn_flood_action; include/net/inet_connection_sock.h: inet_csk_reqsk_queue_is_full",
         "RFC 4987",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -48,10 +48,6 @@ const MANY_COOKIES: f64 = 10.0;
 
 /// No more half-made connections are proposed: beyond that only cookies help.
 const MOST_REQUESTS: u64 = 65_536;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let grew = |name: &str| namespace.grew(name);
@@ -205,7 +201,7 @@ mod tests {
         host.settings.insert("net.ipv4.tcp_syncookies".into(), "0".into());
         host.settings.insert("net.ipv4.tcp_max_syn_backlog".into(), "512".into());
         host.sockets.as_mut().unwrap().listeners = vec![listener(22), Listener { half_open, ..listener(80) }];
-        examine(&EvidenceView::of(&seen(host, Vec::new())))
+        (CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) const CAUSE: Cause = Cause {
         "net/core/sock.c: __sk_mem_raise_allocated; net/ipv4/tcp.c: tcp_enter_memory_pressure, tcp_check_oom; net/ipv4/tcp_input.c: tcp_prune_queue",
         "tcp(7): tcp_mem",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -54,10 +54,6 @@ pub(super) const BY_SMALLER_WINDOWS: [&str; 6] = [
     "TCP_INVALID_SEQUENCE",
     "TCP_INVALID_END_SEQUENCE",
 ];
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// The machine's limits for TCP memory, and its use.
 #[derive(Clone, Copy)]
@@ -190,10 +186,10 @@ mod tests {
     fn pressure_that_begins_and_pressure_that_lasts_are_found() {
         let begun =
             evidence(&[("tcpext.TCPMemoryPressures", 1)], 150, vec![dropped("PROTO_MEM", "x", 6, 30)]);
-        let found = &examine(&EvidenceView::of(&begun))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&begun))[0];
         assert_eq!((found.claims.len(), found.confidence), (1, Confidence::Medium));
         let lasting = evidence(&[("tcpext.PruneCalled", 40)], 250, Vec::new());
-        let found = &examine(&EvidenceView::of(&lasting))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&lasting))[0];
         assert_eq!((found.severity, found.confidence), (Severity::Warning, Confidence::High));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.tcp_mem='200 400 600'"]);
     }
@@ -209,13 +205,13 @@ mod tests {
             crate::diagnosis::diagnose(&evidence(&[("tcpext.TCPMemoryPressures", 18)], 250, drops));
         assert_eq!((diagnosis.findings.len(), diagnosis.findings[0].explains_packets), (1, 519));
         let alone = vec![dropped("TCP_INVALID_SEQUENCE", "tcp_validate_incoming", 6, 149)];
-        assert_eq!(examine(&EvidenceView::of(&evidence(&[], 50, alone))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence(&[], 50, alone))), []);
     }
 
     #[test]
     fn one_socket_that_has_no_room_is_not() {
         assert_eq!(
-            examine(&EvidenceView::of(&evidence(
+            (CAUSE.examine)(&EvidenceView::of(&evidence(
                 &[("tcpext.PruneCalled", 40), ("tcpext.TCPRcvQDrop", 4)],
                 50,
                 Vec::new()

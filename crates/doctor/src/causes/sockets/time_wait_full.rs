@@ -26,17 +26,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Let the clients close first, or keep connections open and use them again. The limit itself costs little memory: raise \
              it. Do not shorten TIME_WAIT (RFC 1337).",
     sources: &["net/ipv4/inet_timewait_sock.c: inet_twsk_alloc", "RFC 9293 section 3.6.1, RFC 1337"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 /// No more are proposed: 250 MB.
 const MOST: u64 = 1 << 20;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let forgotten = namespace.grew("tcpext.TCPTimeWaitOverflow");
@@ -110,7 +106,7 @@ mod tests {
         let mut host = host(counters);
         host.settings.insert("net.ipv4.tcp_max_tw_buckets".into(), "16384".into());
         host.gauges.insert("sockstat.TCP.tw".into(), 16_384);
-        examine(&EvidenceView::of(&seen(host, Vec::new())))
+        (CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     #[test]

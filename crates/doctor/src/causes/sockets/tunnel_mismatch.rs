@@ -111,14 +111,7 @@ fn recipes() -> Vec<Recipe> {
             Step::Run(LabHost::Initiator, vxlan(11, "198.18.0.1", "eth0", "198.18.9.2")),
             Step::Run(LabHost::Initiator, neighbour.into()),
         ],
-        traffic: vec![Traffic::Udp {
-            from: LabHost::Initiator,
-            to: "198.18.9.1:7500".into(),
-            size: 200,
-            rate: 300,
-            flows: 4,
-            dont_fragment: false,
-        }],
+        traffic: vec![Traffic::udp("198.18.9.1:7500", 200, 300, 4)],
         ..Recipe::default()
     }]
 }

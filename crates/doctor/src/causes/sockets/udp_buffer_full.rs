@@ -27,17 +27,13 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "If the buffer is empty most of the time, it is bursts: a larger one holds them. If it is always full, the program is \
              too slow, and only more readers (SO_REUSEPORT) or a faster one help.",
     sources: &["net/ipv4/udp.c: __udp_enqueue_schedule_skb, __udp_queue_rcv_skb", "socket(7): SO_RCVBUF"],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
 
 const UDP: u8 = 17;
 const UDP_LITE: u8 = 136;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     // Raw sockets get copies: what one of them has no room for is no loss.
@@ -135,14 +131,7 @@ fn fixes(view: &EvidenceView<'_>, socket: &UdpSocket) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let send = |rate, size| Traffic::Udp {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7514".into(),
-        size,
-        rate,
-        flows: 4,
-        dont_fragment: false,
-    };
+    let send = |rate, size| Traffic::udp("198.19.0.2:7514", size, rate, 4);
     vec![Recipe {
         at: LabHost::Responder,
         traffic: vec![
@@ -177,7 +166,7 @@ mod tests {
             dropped("SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", UDP, 400),
             dropped("SOCKET_RCVBUFF", "raw_rcv_skb", 1, 50),
         ];
-        let found = &examine(&EvidenceView::of(&seen(losing(), drops)))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&seen(losing(), drops)))[0];
         assert_eq!(found.claims, [Claim::Drops { group: 0, packets: 400 }]);
         assert_eq!(found.object, "0.0.0.0:514 of syslog (pid 9)");
         assert_eq!((found.severity, found.confidence), (Severity::Critical, Confidence::High));
@@ -186,7 +175,7 @@ mod tests {
 
     #[test]
     fn without_a_view_of_drops_the_counter_is_enough() {
-        let found = &examine(&EvidenceView::of(&blind_to_drops(losing())))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&blind_to_drops(losing())))[0];
         assert!(matches!(&found.claims[..], [Claim::Counter { packets: 400, .. }]));
     }
 
@@ -194,17 +183,20 @@ mod tests {
     fn a_setting_that_is_large_enough_is_left_alone() {
         let mut evidence = seen(losing(), Vec::new());
         evidence.machine.settings.insert("net.core.rmem_max".into(), "4194304".into());
-        let found = &examine(&EvidenceView::of(&evidence))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&evidence))[0];
         assert!(found.fixes.iter().all(|f| f.tune.is_empty() && f.undo.is_empty()), "{:?}", found.fixes);
         assert!(found.fixes.iter().any(|f| f.commands.contains(&"top -H -p 9".into())));
         evidence.machine.settings.insert("net.core.rmem_max".into(), "212992".into());
-        let found = &examine(&EvidenceView::of(&evidence))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&evidence))[0];
         assert!(found.fixes.iter().any(|f| f.undo == ["sysctl -w net.core.rmem_max=212992"]));
     }
 
     #[test]
     fn errors_of_another_kind_are_not() {
         let host = host(&[("udp.InErrors", 400), ("udp.InCsumErrors", 300), ("udp.MemErrors", 100)]);
-        assert_eq!(examine(&EvidenceView::of(&seen(host, vec![dropped("PROTO_MEM", "x", UDP, 100)]))), []);
+        assert_eq!(
+            (CAUSE.examine)(&EvidenceView::of(&seen(host, vec![dropped("PROTO_MEM", "x", UDP, 100)]))),
+            []
+        );
     }
 }

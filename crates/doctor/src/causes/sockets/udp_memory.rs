@@ -28,14 +28,10 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/udp.c: udp_rmem_schedule; net/core/sock.c: __sk_mem_raise_allocated",
         "udp(7): udp_mem",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let taken = view.take(namespace, |d| d.reason == "PROTO_MEM" && matches!(d.protocol, 17 | 136));
@@ -91,14 +87,7 @@ fn recipes() -> Vec<Recipe> {
     const SERVERS: u16 = 20;
     let server =
         |n| Traffic::UdpServer { on: LabHost::Responder, port: 7600 + n, buffer: None, mode: UdpMode::Deaf };
-    let send = |n| Traffic::Udp {
-        from: LabHost::Initiator,
-        to: format!("198.19.0.2:{}", 7600 + n),
-        size: 1400,
-        rate: 100,
-        flows: 1,
-        dont_fragment: false,
-    };
+    let send = |n| Traffic::udp(&format!("198.19.0.2:{}", 7600 + n), 1400, 100, 1);
     vec![Recipe {
         at: LabHost::Responder,
         traffic: (0..SERVERS).map(server).chain((0..SERVERS).map(send)).collect(),
@@ -126,12 +115,12 @@ mod tests {
         let drops =
             vec![dropped("PROTO_MEM", "udp_queue_rcv_one_skb", 17, 90), dropped("PROTO_MEM", "y", 6, 5)];
         let evidence = with_limit(seen(host(&[("udp.MemErrors", 90)]), drops), 299);
-        let found = &examine(&EvidenceView::of(&evidence))[0];
+        let found = &(CAUSE.examine)(&EvidenceView::of(&evidence))[0];
         assert_eq!((found.claims.len(), found.confidence), (1, Confidence::High));
         assert_eq!(found.fixes[1].commands, ["sysctl -w net.ipv4.udp_mem='200 400 600'"]);
         assert_eq!(found.fixes[1].undo, ["sysctl -w net.ipv4.udp_mem='100 200 300'"]);
         let blind = with_limit(blind_to_drops(host(&[("udp.MemErrors", 90)])), 299);
-        assert_eq!(examine(&EvidenceView::of(&blind)).len(), 1);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&blind)).len(), 1);
     }
 
     #[test]
@@ -140,6 +129,6 @@ mod tests {
             seen(host(&[("udp.RcvbufErrors", 90)]), vec![dropped("SOCKET_RCVBUFF", "x", 17, 90)]),
             299,
         );
-        assert_eq!(examine(&EvidenceView::of(&evidence)), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&evidence)), []);
     }
 }

@@ -29,7 +29,7 @@ pub(super) const CAUSE: Cause = Cause {
     sources: &[
         "RFC 7323 section 2; net/ipv4/tcp_output.c: tcp_syn_options; net/ipv4/syncookies.c: cookie_timestamp_decode",
     ],
-    examine,
+    examine: |view| view.each(in_namespace),
     recipes,
     not_injected: None,
 };
@@ -38,10 +38,6 @@ pub(super) const CAUSE: Cause = Cause {
 const UNSCALED: u32 = 65_535;
 /// A share of all bytes from which on it is more than a client from another time.
 const GOOD_PART: f64 = 0.1;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    view.namespaces().filter_map(|n| in_namespace(view, n)).collect()
-}
 
 /// True if the sender would have more under way if it might: it waited for the window, or it fills the window in every round trip
 /// on a path with a delay.
@@ -143,7 +139,7 @@ mod tests {
         let sockets = host.sockets.as_mut().unwrap();
         sockets.totals.bytes = all_bytes;
         sockets.tcp = flows;
-        examine(&EvidenceView::of(&seen(host, Vec::new())))
+        (CAUSE.examine)(&EvidenceView::of(&seen(host, Vec::new())))
     }
 
     fn stripped() -> TcpFlow {
