@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use weir_netlink::sock_diag::{self, Protocol, Query, state};
+use weir_netlink::Protocol;
+use weir_netlink::sock_diag::{self, Query, state};
 use weir_netlink::{RouteKind, Rtnetlink};
 use weir_sys::ProcRoot;
 

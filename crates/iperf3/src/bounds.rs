@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::error::Error;
-use super::parameters::{NO_BUFFERS, Parameters, Protocol, Refusal, TOO_FAST, TOO_LONG, TOO_MANY_STREAMS};
+use super::parameters::{NO_BUFFERS, Parameters, Refusal, TOO_FAST, TOO_LONG, TOO_MANY_STREAMS};
 use super::udp;
 use weir_load::limits::Limits;
 use weir_load::limits::{Refused, Reserved};
+use weir_netlink::Protocol;
 
 /// How far above the limit of its rate a client may be on average, and from when on that is looked at.
 const TOO_MUCH: (f64, Duration) = (1.1, Duration::from_secs(2));

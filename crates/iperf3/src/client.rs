@@ -12,7 +12,7 @@ use super::datagram::{HELLO, WELCOMES};
 use super::error::Error;
 use super::ledger::{Interval, Ledger, cpu_percent};
 use super::options::Options;
-use super::parameters::{Parameters, Protocol, UDP_LENGTH, UDP_LENGTHS, Way};
+use super::parameters::{Parameters, UDP_LENGTH, UDP_LENGTHS, Way};
 use super::progress::RunProgress;
 use super::report::{Report, Total, pair, stream_report, total};
 use super::results::{Cpu, Results, ServerOutput};
@@ -20,6 +20,7 @@ use super::streams::{Socket, Stream, Threads, plain};
 use super::text::Lines;
 use super::udp;
 use super::wire::{Control, Cookie, State, Woken};
+use weir_netlink::Protocol;
 
 /// How long the server may take for its next word. A stock server waits that long for a client's too.
 const PATIENCE: Duration = Duration::from_secs(30);

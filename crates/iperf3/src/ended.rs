@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::error::Error;
-use super::parameters::{Protocol, Way};
+use super::parameters::Way;
+use weir_netlink::Protocol;
 
 /// One session that is over, for a log.
 #[derive(Debug)]

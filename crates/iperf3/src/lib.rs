@@ -42,10 +42,11 @@ pub use error::Error;
 pub use host::Host;
 pub use ledger::{Interval, StreamInterval};
 pub use options::{End, Options, UDP_RATE_BPS};
-pub use parameters::{Protocol, Way};
+pub use parameters::Way;
 pub use report::{Datagrams, Receiver, Report, Sender, StreamReport, Total};
 pub use results::{Cpu, ServerOutput};
 pub use text::{Lines, Row};
+pub use weir_netlink::Protocol;
 pub use wire::{COOKIE_BYTES, Cookie};
 
 /// iperf3's own port (PORT of iperf.h).

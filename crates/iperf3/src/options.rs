@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::parameters::{
-    MAX_BURST, MAX_LENGTH, MAX_MSS, MAX_OMIT_S, MAX_STREAMS, MAX_TIME_S, MAX_WINDOW, Parameters, Protocol,
-    TCP_LENGTH, UDP_LENGTHS, Way, printable,
+    MAX_BURST, MAX_LENGTH, MAX_MSS, MAX_OMIT_S, MAX_STREAMS, MAX_TIME_S, MAX_WINDOW, Parameters, TCP_LENGTH,
+    UDP_LENGTHS, Way, printable,
 };
+use weir_netlink::Protocol;
 
 /// The end of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

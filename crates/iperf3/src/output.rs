@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use serde_json::{Map, Value, json};
 
 use super::ledger::{Interval, Ledger, StreamInterval, StreamTotal};
-use super::parameters::{Parameters, Protocol, Way};
+use super::parameters::{Parameters, Way};
 use super::results::{Cpu, ServerOutput};
 use super::streams::Stream;
 use super::text::{Lines, Row};
+use weir_netlink::Protocol;
 
 /// Who is at the ends.
 #[derive(Debug)]

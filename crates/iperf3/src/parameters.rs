@@ -1,18 +1,8 @@
 //! The client's request: one JSON object at the beginning of a test.
 
 use serde_json::{Map, Value, json};
+use weir_netlink::Protocol;
 use weir_text::escape::line;
-
-/// TCP or UDP.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// Bulk TCP.
-    #[default]
-    Tcp,
-    /// Datagrams.
-    Udp,
-}
 
 /// Who sends; the client opens every connection in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]

@@ -7,10 +7,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::ledger::{Interval, StreamTotal};
-use super::parameters::{Protocol, Way};
+use super::parameters::Way;
 use super::results::{Cpu, Results, ServerOutput, StreamResult};
 use super::streams::Stream;
 use super::text::{Lines, Row};
+use weir_netlink::Protocol;
 
 /// The sending end's counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]

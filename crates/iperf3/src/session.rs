@@ -15,7 +15,7 @@ use super::ended::{Asked, Ended};
 use super::error::Error;
 use super::ledger::{Ledger, cpu_percent};
 use super::output;
-use super::parameters::{NOT_UNDERSTOOD, Parameters, Protocol, Refusal};
+use super::parameters::{NOT_UNDERSTOOD, Parameters, Refusal};
 use super::progress::RunProgress;
 use super::results::Results;
 use super::shared::{Connections, Entry, Shared};
@@ -23,6 +23,7 @@ use super::streams::{Socket, Stream, Threads};
 use super::turns::{Claim, UdpTurn};
 use super::udp;
 use super::wire::{Control, State, Woken};
+use weir_netlink::Protocol;
 
 /// Bytes of a client's parameters (MAX_PARAMS_JSON_STRING of newer versions).
 const PARAMETERS_LIMIT: usize = 8192;

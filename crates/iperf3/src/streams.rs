@@ -9,10 +9,11 @@ use weir_load::sockets::{TcpInfo, tcp_info};
 use weir_sys::sched::{CpuUse, thread_cpu_use};
 
 use super::error::Error;
-use super::parameters::{Parameters, Protocol};
+use super::parameters::Parameters;
 use super::progress::{Counters, RunProgress};
 use super::tcp::{self, Payload};
 use super::udp;
+use weir_netlink::Protocol;
 
 /// Stack of a stream's thread: its loops keep their buffers elsewhere.
 const STACK_BYTES: usize = 256 << 10;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::ledger::{Interval, StreamInterval};
-use super::parameters::Protocol;
+use weir_netlink::Protocol;
 
 /// Values that all lines of a test share.
 #[derive(Debug, Clone)]

@@ -31,11 +31,7 @@ impl FromStr for Mapping {
         let parts = || {
             let (ends, protocol) = text.rsplit_once('/')?;
             let (published, container) = ends.split_once('=')?;
-            let protocol = match protocol {
-                "tcp" => Protocol::Tcp,
-                "udp" => Protocol::Udp,
-                _ => return None,
-            };
+            let protocol = protocol.parse().ok()?;
             Some(Mapping { protocol, published: published.parse().ok()?, container: container.parse().ok()? })
         };
         let mapping = parts().ok_or(EXPECTED)?;

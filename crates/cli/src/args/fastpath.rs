@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use weir_fastpath::Exclusion;
+use weir_fastpath::{Exclusion, Protocol};
 
 use super::in_effect::{CONFIRM_WITHIN, LoadedArgs};
 use super::shared::NetnsArgs;
@@ -161,8 +162,8 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// Protocol
-    #[arg(value_name = "tcp|udp")]
-    pub(crate) protocol: ProtocolName,
+    #[arg(value_name = "tcp|udp", value_parser = PossibleValuesParser::new(["tcp", "udp"]).try_map(|name| name.parse::<Protocol>()))]
+    pub(crate) protocol: Protocol,
     /// Source address and port of a packet as it comes in
     #[arg(value_name = "FROM:PORT")]
     pub(crate) source: SocketAddr,
@@ -174,15 +175,6 @@ pub(crate) struct ExplainArgs {
     /// As JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// A protocol that can be carried.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum ProtocolName {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
 }
 
 #[derive(Debug, Args)]

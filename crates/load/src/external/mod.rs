@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_netlink::Protocol;
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 
 use crate::http::Server;
@@ -31,17 +32,6 @@ pub enum Program {
     Ab,
     /// wrk, against an HTTP server.
     Wrk,
-}
-
-/// The transport protocol.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// Bulk TCP.
-    #[default]
-    Tcp,
-    /// Datagrams.
-    Udp,
 }
 
 /// Options of `external`.

@@ -9,7 +9,7 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 
-use crate::{Attributes, End, Message, Socket, answers};
+use crate::{Attributes, End, Message, Protocol, Socket, answers};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::modules;
@@ -38,15 +38,6 @@ pub mod state {
     pub const CLOSE: u8 = 7;
     /// Waits for connections.
     pub const LISTEN: u8 = 10;
-}
-
-/// Which sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
 }
 
 /// The attributes that are asked for.
@@ -139,14 +130,10 @@ fn one_family(
 impl Query {
     /// `struct inet_diag_req_v2`: family, protocol, extensions, padding, states, and an empty id.
     fn request(&self, family: i32) -> Message {
-        let protocol = match self.protocol {
-            Protocol::Tcp => libc::IPPROTO_TCP,
-            Protocol::Udp => libc::IPPROTO_UDP,
-        };
         let bit = |wanted: bool, kind: u16| u8::from(wanted) << (kind - 1);
         let extensions = bit(self.memory, DIAG_MEMORY) | bit(self.info, DIAG_INFO);
         Message::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_DUMP)
-            .raw(&[family as u8, protocol as u8, extensions, 0])
+            .raw(&[family as u8, self.protocol.number(), extensions, 0])
             .raw(&self.states.to_ne_bytes())
             .raw(&[0; SOCKET_ID])
     }

@@ -7,14 +7,14 @@ mod status;
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Protocol, Request, Visit, Wanted};
+use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Request, Visit, Wanted};
 use weir_guard::Change;
 use weir_sys::ProcRoot;
 use weir_text::units;
 
 use super::netns;
 use super::on_trial::{self, needs_root};
-use crate::args::fastpath::{ExplainArgs, FastpathArgs, FastpathCommand, PlanArgs, ProtocolName, WhatArgs};
+use crate::args::fastpath::{ExplainArgs, FastpathArgs, FastpathCommand, PlanArgs, WhatArgs};
 use crate::documents::{FastpathExplain, Remove, print_json};
 use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
 use crate::output::print;
@@ -150,10 +150,7 @@ fn pause(pause: bool) -> CommandResult {
 
 fn explain(args: &ExplainArgs) -> CommandResult {
     needs_root("fastpath explain")?;
-    let protocol = match args.protocol {
-        ProtocolName::Tcp => Protocol::Tcp,
-        ProtocolName::Udp => Protocol::Udp,
-    };
+    let protocol = args.protocol;
     let directions = visit()?.explain(protocol, args.source, args.destination)?;
     if args.json {
         return print_json(&FastpathExplain { directions });

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
-use weir_netlink::sock_diag::{Entry, Protocol, Query, TcpInfo, dump, state};
+use weir_netlink::Protocol;
+use weir_netlink::sock_diag::{Entry, Query, TcpInfo, dump, state};
 use weir_sys::{ProcRoot, Result};
 
 use super::ports::Ports;

@@ -11,7 +11,8 @@ mod top;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use weir_netlink::sock_diag::{Protocol, Query, dump, state};
+use weir_netlink::Protocol;
+use weir_netlink::sock_diag::{Query, dump, state};
 use weir_sys::{ProcRoot, Result};
 
 use super::Asked;
