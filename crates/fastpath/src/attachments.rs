@@ -11,7 +11,7 @@ const LARGEST_INDEX: u32 = u16::MAX as u32;
 
 /// Both programs at one interface.
 #[derive(Debug)]
-struct Place {
+struct Attachment {
     name: String,
     index: u32,
     /// Detached in this order: what came in is looked up no more before what leaves teaches no more.
@@ -25,7 +25,7 @@ pub(crate) struct Attachments {
     carries: ProgramFd,
     learns: ProgramFd,
     wanted: Vec<String>,
-    places: Vec<Place>,
+    places: Vec<Attachment>,
 }
 
 /// Why packets of an interface cannot be carried; `None` if they can.
@@ -67,7 +67,7 @@ impl Attachments {
         let at = |program, direction| attach_tcx(program, link.index, direction).map_err(named);
         let learns = at(&self.learns, Direction::Egress)?;
         let carries = at(&self.carries, Direction::Ingress)?;
-        self.places.push(Place { name: link.name.clone(), index: link.index, carries, learns });
+        self.places.push(Attachment { name: link.name.clone(), index: link.index, carries, learns });
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 
 use weir_netlink::nftables::{Base, Comparison, Element, Expression, NftVerdict, Rule};
 
-use super::judged::{Act, COUNTER, Judged, Verdict, When};
+use super::judged::{Act, COUNTER, Judged, RuleVerdict, When};
 use super::sets::Sets;
-use super::traffic::{Byte, Bytes, Setting, varying};
+use super::traffic::{Byte, Bytes, Conditions, varying};
 use super::xtables;
 
 /// NFT_META_MARK, NFT_META_NFTRACE; NFT_CT_MARK.
@@ -13,8 +13,9 @@ const META_TRACE: u32 = 12;
 const CT_MARK: u32 = 3;
 
 /// Judges a rule.
-pub(super) fn judge(rule: &Rule, setting: Setting, sets: &mut Sets<'_>) -> Judged {
-    let mut judging = Judging { rule, setting, sets, registers: Bytes::default(), judged: Judged::default() };
+pub(super) fn judge(rule: &Rule, conditions: Conditions, sets: &mut Sets<'_>) -> Judged {
+    let mut judging =
+        Judging { rule, conditions, sets, registers: Bytes::default(), judged: Judged::default() };
     for expression in &rule.expressions {
         judging.one(expression);
         if judging.judged.when == When::Never {
@@ -26,7 +27,7 @@ pub(super) fn judge(rule: &Rule, setting: Setting, sets: &mut Sets<'_>) -> Judge
 
 struct Judging<'j, 'a> {
     rule: &'j Rule,
-    setting: Setting,
+    conditions: Conditions,
     sets: &'j mut Sets<'a>,
     registers: Bytes,
     judged: Judged,
@@ -57,7 +58,7 @@ impl Judging<'_, '_> {
                 self.and(When::varies("a quota"));
             }
             Expression::Match { name, info, .. } => {
-                xtables::matched(&mut self.judged, name, info, self.setting);
+                xtables::matched(&mut self.judged, name, info, self.conditions);
             }
             Expression::Target { name, revision, info } => {
                 xtables::target(&mut self.judged, name, *revision, info);
@@ -76,10 +77,10 @@ impl Judging<'_, '_> {
     fn load(&mut self, expression: &Expression) {
         match expression {
             Expression::Payload { base, offset, length, to } => {
-                self.registers.store(to.0, &self.setting.traffic.payload(*base, *offset, *length));
+                self.registers.store(to.0, &self.conditions.traffic.payload(*base, *offset, *length));
             }
-            Expression::Meta { key, to } => self.registers.store(to.0, &self.setting.meta(*key)),
-            Expression::Ct { key, to } => match self.setting.ct(*key) {
+            Expression::Meta { key, to } => self.registers.store(to.0, &self.conditions.meta(*key)),
+            Expression::Ct { key, to } => match self.conditions.ct(*key) {
                 Some(bytes) => self.registers.store(to.0, &bytes),
                 None => self.judged.when = When::Never,
             },
@@ -202,7 +203,7 @@ impl Judging<'_, '_> {
         self.judged.perhaps = true;
         match self.sets.verdicts(self.rule, name) {
             Some(all) => self.judged.verdicts.extend(all.keys.iter().chain(&all.others).filter_map(read)),
-            None => self.judged.verdicts.push(Verdict::Unreadable(format!("the map {name}"))),
+            None => self.judged.verdicts.push(RuleVerdict::Unreadable(format!("the map {name}"))),
         }
         when
     }
@@ -211,10 +212,10 @@ impl Judging<'_, '_> {
         let rewrites = |what: &str| Act::Rewrites(format!("it writes {what} of each packet"));
         match expression {
             Expression::Verdict(verdict) => self.judged.verdicts.extend(read(verdict)),
-            Expression::Reject { .. } => self.judged.verdicts.push(Verdict::Drop),
-            Expression::Queue { .. } => self.judged.verdicts.push(Verdict::Queue),
+            Expression::Reject { .. } => self.judged.verdicts.push(RuleVerdict::Drop),
+            Expression::Queue { .. } => self.judged.verdicts.push(RuleVerdict::Queue),
             Expression::Nat { .. } | Expression::Masquerade { .. } => {
-                self.judged.verdicts.push(Verdict::Accept);
+                self.judged.verdicts.push(RuleVerdict::Accept);
             }
             Expression::MetaSet { key: META_TRACE, .. } => self.judged.records("its trace"),
             Expression::MetaSet { key, from } => {
@@ -234,7 +235,7 @@ impl Judging<'_, '_> {
                 self.judged.acts.push(Act::Alters);
             }
             Expression::PayloadSet { base, offset, length } => {
-                let held = is_held(self.setting.traffic.ipv6, *base, *offset, *length);
+                let held = is_held(self.conditions.traffic.ipv6, *base, *offset, *length);
                 self.judged.acts.push(if held { Act::Alters } else { rewrites("bytes") });
             }
             Expression::TcpOptionSet { option } if xtables::only_with_syn(*option) => {}
@@ -246,7 +247,7 @@ impl Judging<'_, '_> {
                     self.judged.acts.push(Act::Alters);
                 }
                 "notrack" | "secmark" | "objref" => self.judged.acts.push(Act::Alters),
-                name => self.judged.verdicts.push(Verdict::Unreadable(format!("the statement {name}"))),
+                name => self.judged.verdicts.push(RuleVerdict::Unreadable(format!("the statement {name}"))),
             },
             Expression::Other { name, .. } => self.other(name),
             _ => {}
@@ -257,7 +258,7 @@ impl Judging<'_, '_> {
         match name {
             "redir" | "tproxy" | "fwd" => {
                 self.judged.acts.push(Act::Alters);
-                self.judged.verdicts.push(Verdict::Accept);
+                self.judged.verdicts.push(RuleVerdict::Accept);
             }
             "synproxy" => self.judged.acts.push(Act::Alters),
             // The kernel takes a flow into its own table, or the rule ends.
@@ -273,7 +274,7 @@ impl Judging<'_, '_> {
                 self.judged.records("its object");
                 self.and(When::varies("an object out of a map"));
             }
-            name => self.judged.verdicts.push(Verdict::Unreadable(format!("the expression {name}"))),
+            name => self.judged.verdicts.push(RuleVerdict::Unreadable(format!("the expression {name}"))),
         }
     }
 }
@@ -291,15 +292,15 @@ fn is_held(ipv6: bool, base: Base, offset: u32, length: u32) -> bool {
     held.iter().any(|held| held.start <= offset && end <= held.end)
 }
 
-fn read(verdict: &NftVerdict) -> Option<Verdict> {
+fn read(verdict: &NftVerdict) -> Option<RuleVerdict> {
     Some(match verdict {
-        NftVerdict::Accept => Verdict::Accept,
-        NftVerdict::Drop => Verdict::Drop,
+        NftVerdict::Accept => RuleVerdict::Accept,
+        NftVerdict::Drop => RuleVerdict::Drop,
         NftVerdict::Continue => return None,
-        NftVerdict::Return => Verdict::Return,
-        NftVerdict::Jump(chain) => Verdict::Jump(chain.clone()),
-        NftVerdict::Goto(chain) => Verdict::Goto(chain.clone()),
-        NftVerdict::Other(code) => Verdict::Unreadable(format!("the verdict {code}")),
+        NftVerdict::Return => RuleVerdict::Return,
+        NftVerdict::Jump(chain) => RuleVerdict::Jump(chain.clone()),
+        NftVerdict::Goto(chain) => RuleVerdict::Goto(chain.clone()),
+        NftVerdict::Other(code) => RuleVerdict::Unreadable(format!("the verdict {code}")),
     })
 }
 

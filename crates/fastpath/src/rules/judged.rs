@@ -16,7 +16,7 @@ pub(super) enum When {
 
 /// The verdict of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RuleVerdict {
     Drop,
     Accept,
     Return,
@@ -47,7 +47,7 @@ pub(super) struct Judged {
     pub(super) when: When,
     pub(super) acts: Vec<Act>,
     /// One that is certain, or those that a map may give.
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) verdicts: Vec<RuleVerdict>,
     /// A map may give another of the verdicts, or none.
     pub(super) perhaps: bool,
 }

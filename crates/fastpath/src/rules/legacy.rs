@@ -2,8 +2,8 @@
 
 use weir_netlink::iptables::{Family, Rule, Table, Target, text};
 
-use super::judged::{Judged, Verdict, When};
-use super::traffic::Setting;
+use super::judged::{Judged, RuleVerdict, When};
+use super::traffic::Conditions;
 use super::walk::{BaseChain, Key, Rules};
 use super::xtables;
 
@@ -70,8 +70,8 @@ impl Rules for Legacy<'_> {
         all.filter(|(_, place)| of_chain(place)).map(|(number, _)| number).collect()
     }
 
-    fn judge(&mut self, rule: usize, setting: Setting) -> Judged {
-        judge(self.rule(rule), setting)
+    fn judge(&mut self, rule: usize, conditions: Conditions) -> Judged {
+        judge(self.rule(rule), conditions)
     }
 
     fn describe(&self, place: usize) -> (String, String) {
@@ -87,17 +87,17 @@ impl Rules for Legacy<'_> {
     }
 }
 
-fn judge(rule: &Rule, setting: Setting) -> Judged {
-    let mut judged = Judged { when: asks(&rule.asks, setting), ..Judged::default() };
+fn judge(rule: &Rule, conditions: Conditions) -> Judged {
+    let mut judged = Judged { when: asks(&rule.asks, conditions), ..Judged::default() };
     for (name, info) in &rule.matches {
-        xtables::matched(&mut judged, name, info, setting);
+        xtables::matched(&mut judged, name, info, conditions);
     }
     match &rule.target {
-        Target::Accept => judged.verdicts.push(Verdict::Accept),
-        Target::Drop => judged.verdicts.push(Verdict::Drop),
-        Target::Return => judged.verdicts.push(Verdict::Return),
-        Target::Jump(chain) => judged.verdicts.push(Verdict::Jump(chain.clone())),
-        Target::Goto(chain) => judged.verdicts.push(Verdict::Goto(chain.clone())),
+        Target::Accept => judged.verdicts.push(RuleVerdict::Accept),
+        Target::Drop => judged.verdicts.push(RuleVerdict::Drop),
+        Target::Return => judged.verdicts.push(RuleVerdict::Return),
+        Target::Jump(chain) => judged.verdicts.push(RuleVerdict::Jump(chain.clone())),
+        Target::Goto(chain) => judged.verdicts.push(RuleVerdict::Goto(chain.clone())),
         Target::Named(name) => xtables::target(&mut judged, name, rule.revision, &rule.parameters),
         // Every rule counts. One without a target does nothing else.
         Target::Continue if judged.acts.is_empty() => judged.records(super::judged::COUNTER),
@@ -107,7 +107,7 @@ fn judge(rule: &Rule, setting: Setting) -> Judged {
 }
 
 /// Addresses, interfaces and protocol, as iptables writes them.
-fn asks(text: &str, setting: Setting) -> When {
+fn asks(text: &str, conditions: Conditions) -> When {
     let mut when = When::Always;
     let mut words = text.split_whitespace();
     let mut not = false;
@@ -118,7 +118,9 @@ fn asks(text: &str, setting: Setting) -> When {
                 continue;
             }
             "-f" => When::Never,
-            "-p" => When::of(protocol(words.next().unwrap_or_default()) == Some(setting.traffic.protocol())),
+            "-p" => {
+                When::of(protocol(words.next().unwrap_or_default()) == Some(conditions.traffic.protocol()))
+            }
             // The value of -s, -d, -i or -o.
             _ => {
                 words.next();

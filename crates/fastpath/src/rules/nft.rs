@@ -7,7 +7,7 @@ use weir_netlink::nftables::{Expression, Family, Hook, NftVerdict, Rule, Tables,
 use super::expressions::judge;
 use super::judged::{Act, COUNTER, Judged};
 use super::sets::{AskSet, Sets};
-use super::traffic::Setting;
+use super::traffic::Conditions;
 use super::walk::{BaseChain, Key, Rules};
 use super::xtables;
 
@@ -80,10 +80,10 @@ impl Rules for Nft<'_> {
         self.chains.get(key).cloned().unwrap_or_default()
     }
 
-    fn judge(&mut self, rule: usize, setting: Setting) -> Judged {
+    fn judge(&mut self, rule: usize, conditions: Conditions) -> Judged {
         let rule = &self.tables.rules[rule];
         let of_iptables = self.iptables.contains(&(rule.family, rule.table.as_str()));
-        let mut judged = judge(rule, setting, &mut self.sets);
+        let mut judged = judge(rule, conditions, &mut self.sets);
         if of_iptables {
             count_of_iptables(rule, &mut judged);
         }

@@ -31,7 +31,7 @@ pub(super) struct Traffic {
 
 /// The conditions under which a rule is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Setting {
+pub(super) struct Conditions {
     pub(super) traffic: Traffic,
     /// Connection tracking has seen the packet.
     pub(super) tracked: bool,
@@ -140,7 +140,7 @@ impl Traffic {
     }
 }
 
-impl Setting {
+impl Conditions {
     /// The kernel's knowledge of the packet (`enum nft_meta_keys`).
     pub(super) fn meta(self, key: u32) -> Vec<Byte> {
         let traffic = self.traffic;

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use super::judged::{Act, Judged, Verdict, When};
-use super::traffic::{Setting, Traffic};
+use super::judged::{Act, Judged, RuleVerdict, When};
+use super::traffic::{Conditions, Traffic};
 use super::{Bypassed, Effect};
 
 /// Chains lead to chains at most this deep (NFT_JUMP_STACK_SIZE, include/net/netfilter/nf_tables.h).
@@ -36,7 +36,7 @@ pub(super) trait Rules {
     fn base_chains(&self) -> Vec<BaseChain>;
     /// The rules of a chain, by number.
     fn chain(&self, key: &Key) -> Vec<usize>;
-    fn judge(&mut self, rule: usize, setting: Setting) -> Judged;
+    fn judge(&mut self, rule: usize, conditions: Conditions) -> Judged;
     /// Place and words of a rule.
     fn describe(&self, rule: usize) -> (String, String);
     /// Any rule, wherever it is, sets marks of packets.
@@ -86,7 +86,7 @@ fn sentence(findings: &BTreeSet<Finding>) -> (Effect, String) {
 pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool) -> (Vec<Bypassed>, bool) {
     let mut walk = Walk {
         rules,
-        setting: Setting { traffic: Traffic::default(), tracked: true, mark_varies },
+        conditions: Conditions { traffic: Traffic::default(), tracked: true, mark_varies },
         judged: HashMap::new(),
         budget: 0,
         pending: Vec::new(),
@@ -111,8 +111,8 @@ pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool) -> (Vec<Bypassed>, 
 
 struct Walk<'r> {
     rules: &'r mut dyn Rules,
-    setting: Setting,
-    judged: HashMap<(usize, Setting), Rc<Judged>>,
+    conditions: Conditions,
+    judged: HashMap<(usize, Conditions), Rc<Judged>>,
     budget: usize,
     /// Findings that hold only if packets leave the base chain behind them: those that are all dropped are never carried.
     pending: Vec<(usize, Finding)>,
@@ -141,7 +141,8 @@ impl Walk<'_> {
             if !(if traffic.ipv6 { base.ipv6 } else { base.ipv4 }) {
                 continue;
             }
-            self.setting = Setting { traffic, tracked: base.tracked, mark_varies: self.setting.mark_varies };
+            self.conditions =
+                Conditions { traffic, tracked: base.tracked, mark_varies: self.conditions.mark_varies };
             self.budget = MOST;
             self.pending.clear();
             self.let_pass.clear();
@@ -184,7 +185,7 @@ impl Walk<'_> {
                 own.insert(rule);
             }
             // Packets that a rule drops are not carried, so nothing of theirs is missed.
-            let drops = judged.verdicts == [Verdict::Drop] && !judged.perhaps;
+            let drops = judged.verdicts == [RuleVerdict::Drop] && !judged.perhaps;
             for act in judged.acts.iter().filter(|_| !drops) {
                 self.act(rule, act, &own);
             }
@@ -205,7 +206,12 @@ impl Walk<'_> {
     }
 
     /// Which packets come to the next rule.
-    fn verdict(&mut self, verdict: &Verdict, step: &Step<'_>, returned: &mut Option<Reach>) -> Option<Reach> {
+    fn verdict(
+        &mut self,
+        verdict: &RuleVerdict,
+        step: &Step<'_>,
+        returned: &mut Option<Reach>,
+    ) -> Option<Reach> {
         let Step { rule, when, reach, own, key, depth } = *step;
         // If the packets that match are gone.
         let others = match when {
@@ -215,30 +221,30 @@ impl Walk<'_> {
         };
         let chain = |name: &String| (key.0.clone(), name.clone());
         match verdict {
-            Verdict::Drop => {
+            RuleVerdict::Drop => {
                 self.dropped(own);
                 others.map(|_| reach.clone())
             }
-            Verdict::Accept => {
+            RuleVerdict::Accept => {
                 self.accepted(own);
                 others
             }
-            Verdict::Queue => {
+            RuleVerdict::Queue => {
                 let why = "a program decides about each packet, and does not see carried ones";
                 self.pending.push((rule, Finding::Changes(why.to_owned())));
                 self.accepted(own);
                 others
             }
-            Verdict::Unreadable(what) => {
+            RuleVerdict::Unreadable(what) => {
                 self.pending.push((rule, Finding::Changes(format!("weir cannot read {what}"))));
                 self.accepted(own);
                 Some(reach.clone())
             }
-            Verdict::Return => {
+            RuleVerdict::Return => {
                 *returned = merged(returned.take(), Some(own.clone()));
                 others
             }
-            Verdict::Jump(name) => {
+            RuleVerdict::Jump(name) => {
                 let before = self.accepts;
                 let end = self.chain(&chain(name), own, depth + 1);
                 if self.accepts == before {
@@ -248,7 +254,7 @@ impl Walk<'_> {
                 }
                 merged(others, end)
             }
-            Verdict::Goto(name) => {
+            RuleVerdict::Goto(name) => {
                 let before = self.accepts;
                 let end = self.chain(&chain(name), own, depth + 1);
                 let end = if self.accepts == before { end.map(|_| own.clone()) } else { end };
@@ -259,11 +265,11 @@ impl Walk<'_> {
     }
 
     fn judge(&mut self, rule: usize) -> Rc<Judged> {
-        if let Some(judged) = self.judged.get(&(rule, self.setting)) {
+        if let Some(judged) = self.judged.get(&(rule, self.conditions)) {
             return Rc::clone(judged);
         }
-        let judged = Rc::new(self.rules.judge(rule, self.setting));
-        self.judged.insert((rule, self.setting), Rc::clone(&judged));
+        let judged = Rc::new(self.rules.judge(rule, self.conditions));
+        self.judged.insert((rule, self.conditions), Rc::clone(&judged));
         judged
     }
 
@@ -307,7 +313,7 @@ impl Walk<'_> {
         let judged = self.judge(rule);
         let When::Varies(what) = &judged.when else { return Vec::new() };
         let finding =
-            if self.setting.traffic.answered { Finding::Depends } else { Finding::DependsUnanswered };
+            if self.conditions.traffic.answered { Finding::Depends } else { Finding::DependsUnanswered };
         what.iter().cloned().map(finding).collect()
     }
 }

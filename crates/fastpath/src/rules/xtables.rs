@@ -1,8 +1,8 @@
 //! Matches and targets of iptables, in the layout of their header files (include/uapi/linux/netfilter/xt_*.h). iptables-nft and
 //! iptables-legacy have them in common.
 
-use super::judged::{Act, Judged, Verdict, When};
-use super::traffic::{ECN, FLAGS, FLAGS_KNOWN, Setting};
+use super::judged::{Act, Judged, RuleVerdict, When};
+use super::traffic::{Conditions, ECN, FLAGS, FLAGS_KNOWN};
 
 /// XT_CONNTRACK_STATE and XT_CONNTRACK_EXPIRES.
 const STATE: u16 = 1;
@@ -26,34 +26,34 @@ fn short(info: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Adds a match to a rule.
-pub(super) fn matched(judged: &mut Judged, name: &str, info: &[u8], setting: Setting) {
+pub(super) fn matched(judged: &mut Judged, name: &str, info: &[u8], conditions: Conditions) {
     match name {
         "quota" | "quota2" => judged.records("its quota"),
         "recent" => judged.records("its list of addresses"),
         "nfacct" => judged.records("its accounting object"),
         _ => {}
     }
-    let when = read(name, info, setting)
+    let when = read(name, info, conditions)
         .unwrap_or_else(|| When::varies(format!("the match {name}, which weir cannot read")));
     judged.when = std::mem::replace(&mut judged.when, When::Never).and(when);
 }
 
 /// `None` if it cannot be read.
-fn read(name: &str, info: &[u8], setting: Setting) -> Option<When> {
-    let udp = setting.traffic.udp;
+fn read(name: &str, info: &[u8], conditions: Conditions) -> Option<When> {
+    let udp = conditions.traffic.udp;
     Some(match name {
         "comment" | "nfacct" => When::Always,
         "tcp" if !udp => tcp(info)?,
         "udp" if udp => ports(info, *info.get(8)?)?,
         // Other protocols, fragments and extension headers are not carried.
         "tcp" | "udp" | "icmp" | "icmp6" | "sctp" | "dccp" | "esp" | "ah" | "ipcomp" | "frag" => When::Never,
-        "conntrack" => conntrack(info, setting)?,
-        "state" => When::of(number(info, 0)? & setting.state() != 0),
+        "conntrack" => conntrack(info, conditions)?,
+        "state" => When::of(number(info, 0)? & conditions.state() != 0),
         // PACKET_HOST is 0: others are not carried.
         "pkttype" => When::of((number(info, 0)? == 0) != (number(info, 4)? != 0)),
         // Without the option it is the value of "invert".
         "tcpmss" => When::of(*info.get(4)? != 0),
-        "mark" if setting.mark_varies => When::varies("the packet's mark"),
+        "mark" if conditions.mark_varies => When::varies("the packet's mark"),
         // struct xt_tos_match_info begins with the mask.
         "tos" if info.first()? & ECN != 0 => When::varies("the ECN bits"),
         "mark" | "tos" | "dscp" | "multiport" | "iprange" | "addrtype" | "connmark" | "connlabel" | "mac"
@@ -107,14 +107,14 @@ fn ports(info: &[u8], inverted: u8) -> Option<When> {
 }
 
 /// struct xt_conntrack_mtinfo1 to 3: at 146 what it asks for, what is inverted, and the mask of states (one byte of the first).
-fn conntrack(info: &[u8], setting: Setting) -> Option<When> {
+fn conntrack(info: &[u8], conditions: Conditions) -> Option<When> {
     let (asked, inverted) = (short(info, 146)?, short(info, 148)?);
     let states = if info.len() <= 152 { u32::from(*info.get(150)?) } else { short(info, 150)?.into() };
     let mut when = When::Always;
     if asked & STATE != 0 {
-        let state = if states & setting.state() != 0 {
+        let state = if states & conditions.state() != 0 {
             When::Always
-        } else if setting.tracked && states & TRANSLATED != 0 {
+        } else if conditions.tracked && states & TRANSLATED != 0 {
             When::Constant
         } else {
             When::Never
@@ -126,7 +126,7 @@ fn conntrack(info: &[u8], setting: Setting) -> Option<When> {
     }
     if asked & !(STATE | EXPIRES) != 0 {
         // Without a connection nothing but its state is asked (conntrack_mt).
-        when = when.and(if setting.tracked { When::Constant } else { When::Never });
+        when = when.and(if conditions.tracked { When::Constant } else { When::Never });
     }
     Some(when)
 }
@@ -141,8 +141,8 @@ pub(super) fn sets_mark(name: &str, revision: u32, info: &[u8]) -> bool {
 /// Adds a target to a rule.
 pub(super) fn target(judged: &mut Judged, name: &str, revision: u32, info: &[u8]) {
     match name {
-        "REJECT" => judged.verdicts.push(Verdict::Drop),
-        "NFQUEUE" | "QUEUE" => judged.verdicts.push(Verdict::Queue),
+        "REJECT" => judged.verdicts.push(RuleVerdict::Drop),
+        "NFQUEUE" | "QUEUE" => judged.verdicts.push(RuleVerdict::Queue),
         "LOG" | "NFLOG" | "ULOG" | "AUDIT" | "TRACE" => judged.records("its log"),
         "ACCOUNT" | "RATEEST" | "IDLETIMER" | "LED" => judged.records(format!("its target {name}")),
         "SET" => judged.records("its ipset"),
@@ -168,14 +168,14 @@ pub(super) fn target(judged: &mut Judged, name: &str, revision: u32, info: &[u8]
         "TCPMSS" | "CHECKSUM" | "FLOWOFFLOAD" => {}
         "SNAT" | "DNAT" | "MASQUERADE" | "REDIRECT" | "NETMAP" | "TPROXY" | "SYNPROXY" => {
             judged.acts.push(Act::Alters);
-            judged.verdicts.push(Verdict::Accept);
+            judged.verdicts.push(RuleVerdict::Accept);
         }
         _ => unreadable(judged, name),
     }
 }
 
 fn unreadable(judged: &mut Judged, name: &str) {
-    judged.verdicts.push(Verdict::Unreadable(format!("the target {name}")));
+    judged.verdicts.push(RuleVerdict::Unreadable(format!("the target {name}")));
 }
 
 /// struct xt_tcpoptstrip_target_info: a bit for each option.
