@@ -164,6 +164,16 @@ fn payload(family: Family, mtu: u32) -> u32 {
 
 const BOTH: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
+/// Both families side by side: surveys of paths that lose packets mostly wait for answers that do not come.
+fn for_both(work: impl Fn(Family) + Sync) {
+    std::thread::scope(|scope| {
+        for family in BOTH {
+            let work = &work;
+            scope.spawn(move || work(family));
+        }
+    });
+}
+
 #[test]
 fn root_a_clean_path_has_no_finding() {
     if cannot_run() {
@@ -194,7 +204,7 @@ fn root_dropped_fragments_are_told_apart_by_which() {
     if cannot_run() {
         return;
     }
-    for family in BOTH {
+    for_both(|family| {
         let safe = payload(family, 1500);
         let digits = format!("send at most 1,{} bytes (-l {safe})", safe - 1000);
         each_time("drop-rest", family, r#"{"fragments": "drop-rest"}"#, |survey, verdict| {
@@ -209,7 +219,7 @@ fn root_dropped_fragments_are_told_apart_by_which() {
         each_time("reorder", family, r#"{"fragments": "reorder"}"#, |survey, verdict| {
             only(verdict, survey, PathCause::FragmentsReordered, "out of order on the path");
         });
-    }
+    });
 }
 
 #[test]
@@ -217,7 +227,7 @@ fn root_a_smaller_mtu_is_told_from_a_black_hole() {
     if cannot_run() {
         return;
     }
-    for family in BOTH {
+    for_both(|family| {
         each_time("tunnel", family, r#"{"mtu": 1380}"#, |survey, verdict| {
             only(verdict, survey, PathCause::SmallerMtu, "1,380 bytes, less than this link's 1,500");
             assert_eq!(verdict.safe_payload_bytes, Some(payload(family, 1380)));
@@ -226,7 +236,7 @@ fn root_a_smaller_mtu_is_told_from_a_black_hole() {
             only(verdict, survey, PathCause::PathMtuBlackHole, "more than 1,391 bytes vanish");
             assert_eq!(verdict.safe_payload_bytes, Some(payload(family, 1391)));
         });
-    }
+    });
 }
 
 #[test]
