@@ -33,19 +33,6 @@ impl Amount {
     /// Nothing.
     pub const ZERO: Amount = Amount(Decimal::ZERO);
 
-    /// The amount that the shortest decimal notation of `value` says; `what` names it in the message.
-    ///
-    /// # Errors
-    /// When `value` is negative, not finite or above 10^12.
-    pub fn from_f64(value: f64, what: &str) -> Result<Self, Error> {
-        // `Display` of f64 is the shortest text that reads back as the same number, without exponent.
-        parse(&value.to_string()).map_err(|expected| Error::Number {
-            what: what.to_owned(),
-            value: value.to_string(),
-            expected,
-        })
-    }
-
     /// The nearest 64-bit float, for consumers that only draw or compare roughly.
     pub fn to_f64(self) -> f64 {
         // Through text: correctly rounded, whereas mantissa / 10^scale in floats is not.

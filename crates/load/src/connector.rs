@@ -71,14 +71,3 @@ pub(crate) fn unproven(error: &std::io::Error) -> Fault {
         format!("the responder did not prove itself: {error}"),
     )
 }
-
-/// As many descriptors as are allowed: a path that swallows SYNs keeps rate x timeout of them open. If they do not
-/// suffice, the connections that could not be begun are counted and void the trial.
-pub(crate) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    if now.current != now.maximum {
-        // Raising the soft limit to the hard one is always allowed (setrlimit(2)).
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
-    }
-}

@@ -44,7 +44,7 @@ impl Port {
     fn new(listener: TcpListener, udp: UdpSocket, address: SocketAddr) -> io::Result<Port> {
         listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
-        // Set after binding: the port is ours alone, and only the sockets of `connected_udp` may join us on it.
+        // Set after binding: the port is ours alone, and only the sockets of `connected_udp_from` may join us on it.
         sockopt::set_socket_reuseaddr(&udp, true)?;
         udp.set_nonblocking(true)?;
         Ok(Port { listener, udp, address })
@@ -74,17 +74,9 @@ impl Port {
         }
     }
 
-    /// A UDP socket on this port that gets only what this peer sends: the kernel prefers the connected one
-    /// (net/ipv4/udp.c, `compute_score`). It blocks.
-    ///
-    /// # Errors
-    /// Those of socket(2), bind(2) and connect(2).
-    pub fn connected_udp(&self, peer: SocketAddr) -> io::Result<UdpSocket> {
-        self.connected_udp_from(self.address.ip(), peer)
-    }
-
-    /// The same, with the address of this host that the peer talks to: where the port listens on all addresses, the kernel would
-    /// answer from the one that the route back prefers, and the peer would not know it.
+    /// A UDP socket on this port that gets only what this peer sends: the kernel prefers the connected one (net/ipv4/udp.c,
+    /// `compute_score`). It blocks. `own` is the address of this host that the peer talks to: where the port listens on all
+    /// addresses, the kernel would answer from the one that the route back prefers, and the peer would not know it.
     ///
     /// # Errors
     /// Those of socket(2), bind(2) and connect(2).

@@ -95,11 +95,6 @@ impl Profile {
         self.calls.merge(&other.calls);
     }
 
-    /// CPU time of the gateway's path, s of a core. Other load on the machine, which slows forwarding down, is not in it.
-    pub fn gateway_cpu_s(&self) -> f64 {
-        if self.hz > 0 { self.gateway_samples as f64 / f64::from(self.hz) } else { 0.0 }
-    }
-
     /// Samples that frames caused: the gateway's and the tester's.
     pub fn path_samples(&self) -> u64 {
         self.gateway_samples.saturating_add(self.tester_samples)
@@ -285,8 +280,6 @@ mod tests {
         one.merge(&other);
         assert_eq!((one.hz, one.window_s, one.samples, one.lost), (997, 2.5, 200, 2));
         assert_eq!((one.gateway_samples, one.path_samples(), one.hook_samples), (45, 105, 40));
-        assert!((one.gateway_cpu_s() - 45.0 / 997.0).abs() < 1e-12);
-        assert_eq!(Profile::default().gateway_cpu_s(), 0.0);
         assert_eq!(one.parts, [part("nat", 10), part("routing", 34), part("bridge", 1)]);
         assert_eq!(one.functions, [function("g", 20, 20), function("f", 11, 45)]);
         assert_eq!(sorted(&one.calls), [("f".into(), 15), ("f;g".into(), 30)]);

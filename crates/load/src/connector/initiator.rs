@@ -15,7 +15,7 @@ use weir_sys::clock::now_ns;
 
 use super::slab::Slab;
 use super::tally::{ConnectCounts, Failure, Reached};
-use super::{Arrival, Close, Job, raise_descriptor_limit};
+use super::{Arrival, Close, Job};
 use crate::latency::dial::{tcp_socket, wait_for, wait_ready};
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::{Schedule, WakeMargin};
@@ -94,7 +94,9 @@ struct Initiator<'a> {
 
 /// Do the job on a thread of its own, pinned to the setting's first core.
 pub(crate) fn drive(setting: &TrialSettings, target: SocketAddr, job: Job) -> Result<Part, Error> {
-    raise_descriptor_limit();
+    // A path that swallows SYNs keeps rate x timeout of them open. If they do not suffice, the connections that could not be
+    // begun are counted and void the trial.
+    weir_sys::process::raise_descriptor_limit();
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("connector".into())

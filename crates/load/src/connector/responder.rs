@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags, listen, recv, send, sockopt
 use weir_record::{Fault, FaultCode};
 
 use super::slab::Slab;
-use super::{Close, Exchange, raise_descriptor_limit};
+use super::{Close, Exchange};
 use crate::incoming::{Closer, TcpIncoming};
 use crate::latency::dial::wait_ready;
 use crate::latency::kernel::own_descriptors;
@@ -72,7 +72,7 @@ impl ConnectionResponder {
         incoming: TcpIncoming,
         exchange: Option<Exchange>,
     ) -> Result<Self, Error> {
-        raise_descriptor_limit();
+        weir_sys::process::raise_descriptor_limit();
         let own = Error::io("look up the own port");
         let port = incoming.port().map_err(&own)?;
         let closer = Closer::of(&incoming).map_err(&own)?;

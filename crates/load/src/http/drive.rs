@@ -12,7 +12,6 @@ use super::tally::HttpCounts;
 use super::tls::Tls;
 use super::worker::{Arrival, Expect, Job, Worker};
 use super::{Http, Server};
-use crate::connector::raise_descriptor_limit;
 use crate::latency::kernel::own_descriptors;
 use crate::latency::schedule::Schedule;
 use crate::latency::{Span, pin};
@@ -23,7 +22,7 @@ use crate::{Error, Part, TrialSettings};
 const OTHER_DESCRIPTORS: u64 = 64;
 
 pub(super) fn drive(work: &Http, setting: &TrialSettings, target: SocketAddr) -> Result<Part, Error> {
-    raise_descriptor_limit();
+    weir_sys::process::raise_descriptor_limit();
     has_descriptors(work)?;
     let job = job(work, setting, target)?;
     let span = Span::starting_now(setting);

@@ -20,7 +20,6 @@ use weir_sys::process::which;
 
 use super::Http;
 use crate::child::{self, Child, words};
-use crate::connector::raise_descriptor_limit;
 use crate::listener::{await_listening, listens, port_of};
 use crate::{Error, Part, Responder, TrialSettings};
 
@@ -78,7 +77,7 @@ pub(crate) fn start(
     if work.server == Server::None {
         return Ok(Box::new(Nobody { port: work.port.unwrap_or(bind.port()) }));
     }
-    raise_descriptor_limit();
+    weir_sys::process::raise_descriptor_limit();
     let program = work.server.name();
     let port = port_of(bind)?;
     if listens(port)? {

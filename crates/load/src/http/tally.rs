@@ -82,20 +82,14 @@ pub(super) const COUNTS: [&str; 16] = [
 impl Failure {
     /// Classifies an error of a socket; `None` if it is about this host's own resources and says nothing about the path.
     pub(super) fn of(error: Errno, connected: bool) -> Option<Failure> {
-        Some(match error {
-            // No free port, no descriptor, no memory.
-            Errno::ADDRNOTAVAIL
-            | Errno::MFILE
-            | Errno::NFILE
-            | Errno::NOBUFS
-            | Errno::NOMEM
-            | Errno::AGAIN => return None,
-            Errno::CONNREFUSED => Failure::Refused,
-            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED if connected => Failure::Reset,
-            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Failure::ConnectReset,
-            Errno::TIMEDOUT if connected => Failure::TimedOut,
-            Errno::TIMEDOUT => Failure::ConnectTimedOut,
-            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::HOSTDOWN => Failure::Unreachable,
+        use crate::connector::Failure as Ended;
+        Some(match Ended::of(error)? {
+            Ended::Refused => Failure::Refused,
+            Ended::Reset if connected => Failure::Reset,
+            Ended::Reset => Failure::ConnectReset,
+            Ended::TimedOut if connected => Failure::TimedOut,
+            Ended::TimedOut => Failure::ConnectTimedOut,
+            Ended::Unreachable => Failure::Unreachable,
             _ => Failure::Other,
         })
     }

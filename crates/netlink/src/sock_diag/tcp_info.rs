@@ -59,16 +59,6 @@ impl TcpInfo<'_> {
         self.u32(68)
     }
 
-    /// Congestion window, segments.
-    pub fn congestion_window(&self) -> u32 {
-        self.u32(80)
-    }
-
-    /// Largest segment that it told the other side, bytes.
-    pub fn advertised_mss(&self) -> u32 {
-        self.u32(84)
-    }
-
     /// Segments sent again since it began.
     pub fn total_retransmits(&self) -> u32 {
         self.u32(100)

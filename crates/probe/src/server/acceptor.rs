@@ -91,16 +91,6 @@ pub(super) struct Acceptor {
     datagram: Vec<u8>,
 }
 
-/// As many descriptors as are allowed: each client and each of its streams needs one.
-pub(super) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    if now.current != now.maximum {
-        // Raising the soft limit to the hard one is always allowed (setrlimit(2)).
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
-    }
-}
-
 impl Acceptor {
     pub(super) fn new(shared: Arc<Shared>, host: Option<Host>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;

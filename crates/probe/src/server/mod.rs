@@ -114,7 +114,8 @@ impl Server {
     /// # Errors
     /// The port is taken or needs a privilege, the address is not this host's, or descriptors have run out.
     pub fn open(address: SocketAddr, limits: Limits, config: Config) -> io::Result<Server> {
-        acceptor::raise_descriptor_limit();
+        // Each client and each of its streams needs one.
+        weir_sys::process::raise_descriptor_limit();
         let (limits, port) = (Arc::new(limits), Arc::new(Port::open(address)?));
         let log = config.log.clone();
         let host = config.iperf3.then(|| {

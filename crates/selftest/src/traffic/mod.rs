@@ -41,8 +41,8 @@ pub(crate) struct Running {
 impl Running {
     /// Starts all of it: first servers, then clients.
     pub(crate) fn start(hosts: &Hosts, traffic: &[Traffic]) -> Result<Self, Error> {
-        // The first of many connections may want more files than a shell gives.
-        raise_file_limit();
+        // Many connections may want more files than a shell gives; without them there are fewer connections.
+        weir_sys::process::raise_descriptor_limit();
         let mut running = Running { stop: Stop::default(), threads: Vec::new(), scripts: Vec::new() };
         for what in traffic {
             running.serve(hosts, what)?;
@@ -171,13 +171,6 @@ fn address(text: &str) -> Result<SocketAddr, Error> {
 
 fn failed(what: &str, error: &io::Error) -> Error {
     Error::Step { what: what.to_owned(), words: error.to_string() }
-}
-
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    // Raising the soft limit to the hard one is always allowed (setrlimit(2)); where it fails there are fewer connections.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
 }
 
 /// Calls `each` so many times a second, until it is asked to stop. Calls that are missed are left out, not caught up: a

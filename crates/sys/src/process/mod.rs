@@ -17,13 +17,22 @@ use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process_group, pidfd_open, setrlimit,
+};
 use rustix::time::Timespec;
 
 pub use capture::{OUTPUT_LIMIT, Output, run_captured, run_with_input};
 pub use other::{Identity, stop_other};
 
 use crate::error::{Context, Error, Result};
+
+/// Allows this process as many open files as it may have: raises the soft limit to the hard one, which needs no privilege
+/// (setrlimit(2)). If that fails, the limit stays.
+pub fn raise_descriptor_limit() {
+    let now = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
+}
 
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

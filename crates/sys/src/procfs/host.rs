@@ -1,4 +1,4 @@
-//! Memory, distribution, uptime.
+//! Memory and distribution.
 
 use std::collections::BTreeMap;
 
@@ -58,12 +58,5 @@ impl ProcRoot {
     pub fn os_release(&self) -> BTreeMap<String, String> {
         let text = ["etc/os-release", "usr/lib/os-release"].iter().find_map(|path| self.read_optional(path));
         parse_key_values(&text.unwrap_or_default())
-    }
-
-    /// Seconds since boot.
-    pub fn uptime_s(&self) -> Result<f64> {
-        let text = self.read("proc/uptime")?;
-        let first = text.split_ascii_whitespace().next().and_then(|w| w.parse::<f64>().ok());
-        first.filter(|s| s.is_finite()).ok_or_else(|| Error::other("read /proc/uptime", "no number in it"))
     }
 }
