@@ -1,6 +1,6 @@
 //! Flows by network: loss and delay on either side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_flows::{Network, Reading, Side, end_of_bucket};
 
@@ -14,8 +14,7 @@ use crate::page::{Group, Metric, Page};
 #[derive(Debug, Clone)]
 pub struct Names {
     most: usize,
-    /// Whether a network that was seen is named.
-    seen: BTreeMap<String, bool>,
+    named: BTreeSet<String>,
     /// The last value of each counter, by its name, network and side.
     shown: BTreeMap<(&'static str, String, &'static str), f64>,
 }
@@ -23,7 +22,7 @@ pub struct Names {
 impl Names {
     /// At most `most` networks are named.
     pub fn new(most: usize) -> Self {
-        Names { most, seen: BTreeMap::new(), shown: BTreeMap::new() }
+        Names { most, named: BTreeSet::new(), shown: BTreeMap::new() }
     }
 
     /// The value, or the last one if that was greater.
@@ -35,16 +34,13 @@ impl Names {
 
     fn label(&mut self, network: &Network) -> String {
         let Some(name) = &network.network else { return "other".into() };
-        // Beyond this many a new network is among the others without being remembered.
-        const MOST_SEEN: usize = 100_000;
-        let named = self.seen.get(name).copied().unwrap_or_else(|| {
-            let named = self.seen.values().filter(|named| **named).count() < self.most;
-            if named || self.seen.len() < MOST_SEEN {
-                self.seen.insert(name.clone(), named);
+        if !self.named.contains(name) {
+            if self.named.len() >= self.most {
+                return "other".into();
             }
-            named
-        });
-        if named { name.clone() } else { "other".into() }
+            self.named.insert(name.clone());
+        }
+        name.clone()
     }
 }
 
