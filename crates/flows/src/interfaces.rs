@@ -22,13 +22,20 @@ pub(crate) fn present(names: &[String]) -> Result<Vec<Link>> {
     Ok(links.into_iter().filter(is_one).collect())
 }
 
-/// Whether packets in transit come in by it.
+/// Whether packets in transit come in by it. A port of a bridge or a bond is left out: its packets come in by the bridge or the bond.
 fn transits(l: &Link) -> bool {
     l.up && l.master.is_none() && l.name != "lo" && forwards(Path::new("/proc/sys/net"), &l.name)
 }
 
-/// Those of that name; without names all that are up and forward. A port of a bridge or a bond is left out: its packets come in by
-/// the bridge or the bond.
+/// Names of the interfaces of the calling thread's namespace that [`crate::Watch`] attaches to if none is named.
+///
+/// # Errors
+/// If they cannot be listed.
+pub fn forwarding() -> Result<Vec<String>> {
+    Ok(present(&[])?.into_iter().map(|link| link.name).collect())
+}
+
+/// Those of that name; without names those of [`forwarding`].
 ///
 /// # Errors
 /// If one is missing, or if none forwards.

@@ -6,6 +6,7 @@
 //!
 //! The program changes no packet and drops none. It ends with the process, whatever ends that.
 
+mod counts;
 mod fraction;
 mod interfaces;
 mod networks;
@@ -18,8 +19,10 @@ mod watch;
 #[cfg(test)]
 mod judge_tests;
 
+pub use counts::{FlowCounts, SideCounts};
 pub use fraction::Fraction;
-pub use networks::{Grouping, Network};
+pub use interfaces::forwarding;
+pub use networks::{Grouping, Network, masked};
 pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;
 pub use side::{RoundTrips, Side, end_of_bucket};

@@ -68,7 +68,7 @@ impl Network {
 }
 
 /// The address with all bits behind the prefix cleared.
-fn masked(address: IpAddr, length: u8) -> IpAddr {
+pub fn masked(address: IpAddr, length: u8) -> IpAddr {
     match address {
         IpAddr::V4(a) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);

@@ -88,6 +88,13 @@ pub struct NotTracked {
 }
 
 impl NotTracked {
+    /// All packets that came in, with those that were judged.
+    pub fn packets(&self) -> u64 {
+        let outside = self.no_room + self.too_many_opening + self.outside_sample + self.stray;
+        let others = self.not_ip + self.other_protocol + self.fragments + self.tagged + self.not_to_this_host;
+        self.judged + outside + others + self.malformed
+    }
+
     pub(crate) fn of(verdicts: &[u64; shared::WEIR_VERDICTS as usize]) -> Self {
         let at = |verdict: u64| verdicts[verdict as usize];
         NotTracked {

@@ -150,6 +150,11 @@ impl SideSum {
         self.lost_to.extend(&other.lost_to);
     }
 
+    /// The round trips alone.
+    pub(crate) fn round_trips(&self) -> RoundTrips {
+        self.trips.report()
+    }
+
     /// Keeps the memory of flows that have ended within bounds: counts of a hundred flows become those of one.
     pub(crate) fn compact(&mut self) {
         const MOST: usize = 100;

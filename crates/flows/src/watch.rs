@@ -7,8 +7,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use weir_bpf::{Attached, Direction, Loader, Object, attach_tcx_first};
+use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first};
 
+use crate::counts::FlowCounts;
 use crate::networks::{Grouping, Key, NetworkSum};
 use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow};
@@ -147,6 +148,14 @@ impl Watch {
         Ok(changed)
     }
 
+    /// The program that sees every packet, e.g. to ask for its cost.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn program(&self) -> Result<ProgramFd> {
+        Ok(self.object.program("flows_in")?)
+    }
+
     /// Names of the interfaces that are watched.
     pub fn interfaces(&self) -> Vec<&str> {
         self.interfaces.values().map(String::as_str).collect()
@@ -193,6 +202,19 @@ impl Watch {
         };
         self.retire(&contents.removed);
         Ok(reading)
+    }
+
+    /// Counters of all flows in the table as they are, and what was not tracked. Cheaper than [`Watch::read`], which makes intervals; flows
+    /// that are over leave the table, and their counters are not returned again.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn read_counts(&mut self) -> Result<(Vec<FlowCounts>, NotTracked)> {
+        let time = now();
+        let contents = self.table.read(time)?;
+        let flows = contents.flows.iter().map(|flow| FlowCounts::of(flow, &self.interfaces, time)).collect();
+        self.retire(&contents.removed);
+        Ok((flows, NotTracked::of(&contents.verdicts)))
     }
 
     fn retire(&mut self, removed: &[WeirFlow]) {

@@ -5,6 +5,8 @@
 // was lost before this host, or was overtaken.
 #pragma once
 
+#include "stuck.h"
+
 // The tick of time stamps in common stacks is 1 ms: a segment that is sent later than this has another one.
 #define TWO_TICKS_US 2000
 // Linux waits at least 200 ms until it sends again without an acknowledgement (TCP_RTO_MIN).
@@ -151,6 +153,7 @@ static __always_inline void repeat(struct weir_side *s, const struct weir_packet
 		return;
 	}
 	s->lost_behind += p->segments;
+	stick(s, p);
 	remember(s, p, end, WEIR_REPEATED);
 }
 
@@ -199,6 +202,8 @@ static __always_inline void carry_data(struct weir_side *s, const struct weir_pa
 		return;
 	if (p->segments == 1 && p->length > s->largest)
 		s->largest = p->length;
+	if (size_of_one(p) > s->longest)
+		s->longest = size_of_one(p);
 	if (!(s->knows & WEIR_KNOWS_NEXT)) {
 		s->knows |= WEIR_KNOWS_NEXT;
 		s->next = p->seq;
@@ -345,6 +350,8 @@ static __always_inline void acknowledge(struct weir_side *s, struct weir_side *b
 	}
 	if ((p->has & WEIR_HAS_STAMP) && (s->knows & WEIR_KNOWS_ACKED) && ahead > 0)
 		confirm(s, p);
+	if ((s->knows & WEIR_KNOWS_ACKED) && ahead > 0 && ahead < LARGEST_WINDOW)
+		move_on(s, ahead);
 	if (!(s->knows & WEIR_KNOWS_ACKED) || (ahead > 0 && ahead < LARGEST_WINDOW)) {
 		s->knows |= WEIR_KNOWS_ACKED;
 		s->acked = p->ack;
@@ -388,6 +395,10 @@ static __always_inline void begin_side(struct weir_side *s)
 	s->shut_at = 0;
 	s->timed_at = 0;
 	s->stamped_at = 0;
+	s->longest = 0;
+	s->carried = 0;
+	s->stuck = 0;
+	s->stuck_bytes = 0;
 	for (int i = 0; i < WEIR_HOLES; i++)
 		s->holes[i].from = s->holes[i].to;
 	for (int i = 0; i < WEIR_RECENT; i++)

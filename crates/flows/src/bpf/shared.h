@@ -225,6 +225,13 @@ struct weir_side {
 	__u32 knows;
 	// Place of the next segment in `again`.
 	__u32 turn;
+	// Longest segment on the wire, bytes, also of several that were put together; 0: none yet.
+	__u32 longest;
+	// Longest one that the other side has acknowledged as a whole, bytes.
+	__u32 carried;
+	// How often the first segment without an acknowledgement came again, and its shortest copy, bytes. An acknowledgement ends both.
+	__u32 stuck;
+	__u32 stuck_bytes;
 	struct weir_hole holes[WEIR_HOLES];
 	struct weir_again again[WEIR_RECENT];
 };

@@ -158,3 +158,45 @@ fn round_trips_are_those_of_the_path() {
         assert!(flow.sides[1].trips.count > 50);
     }
 }
+
+/// A client that sends a short segment, then long ones that vanish behind the gateway, and then a part that arrives.
+#[test]
+fn a_segment_that_is_stuck_is_counted_until_it_arrives() {
+    let (client, server) = (0, 1);
+    let packet = |ms: u64, side: u8, seq: u32, ack: u32, length: u32| WeirPacket {
+        now: 1_000_000_000 + ms * 1_000_000,
+        seq,
+        ack,
+        length,
+        bytes: length + 40,
+        segments: 1,
+        window: 1000,
+        flags: if ms < 2 { 2 | if side == 1 { 16 } else { 0 } } else { 16 },
+        side,
+        ..WeirPacket::zeroed()
+    };
+    let mut packets = vec![
+        packet(0, client, 99, 0, 0),
+        packet(1, server, 499, 100, 0),
+        packet(2, client, 100, 500, 200),
+        packet(3, server, 500, 300, 0),
+        packet(4, client, 300, 500, 1448),
+        packet(5, client, 1748, 500, 1448),
+    ];
+    let side = |packets: &[WeirPacket]| {
+        let side = judged(packets).sides[0];
+        (side.stuck, side.stuck_bytes, side.longest, side.carried, side.lost_behind)
+    };
+    assert_eq!(side(&packets), (0, 0, 1448, 200, 0));
+    packets.extend([400, 800, 1600].map(|ms| packet(ms, client, 300, 500, 1448)));
+    // The last copy is of another segment than the one that is awaited.
+    packets.push(packet(1700, client, 1748, 500, 1448));
+    assert_eq!(side(&packets), (3, 1448, 1448, 200, 4));
+    // A sender that found the MTU sends less of it.
+    packets.push(packet(3200, client, 300, 500, 600));
+    assert_eq!(side(&packets), (4, 600, 1448, 200, 5));
+    packets.push(packet(3201, server, 500, 900, 0));
+    assert_eq!(side(&packets), (0, 0, 1448, 200, 5), "less than a long one has arrived");
+    packets.push(packet(3300, server, 500, 3196, 0));
+    assert_eq!(side(&packets), (0, 0, 1448, 1448, 5));
+}
