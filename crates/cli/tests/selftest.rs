@@ -89,7 +89,7 @@ fn all_are_found(meant: fn(&Case) -> bool) {
 }
 
 /// The cases of each test: its name then says what went wrong. Those of the last but one change settings that all namespaces share.
-const PARTS: [fn(&Case) -> bool; 9] = [
+const PARTS: [fn(&Case) -> bool; 10] = [
     |case| is_of(case, Group::Conntrack),
     |case| is_of(case, Group::Firewall),
     |case| is_of(case, Group::Network),
@@ -99,6 +99,7 @@ const PARTS: [fn(&Case) -> bool; 9] = [
     |case| case.kind == Kind::Healthy && !is_shared(case),
     is_shared,
     |case| is_of(case, Group::FastPath),
+    |case| is_of(case, Group::Transit),
 ];
 
 fn is_shared(case: &Case) -> bool {
@@ -162,4 +163,9 @@ fn root_alone_causes_in_settings_of_the_machine_are_found() {
 #[test]
 fn root_causes_in_the_fast_path_are_found() {
     all_are_found(PARTS[8]);
+}
+
+#[test]
+fn root_causes_beyond_a_gateway_are_found() {
+    all_are_found(PARTS[9]);
 }

@@ -25,6 +25,8 @@ pub struct Recipe {
     pub name: &'static str,
     /// The place where the finding must be.
     pub at: LabHost,
+    /// The doctor looks into that place alone: the other two belong to others, as the ends of a path do.
+    pub alone: bool,
     /// Done before the window, in order.
     pub setup: Vec<Step>,
     /// Sent through the window, all at once.
@@ -43,6 +45,7 @@ impl Default for Recipe {
         Recipe {
             name: "default",
             at: LabHost::Gateway,
+            alone: false,
             setup: Vec::new(),
             traffic: Vec::new(),
             machine: Vec::new(),

@@ -267,6 +267,7 @@ fn heading(group: causes::Group) -> &'static str {
         causes::Group::Queues => "Queues, drivers, cores",
         causes::Group::Sockets => "Sockets, and what is not on this host",
         causes::Group::FastPath => "The fast path of weir",
+        causes::Group::Transit => "TCP that passes through, and is harmed beyond this host",
         causes::Group::Rest => "The rest",
     }
 }

@@ -53,9 +53,10 @@ impl Hosts {
     }
 
     /// The hosts that are looked at, by the names that findings carry. Those whose name begins with `far-` stand for others'
-    /// hosts, into which no doctor sees.
-    pub(crate) fn named(&self) -> Vec<(String, NetNs)> {
-        let places = self.places.iter().map(|(place, host)| (name(*place).to_owned(), host.clone()));
+    /// hosts, into which no doctor sees. With `alone` it sees into these places only.
+    pub(crate) fn named(&self, alone: &[LabHost]) -> Vec<(String, NetNs)> {
+        let seen = self.places.iter().filter(|(place, _)| alone.is_empty() || alone.contains(place));
+        let places = seen.map(|(place, host)| (name(*place).to_owned(), host.clone()));
         let ours = self.further.iter().filter(|(name, _)| !name.starts_with("far-"));
         let further = ours.map(|(name, host)| ((*name).to_owned(), host.clone()));
         places.chain(further).collect()

@@ -9,7 +9,7 @@ use weir_doctor::collect::{self, OpenWindow, Scope};
 use weir_doctor::diagnosis::{Diagnosis, diagnose};
 use weir_doctor::evidence::Evidence;
 use weir_doctor::finding::Severity;
-use weir_doctor::recipe::Step;
+use weir_doctor::recipe::{LabHost, Step};
 use weir_sys::process::{install, which};
 use weir_sys::{ProcRoot, Stop};
 
@@ -93,7 +93,8 @@ pub fn run(case: &Case, options: &Options) -> Result<CaseTrial, Error> {
     };
     let traffic: Vec<_> = case.recipes.iter().flat_map(|r| r.traffic.clone()).collect();
     let running = Running::start(&hosts, &traffic)?;
-    let watched = watch(&hosts, options);
+    let alone: Vec<LabHost> = case.recipes.iter().filter(|r| r.alone).map(|r| r.at).collect();
+    let watched = watch(&hosts, &alone, options);
     let mut troubles = running.end();
     let evidence = watched?;
     if case.kind == Kind::Healthy {
@@ -113,9 +114,9 @@ pub fn run(case: &Case, options: &Options) -> Result<CaseTrial, Error> {
     })
 }
 
-fn watch(hosts: &Hosts, options: &Options) -> Result<Evidence, Error> {
+fn watch(hosts: &Hosts, alone: &[LabHost], options: &Options) -> Result<Evidence, Error> {
     wait(SETTLE, &options.stop)?;
-    let asked = collect::Options { scope: Scope::These(hosts.named()), ..collect::Options::default() };
+    let asked = collect::Options { scope: Scope::These(hosts.named(alone)), ..collect::Options::default() };
     let watch = OpenWindow::begin(asked)?;
     wait(options.window, &options.stop)?;
     Ok(watch.end())
@@ -185,7 +186,6 @@ impl CaseTrial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_doctor::recipe::LabHost;
 
     fn case(kind: Kind, expected: &[(&'static str, LabHost)]) -> Case {
         Case { name: "x".into(), kind, expected: expected.to_vec(), recipes: Vec::new() }

@@ -12,11 +12,13 @@ mod fastpath;
 mod firewall;
 #[cfg(test)]
 mod hostile;
+mod lost_here;
 mod network;
 #[cfg(test)]
 mod pasted;
 mod queues;
 mod sockets;
+mod transit;
 mod view;
 #[cfg(test)]
 mod whole;
@@ -43,6 +45,8 @@ pub enum Group {
     Sockets,
     /// The fast path of weir.
     FastPath,
+    /// TCP that passes through, and what happens to it beyond this host.
+    Transit,
     /// Everything else.
     Rest,
 }
@@ -82,10 +86,16 @@ pub struct Cause {
 
 /// All of them, by group.
 pub fn all() -> impl Iterator<Item = &'static Cause> {
-    [conntrack::CAUSES, firewall::CAUSES, network::CAUSES, queues::CAUSES, sockets::CAUSES, fastpath::CAUSES]
-        .into_iter()
-        .flatten()
-        .copied()
+    let groups = [
+        conntrack::CAUSES,
+        firewall::CAUSES,
+        network::CAUSES,
+        queues::CAUSES,
+        sockets::CAUSES,
+        fastpath::CAUSES,
+        transit::CAUSES,
+    ];
+    groups.into_iter().flatten().copied()
 }
 
 /// The cause of that id.
@@ -109,6 +119,7 @@ fn evidences() -> Vec<(String, Evidence)> {
         "firewall/recorded",
         "network/recorded",
         "queues/recorded",
+        "transit/recorded",
         "examples",
     ]
     .map(|folder| format!("{}/src/causes/{folder}", env!("CARGO_MANIFEST_DIR")));

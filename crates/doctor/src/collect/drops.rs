@@ -192,7 +192,7 @@ fn statistics<'a>(programs: impl Iterator<Item = &'a ProgramFd>) -> RunStatistic
 }
 
 /// Lets the kernel stop counting run time after [`ENOUGH_RUNS`], or [`TIMED`].
-fn stop_later(counting: OwnedFd, programs: Vec<Arc<[ProgramFd]>>) -> std::io::Result<()> {
+pub(super) fn stop_later(counting: OwnedFd, programs: Vec<Arc<[ProgramFd]>>) -> std::io::Result<()> {
     let wait = move || {
         let began = Instant::now();
         let runs = || statistics(programs.iter().flat_map(|p| p.iter())).runs;

@@ -15,6 +15,7 @@ mod routes;
 mod rules;
 mod settings;
 mod sockets;
+mod transit;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -93,6 +94,7 @@ pub struct OpenWindow {
     listeners: Vec<neighbours::Listener>,
     machine: machine::Looking,
     tracer: drops::Tracer,
+    transit: transit::Watches,
     planes: BTreeMap<Plane, Sight>,
 }
 
@@ -110,12 +112,18 @@ impl OpenWindow {
             let namespace = first(&options, &found);
             (found, namespace)
         };
-        let namespaces: Vec<_> = found.into_iter().map(read).collect();
+        let mut namespaces: Vec<_> = found.into_iter().map(read).collect();
         let mut listeners = Vec::new();
         if !options.hidden.contains(&Plane::Neighbours) {
             listeners.extend(namespaces.iter().map(|(found, _)| neighbours::Listener::begin(found)));
         }
-        Ok(OpenWindow { began: Instant::now(), namespaces, listeners, machine, tracer, planes, options })
+        let transit = if options.hidden.contains(&Plane::Transit) {
+            transit::Watches::default()
+        } else {
+            transit::Watches::begin(&mut namespaces)
+        };
+        let began = Instant::now();
+        Ok(OpenWindow { began, namespaces, listeners, machine, tracer, transit, planes, options })
     }
 
     /// How long it has been open.
@@ -134,6 +142,7 @@ impl OpenWindow {
             ..Evidence::default()
         };
         self.tracer.end(&mut evidence);
+        let mut passed = self.transit.end(&mut evidence.cost);
         if !matches!(self.options.scope, Scope::Machine) {
             // The programs in the kernel count for every namespace.
             let inside: BTreeSet<u64> = self.namespaces.iter().map(|(found, _)| found.id).collect();
@@ -145,7 +154,13 @@ impl OpenWindow {
             connections::Common::new(self.namespaces.iter().map(|(_, earlier)| tracked(earlier)).sum());
         let mut all = Vec::new();
         for (found, earlier) in self.namespaces {
-            let namespace = last(&self.options, &found, earlier, &evidence, &tables);
+            let watched = earlier.blind.get(&Plane::Transit).cloned().map(Err).or(passed.remove(&found.id));
+            let mut namespace = last(&self.options, &found, earlier, &evidence, &tables);
+            match watched {
+                Some(Ok(transit)) => namespace.transit = Some(transit),
+                Some(Err(why)) => _ = namespace.blind.entry(Plane::Transit).or_insert(why),
+                None => {}
+            }
             evidence.namespaces.push(namespace);
             all.push(found);
         }
@@ -193,6 +208,7 @@ const OF_NAMESPACES: &[Plane] = &[
     Plane::Routes,
     Plane::Settings,
     Plane::FastPath,
+    Plane::Transit,
 ];
 
 /// Says of a plane that it was blind where no namespace had it, and partly where some had not.

@@ -13,6 +13,7 @@ mod neighbours;
 mod routes;
 mod rules;
 mod sockets;
+mod transit;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,7 @@ pub use routes::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};
 pub use rules::{Backend, Blame, Chain, Missed, Rule, RuleVerdict, Ruleset, SetState};
 pub(crate) use sockets::{Earlier, TcpCounts};
 pub use sockets::{FileLimit, Listener, PortsInUse, Sockets, TcpFlow, TcpTotals, UdpSocket};
+pub use transit::{Queueing, Repeated, SilentPort, StuckHost, Transit, TransitNetwork};
 pub use weir_conntrack::SnatPool;
 
 /// Version of the stored layout.
@@ -97,6 +99,8 @@ pub enum Plane {
     Settings,
     /// The fast path of weir.
     FastPath,
+    /// TCP connections of others that pass through (a BPF program at interfaces).
+    Transit,
     /// The kernel's log.
     Log,
 }
@@ -122,6 +126,7 @@ impl Plane {
             Plane::Programs => "BPF programs",
             Plane::Settings => "settings",
             Plane::FastPath => "fast path",
+            Plane::Transit => "TCP in transit",
             Plane::Log => "kernel log",
         }
     }
@@ -129,7 +134,7 @@ impl Plane {
 
 /// All planes.
 #[cfg(test)]
-pub(crate) const OF_ALL: [Plane; 18] = [
+pub(crate) const OF_ALL: [Plane; 19] = [
     Plane::Counters,
     Plane::Interfaces,
     Plane::Driver,
@@ -148,6 +153,7 @@ pub(crate) const OF_ALL: [Plane; 18] = [
     Plane::Settings,
     Plane::Log,
     Plane::FastPath,
+    Plane::Transit,
 ];
 
 /// Whether a plane was in sight.
@@ -245,6 +251,9 @@ pub struct Namespace {
     /// The fast path, if there is one or was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fastpath: Option<FastPath>,
+    /// TCP that passed through, where packets are forwarded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transit: Option<Transit>,
     /// Planes that were not in sight here though they were elsewhere, and why.
     pub blind: BTreeMap<Plane, String>,
 }

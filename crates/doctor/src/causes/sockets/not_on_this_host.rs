@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::causes::{Cause, EvidenceView, Group, is_noise};
+use crate::causes::lost_here::{LOSES_HERE, lost_here};
+use crate::causes::{Cause, EvidenceView, Group, transit};
 use crate::command::sh;
-use crate::evidence::{Evidence, FlowEventKind, Namespace, Plane};
+use crate::evidence::{FlowEventKind, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -24,77 +25,19 @@ pub(super) const CAUSE: Cause = Cause {
         "nothing was lost on this machine that could be them",
     ],
     should: &["one destination, or one interface, has most of them"],
-    must_not: &["any cause that loses packets here explains them"],
+    must_not: &[
+        "any cause that loses packets here explains them",
+        "connections that this host forwards show on which side of it they are lost",
+    ],
     lookalikes: &[
         ("pmtu-blackhole-remote", "only full-size segments are sent again"),
+        (
+            "transit-loss-behind",
+            "connections that pass through a gateway show on which side of it the loss is",
+        ),
         ("bufferbloat", "the round trip is many times its minimum, and retransmissions are spurious"),
     ],
-    yields_to: &[
-        "accept-queue-full",
-        "file-limit",
-        "syn-backlog-full",
-        "udp-buffer-full",
-        "udp-memory",
-        "tcp-memory",
-        "cgroup-memory",
-        "receive-window-limited",
-        "window-scaling-stripped",
-        "mss-small",
-        "paws-behind-nat",
-        "socket-backlog",
-        "no-listener",
-        "cgroup-bpf-drop",
-        "ipsec-policy",
-        "tunnel-mismatch",
-        "conntrack-full",
-        "conntrack-early-drop",
-        "snat-ports-exhausted",
-        "conntrack-insert-race",
-        "conntrack-invalid-dropped",
-        "conntrack-invalid-reset",
-        "conntrack-entry-lost",
-        "hairpin-missing",
-        "masquerade-missing",
-        "conntrack-zone-split",
-        "nft-rule-drop",
-        "iptables-legacy-drop",
-        "policy-drop",
-        "bridge-netfilter",
-        "set-limit",
-        "rule-limit",
-        "nfqueue-full",
-        "rule-random",
-        "forwarding-off",
-        "no-route",
-        "blackhole-route",
-        "reverse-path-filter",
-        "martian-source",
-        "routing-loop",
-        "pmtu-blackhole-own",
-        "pmtu-blackhole-remote",
-        "fragmentation-needed",
-        "fragments-lost",
-        "reassembly-memory",
-        "mtu-mismatch",
-        "neighbour-unresolved",
-        "neighbour-queue-full",
-        "neighbour-table-full",
-        "duplicate-address",
-        "asymmetric-path",
-        "policy-route",
-        "link-down",
-        "bridge-blocked",
-        "qdisc-full",
-        "tc-drop",
-        "xdp-drop",
-        "tx-stall",
-        "softnet-backlog",
-        "ring-overflow",
-        "cpu-throttled",
-        "checksum-offload",
-        "memory-pressure",
-        "bufferbloat",
-    ],
+    yields_to: LOSES_HERE,
     remedy: "Measure the path from both ends: `mtr` with TCP to the port in question, a capture at the other end, the counters of \
              the switch or of the cloud's network. This host needs no change.",
     sources: &[
@@ -113,44 +56,8 @@ const SUFFERS: f64 = 0.005;
 const FEW: u64 = 20;
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let lost_here = lost_on(view.evidence);
+    let lost_here = lost_here(view.evidence);
     view.namespaces().filter_map(|n| in_namespace(view, n, lost_here)).collect()
-}
-
-/// Counts all losses on this machine, of any owner: the most that could explain anything.
-fn lost_on(evidence: &Evidence) -> u64 {
-    let dropped: u64 = evidence.drops.iter().filter(|d| !is_noise(d)).map(|d| d.packets).sum();
-    // Counters of losses that raise no drop event, or for hosts without drop events.
-    const COUNTERS: [&str; 12] = [
-        "tcpext.ListenDrops",
-        "tcpext.TCPBacklogDrop",
-        "tcpext.TCPRcvQDrop",
-        "ip.InDiscards",
-        "ip.OutDiscards",
-        "ip.OutNoRoutes",
-        "ip.InAddrErrors",
-        "ip.ReasmFails",
-        "ip.FragFails",
-        "conntrack.drop",
-        "conntrack.insert_failed",
-        "tcp.InErrs",
-    ];
-    let counted = |n: &Namespace| {
-        let protocols: u64 = COUNTERS.iter().map(|name| n.grew(name)).sum();
-        let of_interface = |i: &crate::evidence::Interface| {
-            let counters =
-                ["rx_dropped", "tx_dropped", "rx_missed_errors", "rx_errors", "tx_errors", "rx_over_errors"];
-            let own: u64 = counters.iter().filter_map(|name| i.counters.get(*name)).map(|c| c.change()).sum();
-            let queues: u64 = i.qdiscs.iter().map(|q| q.dropped.change()).sum();
-            let filters: u64 = i.filters.iter().map(|f| f.dropped.change()).sum();
-            own + queues + filters
-        };
-        protocols + n.interfaces.iter().map(of_interface).sum::<u64>()
-    };
-    let cores: u64 =
-        evidence.machine.cores.iter().map(|c| c.dropped.change() + c.flow_limited.change()).sum();
-    // An event and a counter may tell of the same packet: the larger is enough.
-    dropped.max(evidence.namespaces.iter().map(counted).sum::<u64>() + cores)
 }
 
 /// The signs of loss in the TCP counters.
@@ -188,7 +95,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace, lost_here: u64) 
     let gaps = signs.out_of_order >= FEW && share(signs.out_of_order, signs.received) >= SUFFERS;
     let inward = gaps && !senders_are_here(view, namespace);
     let found = signs.again.max(signs.out_of_order);
-    if !(out || inward) || lost_here * 10 >= found {
+    // Connections that pass through say on which side the loss is.
+    if !(out || inward) || lost_here * 10 >= found || transit::shows_where(namespace) {
         return None;
     }
     let mut finding = view.finding(CAUSE.id, namespace, 0);
@@ -307,6 +215,8 @@ fn recipes() -> Vec<Recipe> {
     };
     vec![Recipe {
         at: LabHost::Initiator,
+        // A gateway would say on which side of it.
+        alone: true,
         setup: vec![Step::Run(LabHost::Gateway, lose("outside"))],
         traffic: traffic(7093),
         needs: vec!["nft"],

@@ -1,0 +1,114 @@
+//! TCP that passes through namespaces, watched by a program at their interfaces for as long as the window is open.
+
+mod sums;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use weir_bpf::{RunStatistics, count_run_time};
+use weir_flows::{Error, FlowCounts, NotTracked, Watch, forwarding};
+
+use super::namespaces::Found;
+use crate::evidence::{Cost, Namespace, Plane, Transit};
+
+/// Flows that are tracked in all namespaces together, and in one: 2.2 kB each.
+const FLOWS: u32 = 16_384;
+const MOST_FLOWS: u32 = 4096;
+/// Namespaces that are watched at most: those that have forwarded the most.
+const MOST_NAMESPACES: usize = 16;
+
+/// The programs at the interfaces of some namespaces. They end with it.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    /// With the inode of the namespace.
+    watches: Vec<(u64, Watch)>,
+    /// The time of some runs is taken.
+    timed: bool,
+}
+
+/// IP packets that a namespace has forwarded since it is there.
+fn forwarded(namespace: &Namespace) -> u64 {
+    ["ip.ForwDatagrams", "ip6.OutForwDatagrams"]
+        .iter()
+        .filter_map(|name| namespace.counters.get(*name))
+        .map(|delta| delta.after)
+        .sum()
+}
+
+impl Watches {
+    /// Begins to watch the namespaces that forward packets. One that cannot be watched is blind, with the reason.
+    pub(super) fn begin(namespaces: &mut [(Found, Namespace)]) -> Self {
+        let mut forwarders: Vec<_> = namespaces.iter_mut().filter(|(_, n)| forwarded(n) > 0).collect();
+        forwarders.sort_by_key(|(_, namespace)| Reverse(forwarded(namespace)));
+        let watched = forwarders.len().clamp(1, MOST_NAMESPACES);
+        let flows = (FLOWS / watched as u32).min(MOST_FLOWS);
+        let mut watches = Vec::new();
+        for (number, (found, namespace)) in forwarders.into_iter().enumerate() {
+            let begun = if number < MOST_NAMESPACES {
+                found.inside(|| watch(flows)).unwrap_or_else(|e| Err(e.into()))
+            } else {
+                Err(Error::Options(format!("{MOST_NAMESPACES} others forward more, and are watched")))
+            };
+            match begun {
+                Ok(watch) => watches.extend(watch.map(|watch| (found.id, watch))),
+                Err(e) => _ = namespace.blind.insert(Plane::Transit, e.to_string()),
+            }
+        }
+        let timed = !watches.is_empty() && time_some_runs(&watches).is_some();
+        Watches { watches, timed }
+    }
+
+    /// Reads what passed, by the inode of the namespace, or why it cannot be read, and ends the programs.
+    pub(super) fn end(self, cost: &mut Cost) -> BTreeMap<u64, Result<Transit, String>> {
+        let mut all = BTreeMap::new();
+        let (mut timed, mut runs) = (RunStatistics::default(), 0);
+        for (namespace, mut watch) in self.watches {
+            let took = watch.program().ok().and_then(|program| program.statistics().ok()).unwrap_or_default();
+            timed.time_ns += took.time_ns;
+            timed.runs += took.runs;
+            let interfaces = watch.interfaces().into_iter().map(str::to_owned).collect();
+            let read = watch.read_counts().map_err(|e| e.to_string());
+            all.insert(
+                namespace,
+                read.map(|(flows, packets)| {
+                    runs += packets.packets();
+                    transit(interfaces, &flows, &packets)
+                }),
+            );
+        }
+        if self.timed && timed.runs > 0 {
+            let each = timed.time_ns as f64 / timed.runs as f64;
+            cost.bpf_runs = Some(cost.bpf_runs.unwrap_or(0) + runs);
+            cost.bpf_ns = Some(cost.bpf_ns.unwrap_or(0) + (each * runs as f64) as u64);
+        }
+        all
+    }
+}
+
+/// The watch of the calling thread's namespace; `None` if none of its interfaces forwards now.
+fn watch(flows: u32) -> Result<Option<Watch>, Error> {
+    let interfaces = forwarding()?;
+    if interfaces.is_empty() {
+        return Ok(None);
+    }
+    Watch::start(weir_flows::Options { interfaces, flows, ..weir_flows::Options::default() }).map(Some)
+}
+
+/// Has the kernel take the time of the first runs, for the cost.
+fn time_some_runs(watches: &[(u64, Watch)]) -> Option<()> {
+    let programs = watches.iter().map(|(_, watch)| watch.program()).collect::<Result<Vec<_>, _>>().ok()?;
+    let counting = count_run_time().ok()?;
+    super::drops::stop_later(counting, vec![programs.into()]).ok()
+}
+
+fn transit(interfaces: Vec<String>, flows: &[FlowCounts], packets: &NotTracked) -> Transit {
+    let (networks, more) = sums::networks(flows);
+    Transit {
+        interfaces,
+        flows: flows.len() as u64,
+        judged: packets.judged,
+        untracked: packets.no_room + packets.too_many_opening,
+        networks,
+        more,
+    }
+}
