@@ -17,6 +17,9 @@ pub struct Fraction {
     pub low: Option<f64>,
     /// See `low`.
     pub high: Option<f64>,
+    /// More of them that may have been lost without a trace; they are part of `high`.
+    #[serde(skip)]
+    pub doubtful: u64,
 }
 
 /// Counts of one flow.
@@ -52,7 +55,15 @@ impl Fraction {
             share: (of > 0).then(|| segments as f64 / of as f64),
             low: known.map(|i| i.0),
             high: known.zip(possible).map(|(k, p)| k.1.max(p.1)),
+            doubtful,
         }
+    }
+
+    /// The fraction of several flows, or of several parts of the path, together.
+    pub fn sum<'a>(parts: impl IntoIterator<Item = &'a Fraction>) -> Self {
+        let counts = |f: &Fraction| Counts { segments: f.segments, of: f.of, doubtful: f.doubtful };
+        let parts: Vec<Counts> = parts.into_iter().map(counts).filter(|c| c.of > 0).collect();
+        Fraction::over(&parts)
     }
 }
 
@@ -80,8 +91,16 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_is_that_of_its_flows() {
+        let flows: Vec<Counts> = (1..10).map(|n| Counts { segments: n, of: 100, doubtful: 1 }).collect();
+        let each: Vec<Fraction> = flows.iter().map(|c| Fraction::over(&[*c])).collect();
+        assert_eq!(Fraction::sum(&each), Fraction::over(&flows));
+    }
+
+    #[test]
     fn nothing_has_no_share() {
         let none = Fraction::over(&[]);
         assert_eq!((none.share, none.low, none.high), (None, None, None));
+        assert_eq!(Fraction::sum([&none]), none);
     }
 }

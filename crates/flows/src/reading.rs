@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_bpf::Plain;
 
 use crate::networks::{Network, NetworkSum};
 use crate::shared::{self, WeirFlow};
@@ -197,6 +198,11 @@ impl Flow {
             client_side: client,
             server_side: server,
         }
+    }
+
+    /// A flow of which nothing was seen.
+    pub fn empty() -> Self {
+        Flow::of(&WeirFlow::zeroed(), &BTreeMap::new(), 0)
     }
 
     /// Bytes of both sides.

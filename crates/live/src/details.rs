@@ -1,0 +1,168 @@
+//! The details of one flow: both tuples, both sides, round trips by length, and rates and losses over time.
+
+use weir_flows::{Flow, Fraction, Side, end_of_bucket};
+use weir_text::escape::line;
+use weir_text::units::{self, Unit};
+
+use crate::history::{Ends, PARTS, Past, Tick};
+use crate::paint::{Text, bad, faint, rate, sparkline, time, warning};
+use crate::rows::state_word;
+use crate::view::View;
+
+/// Columns of a figure, of a sparkline and of the longest bar.
+const FIGURE: usize = 26;
+const BARS: usize = 40;
+const BAR: usize = 22;
+
+/// The lines of the page.
+pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
+    let Some(flow) = view.flow(wanted) else {
+        return vec![
+            Text::title(format!("{} > {}", wanted.0, wanted.1)),
+            Text { text: "The flow is over and has left the table.".to_owned(), style: faint() },
+        ];
+    };
+    let mut lines = tuples(flow);
+    lines.extend(sides(&flow.client_side, &flow.server_side));
+    if let Some(past) = view.history.flow(wanted) {
+        lines.extend(over_time(past, width));
+    }
+    lines.extend(histogram(&flow.client_side, &flow.server_side));
+    lines
+}
+
+fn tuples(flow: &Flow) -> Vec<Text> {
+    let by = |name: &Option<String>| {
+        name.as_deref().map_or("not seen yet".to_owned(), |n| format!("by {}", line(n)))
+    };
+    let outside = match (flow.client_outside, flow.server_inside) {
+        (Some(client), Some(server)) => format!("{client} > {server}"),
+        _ => "no answer yet".to_owned(),
+    };
+    let state = format!(
+        "{}, {:.0} s old, idle for {:.1} s{}{}",
+        state_word(flow),
+        flow.age_seconds,
+        flow.idle_seconds,
+        if flow.seen_from_start { "" } else { ", began before the watch" },
+        match flow.connections {
+            0 | 1 => String::new(),
+            n => format!(", {n} connections one after the other"),
+        }
+    );
+    vec![
+        Text::title(format!("{} > {}", flow.client, flow.server)),
+        Text::plain(format!("{:<18}{state}", "state")),
+        Text::plain(format!(
+            "{:<18}{} > {}, {}",
+            "the client's side",
+            flow.client,
+            flow.server,
+            by(&flow.client_interface)
+        )),
+        Text::plain(format!("{:<18}{outside}, {}", "the server's side", by(&flow.server_interface))),
+    ]
+}
+
+/// The share with its interval and counts; of nothing a dash.
+fn loss(part: &Fraction) -> String {
+    match (part.share, part.low, part.high) {
+        (Some(share), Some(low), Some(high)) => {
+            let share = units::quantity(Unit::Ratio, share, Some((low, high)));
+            share.replace(", below ", ", < ")
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn sides(client: &Side, server: &Side) -> Vec<Text> {
+    let sides = [client, server];
+    let row = |name: &str, cell: &dyn Fn(&Side) -> String| {
+        let [client, server] = sides.map(cell);
+        Text::plain(format!("{name:<18}{client:>FIGURE$}  {server:>FIGURE$}"))
+    };
+    let ns = |value: Option<u64>| value.map_or("-".to_owned(), time);
+    let mut lines = vec![
+        Text { text: format!("{:<18}{:>FIGURE$}  {:>FIGURE$}", "", "client", "server"), style: faint() },
+        row("sent", &|s| format!("{}, {} packets", units::bytes(s.bytes), units::count(s.packets))),
+        row("RTT least, smooth", &|s| {
+            format!("{}, {}", ns(s.round_trips.smallest_ns), ns(s.round_trips.smoothed_ns))
+        }),
+        row("RTT half, 95 %", &|s| format!("{}, {}", ns(s.round_trips.median_ns), ns(s.round_trips.p95_ns))),
+        row("lost from it", &|s| loss(&s.lost_from)),
+        row("lost to it", &|s| loss(&s.lost_to)),
+    ];
+    let counts: [(&str, fn(&Side) -> u64); 7] = [
+        ("reordered", |s| s.reordered),
+        ("sent needlessly", |s| s.needless),
+        ("took another way", |s| s.bypassed),
+        ("not judged", |s| s.unjudged),
+        ("resets", |s| s.resets),
+        ("ECN marks", |s| s.congestion_marks),
+        ("window closed", |s| s.zero_windows),
+    ];
+    for (name, count) in counts {
+        if sides.iter().any(|side| count(side) > 0) {
+            lines.push(row(name, &|side| units::count(count(side))));
+        }
+    }
+    lines
+}
+
+fn over_time(past: &Past, width: usize) -> Vec<Text> {
+    let bars = width.saturating_sub(FIGURE + 18).clamp(8, BARS.max(width / 2));
+    let seconds = past.ticks().len().min(bars);
+    let mut lines =
+        vec![Text { text: format!("the last {seconds} readings, of a second each"), style: faint() }];
+    let mut row = |name: &str, value: &dyn Fn(&Tick) -> f64, text: &dyn Fn(f64) -> String, style| {
+        let most = past.ticks().rev().take(bars).map(value).fold(0.0, f64::max);
+        let text = format!("{name:<18}{}  max {}", sparkline(past.ticks().map(value), bars), text(most));
+        lines.push(Text { text, style });
+    };
+    for (n, name) in ["client sends", "server sends"].into_iter().enumerate() {
+        row(name, &|tick| f64::from(tick.bps[n]), &rate, ratatui_core::style::Style::new());
+    }
+    for (n, part) in PARTS.into_iter().enumerate() {
+        if past.ticks().any(|tick| tick.lost[n] > 0) {
+            let name = format!("lost {part}");
+            row(&name, &|tick| f64::from(tick.lost[n]), &|n| units::count(n as u64), warning());
+        }
+    }
+    lines
+}
+
+/// Round trips by length: a row for each bucket from the first to the last that has any.
+fn histogram(client: &Side, server: &Side) -> Vec<Text> {
+    let buckets = [&client.round_trips.buckets, &server.round_trips.buckets];
+    let used = |n: &usize| buckets.iter().any(|side| side.get(*n).is_some_and(|count| *count > 0));
+    let length = buckets[0].len().max(buckets[1].len());
+    let (Some(first), Some(last)) = ((0..length).find(used), (0..length).rev().find(used)) else {
+        return vec![Text { text: "no round trip was measured".to_owned(), style: faint() }];
+    };
+    let mut lines = vec![Text {
+        text: format!("{:<13} {:<width$} {}", "round trips", "client", "server", width = BAR + 9),
+        style: faint(),
+    }];
+    let most = buckets.map(|side| side.iter().copied().max().unwrap_or(0).max(1));
+    for n in first..=last {
+        let name = match n + 1 == length {
+            true => "longer".to_owned(),
+            false => format!("to {}", time(end_of_bucket(n))),
+        };
+        let mut text = format!("{name:>12}  ");
+        for (side, most) in buckets.iter().zip(most) {
+            let count = side.get(n).copied().unwrap_or(0);
+            let bar = "█".repeat((count as f64 / most as f64 * BAR as f64).ceil() as usize);
+            text.push_str(&format!("{bar}{:<width$}", number(count), width = BAR + 10 - bar.chars().count()));
+        }
+        lines.push(Text {
+            text: text.trim_end().to_owned(),
+            style: if n + 1 == length { bad() } else { ratatui_core::style::Style::new() },
+        });
+    }
+    lines
+}
+
+fn number(count: u64) -> String {
+    if count == 0 { String::new() } else { format!(" {}", units::count(count)) }
+}

@@ -1,0 +1,33 @@
+//! Readings of these tests.
+
+use weir_flows::{Flow, Network, Reading};
+
+pub(crate) fn flow(client: &str, server: &str) -> Flow {
+    Flow { client: client.parse().unwrap(), server: server.parse().unwrap(), ..Flow::empty() }
+}
+
+pub(crate) fn reading(flows: Vec<Flow>) -> Reading {
+    let mut reading = Reading::empty();
+    reading.interfaces = vec!["in0".to_owned(), "out0".to_owned()];
+    reading.flows_now = flows.len() as u64;
+    reading.flows = flows;
+    reading
+}
+
+/// A network with figures of many digits.
+pub(crate) fn network(name: &str) -> Network {
+    let mut network = Network { network: Some(name.to_owned()), flows: 123_456, ..Reading::empty().all };
+    for side in [&mut network.client_side, &mut network.server_side] {
+        side.bytes = 1 << 50;
+        side.round_trips.smallest_ns = Some(123_456_789);
+        for part in [&mut side.lost_from, &mut side.lost_to] {
+            *part = loss(1234, 99_999);
+        }
+    }
+    network
+}
+
+pub(crate) fn loss(segments: u64, of: u64) -> weir_flows::Fraction {
+    let counts = weir_flows::Fraction { segments, of, share: None, low: None, high: None, doubtful: 0 };
+    weir_flows::Fraction::sum([&counts])
+}

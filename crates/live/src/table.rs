@@ -1,0 +1,198 @@
+//! The table of networks, hosts or flows.
+
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Modifier, Style};
+use weir_flows::{FlowState, Fraction};
+use weir_text::layout::ellipsis;
+use weir_text::units;
+
+use crate::history::PARTS;
+use crate::paint::{bad, bold, faint, put, rate, time, warning};
+use crate::rows::{Row, Sort, Tab};
+use crate::view::View;
+
+/// From this width on each part of the path has its own column of loss, and from the next on there are flows and bytes.
+const WITH_PARTS: u16 = 100;
+const WITH_SUMS: u16 = 132;
+
+/// Loss beyond any doubt from which on it stands out: the lower end of the interval.
+const NOTABLE: f64 = 0.001;
+const GREAT: f64 = 0.01;
+
+/// A column to the right of the name.
+struct Column {
+    title: &'static str,
+    width: u16,
+    sort: Sort,
+    cell: fn(&Row) -> (String, Style),
+}
+
+const fn column(title: &'static str, width: u16, sort: Sort, cell: fn(&Row) -> (String, Style)) -> Column {
+    Column { title, width, sort, cell }
+}
+
+const FLOWS: Column = column("flows", 9, Sort::Flows, |row| plain(units::count(row.flows)));
+const BYTES: Column = column("bytes", 11, Sort::Bytes, |row| plain(units::bytes(row.bytes)));
+const RATE: Column = column("rate", 12, Sort::Rate, |row| plain(rate(row.bps)));
+const RTT_C: Column = column("RTT c", 8, Sort::RttClient, |row| round_trip(row.rtt[0]));
+const RTT_S: Column = column("RTT s", 8, Sort::RttServer, |row| round_trip(row.rtt[1]));
+const LOST_C: Column = column("loss c", 10, Sort::LossClient, |row| loss(&row.lost_at(false)));
+const LOST_S: Column = column("loss s", 10, Sort::LossServer, |row| loss(&row.lost_at(true)));
+const FROM_C: Column = column("from c", 10, Sort::LossClient, |row| loss(&row.lost[0]));
+const TO_S: Column = column("to s", 10, Sort::LossServer, |row| loss(&row.lost[1]));
+const FROM_S: Column = column("from s", 10, Sort::LossServer, |row| loss(&row.lost[2]));
+const TO_C: Column = column("to c", 10, Sort::LossClient, |row| loss(&row.lost[3]));
+
+fn columns(width: u16) -> &'static [Column] {
+    match width {
+        WITH_SUMS.. => &[FLOWS, BYTES, RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
+        WITH_PARTS.. => &[RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
+        _ => &[RATE, RTT_C, RTT_S, LOST_C, LOST_S],
+    }
+}
+
+fn plain(text: String) -> (String, Style) {
+    (text, Style::new())
+}
+
+fn round_trip(ns: Option<u64>) -> (String, Style) {
+    plain(ns.map_or_else(|| "-".to_owned(), time))
+}
+
+/// The share; if none was lost, the bound alone.
+pub(crate) fn share(part: &Fraction) -> String {
+    /// A smaller bound has no room. A greater one is true as well.
+    const LEAST_BOUND: f64 = 1e-4;
+    match (part.share, part.high) {
+        (Some(0.0), Some(high)) => format!("< {}", units::bound_percent(high.max(LEAST_BOUND))),
+        (Some(share), _) => units::percent(share),
+        _ => "-".to_owned(),
+    }
+}
+
+fn loss(part: &Fraction) -> (String, Style) {
+    let style = match part.low {
+        Some(low) if low > GREAT => bad(),
+        Some(low) if low > NOTABLE => warning(),
+        _ => Style::new(),
+    };
+    (share(part), style)
+}
+
+/// Everything about a row in one line.
+pub(crate) fn words(row: &Row) -> String {
+    let mut text = row.name.clone();
+    match row.state {
+        Some(FlowState::Opening) => text.push_str(", opening"),
+        Some(FlowState::Unanswered) => text.push_str(", unanswered"),
+        Some(FlowState::OneWay) => text.push_str(", one way"),
+        Some(FlowState::Ended) => text.push_str(", ended"),
+        Some(FlowState::Reset) => text.push_str(", reset"),
+        Some(FlowState::Open) | None => {}
+    }
+    let parts = row.lost.iter().zip(PARTS).filter(|(part, _)| part.of > 0);
+    for (part, name) in parts {
+        text.push_str(&format!(", {name} {}", share(part)));
+    }
+    text
+}
+
+fn state_style(row: &Row) -> Style {
+    match row.state {
+        Some(FlowState::Unanswered | FlowState::Reset) => bad(),
+        Some(FlowState::Ended | FlowState::Opening) => faint(),
+        _ => Style::new(),
+    }
+}
+
+/// Draws the line of tables, the head and the rows.
+pub(crate) fn draw(view: &mut View, buffer: &mut Buffer, area: Rect) {
+    tabs(view, buffer, area);
+    let columns = columns(area.width);
+    let figures: u16 = columns.iter().map(|column| column.width).sum();
+    let room = area.width.saturating_sub(figures + 1).max(8);
+    head(view, buffer, area, columns, room);
+    let body = Rect { y: area.y + 2, height: area.height.saturating_sub(2), ..area };
+    view.room = usize::from(body.height);
+    if view.rows.is_empty() {
+        let text = match view.filter.text.is_empty() {
+            true => "no TCP packet has passed".to_owned(),
+            false => "no row has all words of the filter; Esc removes it".to_owned(),
+        };
+        put(buffer, body, (1, body.y), &text, faint());
+        return;
+    }
+    let selected = view.selected_row();
+    if let Some(at) = selected.filter(|_| view.room > 0) {
+        view.top = view.top.clamp((at + 1).saturating_sub(view.room), at);
+    }
+    view.top = view.top.min(view.rows.len().saturating_sub(view.room));
+    let shown = view.rows.iter().enumerate().skip(view.top).take(view.room);
+    for (y, (at, row)) in (body.y..).zip(shown) {
+        let whole = if selected == Some(at) { Modifier::REVERSED } else { Modifier::empty() };
+        buffer.set_style(Rect { y, height: 1, ..body }, Style::new().add_modifier(whole));
+        put(buffer, Rect { width: room + 1, ..body }, (1, y), &row.name, state_style(row));
+        let mut x = room + 1;
+        for column in columns {
+            let (text, style) = (column.cell)(row);
+            right(buffer, body, (x, y), column.width, &text, style);
+            x += column.width;
+        }
+    }
+}
+
+/// A cell, to the right of its column.
+fn right(buffer: &mut Buffer, area: Rect, (x, y): (u16, u16), width: u16, text: &str, style: Style) {
+    let text = ellipsis(text, usize::from(width) - 1);
+    let taken = text.chars().count() as u16;
+    put(buffer, area, (x + width.saturating_sub(taken), y), &text, style);
+}
+
+/// `1 networks  2 inside hosts  3 flows`, the order, the filter and the number of rows.
+fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
+    let mut x = 1;
+    for (n, tab) in Tab::ALL.into_iter().enumerate() {
+        let text = format!(" {} {} ", n + 1, tab.title());
+        let style = if tab == view.tab { bold().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        put(buffer, area, (x, area.y), &text, style);
+        x += text.len() as u16;
+    }
+    let order = if view.reverse { ", reversed" } else { "" };
+    let number = units::count(view.rows.len() as u64);
+    let mut text = format!("  {number} rows by {}{order}", view.sort.title());
+    let reading = &view.reading;
+    if view.tab != Tab::Networks && reading.flows_now > reading.flows.len() as u64 {
+        text.push_str(&format!(
+            ", of the {} flows with most bytes",
+            units::count(reading.flows.len() as u64)
+        ));
+    }
+    if view.tab == Tab::Networks && reading.networks_in_all > reading.networks.len() as u64 {
+        text.push_str(&format!(", of {}", units::count(reading.networks_in_all)));
+    }
+    if !view.filter.text.is_empty() {
+        text.push_str(&format!(", filter: {}", weir_text::escape::line(&view.filter.text)));
+    }
+    put(buffer, area, (x, area.y), &text, faint());
+}
+
+fn head(view: &View, buffer: &mut Buffer, area: Rect, columns: &[Column], room: u16) {
+    let y = area.y + 1;
+    let name = match view.tab {
+        Tab::Networks => "network",
+        Tab::Hosts => "inside host",
+        Tab::Flows => "client > server",
+    };
+    let marked = |title: &str, sort: Sort| match (sort == view.sort, view.reverse) {
+        (true, false) => format!("{title}▼"),
+        (true, true) => format!("{title}▲"),
+        (false, _) => title.to_owned(),
+    };
+    put(buffer, area, (1, y), &marked(name, Sort::Name), faint());
+    let mut x = room + 1;
+    for column in columns {
+        right(buffer, area, (x, y), column.width, &marked(column.title, column.sort), faint());
+        x += column.width;
+    }
+}
