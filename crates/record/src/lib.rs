@@ -8,6 +8,7 @@ pub mod diagnosed;
 pub mod environment;
 pub mod fact;
 pub mod fault;
+pub mod flows;
 mod hosts;
 pub mod link;
 pub mod metric;

@@ -12,6 +12,7 @@ mod curves;
 mod diagnosed;
 mod escape;
 mod faults;
+mod flows;
 mod gateway;
 mod html;
 mod markdown;
@@ -31,6 +32,7 @@ pub mod words;
 
 pub use compare::{RunComparison, compare_runs, comparison_markdown, comparison_terminal};
 pub use csv::{csv_patterns, csv_summary, csv_trials};
+pub use flows::{flows_html, flows_terminal};
 pub use html::html;
 pub use markdown::markdown;
 pub use terminal::{Terminal, terminal};

@@ -1,6 +1,8 @@
 //! The HTML page: well-formed, self-contained, complete, and safe with hostile text.
 
 mod fixture;
+#[path = "fixture/flows.rs"]
+mod flows;
 
 use std::collections::BTreeSet;
 
@@ -326,4 +328,26 @@ fn curves_have_figures_and_tables() {
     assert!(section("trials").contains("load-64k"), "every trial is there");
     check_hostile(&html(&fixture::spoil(fixture::curves())));
     assert!(!html(&fixture::run(1)).contains("id=\"curves\""));
+}
+
+/// A page of a recording has a line per side or part in each figure, all figures in its tables, and nothing of its names.
+#[test]
+fn a_recording_of_flows_is_a_page() {
+    let name = "<b>10.0.0.2\u{1b}[31m";
+    let source = weir_report::flows_html(&flows::recording(name));
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("flows.html");
+    std::fs::write(&file, &source).unwrap();
+    let page = parse(&source).unwrap();
+    check_references(&page);
+    assert_eq!((count(&page, "svg"), count(&page, "title")), (4, 5));
+    // Rates and medians by side, losses by part of the path, round trips by side.
+    assert_eq!(source.matches("class=\"curve v").count(), 2 * (2 + 4 + 2 + 2), "in the legend, too");
+    assert_eq!(count(&page, "table"), 3);
+    for needed in
+        ["488 KiB of TCP", "clients: at most 1.00 Mbit/s", "to server: at most 10.0 %", "half within 64.0 µs"]
+    {
+        assert!(page.text.contains(needed), "lacks {needed}");
+    }
+    assert!(page.text.contains("<b>10.0.0.2") && count(&page, "b") == 0);
+    assert!(!source.contains('\u{1b}') && !source.contains("[31m"));
 }

@@ -8,6 +8,7 @@ pub(crate) mod ecdf;
 pub(crate) mod flame;
 pub(crate) mod forest;
 pub(crate) mod latency;
+pub(crate) mod lines;
 pub(crate) mod rounds;
 pub(crate) mod time;
 

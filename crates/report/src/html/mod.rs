@@ -37,29 +37,36 @@ const SECTIONS: [(&str, &str); 14] = [
 /// The run as one HTML file (well-formed XML too). Figures are inline SVG; everything from outside is
 /// escaped.
 pub fn html(run: &Run) -> String {
+    page(&run.weir, &line(&run.title), |out| {
+        header(out, run);
+        if let Some(results) = &run.results {
+            concluded(out, run, results);
+        } else {
+            out.leaf(
+                "p",
+                &[("class", "lead")],
+                "This record holds no results: nothing was concluded from its trials.",
+            );
+        }
+        section(out, "how", |out| background::how_it_was_made(out, run));
+        section(out, "read", background::how_to_read);
+    })
+}
+
+/// A self-contained page of that version of weir, with its style sheet.
+pub(crate) fn page(weir: &str, title: &str, body: impl FnOnce(&mut Markup)) -> String {
     let mut out = Markup::new();
     out.verbatim("<!DOCTYPE html>\n");
     out.open("html", &[("lang", "en")]);
     out.open("head", &[]);
     out.empty("meta", &[("charset", "utf-8")]);
     out.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
-    out.empty("meta", &[("name", "generator"), ("content", &format!("weir {}", line(&run.weir)))]);
-    out.leaf("title", &[], &format!("{} · weir", line(&run.title)));
+    out.empty("meta", &[("name", "generator"), ("content", &format!("weir {}", line(weir)))]);
+    out.leaf("title", &[], &format!("{title} · weir"));
     out.open("style", &[]).verbatim(include_str!("style.css")).close();
     out.close();
     out.open("body", &[]).open("main", &[]);
-    header(&mut out, run);
-    if let Some(results) = &run.results {
-        concluded(&mut out, run, results);
-    } else {
-        out.leaf(
-            "p",
-            &[("class", "lead")],
-            "This record holds no results: nothing was concluded from its trials.",
-        );
-    }
-    section(&mut out, "how", |out| background::how_it_was_made(out, run));
-    section(&mut out, "read", background::how_to_read);
+    body(&mut out);
     out.finish() + "\n"
 }
 
@@ -154,7 +161,7 @@ fn header(out: &mut Markup, run: &Run) {
 }
 
 /// One term with its text in a definition list.
-fn pair(out: &mut Markup, term: &str, text: &str) {
+pub(crate) fn pair(out: &mut Markup, term: &str, text: &str) {
     out.leaf("dt", &[], term).leaf("dd", &[], text);
 }
 

@@ -1,0 +1,183 @@
+//! The recording as a page.
+
+use weir_record::Unit;
+use weir_record::flows::FlowsRecording;
+use weir_text::units;
+
+use super::{PARTS, Step, distribution, figures, name, parts, sentences, share, steps};
+use crate::chart::lines::{NamedLine, Subject, draw};
+use crate::escape::line;
+use crate::html::{page, pair};
+use crate::markup::Markup;
+
+/// Styles of the lines: those of variants, without the greys of the baseline.
+const STYLES: [usize; 4] = [2, 3, 4, 5];
+
+const READ: [&str; 4] = [
+    "From client and from server: lost before this host. To server and to client: lost behind it. Packets that this host dropped \
+     itself count as lost behind it.",
+    "Each share has a 95 % interval. A dash: nothing was sent there. “Below” gives the end of the interval if nothing was lost.",
+    "Round trips are between this host and either side. Their median includes delayed acknowledgements, up to 40 ms on Linux; the \
+     smallest one does not.",
+    "Networks and flows are those with the most bytes; flows that are over count in their network. Figures over time are differences \
+     between lines of the recording.",
+];
+
+/// The recording as one HTML file (well-formed XML too), without any outside reference.
+pub fn flows_html(recording: &FlowsRecording) -> String {
+    let last = &recording.last;
+    let mut sentences = sentences(recording).into_iter();
+    let title = sentences.next().unwrap_or_default();
+    page(&last.weir, &title, |out| {
+        out.open("header", &[]).leaf("h1", &[], &title);
+        out.open("dl", &[]);
+        pair(out, "Made", &format!("{} to {}", line(&recording.ticks[0].time), line(&last.time)));
+        pair(out, "Place", &line(&last.namespace));
+        pair(out, "Readings", &units::count(recording.ticks.len() as u64));
+        out.close().close();
+        out.open("ul", &[]);
+        for sentence in sentences.by_ref() {
+            out.leaf("li", &[], &sentence);
+        }
+        out.close();
+        section(out, "time", "Over time", |out| over_time(out, &steps(recording)));
+        section(out, "path", "Loss by part of the path", |out| path(out, recording));
+        section(out, "delay", "Round trips", |out| delay(out, recording));
+        section(out, "networks", "Networks", |out| {
+            let rows = last.networks.iter();
+            table(out, &["network"], rows.map(|n| (vec![name(n)], figures(&n.client_side, &n.server_side))));
+        });
+        section(out, "flows", "Flows", |out| {
+            let rows = last.flows.iter().map(|f| {
+                let own = [&f.client, &f.server, &f.state].map(|text| line(text)).to_vec();
+                (own, figures(&f.client_side, &f.server_side))
+            });
+            table(out, &["client", "server", "state"], rows);
+        });
+        section(out, "read", "How to read this", |out| {
+            out.open("ul", &[]);
+            for text in READ {
+                out.leaf("li", &[], text);
+            }
+            out.close();
+        });
+    })
+}
+
+fn section(out: &mut Markup, anchor: &str, heading: &str, body: impl FnOnce(&mut Markup)) {
+    out.open("section", &[("id", anchor)]).leaf("h2", &[], heading);
+    body(out);
+    out.close();
+}
+
+/// A line through the steps that have a value.
+fn over(steps: &[Step], style: usize, name: &str, value: impl Fn(&Step) -> Option<f64>) -> NamedLine {
+    let points = steps.iter().filter_map(|step| Some((step.at, value(step)?))).collect();
+    NamedLine { style, name: name.to_owned(), points }
+}
+
+fn over_time(out: &mut Markup, steps: &[Step]) {
+    if steps.is_empty() {
+        out.leaf("p", &[], "A recording of one reading has no differences to show.");
+        return;
+    }
+    let sides = [("clients", STYLES[0]), ("servers", STYLES[1])];
+    let line = |n: usize, value: &dyn Fn(&Step) -> Option<f64>| over(steps, sides[n].1, sides[n].0, value);
+    let rates: Vec<NamedLine> = (0..2).map(|n| line(n, &|step| Some(step.bps[n]))).collect();
+    figure(out, ("rate", "Rate by sender", Unit::Bps), &rates);
+    let lost: Vec<NamedLine> =
+        (0..4).map(|n| over(steps, STYLES[n], PARTS[n], |step| step.lost[n])).collect();
+    figure(out, ("lost", "Lost segments", Unit::Ratio), &lost);
+    let trips: Vec<NamedLine> = (0..2).map(|n| line(n, &|step| step.median[n])).collect();
+    figure(out, ("median", "Median round trip", Unit::Ns), &trips);
+}
+
+/// A figure over time; nothing where no line has a point.
+fn figure(out: &mut Markup, (id, title, unit): (&str, &str, Unit), lines: &[NamedLine]) {
+    let description = describe(lines, unit);
+    let subject = Subject {
+        id,
+        title,
+        description: &description,
+        unit,
+        x_unit: Unit::Count,
+        x_words: "seconds since the beginning",
+    };
+    out.open("figure", &[]);
+    if !draw(out, &subject, lines) {
+        out.leaf("figcaption", &[], &format!("{title}: nothing was measured."));
+    }
+    out.close();
+}
+
+/// The greatest value of each line.
+fn describe(lines: &[NamedLine], unit: Unit) -> String {
+    let one = |line: &NamedLine| {
+        let most = line.points.iter().map(|p| p.1).fold(0.0, f64::max);
+        format!("{}: at most {}", line.name, units::quantity(unit, most, None))
+    };
+    lines.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn path(out: &mut Markup, recording: &FlowsRecording) {
+    let all = &recording.last.all;
+    let heads = ["part", "share", "lost", "of segments"];
+    let rows = parts(&all.client_side, &all.server_side).into_iter().zip(PARTS);
+    let cells = rows.map(|(part, name)| {
+        vec![name.to_owned(), share(part), units::count(part.segments), units::count(part.of)]
+    });
+    matrix(out, &heads, 1, cells);
+}
+
+fn delay(out: &mut Markup, recording: &FlowsRecording) {
+    let all = &recording.last.all;
+    let lines: Vec<NamedLine> = [("to clients", &all.client_side), ("to servers", &all.server_side)]
+        .into_iter()
+        .zip(STYLES)
+        .map(|((name, side), style)| NamedLine { style, name: name.to_owned(), points: distribution(side) })
+        .collect();
+    let half = |line: &NamedLine| {
+        let at = line.points.iter().find(|p| p.1 >= 0.5).map(|p| units::quantity(Unit::Ns, p.0, None));
+        format!("{}: half within {}", line.name, at.unwrap_or("–".to_owned()))
+    };
+    let description = lines.iter().map(half).collect::<Vec<_>>().join("; ");
+    let subject = Subject {
+        id: "trips",
+        title: "Share of round trips that took at most so long",
+        description: &description,
+        unit: Unit::Ratio,
+        x_unit: Unit::Ns,
+        x_words: "round trip",
+    };
+    out.open("figure", &[]);
+    if !draw(out, &subject, &lines) {
+        out.leaf("figcaption", &[], "No round trip was measured.");
+    }
+    out.close();
+}
+
+/// A table of names and figures.
+fn table(out: &mut Markup, own: &[&str], rows: impl Iterator<Item = (Vec<String>, Vec<String>)>) {
+    let figures = ["bytes", "least RTT client", "least RTT server", PARTS[0], PARTS[1], PARTS[2], PARTS[3]];
+    let heads: Vec<&str> = own.iter().copied().chain(figures).collect();
+    matrix(out, &heads, own.len(), rows.map(|(own, figures)| [own, figures].concat()));
+}
+
+/// The first columns are names, the others figures.
+fn matrix(out: &mut Markup, heads: &[&str], names: usize, rows: impl Iterator<Item = Vec<String>>) {
+    let class = |n: usize| if n < names { "" } else { "num" };
+    out.open("div", &[("class", "wide")]).open("table", &[]);
+    out.open("thead", &[]).open("tr", &[]);
+    for (n, head) in heads.iter().enumerate() {
+        out.leaf("th", &[("class", class(n))], head);
+    }
+    out.close().close().open("tbody", &[]);
+    for row in rows {
+        out.open("tr", &[]);
+        for (n, cell) in row.iter().enumerate() {
+            out.leaf("td", &[("class", class(n))], cell);
+        }
+        out.close();
+    }
+    out.close().close().close();
+}

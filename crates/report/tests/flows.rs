@@ -1,0 +1,44 @@
+//! Recordings of flows as text.
+
+#[path = "fixture/flows.rs"]
+mod fixture;
+
+use unicode_width::UnicodeWidthStr;
+use weir_report::{Terminal, flows_terminal};
+
+fn text(width: usize, name: &str) -> String {
+    flows_terminal(&fixture::recording(name), Terminal { width, color: false })
+}
+
+#[test]
+fn the_summary_has_the_known_figures() {
+    let text = text(100, "10.0.0.2:4000");
+    println!("{text}");
+    let has = |words: &str| {
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.lines().any(|line| squeezed(line).contains(words)), "{words}:\n{text}");
+    };
+    has("488 KiB of TCP passed through 10.0.0.2:4000 in 4 s, in 3 flows.");
+    has("Lost to server: 2.5 % [1.2, 5.1], 10 of 400 segments.");
+    has("SYNs without an answer: 1.");
+    has("Segments sent again needlessly: 4.");
+    // Between the readings: 1 Mbit/s all the time, 10 of 100 lost and then none of 200, and the ends of buckets 2 and 4.
+    has("rate from clients 1.00 Mbit/s 1.00 Mbit/s 1.00 Mbit/s");
+    has("lost to server 0 % 10.0 % 10.0 %");
+    has("median RTT to clients 32.0 µs 32.0 µs 32.0 µs");
+    has("median RTT to servers 64.0 µs 64.0 µs 64.0 µs");
+    has("10.0.0.2:4000 > 198.51.100.7:443, op… 488 KiB 20.0 µs 20.0 µs < 0.1 % 2.5 % < 0.1 % < 0.1 %");
+    assert!(!text.contains("Lost from server"), "nothing was lost there");
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_names_are_harmless() {
+    for width in [80, 100, 160, 200] {
+        let text = text(width, &format!("x\u{1b}[31m\u{7}{}", "y".repeat(60)));
+        for line in text.lines() {
+            assert!(line.width() <= width, "{width}: {line}");
+        }
+        assert!(!text.contains(['\u{1b}', '\u{7}']) && text.contains("xyyy"), "{text:?}");
+        assert_eq!(text.contains("2.5 % [1.2, 5.1]  0 %, below"), width >= 160, "{width}:\n{text}");
+    }
+}
