@@ -44,13 +44,16 @@ pub(crate) fn draw(view: &mut View, buffer: &mut Buffer) {
 fn title(view: &View, buffer: &mut Buffer, area: Rect) {
     let reading = &view.reading;
     let names: Vec<String> = reading.interfaces.iter().map(|name| line(name)).collect();
-    let mut text = format!(
-        " weir flows: {}, {:.0} s, {} flows now, {} over",
-        names.join(", "),
-        reading.seconds,
-        units::count(reading.flows_now),
-        units::count(reading.flows_over)
-    );
+    let mut text = match names.is_empty() {
+        true => " waits for the first second".to_owned(),
+        false => format!(
+            " TCP through {}, {:.0} s, {} flows now, {} over",
+            names.join(", "),
+            reading.seconds,
+            units::count(reading.flows_now),
+            units::count(reading.flows_over)
+        ),
+    };
     if reading.sample_share < 1.0 {
         text.push_str(&format!(", sample {}", units::percent(reading.sample_share)));
     }

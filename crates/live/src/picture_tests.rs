@@ -72,7 +72,7 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
     view.press(Key::Char('3'));
     let lines = picture(&mut view, 80, 24);
     print(&lines);
-    assert!(lines[0].starts_with(" weir flows: in0, out0, 2 s, 200 flows now, 0 over"), "{}", lines[0]);
+    assert!(lines[0].starts_with(" TCP through in0, out0, 2 s, 200 flows now, 0 over"), "{}", lines[0]);
     assert!(lines[1].starts_with(" from clients  1.00 Mbit/s"), "{}", lines[1]);
     assert!(lines[1].ends_with("██  max 1.00 Mbit/s"), "{}", lines[1]);
     assert!(

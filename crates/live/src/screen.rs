@@ -63,8 +63,9 @@ impl Raw {
         let before = tcgetattr(&stdin)?;
         let mut raw = before.clone();
         raw.make_raw();
-        // Reads do not wait: poll(2) does.
-        raw.special_codes[SpecialCodeIndex::VMIN] = 0;
+        // Reads wait for a byte, as elsewhere: a shell that has the terminal again, before it was given back, would take a read of
+        // nothing for its end. Here poll(2) comes before each read.
+        raw.special_codes[SpecialCodeIndex::VMIN] = 1;
         raw.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&stdin, OptionalActions::Now, &raw)?;
         let taken = Arc::new(AtomicBool::new(true));
