@@ -131,6 +131,48 @@ fn root_once_prints_a_table_after_its_time() {
 }
 
 #[test]
+fn root_a_recording_is_whole_and_becomes_a_report() {
+    let Some(gateway) = Gateway::new() else { return };
+    let world = &gateway.world;
+    let flows = world
+        .start("flows", world.weir(&["flows", "--json", "--for", "6", "--save", "r.jsonl", "--verbose"]));
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let _ends = gateway.connect();
+    let printed = flows.end_within(PATIENCE).expect(0).stdout;
+    let recorded = lines(&std::fs::read_to_string(world.work().join("r.jsonl")).unwrap());
+    let seconds = |lines: &[Value]| lines.iter().map(|line| line["seconds"].clone()).collect::<Vec<_>>();
+    assert_eq!(seconds(&recorded), seconds(&lines(&printed)), "the same readings");
+    assert!(recorded.len() > 1, "{recorded:?}");
+    let text = world.run(world.weir(&["report", "r.jsonl"])).expect(0).stdout;
+    assert!(text.contains("passed through in0, out0") && text.contains("198.18.1.0/24"), "{text}");
+    world.run(world.weir(&["report", "r.jsonl", "--html", "--output", "r.html"])).expect(0);
+    let page = std::fs::read_to_string(world.work().join("r.html")).unwrap();
+    assert!(page.contains("Median round trip") && page.contains("198.18.1.2:"), "{page}");
+    for args in [&["report", "r.jsonl", "--csv"][..], &["flows", "--for", "1", "--save", "r.jsonl"]] {
+        world.run(world.weir(args)).expect(2);
+    }
+}
+
+#[test]
+fn root_a_full_disk_ends_the_recording_with_a_whole_line_and_not_the_watch() {
+    let Some(gateway) = Gateway::new() else { return };
+    let world = &gateway.world;
+    // A line takes about 3 kB: a page has room for one.
+    world.sh("mkdir small && mount -t tmpfs -o size=4k tmpfs small");
+    let output =
+        world.run(world.weir(&["flows", "--json", "--for", "6", "--save", "small/r.jsonl"])).expect(1);
+    assert!(
+        output.stderr.contains("No space left") && output.stderr.contains("recording ends"),
+        "{}",
+        output.stderr
+    );
+    let text = world.sh("cat small/r.jsonl");
+    let recorded = lines(&text);
+    assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+    assert!(recorded.len() < lines(&output.stdout).len(), "the watch goes on: {}", recorded.len());
+}
+
+#[test]
 fn root_what_is_missing_is_named() {
     let Some(gateway) = Gateway::new() else { return };
     let world = &gateway.world;

@@ -78,7 +78,7 @@ pub(crate) enum ScenarioCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Folder of a run, or its run.json
+    /// Folder of a run, its run.json, or a recording of `weir flows --save`
     pub(crate) run: PathBuf,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]

@@ -1,5 +1,6 @@
 //! Options of `weir flows`, and those that `weir export` shares with it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -76,9 +77,12 @@ pub(crate) struct FlowsArgs {
     /// Print once at the end, instead of every second
     #[arg(long)]
     pub(crate) once: bool,
-    /// Number of networks, and of flows, that are printed
+    /// Number of networks, and of flows, that are printed or recorded
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub(crate) top: usize,
+    /// Record to this new file, a line of JSON per second; `weir report FILE` shows it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
     /// Print JSON: one line per second, with --once one document
     #[arg(long)]
     pub(crate) json: bool,

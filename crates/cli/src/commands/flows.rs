@@ -1,26 +1,33 @@
 //! `weir flows`.
 
+mod recording;
+
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_flows::{Error, Reading, Watch, render};
+use weir_live::{View as LiveView, Wake};
 use weir_sys::Stop;
 use weir_text::layout::Terminal;
 
+use self::recording::Recording;
 use super::conntrack::{namespace, refused};
 use super::screen::Screen;
 use crate::args::FlowsArgs;
 use crate::documents::{Document, Kind, line, print_json};
 use crate::exit::{CommandResult, Failure, MISSING};
-use crate::output::{Color, is_read, print, put, width};
+use crate::output::{Color, is_read, print, put, unwritten, width};
 use crate::talk;
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(1);
 /// How long `--once` watches without `--for`.
 const ONCE: Duration = Duration::from_secs(10);
+/// Networks and flows of the view on a terminal. More would take their time: each has intervals.
+const LIVE_NETWORKS: usize = 500;
+const LIVE_FLOWS: usize = 2000;
 
 pub(crate) fn run(args: FlowsArgs, color: Color) -> CommandResult {
     // The handler of signals serves the whole process, also from a thread in another namespace.
@@ -84,16 +91,80 @@ impl View {
         let args = &self.args;
         let mut watch = Watch::start(args.tracking.options()).map_err(failed)?;
         talk::step(|| format!("watches {}", watch.interfaces().join(", ")));
+        let mut recording = args.save.as_deref().map(Recording::begin).transpose()?;
         let end = args.window.or(args.once.then_some(ONCE)).map(|time| Instant::now() + time);
-        if args.once { self.once(&mut watch, end, stop) } else { self.each_second(&mut watch, end, stop) }
+        if args.once {
+            self.once(&mut watch, end, &mut recording, stop)?;
+        } else if self.is_live() {
+            self.live(&mut watch, end, &mut recording, stop)?;
+        } else {
+            self.each_second(&mut watch, end, &mut recording, stop)?;
+        }
+        recording.map_or(Ok(()), Recording::end)
+    }
+
+    /// Whether a terminal shows pages and sends keys.
+    fn is_live(&self) -> bool {
+        let is_plain = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        !self.args.json && !is_plain && io::stdout().is_terminal() && io::stdin().is_terminal()
+    }
+
+    /// Adds the networks and flows with the most bytes to the recording.
+    fn record(&self, reading: &Reading, recording: &mut Option<Recording>) -> Result<(), Failure> {
+        let Some(recording) = recording else { return Ok(()) };
+        let mut kept = reading.clone();
+        kept.networks.truncate(self.args.top);
+        kept.flows.truncate(self.args.top);
+        recording.add(&line(&self.document(&kept))?);
+        Ok(())
+    }
+
+    fn live(
+        &self,
+        watch: &mut Watch,
+        end: Option<Instant>,
+        recording: &mut Option<Recording>,
+        stop: &Stop,
+    ) -> CommandResult {
+        let mut view = LiveView::new(&self.place);
+        let mut screen = weir_live::Screen::take(self.color.stdout).map_err(|e| {
+            Failure::failed(format!("cannot take the terminal: {e}; `weir flows | cat` prints tables"))
+        })?;
+        let mut next = Instant::now();
+        loop {
+            next = (next + EVERY).max(Instant::now());
+            let until = end.map_or(next, |end| end.min(next));
+            let wake = screen.show(&mut view, until, || stop.raised()).map_err(|e| unwritten(&e))?;
+            if wake == Wake::Leave {
+                return Ok(());
+            }
+            let top = self.args.top;
+            let reading = watch.read_top(LIVE_NETWORKS.max(top), LIVE_FLOWS.max(top)).map_err(failed)?;
+            self.record(&reading, recording)?;
+            if let Some(recording) = recording {
+                let (text, is_warning) = recording.state();
+                view.remark(&text, is_warning);
+            }
+            view.read(reading);
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return Ok(());
+            }
+        }
     }
 
     /// Reads every second, too, so that flows that are over make room.
-    fn once(&self, watch: &mut Watch, end: Option<Instant>, stop: &Stop) -> CommandResult {
+    fn once(
+        &self,
+        watch: &mut Watch,
+        end: Option<Instant>,
+        recording: &mut Option<Recording>,
+        stop: &Stop,
+    ) -> CommandResult {
         loop {
             let next = Instant::now() + EVERY;
             super::wait_until(end.map_or(next, |end| end.min(next)), stop);
             let reading = watch.read_top(self.args.top, self.args.top).map_err(failed)?;
+            self.record(&reading, recording)?;
             if stop.raised() || end.is_some_and(|end| Instant::now() >= end) {
                 return if self.args.json {
                     print_json(&self.document(&reading))
@@ -104,7 +175,13 @@ impl View {
         }
     }
 
-    fn each_second(&self, watch: &mut Watch, end: Option<Instant>, stop: &Stop) -> CommandResult {
+    fn each_second(
+        &self,
+        watch: &mut Watch,
+        end: Option<Instant>,
+        recording: &mut Option<Recording>,
+        stop: &Stop,
+    ) -> CommandResult {
         let mut screen = Screen::take(!self.args.json && io::stdout().is_terminal());
         let mut next = Instant::now();
         loop {
@@ -114,6 +191,7 @@ impl View {
                 return Ok(());
             }
             let reading = watch.read_top(self.args.top, self.args.top).map_err(failed)?;
+            self.record(&reading, recording)?;
             let shown = if self.args.json {
                 put(&line(&self.document(&reading))?)
             } else {
@@ -122,6 +200,36 @@ impl View {
             if !is_read(shown)? || end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(());
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_record::flows::{FlowsRecording, end_of_bucket};
+
+    use super::*;
+
+    /// The crate that renders a recording knows neither the crate that measures nor this one.
+    #[test]
+    fn a_line_is_read_as_it_is_written() {
+        let reading = Reading {
+            seconds: 2.0,
+            interfaces: vec!["in0".to_owned()],
+            flows: vec![weir_flows::Flow::empty()],
+            ..Reading::empty()
+        };
+        let document =
+            FlowsReading { weir: "0", time: "now".to_owned(), namespace: "here", reading: &reading };
+        let text = line(&document).ok().unwrap();
+        assert!(FlowsRecording::begins_like_one(text.as_bytes()));
+        let read = FlowsRecording::read(text.as_bytes()).unwrap();
+        assert_eq!((read.last.seconds, read.last.interfaces.as_slice()), (2.0, &["in0".to_owned()][..]));
+        assert_eq!((read.last.flows.len(), read.last.flows[0].state.as_str()), (1, "one-way"));
+        let buckets = read.last.all.client_side.round_trips.buckets.len();
+        assert_eq!(buckets, reading.all.client_side.round_trips.buckets.len());
+        for n in 0..buckets {
+            assert_eq!(end_of_bucket(n), weir_flows::end_of_bucket(n) as f64);
         }
     }
 }

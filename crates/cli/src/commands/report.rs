@@ -1,6 +1,11 @@
 //! `weir report`.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
 use weir_bench::require;
+use weir_record::flows::FlowsRecording;
 use weir_report::Terminal;
 
 use crate::args::ReportArgs;
@@ -9,6 +14,9 @@ use crate::exit::{CommandResult, Failure, NOT_MET};
 use crate::output::{Color, print, save, width};
 
 pub(crate) fn run(args: &ReportArgs, color: Color) -> CommandResult {
+    if let Some(recording) = recording(&args.run)? {
+        return of_flows(args, &recording, color);
+    }
     let run = load(&args.run)?;
     let conditions = conditions(&args.require, &run)?;
     let format = &args.format;
@@ -32,6 +40,40 @@ pub(crate) fn run(args: &ReportArgs, color: Color) -> CommandResult {
         Some(path) => save(path, &text)?,
     }
     judge(&conditions, &run)
+}
+
+/// The recording of `weir flows`, if the path leads to one.
+fn recording(path: &Path) -> Result<Option<FlowsRecording>, Failure> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let wrong = |e: String| Failure::usage(format!("{}: {e}", path.display()));
+    let mut file = BufReader::new(File::open(path).map_err(|e| wrong(e.to_string()))?);
+    let begins = file.fill_buf().map_err(|e| wrong(e.to_string()))?;
+    if !FlowsRecording::begins_like_one(begins) {
+        return Ok(None);
+    }
+    FlowsRecording::read(file).map(Some).map_err(wrong)
+}
+
+fn of_flows(args: &ReportArgs, recording: &FlowsRecording, color: Color) -> CommandResult {
+    let format = &args.format;
+    let of_runs = format.markdown || format.csv || format.csv_summary || format.csv_patterns || format.json;
+    if of_runs || !args.require.is_empty() {
+        return Err(Failure::usage(
+            "a recording of `weir flows` has two forms: --html, and the text for a terminal; its lines are JSON already",
+        ));
+    }
+    let text = if format.html {
+        weir_report::flows_html(recording)
+    } else {
+        let to = Terminal { width: width(), color: color.stdout && args.output.is_none() };
+        weir_report::flows_terminal(recording, to)
+    };
+    match &args.output {
+        None => print(&text),
+        Some(path) => save(path, &text),
+    }
 }
 
 /// The conditions, read before anything is done with them.

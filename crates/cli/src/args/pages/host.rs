@@ -133,7 +133,9 @@ pub(super) const PAGES: &[Page] = &[
         command: "flows",
         text: "Follows the TCP connections that pass this host, at the interfaces by which packets come in, and prints for \
                the networks and flows with the most bytes: round trips between this host and either side, and the share \
-               of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow.\n\nA segment that \
+               of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow.\n\nOn a terminal it \
+               shows tables by network, inside host and flow that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
+               prints a page per second.\n\nA segment that \
                comes again after it passed was lost behind this host; a gap that is filled later was lost before it. \
                Sends nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
         examples: &[
@@ -142,11 +144,12 @@ pub(super) const PAGES: &[Page] = &[
             "weir flows --json --for 1m --top 50",
             "weir flows --interface eth0 --interface docker0 --by-client --prefix 16",
             "weir flows --once --share 10%",
+            "weir flows --save evening.jsonl",
         ],
         codes: &[
-            (0, "done, or ended by Ctrl-C"),
-            (1, "reading the table of flows failed"),
-            (2, "wrong usage, an interface that is not here, or none that forwards"),
+            (0, "done, or ended by a key or a signal"),
+            (1, "reading the table of flows failed, or the recording is not whole"),
+            (2, "wrong usage, a file of that name, an interface that is not here, or none that forwards"),
             (4, "root or Linux 6.6 (TCX) is missing here"),
         ],
     },

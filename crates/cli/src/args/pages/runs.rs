@@ -90,16 +90,18 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         command: "report",
         text: "Computes the results again from the stored trials. Without a format it prints the table that `weir \
-               bench` prints at its end.",
+               bench` prints at its end.\n\nA recording of `weir flows --save` has a text, and a page with `--html`: rates, losses \
+               and round trips over time, and the networks and flows with the most bytes.",
         examples: &[
             "weir report runs/nat-instance-20261121-101500-a1b2",
             "weir report runs/today --html --output report.html",
             "weir report runs/today --csv > trials.csv",
+            "weir report evening.jsonl --html --output evening.html",
             "weir report runs/today --require 'nft-masquerade.tcp-egress >= 0.9 x routed'",
         ],
         codes: &[
             (1, "the output could not be written"),
-            (2, "wrong usage, or no run record"),
+            (2, "wrong usage, or neither a run record nor a recording of flows"),
             (3, "a --require was not met"),
         ],
     },
