@@ -1,7 +1,7 @@
 //! The runner: from a scenario to a run with its conclusions.
 //!
 //! [`scenario`] says what to do, [`runner`] does it on the hosts, [`analysis`] concludes, [`require`] judges by the
-//! user's thresholds, [`store`] keeps the record.
+//! user's thresholds, [`summary`] puts it into a few sentences, [`store`] keeps the record.
 
 pub mod analysis;
 mod carried;
@@ -23,6 +23,7 @@ pub mod scenario;
 mod settings;
 mod site;
 pub mod store;
+pub mod summary;
 mod testbed;
 mod trial;
 

@@ -24,6 +24,7 @@ use crate::rehearsal;
 use crate::scenario::{Scenario, VariantRun, WorkloadEntry, load};
 use crate::site::{Member, Site};
 use crate::store::Store;
+use crate::summary::conclude;
 use crate::testbed::Hosts;
 use crate::trial::{self, Rules};
 
@@ -187,6 +188,7 @@ fn blank(order: &Order<'_>, variants: &[VariantRun]) -> Run {
         hosts: Vec::new(),
         trials: Vec::new(),
         results: None,
+        summary: None,
         notes: scenario.notes.clone(),
     }
 }
@@ -388,7 +390,7 @@ impl Runner<'_> {
             }
         }
         self.run.ended = Some(now());
-        self.run.results = Some(analyse(&self.run));
+        conclude(&mut self.run);
         match (self.store.write(&self.run), outcome) {
             (_, Err(error)) if !measured => Err(error),
             // A full disk, for example: weir still reports the measurements, and the record holds as much as fitted.

@@ -8,9 +8,9 @@ use weir_testkit::World;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-const PICTURES: [&str; 2] = ["doctor.svg", "report.png"];
+const PICTURES: [&str; 3] = ["doctor.svg", "report.png", "report-read.png"];
 /// Their text, and the runs that they show.
-const EVIDENCE: [&str; 4] = ["doctor.head", "doctor.json", "report.txt", "report.json"];
+const EVIDENCE: [&str; 5] = ["doctor.head", "doctor.json", "report.txt", "report-read.txt", "report.json"];
 
 /// Runs `scripts/pictures/check` on the folders of pictures and evidence; whether it accepts them, and its output.
 fn check(folders: [&Path; 2]) -> (bool, String) {
@@ -47,6 +47,7 @@ fn pictures_show_what_the_program_prints() {
         ("doctor.svg", "loose", "lax"),
         ("doctor.json", "\"wan2\"", "\"wan9\""),
         ("report.txt", "Results", "Figures"),
+        ("report-read.txt", "To do: ", "Advice: "),
     ] {
         let (same, text) = plant(file, from, to);
         assert!(!same && text.contains("run: make pictures"), "{file}: {text}");

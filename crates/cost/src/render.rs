@@ -41,6 +41,38 @@ pub fn price_list(options: &[PriceOption], columns: u16) -> String {
     out
 }
 
+/// The answer in one sentence, for the summary of a run: the bills, what a measured Gbit/s costs, and of two options the cheaper
+/// one.
+pub fn in_short(answer: &Answer) -> String {
+    let (question, currency) = (&answer.question, &answer.currency);
+    let bills: Vec<String> =
+        answer.bills.iter().map(|b| format!("{} {currency} with {}", money(b.total), b.option)).collect();
+    let mut dates: Vec<String> = answer.prices.iter().map(|p| p.as_of.to_string()).collect();
+    dates.sort();
+    let dates = match (dates.first(), dates.last()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (Some(only), _) => only.clone(),
+        _ => String::new(),
+    };
+    let mut out = format!(
+        "Money: {} GB out and {} GB in over {} h cost {} at the prices of {dates}",
+        question.gb_out,
+        question.gb_in,
+        question.hours,
+        bills.join(", ")
+    );
+    for u in &answer.unit_costs {
+        let _ = write!(out, "; {} as {} {} {currency} per Gbit/s", u.option, u.variant, money(u.per_gbps));
+    }
+    match answer.break_evens.as_slice() {
+        [pair] => {
+            let _ = write!(out, "; {}", break_even(pair));
+        }
+        _ => out.push('.'),
+    }
+    out
+}
+
 fn text(answer: &Answer, style: Style) -> String {
     let question = &answer.question;
     let currency = &answer.currency;

@@ -100,6 +100,28 @@ fn markdown_word_by_word() {
 }
 
 #[test]
+fn the_answer_in_one_sentence() {
+    let measured = Measured {
+        option: "vm".into(),
+        variant: "routed".into(),
+        goodput_bps: 2e9,
+        connections_per_second: None,
+    };
+    assert_eq!(
+        render::in_short(&answered(730, &[measured])),
+        "Money: 0 GB out and 10 GB in over 730 h cost 20.37 USD with gw, 6.00 USD with vm at the prices of 2026; \
+         vm as routed 3.00 USD per Gbit/s; gw or vm: cheaper is up to 2.82 GB gw, above that vm (all of it in)."
+    );
+    let options = ["a", "b", "c"].map(|name| option(name, "vm = { per-month = 3 }"));
+    let three = answer(&Question::default(), &options, &[]).unwrap();
+    assert_eq!(
+        render::in_short(&three),
+        "Money: 0 GB out and 0 GB in over 730 h cost 3.00 USD with a, 3.00 USD with b, 3.00 USD with c at the \
+         prices of 2026."
+    );
+}
+
+#[test]
 fn a_measured_rate_that_does_not_suffice_is_reported() {
     // 10 GB in an hour are 80 Gbit / 3600 s = 22.2 Mbit/s.
     let measured = |bps| Measured {

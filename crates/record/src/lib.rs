@@ -19,6 +19,7 @@ pub mod results;
 pub mod run;
 pub mod sample;
 mod series;
+mod summary;
 pub mod trial;
 
 pub use diagnosed::{Diagnosed, DiagnosedFinding};
@@ -34,6 +35,7 @@ pub use profile::{Calls, FunctionSamples, PartSamples, Profile};
 pub use run::{Run, RunPlan, Status, VariantInfo, WorkloadInfo, WorkloadPair};
 pub use sample::{CpuTime, HostSample, InterfaceDelta};
 pub use series::Series;
+pub use summary::Summary;
 pub use trial::Trial;
 
 /// Version of the layout of `run.json`. It grows by one with every change that an old reader would misread.

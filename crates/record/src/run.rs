@@ -10,6 +10,7 @@ use crate::fact::VariantFact;
 use crate::metric::MetricDef;
 use crate::patterns::PatternPlan;
 use crate::results::Results;
+use crate::summary::Summary;
 use crate::trial::Trial;
 
 /// How far a run got.
@@ -164,6 +165,9 @@ pub struct Run {
     pub trials: Vec<Trial>,
     /// Conclusions; every reader of this version recomputes them from the trials.
     pub results: Option<Results>,
+    /// The conclusions in a few sentences, once the run has ended; every reader of this version writes them again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
     /// Information for the reader that no field holds.
     pub notes: Vec<String>,
 }

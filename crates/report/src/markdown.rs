@@ -8,7 +8,7 @@ use crate::pairs::{self, PairRow};
 use crate::patterns::{self, View};
 use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{diagnosed, gateway, profile, setup_cost, spread, words};
+use crate::{diagnosed, gateway, profile, setup_cost, spread, summary, words};
 
 /// The run as Markdown: what came out in words, the result table, faults, and where it was made.
 pub fn markdown(run: &Run) -> String {
@@ -17,13 +17,11 @@ pub fn markdown(run: &Run) -> String {
         out.push_str(&format!("No results: {}.\n", text(&words::status(&run.status))));
         return out;
     };
-    let sentences = sentences(run, results);
-    for (i, sentence) in sentences.iter().enumerate() {
-        let (before, after) = if i == 0 { ("", "\n") } else { ("- ", "") };
-        out.push_str(&format!("{before}{}\n{after}", text(sentence)));
-    }
-    if sentences.len() > 1 {
-        out.push('\n');
+    out.push_str(&format!("{}\n\n", text(&summary::text(run, results))));
+    let details: String =
+        sentences(run, results).iter().skip(1).map(|s| format!("- {}\n", text(s))).collect();
+    if !details.is_empty() {
+        out.push_str(&format!("{details}\n"));
     }
     if let Some(view) = patterns::view(run, results) {
         push_patterns(&mut out, &view);

@@ -40,7 +40,7 @@ impl Judged {
 }
 
 /// A share of failures above the baseline's by more than this is reported even if no test has shown it yet.
-const LEAST_SAID: f64 = 0.001;
+pub(crate) const LEAST_SAID: f64 = 0.001;
 
 fn certain(comparison: Option<Comparison>) -> f64 {
     let near = |c: Comparison| {
@@ -78,6 +78,50 @@ fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged>
         }
     }
     out
+}
+
+/// How a variant stands against the baseline, over all its headline metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It fails more, or too many of its trials are void: nothing else counts.
+    Fails,
+    /// Worse in something, better in nothing.
+    Worse,
+    /// Worse in something, better in something else.
+    Mixed,
+    /// Better in something, worse in nothing.
+    Better,
+    /// Neither, and some comparisons are open.
+    Open,
+    /// No comparison is open, but some show no more than that a difference is below the noise floor.
+    Unseen,
+    /// Shown to be equal in everything.
+    Equal,
+}
+
+/// The standing of each variant that was judged by itself, in the run's order.
+pub(crate) fn standing<'a>(run: &'a Run, results: &Results) -> Vec<(&'a str, Standing)> {
+    let rows = rows(run, results, true);
+    let of = |name: &str| -> Option<Standing> {
+        let judged = of_variant(&rows, results, name);
+        let has = |tone: Tone| judged.iter().any(|j| j.words.tone == tone);
+        let void = results.void_biases.iter().any(|b| b.variant == name);
+        if judged.is_empty() {
+            return None;
+        }
+        Some(match (has(Tone::Worse), has(Tone::Better)) {
+            _ if void || has(Tone::Withheld) || judged.iter().any(|j| j.fails.is_some()) => Standing::Fails,
+            (true, true) => Standing::Mixed,
+            (true, false) => Standing::Worse,
+            (false, true) => Standing::Better,
+            (false, false) if has(Tone::Open) => Standing::Open,
+            (false, false) if has(Tone::Different) => return None,
+            (false, false) if has(Tone::NotSeen) => Standing::Unseen,
+            (false, false) => Standing::Equal,
+        })
+    };
+    let others = compared(run).filter(|v| !v.baseline);
+    others.filter_map(|v| Some((v.name.as_str(), of(&v.name)?))).collect()
 }
 
 /// Returns the result in words. Traffic that the path does not carry at all comes before traffic that is slower on it, at the

@@ -10,9 +10,8 @@ use crate::curves::{self, Curve, Spot};
 use crate::escape::line;
 use crate::pairs::{self, PairRow};
 use crate::patterns::{self, View};
-use crate::sentences::sentences;
 use crate::view::{self, Row};
-use crate::{diagnosed, faults, gateway, profile, setup_cost, spread, words};
+use crate::{diagnosed, faults, gateway, profile, setup_cost, spread, summary, words};
 
 pub use weir_text::layout::Terminal;
 
@@ -38,6 +37,7 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     };
     let seconds = run.trials.iter().map(|t| t.start_s + t.took_s).fold(0.0, f64::max);
     out.push_str(&paragraph(&format!("scenario {}, {}", line(&run.scenario), line(&run.testbed)), 0, to));
+    out.push_str(&format!("\n{}", paragraph(&summary::text(run, results), 0, to)));
     if let Some(view) = patterns::view(run, results) {
         push_patterns(&mut out, &view, to);
     }
@@ -348,9 +348,6 @@ const MOST_FAULTS: usize = 6;
 
 fn foot(run: &Run, results: &Results, seconds: f64, to: Terminal) -> String {
     let mut out = String::new();
-    if let Some(first) = sentences(run, results).first() {
-        out.push_str(&paragraph(first, 0, to));
-    }
     let counts: Vec<usize> = view::rows(run, results, true)
         .iter()
         .flat_map(|r| r.entries.iter().map(|e| e.n).collect::<Vec<_>>())

@@ -10,6 +10,11 @@ fn plain(run: &Run, width: usize) -> String {
     terminal(run, Terminal { width, color: false })
 }
 
+/// The same without line breaks, for sentences that wrap.
+fn flat(run: &Run) -> String {
+    plain(run, 100).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn terminal_fits_and_says_everything() {
     let run = fixture::run(1);
@@ -30,7 +35,7 @@ fn terminal_fits_and_says_everything() {
     let goodput = run.results.as_ref().unwrap().cell("tcp-egress", "goodput_bps", "nft-masquerade").unwrap();
     let estimate = goodput.estimate.unwrap();
     let expected = format!("{:.1} Gbit/s [", estimate.center / 1e9);
-    let line = text.lines().find(|l| l.contains("nft-masquerade")).unwrap();
+    let line = text.lines().find(|l| l.trim_start().starts_with("nft-masquerade  ")).unwrap();
     assert!(line.contains(&expected) && line.contains("slower by"), "{line} lacks {expected}");
     for needed in
         ["200 trials", "1 void", "noise floor ±", "hypervisor", "left out", "seed 1", "more loss 0.5"]
@@ -196,7 +201,7 @@ fn too_few_rounds_are_said_once() {
     // Three variants in Holm's correction: 3 x 2^(1-7) < 5 %.
     let said = "Too few rounds for verdicts: 2 made, 7 needed.";
     let html = weir_report::html(&run);
-    for text in [plain(&run, 100), markdown(&run), html] {
+    for text in [flat(&run), markdown(&run), html] {
         assert_eq!(text.matches(said).count(), 1, "{text}");
         assert!(!text.contains("too few rounds") && !text.contains("open in"), "{text}");
     }
@@ -220,8 +225,8 @@ fn too_few_rounds_of_workloads_against_each_other() {
         }
         found.verdict = found.verdict.map(|_| weir_stats::Verdict::TooFewRounds);
     }
+    assert!(flat(&run).contains("Too few rounds for verdicts: 3 made, 6 needed."), "{}", flat(&run));
     let text = plain(&run, 100);
-    assert!(text.contains("Too few rounds for verdicts: 3 made, 6 needed."), "{text}");
     assert!(text.lines().any(|l| l.contains("goodput") && l.ends_with("? ×2.0, n = 3")), "{text}");
     let page = weir_report::html(&run);
     let section = page.split("id=\"pairs\"").nth(1).unwrap();
@@ -282,9 +287,11 @@ fn workloads_against_each_other() {
     }
     // They lead, although tester CPU differs by the same factor.
     let first =
-        format!("{pair} on routed is faster by a factor of 2.00 [2.00, 2.00] in goodput (and better in ");
+        format!(". {pair} on routed is faster by a factor of 2.00 [2.00, 2.00] in goodput (and better in ");
     let text = markdown(&run);
-    assert!(text.lines().nth(2).unwrap().replace('\\', "").starts_with(&first), "{text}");
+    let summary = text.lines().nth(2).unwrap().replace('\\', "");
+    assert!(summary.starts_with("This run compared workloads with each other on routed: "), "{text}");
+    assert!(summary.contains(&first), "{text}");
     assert!(!text.contains("nothing to compare"), "{text}");
     let table = text.lines().filter(|l| l.contains("| tcp") && l.contains("against"));
     for row in table {
@@ -400,7 +407,8 @@ fn a_run_of_curves_alone_is_told_as_that() {
     run.trials.retain(|t| t.workload != "tcp-egress");
     fixture::conclude(&mut run);
     let text = plain(&run, 100);
-    assert!(text.contains("Measured over rate pps (1k to 1M) and over rules (0 to 1k)."), "{text}");
+    let said = "Measured over rate pps (1k to 1M) and over rules (0 to 1k).";
+    assert!(flat(&run).contains(said), "{text}");
     assert!(text.contains("n = 8 per cell"), "{text}");
     assert!(!text.contains("nothing to compare"), "{text}");
 }

@@ -108,6 +108,7 @@ fn run(world: Truth) -> Run {
         hosts: Vec::new(),
         trials,
         results: None,
+        summary: None,
         notes: Vec::new(),
     }
 }

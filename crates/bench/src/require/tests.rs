@@ -81,6 +81,7 @@ fn run(rounds: u32, factor: f64) -> Run {
         hosts: Vec::new(),
         trials,
         results: None,
+        summary: None,
         notes: Vec::new(),
     }
 }

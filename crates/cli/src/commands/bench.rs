@@ -123,7 +123,8 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
     } else {
         print(&weir_report::terminal(run, Terminal { width: width(), color: color.stdout }))?;
         if let Some(block) = &scenario.cost {
-            let answer = super::cost::of_block(block, &scenario.testbed, run, None)?;
+            let answer =
+                weir_bench::summary::price(block, &scenario.testbed, run, None).map_err(Failure::usage)?;
             print(&format!("\n{}", weir_cost::render::terminal(&answer, super::cost::columns())))?;
         }
     }

@@ -4,11 +4,9 @@ use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_bench::scenario::{Scenario, Testbed};
-use weir_cost::{
-    Amount, Catalogue, CostBlock, DEFAULT_OPTIONS, Measured, PriceOption, Question, answer, render,
-};
-use weir_record::Run;
+use weir_bench::scenario::Scenario;
+use weir_bench::summary::price;
+use weir_cost::{Amount, Catalogue, DEFAULT_OPTIONS, PriceOption, Question, answer, render};
 
 use crate::args::CostArgs;
 use crate::commands::load;
@@ -87,42 +85,5 @@ fn of_run(path: &Path, args: &CostArgs) -> Result<weir_cost::Answer, Failure> {
     let Some(block) = &scenario.cost else {
         return Err(Failure::usage(format!("{origin}: its scenario `{}` has no [cost] block", run.scenario)));
     };
-    of_block(block, &scenario.testbed, &run, args.prices.as_deref())
-}
-
-/// The cost block's answer, with the rates that the run measured on real hosts. The links of a lab have nothing to do with the machines
-/// whose prices these are.
-pub(crate) fn of_block(
-    block: &CostBlock,
-    testbed: &Testbed,
-    run: &Run,
-    prices: Option<&Path>,
-) -> Result<weir_cost::Answer, Failure> {
-    let prices = prices.or(block.prices.as_deref());
-    let text = prices.map(read).transpose()?;
-    let options = block.select("[cost]", text.as_deref()).map_err(Failure::usage)?;
-    let measured: Vec<Measured> = block
-        .variants
-        .iter()
-        .filter(|_| matches!(testbed, Testbed::Hosts(_)))
-        .filter(|(_, option)| options.iter().any(|o| o.name == **option))
-        .filter_map(|(variant, option)| measured(run, variant, option))
-        .collect();
-    answer(&block.question(), &options, &measured).map_err(Failure::usage)
-}
-
-/// The best goodput of a variant over the bulk TCP workloads, and its connections per second, where they were measured.
-fn measured(run: &Run, variant: &str, option: &str) -> Option<Measured> {
-    let results = run.results.as_ref()?;
-    let best = |metric: &str, kind: &str| {
-        let of_kind = run.workloads.iter().filter(|w| w.kind == kind);
-        let values = of_kind.filter_map(|w| Some(results.cell(&w.name, metric, variant)?.estimate?.center));
-        values.max_by(f64::total_cmp)
-    };
-    Some(Measured {
-        option: option.to_owned(),
-        variant: variant.to_owned(),
-        goodput_bps: best("goodput_bps", "tcp-stream")?,
-        connections_per_second: best("transactions_per_second", "tcp-crr"),
-    })
+    price(block, &scenario.testbed, &run, args.prices.as_deref()).map_err(Failure::usage)
 }

@@ -140,9 +140,9 @@ pub(crate) fn find_scenario(name_or_path: &str) -> Result<(String, String), Fail
     Ok(found)
 }
 
-/// A stored run with its results recomputed from its trials.
+/// A stored run with its results recomputed from its trials, and its summary written again.
 pub(crate) fn load(path: &Path) -> Result<Run, Failure> {
     let mut run = weir_bench::store::read(path).map_err(Failure::usage)?;
-    run.results = Some(weir_bench::analysis::analyse(&run));
+    weir_bench::summary::conclude(&mut run);
     Ok(run)
 }

@@ -14,7 +14,7 @@ use weir_record::{Run, Status};
 use crate::escape::line;
 use crate::markup::Markup;
 use crate::sentences::sentences;
-use crate::{pairs, view, words};
+use crate::{pairs, summary, view, words};
 
 /// Sections in the order of the page: anchor, heading.
 const SECTIONS: [(&str, &str); 14] = [
@@ -166,10 +166,9 @@ pub(crate) fn pair(out: &mut Markup, term: &str, text: &str) {
 }
 
 fn lead(out: &mut Markup, run: &Run, results: &Results) {
-    let mut sentences = sentences(run, results).into_iter();
-    out.leaf("p", &[("class", "lead")], &sentences.next().unwrap_or_default());
+    out.leaf("p", &[("class", "lead")], &summary::text(run, results));
     out.open("ul", &[]);
-    for sentence in sentences {
+    for sentence in sentences(run, results).into_iter().skip(1) {
         out.leaf("li", &[], &sentence);
     }
     out.close();

@@ -147,6 +147,7 @@ fn run(seed: u64, rounds: u32, baseline: &str, place: f64) -> Run {
         hosts: Vec::new(),
         trials,
         results: None,
+        summary: None,
         notes: Vec::new(),
     }
 }
