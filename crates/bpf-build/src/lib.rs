@@ -5,6 +5,7 @@
 //! The crate needs `weir-bpf` among its dependencies: it passes the folder of libbpf's headers on.
 
 pub mod layout;
+pub mod strip;
 
 use std::env;
 use std::fs;
@@ -27,8 +28,8 @@ pub fn build(sources: &[&str], headers: &[&str]) {
         let text = fs::read_to_string(header).unwrap_or_else(|e| fail(&format!("{header}: {e}")));
         let layout = layout::read(&text).unwrap_or_else(|e| fail(&format!("{header}: {e}")));
         let stem = Path::new(header).file_stem().unwrap_or_default();
-        write(&out.join(stem).with_extension("rs"), &layout.to_rust());
-        write(&out.join(stem).with_extension("check.h"), &layout.to_c_assertions());
+        write(&out.join(stem).with_extension("rs"), layout.to_rust());
+        write(&out.join(stem).with_extension("check.h"), layout.to_c_assertions());
     }
     for source in sources {
         compile(source, &out);
@@ -50,6 +51,8 @@ fn compile(source: &str, out: &Path) {
     command
         // v3: atomics that return a value (Linux 5.12), and 32-bit arithmetic.
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror"])
+        // A table for linkers, which strip could not copy.
+        .arg("-fno-addrsig")
         .arg(format!("-D__TARGET_ARCH_{target}"))
         // Line information names files; without the folders of this machine two builds are the same.
         .arg(format!("-ffile-prefix-map={}=out", out.display()))
@@ -65,7 +68,7 @@ fn compile(source: &str, out: &Path) {
         .args(["-c", source, "-o"])
         .arg(&object);
     match command.output() {
-        Ok(output) if output.status.success() => {}
+        Ok(output) if output.status.success() => lighten(&object),
         Ok(output) => fail(&format!("{source}:\n{}", String::from_utf8_lossy(&output.stderr))),
         Err(e) => fail(&format!(
             "{clang}: {e}: install clang (Debian: apt-get install clang), or name one in CLANG"
@@ -73,7 +76,14 @@ fn compile(source: &str, out: &Path) {
     }
 }
 
-fn write(path: &Path, text: &str) {
+/// Replaces an object by itself without debug information.
+fn lighten(object: &Path) {
+    let bytes = fs::read(object).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
+    let bytes = strip::strip(&bytes).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
+    write(object, &bytes);
+}
+
+fn write(path: &Path, text: impl AsRef<[u8]>) {
     fs::write(path, text).unwrap_or_else(|e| fail(&format!("{}: {e}", path.display())));
 }
 
