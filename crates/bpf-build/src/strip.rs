@@ -64,8 +64,11 @@ mod tests {
         bytes
     }
 
-    /// Sections by name with their bytes, and their relocations as (offset, name of the symbol or of its section).
-    fn contents(bytes: &[u8]) -> Vec<(String, Vec<u8>, Vec<(u64, String)>)> {
+    /// Name and bytes of a section, and its relocations: offset, and name of the symbol or of its section.
+    type Section = (String, Vec<u8>, Vec<(u64, String)>);
+
+    /// All sections but those of debug information and of the linker.
+    fn contents(bytes: &[u8]) -> Vec<Section> {
         let file = object::File::parse(bytes).unwrap();
         let target = |target: RelocationTarget| {
             let RelocationTarget::Symbol(index) = target else { panic!("{target:?}") };
