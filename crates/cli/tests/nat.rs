@@ -119,6 +119,60 @@ fn root_the_kernels_nat_does_what_its_source_says() {
     assert_eq!(bad, [], "a router without translation breaks nothing");
 }
 
+/// An address list in front of the masquerade that lets both hosts pass changes no verdict, and several gateways are shown side
+/// by side, saved and compared.
+#[test]
+fn root_gateways_are_shown_side_by_side_and_compared() {
+    if World::lacks(&["nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let names = ["nft-masquerade", "nft-masquerade-allow", "nft-masquerade-fully-random"];
+    let options: Vec<&str> = names.iter().flat_map(|name| ["--gateway", name]).collect();
+    let lab =
+        |more: &[&str]| nat(&world, &[&["lab", "--idle", "0"], more, &options[..]].concat()).expect(0).stdout;
+    let document = lab(&["--json"]);
+    let saved: Value = serde_json::from_str(&document).unwrap();
+    let [plain, allow, _] = [0, 1, 2].map(|n| verdicts(&saved["gateways"][n]));
+    assert_eq!(plain, allow);
+    let markdown = lab(&["--markdown"]);
+    let mapping = markdown.lines().find(|line| line.starts_with("| `udp-mapping`")).unwrap();
+    assert_eq!(mapping, "| `udp-mapping` | RFC 4787 REQ-1, MUST | **partly** | **partly** | **fails** |");
+    assert!(
+        markdown.contains("calls, games and peer-to-peer between two such NATs need a relay"),
+        "{markdown}"
+    );
+    assert!(lab(&["--html"]).starts_with("<!DOCTYPE html>"));
+    let [before, after] = ["before", "after"].map(|name| world.work().join(name));
+    std::fs::write(&before, &document).unwrap();
+    let mut changed = saved.clone();
+    let rows = changed["gateways"][0]["rows"].as_array_mut().unwrap();
+    let ttl = rows.iter_mut().find(|row| row["id"] == "ip-ttl").unwrap();
+    ttl["verdict"] = "fails".into();
+    std::fs::write(&after, changed.to_string()).unwrap();
+    let [before, after] = [&before, &after].map(|path| path.to_str().unwrap());
+    let same = json(&world, "nat-compare", &["compare", before, before, "--fail-on-worse"]);
+    assert_eq!(same["changes"], Value::Array(Vec::new()));
+    let worse = json(&world, "nat-compare", &["compare", before, after]);
+    let change = &worse["changes"][0];
+    let seen = ["gateway", "id", "before", "after", "direction"].map(|key| change[key].as_str().unwrap());
+    assert_eq!(seen, ["nft-masquerade", "ip-ttl", "meets", "fails", "worse"]);
+    assert_eq!(worse["changes"].as_array().unwrap().len(), 1);
+    let text = words(&nat(&world, &["compare", before, after, "--fail-on-worse"]).expect(3).stdout);
+    assert!(text.contains("worse: nft-masquerade ip-ttl: meets, now fails"), "{text}");
+}
+
+#[test]
+fn files_of_other_kinds_are_not_compared() {
+    let world = World::plain(WEIR);
+    let rows = world.work().join("rows");
+    std::fs::write(&rows, nat(&world, &["rows", "--json"]).expect(0).stdout).unwrap();
+    let rows = rows.to_str().unwrap();
+    let refused = nat(&world, &["compare", rows, rows]).expect(2);
+    assert!(refused.stderr.contains("not a result of"), "{}", refused.stderr);
+    nat(&world, &["lab", "--all", "--gateway", "routed"]).expect(2);
+}
+
 /// The fast path beside the same rules: only flows that it carries could differ, and their NAT is the kernel's.
 #[test]
 fn root_measured_the_fast_path_changes_no_verdict() {

@@ -1,7 +1,11 @@
 //! The packets of an experiment as a pcapng file (draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime};
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{Arrival, Ends, Packet, Setting, Side};
 
@@ -19,12 +23,62 @@ const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
+/// The packets of one experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// Name of the experiment.
+    pub experiment: &'static str,
+    /// Content of the file.
+    pub file: Vec<u8>,
+    /// Numbers of the packets, from 1, that each row is judged by.
+    frames: BTreeMap<&'static str, Vec<u32>>,
+    count: u32,
+}
+
+/// Packets that a row is judged by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Evidence {
+    /// Name of the file below the gateway's folder.
+    pub file: String,
+    /// Numbers of the packets as Wireshark counts them, as `editcap -r` takes them (example: 1-8 12).
+    pub frames: String,
+}
+
+/// The packets of each row in these files.
+pub fn evidence(captured: &[Captured]) -> BTreeMap<&'static str, Vec<Evidence>> {
+    let mut all: BTreeMap<&str, Vec<Evidence>> = BTreeMap::new();
+    for one in captured {
+        for (row, frames) in &one.frames {
+            let file = format!("{}.pcapng", one.experiment);
+            all.entry(row).or_default().push(Evidence { file, frames: ranges(frames) });
+        }
+    }
+    all
+}
+
+/// Ascending numbers as ranges: `1-8 12`.
+fn ranges(numbers: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => runs.push((*number, *number)),
+        }
+    }
+    let word = |(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    runs.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// Two ends that keep every packet, experiment by experiment.
 pub struct Recorder<'a> {
     ends: &'a mut dyn Ends,
     /// Time of day at the ends' moment zero.
     zero: SystemTime,
-    files: Vec<(&'static str, Vec<u8>)>,
+    files: Vec<Captured>,
+    /// Rows that packets are evidence for now.
+    rows: &'static [&'static str],
 }
 
 impl std::fmt::Debug for Recorder<'_> {
@@ -37,18 +91,22 @@ impl<'a> Recorder<'a> {
     /// Keeps what goes over these ends from now on.
     pub fn new(ends: &'a mut dyn Ends) -> Self {
         let zero = SystemTime::now().checked_sub(ends.now()).unwrap_or(SystemTime::UNIX_EPOCH);
-        Recorder { ends, zero, files: Vec::new() }
+        Recorder { ends, zero, files: Vec::new(), rows: &[] }
     }
 
-    /// Name of each experiment, and its file's content.
-    pub fn files(self) -> Vec<(&'static str, Vec<u8>)> {
+    /// The packets, experiment by experiment.
+    pub fn files(self) -> Vec<Captured> {
         self.files
     }
 
     fn keep(&mut self, side: Side, sent: bool, at: Duration, packet: &Packet) {
         let zero = self.zero.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        if let Some((_, file)) = self.files.last_mut() {
-            append_packet(file, side, sent, zero + at, &packet.bytes());
+        if let Some(captured) = self.files.last_mut() {
+            append_packet(&mut captured.file, side, sent, zero + at, &packet.bytes());
+            captured.count += 1;
+            for row in self.rows {
+                captured.frames.entry(row).or_default().push(captured.count);
+            }
         }
     }
 }
@@ -83,8 +141,13 @@ impl Ends for Recorder<'_> {
     }
 
     fn begin(&mut self, experiment: &'static str) {
-        self.files.push((experiment, beginning()));
+        self.files.push(Captured { experiment, file: beginning(), frames: BTreeMap::new(), count: 0 });
         self.ends.begin(experiment);
+    }
+
+    fn about(&mut self, rows: &'static [&'static str]) {
+        self.rows = rows;
+        self.ends.about(rows);
     }
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
@@ -170,6 +233,12 @@ mod tests {
 
     fn u32_at(bytes: &[u8], at: usize) -> u32 {
         u32::from_le_bytes(*bytes[at..].first_chunk().unwrap())
+    }
+
+    #[test]
+    fn numbers_are_written_as_editcap_takes_them() {
+        assert_eq!(ranges(&[1, 2, 3, 7, 9, 10]), "1-3 7 9-10");
+        assert_eq!(ranges(&[]), "");
     }
 
     #[test]

@@ -111,6 +111,11 @@ impl<'a> Session<'a> {
         self.ends.makes(experiment)
     }
 
+    /// Names the rows that the packets which follow are evidence for.
+    pub(crate) fn about(&mut self, rows: &'static [&'static str]) {
+        self.ends.about(rows);
+    }
+
     pub(crate) fn setting(&self) -> &Setting {
         self.ends.setting()
     }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Observations;
+use crate::capture::{Captured, Evidence, evidence};
 use crate::rows::judge::{Dependence, udp_filtering, udp_mapping};
 use crate::rows::{self, Judgement, Row, Verdict};
 
@@ -40,6 +41,8 @@ pub struct Line {
     /// The verdict.
     #[serde(flatten)]
     pub judgement: Judgement,
+    /// The packets that it was judged by; empty where they were not kept.
+    pub packets: Vec<Evidence>,
 }
 
 impl Deref for Line {
@@ -53,8 +56,20 @@ impl Deref for Line {
 impl Table {
     /// Judges observations.
     pub fn of(observations: &Observations) -> Self {
-        let rows = rows::all().map(|row| Line { row, judgement: (row.judge)(observations) }).collect();
+        let rows = rows::all()
+            .map(|row| Line { row, judgement: (row.judge)(observations), packets: Vec::new() })
+            .collect();
         Table { kind: NatKind::of(observations), rows }
+    }
+
+    /// Names the packets of each row.
+    #[must_use]
+    pub fn with_packets(mut self, captured: &[Captured]) -> Self {
+        let mut known = evidence(captured);
+        for line in &mut self.rows {
+            line.packets = known.remove(line.row.id).unwrap_or_default();
+        }
+        self
     }
 
     /// How many rows have that verdict.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use reference::memory::Memory;
 use reference::{Behaviour, Defect, PortRule, Strangers};
+use weir_nat::capture::Recorder;
 use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
 use weir_nat::{Table, Verdict, measure};
 
@@ -44,6 +45,28 @@ fn a_nat_without_defects_meets_everything() {
         assert!(fine, "{}: {:?}", line.id, line.judgement);
     }
     assert_eq!(table.kind.classic, Some("full cone"));
+}
+
+/// A packet of a row is in its file, and every row has some.
+#[test]
+fn every_row_names_its_packets() {
+    let mut ends = Memory::new(Behaviour::default(), LIMIT);
+    let mut recorder = Recorder::new(&mut ends);
+    let observations = measure(&mut recorder, &mut |_| true).unwrap();
+    let files = recorder.files();
+    let table = Table::of(&observations).with_packets(&files);
+    for line in &table.rows {
+        assert!(!line.packets.is_empty(), "{}", line.id);
+        for packets in &line.packets {
+            let experiment = packets.file.strip_suffix(".pcapng").unwrap();
+            assert!(files.iter().any(|file| file.experiment == experiment), "{packets:?}");
+            assert!(!packets.frames.is_empty(), "{}", line.id);
+        }
+    }
+    let mapping = &table.line("udp-mapping").unwrap().packets;
+    // Three ports to four destinations, each as it was sent and as it was seen.
+    assert_eq!((mapping[0].file.as_str(), mapping[0].frames.as_str()), ("udp-mapping.pcapng", "1-24"));
+    assert_eq!(mapping[1].file, "udp-collision.pcapng");
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod path;
 mod patterns;
 
 mod profile;
+pub mod requirements;
 mod sentences;
 mod setup_cost;
 mod spread;

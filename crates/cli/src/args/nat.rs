@@ -21,6 +21,8 @@ pub(crate) enum NatCommand {
     Ports(NatPortsArgs),
     /// Measure gateways in weir's lab: which requirements of the NAT RFCs each meets
     Lab(NatLabArgs),
+    /// Compare two saved results, of `nat lab --json` or `nat check --json`
+    Compare(NatCompareArgs),
     /// List the rows of the table: what each asks, and what breaks where it is not met
     Rows {
         /// Print JSON
@@ -76,12 +78,18 @@ pub(crate) struct NatLabArgs {
     /// Gateway to measure; may be repeated (default: nft-masquerade)
     #[arg(long = "gateway", value_name = "NAME", value_enum, hide_possible_values = true)]
     pub(crate) gateways: Vec<LabGateway>,
+    /// Measure all gateways side by side; those whose programs are missing are skipped
+    #[arg(long, conflicts_with = "gateways")]
+    pub(crate) all: bool,
     /// List the names of gateways
     #[arg(long)]
     pub(crate) list: bool,
-    /// Leave mappings idle for TIME at most: 0 skips the timers (examples: 35s, 125s, 6m)
-    #[arg(long, default_value = "35s", value_name = "TIME", value_parser = idle)]
-    pub(crate) idle: Duration,
+    /// Longest idle time: quick (35s, below a minute in all) or standard (305s)
+    #[arg(long, value_enum, default_value_t = NatPreset::Quick, value_name = "NAME", hide_possible_values = true)]
+    pub(crate) preset: NatPreset,
+    /// Leave mappings idle for TIME at most: 0 skips the timers (default: as the preset; examples: 0, 125s, 6m)
+    #[arg(long, value_name = "TIME", value_parser = idle, conflicts_with = "preset")]
+    pub(crate) idle: Option<Duration>,
     /// Set a net.* sysctl of the gateway first (example: net.netfilter.nf_conntrack_udp_timeout=60); may be repeated
     #[arg(long = "sysctl", value_name = "NAME=VALUE", value_parser = assignment)]
     pub(crate) sysctls: Vec<(String, String)>,
@@ -91,9 +99,63 @@ pub(crate) struct NatLabArgs {
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,
+    /// Print Markdown: what breaks, and gateways side by side
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    pub(crate) markdown: bool,
+    /// Print the same as one self-contained HTML page
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) html: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl NatLabArgs {
+    /// Longest idle time.
+    pub(crate) fn longest(&self) -> Duration {
+        self.idle.unwrap_or_else(|| self.preset.idle())
+    }
+}
+
+/// `weir nat compare`.
+#[derive(Debug, Args)]
+pub(crate) struct NatCompareArgs {
+    /// Earlier result, a file of JSON
+    pub(crate) before: PathBuf,
+    /// Later result
+    pub(crate) after: PathBuf,
+    /// Exit with 3 if a requirement is met less than before
+    #[arg(long)]
+    pub(crate) fail_on_worse: bool,
+    /// Print Markdown
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    pub(crate) markdown: bool,
+    /// Print one self-contained HTML page
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) html: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How long mappings are left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NatPreset {
+    /// Below a minute: timers up to 35 s
+    Quick,
+    /// Six minutes: decides every timer of RFC 4787, 5382 and 5508 up to five minutes
+    Standard,
+}
+
+impl NatPreset {
+    /// Longest idle time.
+    pub(crate) fn idle(self) -> Duration {
+        match self {
+            // The kernel's shortest timers, of 30 s, end within it.
+            NatPreset::Quick => Duration::from_secs(35),
+            NatPreset::Standard => Duration::from_secs(305),
+        }
+    }
 }
 
 /// A gateway of the lab.
@@ -111,6 +173,8 @@ pub(crate) enum LabGateway {
     NftMasqueradePersistent,
     /// The same, with established connections carried by BPF
     NftMasqueradeFastpath,
+    /// Masquerade by nft, with an address list of nft in front of it
+    NftMasqueradeAllow,
     /// Masquerade by iptables on nf_tables
     IptablesMasquerade,
     /// Masquerade by iptables on x_tables

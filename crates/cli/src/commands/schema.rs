@@ -57,6 +57,7 @@ pub(crate) fn of_kind(kind: Kind) -> Value {
         Kind::Mtu => of::<mtu::Measured<'_>>(),
         Kind::NatCheck => of::<nat::document::NatCheck>(),
         Kind::NatCheckServer => of::<nat::document::NatCheckServer>(),
+        Kind::NatCompare => of::<nat::compare::NatCompare>(),
         Kind::NatLab => of::<nat::document::NatTables>(),
         Kind::NatPorts => of::<nat::document::NatPortsSeen>(),
         Kind::NatRows => of::<nat::rows::Rows>(),

@@ -77,6 +77,8 @@ pub(crate) enum Kind {
     NatCheck,
     /// The NAT in front of this host and its verdicts, row by row
     NatCheckServer,
+    /// Verdicts that differ between two saved results
+    NatCompare,
     /// Gateways of the lab and their verdicts, row by row
     NatLab,
     /// How the NAT in front of this host chooses ports
@@ -155,6 +157,7 @@ impl Kind {
             Kind::Mtu => &["mtu"],
             Kind::NatCheck => &["nat check --stun"],
             Kind::NatCheckServer => &["nat check"],
+            Kind::NatCompare => &["nat compare"],
             Kind::NatLab => &["nat lab"],
             Kind::NatPorts => &["nat ports"],
             Kind::NatRows => &["nat rows"],

@@ -55,8 +55,20 @@ pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations)
     Ok(())
 }
 
+/// The rows that an error is evidence for.
+fn evidence_for(about: About) -> &'static [&'static str] {
+    match about {
+        About::UdpOut | About::UdpOutRouter => {
+            &["icmp-error-in", "icmp-error-checksum", "udp-icmp-keeps-mapping"]
+        }
+        About::UdpIn => &["icmp-error-out", "udp-icmp-keeps-mapping"],
+        About::TcpOut => &["tcp-icmp-error-in", "tcp-icmp-keeps-mapping"],
+    }
+}
+
 /// Opens a mapping, sends an error about a packet of it, and then an answer; `None` if it could not be opened.
 fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError>> {
+    session.about(evidence_for(about));
     let transport = if about == About::TcpOut { Protocol::Tcp } else { Protocol::Udp };
     let inside = session.fresh_inside();
     let port = session.fresh_port();

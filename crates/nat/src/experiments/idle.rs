@@ -62,8 +62,20 @@ enum Purpose {
     /// Asks for a mapping that was refreshed once at this time, s.
     HeldOut(f64),
     HeldIn(f64),
-    /// Refreshes, and asks for nothing.
-    Refresh,
+}
+
+impl Purpose {
+    /// The rows that such a packet is evidence for.
+    fn rows(self) -> &'static [&'static str] {
+        match self {
+            Purpose::Unanswered => &["udp-idle-unanswered"],
+            Purpose::Answered => &["udp-idle-answered", "udp-idle-default"],
+            Purpose::Echo => &["icmp-query-idle"],
+            Purpose::Syn => &["tcp-idle-opening"],
+            Purpose::HeldOut(_) => &["udp-refresh-out"],
+            Purpose::HeldIn(_) => &["udp-refresh-in"],
+        }
+    }
 }
 
 /// A packet to be sent at its time.
@@ -72,6 +84,8 @@ struct Planned {
     side: Side,
     mapping: usize,
     purpose: Purpose,
+    /// It refreshes, and asks for nothing.
+    refreshes: bool,
 }
 
 /// A packet that was sent to ask for a mapping.
@@ -160,6 +174,7 @@ fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped
     let mut mappings = Vec::new();
     let mut plan = Vec::new();
     let times = times(limit);
+    session.about(Purpose::Answered.rows());
     for _ in &times {
         mappings.extend(open(session, true)?);
     }
@@ -169,30 +184,47 @@ fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped
     }
     for (mapping, time) in times.iter().enumerate().take(mappings.len()) {
         let due = mappings[mapping].last + *time;
-        plan.push(Planned { due, side: Side::Outside, mapping, purpose: Purpose::Answered });
+        plan.push(Planned {
+            due,
+            side: Side::Outside,
+            mapping,
+            purpose: Purpose::Answered,
+            refreshes: false,
+        });
     }
     let refreshes = refresh_times(limit).into_iter();
     let held = refreshes.flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
     for (at, side) in held {
+        let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
+        session.about(purpose.rows());
         let Some(mapped) = open(session, false)? else { continue };
         let (mapping, begun) = (mappings.len(), mapped.last);
         mappings.push(mapped);
         let after = |seconds: f64| begun + Duration::from_secs_f64(seconds);
-        let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
-        plan.push(Planned { due: after(at), side, mapping, purpose: Purpose::Refresh });
-        plan.push(Planned { due: after(at * ASKED_AT), side: Side::Outside, mapping, purpose });
+        plan.push(Planned { due: after(at), side, mapping, purpose, refreshes: true });
+        plan.push(Planned {
+            due: after(at * ASKED_AT),
+            side: Side::Outside,
+            mapping,
+            purpose,
+            refreshes: false,
+        });
     }
     for time in times {
-        let mut opened = vec![(open(session, false)?, Purpose::Unanswered)];
-        if session.carries_everything() {
-            opened.push((open_echo(session)?, Purpose::Echo));
-            opened.push((open_syn(session)?, Purpose::Syn));
-        }
-        for (mapped, purpose) in opened {
+        for purpose in [Purpose::Unanswered, Purpose::Echo, Purpose::Syn] {
+            if !matches!(purpose, Purpose::Unanswered) && !session.carries_everything() {
+                continue;
+            }
+            session.about(purpose.rows());
+            let mapped = match purpose {
+                Purpose::Echo => open_echo(session)?,
+                Purpose::Syn => open_syn(session)?,
+                _ => open(session, false)?,
+            };
             let Some(mapped) = mapped else { continue };
             let (mapping, due) = (mappings.len(), mapped.last + time);
             mappings.push(mapped);
-            plan.push(Planned { due, side: Side::Outside, mapping, purpose });
+            plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
         }
     }
     Ok((mappings, plan))
@@ -290,8 +322,9 @@ fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -
         let arrivals = session.pass(planned.due)?;
         note(arrivals, &mut asked, &by_data);
         let mapping = &mappings[planned.mapping];
+        session.about(planned.purpose.rows());
         let (packet, data) = question(session, mapping, planned.side);
-        if planned.purpose != Purpose::Refresh {
+        if !planned.refreshes {
             let idle = session.now().saturating_sub(mapping.last);
             by_data.insert(data, asked.len());
             asked.push(Asked { purpose: planned.purpose, idle, alive: false });

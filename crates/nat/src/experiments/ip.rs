@@ -58,6 +58,7 @@ pub(super) fn fields(session: &mut Session<'_>, observations: &mut Observations)
 pub(super) fn fragments(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let mut seen = Vec::new();
     for reversed in [false, true] {
+        session.about(if reversed { &["udp-fragments-reversed"] } else { &["udp-fragments-in-order"] });
         let Some((inside, far, mapped)) = open(session)? else { continue };
         seen.push(fragmented(session, Side::Inside, (inside, far), reversed)?);
         seen.push(fragmented(session, Side::Outside, (far, mapped), reversed)?);

@@ -18,25 +18,32 @@ use crate::{Ends, Observations};
 /// One experiment: fills its field.
 type Experiment = fn(&mut Session<'_>, &mut Observations) -> io::Result<()>;
 
-/// All experiments with their names, in the order in which they are made: what could exhaust or disturb a NAT comes last.
-const EXPERIMENTS: &[(&str, Experiment)] = &[
-    ("udp-mapping", mapping::udp),
-    ("udp-ports", mapping::udp_ports),
-    ("udp-collision", mapping::udp_collision),
-    ("udp-filtering", filtering::udp),
-    ("udp-hairpin", hairpin::udp),
-    ("tcp-mapping", mapping::tcp),
-    ("tcp-collision", mapping::tcp_collision),
-    ("tcp-filtering", filtering::tcp),
-    ("tcp-hairpin", hairpin::tcp),
-    ("tcp-simultaneous-open", tcp::simultaneous),
-    ("tcp-unsolicited-syn", tcp::unsolicited),
-    ("icmp-query", icmp::query),
-    ("icmp-errors", icmp::errors),
-    ("ip-fields", ip::fields),
-    ("udp-fragments", ip::fragments),
-    ("udp-too-long", ip::too_long),
-    ("idle", idle::all),
+/// One experiment with its name, and the rows that its packets are evidence for; none where it names them packet by packet.
+struct Named(&'static str, Experiment, &'static [&'static str]);
+
+/// All experiments, in the order in which they are made: what could exhaust or disturb a NAT comes last.
+const EXPERIMENTS: &[Named] = &[
+    Named("udp-mapping", mapping::udp, &["udp-mapping"]),
+    Named(
+        "udp-ports",
+        mapping::udp_ports,
+        &["udp-pooling", "udp-port-preservation", "udp-port-range", "udp-parity"],
+    ),
+    Named("udp-collision", mapping::udp_collision, &["udp-mapping", "udp-overloading", "udp-deterministic"]),
+    Named("udp-filtering", filtering::udp, &["udp-filtering"]),
+    Named("udp-hairpin", hairpin::udp, &["udp-hairpin", "udp-hairpin-source"]),
+    Named("tcp-mapping", mapping::tcp, &["tcp-mapping"]),
+    Named("tcp-collision", mapping::tcp_collision, &["tcp-mapping", "tcp-overloading"]),
+    Named("tcp-filtering", filtering::tcp, &["tcp-filtering"]),
+    Named("tcp-hairpin", hairpin::tcp, &["tcp-hairpin", "tcp-hairpin-source"]),
+    Named("tcp-simultaneous-open", tcp::simultaneous, &["tcp-simultaneous-open"]),
+    Named("tcp-unsolicited-syn", tcp::unsolicited, &["tcp-unsolicited-syn"]),
+    Named("icmp-query", icmp::query, &["icmp-query"]),
+    Named("icmp-errors", icmp::errors, &[]),
+    Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
+    Named("udp-fragments", ip::fragments, &[]),
+    Named("udp-too-long", ip::too_long, &["udp-too-long", "udp-too-long-fragmented"]),
+    Named("idle", idle::all, &[]),
 ];
 
 /// Makes all experiments on one NAT. `step` is called with the name of each before it begins, and ends the run early if it
@@ -47,7 +54,7 @@ const EXPERIMENTS: &[(&str, Experiment)] = &[
 pub fn measure(ends: &mut dyn Ends, step: &mut dyn FnMut(&'static str) -> bool) -> io::Result<Observations> {
     let mut session = Session::new(ends);
     let mut observations = Observations::default();
-    for (name, experiment) in EXPERIMENTS {
+    for Named(name, experiment, rows) in EXPERIMENTS {
         if !session.makes(name) {
             continue;
         }
@@ -55,6 +62,7 @@ pub fn measure(ends: &mut dyn Ends, step: &mut dyn FnMut(&'static str) -> bool) 
             break;
         }
         session.begin(name);
+        session.about(rows);
         experiment(&mut session, &mut observations)?;
     }
     Ok(observations)

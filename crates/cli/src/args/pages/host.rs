@@ -96,15 +96,29 @@ pub(super) const PAGES: &[Page] = &[
         codes: &[(1, "no answer, or a server that cannot help")],
     },
     Page {
+        command: "nat compare",
+        text: "Pairs gateways of the same name, or the only ones of each result. Prints the verdicts that differ, those \
+               that became worse first, and both results side by side. It measures nothing and needs no root.",
+        examples: &[
+            "weir nat compare before.json after.json",
+            "weir nat compare before.json after.json --fail-on-worse",
+            "weir nat compare before.json after.json --html",
+        ],
+        codes: &[(3, "a requirement is met less than before, with --fail-on-worse")],
+    },
+    Page {
         command: "nat lab",
         text: "Builds each gateway between two ends of weir's own, in network namespaces of this machine, and sends it \
                packets from both sides. All gateways are measured at once, so their time is that of the idle \
-               timers.\n\nA mapping that outlives --idle is not testable, not met: RFC 4787 asks for two minutes, \
-               so --idle 125s decides. Not root: the lab is built in a user namespace, if the kernel allows one.",
+               timers. Several are shown side by side: what breaks for whom, and the rows that differ first.\n\n\
+               A mapping that outlives --idle is not testable, not met: RFC 4787 asks for two and five minutes, so \
+               --preset standard decides. Not root: the lab is built in a user namespace, if the kernel allows one.",
         examples: &[
             "weir nat lab",
             "weir nat lab --gateway nft-masquerade --idle 125s --fail-on-must",
             "weir nat lab --gateway routed --gateway iptables-masquerade --json",
+            "weir nat lab --all --preset standard --markdown",
+            "weir nat lab --all --json",
             "weir nat lab --pcap packets",
             "weir nat lab --sysctl net.netfilter.nf_conntrack_udp_timeout=5",
         ],

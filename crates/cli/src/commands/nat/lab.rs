@@ -1,9 +1,13 @@
 //! `weir nat lab`: gateways of the lab, each between two ends of the experiments.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 
 use clap::ValueEnum;
+use rustix::fs::{MemfdFlags, memfd_create};
+use weir_gateway::allow_list::{AllowList, Lookup};
 use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
 use weir_gateway::nft_masquerade::NftMasquerade;
 use weir_gateway::routed::Routed;
@@ -12,6 +16,7 @@ use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::capture::Recorder;
 use weir_nat::lab::{LabEnds, addresses};
 use weir_nat::{Table, measure};
+use weir_report::requirements::{requirements_html, requirements_markdown, requirements_terminal};
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
 use weir_text::layout::Terminal;
@@ -19,18 +24,19 @@ use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
 use super::page;
+use super::saved::Saved;
 use crate::args::nat::{LabGateway, NatLabArgs};
 use crate::documents::print_json;
 use crate::exit::{CommandResult, FAILED, Failure, MISSING};
 use crate::output::{Color, print, width};
 use crate::talk::{note, step};
 
-/// The gateway by its name.
+/// The variant that translates, by the gateway's name.
 fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
     let nft = NftMasquerade::default();
     match gateway {
         LabGateway::Routed => Box::new(Routed::default()),
-        LabGateway::NftMasquerade => Box::new(nft),
+        LabGateway::NftMasquerade | LabGateway::NftMasqueradeAllow => Box::new(nft),
         LabGateway::NftMasqueradeRandom => Box::new(NftMasquerade { random: true, ..nft }),
         LabGateway::NftMasqueradeFullyRandom => Box::new(NftMasquerade { fully_random: true, ..nft }),
         LabGateway::NftMasqueradeFastpath => Box::new(NftMasquerade { fastpath: true, ..nft }),
@@ -46,11 +52,13 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
     }
     prepare_privilege()?;
     let stop = super::super::stop_on_signals()?;
-    let mut wanted = args.gateways.clone();
-    if wanted.is_empty() {
-        wanted.push(LabGateway::NftMasquerade);
-    }
-    note(&format!("measures {}; the timers take {}", count(wanted.len()), duration(args.idle.as_secs_f64())));
+    let wanted = match (&args.gateways[..], args.all) {
+        (_, true) => LabGateway::value_variants().to_vec(),
+        ([], false) => vec![LabGateway::NftMasquerade],
+        (some, false) => some.to_vec(),
+    };
+    let timers = duration(args.longest().as_secs_f64());
+    note(&format!("measures {}; the timers take {timers}", count(wanted.len())));
     let tables = measure_all(&wanted, args, &stop);
     if stop.raised() {
         return Err(Failure::failed("stopped before the table was complete"));
@@ -58,9 +66,17 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
     let tables = tables?;
     if args.json {
         print_json(&tables)?;
+    } else if args.markdown {
+        print(&requirements_markdown(&Saved::of_tables(&tables)?.requirements()))?;
+    } else if args.html {
+        print(&requirements_html(&Saved::of_tables(&tables)?.requirements()))?;
     } else {
         let terminal = Terminal { width: width(), color: color.stdout };
         print(&page::tables(&tables.gateways, &tables.kernel, terminal))?;
+        if tables.gateways.len() > 1 {
+            let beside = Saved::of_tables(&tables)?.requirements();
+            print(&("\n".to_owned() + &requirements_terminal(&beside, terminal)))?;
+        }
     }
     super::verdict_of(args.fail_on_must, tables.gateways.iter().flat_map(|g| &g.table.rows))
 }
@@ -116,26 +132,34 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
         weir: env!("CARGO_PKG_VERSION"),
         time: jiff::Timestamp::now().to_string(),
         kernel: kernel.trim().to_owned(),
-        idle_s: args.idle.as_secs_f64(),
+        idle_s: args.longest().as_secs_f64(),
         sysctls,
-        gateways: results.into_iter().collect::<Result<_, _>>()?,
+        gateways: kept(results, args.all)?,
     })
 }
 
+/// The results. With --all, gateways whose programs are missing are left out, with a note.
+fn kept(results: Vec<Result<Measured, Failure>>, all: bool) -> Result<Vec<Measured>, Failure> {
+    let mut kept = Vec::new();
+    for result in results {
+        match result {
+            Ok(measured) => kept.push(measured),
+            Err(Failure::Told { code: MISSING, message }) if all => note(&format!("skipped: {message}")),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(kept)
+}
+
 fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -> Result<Measured, Failure> {
-    let variant = variant_of(which);
-    // The fast path carries all flows of both interfaces, and is there once.
-    let second = variant_of(match which {
-        LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
-        other => other,
-    });
+    let (layers, _list) =
+        layers(which, site).map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
     let gateway = site.host(LabRole::Gateway).ok_or_else(|| Failure::failed("the lab has no gateway"))?;
-    let places = places(site).map_err(Failure::failed)?;
     let applied = gateway.run(|| {
         let mut journal = Journal::new();
-        // A rule of a variant is about one inside host: there are two.
-        let outcome = (places.iter().zip([&variant, &second]))
-            .try_for_each(|(place, variant)| apply(&**variant, Role::Gateway, place, &mut journal));
+        let outcome = layers
+            .iter()
+            .try_for_each(|(variant, place)| apply(&**variant, Role::Gateway, place, &mut journal));
         outcome.map(|()| journal)
     });
     let mut journal = applied.map_err(Failure::failed)?.map_err(|e| {
@@ -143,18 +167,19 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
         let code = if missing { MISSING } else { FAILED };
         Failure::new(code, format!("{}: {e}", which.name()))
     })?;
-    let observed = LabEnds::attach(site, args.idle, stop).map_err(io::Error::other).and_then(|mut ends| {
-        let mut go_on = |name: &'static str| {
-            step(|| format!("{}: {name}", which.name()));
-            !stop.raised()
-        };
-        if args.pcap.is_none() {
-            return measure(&mut ends, &mut go_on).map(|seen| (seen, Vec::new()));
-        }
-        let mut recorder = Recorder::new(&mut ends);
-        let seen = measure(&mut recorder, &mut go_on)?;
-        Ok((seen, recorder.files()))
-    });
+    let observed =
+        LabEnds::attach(site, args.longest(), stop).map_err(io::Error::other).and_then(|mut ends| {
+            let mut go_on = |name: &'static str| {
+                step(|| format!("{}: {name}", which.name()));
+                !stop.raised()
+            };
+            if args.pcap.is_none() {
+                return measure(&mut ends, &mut go_on).map(|seen| (seen, Vec::new()));
+            }
+            let mut recorder = Recorder::new(&mut ends);
+            let seen = measure(&mut recorder, &mut go_on)?;
+            Ok((seen, recorder.files()))
+        });
     // In the gateway: an undo in another namespace would find nothing there.
     gateway.run(|| journal.undo()).map_err(Failure::failed)?;
     let (observations, files) = observed.map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
@@ -162,16 +187,53 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
         let folder = folder.join(which.name());
         let failed = |e| Failure::failed(format!("cannot write to {}: {e}", folder.display()));
         std::fs::create_dir_all(&folder).map_err(failed)?;
-        for (name, content) in files {
-            std::fs::write(folder.join(format!("{name}.pcapng")), content).map_err(failed)?;
+        for captured in &files {
+            let file = folder.join(format!("{}.pcapng", captured.experiment));
+            std::fs::write(file, &captured.file).map_err(failed)?;
         }
     }
     Ok(Measured {
         gateway: which.name(),
-        describes: variant.describe(),
-        table: Table::of(&observations),
+        describes: describe(which),
+        table: Table::of(&observations).with_packets(&files),
         observations,
     })
+}
+
+/// Its settings in one line.
+fn describe(which: LabGateway) -> String {
+    let words = variant_of(which).describe();
+    match which {
+        LabGateway::NftMasqueradeAllow => format!("{words}, behind an address list of nft"),
+        _ => words,
+    }
+}
+
+/// A variant with the place where it is applied.
+type Layer = (Box<dyn Variant + Send + Sync>, Place);
+
+/// The variants in the order of their application, and the file that they read.
+fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File>)> {
+    // The fast path carries all flows of both interfaces, and is there once.
+    let second = variant_of(match which {
+        LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
+        other => other,
+    });
+    let places = places(site).map_err(io::Error::other)?;
+    let (mut layers, mut kept): (Vec<Layer>, Option<File>) = (Vec::new(), None);
+    if which == LabGateway::NftMasqueradeAllow {
+        let both = [&places[0], &places[1]].map(|place| place.initiator.to_string() + "\n").concat();
+        // A list comes from a file: this one has no name, and ends with the process.
+        let mut file = File::from(memfd_create("weir-nat-list", MemfdFlags::CLOEXEC)?);
+        file.write_all(both.as_bytes())?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+        let list = AllowList { filter: Lookup::NftSet, files: vec![path], ..AllowList::default() };
+        kept = Some(file);
+        layers.push((Box::new(list), Place { tag: "natallow".into(), ..places[0].clone() }));
+    }
+    // A rule of a variant is about one inside host: there are two.
+    layers.extend([variant_of(which), second].into_iter().zip(places));
+    Ok((layers, kept))
 }
 
 /// The place of a variant, once for each inside host.

@@ -1,11 +1,13 @@
 //! `weir nat`.
 
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod document;
 pub(crate) mod lab;
 mod page;
 pub(crate) mod rows;
 mod served;
+mod saved;
 
 use weir_nat::table::Line;
 use weir_nat::{Level, Verdict};
@@ -23,6 +25,7 @@ pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
         },
         NatCommand::Ports(args) => served::ports(args, color),
         NatCommand::Lab(args) => lab::run(args, color),
+        NatCommand::Compare(args) => compare::run(args, color),
         NatCommand::Rows { json } => rows::run(*json, color),
     }
 }

@@ -19,7 +19,7 @@ const ORDER: [Verdict; 6] = [
     Verdict::Described,
 ];
 
-/// Every gateway's table, and a matrix of the verdicts if there are several.
+/// Every gateway's table.
 pub(super) fn tables(gateways: &[Measured], kernel: &str, terminal: Terminal) -> String {
     let mut page = Page::new(terminal);
     for measured in gateways {
@@ -27,9 +27,6 @@ pub(super) fn tables(gateways: &[Measured], kernel: &str, terminal: Terminal) ->
         page.line(&format!("{}, Linux {kernel}", measured.describes), 0, Some(Tone::Faint));
         page.line(&summary(&measured.table), 0, None);
         groups(&mut page, &measured.table);
-    }
-    if gateways.len() > 1 {
-        matrix(&mut page, gateways);
     }
     page.finish()
 }
@@ -208,23 +205,6 @@ fn not_testable(page: &mut Page, lines: &[&Line]) {
 /// `RFC 4787 REQ-1, MUST`.
 fn source(rfc: u16, requirement: &str, level: &str) -> String {
     if requirement.is_empty() { format!("RFC {rfc}") } else { format!("RFC {rfc} {requirement}, {level}") }
-}
-
-/// One line per row, one column per gateway.
-fn matrix(page: &mut Page, gateways: &[Measured]) {
-    page.section("side by side");
-    let mut head = vec!["row"];
-    head.extend(gateways.iter().map(|measured| measured.gateway.as_str()));
-    let verdict = |measured: &Measured, id: &str| {
-        measured.table.line(id).map_or_else(String::new, |line| line.judgement.verdict.word().to_owned())
-    };
-    let lines: Vec<Vec<String>> = rows::all()
-        .map(|row| {
-            let cells = gateways.iter().map(|measured| verdict(measured, row.id));
-            std::iter::once(row.id.to_owned()).chain(cells).collect()
-        })
-        .collect();
-    page.matrix(&head, &lines);
 }
 
 /// All rows without verdicts.

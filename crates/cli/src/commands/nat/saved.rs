@@ -1,0 +1,181 @@
+//! Results of `weir nat` as they are on disk, whichever version wrote them.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use weir_report::requirements::{Line, Requirements, Subject};
+
+use super::document::NatTables;
+use crate::exit::Failure;
+
+/// `nat lab --json` or `nat check --json`, as far as it is shown again.
+#[derive(Debug, Deserialize)]
+pub(super) struct Saved {
+    /// RFC 3339, UTC.
+    pub(super) time: String,
+    kernel: Option<String>,
+    idle_s: Option<f64>,
+    #[serde(default)]
+    gateways: Vec<SavedGateway>,
+}
+
+/// One gateway.
+#[derive(Debug, Deserialize)]
+struct SavedGateway {
+    gateway: String,
+    #[serde(default)]
+    describes: String,
+    kind: SavedKind,
+    rows: Vec<SavedRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SavedKind {
+    translates: Option<bool>,
+    mapping: Option<String>,
+    filtering: Option<String>,
+    classic: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SavedRow {
+    id: String,
+    rfc: u32,
+    section: String,
+    requirement: String,
+    level: String,
+    asks: String,
+    breaks: String,
+    verdict: String,
+    seen: String,
+}
+
+/// The server of `nat check`.
+#[derive(Debug, Deserialize)]
+struct SavedServer {
+    address: String,
+}
+
+impl Saved {
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let wrong = |why: String| Failure::usage(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+        let value: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
+        Saved::of(value).map_err(wrong)
+    }
+
+    /// A result of this run.
+    pub(super) fn of_tables(tables: &NatTables) -> Result<Self, Failure> {
+        let value = serde_json::to_value(tables).map_err(Failure::failed)?;
+        serde_json::from_value(value).map_err(Failure::failed)
+    }
+
+    fn of(value: Value) -> Result<Self, String> {
+        let schema = value["schema"].as_str().unwrap_or_default().to_owned();
+        let mut saved: Saved = match schema.as_str() {
+            "weir.nat-lab/1" | "weir.nat-check/1" => {
+                serde_json::from_value(value.clone()).map_err(|e| e.to_string())?
+            }
+            _ => return Err("not a result of `weir nat lab --json` or `weir nat check --json`".to_owned()),
+        };
+        if schema == "weir.nat-check/1" {
+            let part = |key: &str| value[key].clone();
+            let server: SavedServer = serde_json::from_value(part("server")).map_err(|e| e.to_string())?;
+            saved.gateways.push(SavedGateway {
+                gateway: "the NAT in front of the host".to_owned(),
+                describes: format!("as {} saw it", server.address),
+                kind: serde_json::from_value(part("kind")).map_err(|e| e.to_string())?,
+                rows: serde_json::from_value(part("rows")).map_err(|e| e.to_string())?,
+            });
+        }
+        Ok(saved)
+    }
+
+    /// Its gateways side by side.
+    pub(super) fn requirements(&self) -> Requirements {
+        Requirements {
+            title: "NAT behaviour".to_owned(),
+            circumstances: self.circumstances(),
+            subjects: self.gateways.iter().map(SavedGateway::subject).collect(),
+        }
+    }
+
+    fn circumstances(&self) -> String {
+        let kernel = self.kernel.as_ref().map(|kernel| format!(", Linux {kernel}")).unwrap_or_default();
+        let idle = match self.idle_s {
+            Some(idle) if idle > 0.0 => format!(", idle times up to {idle} s"),
+            Some(_) => ", without idle times".to_owned(),
+            None => String::new(),
+        };
+        format!("{}{kernel}{idle}", self.time)
+    }
+}
+
+impl SavedGateway {
+    fn subject(&self) -> Subject {
+        let line = |row: &SavedRow| Line {
+            id: row.id.clone(),
+            source: match row.requirement.as_str() {
+                "" => format!("RFC {} section {}", row.rfc, row.section),
+                requirement => format!("RFC {} {requirement}, {}", row.rfc, row.level),
+            },
+            asks: row.asks.clone(),
+            breaks: row.breaks.clone(),
+            verdict: row.verdict.clone(),
+            seen: row.seen.clone(),
+        };
+        Subject {
+            name: self.gateway.clone(),
+            kind: self.kind.words(),
+            describes: self.describes.clone(),
+            lines: self.rows.iter().map(line).collect(),
+        }
+    }
+}
+
+impl SavedKind {
+    /// `port restricted cone (endpoint-independent mapping, address-and-port filtering)`.
+    fn words(&self) -> String {
+        if self.translates == Some(false) {
+            return "no translation".to_owned();
+        }
+        let part = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+        let (mapping, filtering) = (part(&self.mapping), part(&self.filtering));
+        let classic = self.classic.clone().unwrap_or_else(|| "unknown kind".to_owned());
+        format!("{classic} ({mapping} mapping, {filtering} filtering)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rows() -> Value {
+        json!([{"id": "udp-mapping", "group": "mapping", "rfc": 4787, "section": "4.1", "requirement": "REQ-1",
+                "level": "MUST", "asks": "a", "sent": "s", "breaks": "b", "verdict": "fails", "seen": "x", "later": 1}])
+    }
+
+    fn kind() -> Value {
+        json!({"translates": true, "mapping": "address", "filtering": null, "classic": "symmetric"})
+    }
+
+    #[test]
+    fn both_documents_are_read_and_others_refused() {
+        let lab = json!({"schema": "weir.nat-lab/1", "time": "t", "kernel": "6", "idle_s": 35.0,
+                         "gateways": [{"gateway": "g", "describes": "d", "kind": kind(), "rows": rows()}]});
+        let read = Saved::of(lab).unwrap().requirements();
+        assert_eq!(read.circumstances, "t, Linux 6, idle times up to 35 s");
+        assert_eq!(read.subjects[0].kind, "symmetric (address mapping, unknown filtering)");
+        assert_eq!(read.subjects[0].lines[0].source, "RFC 4787 REQ-1, MUST");
+        let check = json!({"schema": "weir.nat-check/1", "time": "t", "server": {"address": "192.0.2.7:3478"},
+                           "kind": kind(), "rows": rows()});
+        let read = Saved::of(check).unwrap().requirements();
+        assert_eq!(read.subjects[0].describes, "as 192.0.2.7:3478 saw it");
+        assert!(Saved::of(json!({"schema": "weir.doctor/1"})).is_err());
+        assert!(Saved::of(json!([])).is_err());
+    }
+}
