@@ -101,6 +101,16 @@ fn root_the_kernels_nat_does_what_its_source_says() {
             ("udp-parity", "meets"),
             ("udp-pooling", "not-testable"),
             ("udp-idle-answered", "not-testable"),
+            ("tcp-options", "described"),
+            ("tcp-syn-data", "meets"),
+            ("tcp-half-close", "meets"),
+            ("tcp-reset", "meets"),
+            ("udp-port-randomness", "meets"),
+            ("tcp-port-randomness", "meets"),
+            // The identification is not touched (nf_nat_proto.c).
+            ("ip-identification", "fails"),
+            ("protocol-gre", "meets"),
+            ("protocol-esp", "meets"),
         ] {
             assert_eq!(verdicts[row], verdict, "{name}: {row}");
         }

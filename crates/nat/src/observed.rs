@@ -1,6 +1,6 @@
 //! The results of experiments, without any judgement.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -40,6 +40,16 @@ pub struct Observations {
     pub fragments: Option<Vec<FragmentTrip>>,
     /// A datagram that is longer than the outside link carries.
     pub too_long: Option<TooLong>,
+    /// Options, data on a SYN, half-closed and reset connections of TCP.
+    pub tcp_carriage: Option<TcpCarriage>,
+    /// UDP from ports that two inside hosts use, all to one destination: pairs of the inside and the outside port.
+    pub udp_moved: Option<Vec<Translation>>,
+    /// The same by SYNs.
+    pub tcp_moved: Option<Vec<Translation>>,
+    /// Datagrams of two inside hosts with one identification, which may be fragmented.
+    pub identification: Option<Identification>,
+    /// Protocols other than UDP, TCP and ICMP.
+    pub others: Option<Vec<OtherTrip>>,
     /// Mappings left alone for a time.
     pub idle: Option<Idle>,
 }
@@ -288,6 +298,114 @@ pub struct TooLong {
     pub told: Option<u32>,
     /// A datagram without DF arrived.
     pub fragmented: bool,
+    /// The path carried a control packet, where something did not arrive.
+    pub sure: bool,
+}
+
+/// TCP as it is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TcpCarriage {
+    /// The options of a SYN from inside.
+    pub options: TcpOptions,
+    /// A SYN from inside with data.
+    pub syn_data: SegmentTrip,
+    /// The FIN of the inside host.
+    pub fin: SegmentTrip,
+    /// Data from outside after it.
+    pub data_after_fin: SegmentTrip,
+    /// A reset from outside, of another connection.
+    pub reset: SegmentTrip,
+    /// Data from inside after it.
+    pub data_after_reset: SegmentTrip,
+}
+
+/// The options of a SYN, as they arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TcpOptions {
+    /// The SYN arrived.
+    pub arrived: bool,
+    /// Maximum segment size as sent, bytes.
+    pub sent_mss: u16,
+    /// The same as seen; `None` without the option.
+    pub mss: Option<u16>,
+    /// The window scale arrived as it was sent.
+    pub window_scale: bool,
+    /// SACK permitted arrived.
+    pub sack_permitted: bool,
+    /// The timestamp arrived as it was sent.
+    pub timestamps: bool,
+    /// The path carried a control packet, where the SYN did not arrive.
+    pub sure: bool,
+}
+
+/// The fate of one segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SegmentTrip {
+    /// It arrived, with its data.
+    pub arrived: bool,
+    /// The path carried a control packet, where it did not.
+    pub sure: bool,
+}
+
+/// Two datagrams of two inside hosts to one destination, with the same identification and without DF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Identification {
+    /// The identification as it was sent.
+    pub sent: u16,
+    /// Source address and identification of each as it arrived; `None` if one did not.
+    pub seen: [Option<(Ipv4Addr, u16)>; 2],
+    /// The path carried a control packet, where one did not arrive.
+    pub sure: bool,
+}
+
+/// A protocol other than UDP, TCP and ICMP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Other {
+    /// Generic routing encapsulation (RFC 2784).
+    Gre,
+    /// IPsec without UDP (RFC 4303).
+    Esp,
+    /// RFC 4340.
+    Dccp,
+    /// RFC 9260.
+    Sctp,
+    /// RFC 3828.
+    UdpLite,
+}
+
+impl Other {
+    /// All.
+    pub const ALL: [Other; 5] = [Other::Gre, Other::Esp, Other::Dccp, Other::Sctp, Other::UdpLite];
+
+    /// Its number in the IP header.
+    pub fn number(self) -> u8 {
+        match self {
+            Other::Gre => 47,
+            Other::Esp => 50,
+            Other::Dccp => 33,
+            Other::Sctp => 132,
+            Other::UdpLite => 136,
+        }
+    }
+
+    /// Its header begins with a source and a destination port.
+    pub fn has_ports(self) -> bool {
+        matches!(self, Other::Dccp | Other::Sctp | Other::UdpLite)
+    }
+}
+
+/// One packet of such a protocol from inside, and its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OtherTrip {
+    /// The protocol.
+    pub other: Other,
+    /// Inside address.
+    pub inside: Ipv4Addr,
+    /// Source address as it arrived outside; `None` if it did not.
+    pub seen: Option<Ipv4Addr>,
+    /// The answer to that source reached the inside host.
+    pub answer: bool,
     /// The path carried a control packet, where something did not arrive.
     pub sure: bool,
 }

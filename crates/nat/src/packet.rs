@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
-use weir_wire::{Icmp, Ipv4, Tcp, Udp, protocol};
+use weir_wire::{Icmp, Ipv4, Tcp, Udp, checksum, protocol};
 
 /// Hop limit of packets that the ends send.
 pub const TTL: u8 = 64;
@@ -52,6 +52,31 @@ impl Packet {
         let sealed = header.seal((*from.ip()).into(), (*to.ip()).into(), &mut payload);
         debug_assert!(sealed.is_ok());
         Packet::new(*from.ip(), *to.ip(), protocol::TCP, payload)
+    }
+
+    /// A TCP segment with options, of a multiple of four bytes and 40 at most.
+    pub fn tcp_with_options(
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        header: Tcp,
+        options: &[u8],
+        data: &[u8],
+    ) -> Self {
+        let mut packet = Packet::tcp(from, to, header, &[options, data].concat());
+        let before = [packet.payload[12], packet.payload[13]];
+        // The header's length, in units of four bytes, is in the upper half of this byte.
+        packet.payload[12] = u8::try_from((Tcp::LENGTH + options.len()) / 4).unwrap_or_default() << 4;
+        let after = [packet.payload[12], packet.payload[13]];
+        let sum = u16::from_be_bytes([packet.payload[16], packet.payload[17]]);
+        let sum = checksum::updated_bytes(sum, &before, &after);
+        packet.payload[16..18].copy_from_slice(&sum.to_be_bytes());
+        packet
+    }
+
+    /// The options of a TCP segment with the right checksum.
+    pub fn tcp_options(&self) -> Option<&[u8]> {
+        self.tcp_segment()?;
+        Tcp::read(&self.payload).ok().map(|(_, options, _)| options)
     }
 
     /// An ICMP message with its checksum.

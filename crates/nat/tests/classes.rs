@@ -41,7 +41,9 @@ fn seen<'a>(table: &'a Table, id: &str) -> &'a str {
 fn a_nat_without_defects_meets_everything() {
     let table = table(Behaviour::default());
     for line in &table.rows {
-        let fine = matches!(line.judgement.verdict, Verdict::Meets | Verdict::Described);
+        // Each host has an outside address of its own: no port has to be changed.
+        let kept = line.id.ends_with("port-randomness") && line.judgement.verdict == Verdict::NotTestable;
+        let fine = kept || matches!(line.judgement.verdict, Verdict::Meets | Verdict::Described);
         assert!(fine, "{}: {:?}", line.id, line.judgement);
     }
     assert_eq!(table.kind.classic, Some("full cone"));
@@ -111,6 +113,8 @@ fn consequences(defect: Defect) -> &'static [(&'static str, Verdict)] {
         Defect::PortsOverlap => &[
             ("tcp-mapping", Verdict::Partly),
             ("tcp-overloading", Verdict::Partly),
+            ("tcp-port-randomness", Verdict::Meets),
+            ("udp-port-randomness", Verdict::Meets),
             ("udp-deterministic", Verdict::Fails),
             ("udp-mapping", Verdict::Partly),
             ("udp-overloading", Verdict::Partly),
@@ -123,7 +127,11 @@ fn consequences(defect: Defect) -> &'static [(&'static str, Verdict)] {
         ],
         Defect::PoolArbitrary => &[("udp-pooling", Verdict::Fails)],
         Defect::LowPortsRaised => &[("udp-port-range", Verdict::Fails)],
-        Defect::ParityLost => &[("udp-parity", Verdict::Fails)],
+        Defect::ParityLost => &[
+            ("udp-parity", Verdict::Fails),
+            ("tcp-port-randomness", Verdict::Fails),
+            ("udp-port-randomness", Verdict::Fails),
+        ],
         Defect::FilterByPort => &[("tcp-filtering", Verdict::Fails), ("udp-filtering", Verdict::Fails)],
         Defect::NoHairpin => &[
             ("tcp-hairpin", Verdict::Fails),
@@ -197,8 +205,77 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Verdict)] {
         Defect::TosCleared => &[],
         // Without DF the long packet is fragmented.
         Defect::DfCleared => &[("udp-too-long", Verdict::Fails)],
+        _ => carriage(defect),
+    }
+}
+
+/// The rows that a defect of TCP, of identifications or of other protocols changes.
+fn carriage(defect: Defect) -> &'static [(&'static str, Verdict)] {
+    match defect {
+        // Only described.
+        Defect::OptionsStripped | Defect::MssLowered => &[],
+        Defect::SynDataDropped => &[("tcp-syn-data", Verdict::Fails)],
+        Defect::HalfCloseEnds => &[("tcp-half-close", Verdict::Fails)],
+        Defect::ResetDropped => &[("tcp-reset", Verdict::Fails)],
+        Defect::ResetEndsMapping => &[("tcp-data-after-reset", Verdict::Fails)],
+        // Both defects need one outside address for both hosts.
+        Defect::IdKept => &[
+            ("ip-identification", Verdict::Fails),
+            ("udp-pooling", Verdict::NotTestable),
+            ("tcp-port-randomness", Verdict::Meets),
+            ("udp-port-randomness", Verdict::Meets),
+        ],
+        Defect::PortsNextFree => &[
+            ("udp-pooling", Verdict::NotTestable),
+            ("tcp-port-randomness", Verdict::Fails),
+            ("udp-port-randomness", Verdict::Fails),
+        ],
+        Defect::OthersLeaked => &[
+            ("protocol-dccp", Verdict::Fails),
+            ("protocol-esp", Verdict::Fails),
+            ("protocol-gre", Verdict::Fails),
+            ("protocol-sctp", Verdict::Fails),
+            ("protocol-udp-lite", Verdict::Fails),
+        ],
+        Defect::OtherAnswersDropped => &[
+            ("protocol-dccp", Verdict::Partly),
+            ("protocol-esp", Verdict::Partly),
+            ("protocol-gre", Verdict::Partly),
+            ("protocol-sctp", Verdict::Partly),
+            ("protocol-udp-lite", Verdict::Partly),
+        ],
         other => unreachable!("{other:?} has no entry"),
     }
+}
+
+#[test]
+fn options_and_segment_size_are_described() {
+    for (defect, id, words) in [
+        (None, "tcp-options", "keeps window scale, timestamps and SACK permitted"),
+        (None, "tcp-mss", "keeps 1460"),
+        (Some(Defect::MssLowered), "tcp-mss", "changes 1460 to 1360"),
+        (Some(Defect::OptionsStripped), "tcp-mss", "removes it (sent: 1460)"),
+        (
+            Some(Defect::OptionsStripped),
+            "tcp-options",
+            "changes or removes window scale, timestamps, SACK permitted",
+        ),
+    ] {
+        let table = table(Behaviour { defects: defect.into_iter().collect(), ..Behaviour::default() });
+        assert_eq!(seen(&table, id), words, "{defect:?}");
+    }
+}
+
+/// With one outside address, ports of one host must be changed.
+#[test]
+fn changed_ports_at_random_meet_the_requirement() {
+    let table = table(Behaviour { addresses: [reference::ADDRESSES[0]; 2], ..Behaviour::default() });
+    let expected = [
+        ("tcp-port-randomness", Verdict::Meets),
+        ("udp-pooling", Verdict::NotTestable),
+        ("udp-port-randomness", Verdict::Meets),
+    ];
+    assert_eq!(changed(&table), BTreeMap::from(expected));
 }
 
 #[test]
@@ -213,9 +290,10 @@ fn each_defect_changes_its_rows_and_no_others() {
     }
 }
 
-/// Pairs of which one hides the other: an error that is dropped ends no mapping; mappings that all keep their port look the same
+/// Pairs of which one hides the other: a reset or an error that is dropped ends no mapping; mappings that all keep their port look the same
 /// for every destination; and a filter by destination hides hairpinning where mappings depend on the destination too.
-const HIDDEN: [(Defect, Defect); 3] = [
+const HIDDEN: [(Defect, Defect); 4] = [
+    (Defect::ResetDropped, Defect::ResetEndsMapping),
     (Defect::ErrorsInDropped, Defect::ErrorsEndMapping),
     (Defect::PortsOverload, Defect::TcpMappingDependent),
     (Defect::FilterByPort, Defect::TcpMappingDependent),
@@ -270,8 +348,16 @@ fn rules_for_ports_are_described() {
         let table = table(Behaviour { ports, ..Behaviour::default() });
         assert_eq!(seen(&table, "udp-port-preservation"), words);
         let expected: &[_] = match ports {
-            PortRule::Sequential => &[("udp-parity", Verdict::Fails), ("udp-port-range", Verdict::Fails)],
-            PortRule::Preserve | PortRule::Random => &[],
+            PortRule::Sequential => &[
+                ("udp-parity", Verdict::Fails),
+                ("udp-port-range", Verdict::Fails),
+                ("udp-port-randomness", Verdict::Fails),
+                ("tcp-port-randomness", Verdict::Fails),
+            ],
+            PortRule::Random => {
+                &[("udp-port-randomness", Verdict::Meets), ("tcp-port-randomness", Verdict::Meets)]
+            }
+            PortRule::Preserve => &[],
         };
         assert_eq!(changed(&table), expected.iter().copied().collect());
     }

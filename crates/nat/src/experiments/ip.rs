@@ -6,7 +6,7 @@ use std::net::SocketAddrV4;
 use weir_wire::{Icmp, Ipv4};
 
 use crate::fragments::{Reassembly, split};
-use crate::observed::{FragmentTrip, IpFields, TooLong};
+use crate::observed::{FragmentTrip, Identification, IpFields, TooLong};
 use crate::session::{Protocol, Session, Trip};
 use crate::{Arrival, Observations, Packet, Side};
 
@@ -51,6 +51,24 @@ pub(super) fn fields(session: &mut Session<'_>, observations: &mut Observations)
         });
     }
     observations.ip_fields = both.try_into().ok();
+    Ok(())
+}
+
+/// RFC 6864 section 5.3.1: two hosts' datagrams with one identification leave as if they were of one host.
+pub(super) fn identification(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let (far, near) = (session.fresh_port(), session.fresh_port());
+    let (sent, to) = (near, session.outside(0, far));
+    let (mut seen, mut sure) = ([None; 2], true);
+    for (which, seen) in seen.iter_mut().enumerate() {
+        let data = session.data();
+        let mut packet = Packet::udp(SocketAddrV4::new(session.inside(which), near), to, &data);
+        packet.header.identification = sent;
+        let trip = session.send(Side::Inside, &packet, &|a| a.packet.udp_data() == Some(&data))?;
+        sure &= trip.is_sure();
+        *seen =
+            trip.arrived.map(|arrival| (arrival.packet.header.source, arrival.packet.header.identification));
+    }
+    observations.identification = Some(Identification { sent, seen, sure });
     Ok(())
 }
 

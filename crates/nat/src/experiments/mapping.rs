@@ -101,6 +101,37 @@ pub(super) fn tcp_collision(session: &mut Session<'_>, observations: &mut Observ
     Ok(())
 }
 
+/// Ports that both hosts use, where the choice of another port is looked at.
+const SHARED: usize = 16;
+
+/// RFC 7857 section 10.
+pub(super) fn udp_moved(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.udp_moved = Some(moved(session, Protocol::Udp)?);
+    Ok(())
+}
+
+/// The same.
+pub(super) fn tcp_moved(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.tcp_moved = Some(moved(session, Protocol::Tcp)?);
+    Ok(())
+}
+
+/// Both hosts send from the same ports to one destination, so that a NAT with one outside address must choose other ports for
+/// one of them.
+fn moved(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Translation>> {
+    let far = session.fresh_port();
+    let to = session.outside(0, far);
+    let mut seen = Vec::new();
+    for _ in 0..SHARED {
+        let port = session.fresh_port();
+        for which in [0, 1] {
+            let inside = SocketAddrV4::new(session.inside(which), port);
+            seen.push(translation(session, protocol, inside, to)?);
+        }
+    }
+    Ok(seen)
+}
+
 /// The second host uses the first one's port.
 fn collision(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Collision> {
     let port = session.fresh_port();

@@ -6,6 +6,8 @@ mod icmp;
 mod idle;
 mod ip;
 mod mapping;
+mod others;
+mod segments;
 mod tcp;
 
 use std::io;
@@ -38,11 +40,16 @@ const EXPERIMENTS: &[Named] = &[
     Named("tcp-hairpin", hairpin::tcp, &["tcp-hairpin", "tcp-hairpin-source"]),
     Named("tcp-simultaneous-open", tcp::simultaneous, &["tcp-simultaneous-open"]),
     Named("tcp-unsolicited-syn", tcp::unsolicited, &["tcp-unsolicited-syn"]),
+    Named("tcp-carriage", segments::carriage, &[]),
+    Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
+    Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness"]),
     Named("icmp-query", icmp::query, &["icmp-query"]),
     Named("icmp-errors", icmp::errors, &[]),
     Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
+    Named("ip-identification", ip::identification, &["ip-identification"]),
     Named("udp-fragments", ip::fragments, &[]),
     Named("udp-too-long", ip::too_long, &["udp-too-long", "udp-too-long-fragmented"]),
+    Named("other-protocols", others::all, &[]),
     Named("idle", idle::all, &[]),
 ];
 

@@ -2,6 +2,7 @@
 //!
 //! Wording and numbers of requirements follow the RFCs' own lists; section numbers are those of the sections that hold them.
 
+mod carriage;
 mod icmp;
 mod ip;
 pub mod judge;
@@ -63,23 +64,29 @@ pub enum Group {
     Hairpin,
     /// How TCP connections begin.
     Openings,
+    /// How segments of TCP are carried, and how connections end.
+    Carriage,
     /// Queries, and errors about other packets.
     Icmp,
     /// Fragments and fields of the IP header.
     Ip,
+    /// Protocols other than UDP, TCP and ICMP.
+    Others,
     /// How long mappings live.
     Timers,
 }
 
 impl Group {
     /// All, in the order of the table.
-    pub const ALL: [Group; 7] = [
+    pub const ALL: [Group; 9] = [
         Group::Mapping,
         Group::Filtering,
         Group::Hairpin,
         Group::Openings,
+        Group::Carriage,
         Group::Icmp,
         Group::Ip,
+        Group::Others,
         Group::Timers,
     ];
 
@@ -90,8 +97,10 @@ impl Group {
             Group::Filtering => "filtering",
             Group::Hairpin => "hairpinning",
             Group::Openings => "TCP openings",
+            Group::Carriage => "TCP connections",
             Group::Icmp => "ICMP",
             Group::Ip => "fragments and headers",
+            Group::Others => "other protocols",
             Group::Timers => "timers",
         }
     }
@@ -188,7 +197,7 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 /// All rows, group by group.
-pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, icmp::ROWS, ip::ROWS];
+pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS];
 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {

@@ -17,7 +17,7 @@ pub(crate) const INSIDE_MTU: u32 = 1_500;
 /// How it chooses outside ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortRule {
-    /// The inside port, or if that is in use the next free one of its parity and range.
+    /// The inside port, or if that is in use one at random, of its parity and range.
     Preserve,
     /// Counts upwards from 40000.
     Sequential,
@@ -104,10 +104,30 @@ pub(crate) enum Defect {
     TosCleared,
     /// DF is cleared.
     DfCleared,
+    /// Options of TCP are overwritten.
+    OptionsStripped,
+    /// The maximum segment size of a SYN is lowered to 1,360 bytes.
+    MssLowered,
+    /// A SYN with data is dropped.
+    SynDataDropped,
+    /// A FIN from inside ends the mapping.
+    HalfCloseEnds,
+    /// Resets from outside are dropped.
+    ResetDropped,
+    /// A reset from outside ends the mapping, and TCP without a mapping needs a SYN.
+    ResetEndsMapping,
+    /// Identifications stay as they are, with one outside address for both hosts.
+    IdKept,
+    /// If a port is in use, the next one is chosen, with one outside address for both hosts.
+    PortsNextFree,
+    /// Protocols other than UDP, TCP and ICMP leave with the inside address.
+    OthersLeaked,
+    /// Their answers are dropped.
+    OtherAnswersDropped,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 34] = [
+    pub(crate) const ALL: [Defect; 44] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -142,6 +162,16 @@ impl Defect {
         Defect::TtlKept,
         Defect::TosCleared,
         Defect::DfCleared,
+        Defect::OptionsStripped,
+        Defect::MssLowered,
+        Defect::SynDataDropped,
+        Defect::HalfCloseEnds,
+        Defect::ResetDropped,
+        Defect::ResetEndsMapping,
+        Defect::IdKept,
+        Defect::PortsNextFree,
+        Defect::OthersLeaked,
+        Defect::OtherAnswersDropped,
     ];
 }
 

@@ -5,6 +5,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 mod behaviour;
+mod carriage;
 mod icmp;
 pub(crate) mod memory;
 mod ports;
@@ -33,6 +34,8 @@ pub(crate) struct Reference {
     table: Table,
     ports: ports::Ports,
     fragments: Reassembly,
+    others: Vec<carriage::OtherFlow>,
+    next_identification: u16,
 }
 
 impl Reference {
@@ -42,6 +45,8 @@ impl Reference {
             table: Table::default(),
             ports: ports::Ports::default(),
             fragments: Reassembly::default(),
+            others: Vec::new(),
+            next_identification: 0,
         }
     }
 
@@ -69,7 +74,8 @@ impl Reference {
         let out = match (packet.header.protocol, packet.from(), packet.to()) {
             (protocol::ICMP, ..) => self.icmp(now, side, packet),
             (_, Some(from), Some(to)) => self.transport(now, side, packet, from, to),
-            _ => Vec::new(),
+            (protocol::UDP | protocol::TCP, ..) => Vec::new(),
+            _ => self.other(side, packet),
         };
         out.into_iter().flat_map(|(side, packet)| self.fit(side, packet, &original)).collect()
     }
@@ -123,9 +129,15 @@ impl Reference {
         match side {
             Side::Inside if self.behaviour.addresses.contains(to.ip()) => self.hairpin(now, packet, from, to),
             Side::Inside => {
+                if self.refuses_segment(&packet, from, to) {
+                    return Vec::new();
+                }
                 let mapping = self.outbound(now, packet.header.protocol, from, to);
                 let outside = self.table.get(mapping).outside;
-                vec![(Side::Outside, readdressed(packet, Some(outside), None))]
+                if self.ends_mapping(side, &packet) {
+                    self.table.remove(mapping);
+                }
+                vec![(Side::Outside, self.carried(readdressed(packet, Some(outside), None)))]
             }
             Side::Outside => self.inbound(now, packet, from, to),
         }
@@ -160,8 +172,15 @@ impl Reference {
         if is_syn && self.has(Defect::NoSimultaneousOpen) && self.table.get(mapping).has_contacted(from) {
             return Vec::new();
         }
+        let is_reset = packet.tcp_segment().is_some_and(|(header, _)| header.flags & Tcp::RST != 0);
+        if is_reset && self.has(Defect::ResetDropped) {
+            return Vec::new();
+        }
         self.table.carried_in(mapping, now, self.behaviour.refresh_from_outside);
         let inside = self.table.get(mapping).inside;
+        if self.ends_mapping(Side::Outside, &packet) {
+            self.table.remove(mapping);
+        }
         vec![(Side::Inside, readdressed(packet, None, Some(inside)))]
     }
 

@@ -33,7 +33,9 @@ impl Ports {
             if behaviour.has(Defect::PoolArbitrary) { self.turn } else { inside.ip().octets()[3].into() };
         let addresses = behaviour.addresses;
         // A host that shares its port shares its address too.
-        let shares = behaviour.has(Defect::PortsOverlap) || behaviour.has(Defect::PortsOverload);
+        let shares = [Defect::PortsOverlap, Defect::PortsOverload, Defect::IdKept, Defect::PortsNextFree]
+            .into_iter()
+            .any(|defect| behaviour.has(defect));
         let address = if shares { addresses[0] } else { addresses[which % addresses.len()] };
         let taken = |port: u16| {
             let outside = SocketAddrV4::new(address, port);
@@ -48,7 +50,8 @@ impl Ports {
         let mut port = self.first(inside.port(), behaviour);
         while taken(port) {
             port = match behaviour.ports {
-                PortRule::Preserve => next_of_its_kind(port),
+                PortRule::Preserve if behaviour.has(Defect::PortsNextFree) => next_of_its_kind(port),
+                PortRule::Preserve => self.at_random(inside.port()),
                 PortRule::Sequential | PortRule::Random => self.first(inside.port(), behaviour),
             };
         }
