@@ -18,6 +18,7 @@ baseline = "steady"
 min-rounds = 8
 max-rounds = 8
 budget = "120s"
+twin = false
 warmup = "100ms"
 duration = "1500ms"
 max-steal = 1.0
