@@ -62,6 +62,20 @@ fn wait_until(moment: Instant) {
     std::thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
+/// Does this for each of them side by side, each at a gate of its own: it mostly waits for trials to end.
+fn at_own_gates<T: Sync>(all: &[T], work: impl Fn(&Gate, &T) + Sync) {
+    std::thread::scope(|scope| {
+        for one in all {
+            let work = &work;
+            scope.spawn(move || {
+                if let Some(gate) = gate() {
+                    work(&gate, one);
+                }
+            });
+        }
+    });
+}
+
 fn two_guards(gate: &Gate) -> Vec<u32> {
     until("two guards", PATIENCE, || Some(gate.guards()).filter(|guards| guards.len() == 2))
 }
@@ -157,14 +171,14 @@ fn root_an_xdp_policy_before_is_back_on_all_its_interfaces() {
 
 #[test]
 fn root_a_killed_guard_is_restarted_by_the_other_one() {
-    let Some(gate) = gate() else { return };
     // Long enough for all that is done meanwhile, also on a slow machine.
     let trial = Duration::from_secs(15);
-    for (n, backend) in BACKENDS.into_iter().enumerate() {
+    let backends: Vec<_> = BACKENDS.into_iter().enumerate().collect();
+    at_own_gates(&backends, |gate, &(n, backend)| {
         gate.apply("other", backend, &["--confirm-within", "15s", "--force"]).expect(0);
         let end = Instant::now() + trial;
         for round in 0..3 {
-            let guards = two_guards(&gate);
+            let guards = two_guards(gate);
             let victim = guards[(n + round) % 2];
             kill(victim, "KILL");
             until("another guard", PATIENCE, || {
@@ -193,17 +207,16 @@ fn root_a_killed_guard_is_restarted_by_the_other_one() {
         until(&format!("{backend}: nothing is left"), PATIENCE, || {
             (gate.kernel().is_empty() && gate.guards().is_empty()).then_some(())
         });
-        assert_eq!(come_in(&gate), [true, true]);
-    }
+        assert_eq!(come_in(gate), [true, true]);
+    });
 }
 
 #[test]
 fn root_what_is_confirmed_lasts_whatever_became_of_the_guards() {
-    let Some(gate) = gate() else { return };
-    for backend in BACKENDS {
+    at_own_gates(&BACKENDS, |gate, &backend| {
         gate.apply("list", backend, &CONFIRM_WITHIN).expect(0);
         let end = Instant::now() + TRIAL;
-        let guards = two_guards(&gate);
+        let guards = two_guards(gate);
         match backend {
             "nft" => kill(guards[0], "KILL"),
             _ => kill_all(&guards),
@@ -211,10 +224,10 @@ fn root_what_is_confirmed_lasts_whatever_became_of_the_guards() {
         gate.run(&["confirm"]).expect(0);
         gate.world.wait_until_idle();
         wait_until(end + LATE);
-        assert_eq!(come_in(&gate), [true, false], "{backend}");
+        assert_eq!(come_in(gate), [true, false], "{backend}");
         assert_eq!(gate.json(&["status"])["set"]["progress"]["phase"], "confirmed");
         gate.run(&["remove"]).expect(0);
-    }
+    });
 }
 
 #[test]
@@ -286,10 +299,9 @@ fn root_settings_are_back_with_one_guard_killed_and_with_both_after_the_next_com
 /// Every process of weir at once, while it applies: the guards have no time to notice.
 #[test]
 fn root_every_process_killed_during_apply_leaves_nothing_in_effect() {
-    let Some(gate) = gate() else { return };
-    // Lists that take a while to load.
-    gate.list("long", 20_000);
-    for backend in BACKENDS {
+    at_own_gates(&BACKENDS, |gate, &backend| {
+        // Lists that take a while to load.
+        gate.list("long", 20_000);
         for pause_ms in [100, 400] {
             let args = ["apply", "long", "-i", "in0", "--backend", backend, "--confirm-within", "2s"];
             let apply = gate.world.start("apply", gate.weir(&args));
@@ -298,13 +310,13 @@ fn root_every_process_killed_during_apply_leaves_nothing_in_effect() {
             let end = Instant::now() + Duration::from_secs(2);
             apply.end_within(PATIENCE);
             wait_until(end + LATE);
-            assert_eq!(come_in(&gate), [true, true], "{backend}, {pause_ms} ms");
+            assert_eq!(come_in(gate), [true, true], "{backend}, {pause_ms} ms");
             let status = gate.json(&["status"]);
             let phase = &status["set"]["progress"]["phase"];
             assert!(phase.is_null() || phase == "reverted", "{status:#}");
             assert_eq!((gate.kernel(), status["loaded"].is_null()), (String::new(), true), "{backend}");
         }
-    }
+    });
 }
 
 /// Every process of this world that runs weir or was started by it: first stopped, so that none sees another one die.
