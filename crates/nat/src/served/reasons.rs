@@ -93,7 +93,7 @@ fn not_sure(seen: String) -> Judgement {
 fn not_testable(row: &'static Row, why: &str) -> Line {
     let judgement =
         Judgement { verdict: Verdict::NotTestable, confidence: Confidence::High, seen: why.to_owned() };
-    Line { row, judgement }
+    Line { row, judgement, packets: Vec::new() }
 }
 
 #[cfg(test)]

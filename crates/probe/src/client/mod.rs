@@ -162,6 +162,14 @@ impl Visit {
         &self.program
     }
 
+    /// The address of this end, as this host has it.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn own_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
     /// One measurement on new connections. A raised `stop` ends it early, and what was seen until then is returned.
     ///
     /// # Errors
