@@ -40,7 +40,7 @@ const EXPERIMENTS: &[(&str, bool)] = &[
 const ATTEMPTS: u32 = 3;
 /// How long a packet may take: so many round trips of the conversation, and a time that a busy host may take.
 const ROUND_TRIPS: u32 = 3;
-const LEAST_PATIENCE: Duration = Duration::from_millis(60);
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 /// How often a datagram is sent before an endpoint counts as unreachable.
 const GREETINGS: u32 = 5;
 /// How soon a stop is noticed.
