@@ -40,6 +40,67 @@ fn loss_makes_no_verdict_wrong() {
     }
 }
 
+/// Five times the time that the ends wait for a packet: only the control packets bridge it.
+const DELAY: Duration = Duration::from_millis(100);
+
+#[test]
+fn delay_changes_no_verdict() {
+    for defect in Defect::ALL {
+        let memory = || Memory::new(Behaviour::with(defect), Duration::ZERO);
+        let truth = verdicts(&table(memory()));
+        assert_eq!(verdicts(&table(memory().delayed(DELAY))), truth, "{defect:?}");
+    }
+}
+
+#[test]
+fn loss_and_delay_make_no_verdict_wrong() {
+    for defect in Defect::ALL {
+        let behaviour = Behaviour::with(defect);
+        let truth = verdicts(&table(Memory::new(behaviour.clone(), Duration::ZERO)));
+        for seed in 1..=2 {
+            let lossy = Memory::lossy(behaviour.clone(), 2, seed).delayed(DELAY);
+            for (row, verdict) in verdicts(&table(lossy)) {
+                let fine = verdict == truth[row] || verdict == Verdict::NotSure;
+                assert!(fine, "{row}: {verdict:?} instead of {:?}: {defect:?} seed {seed}", truth[row]);
+            }
+        }
+    }
+}
+
+/// A carrier's NAT without defects in front of a home router with one: the defect shows as it does alone, or the row is not sure.
+#[test]
+fn a_second_nat_hides_no_failure_of_the_first() {
+    let carrier = [Ipv4Addr::new(198, 19, 2, 1), Ipv4Addr::new(198, 19, 2, 2)];
+    let outer = Behaviour { addresses: carrier, ..Behaviour::default() };
+    let good = verdicts(&table(Memory::chain(vec![Behaviour::default(), outer.clone()], Duration::ZERO)));
+    for (row, verdict) in good {
+        assert!(!matches!(verdict, Verdict::Fails | Verdict::Partly), "{row}: {verdict:?}");
+    }
+    for defect in [
+        Defect::SynDataDropped,
+        Defect::HalfCloseEnds,
+        Defect::ResetDropped,
+        Defect::OtherAnswersDropped,
+        Defect::NoSimultaneousOpen,
+        Defect::FragmentsDropped,
+        Defect::ErrorsInDropped,
+        Defect::ErrorsEndMapping,
+        Defect::QueriesDropped,
+    ] {
+        let failing = |table: &Table| -> Vec<&'static str> {
+            let bad = |v: Verdict| matches!(v, Verdict::Fails | Verdict::Partly);
+            table.rows.iter().filter(|l| bad(l.judgement.verdict)).map(|l| l.id).collect()
+        };
+        let mut alone = failing(&table(Memory::new(Behaviour::with(defect), Duration::ZERO)));
+        // The carrier's NAT leads a hairpinned SYN back to the home router, which drops it as it drops any from a contacted endpoint.
+        if defect == Defect::NoSimultaneousOpen {
+            alone.insert(0, "tcp-hairpin");
+        }
+        let chain = Memory::chain(vec![Behaviour::with(defect), outer.clone()], Duration::ZERO);
+        assert_eq!(failing(&table(chain)), alone, "{defect:?}");
+    }
+}
+
 #[test]
 fn a_path_that_carries_nothing_has_no_verdict() {
     for line in table(Memory::lossy(Behaviour::default(), 100, 1)).rows {

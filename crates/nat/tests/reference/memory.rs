@@ -1,4 +1,4 @@
-//! The two ends of the reference NAT in memory: no packet takes time, and waiting moves the clock.
+//! The two ends of the reference NAT in memory: packets take no time unless a delay is set, and waiting moves the clock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +13,8 @@ pub(crate) struct Memory {
     /// From the inside outwards.
     nats: Vec<Reference>,
     loss: Option<Loss>,
+    /// From the NAT to the end that a packet leaves by.
+    delay: Duration,
     setting: Setting,
     now: Duration,
     arrived: VecDeque<Arrival>,
@@ -47,6 +49,11 @@ impl Memory {
         memory
     }
 
+    /// The same path with a delay.
+    pub(crate) fn delayed(self, delay: Duration) -> Self {
+        Memory { delay, ..self }
+    }
+
     fn loses(&mut self) -> bool {
         self.loss.as_mut().is_some_and(Loss::takes)
     }
@@ -64,6 +71,7 @@ impl Memory {
         Memory {
             nats: behaviours.into_iter().map(Reference::new).collect(),
             loss: None,
+            delay: Duration::ZERO,
             setting,
             now: Duration::from_secs(1),
             arrived: VecDeque::new(),
@@ -104,7 +112,8 @@ impl Ends for Memory {
                     _ if self.loses() => {}
                     _ => {
                         let packet = on_a_wire(&packet)?;
-                        self.arrived.push_back(Arrival { side, at: self.now, packet });
+                        let at = self.now + self.delay;
+                        self.arrived.push_back(Arrival { side, at, packet });
                     }
                 }
             }
@@ -113,8 +122,11 @@ impl Ends for Memory {
     }
 
     fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>> {
-        if let Some(arrival) = self.arrived.pop_front() {
-            return Ok(Some(arrival));
+        // One delay for all: they arrive in the order in which they were sent.
+        if self.arrived.front().is_some_and(|first| first.at <= deadline) {
+            let arrival = self.arrived.pop_front();
+            self.now = self.now.max(arrival.as_ref().map_or(self.now, |first| first.at));
+            return Ok(arrival);
         }
         self.now = self.now.max(deadline);
         Ok(None)
