@@ -131,8 +131,10 @@ pub(super) fn tcp_lost_here(evidence: &Evidence, sees_drops: bool) -> TcpLost {
     };
     // Losses of a card raise no event, and can be anything.
     let cards: u64 = evidence.namespaces.iter().map(counted).sum();
+    // A listener that is full also drops the acknowledgement that ends a handshake.
+    let listeners = |n: &Namespace| n.grew("tcpext.ListenDrops");
     lost.segments += cards;
-    lost.opening += cards;
+    lost.opening += cards + evidence.namespaces.iter().map(listeners).sum::<u64>();
     lost
 }
 

@@ -15,6 +15,8 @@ const RECORDED: &[(&str, &str)] = recorded![
     "transit-half-open_default",
     "transit-loss-before_routed",
     "transit-loss-behind_answers",
+    "transit-loss-behind_masquerade",
+    "transit-mtu_before",
     "transit-mtu_masquerade",
     "transit-queue_before",
     "transit-queue_behind",

@@ -45,7 +45,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for namespace in view.namespaces() {
         for network in signs::networks(namespace) {
-            let Some(silent) = network.silent.filter(|s| is_silent(s)) else { continue };
+            let Some(silent) = network.silent.filter(is_silent) else { continue };
             if !signs::explains(here, silent.unanswered) {
                 findings.push(of(view, namespace, network, &silent));
             }
@@ -127,6 +127,9 @@ mod tests {
         let mut own = silent(20, 20);
         own.drops.push(dropped(0x02, 40));
         assert_eq!(found(&own), []);
+        let mut full = silent(20, 20);
+        full.namespaces[0].counters.insert("tcpext.ListenDrops".into(), (0, 40).into());
+        assert_eq!(found(&full), [], "a listener on this machine");
         // Segments of other connections are no SYNs.
         let mut others = silent(20, 20);
         others.drops.push(dropped(0x18, 40));
