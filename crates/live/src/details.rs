@@ -64,6 +64,9 @@ fn tuples(flow: &Flow) -> Vec<Text> {
     ]
 }
 
+/// A counter of a side.
+type Count = fn(&Side) -> u64;
+
 /// The share with its interval and counts; of nothing a dash.
 fn loss(part: &Fraction) -> String {
     match (part.share, part.low, part.high) {
@@ -92,7 +95,7 @@ fn sides(client: &Side, server: &Side) -> Vec<Text> {
         row("lost from it", &|s| loss(&s.lost_from)),
         row("lost to it", &|s| loss(&s.lost_to)),
     ];
-    let counts: [(&str, fn(&Side) -> u64); 7] = [
+    let counts: [(&str, Count); 7] = [
         ("reordered", |s| s.reordered),
         ("sent needlessly", |s| s.needless),
         ("took another way", |s| s.bypassed),
