@@ -116,6 +116,12 @@ pub(crate) fn fits_real_hosts(variants: &[VariantRun]) -> Result<(), Error> {
             fast.name
         )));
     }
+    if let Some(whole) = variants.iter().find(|v| matches!(v.variant, VariantKind::BpfStateless(_))) {
+        return Err(Error::Unfit(format!(
+            "variant `{}` translates everything that the initiator sends through the gateway and not only the run's packets: only in a lab",
+            whole.name
+        )));
+    }
     for variant in variants {
         let VariantKind::AllowList(list) = &variant.variant else { continue };
         if list.hook == Hook::Input {

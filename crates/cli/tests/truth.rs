@@ -175,6 +175,7 @@ fn root_alone_variants_hold_over_ipv6() {
         ("routed", "2001:2::2", false),
         ("nft-masquerade", "2001:2:0:1::1", true),
         ("nft-stateless", "2001:2:0:2::1", true),
+        ("bpf-stateless", "2001:2:0:2::1", true),
         ("docker-publish", "2001:2::2", true),
         ("bpf-publish", "2001:2::2", true),
     ];

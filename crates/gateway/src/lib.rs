@@ -6,6 +6,7 @@
 
 pub mod allow_list;
 pub mod bpf_publish;
+pub mod bpf_stateless;
 mod command;
 pub mod custom;
 pub mod direct;
@@ -55,6 +56,8 @@ pub enum VariantKind {
     NftSnat(nft_snat::NftSnat),
     /// Translation without connection tracking, by nft.
     NftStateless(nft_stateless::NftStateless),
+    /// The same by BPF, with ICMP errors translated.
+    BpfStateless(bpf_stateless::BpfStateless),
     /// Translation to the address of the outside interface, by iptables on nf_tables.
     IptablesMasquerade(iptables_masquerade::IptablesMasquerade),
     /// Translation to the address of the outside interface, by iptables on x_tables.
@@ -82,6 +85,7 @@ impl Deref for VariantKind {
             VariantKind::NftMasquerade(v) => v,
             VariantKind::NftSnat(v) => v,
             VariantKind::NftStateless(v) => v,
+            VariantKind::BpfStateless(v) => v,
             VariantKind::IptablesMasquerade(v) => v,
             VariantKind::IptablesLegacyMasquerade(v) => v,
             VariantKind::AllowList(v) => v,
@@ -102,6 +106,7 @@ impl VariantKind {
             "nft-masquerade",
             "nft-snat",
             "nft-stateless",
+            "bpf-stateless",
             "iptables-masquerade",
             "iptables-legacy-masquerade",
             "allow-list",

@@ -304,6 +304,9 @@ fn root_killed_with_programs_at_its_interfaces() {
         let world = GatewayWorld::bridged(family);
         killed(&world, r#"{"kind": "bpf-publish"}"#, "in0 Ingress publish_in");
         assert_eq!(world::programs(&world.gateway), "");
+        let world = GatewayWorld::routed(family);
+        killed(&world, r#"{"kind": "bpf-stateless"}"#, "in0 Ingress stateless_out");
+        assert_eq!(world::programs(&world.gateway), "");
     }
 }
 

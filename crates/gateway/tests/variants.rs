@@ -62,11 +62,13 @@ fn root_iptables_masquerade() {
 }
 
 #[test]
-fn root_nft_stateless_leaves_nothing_in_the_table_of_connections() {
+fn root_translation_without_state_leaves_nothing_in_the_table_of_connections() {
     if test_needs_root() {
         return;
     }
-    for family in FAMILIES {
+    for (kind, family) in
+        ["nft-stateless", "bpf-stateless"].into_iter().flat_map(|k| FAMILIES.map(|f| (k, f)))
+    {
         let world = GatewayWorld::routed(family);
         // Connection tracking is on, as on a firewall, and must not see the translated packets.
         in_ns(
@@ -74,9 +76,30 @@ fn root_nft_stateless_leaves_nothing_in_the_table_of_connections() {
             "nft 'add table inet watch; add chain inet watch c { type filter hook forward priority 0; };
                   add rule inet watch c ct state new,established counter'",
         );
-        prove(&world, &variant(r#"{"kind": "nft-stateless"}"#));
+        prove(&world, &variant(&format!("{{\"kind\": \"{kind}\"}}")));
         let rules = in_ns(&world.gateway, "nft list table inet watch");
-        assert!(rules.contains("counter packets 0 bytes 0"), "{rules}");
+        assert!(rules.contains("counter packets 0 bytes 0"), "{kind}: {rules}");
+    }
+}
+
+#[test]
+fn root_bpf_stateless_translates_what_the_rules_below_then_do_not_see() {
+    if test_needs_root() {
+        return;
+    }
+    for family in FAMILIES {
+        let world = GatewayWorld::routed(family);
+        let v = variant(r#"{"kind": "bpf-stateless"}"#);
+        let mut journals = world.apply(&v);
+        let target = v.expectation(&world.place).target;
+        world.tcp(target, 5001);
+        let before = in_ns(&world.gateway, "nft list ruleset");
+        let counted = world.counter(&world.place, &v).unwrap();
+        world.tcp(target, 5001);
+        // Opening, request, answer and closing, both ways.
+        assert!(world.counter(&world.place, &v).unwrap() >= counted + 6);
+        assert_eq!(in_ns(&world.gateway, "nft list ruleset"), before);
+        journals.iter_mut().rev().for_each(|(role, journal)| world.undo(*role, journal));
     }
 }
 

@@ -16,6 +16,7 @@
 #include "shared.h"
 #include "shared.check.h"
 #include "weir/ends.h"
+#include "weir/ipv4.h"
 #include "weir/ipv6.h"
 #include "weir/mapped.h"
 #include "weir/order.h"

@@ -119,14 +119,6 @@ static __always_inline __u32 marked6(const struct ipv6hdr *ip)
 	return ip->payload_len;
 }
 
-// Whether the header's checksum is right: the kernel drops the packet otherwise, and an update would keep the error.
-static __always_inline bool is_sound4(const struct iphdr *ip)
-{
-	const __u32 *words = (const void *)ip;
-
-	return folded(plus(plus(plus(plus(words[0], words[1]), words[2]), words[3]), words[4])) == 0xffff;
-}
-
 static __always_inline enum weir_reason read4(struct __sk_buff *skb, struct arrived *p, void *net, void *end)
 {
 	__u32 length, room = skb->len - ETH_HLEN;

@@ -110,6 +110,11 @@ pub enum Change {
         /// Tag of its place.
         tag: String,
     },
+    /// A static translation by BPF, which this process holds.
+    Stateless {
+        /// Tag of its place.
+        tag: String,
+    },
     /// A flow table in BPF, which this process holds.
     Fastpath {
         /// Tag of its place.
@@ -151,6 +156,7 @@ impl Change {
                 | Change::Ipset { .. }
                 | Change::Filter { .. }
                 | Change::Publish { .. }
+                | Change::Stateless { .. }
                 | Change::Fastpath { .. }
                 | Change::Tuned { .. }
         )
@@ -204,6 +210,10 @@ impl Change {
             }
             Change::Publish { tag } => {
                 crate::bpf_publish::remove(tag);
+                Ok(())
+            }
+            Change::Stateless { tag } => {
+                crate::bpf_stateless::remove(tag);
                 Ok(())
             }
             Change::Fastpath { tag } => {

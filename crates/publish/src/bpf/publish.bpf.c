@@ -28,9 +28,9 @@
 #include "tables.h"
 #include "weir/ipv6.h"
 #include "weir/sum.h"
-#include "routes.h"
+#include "weir/routes.h"
+#include "weir/rewrite.h"
 #include "way.h"
-#include "rewrite.h"
 #include "quoted.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";

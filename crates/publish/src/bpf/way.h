@@ -1,23 +1,6 @@
 // The way of a packet, and whether it fits there.
 #pragma once
 
-// Length of the longest part as which it goes on its way: one segment of many, or all of it. `net_length` is that of its IP
-// header.
-static __always_inline __u32 longest_part(struct __sk_buff *skb, __u32 net_length, __u8 protocol)
-{
-	__u32 transport = sizeof(struct udphdr);
-	__u8 offset;
-
-	if (!skb->gso_size)
-		return skb->len - ETH_HLEN;
-	if (protocol == IPPROTO_TCP) {
-		if (bpf_skb_load_bytes(skb, ETH_HLEN + net_length + 12, &offset, 1))
-			return skb->len - ETH_HLEN;
-		transport = (offset >> 4) * 4;
-	}
-	return skb->gso_size + net_length + transport;
-}
-
 // Whether it fits into the container's link, and there is one: a packet redirected to a link that is gone is thrown away, while the
 // kernel knows where the container is since it was started again.
 static __always_inline enum weir_reason fits_in(struct __sk_buff *skb)
@@ -57,11 +40,6 @@ static __always_inline enum weir_reason ask(struct packet *p, struct bpf_fib_loo
 	return WEIR_TRANSLATED;
 }
 
-static __always_inline __u16 capped(__u32 length)
-{
-	return length > 0xffff ? 0xffff : length;
-}
-
 // The way of what comes from the container: the one that is remembered, or else the kernel's. `net_length` is that of its IP header,
 // `flow` the traffic class and flow label of IPv6, `client_port` 0 of what has none.
 static __always_inline enum weir_reason way_out(struct packet *p, const struct route_key *key, __u8 family,
@@ -72,8 +50,10 @@ static __always_inline enum weir_reason way_out(struct packet *p, const struct r
 	struct bpf_fib_lookup fib = {};
 	enum weir_reason reason;
 
-	if (route && is_known(route, key, length))
-		return take(p, route);
+	if (route && is_known(route, key, length)) {
+		take_way(&p->next, route);
+		return WEIR_TRANSLATED;
+	}
 	fib.family = family;
 	fib.l4_protocol = key->protocol;
 	fib.sport = key->port;

@@ -7,12 +7,12 @@
 #define ROUTE_LIFETIME_NS 100000000ull
 #define ROUTES_LOG2 8
 
-// The fields that a way depends on. IPv4 addresses stand as IPv6 has them (::ffff:a.b.c.d, RFC 4291 section 2.5.5.2), which no container's
+// The fields that a way depends on. IPv4 addresses stand as IPv6 has them (::ffff:a.b.c.d, RFC 4291 section 2.5.5.2), which no host's
 // IPv6 address is. The client's port and the flow label are left out: they differ with each connection.
 struct route_key {
 	__be32 source[4];
 	__be32 destination[4];
-	// The container's.
+	// The container's; what else tells ways apart, where packets have no port.
 	__be16 port;
 	__u8 protocol;
 	// Or traffic class.
@@ -69,12 +69,11 @@ static __always_inline bool is_known(const struct route *route, const struct rou
 	       bpf_ktime_get_coarse_ns() - route->taken < ROUTE_LIFETIME_NS;
 }
 
-// The way that is known.
-static __always_inline enum weir_reason take(struct packet *p, const struct route *route)
+// The next hop of a way that is known.
+static __always_inline void take_way(struct bpf_redir_neigh *next, const struct route *route)
 {
-	p->next.nh_family = route->next_family;
-	__builtin_memcpy(p->next.ipv6_nh, route->next, sizeof(route->next));
-	return WEIR_TRANSLATED;
+	next->nh_family = route->next_family;
+	__builtin_memcpy(next->ipv6_nh, route->next, sizeof(route->next));
 }
 
 static __always_inline void remember(struct route *route, const struct route_key *key, const struct bpf_redir_neigh *next,
@@ -85,4 +84,27 @@ static __always_inline void remember(struct route *route, const struct route_key
 	route->next_family = next->nh_family;
 	__builtin_memcpy(route->next, next->ipv6_nh, sizeof(route->next));
 	route->taken = bpf_ktime_get_coarse_ns();
+}
+
+// Length of the longest part as which it goes on its way: one segment of many, or all of it. `net_length` is that of its IP
+// header.
+static __always_inline __u32 longest_part(struct __sk_buff *skb, __u32 net_length, __u8 protocol)
+{
+	__u32 transport = sizeof(struct udphdr);
+	__u8 offset;
+
+	if (!skb->gso_size)
+		return skb->len - ETH_HLEN;
+	if (protocol == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + net_length + 12, &offset, 1))
+			return skb->len - ETH_HLEN;
+		transport = (offset >> 4) * 4;
+	}
+	return skb->gso_size + net_length + transport;
+}
+
+// For a field of 16 bits.
+static __always_inline __u16 capped(__u32 length)
+{
+	return length > 0xffff ? 0xffff : length;
 }

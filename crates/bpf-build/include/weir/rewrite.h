@@ -1,5 +1,8 @@
-// The outer headers rewritten: addresses, hop limit, ports, checksums.
+// The outer headers rewritten: addresses, hop limit, ports, checksums. `struct packet` is the including program's: it has an `skb`, and
+// `out` says that the source is translated, else the destination.
 #pragma once
+
+#include "sum.h"
 
 // The words behind a 4-byte boundary of the IPv4 header, so that it is written in one piece.
 struct tail4 {

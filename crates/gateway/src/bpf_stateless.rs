@@ -1,0 +1,136 @@
+//! Translation without connection tracking, by BPF.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_fastpath::{PrefixPair, Stateless};
+
+use crate::journal::Change;
+use crate::nft_stateless::NftStateless;
+use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, routed};
+
+/// As `nft-stateless`, with weir's BPF programs before its rules: they translate one address to one address, and ICMP errors with the
+/// packet that they quote. They leave to the rules what is not plain (IP options, packets at their last hop or too long).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BpfStateless {}
+
+/// Translations in effect, by the tag of their place: they live as long as this process holds them.
+static HELD: Mutex<Vec<(String, Stateless)>> = Mutex::new(Vec::new());
+
+fn held() -> MutexGuard<'static, Vec<(String, Stateless)>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the translation of that place, if it is there.
+pub(crate) fn remove(tag: &str) {
+    held().retain(|(held, _)| held != tag);
+}
+
+/// Does that with the translation of a place; `None` where there is none.
+fn with<T>(
+    place: &Place,
+    f: impl FnOnce(&Stateless) -> Result<T, weir_fastpath::Error>,
+) -> Result<Option<T>, Error> {
+    let held = held();
+    let of_place = held.iter().find(|(tag, _)| *tag == place.tag);
+    of_place.map(|(_, stateless)| f(stateless)).transpose().map_err(refused)
+}
+
+fn refused(error: weir_fastpath::Error) -> Error {
+    match error {
+        weir_fastpath::Error::System(e) => Error::System(e),
+        other => Error::Unsupported(format!("bpf-stateless: {other}")),
+    }
+}
+
+fn rules() -> NftStateless {
+    NftStateless::default()
+}
+
+impl Variant for BpfStateless {
+    fn kind(&self) -> &'static str {
+        "bpf-stateless"
+    }
+
+    fn describe(&self) -> String {
+        format!("address to address by weir's BPF programs; below them: {}", rules().describe())
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn topology(&self) -> Topology {
+        rules().topology()
+    }
+
+    fn programs(&self, role: Role) -> Vec<String> {
+        rules().programs(role)
+    }
+
+    fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
+        let spare = place.spare_outside.ok_or_else(|| {
+            Error::Unsupported(
+                "bpf-stateless needs a spare outside address that is routed to the gateway (spare_outside)"
+                    .into(),
+            )
+        })?;
+        rules().apply(role, place, journal)?;
+        if role != Role::Gateway {
+            return Ok(());
+        }
+        let interfaces = [&place.inside_interface, &place.outside_interface];
+        if place.family == Family::Ipv6 {
+            // bpf_fib_lookup asks for this one; `force_forwarding` is not known to it.
+            for interface in interfaces {
+                journal.sysctl(&routed::setting("ipv6", interface, "forwarding"), "1")?;
+            }
+        }
+        let length = if spare.is_ipv4() { 32 } else { 128 };
+        let pair = PrefixPair::new(place.initiator, spare, length).map_err(refused)?;
+        let mut stateless = Stateless::load(pair, interfaces[0], interfaces[1]).map_err(refused)?;
+        // Only this function knows of the programs before they are in the journal; dropping them removes them.
+        journal.record(Change::Stateless { tag: place.tag.clone() })?;
+        stateless.attach().map_err(refused)?;
+        held().push((place.tag.clone(), stateless));
+        Ok(())
+    }
+
+    fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
+        if role != Role::Gateway {
+            return Ok(());
+        }
+        rules().verify(role, place)?;
+        match with(place, Stateless::is_attached)? {
+            Some(true) => Ok(()),
+            Some(false) => Err(Error::NotInEffect(
+                "bpf-stateless: an interface is gone, and the program at it went with it".into(),
+            )),
+            None => Err(Error::NotInEffect("bpf-stateless: its programs are not loaded".into())),
+        }
+    }
+
+    fn expectation(&self, place: &Place) -> Expectation {
+        rules().expectation(place)
+    }
+
+    /// Packets that the programs translated: the rules below count none of them.
+    fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
+        with(place, |stateless| Ok(stateless.status()?.translated()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::tests::place_v4;
+
+    #[test]
+    fn without_a_spare_address_it_says_so() {
+        let place = Place { spare_outside: None, ..place_v4() };
+        let error = BpfStateless::default().apply(Role::Gateway, &place, &mut Journal::new()).unwrap_err();
+        assert!(error.to_string().starts_with("bpf-stateless needs a spare"), "{error}");
+    }
+}
