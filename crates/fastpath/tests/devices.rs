@@ -2,7 +2,6 @@
 
 mod world;
 
-
 use weir_bpf::{Direction, Loader, attach_tcx};
 use weir_fastpath::{Fastpath, Lesson, Options, Reason};
 use weir_netlink::Rtnetlink;

@@ -6,8 +6,8 @@ pub(crate) mod document;
 pub(crate) mod lab;
 mod page;
 pub(crate) mod rows;
-mod served;
 mod saved;
+mod served;
 
 use weir_nat::table::Line;
 use weir_nat::{Level, Verdict};
