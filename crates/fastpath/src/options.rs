@@ -51,7 +51,7 @@ pub(crate) struct Tables {
 }
 
 impl Options {
-    /// What is used where nothing else is said.
+    /// The sizes and times of a fast path without options.
     pub const DEFAULT: Options = Options {
         connections: 65_536,
         connections6: 4096,
