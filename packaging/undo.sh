@@ -4,10 +4,10 @@ undo_everything() {
     if command -v systemctl >/dev/null; then
         # Stops them where systemd runs, and removes the links of `systemctl enable` in any case.
         if [ -d /run/systemd/system ]; then
-            systemctl stop weir-serve.service weir-fastpath.service weir-publish.service weir-allow.service \
+            systemctl stop weir-export.service weir-serve.service weir-fastpath.service weir-publish.service weir-allow.service \
                 weir-tune.service weir-lists.service weir-lists.timer 2>/dev/null || true
         fi
-        systemctl --quiet disable weir-serve.service weir-fastpath.service weir-publish.service weir-allow.service \
+        systemctl --quiet disable weir-export.service weir-serve.service weir-fastpath.service weir-publish.service weir-allow.service \
             weir-tune.service weir-lists.timer 2>/dev/null || true
     fi
     # Without this folder weir changed nothing from here: in a chroot, the kernel's state belongs to the host around it.
