@@ -174,7 +174,7 @@ fn prepare(world: &NatWorld, ipv6: bool) {
     }
     sh(&world.gateway, &format!("nft '{script}'"));
     let unlimited = if ipv6 {
-        "net.ipv6.icmp.ratelimit=0 net.ipv6.auto_flowlabels=0"
+        "net.ipv6.icmp.ratelimit=0 net.ipv6.icmp.ratemask=0 net.ipv6.auto_flowlabels=0"
     } else {
         "net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0"
     };

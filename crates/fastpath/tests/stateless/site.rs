@@ -135,7 +135,9 @@ fn set_up_gateway(gateway: &NetNs, addresses: &Addresses, hosts: [&NetNs; 2]) {
     let ipv6 = inside.is_ipv6();
     let (length, nodad, ip) = if ipv6 { (64, "nodad", "ip6") } else { (24, "", "ip") };
     let quiet = if ipv6 {
-        "net.ipv6.icmp.ratelimit=0 net.ipv6.auto_flowlabels=0 net.ipv6.conf.all.forwarding=1"
+        // The mask leaves no type under the kernel's limit for all destinations together (icmpv6_global_allow).
+        "net.ipv6.icmp.ratelimit=0 net.ipv6.icmp.ratemask=0 net.ipv6.auto_flowlabels=0 \
+         net.ipv6.conf.all.forwarding=1"
     } else {
         "net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_ratemask=0 net.ipv4.conf.all.forwarding=1"
     };
