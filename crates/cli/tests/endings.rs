@@ -279,7 +279,7 @@ fn root_two_runs_at_once_do_not_disturb_each_other() {
     let watches = watches(&world);
     world.write("tiny.toml", scenario::tiny());
     world.run(world.weir(&["bench", "tiny.toml", "-o", "other"])).expect(0);
-    Record::read(world.work().join("other")).assert_measured(2);
+    assert_eq!(Record::read(world.work().join("other")).valid_trials().len(), 2);
     // The end of one takes nothing of the other along: its lab is listed, and `clean` leaves it alone.
     assert_eq!(registry(&world).as_array().unwrap().len(), 1);
     let cleaned = world.run(world.weir(&["lab", "clean"])).expect(0).stderr;

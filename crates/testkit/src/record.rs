@@ -36,21 +36,6 @@ impl Record {
         self.json["trials"].as_array().unwrap().iter().filter(|t| !void(t)).collect()
     }
 
-    /// Asserts that so many trials were made. Each counts, except where a busy machine left the tester no time to begin: that is
-    /// printed, and never all of them.
-    #[track_caller]
-    pub fn assert_measured(&self, trials: usize) {
-        let all = self.json["trials"].as_array().unwrap();
-        assert_eq!(all.len(), trials, "{all:#?}");
-        let of_the_machine = |fault: &Value| {
-            fault["void"] != true
-                || ["timeout", "late-sends", "steal"].contains(&fault["code"].as_str().unwrap())
-        };
-        let faults = || all.iter().flat_map(|t| t["faults"].as_array().unwrap());
-        assert!(faults().all(of_the_machine) && !self.valid_trials().is_empty(), "{all:#?}");
-        faults().filter(|f| f["void"] == true).for_each(|f| println!("void: {f}"));
-    }
-
     /// Codes of the faults of all trials, in order.
     pub fn faults(&self) -> Vec<String> {
         let trials = self.json["trials"].as_array().unwrap();
