@@ -276,9 +276,11 @@ fn root_flows_that_take_turns_are_all_learnt() {
     });
 }
 
-/// The table begins small, and grows when flows find no room in it.
+/// The table begins small, and grows when flows find no room in it. A bucket that by chance is that of more than four of 600 flows is no
+/// reason to grow: with one bucket for each connection, there is such a bucket in every third run, and it leaves the fifth flow to the
+/// kernel. That ten flows are left has a probability below 10^-10.
 #[test]
-fn root_a_table_that_is_full_grows_and_all_flows_are_carried() {
+fn root_a_table_that_is_full_grows_and_the_flows_are_carried() {
     if test_needs_root() {
         return;
     }
@@ -289,17 +291,17 @@ fn root_a_table_that_is_full_grows_and_all_flows_are_carried() {
     let to = server.local_addr().unwrap();
     let clients: Vec<_> =
         (0..600).map(|n| world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n)).collect();
-    until("all are carried", || {
+    until("they are carried", || {
         let (packets, ()) = carried.during(|| {
             for client in &clients {
                 passes(client, to, &server, b"one of many");
             }
         });
-        (packets == 600).then_some(())
+        (packets > 590).then_some(())
     });
     let changes = carried.fastpath.changes();
     assert!(changes.iter().any(|count| count.change == Change::Room), "{changes:?}");
-    assert!(carried.fastpath.live().unwrap() >= 600);
+    assert!(carried.fastpath.live().unwrap() > 590);
 }
 
 /// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its
