@@ -278,7 +278,7 @@ fn root_flows_that_take_turns_are_all_learnt() {
 
 /// The table begins small, and grows when flows find no room in it. A bucket that by chance is that of more than four of 600 flows is no
 /// reason to grow: with one bucket for each connection, there is such a bucket in every third run, and it leaves the fifth flow to the
-/// kernel. That ten flows are left has a probability below 10^-10.
+/// kernel. Ten flows are left with a probability below 10^-10.
 #[test]
 fn root_a_table_that_is_full_grows_and_the_flows_are_carried() {
     if test_needs_root() {

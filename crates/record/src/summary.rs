@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 /// A run for readers who decide and do not measure: whole sentences that claim no more than the verdicts do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// Variants and workloads, rounds, and place.
-    pub compared: String,
     /// Failures that no comparison with the baseline shows: those of the baseline itself, variants without any valid trial, a run
     /// that did not reach its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// Each variant against the baseline: first what fails, then what is worse, then what is better.
     pub result: String,
+    /// Variants and workloads, rounds, and place.
+    pub compared: String,
     /// The money, if the scenario prices its variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub money: Option<String>,
@@ -24,12 +24,12 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Its sentences in the order of reading.
+    /// Its sentences in the order of reading: what fails first.
     pub fn sentences(&self) -> impl Iterator<Item = &str> {
         [
-            Some(&self.compared),
             self.failed.as_ref(),
             Some(&self.result),
+            Some(&self.compared),
             self.money.as_ref(),
             Some(&self.advice),
             Some(&self.certainty),

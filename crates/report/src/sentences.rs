@@ -168,7 +168,9 @@ fn judged(run: &Run, results: &Results) -> Vec<String> {
         // The run compared points of curves, and the curves show the result.
         Err(_) if leads.is_empty() && !curves.is_empty() => leads.push(curves::lead(&curves)),
         Ok((first, each)) => {
-            leads.push(first);
+            // A failure comes before any pair of workloads.
+            let at = if failing(run, results).is_empty() { leads.len() } else { 0 };
+            leads.insert(at, first);
             details.extend(each);
         }
         Err(none) if leads.is_empty() => leads.push(none),
@@ -192,13 +194,17 @@ fn variant_sentences(run: &Run, results: &Results) -> Result<(String, Vec<String
     for variant in compared(run).filter(|v| !v.baseline) {
         let judged = of_variant(&rows, results, &variant.name);
         let name = line(&variant.name);
-        leads.push(format!("{name} {}", lead(&judged)));
+        let fails = judged.iter().filter_map(|j| j.fails).map(|(here, _)| here).fold(0.0, f64::max);
+        leads.push((fails, format!("{name} {}", lead(&judged))));
         details.push(format!("{name}: {}.", tally(&judged)));
     }
     if leads.is_empty() {
         let name = line(baseline);
         return Err(format!("Only {name} was measured; there is nothing to compare it with."));
     }
+    // Those that fail most come first, the others in the run's order.
+    leads.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let leads: Vec<String> = leads.into_iter().map(|(_, lead)| lead).collect();
     Ok((format!("Against {}, {}.", line(baseline), leads.join("; ")), details))
 }
 

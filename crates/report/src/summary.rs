@@ -17,9 +17,9 @@ const MOST_NAMED: usize = 4;
 /// Sums a run up. `money` is a sentence about its prices, if it has any.
 pub fn summary(run: &Run, results: &Results, money: Option<String>) -> Summary {
     Summary {
-        compared: compared(run, results),
         failed: failed(run, results),
         result: sentences(run, results).into_iter().next().unwrap_or_default(),
+        compared: compared(run, results),
         money,
         advice: advice(run, results),
         certainty: certainty(run, results),

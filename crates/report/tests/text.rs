@@ -287,11 +287,11 @@ fn workloads_against_each_other() {
     }
     // They lead, although tester CPU differs by the same factor.
     let first =
-        format!(". {pair} on routed is faster by a factor of 2.00 [2.00, 2.00] in goodput (and better in ");
+        format!("{pair} on routed is faster by a factor of 2.00 [2.00, 2.00] in goodput (and better in ");
     let text = markdown(&run);
     let summary = text.lines().nth(2).unwrap().replace('\\', "");
-    assert!(summary.starts_with("This run compared workloads with each other on routed: "), "{text}");
-    assert!(summary.contains(&first), "{text}");
+    assert!(summary.starts_with(&first), "{text}");
+    assert!(summary.contains(" This run compared workloads with each other on routed: "), "{text}");
     assert!(!text.contains("nothing to compare"), "{text}");
     let table = text.lines().filter(|l| l.contains("| tcp") && l.contains("against"));
     for row in table {

@@ -107,8 +107,19 @@ pub(crate) fn report(text: &str, variant: &str) -> Said {
     said
 }
 
-/// The part of the first sentence that is about the variant, and whether it blames it.
+/// How sentences begin that may stand before the result, since they name failures, too.
+const EARLIER: &[&str] = &["No winner is named for ", "The baseline "];
+
+/// The part of the first sentence that is about the variant, and whether it blames it. None if the text begins with anything but
+/// failures and the result.
 pub(crate) fn first_sentence(text: &str, variant: &str) -> Option<(String, bool)> {
+    let summary = paragraphs(text).into_iter().find(|p| p.contains("Against "))?;
+    let (before, _) = summary.split_once("Against ")?;
+    let mut earlier = before.split(". ").filter(|s| !s.trim().is_empty());
+    let fails = |s: &str| s.contains("has no trial that counts") || EARLIER.iter().any(|e| s.starts_with(e));
+    if !earlier.all(fails) {
+        return None;
+    }
     let first = sentences(text, variant).into_iter().next()?;
     let blamed = tone(&first) == Some(false);
     Some((first, blamed))
@@ -224,6 +235,10 @@ mod tests {
         let first = |variant| first_sentence(text, variant).unwrap();
         assert_eq!(first("bad-9"), ("bad-9 is slower by 99.5 % [98.8, 99.7] in crr".to_owned(), true));
         assert!(!first("bad-1").1 && !first("late-bad-1").1);
+        let begun = |with: &str| first_sentence(&text.replace("Against", &format!("{with}Against")), "bad-9");
+        assert_eq!(begun("This run compared bad-9 with good: 1 workload. "), None);
+        let failures = "No winner is named for bad-1 in crr: 5 of 6 trials are void. The baseline good itself fails 3 %. ";
+        assert_eq!(begun(failures), Some(first("bad-9")));
         assert_eq!(tone("bad has more loss by 50 points"), Some(false));
         assert_eq!(tone("bad is faster by 3 % in rtt, but 50 % of its requests failed"), Some(true));
         assert_eq!(tone("bad is not yet told apart"), None);
