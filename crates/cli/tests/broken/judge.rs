@@ -116,13 +116,21 @@ pub(crate) fn first_sentence(text: &str, variant: &str) -> Option<(String, bool)
     let summary = paragraphs(text).into_iter().find(|p| p.contains("Against "))?;
     let (before, _) = summary.split_once("Against ")?;
     let mut earlier = before.split(". ").filter(|s| !s.trim().is_empty());
-    let fails = |s: &str| s.contains("has no trial that counts") || EARLIER.iter().any(|e| s.starts_with(e));
+    let fails = |s: &str| {
+        s.contains("has no trial that counts") || is_of_path(s) || EARLIER.iter().any(|e| s.starts_with(e))
+    };
     if !earlier.all(fails) {
         return None;
     }
     let first = sentences(text, variant).into_iter().next()?;
     let blamed = tone(&first) == Some(false);
     Some((first, blamed))
+}
+
+/// True of what the path does not carry: `Path MTU black hole: ..., on bad-1`.
+fn is_of_path(sentence: &str) -> bool {
+    let names = sentence.trim_end_matches([' ', '.']).rsplit_once(", on ").map(|(_, names)| names);
+    names.is_some_and(|names| names != "real hosts")
 }
 
 /// Parts of sentences that begin with the variant's name: of "Against good, one is slower by 5 %; other shows no difference." two,
@@ -239,6 +247,11 @@ mod tests {
         assert_eq!(begun("This run compared bad-9 with good: 1 workload. "), None);
         let failures = "No winner is named for bad-1 in crr: 5 of 6 trials are void. The baseline good itself fails 3 %. ";
         assert_eq!(begun(failures), Some(first("bad-9")));
+        assert_eq!(
+            begun("Path MTU black hole: TCP connects and nothing moves, on bad-1. "),
+            Some(first("bad-9"))
+        );
+        assert_eq!(begun("This run compared bad-9 with good: 1 workload, on real hosts. "), None);
         assert_eq!(tone("bad has more loss by 50 points"), Some(false));
         assert_eq!(tone("bad is faster by 3 % in rtt, but 50 % of its requests failed"), Some(true));
         assert_eq!(tone("bad is not yet told apart"), None);
