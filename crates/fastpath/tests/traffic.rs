@@ -297,11 +297,11 @@ fn root_a_table_that_is_full_grows_and_the_flows_are_carried() {
                 passes(client, to, &server, b"one of many");
             }
         });
-        (packets > 590).then_some(())
+        // All that are in the table, which are all but those few.
+        (packets > 590 && packets == carried.fastpath.live().unwrap()).then_some(())
     });
     let changes = carried.fastpath.changes();
     assert!(changes.iter().any(|count| count.change == Change::Room), "{changes:?}");
-    assert!(carried.fastpath.live().unwrap() > 590);
 }
 
 /// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its
