@@ -132,6 +132,44 @@ fn equal_stretches_are_said_to_be_equal() {
 }
 
 #[test]
+fn traffic_is_considered_below_10_to_the_12_gb_only() {
+    // 1,000,000 USD of rent are reached at 10^12 GB exactly: at the bound, below which the fee is cheaper throughout.
+    let rent = option("rent", "vm = { per-month = 1000000 }");
+    let even = option("even", "processing = { per-gb = 0.000001 }");
+    // The same fee up to there, with a tier that ends at the bound.
+    let tiers = "[{ up-to = 1000000000000, per-gb = 0.000001 }, { per-gb = 0.000002 }]";
+    let tiered = option("tiered", &format!("processing = {{ tiers = {tiers} }}"));
+    for fee in [even, tiered] {
+        let result = break_even(&question("1", "0"), &fee, &rent);
+        assert_eq!(result.verdict(), CostVerdict::Always(&fee.name));
+    }
+}
+
+#[test]
+fn a_fee_that_only_touches_a_rent_ends_where_it_turns() {
+    // 10 USD are reached at 100 GB, where the next tier is free; the rent is cheaper nowhere.
+    let tiers = "[{ up-to = 100, per-gb = 0.1 }, { per-gb = 0 }]";
+    let (fee, rent) = (
+        option("fee", &format!("processing = {{ tiers = {tiers} }}")),
+        option("rent", "vm = { per-month = 10 }"),
+    );
+    let result = break_even(&question("1", "0"), &fee, &rent);
+    let ranges: Vec<_> = result.ranges.iter().map(|r| (r.from_gb, r.cheaper.as_deref())).collect();
+    assert_eq!(ranges, [(amount("0"), Some("fee")), (amount("100"), None)]);
+}
+
+#[test]
+fn costs_are_equal_below_10_to_the_minus_12() {
+    // Prices have twelve decimals, so only half a month tells them apart further.
+    let [one, more] = ["1", "1.000000000001"]
+        .map(|rent| option(&format!("rent-{}", rent.len()), &format!("vm = {{ per-month = {rent} }}")));
+    let month = question("1", "0");
+    let half = Question { hours: amount("365"), ..month.clone() };
+    assert_eq!(break_even(&month, &one, &more).verdict(), CostVerdict::Always("rent-1"));
+    assert_eq!(break_even(&half, &one, &more).verdict(), CostVerdict::Same);
+}
+
+#[test]
 fn half_a_month_costs_half() {
     let half = Question { hours: amount("365"), ..question("0", "0") };
     assert_eq!(bill(&half, &default_pair()[1]).total, amount("6.471"));
