@@ -5,7 +5,6 @@ mod world;
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_gateway::{Family, Journal, Place, Role, VariantKind};
@@ -25,12 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Prefixes in the form of a registry's file, a part of the project.
 fn sample() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/delegated-sample")
-}
-
-/// A process holds one BPF filter for each place, and here all places are called the same.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lacks_programs() -> bool {
@@ -82,7 +75,6 @@ fn root_a_listed_source_gets_through_and_an_unlisted_one_does_not() {
     if test_needs_root() || lacks_programs() {
         return;
     }
-    let _turn = turn();
     for (family, hook, established) in [
         (Family::Ipv4, "forward", false),
         (Family::Ipv4, "input", true),
@@ -146,7 +138,6 @@ fn root_a_driver_without_xdp_is_named() {
     if test_needs_root() {
         return;
     }
-    let _turn = turn();
     let world = GatewayWorld::routed(Family::Ipv4);
     in_ns(&world.gateway, "ip link add plain0 type bridge && ip link set plain0 up");
     let place = Place { inside_interface: "plain0".into(), ..world.place.clone() };
@@ -164,7 +155,6 @@ fn root_an_interface_without_an_ethernet_header_is_refused() {
     if test_needs_root() {
         return;
     }
-    let _turn = turn();
     let world = GatewayWorld::routed(Family::Ipv4);
     in_ns(&world.gateway, "ip tuntap add tun7 mode tun && ip link set tun7 up");
     let place = Place { inside_interface: "tun7".into(), ..world.place.clone() };
@@ -182,7 +172,6 @@ fn root_a_real_list_decides_address_by_address() {
     if test_needs_root() || lacks_programs() {
         return;
     }
-    let _turn = turn();
     for family in FAMILIES {
         // From the sample: edges of AA's ranges, their neighbours, and BB's, which is not chosen.
         let (listed, unlisted): (&[&str], &[&str]) = match family {
@@ -226,7 +215,6 @@ fn root_what_a_list_takes_is_measured_and_leaves_nothing_behind() {
     if test_needs_root() || lacks_programs() {
         return;
     }
-    let _turn = turn();
     for (filter, family) in FILTERS.iter().flat_map(|f| FAMILIES.map(|family| (*f, family))) {
         // More than the 65536 that a set of ipset holds by default.
         let prefixes = if filter == "ipset-iptables" { 70_000 } else { 5000 };
