@@ -302,3 +302,16 @@ fn a_search_is_described_with_its_figures() {
         assert_eq!(packets.plan().describe(procedure), expected);
     }
 }
+
+#[test]
+fn what_every_procedure_counts_is_among_its_metrics() {
+    for procedure in [Procedure::Rate, Procedure::Latency, Procedure::Throughput, Procedure::Establishment] {
+        let packets = quick(procedure);
+        let found = measure(&packets, &mut Simulated::default());
+        let metrics = packets.metrics(Delay::OneWay);
+        for name in ["mistranslated", "refused"] {
+            assert!(found.values.contains_key(name), "{procedure:?}: {name} is not measured");
+            assert!(metrics.iter().any(|m| m.name == name), "{procedure:?}: {name} is no metric");
+        }
+    }
+}
