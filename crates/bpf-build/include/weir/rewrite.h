@@ -1,8 +1,18 @@
-// The outer headers rewritten: addresses, hop limit, ports, checksums. `struct packet` is the including program's: it has an `skb`, and
-// `out` says that the source is translated, else the destination.
+// The outer headers rewritten: addresses, hop limit, ports, checksums.
 #pragma once
 
 #include "sum.h"
+
+// A packet on its way through a program.
+struct packet {
+	struct __sk_buff *skb;
+	// It comes from the inside: its source is translated, else its destination.
+	bool out;
+	// Bytes that it had at the beginning.
+	__u32 bytes;
+	// Its next hop.
+	struct bpf_redir_neigh next;
+};
 
 // The words behind a 4-byte boundary of the IPv4 header, so that it is written in one piece.
 struct tail4 {

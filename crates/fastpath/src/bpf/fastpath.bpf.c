@@ -20,6 +20,7 @@
 #include "weir/ipv6.h"
 #include "weir/mapped.h"
 #include "weir/order.h"
+#include "weir/pull.h"
 #include "weir/sum.h"
 #include "weir/tcp.h"
 
@@ -39,13 +40,6 @@ struct {
 	__type(value, struct weir_count);
 } counts SEC(".maps");
 
-// Both headers without options, as long as the packet has them.
-static __always_inline void pull(struct __sk_buff *skb, __u32 wanted)
-{
-	if ((void *)(long)skb->data + wanted > (void *)(long)skb->data_end)
-		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
-}
-
 static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arrived *p, __u32 *goes_by)
 {
 	bool v4 = skb->protocol == bpf_htons(ETH_P_IP);
@@ -60,9 +54,8 @@ static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arr
 		return WEIR_NOT_IP;
 	if (skb->pkt_type != PACKET_HOST || skb->mark)
 		return WEIR_NOT_PLAIN;
-	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)));
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
+	// Both headers without options.
+	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)), &data, &end);
 	p->came_by = skb->ifindex;
 	reason = v4 ? read4(skb, p, data + ETH_HLEN, end) : read6(skb, p, data + ETH_HLEN, end);
 	if (reason == WEIR_CONTROL) {

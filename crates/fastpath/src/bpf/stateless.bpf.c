@@ -17,24 +17,6 @@
 #include "translation.h"
 #include "translation.check.h"
 
-// From headers that bring the C library's with them: sys/socket.h, linux/in6.h.
-#define AF_INET 2
-#define AF_INET6 10
-#define NEXT_ICMPV6 58
-// From kernels that are newer than some distributions' headers: BPF_FIB_LOOKUP_SKIP_NEIGH (6.3).
-#define WEIR_FIB_SKIP_NEIGH (1u << 2)
-
-// A packet on its way through the programs.
-struct packet {
-	struct __sk_buff *skb;
-	// It comes from the inside: its source is translated, else its destination.
-	bool out;
-	// Bytes that it had at the beginning.
-	__u32 bytes;
-	// Its next hop.
-	struct bpf_redir_neigh next;
-};
-
 const volatile struct weir_translation config;
 
 // By direction (0 in, 1 out) and step.
@@ -46,9 +28,10 @@ struct {
 } counts SEC(".maps");
 
 #include "weir/ends.h"
+#include "weir/icmp.h"
 #include "weir/ipv4.h"
 #include "weir/ipv6.h"
-#include "weir/routes.h"
+#include "weir/pull.h"
 #include "weir/rewrite.h"
 #include "image.h"
 #include "across.h"
@@ -176,18 +159,13 @@ static __always_inline enum weir_step translate(struct packet *p)
 {
 	__u32 wanted = ETH_HLEN + (config.ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	struct __sk_buff *skb = p->skb;
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	void *data, *end;
 
 	if (skb->protocol != (config.ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
 		return WEIR_NOT_IP;
 	if (skb->vlan_present || skb->pkt_type != PACKET_HOST)
 		return WEIR_NOT_OURS;
-	// The headers of a packet from a card may not be in its linear part yet.
-	if (data + wanted > end) {
-		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-	}
+	pull(skb, wanted, &data, &end);
 	return config.ipv6 ? translate6(p, data + ETH_HLEN, end) : translate4(p, data + ETH_HLEN, end);
 }
 
@@ -206,7 +184,7 @@ static __always_inline int leave(struct packet *p, enum weir_step step)
 	// TCX_NEXT: the programs attached behind us run too, and then the kernel.
 	if (step != WEIR_TRANSLATED && step != WEIR_TRANSLATED_ERROR)
 		return TC_ACT_UNSPEC;
-	return bpf_redirect_neigh(other_interface(p), &p->next, sizeof(p->next), 0);
+	return bpf_redirect_neigh(goes_by(p), &p->next, sizeof(p->next), 0);
 }
 
 SEC("tc")

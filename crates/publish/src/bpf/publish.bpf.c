@@ -18,18 +18,11 @@
 #include "shared.h"
 #include "shared.check.h"
 
-// From headers that bring the C library's with them: sys/socket.h, linux/in6.h.
-#define AF_INET 2
-#define AF_INET6 10
-#define NEXT_ICMPV6 58
-// From kernels that are newer than some distributions' headers: BPF_FIB_LOOKUP_SKIP_NEIGH (6.3).
-#define WEIR_FIB_SKIP_NEIGH (1u << 2)
-
-#include "tables.h"
+#include "weir/icmp.h"
 #include "weir/ipv6.h"
-#include "weir/sum.h"
-#include "weir/routes.h"
+#include "weir/pull.h"
 #include "weir/rewrite.h"
+#include "tables.h"
 #include "way.h"
 #include "quoted.h"
 
@@ -107,7 +100,7 @@ static __always_inline enum weir_reason translate4(struct packet *p, void *net, 
 		return WEIR_OPENS;
 	if (ip->ttl <= 1)
 		return WEIR_LAST_HOP;
-	reason = way4(p, ip, ports->source, ports->destination);
+	reason = way4(p, ip, *ports);
 	if (reason != WEIR_TRANSLATED)
 		return reason;
 	saved = *ip;
@@ -154,7 +147,7 @@ static __always_inline enum weir_reason translate6(struct packet *p, void *net, 
 		return WEIR_OPENS;
 	if (ip->hop_limit <= 1)
 		return WEIR_LAST_HOP;
-	reason = way6(p, ip, ports->source, ports->destination);
+	reason = way6(p, ip, *ports);
 	if (reason != WEIR_TRANSLATED)
 		return reason;
 	saved = *ip;
@@ -169,7 +162,7 @@ static __always_inline enum weir_reason translate(struct packet *p)
 {
 	struct __sk_buff *skb = p->skb;
 	__u32 wanted = ETH_HLEN + sizeof(struct ports);
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	void *data, *end;
 
 	// On a bridge's port the packet is addressed to the bridge, which is another host's address there.
 	if (skb->vlan_present || skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST ||
@@ -181,12 +174,7 @@ static __always_inline enum weir_reason translate(struct packet *p)
 		wanted += sizeof(struct ipv6hdr);
 	else
 		return WEIR_NOT_IP;
-	// The headers of a packet from a card may not be in its linear part yet.
-	if (data + wanted > end) {
-		bpf_skb_pull_data(skb, skb->len < wanted ? skb->len : wanted);
-		data = (void *)(long)skb->data;
-		end = (void *)(long)skb->data_end;
-	}
+	pull(skb, wanted, &data, &end);
 	return skb->protocol == bpf_htons(ETH_P_IP) ? translate4(p, data + ETH_HLEN, end)
 						    : translate6(p, data + ETH_HLEN, end);
 }
@@ -194,13 +182,7 @@ static __always_inline enum weir_reason translate(struct packet *p)
 // The single way out: the packet is counted, and goes where its reason says.
 static __always_inline int leave(struct packet *p, enum weir_reason reason)
 {
-	__u32 at = (p->out ? WEIR_REASONS : 0) + reason;
-	struct weir_count *mine = bpf_map_lookup_elem(&counts, &at);
-
-	if (mine) {
-		mine->packets++;
-		mine->bytes += p->bytes;
-	}
+	count(p, (p->out ? WEIR_REASONS : 0) + reason);
 	if (reason == WEIR_DIRECT || reason == WEIR_FAILED)
 		return TC_ACT_SHOT;
 	// TCX_NEXT: the programs attached behind us run too, and then the kernel.

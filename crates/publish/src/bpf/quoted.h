@@ -2,42 +2,13 @@
 // message around it (RFC 5508 section 4, RFC 4443 section 2.4), so that path MTU discovery works.
 #pragma once
 
-// Message header: type, code, checksum, and four bytes that the types use in their own way.
-#define ICMP_LENGTH 8
-#define ICMP_CHECKSUM 2
-
-struct ports {
-	__be16 source;
-	__be16 destination;
-};
-
-// Kinds of RFC 792 and RFC 4443 that quote a packet: unreachable, too big, time exceeded, parameter problem.
-static __always_inline bool quotes4(__u8 type)
-{
-	return type == 3 || type == 11 || type == 12;
-}
-
-static __always_inline bool quotes6(__u8 type)
-{
-	return type >= 1 && type <= 4;
-}
-
 // Rewrites port and checksum of the quoted transport header at `at`, as far as the quote has them, and adds to the sum of the
 // message what that changes. `difference` is that of the addresses.
 static __always_inline bool quoted_transport(struct packet *p, __u32 at, __u8 protocol, __u32 difference, __be16 old,
 					     __be16 new, __u32 *sum)
 {
-	__u32 check_at = at + checksum_at(protocol);
-	__u16 check, corrected;
-
-	if (!bpf_skb_load_bytes(p->skb, check_at, &check, sizeof(check)) && (check || protocol == IPPROTO_TCP)) {
-		corrected = updated(check, change16(difference, old, new));
-		if (!corrected && protocol == IPPROTO_UDP)
-			corrected = 0xffff;
-		*sum = change16(*sum, check, corrected);
-		if (bpf_skb_store_bytes(p->skb, check_at, &corrected, sizeof(corrected), 0))
-			return false;
-	}
+	if (!correct(p, at + checksum_at(protocol), p->bytes, protocol, change16(difference, old, new), sum))
+		return false;
 	*sum = change16(*sum, old, new);
 	// The quoted packet went the other way: the source of a packet there is the destination here.
 	return !bpf_skb_store_bytes(p->skb, at + (p->out ? 2 : 0), &new, sizeof(new), 0);
@@ -75,7 +46,7 @@ static __always_inline enum weir_reason error4(struct packet *p)
 	other = *found;
 	if (ip.ttl <= 1)
 		return WEIR_LAST_HOP;
-	reason = way4(p, &ip, 0, 0);
+	reason = way4(p, &ip, (struct ports){});
 	if (reason != WEIR_TRANSLATED)
 		return reason;
 
@@ -126,7 +97,7 @@ static __always_inline enum weir_reason error6(struct packet *p)
 	other = *found;
 	if (ip.hop_limit <= 1)
 		return WEIR_LAST_HOP;
-	reason = way6(p, &ip, 0, 0);
+	reason = way6(p, &ip, (struct ports){});
 	if (reason != WEIR_TRANSLATED)
 		return reason;
 
