@@ -51,6 +51,22 @@ impl Attached {
     }
 }
 
+/// Names what TCX needs.
+pub const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
+
+/// Whether there are attachments, all of them where they were made: an interface that is gone took its program along.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn are_attached(attached: &[Attached]) -> Result<bool> {
+    for attached in attached {
+        if attached.describe()?.interface == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(!attached.is_empty())
+}
+
 /// Attaches an XDP program to the interface of that index in the calling thread's namespace.
 ///
 /// # Errors

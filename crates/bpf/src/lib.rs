@@ -18,7 +18,8 @@ mod ring;
 mod statistics;
 
 pub use attach::{
-    Attached, XdpMode, attach_tcx, attach_tcx_first, attach_tracepoint, attach_tracing, attach_xdp,
+    Attached, NEEDS_TCX, XdpMode, are_attached, attach_tcx, attach_tcx_first, attach_tracepoint,
+    attach_tracing, attach_xdp,
 };
 pub use attached::{Direction, program_name, tcx_programs};
 pub use btf::Btf;
@@ -66,6 +67,12 @@ impl Error {
     /// True if privilege or a kernel feature is missing.
     pub fn is_missing(&self) -> bool {
         matches!(self, Error::Missing { .. } | Error::Unmounted(_))
+    }
+
+    /// True if this kernel does not have TCX: it does not know the number of that type of attachment.
+    pub fn lacks_tcx(&self) -> bool {
+        matches!(self, Error::Refused { what, source, .. }
+            if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput)
     }
 
     /// The error number, if there is one.

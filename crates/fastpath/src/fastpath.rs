@@ -97,7 +97,7 @@ impl Fastpath {
             lease: LEASE.as_secs() * hz,
             hz: hz as u32,
             shortest: u32::MAX,
-            carries6: (test_run(&self.object.program("knows_ipv6")?, &[0; 64], 0, 1)?.verdict == 0).into(),
+            carries6: self.object.confirms("knows_ipv6")?.into(),
             longest_refresh: (refresh.as_secs_f64() * hz as f64) as u32,
             ..self.control.get(0)
         };

@@ -1,8 +1,9 @@
 //! Parts of the kernel that the programs need.
 
+use weir_bpf::NEEDS_TCX;
+
 use crate::Error;
 
-const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
 const NEEDS_CONNTRACK: &str = "the conntrack functions for BPF (Linux 5.18, CONFIG_DEBUG_INFO_BTF and nf_conntrack), which this kernel lacks";
 
 /// Names what the kernel lacks, if its own words do not.
@@ -14,12 +15,7 @@ pub(crate) fn named(error: weir_bpf::Error) -> Error {
         {
             Error::Kernel(NEEDS_CONNTRACK)
         }
-        // The number of an attachment type that the kernel does not have.
-        weir_bpf::Error::Refused { what, source, .. }
-            if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
-        {
-            Error::Kernel(NEEDS_TCX)
-        }
+        _ if error.lacks_tcx() => Error::Kernel(NEEDS_TCX),
         _ => Error::Bpf(error),
     }
 }

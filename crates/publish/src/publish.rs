@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use weir_bpf::{
-    Attached, Direction as Hook, Loader, Map, Object, Plain, ProgramFd, TestRun, attach_tcx, test_run,
+    Attached, Direction as Hook, Loader, Map, NEEDS_TCX, Object, Plain, ProgramFd, TestRun, are_attached,
+    attach_tcx, test_run,
 };
 
 use weir_netlink::Rtnetlink;
@@ -133,8 +134,6 @@ const TABLES: [&str; 6] = ["in4", "out4", "in6", "out6", "counts", "routes"];
 /// The programs.
 pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o"));
 
-/// TCX, and with it all else that the programs call.
-const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
 const NEEDS_HELPER: &str =
     "bpf_redirect_peer and bpf_redirect_neigh (Linux 5.10) and bpf_check_mtu (5.12), which this kernel lacks";
 const NEEDS_IPV6: &str = "BPF_F_IPV6 for IPv6 addresses (Linux 6.16, or a stable series with the correction), which \
@@ -170,7 +169,7 @@ impl Publish {
         fill(&object.map("in6")?, &tables.in6)?;
         fill(&object.map("out6")?, &tables.out6)?;
         let publish = Publish { object, links, attached: Vec::new() };
-        if !tables.in6.is_empty() && !publish.knows_ipv6()? {
+        if !tables.in6.is_empty() && !publish.object.confirms("knows_ipv6")? {
             return Err(Error::Kernel(NEEDS_IPV6));
         }
         Ok(publish)
@@ -196,12 +195,7 @@ impl Publish {
     /// # Errors
     /// If the kernel does not tell.
     pub fn is_attached(&self) -> Result<bool> {
-        for attached in &self.attached {
-            if attached.describe()?.interface == 0 {
-                return Ok(false);
-            }
-        }
-        Ok(!self.attached.is_empty())
+        Ok(are_attached(&self.attached)?)
     }
 
     /// Returns the counters since the load.
@@ -233,11 +227,6 @@ impl Publish {
 
     pub(crate) fn program(&self, direction: Direction) -> Result<ProgramFd> {
         Ok(self.object.program(direction.program())?)
-    }
-
-    /// Asks the kernel by a packet of zeros that goes nowhere.
-    fn knows_ipv6(&self) -> Result<bool> {
-        Ok(test_run(&self.object.program("knows_ipv6")?, &[0; 64], 0, 1)?.verdict == 0)
     }
 }
 
@@ -301,7 +290,7 @@ pub(crate) fn kernel_knows_ipv6() -> Result<bool> {
     match attach_tcx(&publish.program(Direction::In)?, NO_INTERFACE, Hook::Ingress) {
         // A kernel with the hook looks for the interface, one without does not know what is meant.
         Err(e) if e.raw_os_error() != Some(NO_DEVICE) => Err(named(e)),
-        _ => publish.knows_ipv6(),
+        _ => Ok(publish.object.confirms("knows_ipv6")?),
     }
 }
 
@@ -324,12 +313,7 @@ pub(crate) fn named(error: weir_bpf::Error) -> Error {
         {
             Error::Kernel(NEEDS_HELPER)
         }
-        // The number of an attachment type that the kernel does not have.
-        weir_bpf::Error::Refused { what, source, .. }
-            if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
-        {
-            Error::Kernel(NEEDS_TCX)
-        }
+        _ if error.lacks_tcx() => Error::Kernel(NEEDS_TCX),
         // bpf_mprog_max (include/linux/bpf_mprog.h).
         weir_bpf::Error::Refused { what, source, .. }
             if what.starts_with("attach ") && source.raw_os_error() == Some(ERANGE) =>

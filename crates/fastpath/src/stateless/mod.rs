@@ -10,7 +10,9 @@
 
 mod pair;
 
-use weir_bpf::{Attached, Direction as Hook, Loader, Object, ProgramFd, TestRun, attach_tcx, test_run};
+use weir_bpf::{
+    Attached, Direction as Hook, Loader, Object, ProgramFd, TestRun, are_attached, attach_tcx, test_run,
+};
 use weir_netlink::Rtnetlink;
 
 use crate::needs::named;
@@ -150,7 +152,7 @@ impl Stateless {
         loader.config(&pair.config(interfaces.0, interfaces.1))?;
         let object = loader.load().map_err(named)?;
         let stateless = Stateless { object, interfaces, attached: Vec::new() };
-        if pair.is_ipv6() && !pair.is_checksum_neutral() && !stateless.knows_ipv6()? {
+        if pair.is_ipv6() && !pair.is_checksum_neutral() && !stateless.object.confirms("knows_ipv6")? {
             return Err(Error::Kernel(NEEDS_IPV6));
         }
         Ok(stateless)
@@ -175,12 +177,7 @@ impl Stateless {
     /// # Errors
     /// If the kernel does not tell.
     pub fn is_attached(&self) -> Result<bool> {
-        for attached in &self.attached {
-            if attached.describe()?.interface == 0 {
-                return Ok(false);
-            }
-        }
-        Ok(!self.attached.is_empty())
+        Ok(are_attached(&self.attached)?)
     }
 
     /// Returns the counters since the load.
@@ -219,11 +216,6 @@ impl Stateless {
 
     fn program(&self, side: Side) -> Result<ProgramFd> {
         Ok(self.object.program(side.program())?)
-    }
-
-    /// Asks the kernel by a packet of zeros that goes nowhere.
-    fn knows_ipv6(&self) -> Result<bool> {
-        Ok(test_run(&self.object.program("knows_ipv6")?, &[0; 64], 0, 1)?.verdict == 0)
     }
 }
 
