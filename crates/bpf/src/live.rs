@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use crate::object::ProgramFd;
+use crate::object::{Object, ProgramFd};
 use crate::{Error, Result};
 
 /// The result of a program on one packet.
@@ -37,6 +37,16 @@ pub fn test_run(program: &ProgramFd, packet: &[u8], ingress: u32, repeat: u32) -
     run(program, &mut options)?;
     out.truncate(options.data_size_out as usize);
     Ok(TestRun { verdict: options.retval, packet: out, duration_ns: options.duration })
+}
+
+impl Object {
+    /// Asks a program about the kernel by a packet of zeros that goes nowhere; it returns 0 for yes.
+    ///
+    /// # Errors
+    /// If the object has no program of that name, or the kernel refuses.
+    pub fn confirms(&self, program: &str) -> Result<bool> {
+        Ok(test_run(&self.program(program)?, &[0; 64], 0, 1)?.verdict == 0)
+    }
 }
 
 /// An XDP program that makes frames: each run of it is one frame, which goes where its verdict says (Linux 5.18).

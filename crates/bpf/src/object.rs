@@ -6,7 +6,6 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject, PrintLevel};
 
-use crate::live::test_run;
 use crate::map::{Map, Plain};
 use crate::{Error, Result};
 
@@ -195,14 +194,6 @@ impl Object {
             .ok_or_else(|| Error::Absent(format!("map {name}")))?;
         let handle = MapHandle::try_from(&map).map_err(|e| failed(&format!("map {name}"), &e))?;
         Ok(Map::new(handle, name))
-    }
-
-    /// Asks a program about the kernel by a packet of zeros that goes nowhere; it returns 0 for yes.
-    ///
-    /// # Errors
-    /// If the object has no program of that name, or the kernel refuses.
-    pub fn confirms(&self, program: &str) -> Result<bool> {
-        Ok(test_run(&self.program(program)?, &[0; 64], 0, 1)?.verdict == 0)
     }
 
     /// Memory of all its maps, bytes: see [`Map::memory_bytes`].
