@@ -7,7 +7,7 @@ use weir_sys::process::Identity;
 use crate::change::Change;
 use crate::namespace::Namespace;
 use crate::step_state::{RevertOutcome, StepState};
-use crate::watch::Watch;
+use crate::watch::WatchedNumber;
 
 /// Version of the format.
 pub(crate) const VERSION: u32 = 2;
@@ -59,7 +59,7 @@ pub struct Begin {
     /// The changes, in the order in which they are made.
     pub steps: Vec<Step>,
     /// Numbers that must not get worse.
-    pub watches: Vec<Watch>,
+    pub watches: Vec<WatchedNumber>,
 }
 
 /// One line.

@@ -54,7 +54,7 @@ pub use step::kill_point;
 pub use step_state::{RevertOutcome, StepNow, StepState};
 pub use timer::Backstop;
 pub use trial::ChangeTrial;
-pub use watch::{Metric, Watch, Worse};
+pub use watch::{Metric, WatchedNumber, Worse};
 pub use watchman::guard;
 
 /// 64-bit FNV-1a of some text, as 16 hexadecimal digits: the name of what has this text. It tells one from another and

@@ -3,7 +3,7 @@
 use crate::change::Change;
 use crate::journal::When;
 use crate::namespace::Namespace;
-use crate::watch::Watch;
+use crate::watch::WatchedNumber;
 
 /// A set of changes to make.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct NewSet {
     /// Time to confirm, s: 1 to 86,400.
     pub timeout_s: u64,
     /// Numbers that must not get worse meanwhile.
-    pub watches: Vec<Watch>,
+    pub watches: Vec<WatchedNumber>,
 }
 
 impl NewSet {

@@ -27,7 +27,7 @@ pub enum Worse {
 
 /// A number that the guard watches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Watch {
+pub struct WatchedNumber {
     /// Its name for people, e.g. `packets dropped by connection tracking, per second`.
     pub name: String,
     /// How it is read.
@@ -51,7 +51,7 @@ pub(crate) struct Readings {
     beyond: u32,
 }
 
-impl Watch {
+impl WatchedNumber {
     /// True if a value is worse than the limit.
     pub fn is_beyond(&self, value: f64) -> bool {
         match self.worse {
@@ -109,9 +109,9 @@ pub(crate) fn first_number(printed: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn watch(rate: bool, worse: Worse) -> Watch {
+    fn watch(rate: bool, worse: Worse) -> WatchedNumber {
         let metric = Metric::Named("drops".into());
-        Watch { name: "drops".into(), metric, rate, every_ms: 1000, worse, limit: 10.0, strikes: 2 }
+        WatchedNumber { name: "drops".into(), metric, rate, every_ms: 1000, worse, limit: 10.0, strikes: 2 }
     }
 
     #[test]

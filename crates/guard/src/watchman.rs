@@ -23,7 +23,7 @@ use crate::sentinel::{APPLIED, ARMED, Role, Sentinel, timespec};
 use crate::slot::Slot;
 use crate::store::{Folder, Store};
 use crate::time::boot_ns;
-use crate::watch::{Metric, Readings, Watch, first_number};
+use crate::watch::{Metric, Readings, WatchedNumber, first_number};
 
 /// How often a guard looks at the journal and the time.
 const TICK: Duration = Duration::from_millis(100);
@@ -306,7 +306,7 @@ impl Watchman<'_> {
         }
     }
 
-    fn reading(&self, watch: &Watch, limit: Duration) -> Option<f64> {
+    fn reading(&self, watch: &WatchedNumber, limit: Duration) -> Option<f64> {
         match &watch.metric {
             Metric::Named(name) => {
                 let read = || (self.metric)(name).ok();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_guard::{Metric, Watch, Worse};
+use weir_guard::{Metric, WatchedNumber, Worse};
 
 use super::knobs;
 use super::metric::Counter;
@@ -89,7 +89,7 @@ pub(super) fn of_setting(name: &str) -> &'static [Counter] {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Watched {
     /// With limits from how fast the counters grow now.
-    pub watches: Vec<Watch>,
+    pub watches: Vec<WatchedNumber>,
     /// Unwatched parts, with the reason: settings without any counter, and counters that cannot be read.
     pub gaps: Vec<String>,
 }
@@ -126,8 +126,8 @@ pub fn watches(plan: &TunePlan, view: &View, baseline: Duration) -> Watched {
     watched
 }
 
-fn watch(counter: Counter, rate: f64) -> Watch {
-    Watch {
+fn watch(counter: Counter, rate: f64) -> WatchedNumber {
+    WatchedNumber {
         name: counter.words().to_owned(),
         metric: Metric::Named(counter.name().to_owned()),
         rate: true,

@@ -43,8 +43,9 @@ pub(crate) fn run(args: ExportArgs) -> CommandResult {
         let inside = namespace(&name)?;
         let scope = inside.clone();
         let inode = inside.inode().map_err(Failure::failed)?;
-        let place = Place { path: namespace_path(&name), inode, name: name.clone(), namespace: scope };
-        let end = inside.run(|| export.serve(Some(place))).map_err(|e| refused(&e))??;
+        let netns =
+            NamedNamespace { path: namespace_path(&name), inode, name: name.clone(), namespace: scope };
+        let end = inside.run(|| export.serve(Some(netns))).map_err(|e| refused(&e))??;
         match end {
             End::Stopped => return Ok(()),
             End::OtherNamespace => {
@@ -109,14 +110,14 @@ impl Drop for TextFile {
 }
 
 /// The namespace of `--netns`.
-struct Place {
+struct NamedNamespace {
     path: PathBuf,
     inode: u64,
     name: String,
     namespace: NetNs,
 }
 
-impl Place {
+impl NamedNamespace {
     /// Whether its name leads to another namespace now. One that is only gone is still watched.
     fn is_replaced(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| found.ino() != self.inode)
@@ -142,16 +143,16 @@ impl Export {
     }
 
     /// Makes the page in the calling thread's namespace.
-    fn serve(&self, place: Option<Place>) -> Result<End, Failure> {
+    fn serve(&self, netns: Option<NamedNamespace>) -> Result<End, Failure> {
         let mut tracked = Tracked { watch: None, names: Names::new(self.args.networks) };
         if self.has(Without::Flows) {
             tracked.watch = Some(Watch::start(self.args.tracking.options()).map_err(failed)?);
         }
-        let board = Board::start(self.sources(place.as_ref())?).map_err(Failure::failed)?;
+        let board = Board::start(self.sources(netns.as_ref())?).map_err(Failure::failed)?;
         let mut next = Instant::now();
         let mut is_first = true;
         while !self.stop.raised() {
-            if place.as_ref().is_some_and(Place::is_replaced) {
+            if netns.as_ref().is_some_and(NamedNamespace::is_replaced) {
                 return Ok(End::OtherNamespace);
             }
             let mut page = begin(env!("CARGO_PKG_VERSION"));
@@ -195,7 +196,7 @@ impl Export {
         }
     }
 
-    fn sources(&self, place: Option<&Place>) -> Result<Vec<Box<dyn Source>>, Failure> {
+    fn sources(&self, netns: Option<&NamedNamespace>) -> Result<Vec<Box<dyn Source>>, Failure> {
         let args = &self.args;
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         if self.has(Without::Conntrack) {
@@ -206,9 +207,9 @@ impl Export {
             sources.push(Box::new(SnatPorts::new(args.destinations, grouping)));
         }
         if self.has(Without::Doctor) {
-            let scope = match place {
+            let scope = match netns {
                 None => Scope::Machine,
-                Some(place) => Scope::These(vec![(place.name.clone(), place.namespace.clone())]),
+                Some(netns) => Scope::These(vec![(netns.name.clone(), netns.namespace.clone())]),
             };
             sources.push(Box::new(Doctor::new(scope, args.doctor_window)));
         }
@@ -216,10 +217,10 @@ impl Export {
             sources.push(Box::new(FastPath));
         }
         // The state of those two is in a folder per namespace, which is that of this process.
-        if self.has(Without::Publish) && place.is_none() {
+        if self.has(Without::Publish) && netns.is_none() {
             sources.push(Box::new(PublishedPorts::default()));
         }
-        if self.has(Without::Allow) && place.is_none() {
+        if self.has(Without::Allow) && netns.is_none() {
             sources.push(Box::new(AddressLists::new(Store::usual())));
         }
         if self.has(Without::Lists) {

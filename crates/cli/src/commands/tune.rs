@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::process::Command;
 use std::time::Duration;
 
-use weir_guard::{ChangeGuard, Metric, Namespace, Phase, Program, Watch, Worse};
+use weir_guard::{ChangeGuard, Metric, Namespace, Phase, Program, WatchedNumber, Worse};
 use weir_sys::process::run_captured;
 use weir_sys::{NetNs, ProcRoot};
 use weir_tune::{
@@ -220,7 +220,7 @@ fn can_be_made(plan: &TunePlan, ports: &Ports) -> CommandResult {
 }
 
 /// The number that a user wants watched.
-fn own_watch(args: &ApplyArgs) -> Result<Option<Watch>, Failure> {
+fn own_watch(args: &ApplyArgs) -> Result<Option<WatchedNumber>, Failure> {
     let (limit, worse) = match (args.above, args.below) {
         (Some(limit), _) => (limit, Worse::Above),
         (None, Some(limit)) => (limit, Worse::Below),
@@ -236,7 +236,7 @@ fn own_watch(args: &ApplyArgs) -> Result<Option<Watch>, Failure> {
             "--watch-command {command}: it does not print a number first, run in /: {printed}"
         )));
     }
-    Ok(Some(Watch {
+    Ok(Some(WatchedNumber {
         name: format!("`{command}`"),
         metric: Metric::Command(Program::new(["sh", "-c", command])),
         rate: false,

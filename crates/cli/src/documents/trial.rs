@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_guard::{ChangeSet, Confirmed, Phase, Status, StepNow, StepState, Watch, When};
+use weir_guard::{ChangeSet, Confirmed, Phase, Status, StepNow, StepState, WatchedNumber, When};
 
 use super::{Document, Kind};
 
@@ -24,7 +24,7 @@ pub(crate) struct Set<'a> {
     /// When it was confirmed, seconds since 1970.
     confirmed_unix_s: Option<u64>,
     /// Numbers whose worsening rolls it back.
-    watches: &'a [Watch],
+    watches: &'a [WatchedNumber],
     /// The changes, in their order.
     steps: Vec<Step<'a>>,
 }

@@ -101,7 +101,7 @@ impl FromStr for ProbeTarget {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
+enum AttemptEnd {
     Connected,
     Refused,
     Timeout,
@@ -110,41 +110,41 @@ enum Outcome {
     Failed,
 }
 
-impl Outcome {
-    const ALL: [(Outcome, &'static str); 6] = [
-        (Outcome::Connected, "connected"),
-        (Outcome::Refused, "refused"),
-        (Outcome::Timeout, "timeout"),
-        (Outcome::Unreachable, "unreachable"),
-        (Outcome::Unresolved, "unresolved"),
-        (Outcome::Failed, "failed"),
+impl AttemptEnd {
+    const ALL: [(AttemptEnd, &'static str); 6] = [
+        (AttemptEnd::Connected, "connected"),
+        (AttemptEnd::Refused, "refused"),
+        (AttemptEnd::Timeout, "timeout"),
+        (AttemptEnd::Unreachable, "unreachable"),
+        (AttemptEnd::Unresolved, "unresolved"),
+        (AttemptEnd::Failed, "failed"),
     ];
 
     fn of(error: &io::Error) -> Self {
         match error.kind() {
-            ErrorKind::ConnectionRefused => Outcome::Refused,
-            ErrorKind::TimedOut => Outcome::Timeout,
-            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Outcome::Unreachable,
-            _ => Outcome::Failed,
+            ErrorKind::ConnectionRefused => AttemptEnd::Refused,
+            ErrorKind::TimedOut => AttemptEnd::Timeout,
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => AttemptEnd::Unreachable,
+            _ => AttemptEnd::Failed,
         }
     }
 }
 
 /// Results of a target's attempts.
 #[derive(Debug, Default)]
-struct Tally {
-    outcomes: BTreeMap<Outcome, u64>,
+struct Attempts {
+    outcomes: BTreeMap<AttemptEnd, u64>,
     /// By bucket, not cumulative.
     buckets: [u64; ENDS.len()],
     seconds: f64,
-    last: Option<Outcome>,
+    last: Option<AttemptEnd>,
 }
 
-impl Tally {
-    fn add(&mut self, outcome: Outcome, took: Duration) {
+impl Attempts {
+    fn add(&mut self, outcome: AttemptEnd, took: Duration) {
         *self.outcomes.entry(outcome).or_default() += 1;
         self.last = Some(outcome);
-        if outcome == Outcome::Connected {
+        if outcome == AttemptEnd::Connected {
             let seconds = took.as_secs_f64();
             let bucket = ENDS.iter().position(|end| seconds <= *end).unwrap_or(ENDS.len() - 1);
             self.buckets[bucket] += 1;
@@ -166,7 +166,7 @@ impl Tally {
 #[derive(Debug)]
 struct Probed {
     target: ProbeTarget,
-    tally: Tally,
+    tally: Attempts,
     looking: Option<Receiver<io::Result<SocketAddr>>>,
 }
 
@@ -183,24 +183,24 @@ impl Probes {
         let mut probed: Vec<Probed> = Vec::new();
         for target in targets {
             if probed.iter().all(|p| &p.target != target) {
-                probed.push(Probed { target: target.clone(), tally: Tally::default(), looking: None });
+                probed.push(Probed { target: target.clone(), tally: Attempts::default(), looking: None });
             }
         }
         Probes { targets: probed, every }
     }
 
     fn write(&self, page: &mut Page) {
-        let named: Vec<(String, &Tally)> =
+        let named: Vec<(String, &Attempts)> =
             self.targets.iter().map(|p| (p.target.to_string(), &p.tally)).collect();
         let mut connects = page.family(&CONNECTS);
         for (target, tally) in &named {
-            for (outcome, name) in Outcome::ALL {
+            for (outcome, name) in AttemptEnd::ALL {
                 connects.value(&[target, name], tally.outcomes.get(&outcome).copied().unwrap_or(0) as f64);
             }
         }
         let mut up = page.family(&UP);
         for (target, tally) in &named {
-            up.value(&[target], f64::from(u8::from(tally.last == Some(Outcome::Connected))));
+            up.value(&[target], f64::from(u8::from(tally.last == Some(AttemptEnd::Connected))));
         }
         let mut time = page.family(&TIME);
         for (target, tally) in &named {
@@ -211,16 +211,16 @@ impl Probes {
 
 impl Probed {
     /// One attempt; none if it was stopped.
-    fn attempt(&mut self, stop: &Stop) -> Option<(Outcome, Duration)> {
+    fn attempt(&mut self, stop: &Stop) -> Option<(AttemptEnd, Duration)> {
         let address = match self.resolve(stop)? {
             Ok(address) => address,
-            Err(_) => return Some((Outcome::Unresolved, Duration::ZERO)),
+            Err(_) => return Some((AttemptEnd::Unresolved, Duration::ZERO)),
         };
         let began = Instant::now();
         match connect_tcp(address, &TcpOptions::default(), PATIENCE, stop) {
-            Ok(_closed) => Some((Outcome::Connected, began.elapsed())),
+            Ok(_closed) => Some((AttemptEnd::Connected, began.elapsed())),
             Err(e) if e.kind() == ErrorKind::Interrupted => None,
-            Err(e) => Some((Outcome::of(&e), Duration::ZERO)),
+            Err(e) => Some((AttemptEnd::of(&e), Duration::ZERO)),
         }
     }
 
@@ -284,7 +284,7 @@ impl Source for Probes {
                     thread::Builder::new().name("probe".into()).spawn_scoped(scope, move || p.attempt(stop))
                 })
                 .collect();
-            let join = |attempt: io::Result<thread::ScopedJoinHandle<'_, Option<(Outcome, Duration)>>>| {
+            let join = |attempt: io::Result<thread::ScopedJoinHandle<'_, Option<(AttemptEnd, Duration)>>>| {
                 attempt.map(|handle| handle.join().ok().flatten())
             };
             started.into_iter().map(join).collect::<io::Result<Vec<_>>>()
@@ -359,9 +359,9 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative() {
-        let mut tally = Tally::default();
+        let mut tally = Attempts::default();
         for micros in [90, 100, 101, 9_000_000] {
-            tally.add(Outcome::Connected, Duration::from_micros(micros));
+            tally.add(AttemptEnd::Connected, Duration::from_micros(micros));
         }
         let buckets = tally.cumulative();
         assert_eq!(buckets[..3], [(0.0001, 2), (0.00025, 3), (0.0005, 3)]);

@@ -38,9 +38,9 @@ struct Used {
     ports: HashSet<u16>,
 }
 
-/// The place of one check. Dropping it frees its ports.
+/// The ports that one check has. Dropping it frees them.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Reservation<'a> {
     pool: &'a Pool,
     client: IpAddr,
     first: Option<u16>,
@@ -64,27 +64,27 @@ impl Pool {
     ///
     /// # Errors
     /// In words for the client.
-    pub(super) fn take(&self, client: IpAddr) -> Result<(Place<'_>, Endpoints, Vec<Sockets>), String> {
+    pub(super) fn take(&self, client: IpAddr) -> Result<(Reservation<'_>, Endpoints, Vec<Sockets>), String> {
         let client = counted_as(client);
         if !lock(&self.used).clients.insert(client) {
             return Err("another NAT check of this address runs here; repeat this one after it".into());
         }
-        let mut place = Place { pool: self, client, first: None };
+        let mut reservation = Reservation { pool: self, client, first: None };
         let Some(ports) = &self.places.ports else {
             let (endpoints, sockets) = self.any_ports().map_err(|e| format!("no ports are free: {e}"))?;
-            return Ok((place, endpoints, sockets));
+            return Ok((reservation, endpoints, sockets));
         };
         let pairs = ports.clone().filter(|port| port % 2 == 0 && ports.contains(&(port + 1)));
         for first in pairs {
             if !lock(&self.used).ports.insert(first) {
                 continue;
             }
-            place.release();
-            place.first = Some(first);
+            reservation.release();
+            reservation.first = Some(first);
             let endpoints = Endpoints { addresses: self.places.addresses.clone(), ports: [first, first + 1] };
             // Another program may have one of them.
             if let Ok(sockets) = open(&endpoints) {
-                return Ok((place, endpoints, sockets));
+                return Ok((reservation, endpoints, sockets));
             }
         }
         Err("all ports for NAT checks are in use; repeat this one later".into())
@@ -107,7 +107,7 @@ impl Pool {
     }
 }
 
-impl Place<'_> {
+impl Reservation<'_> {
     fn release(&mut self) {
         if let Some(first) = self.first.take() {
             lock(&self.pool.used).ports.remove(&first);
@@ -115,7 +115,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.release();
         lock(&self.pool.used).clients.remove(&self.client);
