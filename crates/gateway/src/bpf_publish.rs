@@ -1,13 +1,12 @@
 //! A port of a container, published on its host by a fixed mapping in BPF, without connection tracking.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_netlink::Rtnetlink;
 use weir_publish::{Links, Mapping, Protocol, Publish};
 
 use crate::docker_publish::{DockerPublish, Engine, PublishBackend};
+use crate::held::Held;
 use crate::journal::Change;
 use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, routed};
 
@@ -27,26 +26,7 @@ pub struct BpfPublish {
 }
 
 /// Mappings in effect, by the tag of their place: they live as long as this process holds them.
-static HELD: Mutex<Vec<(String, Publish)>> = Mutex::new(Vec::new());
-
-fn held() -> MutexGuard<'static, Vec<(String, Publish)>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Takes the mappings of that place away, if they are there.
-pub(crate) fn remove(tag: &str) {
-    held().retain(|(held, _)| held != tag);
-}
-
-/// Does that with the mappings of a place; `None` where there are none.
-fn with<T>(
-    place: &Place,
-    f: impl FnOnce(&Publish) -> Result<T, weir_publish::Error>,
-) -> Result<Option<T>, Error> {
-    let held = held();
-    let of_place = held.iter().find(|(tag, _)| *tag == place.tag);
-    of_place.map(|(_, publish)| f(publish)).transpose().map_err(refused)
-}
+pub(crate) static HELD: Held<Publish> = Held::new();
 
 fn refused(error: weir_publish::Error) -> Error {
     match error {
@@ -133,7 +113,7 @@ impl Variant for BpfPublish {
         // Only this function knows of the mappings before they are in the journal; dropping them removes them.
         journal.record(Change::Publish { tag: place.tag.clone() })?;
         publish.attach().map_err(refused)?;
-        held().push((place.tag.clone(), publish));
+        HELD.add(place, publish);
         Ok(())
     }
 
@@ -142,7 +122,7 @@ impl Variant for BpfPublish {
             return Ok(());
         }
         self.rules().verify(role, place)?;
-        match with(place, Publish::is_attached)? {
+        match HELD.with(&place.tag, Publish::is_attached).transpose().map_err(refused)? {
             Some(true) => Ok(()),
             Some(false) => Err(Error::NotInEffect(
                 "bpf-publish: an interface is gone, and the program at it went with it".into(),
@@ -157,7 +137,8 @@ impl Variant for BpfPublish {
 
     /// Packets that the programs translated: the rules below count none of them.
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
-        with(place, |publish| Ok(publish.status()?.translated()))
+        let status = HELD.with(&place.tag, Publish::status).transpose().map_err(refused)?;
+        Ok(status.map(|status| status.translated()))
     }
 }
 

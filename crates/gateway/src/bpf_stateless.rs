@@ -1,11 +1,10 @@
 //! Translation without connection tracking, by BPF.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_fastpath::{PrefixPair, Stateless};
 
+use crate::held::Held;
 use crate::journal::Change;
 use crate::nft_stateless::NftStateless;
 use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, routed};
@@ -17,26 +16,7 @@ use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant,
 pub struct BpfStateless {}
 
 /// Translations in effect, by the tag of their place: they live as long as this process holds them.
-static HELD: Mutex<Vec<(String, Stateless)>> = Mutex::new(Vec::new());
-
-fn held() -> MutexGuard<'static, Vec<(String, Stateless)>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Removes the translation of that place, if it is there.
-pub(crate) fn remove(tag: &str) {
-    held().retain(|(held, _)| held != tag);
-}
-
-/// Does that with the translation of a place; `None` where there is none.
-fn with<T>(
-    place: &Place,
-    f: impl FnOnce(&Stateless) -> Result<T, weir_fastpath::Error>,
-) -> Result<Option<T>, Error> {
-    let held = held();
-    let of_place = held.iter().find(|(tag, _)| *tag == place.tag);
-    of_place.map(|(_, stateless)| f(stateless)).transpose().map_err(refused)
-}
+pub(crate) static HELD: Held<Stateless> = Held::new();
 
 fn refused(error: weir_fastpath::Error) -> Error {
     match error {
@@ -94,7 +74,7 @@ impl Variant for BpfStateless {
         // Only this function knows of the programs before they are in the journal; dropping them removes them.
         journal.record(Change::Stateless { tag: place.tag.clone() })?;
         stateless.attach().map_err(refused)?;
-        held().push((place.tag.clone(), stateless));
+        HELD.add(place, stateless);
         Ok(())
     }
 
@@ -103,7 +83,7 @@ impl Variant for BpfStateless {
             return Ok(());
         }
         rules().verify(role, place)?;
-        match with(place, Stateless::is_attached)? {
+        match HELD.with(&place.tag, Stateless::is_attached).transpose().map_err(refused)? {
             Some(true) => Ok(()),
             Some(false) => Err(Error::NotInEffect(
                 "bpf-stateless: an interface is gone, and the program at it went with it".into(),
@@ -118,7 +98,8 @@ impl Variant for BpfStateless {
 
     /// Packets that the programs translated: the rules below count none of them.
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
-        with(place, |stateless| Ok(stateless.status()?.translated()))
+        let status = HELD.with(&place.tag, Stateless::status).transpose().map_err(refused)?;
+        Ok(status.map(|status| status.translated()))
     }
 }
 

@@ -69,6 +69,11 @@ impl ExtraRules {
         Ok(())
     }
 
+    /// Describes a variant with the extra for people.
+    pub(crate) fn describe_beside(&self, variant: &str) -> String {
+        [variant.to_owned()].into_iter().chain(self.describe()).collect::<Vec<_>>().join(", ")
+    }
+
     /// Describes the extra for people; `None` if it is empty.
     pub(crate) fn describe(&self) -> Option<String> {
         let part = |n: u32, one: &str, more: &str| match n {

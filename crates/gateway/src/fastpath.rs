@@ -1,27 +1,23 @@
 //! The flow table beside a variant's rules, held by this process: it ends with it, and everything takes the kernel's way again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use weir_fastpath::{Fastpath, Keeper, Options, Reason};
 use weir_sys::ProcRoot;
 
+use crate::held::Held;
 use crate::journal::Change;
 use crate::{Error, Family, Journal, Place};
 
 /// A table in effect, with the thread that keeps it.
-struct Held {
-    tag: String,
+pub(crate) struct Kept {
     fastpath: Arc<Fastpath>,
     keeper: Keeper,
 }
 
 /// Tables in effect: they live as long as this process holds them.
-static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
-
-fn held() -> MutexGuard<'static, Vec<Held>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(crate) static HELD: Held<Kept> = Held::new();
 
 fn refused(error: weir_fastpath::Error) -> Error {
     match error {
@@ -47,28 +43,20 @@ pub(crate) fn begin(place: &Place, journal: &mut Journal) -> Result<(), Error> {
     }
     let fastpath = Arc::new(fastpath);
     let keeper = Keeper::start(&fastpath).map_err(refused)?;
-    held().push(Held { tag: place.tag.clone(), fastpath, keeper });
+    HELD.add(place, Kept { fastpath, keeper });
     Ok(())
-}
-
-/// Removes the table of that place, if it is there.
-pub(crate) fn end(tag: &str) {
-    held().retain(|held| held.tag != tag);
 }
 
 /// Checks that the programs are attached and kept.
 pub(crate) fn verify(place: &Place) -> Result<(), Error> {
-    let held = held();
-    let Some(of_place) = held.iter().find(|held| held.tag == place.tag) else {
-        return Err(Error::NotInEffect("fastpath: its programs are not loaded".into()));
+    let state = HELD.with(&place.tag, |kept| Ok((kept.fastpath.is_attached()?, kept.keeper.is_alive())));
+    let wrong = match state.transpose().map_err(refused)? {
+        Some((true, true)) => return Ok(()),
+        None => "its programs are not loaded",
+        Some((false, _)) => "an interface is gone, and its programs with it",
+        Some((true, false)) => "the thread that keeps it has ended",
     };
-    if !of_place.fastpath.is_attached().map_err(refused)? {
-        return Err(Error::NotInEffect("fastpath: an interface is gone, and its programs with it".into()));
-    }
-    if !of_place.keeper.is_alive() {
-        return Err(Error::NotInEffect("fastpath: the thread that keeps it has ended".into()));
-    }
-    Ok(())
+    Err(Error::NotInEffect(format!("fastpath: {wrong}")))
 }
 
 /// Counts of a fast path.
@@ -92,9 +80,7 @@ impl Carried {
 
 /// The counts so far; zero if it is not in effect.
 pub(crate) fn carried(place: &Place) -> Result<Carried, Error> {
-    let held = held();
-    let of_place = held.iter().find(|held| held.tag == place.tag);
-    let status = of_place.map(|held| held.fastpath.status()).transpose().map_err(refused)?;
+    let status = HELD.with(&place.tag, |kept| kept.fastpath.status()).transpose().map_err(refused)?;
     let Some(status) = status else { return Ok(Carried::default()) };
     let came_in = status.reasons.iter().map(|(_, count)| count.packets).sum();
     Ok(Carried { carried: status.packets(Reason::Carried), came_in })

@@ -15,6 +15,7 @@ pub mod docker_publish;
 pub mod error;
 pub mod extra_rules;
 mod fastpath;
+mod held;
 mod iptables;
 pub mod iptables_masquerade;
 pub mod journal;

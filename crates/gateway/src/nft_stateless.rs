@@ -63,8 +63,7 @@ impl Variant for NftStateless {
         "nft-stateless"
     }
     fn describe(&self) -> String {
-        let what = "nft, address to address without connection tracking".to_owned();
-        std::iter::once(what).chain(self.extra.describe()).collect::<Vec<_>>().join(", ")
+        self.extra.describe_beside("nft, address to address without connection tracking")
     }
     fn validate(&self) -> Result<(), String> {
         self.extra.validate(Filter::Nft)

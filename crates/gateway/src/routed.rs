@@ -21,8 +21,7 @@ impl Variant for Routed {
         "routed"
     }
     fn describe(&self) -> String {
-        let what = "forwarding without translation".to_owned();
-        std::iter::once(what).chain(self.extra.describe()).collect::<Vec<_>>().join(", ")
+        self.extra.describe_beside("forwarding without translation")
     }
     fn validate(&self) -> Result<(), String> {
         self.extra.validate(Filter::Nft)

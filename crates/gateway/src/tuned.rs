@@ -7,7 +7,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,7 @@ use serde_json::Value;
 use weir_sys::process::{Process, spawn};
 
 use crate::command;
+use crate::held::Held;
 use crate::journal::Change;
 use crate::{Error, Journal, Place};
 
@@ -46,11 +46,7 @@ const BPF: &str = "/tmp/bpf";
 const CONFIRM_WITHIN: &str = "30s";
 
 /// Who holds the mount namespaces, by the tag of their place.
-static HELD: Mutex<Vec<(String, Process)>> = Mutex::new(Vec::new());
-
-fn held() -> MutexGuard<'static, Vec<(String, Process)>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static HELD: Held<Process> = Held::new();
 
 /// Tunes the calling thread's host.
 pub(crate) fn apply(place: &Place, tuned: &[Tuning], journal: &mut Journal) -> Result<(), Error> {
@@ -60,7 +56,7 @@ pub(crate) fn apply(place: &Place, tuned: &[Tuning], journal: &mut Journal) -> R
     let holder = hold()?;
     // Only this function knows of the process before it is in the journal.
     journal.record(Change::Tuned { tag: place.tag.clone() })?;
-    held().push((place.tag.clone(), holder));
+    HELD.add(place, holder);
     let applied = weir(&place.tag, &[&["tune"], &words[..]].concat())?;
     if applied["set"].is_null() {
         let notes = applied["plan"]["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -97,7 +93,7 @@ pub(crate) fn counter(place: &Place) -> Result<u64, Error> {
 
 /// Rolls back the tuning at that place, if this process did it; another process's tuning went with that process.
 pub(crate) fn remove(tag: &str) -> Result<(), Error> {
-    if !held().iter().any(|(held, _)| held == tag) {
+    if HELD.with(tag, |_| ()).is_none() {
         return Ok(());
     }
     // It may have ended before anything was applied.
@@ -105,7 +101,7 @@ pub(crate) fn remove(tag: &str) -> Result<(), Error> {
         weir(tag, &["tune", "rollback", "--json"])?;
     }
     // With its mount namespace go the programs, if there are any left.
-    held().retain(|(held, _)| held != tag);
+    HELD.remove(tag);
     Ok(())
 }
 
@@ -136,7 +132,7 @@ fn hold() -> Result<Process, Error> {
 
 /// Runs this very program with these words at that place, and returns what it printed, which is JSON.
 fn weir(tag: &str, words: &[&str]) -> Result<Value, Error> {
-    let pid = held().iter().find(|(held, _)| held == tag).map(|(_, holder)| holder.pid());
+    let pid = HELD.with(tag, Process::pid);
     let pid = pid.ok_or_else(|| Error::NotInEffect("tuned: its mount namespace is gone".into()))?;
     // Its file may have another name by now, and the names are others in there.
     let program = format!("/proc/{}/exe", std::process::id());

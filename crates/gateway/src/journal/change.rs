@@ -209,15 +209,15 @@ impl Change {
                 Ok(())
             }
             Change::Publish { tag } => {
-                crate::bpf_publish::remove(tag);
+                crate::bpf_publish::HELD.remove(tag);
                 Ok(())
             }
             Change::Stateless { tag } => {
-                crate::bpf_stateless::remove(tag);
+                crate::bpf_stateless::HELD.remove(tag);
                 Ok(())
             }
             Change::Fastpath { tag } => {
-                crate::fastpath::end(tag);
+                crate::fastpath::HELD.remove(tag);
                 Ok(())
             }
             Change::Tuned { tag } => crate::tuned::remove(tag),
