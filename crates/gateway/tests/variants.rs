@@ -51,6 +51,12 @@ fn root_nft_masquerade() {
     prove_routed(r#"{"kind": "nft-masquerade"}"#);
 }
 
+/// The flow table is beside the rules, and ends with them.
+#[test]
+fn root_nft_masquerade_with_the_fast_path() {
+    prove_routed(r#"{"kind": "nft-masquerade", "fastpath": true}"#);
+}
+
 #[test]
 fn root_nft_snat() {
     prove_routed(r#"{"kind": "nft-snat", "fully-random": true}"#);
