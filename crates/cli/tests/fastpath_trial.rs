@@ -284,6 +284,48 @@ fn root_tune_offers_it_where_this_host_may_use_it_and_does_not_apply_it() {
 }
 
 #[test]
+fn root_the_exclusions_that_a_refusal_prints_lift_it_and_no_less_does() {
+    let Some(gateway) = Gateway::new() else { return };
+    let nft = |rule: &str| {
+        gateway.world.sh(&format!(
+            "nft 'add table ip own; flush table ip own; add chain ip own f {{ type filter hook forward priority 0; }}; \
+             add rule ip own f {rule}'"
+        ));
+    };
+    nft("udp dport { 53, 5353 } limit rate over 100000/second drop");
+    let refused = gateway.run(&["apply"]).expect(3).stderr;
+    let printed = refused.split("stay with the kernel by: ").nth(1).expect(&refused).lines().next().unwrap();
+    let options: Vec<&str> = printed.split(' ').collect();
+    assert_eq!(options, ["--exclude", "0.0.0.0/0:53/udp", "--exclude", "0.0.0.0/0:5353/udp"], "{refused}");
+    let apply = |options: &[&str], code| gateway.run(&[&["apply"], options].concat()).expect(code).stderr;
+    for less in
+        [&options[..2], &options[2..], &["--exclude", "0.0.0.0/0:53", "--exclude", "0.0.0.0/0:5353/tcp"]]
+    {
+        assert!(apply(less, 3).contains("nothing was changed"), "{less:?}");
+    }
+    // One that is kept may end at any time.
+    gateway.run(&["exclude", "0.0.0.0/0/udp"]).expect(0);
+    apply(&[], 3);
+    gateway.run(&["exclude", "--clear"]).expect(0);
+    assert!(gateway.processes("fastpath hold").is_empty());
+    let plan = gateway.json("plan", &options);
+    assert_eq!(plan["bypassed"][0]["excluded"], true, "{plan:#}");
+    assert_eq!(plan["bypassed"][0]["exclusions"], plan["excluded"], "{plan:#}");
+    let said = apply(&options, 0);
+    assert!(!said.contains("bypass"), "{said}");
+    gateway.run(&["confirm"]).expect(0);
+    assert_eq!(gateway.exchange(50), 0, "the flows of the rule meet it");
+    let explained = gateway.json("explain", &["udp", "198.18.0.2:4000", "198.18.1.2:5353"]);
+    assert!(explained["directions"][0]["why"].to_string().contains("excluded"), "{explained:#}");
+    gateway.run(&["remove"]).expect(0);
+    // A rule that no exclusion names stays refused.
+    nft("limit rate over 10/second udp dport 53 drop");
+    let refused = apply(&["--exclude", "0.0.0.0/0", "--exclude", "::/0"], 3);
+    assert!(refused.contains("no exclusion names its flows"), "{refused}");
+    gateway.finish();
+}
+
+#[test]
 fn root_what_cannot_be_is_said_and_nothing_is_changed() {
     let Some(gateway) = Gateway::new() else { return };
     gateway.world.sh("ip tuntap add tun9 mode tun && ip link set tun9 up && ip link add br9 type bridge && \
@@ -313,7 +355,7 @@ fn root_what_cannot_be_is_said_and_nothing_is_changed() {
     let effects: Vec<&Value> =
         plan["bypassed"].as_array().unwrap().iter().map(|rule| &rule["effect"]).collect();
     assert_eq!(effects, ["changes", "records"], "{plan:#}");
-    let forced = gateway.run(&["apply", "--force", "--exclude", "0.0.0.0/0:53/udp"]).expect(0).stderr;
+    let forced = gateway.run(&["apply", "--force"]).expect(0).stderr;
     assert!(forced.contains("warning: carried packets bypass"), "{forced}");
     gateway.run(&["remove"]).expect(0);
     gateway.world.sh("nft delete table ip own; echo 0 > /proc/sys/net/ipv4/ip_forward");

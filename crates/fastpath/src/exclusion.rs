@@ -23,6 +23,44 @@ pub struct Exclusion {
 }
 
 impl Exclusion {
+    /// One with these parts; bits after the length do not count.
+    pub(crate) fn new(address: IpAddr, length: u8, port: Option<u16>, protocol: Option<Protocol>) -> Self {
+        Exclusion { address, length, port, protocol }
+    }
+
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.address.is_ipv6()
+    }
+
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
+    /// First and last of its addresses, as numbers.
+    pub(crate) fn span(&self) -> (u128, u128) {
+        let address = match self.address {
+            IpAddr::V4(a) => u128::from(u32::from(a)),
+            IpAddr::V6(a) => u128::from(a),
+        };
+        let free = u32::from(self.bits() - self.length);
+        let low = if free == 0 { 0 } else { u128::MAX >> (128 - free) };
+        (address & !low, address | low)
+    }
+
+    /// Whether each flow that the other one leaves to the kernel is left to it by this one, too.
+    pub(crate) fn contains(&self, other: &Exclusion) -> bool {
+        let ((first, last), (a, b)) = (self.span(), other.span());
+        self.is_ipv6() == other.is_ipv6()
+            && first <= a
+            && b <= last
+            && (self.port.is_none() || self.port == other.port)
+            && (self.protocol.is_none() || self.protocol == other.protocol)
+    }
+
     /// As the programs have it.
     pub(crate) fn shared(&self) -> WeirExclusion {
         let mask = match self.address {

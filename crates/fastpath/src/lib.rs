@@ -48,7 +48,7 @@ pub use flows::Flow;
 pub use hooks::{Other, others};
 pub use keeper::Keeper;
 pub use options::Options;
-pub use plan::{FastpathPlan, LeftOut, Request, Skipped, Wanted};
+pub use plan::{FastpathPlan, LeftOut, Objection, Request, Skipped, Wanted};
 pub use resident::{Resident, Setup};
 pub use rules::{Bypassed, Effect, bypassed};
 pub use stateless::{PrefixPair, Side, Stateless, StatelessStatus, Step};

@@ -188,18 +188,34 @@ impl FastpathPlan {
             let named = |other| Skipped { interface: link.name.clone(), other };
             skipped.extend(others(link.index)?.into_iter().map(named));
         }
-        let bypassed = bypassed(root)?;
+        let mut bypassed = bypassed(root)?;
+        // Those that are kept do not count: `exclude --remove` may end them at any time.
+        for rule in &mut bypassed {
+            rule.excluded = rule.is_covered(&wanted.excluded);
+        }
         let carries_ipv6 = ipv6 && can_ipv6;
         Ok(FastpathPlan { wanted, kept, left_out, memory_bytes, carries_ipv6, bypassed, skipped, notes })
     }
 
-    /// Rules, programs and filters that carried packets would not meet, and that could decide otherwise about them: a line each. Text
-    /// from outside is in them.
-    pub fn changes(&self) -> Vec<String> {
-        let rules = self.bypassed.iter().filter(|rule| rule.effect == Effect::Changes);
+    /// Rules, programs and filters that carried packets would not meet, and that could decide otherwise about them. A rule whose flows
+    /// the wish excludes is not among them.
+    pub fn objections(&self) -> Vec<Objection> {
+        let counts = |rule: &&Bypassed| rule.effect == Effect::Changes && !rule.excluded;
+        let of_rule =
+            |rule: &Bypassed| Objection { text: rule.to_string(), exclusions: rule.exclusions.clone() };
         let filters = self.skipped.iter().filter(|skipped| skipped.other.decides);
-        rules.map(ToString::to_string).chain(filters.map(ToString::to_string)).collect()
+        let of_filter = |filter: &Skipped| Objection { text: filter.to_string(), exclusions: Vec::new() };
+        self.bypassed.iter().filter(counts).map(of_rule).chain(filters.map(of_filter)).collect()
     }
+}
+
+/// Something that could decide otherwise about packets that do not meet it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objection {
+    /// A line about it; text from outside is in it.
+    pub text: String,
+    /// Exclusions that leave all flows to the kernel that it meets; none if there are no such exclusions.
+    pub exclusions: Vec<Exclusion>,
 }
 
 impl fmt::Display for Bypassed {

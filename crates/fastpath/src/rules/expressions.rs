@@ -2,10 +2,11 @@
 
 use weir_netlink::nftables::{Base, Comparison, Element, Expression, NftVerdict, Rule};
 
+use super::fields;
 use super::judged::{Act, COUNTER, Judged, RuleVerdict, When};
 use super::sets::Sets;
 use super::traffic::{Byte, Bytes, Conditions, varying};
-use super::xtables;
+use super::xtables::{self, Neighbours};
 
 /// NFT_META_MARK, NFT_META_NFTRACE; NFT_CT_MARK.
 const META_MARK: u32 = 3;
@@ -13,9 +14,14 @@ const META_TRACE: u32 = 12;
 const CT_MARK: u32 = 3;
 
 /// Judges a rule.
-pub(super) fn judge(rule: &Rule, conditions: Conditions, sets: &mut Sets<'_>) -> Judged {
-    let mut judging =
-        Judging { rule, conditions, sets, registers: Bytes::default(), judged: Judged::default() };
+pub(super) fn judge(
+    rule: &Rule,
+    conditions: Conditions,
+    sets: &mut Sets<'_>,
+    neighbours: &Neighbours,
+) -> Judged {
+    let (registers, judged) = (Bytes::default(), Judged::default());
+    let mut judging = Judging { rule, conditions, sets, neighbours, registers, judged };
     for expression in &rule.expressions {
         judging.one(expression);
         if judging.judged.when == When::Never {
@@ -29,6 +35,7 @@ struct Judging<'j, 'a> {
     rule: &'j Rule,
     conditions: Conditions,
     sets: &'j mut Sets<'a>,
+    neighbours: &'j Neighbours,
     registers: Bytes,
     judged: Judged,
 }
@@ -48,17 +55,26 @@ impl Judging<'_, '_> {
                 self.condition(expression);
             }
             Expression::SetUpdate { set, with, .. } => {
+                self.judged.counts = true;
+                self.judged.is_shared |= !with.is_empty() && self.sets.fillers(self.rule, set) > 1;
                 self.judged.records(format!("the set {set}, which it fills"));
                 with.iter().for_each(|e| self.one(e));
             }
-            Expression::Limit { .. } => self.and(When::varies("a rate limit")),
-            Expression::ConnectionLimit { .. } => self.and(When::varies("the number of connections")),
+            Expression::Limit { .. } => {
+                self.judged.counts = true;
+                self.and(When::varies("a rate limit"));
+            }
+            Expression::ConnectionLimit { .. } => {
+                self.judged.counts = true;
+                self.and(When::varies("the number of connections"));
+            }
             Expression::Quota { .. } => {
+                self.judged.counts = true;
                 self.judged.records("its quota");
                 self.and(When::varies("a quota"));
             }
             Expression::Match { name, info, .. } => {
-                xtables::matched(&mut self.judged, name, info, self.conditions);
+                xtables::matched(&mut self.judged, name, info, self.conditions, self.neighbours);
             }
             Expression::Target { name, revision, info } => {
                 xtables::target(&mut self.judged, name, *revision, info);
@@ -94,7 +110,8 @@ impl Judging<'_, '_> {
                     let toggled = xor.get(at).copied().unwrap_or(0);
                     let known = byte.known | !mask;
                     let value = ((byte.value & mask) ^ toggled) & known;
-                    Byte { known, value, varies: byte.varies & mask, what: byte.what }
+                    let of = byte.of.filter(|_| toggled == 0);
+                    Byte { known, value, varies: byte.varies & mask, what: byte.what, of }
                 });
                 let masked: Vec<Byte> = masked.collect();
                 self.registers.store(to.0, &masked);
@@ -108,6 +125,7 @@ impl Judging<'_, '_> {
                 self.registers.store(to.0, &bytes);
             }
             Expression::NumberGenerator { to, .. } => {
+                self.judged.counts = true;
                 self.registers.store(to.0, &[Byte::varying("chance or a count"); 4]);
             }
             Expression::Other { name, to: Some(to) } => {
@@ -126,19 +144,28 @@ impl Judging<'_, '_> {
     }
 
     fn condition(&mut self, expression: &Expression) {
+        let ipv6 = self.conditions.traffic.ipv6;
+        let mut found = Vec::new();
         let when = match expression {
             Expression::Compare { register, with, value } => {
-                compare(self.registers.load(register.0, value.len()), *with, value)
+                let bytes = self.registers.load(register.0, value.len());
+                found = fields::compared(bytes.unwrap_or_default(), *with, value, ipv6);
+                compare(bytes, *with, value)
             }
             Expression::Range { register, outside, first, last } => {
                 let bytes = self.registers.load(register.0, first.len());
                 let above = compare(bytes, Comparison::GreaterOrEqual, first);
                 let inside = above.and(compare(bytes, Comparison::LessOrEqual, last));
+                found = fields::within(bytes.unwrap_or_default(), first, last, *outside, ipv6);
                 if *outside { inside.not() } else { inside }
             }
             Expression::Lookup { set, key, negated, to } => self.lookup(set, key.0, *negated, *to),
             _ => return,
         };
+        // One that is certain says nothing about the ends, and one that varies is about something else.
+        if when == When::Constant {
+            found.iter().for_each(|(field, values)| self.judged.narrow(*field, values));
+        }
         self.and(when);
     }
 
@@ -157,6 +184,7 @@ impl Judging<'_, '_> {
         let when = match varying(&bytes) {
             Some(what) => When::varies(what),
             None if set.timeout || set.dynamic => {
+                self.judged.is_shared |= self.sets.fillers(self.rule, name) > 0;
                 When::varies(format!("the set {name}, whose contents change by themselves"))
             }
             None => When::Constant,
@@ -167,7 +195,15 @@ impl Judging<'_, '_> {
         };
         match (to, found) {
             (None, Some(found)) => When::of(found.is_some() != negated),
-            (None, None) => when,
+            (None, None) => {
+                if when == When::Constant
+                    && let Some(keys) = self.sets.keys(self.rule, name)
+                {
+                    let found = fields::among(&bytes, &keys, negated, self.conditions.traffic.ipv6);
+                    found.iter().for_each(|(field, values)| self.judged.narrow(*field, values));
+                }
+                when
+            }
             (Some(None), found) => self.verdict_map(name, found, when),
             (Some(Some(register)), found) => {
                 self.map(register.0, found.as_ref(), &when);
@@ -263,18 +299,30 @@ impl Judging<'_, '_> {
             "synproxy" => self.judged.acts.push(Act::Alters),
             // The kernel takes a flow into its own table, or the rule ends.
             "flow_offload" => self.and(When::Constant),
-            "limit" => self.and(When::varies("a rate limit")),
+            // Their objects have names, and other rules may use them, too.
+            "limit" => {
+                (self.judged.counts, self.judged.is_shared) = (true, true);
+                self.and(When::varies("a rate limit"));
+            }
             "quota" => {
+                (self.judged.counts, self.judged.is_shared) = (true, true);
                 self.judged.records("its quota");
                 self.and(When::varies("a quota"));
             }
-            "connlimit" => self.and(When::varies("the number of connections")),
+            "connlimit" => {
+                (self.judged.counts, self.judged.is_shared) = (true, true);
+                self.and(When::varies("the number of connections"));
+            }
             // An object out of a map: a counter, a limit, a quota or a helper.
             "objref" => {
+                (self.judged.counts, self.judged.is_shared) = (true, true);
                 self.judged.records("its object");
                 self.and(When::varies("an object out of a map"));
             }
-            name => self.judged.verdicts.push(RuleVerdict::Unreadable(format!("the expression {name}"))),
+            name => {
+                (self.judged.counts, self.judged.is_shared) = (true, true);
+                self.judged.verdicts.push(RuleVerdict::Unreadable(format!("the expression {name}")));
+            }
         }
     }
 }

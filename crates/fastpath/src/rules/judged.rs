@@ -1,5 +1,7 @@
 //! The effect of one rule on packets that are carried.
 
+use super::ends::{Ends, Field, Values};
+
 /// A noun for a counter.
 pub(super) const COUNTER: &str = "its counter";
 
@@ -50,6 +52,12 @@ pub(super) struct Judged {
     pub(super) verdicts: Vec<RuleVerdict>,
     /// A map may give another of the verdicts, or none.
     pub(super) perhaps: bool,
+    /// The packets that come to the first condition which keeps a count, or that match if there is none.
+    pub(super) ends: Ends,
+    /// Such a condition was met: what is asked behind it does not keep packets from being counted.
+    pub(super) counts: bool,
+    /// The outcome depends on what other rules do with other packets: a set that they fill, a limit that they share.
+    pub(super) is_shared: bool,
 }
 
 impl When {
@@ -88,12 +96,27 @@ impl When {
 
 impl Default for Judged {
     fn default() -> Self {
-        Judged { when: When::Always, acts: Vec::new(), verdicts: Vec::new(), perhaps: false }
+        Judged {
+            when: When::Always,
+            acts: Vec::new(),
+            verdicts: Vec::new(),
+            perhaps: false,
+            ends: Ends::default(),
+            counts: false,
+            is_shared: false,
+        }
     }
 }
 
 impl Judged {
     pub(super) fn records(&mut self, what: impl Into<String>) {
         self.acts.push(Act::Records(what.into()));
+    }
+
+    /// The rule goes on for packets with these values only.
+    pub(super) fn narrow(&mut self, field: Field, values: &Values) {
+        if !self.counts {
+            self.ends.narrow(field, values);
+        }
     }
 }

@@ -2,15 +2,18 @@
 
 use weir_netlink::iptables::{Family, Rule, Table, Target, text};
 
+use super::ends::{Field, Values};
 use super::judged::{Judged, RuleVerdict, When};
 use super::traffic::Conditions;
 use super::walk::{BaseChain, Key, Rules};
-use super::xtables;
+use super::xtables::{self, Neighbours};
+use crate::Exclusion;
 
 pub(super) struct Legacy<'a> {
     tables: &'a [Table],
     /// Tables, chains and rules by their places.
     rules: Vec<(usize, usize, usize)>,
+    neighbours: Neighbours,
 }
 
 impl<'a> Legacy<'a> {
@@ -21,7 +24,14 @@ impl<'a> Legacy<'a> {
                 rules.extend((0..of_chain.rules.len()).map(|rule| (table, chain, rule)));
             }
         }
-        Legacy { tables, rules }
+        let mut neighbours = Neighbours::default();
+        for rule in tables.iter().flat_map(|t| &t.chains).flat_map(|c| &c.rules) {
+            rule.matches.iter().for_each(|(name, info)| neighbours.add_match(name, info));
+            if let Target::Named(name) = &rule.target {
+                neighbours.add_target(name);
+            }
+        }
+        Legacy { tables, rules, neighbours }
     }
 
     fn rule(&self, place: usize) -> &'a Rule {
@@ -71,7 +81,7 @@ impl Rules for Legacy<'_> {
     }
 
     fn judge(&mut self, rule: usize, conditions: Conditions) -> Judged {
-        judge(self.rule(rule), conditions)
+        judge(self.rule(rule), conditions, &self.neighbours)
     }
 
     fn describe(&self, place: usize) -> (String, String) {
@@ -85,12 +95,21 @@ impl Rules for Legacy<'_> {
         let sets = |rule: &Rule| matches!(&rule.target, Target::Named(name) if xtables::sets_mark(name, rule.revision, &rule.parameters));
         self.tables.iter().flat_map(|t| &t.chains).flat_map(|c| &c.rules).any(sets)
     }
+
+    fn rewrites_ends(&self) -> bool {
+        let mut all = self.tables.iter().flat_map(|t| &t.chains).flat_map(|c| &c.rules);
+        all.any(|rule| matches!(&rule.target, Target::Named(name) if xtables::rewrites_ends(name)))
+    }
 }
 
-fn judge(rule: &Rule, conditions: Conditions) -> Judged {
-    let mut judged = Judged { when: asks(&rule.asks, conditions), ..Judged::default() };
+fn judge(rule: &Rule, conditions: Conditions, neighbours: &Neighbours) -> Judged {
+    let mut judged = Judged::default();
+    asks(&mut judged, &rule.asks, conditions);
     for (name, info) in &rule.matches {
-        xtables::matched(&mut judged, name, info, conditions);
+        if judged.when == When::Never {
+            break;
+        }
+        xtables::matched(&mut judged, name, info, conditions, neighbours);
     }
     match &rule.target {
         Target::Accept => judged.verdicts.push(RuleVerdict::Accept),
@@ -107,7 +126,7 @@ fn judge(rule: &Rule, conditions: Conditions) -> Judged {
 }
 
 /// Addresses, interfaces and protocol, as iptables writes them.
-fn asks(text: &str, conditions: Conditions) -> When {
+fn asks(judged: &mut Judged, text: &str, conditions: Conditions) {
     let mut when = When::Always;
     let mut words = text.split_whitespace();
     let mut not = false;
@@ -122,14 +141,25 @@ fn asks(text: &str, conditions: Conditions) -> When {
                 When::of(protocol(words.next().unwrap_or_default()) == Some(conditions.traffic.protocol()))
             }
             // The value of -s, -d, -i or -o.
-            _ => {
-                words.next();
+            option => {
+                let value = words.next().unwrap_or_default();
+                let field = match option {
+                    "-s" => Some(Field::SourceAddress),
+                    "-d" => Some(Field::DestinationAddress),
+                    _ => None,
+                };
+                // A mask with holes is no prefix, and is left out.
+                if let (Some(field), Ok(network)) = (field, value.parse::<Exclusion>()) {
+                    let values = Values::of([network.span()]);
+                    let bits = field.bits(conditions.traffic.ipv6);
+                    judged.narrow(field, &if not { values.not(bits) } else { values });
+                }
                 When::Constant
             }
         };
         when = when.and(if std::mem::take(&mut not) { one.not() } else { one });
     }
-    when
+    judged.when = when;
 }
 
 fn protocol(name: &str) -> Option<u8> {

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use weir_netlink::nftables::{Expression, Family, Hook, NftVerdict, Rule, Tables, text};
 
 use super::expressions::judge;
+use super::fields;
 use super::judged::{Act, COUNTER, Judged};
 use super::sets::{AskSet, Sets};
 use super::traffic::Conditions;
 use super::walk::{BaseChain, Key, Rules};
-use super::xtables;
+use super::xtables::{self, Neighbours};
 
 /// Connection tracking looks at packets at this priority (NF_IP_PRI_CONNTRACK).
 const CONNTRACK: i32 = -200;
@@ -24,6 +25,7 @@ pub(super) struct Nft<'a> {
     chains: HashMap<Key, Vec<usize>>,
     iptables: HashSet<(Family, &'a str)>,
     sets: Sets<'a>,
+    neighbours: Neighbours,
 }
 
 impl<'a> Nft<'a> {
@@ -40,7 +42,16 @@ impl<'a> Nft<'a> {
             .filter(|c| TABLES.contains(&c.table.as_str()) && CHAINS.contains(&c.name.as_str()))
             .map(|c| (c.family, c.table.as_str()))
             .collect();
-        Nft { tables, chains, iptables, sets: Sets::new(&tables.sets, asker) }
+        let sets = Sets::new(&tables.sets, &tables.rules, asker);
+        let mut neighbours = Neighbours::default();
+        for expression in tables.rules.iter().flat_map(|rule| &rule.expressions) {
+            match expression {
+                Expression::Match { name, info, .. } => neighbours.add_match(name, info),
+                Expression::Target { name, .. } => neighbours.add_target(name),
+                _ => {}
+            }
+        }
+        Nft { tables, chains, iptables, sets, neighbours }
     }
 }
 
@@ -83,7 +94,7 @@ impl Rules for Nft<'_> {
     fn judge(&mut self, rule: usize, conditions: Conditions) -> Judged {
         let rule = &self.tables.rules[rule];
         let of_iptables = self.iptables.contains(&(rule.family, rule.table.as_str()));
-        let mut judged = judge(rule, conditions, &mut self.sets);
+        let mut judged = judge(rule, conditions, &mut self.sets, &self.neighbours);
         if of_iptables {
             count_of_iptables(rule, &mut judged);
         }
@@ -103,6 +114,17 @@ impl Rules for Nft<'_> {
             _ => false,
         };
         self.tables.rules.iter().any(|rule| rule.expressions.iter().any(sets))
+    }
+
+    fn rewrites_ends(&self) -> bool {
+        let rewrites = |family: Family, e: &Expression| match e {
+            Expression::PayloadSet { base, offset, length } => {
+                fields::may_hold_ends(family, *base, *offset, *length)
+            }
+            Expression::Target { name, .. } => xtables::rewrites_ends(name),
+            _ => false,
+        };
+        self.tables.rules.iter().any(|rule| rule.expressions.iter().any(|e| rewrites(rule.family, e)))
     }
 }
 

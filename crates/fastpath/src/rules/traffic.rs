@@ -3,6 +3,8 @@
 
 use weir_netlink::nftables::{Base, Registers};
 
+use super::ends::Field;
+
 /// IPPROTO_TCP, IPPROTO_UDP.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -21,7 +23,7 @@ pub(super) const NEW: u32 = 8;
 const CARRIES_UNANSWERED: bool = true;
 
 /// A kind of packets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Traffic {
     pub(super) ipv6: bool,
     pub(super) udp: bool,
@@ -47,10 +49,12 @@ pub(super) struct Byte {
     pub(super) varies: u8,
     /// A noun for what varies.
     pub(super) what: &'static str,
+    /// The field that it is a byte of, and which one, the first is 0: if an exclusion can name it.
+    pub(super) of: Option<(Field, u8)>,
 }
 
 impl Byte {
-    pub(super) const CONSTANT: Byte = Byte { known: 0, value: 0, varies: 0, what: "" };
+    pub(super) const CONSTANT: Byte = Byte { known: 0, value: 0, varies: 0, what: "", of: None };
 
     pub(super) fn known(value: u8) -> Byte {
         Byte { known: 0xff, value, ..Byte::CONSTANT }
@@ -61,7 +65,11 @@ impl Byte {
     }
 
     fn partly(known: u8, value: u8, varies: u8, what: &'static str) -> Byte {
-        Byte { known, value, varies, what }
+        Byte { known, value, varies, what, of: None }
+    }
+
+    fn field(field: Field, at: usize) -> Byte {
+        Byte { of: Some((field, at as u8)), ..Byte::CONSTANT }
     }
 }
 
@@ -116,7 +124,10 @@ impl Traffic {
             (false, 8) => Byte::varying("the TTL"),
             (false, 9) | (true, 6) => Byte::known(self.protocol()),
             (false, 10 | 11) => Byte::varying("a checksum"),
-            (false, 12..=19) | (true, 8..=39) => Byte::CONSTANT,
+            (false, 12..=15) => Byte::field(Field::SourceAddress, at - 12),
+            (false, 16..=19) => Byte::field(Field::DestinationAddress, at - 16),
+            (true, 8..=23) => Byte::field(Field::SourceAddress, at - 8),
+            (true, 24..=39) => Byte::field(Field::DestinationAddress, at - 24),
             (false, _) => self.transport(at - 20),
             (true, 0) => Byte::partly(0xf0, 0x60, 0, ""),
             (true, 1) => Byte::partly(0, 0, 0x3f, "the ECN bits or the flow label"),
@@ -128,7 +139,8 @@ impl Traffic {
 
     fn transport(self, at: usize) -> Byte {
         match (self.udp, at) {
-            (_, 0..=3) => Byte::CONSTANT,
+            (_, 0 | 1) => Byte::field(Field::SourcePort, at),
+            (_, 2 | 3) => Byte::field(Field::DestinationPort, at - 2),
             (false, 4..=11) => Byte::varying("TCP's sequence numbers"),
             (false, 13) => Byte::partly(FLAGS_KNOWN, FLAGS, !FLAGS_KNOWN, "TCP flags"),
             (false, 12 | 14..=19) => Byte::varying("TCP's header"),

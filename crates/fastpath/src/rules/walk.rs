@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
+use super::ends::{Ends, Matched, MatchedFlows};
 use super::judged::{Act, Judged, RuleVerdict, When};
 use super::traffic::{Conditions, Traffic};
 use super::{Bypassed, Effect};
 
 /// Chains lead to chains at most this deep (NFT_JUMP_STACK_SIZE, include/net/netfilter/nf_tables.h).
 const DEEPEST: usize = 16;
+/// Different ends with which packets of one kind come to a rule; beyond, they are not told apart.
+const MOST_ENDS: usize = 64;
 /// Rules looked at in one base chain, since chains may lead to each other in many ways.
 const MOST: usize = 1 << 20;
 
@@ -41,6 +44,8 @@ pub(super) trait Rules {
     fn describe(&self, rule: usize) -> (String, String);
     /// Any rule, wherever it is, sets marks of packets.
     fn sets_marks(&self) -> bool;
+    /// Any rule writes addresses or ports without connection tracking.
+    fn rewrites_ends(&self) -> bool;
 }
 
 /// Rules whose matches decide whether a packet comes to some place. Empty: it is the same for all packets of a flow.
@@ -83,7 +88,9 @@ fn sentence(findings: &BTreeSet<Finding>) -> (Effect, String) {
 }
 
 /// Finds what is bypassed; whether a mark differs within a flow.
-pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool) -> (Vec<Bypassed>, bool) {
+///
+/// No exclusion covers a rule if `rewrites`: other rules write addresses, and a rule does not see the ends of the flow.
+pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool, rewrites: bool) -> (Vec<Bypassed>, bool) {
     let mut walk = Walk {
         rules,
         conditions: Conditions { traffic: Traffic::default(), tracked: true, mark_varies },
@@ -93,6 +100,8 @@ pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool) -> (Vec<Bypassed>, 
         let_pass: BTreeSet::new(),
         accepts: 0,
         found: BTreeMap::new(),
+        met: HashMap::new(),
+        shared: BTreeSet::new(),
         mark_varies,
     };
     let mut unfinished = Vec::new();
@@ -100,10 +109,14 @@ pub(super) fn find(rules: &mut dyn Rules, mark_varies: bool) -> (Vec<Bypassed>, 
         walk.base_chain(&base, &mut unfinished);
     }
     let mut all = Vec::new();
-    for (rule, findings) in &walk.found {
+    for (rule, found) in &walk.found {
+        let flows = match walk.met_flows(*rule, &found.kinds) {
+            Some(matched) if !rewrites => MatchedFlows::of(matched),
+            _ => MatchedFlows::default(),
+        };
         let (place, rule) = walk.rules.describe(*rule);
-        let (effect, why) = sentence(findings);
-        all.push(Bypassed { place, rule, effect, why });
+        let (effect, why) = sentence(&found.findings);
+        all.push(Bypassed::new(place, rule, (effect, why), flows));
     }
     all.extend(unfinished);
     (all, walk.mark_varies)
@@ -120,8 +133,20 @@ struct Walk<'r> {
     let_pass: BTreeSet<usize>,
     /// How many times packets may have left the base chain.
     accepts: usize,
-    found: BTreeMap<usize, BTreeSet<Finding>>,
+    found: BTreeMap<usize, Found>,
+    /// The ends with which packets of a kind came to a rule.
+    met: HashMap<(usize, Traffic), BTreeSet<Ends>>,
+    /// Rules whose outcome depends on packets that they do not match, too.
+    shared: BTreeSet<usize>,
     mark_varies: bool,
+}
+
+/// Everything about one rule.
+#[derive(Default)]
+struct Found {
+    findings: BTreeSet<Finding>,
+    /// Packets whose outcome changes.
+    kinds: BTreeSet<Traffic>,
 }
 
 /// A rule on the way.
@@ -132,6 +157,8 @@ struct Step<'s> {
     reach: &'s Reach,
     own: &'s Reach,
     key: &'s Key,
+    /// The ends of all packets that match.
+    ends: &'s Ends,
     depth: usize,
 }
 
@@ -146,26 +173,24 @@ impl Walk<'_> {
             self.budget = MOST;
             self.pending.clear();
             self.let_pass.clear();
-            match self.chain(&base.key, &Reach::new(), 0) {
+            match self.chain(&base.key, &Reach::new(), &Ends::default(), 0) {
                 Some(reach) if base.drops => self.dropped(&reach),
                 Some(reach) => self.accepted(&reach),
                 None => {}
             }
             if self.budget == 0 {
                 let (table, chain) = &base.key;
-                unfinished.push(Bypassed {
-                    place: format!("{table}, chain {chain}"),
-                    rule: String::new(),
-                    effect: Effect::Changes,
-                    why: "its chains lead to each other in too many ways to be read".to_owned(),
-                });
+                let why = "its chains lead to each other in too many ways to be read".to_owned();
+                let place = format!("{table}, chain {chain}");
+                let nothing = MatchedFlows::default();
+                unfinished.push(Bypassed::new(place, String::new(), (Effect::Changes, why), nothing));
                 return;
             }
         }
     }
 
     /// Walks a chain; which packets come to its end or return from it.
-    fn chain(&mut self, key: &Key, reach: &Reach, depth: usize) -> Option<Reach> {
+    fn chain(&mut self, key: &Key, reach: &Reach, ends: &Ends, depth: usize) -> Option<Reach> {
         if depth > DEEPEST {
             return Some(reach.clone());
         }
@@ -177,9 +202,15 @@ impl Walk<'_> {
             }
             self.budget -= 1;
             let judged = self.judge(rule);
+            // One that counts packets before it rules them out decides by other flows, too.
+            if judged.is_shared || judged.counts && judged.when == When::Never {
+                self.shared.insert(rule);
+            }
             if judged.when == When::Never {
                 continue;
             }
+            let matched = ends.and(&judged.ends);
+            self.meet(rule, &matched);
             let mut own = reach.clone();
             if matches!(judged.when, When::Varies(_)) {
                 own.insert(rule);
@@ -193,7 +224,7 @@ impl Walk<'_> {
                 if judged.perhaps { judged.when.clone().and(When::Constant) } else { judged.when.clone() };
             let mut after = if judged.verdicts.is_empty() { Some(reach.clone()) } else { None };
             for verdict in &judged.verdicts {
-                let step = Step { rule, when: &when, reach: &reach, own: &own, key, depth };
+                let step = Step { rule, when: &when, reach: &reach, own: &own, key, ends: &matched, depth };
                 let next = self.verdict(verdict, &step, &mut returned);
                 after = merged(after, next);
             }
@@ -212,7 +243,7 @@ impl Walk<'_> {
         step: &Step<'_>,
         returned: &mut Option<Reach>,
     ) -> Option<Reach> {
-        let Step { rule, when, reach, own, key, depth } = *step;
+        let Step { rule, when, reach, own, key, ends, depth } = *step;
         // If the packets that match are gone.
         let others = match when {
             When::Always => None,
@@ -246,7 +277,7 @@ impl Walk<'_> {
             }
             RuleVerdict::Jump(name) => {
                 let before = self.accepts;
-                let end = self.chain(&chain(name), own, depth + 1);
+                let end = self.chain(&chain(name), own, ends, depth + 1);
                 if self.accepts == before {
                     // All that were not dropped come back.
                     let back = end.is_some() || others.is_some();
@@ -256,7 +287,7 @@ impl Walk<'_> {
             }
             RuleVerdict::Goto(name) => {
                 let before = self.accepts;
-                let end = self.chain(&chain(name), own, depth + 1);
+                let end = self.chain(&chain(name), own, ends, depth + 1);
                 let end = if self.accepts == before { end.map(|_| own.clone()) } else { end };
                 *returned = merged(returned.take(), end);
                 others
@@ -271,6 +302,29 @@ impl Walk<'_> {
         let judged = Rc::new(self.rules.judge(rule, self.conditions));
         self.judged.insert((rule, self.conditions), Rc::clone(&judged));
         judged
+    }
+
+    /// Packets with these ends come to a rule.
+    fn meet(&mut self, rule: usize, ends: &Ends) {
+        let met = self.met.entry((rule, self.conditions.traffic)).or_default();
+        if met.len() < MOST_ENDS {
+            met.insert(ends.clone());
+        } else {
+            *met = BTreeSet::from([Ends::default()]);
+        }
+    }
+
+    /// Packets of these kinds that came to a rule; `None` if its outcome depends on others, too.
+    fn met_flows(&self, rule: usize, kinds: &BTreeSet<Traffic>) -> Option<Vec<Matched>> {
+        if self.shared.contains(&rule) {
+            return None;
+        }
+        let mut all = Vec::new();
+        for kind in kinds {
+            let ends = self.met.get(&(rule, *kind)).into_iter().flatten();
+            all.extend(ends.map(|ends| Matched::new(kind.ipv6, kind.udp, ends.clone())));
+        }
+        Some(all)
     }
 
     fn act(&mut self, rule: usize, act: &Act, own: &Reach) {
@@ -292,7 +346,17 @@ impl Walk<'_> {
         self.accepts += 1;
         self.let_pass.extend(own);
         for (rule, finding) in std::mem::take(&mut self.pending) {
-            self.found.entry(rule).or_default().insert(finding);
+            self.find(rule, [finding]);
+        }
+    }
+
+    fn find(&mut self, rule: usize, findings: impl IntoIterator<Item = Finding>) {
+        let found = self.found.entry(rule).or_default();
+        for finding in findings {
+            if !matches!(finding, Finding::Records(_)) {
+                found.kinds.insert(self.conditions.traffic);
+            }
+            found.findings.insert(finding);
         }
     }
 
@@ -301,7 +365,7 @@ impl Walk<'_> {
         for source in own {
             let why = self.depends(*source);
             if self.let_pass.contains(source) {
-                self.found.entry(*source).or_default().extend(why);
+                self.find(*source, why);
             } else {
                 self.pending.extend(why.into_iter().map(|why| (*source, why)));
             }

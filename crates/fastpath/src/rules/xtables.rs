@@ -1,6 +1,9 @@
 //! Matches and targets of iptables, in the layout of their header files (include/uapi/linux/netfilter/xt_*.h). iptables-nft and
 //! iptables-legacy have them in common.
 
+use std::collections::HashMap;
+
+use super::ends::{Field, Values};
 use super::judged::{Act, Judged, RuleVerdict, When};
 use super::traffic::{Conditions, ECN, FLAGS, FLAGS_KNOWN};
 
@@ -25,17 +28,142 @@ fn short(info: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?))
 }
 
+/// State that rules have in common with others.
+#[derive(Debug, Default)]
+pub(super) struct Neighbours {
+    /// How many rules use the table of hashlimit of that name.
+    hashlimits: HashMap<Vec<u8>, usize>,
+    /// A rule adds to ipsets or removes from them.
+    fill_ipsets: bool,
+}
+
+impl Neighbours {
+    pub(super) fn add_match(&mut self, name: &str, info: &[u8]) {
+        if name == "hashlimit" {
+            *self.hashlimits.entry(text(info)).or_default() += 1;
+        }
+    }
+
+    pub(super) fn add_target(&mut self, name: &str) {
+        self.fill_ipsets |= name == "SET";
+    }
+
+    /// Whether what a match finds depends on packets that other rules meet.
+    fn share(&self, name: &str, info: &[u8]) -> bool {
+        match name {
+            "hashlimit" => self.hashlimits.get(&text(info)).is_none_or(|rules| *rules > 1),
+            "set" => self.fill_ipsets,
+            "recent" | "rateest" | "quota2" => true,
+            _ => false,
+        }
+    }
+}
+
+/// Every layout of hashlimit begins with its name, which ends with zero.
+fn text(info: &[u8]) -> Vec<u8> {
+    info.iter().copied().take_while(|byte| *byte != 0).collect()
+}
+
+/// A match that keeps nothing from one packet to the next, as far as weir can read it.
+fn is_stateless(name: &str) -> bool {
+    !matches!(
+        name,
+        "limit" | "hashlimit" | "rateest" | "quota" | "quota2" | "recent" | "set" | "statistic" | "connlimit"
+    )
+}
+
+/// True of a target that writes addresses or ports without connection tracking.
+pub(super) fn rewrites_ends(target: &str) -> bool {
+    matches!(target, "DNPT" | "SNPT")
+}
+
 /// Adds a match to a rule.
-pub(super) fn matched(judged: &mut Judged, name: &str, info: &[u8], conditions: Conditions) {
+pub(super) fn matched(
+    judged: &mut Judged,
+    name: &str,
+    info: &[u8],
+    conditions: Conditions,
+    neighbours: &Neighbours,
+) {
     match name {
         "quota" | "quota2" => judged.records("its quota"),
         "recent" => judged.records("its list of addresses"),
         "nfacct" => judged.records("its accounting object"),
         _ => {}
     }
-    let when = read(name, info, conditions)
-        .unwrap_or_else(|| When::varies(format!("the match {name}, which weir cannot read")));
+    let when = read(name, info, conditions);
+    judged.counts |= when.is_none() || !is_stateless(name);
+    judged.is_shared |= neighbours.share(name, info);
+    narrow(judged, name, info, conditions);
+    let when = when.unwrap_or_else(|| When::varies(format!("the match {name}, which weir cannot read")));
     judged.when = std::mem::replace(&mut judged.when, When::Never).and(when);
+}
+
+/// Takes in the addresses and ports that a match asks for.
+fn narrow(judged: &mut Judged, name: &str, info: &[u8], conditions: Conditions) {
+    let found = match name {
+        "tcp" => info.get(11).and_then(|inverted| two_ports(info, *inverted)),
+        "udp" => info.get(8).and_then(|inverted| two_ports(info, *inverted)),
+        "multiport" => many_ports(info),
+        "iprange" => ranges(info, conditions.traffic.ipv6),
+        _ => None,
+    };
+    for (field, values) in found.unwrap_or_default() {
+        judged.narrow(field, &values);
+    }
+}
+
+fn or_not(values: Values, field: Field, ipv6: bool, not: bool) -> (Field, Values) {
+    (field, if not { values.not(field.bits(ipv6)) } else { values })
+}
+
+/// First and last source port, then those of the destination; XT_TCP_INV_SRCPT and DSTPT are bits 0 and 1.
+fn two_ports(info: &[u8], inverted: u8) -> Option<Vec<(Field, Values)>> {
+    let span = |at: usize| Some(Values::of([(short(info, at)?.into(), short(info, at + 2)?.into())]));
+    Some(vec![
+        or_not(span(0)?, Field::SourcePort, false, inverted & 1 != 0),
+        or_not(span(4)?, Field::DestinationPort, false, inverted & 2 != 0),
+    ])
+}
+
+/// struct xt_multiport_v1: whose ports, how many, 15 of them, 15 flags of those that begin a range, what is inverted.
+fn many_ports(info: &[u8]) -> Option<Vec<(Field, Values)>> {
+    // XT_MULTIPORT_SOURCE and DESTINATION; either of them is no condition on one end.
+    let field = match info.first()? {
+        0 => Field::SourcePort,
+        1 => Field::DestinationPort,
+        _ => return None,
+    };
+    let (count, inverted) = (usize::from(*info.get(1)?), *info.get(47)? != 0);
+    let mut spans = Vec::new();
+    let mut at = 0;
+    while at < count.min(15) {
+        let first = short(info, 2 + 2 * at)?;
+        let begins = *info.get(32 + at)? != 0;
+        at += usize::from(begins);
+        spans.push((first.into(), if begins { short(info, 2 + 2 * at)? } else { first }.into()));
+        at += 1;
+    }
+    Some(vec![or_not(Values::of(spans), field, false, inverted)])
+}
+
+/// struct xt_iprange_mtinfo: first and last source, first and last destination, and what is asked (1, 2) or inverted (0x10, 0x20).
+fn ranges(info: &[u8], ipv6: bool) -> Option<Vec<(Field, Values)>> {
+    let flags = *info.get(64)?;
+    let address = |at: usize| {
+        let bytes = info.get(at..at + if ipv6 { 16 } else { 4 })?;
+        Some(bytes.iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte)))
+    };
+    let mut found = Vec::new();
+    for (asked, inverted, at, field) in
+        [(1, 0x10, 0, Field::SourceAddress), (2, 0x20, 32, Field::DestinationAddress)]
+    {
+        if flags & asked != 0 {
+            let span = Values::of([(address(at)?, address(at + 16)?)]);
+            found.push(or_not(span, field, ipv6, flags & inverted != 0));
+        }
+    }
+    Some(found)
 }
 
 /// `None` if it cannot be read.

@@ -1,6 +1,7 @@
 //! Rulesets as engines and people write them, in the kernel and read back: what of them carried packets bypass.
 
 mod changes;
+mod exclusions;
 mod harmless;
 mod hooks;
 mod iptables;

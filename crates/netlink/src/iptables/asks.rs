@@ -47,14 +47,20 @@ pub(super) fn asks(entry: &[u8], family: Family) -> String {
     words.join(" ")
 }
 
-/// `192.0.2.0/24`; `None` of everything.
+/// `192.0.2.0/24`, or with a mask that is no prefix `192.0.2.1/255.255.0.255`; `None` of everything.
 fn network(address: &[u8], mask: &[u8]) -> Option<String> {
     let prefix: u32 = mask.iter().map(|b| b.count_ones()).sum();
-    let ip: IpAddr = match address.len() {
-        4 => Ipv4Addr::from(<[u8; 4]>::try_from(address).ok()?).into(),
-        _ => Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).into(),
-    };
-    (prefix > 0).then(|| format!("{ip}/{prefix}"))
+    let bits = mask.iter().flat_map(|b| (0..8).rev().map(move |bit| b >> bit & 1));
+    let (ip, mask) = (ip(address)?, ip(mask)?);
+    let length = if bits.is_sorted_by(|a, b| a >= b) { prefix.to_string() } else { mask.to_string() };
+    (prefix > 0).then(|| format!("{ip}/{length}"))
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    Some(match bytes.len() {
+        4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
+        _ => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
+    })
 }
 
 /// The name, which ends with `+` if it stands for all that begin so.

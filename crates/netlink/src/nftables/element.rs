@@ -5,7 +5,11 @@ use super::{Family, NFGENMSG, NftVerdict};
 use crate::{Attributes, Message, Socket};
 use weir_sys::error::{Context, Result};
 
+const GET_SET: u16 = 10; // NFT_MSG_GETSET
 const GET_ELEMENT: u16 = 13; // NFT_MSG_GETSETELEM
+const SET_TABLE: u16 = 1;
+const SET_NAME: u16 = 2;
+const SET_FLAGS: u16 = 3;
 const LIST_TABLE: u16 = 1;
 const LIST_SET: u16 = 2;
 const LIST_ELEMENTS: u16 = 3;
@@ -13,10 +17,17 @@ const LIST_ELEMENT: u16 = 1; // NFTA_LIST_ELEM
 const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
 const ELEMENT_FLAGS: u16 = 3;
+const ELEMENT_KEY_END: u16 = 10;
 const DATA_VALUE: u16 = 1;
 /// NFT_SET_ELEM_INTERVAL_END and NFT_SET_ELEM_CATCHALL.
 const INTERVAL_END: u32 = 1;
 const CATCHALL: u32 = 2;
+/// NFT_SET_INTERVAL and NFT_SET_CONCAT.
+const INTERVAL: u32 = 4;
+const CONCATENATION: u32 = 1 << 7;
+
+/// Keys of a set: the first and last of each interval, which may be the same.
+pub type KeySpans = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A set's answer about a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +115,115 @@ impl Asker {
         }
         Err(weir_sys::Error::new(what(), std::io::Error::from(std::io::ErrorKind::Interrupted)))
     }
+}
+
+impl Asker {
+    /// Returns the keys of a set or map, by a walk through all of its elements; `None` if it has more than that many elements, or one
+    /// for all other keys.
+    ///
+    /// # Errors
+    /// If there is no such set, it changes all the time, or the right to ask is missing.
+    pub fn keys(&mut self, family: Family, table: &str, set: &str, most: usize) -> Result<Option<KeySpans>> {
+        let what = || format!("list the nft set {table} {set}");
+        let kind = |number: u16| (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | number;
+        let describe = Message::new(kind(GET_SET), libc::NLM_F_ACK)
+            .raw(&[family.number(), 0, 0, 0])
+            .attr_str(SET_TABLE, table)
+            .attr_str(SET_NAME, set);
+        let mut flags = 0;
+        let note = |received: crate::Received<'_>| {
+            flags = Attributes::after(received.payload, NFGENMSG)
+                .get(SET_FLAGS)
+                .and_then(crate::u32_be)
+                .unwrap_or(0);
+        };
+        self.socket.request_with(describe, note).context(what)?;
+        for _ in 0..super::TRIES {
+            let message = Message::new(kind(GET_ELEMENT), libc::NLM_F_DUMP)
+                .raw(&[family.number(), 0, 0, 0])
+                .attr_str(LIST_TABLE, table)
+                .attr_str(LIST_SET, set);
+            let mut found = Keys { most, ..Keys::default() };
+            match self.socket.request_with(message, |received| found.add(received.payload)) {
+                Ok(()) => return Ok(found.spans(flags)),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(weir_sys::Error::new(what(), e)),
+            }
+        }
+        Err(weir_sys::Error::new(what(), std::io::Error::from(std::io::ErrorKind::Interrupted)))
+    }
+}
+
+/// Elements of a set as they come.
+#[derive(Debug, Default)]
+struct Keys {
+    most: usize,
+    /// Key, whether an interval ends before it, and the last key of an interval of several fields.
+    all: Vec<(Vec<u8>, bool, Option<Vec<u8>>)>,
+    /// Something cannot be written as keys.
+    unreadable: bool,
+}
+
+impl Keys {
+    fn add(&mut self, payload: &[u8]) {
+        let Some(list) = Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS) else { return };
+        for (_, element) in Attributes(list) {
+            let element = Attributes(element);
+            let flags = element.get(ELEMENT_FLAGS).and_then(crate::u32_be).unwrap_or(0);
+            let key = |attribute| {
+                element.get(attribute).and_then(|key| Attributes(key).get(DATA_VALUE)).map(<[u8]>::to_vec)
+            };
+            match key(ELEMENT_KEY) {
+                // Both ends of an interval are elements.
+                Some(first) if flags & CATCHALL == 0 && self.all.len() < 2 * self.most => {
+                    self.all.push((first, flags & INTERVAL_END != 0, key(ELEMENT_KEY_END)));
+                }
+                _ => self.unreadable = true,
+            }
+        }
+    }
+
+    fn spans(mut self, flags: u32) -> Option<KeySpans> {
+        if self.unreadable {
+            return None;
+        }
+        let spans = if flags & INTERVAL != 0 && flags & CONCATENATION == 0 {
+            // An end sorts before the beginning at the same place: the one is of the interval before.
+            self.all.sort_by(|a, b| (&a.0, !a.1).cmp(&(&b.0, !b.1)));
+            let mut spans = KeySpans::new();
+            let mut open: Option<Vec<u8>> = None;
+            for (key, is_end, last) in self.all {
+                if let Some(last) = last {
+                    spans.push((key, last));
+                    continue;
+                }
+                match (open.take(), is_end) {
+                    (Some(first), true) => spans.push((first, before(key)?)),
+                    // Nothing was open: the kernel's list begins with the end of what no interval holds.
+                    (None, true) => {}
+                    (None, false) => open = Some(key),
+                    (Some(_), false) => return None,
+                }
+            }
+            spans.extend(open.map(|first| (first.clone(), vec![0xff; first.len()])));
+            spans
+        } else {
+            self.all.into_iter().map(|(first, _, last)| (first.clone(), last.unwrap_or(first))).collect()
+        };
+        (spans.len() <= self.most).then_some(spans)
+    }
+}
+
+/// The number before, most significant byte first.
+fn before(mut number: Vec<u8>) -> Option<Vec<u8>> {
+    for byte in number.iter_mut().rev() {
+        let is_zero = *byte == 0;
+        *byte = byte.wrapping_sub(1);
+        if !is_zero {
+            return Some(number);
+        }
+    }
+    None
 }
 
 impl MapVerdicts {

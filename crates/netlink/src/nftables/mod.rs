@@ -17,7 +17,7 @@ use crate::{Attributes, Message, Received, Socket, text, u32_be};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 
-pub use element::{Asker, Element, MapVerdicts};
+pub use element::{Asker, Element, KeySpans, MapVerdicts};
 pub use expression::{Base, Comparison, Expression, NftVerdict, Register};
 pub use registers::Registers;
 

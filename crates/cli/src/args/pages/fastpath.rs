@@ -33,8 +33,10 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         command: "fastpath apply",
         text: "Starts the process that keeps the fast path, in the place of one that runs. Connections go on in either direction. \
-               Refuses where a rule decides packet by packet (limits, quotas, queues), unless --exclude leaves its flows to the \
-               kernel or --force is given. Needs root.",
+               Refuses where a rule decides packet by packet (limits, quotas, queues), and prints the --exclude values that leave \
+               its flows to the kernel, if it asks for addresses, ports, a protocol or a version of IP. With those values, or any \
+               that cover all of its flows, it does not refuse. Kept exclusions do not count, since they may end at any time. \
+               --force applies it nevertheless. Needs root.",
         examples: &[
             "weir fastpath apply",
             "weir fastpath apply -i eth0 -i eth1 --confirm-within 5m",

@@ -3,7 +3,7 @@
 use weir_fastpath::{FastpathPlan, Visit, Wanted};
 use weir_guard::{Change, ChangeGuard, NewSet, Program, When};
 
-use super::{BY, line, make, page, visit};
+use super::{BY, line, make, objection_lines, page, visit};
 use crate::args::fastpath::ApplyArgs;
 use crate::commands::netns;
 use crate::commands::on_trial::{self, needs_root, own};
@@ -54,20 +54,19 @@ pub(super) fn run(args: &ApplyArgs) -> CommandResult {
 
 /// Refuses what would change the outcome for some packets.
 pub(super) fn check(plan: &FastpathPlan, force: bool) -> CommandResult {
-    let changes = plan.changes();
-    if changes.is_empty() {
+    let objections = plan.objections();
+    if objections.is_empty() {
         return Ok(());
     }
-    let list: String = changes.iter().map(|text| format!("\n  {}", line(text))).collect();
+    let list = objection_lines(&objections);
     if force {
-        eprintln!("warning: carried packets bypass:{list}");
+        eprint!("warning: carried packets bypass:\n{list}");
         return Ok(());
     }
     Err(Failure::new(
         NOT_MET,
         format!(
-            "carried packets would bypass what decides packet by packet; nothing was changed:{list}\n--exclude leaves flows to the \
-             kernel, --force applies it nevertheless"
+            "carried packets would bypass what decides packet by packet; nothing was changed:\n{list}--force applies it nevertheless"
         ),
     ))
 }

@@ -7,7 +7,7 @@ mod status;
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Request, Visit, Wanted};
+use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Objection, Request, Visit, Wanted};
 use weir_guard::Change;
 use weir_sys::ProcRoot;
 use weir_text::units;
@@ -115,12 +115,17 @@ fn page(plan: &FastpathPlan) -> String {
     for text in &plan.notes {
         let _ = writeln!(page, "note: {text}");
     }
-    let changes = plan.changes();
-    if !changes.is_empty() {
+    let objections = plan.objections();
+    if !objections.is_empty() {
         page.push_str("carried packets would bypass, though these decide packet by packet:\n");
     }
-    for text in changes {
-        let _ = writeln!(page, "  {}", line(&text));
+    page.push_str(&objection_lines(&objections));
+    let excluded: Vec<_> = plan.bypassed.iter().filter(|rule| rule.excluded).collect();
+    if !excluded.is_empty() {
+        page.push_str("decide packet by packet, and meet only flows that are excluded:\n");
+    }
+    for rule in excluded {
+        let _ = writeln!(page, "  {}", line(&rule.to_string()));
     }
     let records: Vec<_> = plan.bypassed.iter().filter(|rule| rule.effect == Effect::Records).collect();
     if !records.is_empty() {
@@ -130,6 +135,24 @@ fn page(plan: &FastpathPlan) -> String {
         let _ = writeln!(page, "  {}", line(&rule.to_string()));
     }
     page
+}
+
+/// Each with the exclusions that would leave its flows to the kernel.
+pub(super) fn objection_lines(objections: &[Objection]) -> String {
+    let mut text = String::new();
+    for objection in objections {
+        let _ = writeln!(text, "  {}", line(&objection.text));
+        let options: Vec<String> = objection
+            .exclusions
+            .iter()
+            .map(|x| format!("--exclude {}", weir_text::shell::word(&x.to_string())))
+            .collect();
+        let _ = match options.is_empty() {
+            true => writeln!(text, "    no exclusion names its flows"),
+            false => writeln!(text, "    its flows stay with the kernel by: {}", options.join(" ")),
+        };
+    }
+    text
 }
 
 /// The process that keeps the fast path here.

@@ -71,13 +71,13 @@ impl Offer {
     fn of(plan: &FastpathPlan, profile: Profile, netns: Option<&str>) -> Result<Self, Failure> {
         let netns = netns.map_or(String::new(), |name| format!(" --netns {}", weir_text::shell::word(name)));
         let names: Vec<String> = plan.wanted.interfaces.iter().map(|name| line(name)).collect();
-        let changes = plan.changes();
+        let changes = plan.objections();
         let held = if changes.is_empty() {
             format!(
                 "another way for packets is a bigger step than a setting: weir fastpath apply{netns} does it, with a trial of its own"
             )
         } else {
-            let rules: Vec<String> = changes.iter().map(|text| line(text)).collect();
+            let rules: Vec<String> = changes.iter().map(|change| line(&change.text)).collect();
             format!(
                 "carried packets would bypass what decides packet by packet: {}; see weir fastpath plan{netns}",
                 rules.join("; ")
