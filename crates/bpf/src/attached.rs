@@ -67,6 +67,19 @@ impl ProgramFd {
 /// # Errors
 /// [`Error::Missing`] without CAP_NET_ADMIN.
 pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
+    Ok(query(interface, direction)?.unwrap_or_default())
+}
+
+/// Whether this kernel has TCX at such interfaces: asked, not concluded from its version.
+///
+/// # Errors
+/// [`Error::Missing`] without CAP_NET_ADMIN; if there is no such interface.
+pub fn has_tcx(interface: u32) -> Result<bool> {
+    Ok(query(interface, Direction::Ingress)?.is_some())
+}
+
+/// `None` where the kernel has no such hook.
+fn query(interface: u32, direction: Direction) -> Result<Option<Vec<u32>>> {
     let hook = match direction {
         Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
         Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
@@ -85,7 +98,7 @@ pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
     match -result {
         0 => {}
         // A kernel without the hook does not know its number; one without CONFIG_NET_XGRESS has an empty function.
-        libc::EINVAL => return Ok(Vec::new()),
+        libc::EINVAL => return Ok(None),
         number => {
             let what = format!("list the programs of interface {interface}");
             return Err(Error::new(what, std::io::Error::from_raw_os_error(number), ""));
@@ -93,7 +106,7 @@ pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
     }
     // SAFETY: all parts of the union are the same number of 32 bits.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
-    Ok(ids[..count.min(MOST_AT_A_HOOK)].to_vec())
+    Ok(Some(ids[..count.min(MOST_AT_A_HOOK)].to_vec()))
 }
 
 #[cfg(test)]

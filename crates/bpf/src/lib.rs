@@ -21,7 +21,7 @@ pub use attach::{
     Attached, NEEDS_TCX, XdpMode, are_attached, attach_tcx, attach_tcx_first, attach_tracepoint,
     attach_tracing, attach_xdp,
 };
-pub use attached::{Direction, program_name, tcx_programs};
+pub use attached::{Direction, has_tcx, program_name, tcx_programs};
 pub use btf::Btf;
 pub use folder::{detach_pinned, make_folder, names_in, new_folder, remove_folder};
 pub use live::{LiveFrames, TestRun, test_run};

@@ -284,6 +284,49 @@ fn root_tune_offers_it_where_this_host_may_use_it_and_does_not_apply_it() {
 }
 
 #[test]
+fn root_without_tcx_it_says_so_and_what_a_killed_process_leaves_is_found() {
+    let Some(gateway) = Gateway::new() else { return };
+    let run = |args: &[&str], code| {
+        let mut command = gateway.weir(args);
+        command.env("WEIR_TEST_WITHOUT_TCX", "1");
+        gateway.world.run(command).expect(code)
+    };
+    let filters = || {
+        let script =
+            "for i in in0 out0 in2; do tc filter show dev $i ingress; tc filter show dev $i egress; done";
+        gateway.world.sh(script)
+    };
+    run(&["apply"], 0);
+    run(&["confirm"], 0);
+    gateway.carries(100, 100);
+    let now = gateway.json("status", &[]);
+    assert_eq!(now["now"]["attached_by"], "clsact", "{now:#}");
+    assert!(run(&["status"], 0).stdout.contains("attached by clsact"));
+    gateway.kill(&["fastpath hold"]);
+    until("the process is gone", PATIENCE, || gateway.processes("fastpath hold").is_empty().then_some(()));
+    gateway.world.sh("ip netns exec inside python3 datagrams 20");
+    let gone = run(&["status"], 3).stdout;
+    assert!(gone.contains("in0: filters of an ended fast path are left"), "{gone}");
+    let removed = run(&["remove"], 0).stdout;
+    assert!(removed.contains("removed"), "{removed}");
+    assert_eq!(filters(), "");
+    run(&["status"], 0);
+    // A new one takes the place of what was left, and ends without a trace.
+    run(&["apply"], 0);
+    run(&["confirm"], 0);
+    gateway.kill(&["fastpath hold"]);
+    until("the process is gone", PATIENCE, || gateway.processes("fastpath hold").is_empty().then_some(()));
+    assert!(filters().contains("fastpath_in+clsact"), "they outlive the process");
+    run(&["apply"], 0);
+    gateway.carries(100, 100);
+    run(&["rollback"], 0);
+    assert_eq!(filters(), "");
+    gateway.run(&["apply"]).expect(0);
+    assert_eq!(gateway.json("status", &[])["now"]["attached_by"], "tcx");
+    gateway.finish();
+}
+
+#[test]
 fn root_the_exclusions_that_a_refusal_prints_lift_it_and_no_less_does() {
     let Some(gateway) = Gateway::new() else { return };
     let nft = |rule: &str| {

@@ -1,8 +1,11 @@
 //! The places of the programs. They are to run behind all other programs of an interface: those decide, and carrying comes last.
 
-use weir_bpf::{Attached, Direction, ProgramFd, attach_tcx, tcx_programs};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_bpf::{Attached, Direction, ProgramFd, attach_tcx, has_tcx, tcx_programs};
 use weir_netlink::{Link, Rtnetlink};
 
+use crate::clsact::Filters;
 use crate::needs::named;
 use crate::{Error, Result};
 
@@ -14,9 +17,28 @@ const LARGEST_INDEX: u32 = u16::MAX as u32;
 struct Attachment {
     name: String,
     index: u32,
+    by: Place,
+}
+
+#[derive(Debug)]
+enum Place {
     /// Detached in this order: what came in is looked up no more before what leaves teaches no more.
-    carries: Attached,
-    learns: Attached,
+    Tcx {
+        carries: Attached,
+        learns: Attached,
+    },
+    Clsact(Filters),
+}
+
+/// The hook of the kernel that runs the programs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachedBy {
+    /// TCX (Linux 6.6): the programs end with their process.
+    #[default]
+    Tcx,
+    /// Filters of the qdisc `clsact`: they outlive their process, and carry nothing then.
+    Clsact,
 }
 
 /// The interfaces that the programs are to be attached to, and those that they are attached to.
@@ -24,6 +46,8 @@ struct Attachment {
 pub(crate) struct Attachments {
     carries: ProgramFd,
     learns: ProgramFd,
+    /// As if the kernel had no TCX.
+    without_tcx: bool,
     wanted: Vec<String>,
     places: Vec<Attachment>,
 }
@@ -45,9 +69,32 @@ pub(crate) fn why_not(link: &Link) -> Option<String> {
     None
 }
 
+impl Attachment {
+    /// Whether no other program comes behind the one that carries.
+    fn is_last(&self) -> Result<bool> {
+        match &self.by {
+            Place::Tcx { carries, .. } => {
+                let last = tcx_programs(self.index, Direction::Ingress)?.last().copied();
+                Ok(last == Some(carries.describe()?.program))
+            }
+            Place::Clsact(filters) => filters.are_last(),
+        }
+    }
+
+    /// Whether both are where they should be.
+    fn is_whole(&self) -> Result<bool> {
+        match &self.by {
+            Place::Tcx { carries, learns } => {
+                Ok(carries.describe()?.interface == self.index && learns.describe()?.interface == self.index)
+            }
+            Place::Clsact(filters) => filters.are_there(),
+        }
+    }
+}
+
 impl Attachments {
-    pub(crate) fn new(carries: ProgramFd, learns: ProgramFd) -> Self {
-        Attachments { carries, learns, wanted: Vec::new(), places: Vec::new() }
+    pub(crate) fn new(carries: ProgramFd, learns: ProgramFd, without_tcx: bool) -> Self {
+        Attachments { carries, learns, without_tcx, wanted: Vec::new(), places: Vec::new() }
     }
 
     /// Attaches both programs to an interface, and keeps them there.
@@ -64,10 +111,14 @@ impl Attachments {
     }
 
     fn attach(&mut self, link: &Link) -> Result<()> {
-        let at = |program, direction| attach_tcx(program, link.index, direction).map_err(named);
-        let learns = at(&self.learns, Direction::Egress)?;
-        let carries = at(&self.carries, Direction::Ingress)?;
-        self.places.push(Attachment { name: link.name.clone(), index: link.index, carries, learns });
+        let by = if !self.without_tcx && has_tcx(link.index)? {
+            let at = |program, direction| attach_tcx(program, link.index, direction).map_err(named);
+            let learns = at(&self.learns, Direction::Egress)?;
+            Place::Tcx { carries: at(&self.carries, Direction::Ingress)?, learns }
+        } else {
+            Place::Clsact(Filters::attach(&self.carries, &self.learns, link.index)?)
+        };
+        self.places.push(Attachment { name: link.name.clone(), index: link.index, by });
         Ok(())
     }
 
@@ -79,7 +130,7 @@ impl Attachments {
         for name in self.wanted.clone() {
             let link = links.iter().find(|link| link.name == name && why_not(link).is_none());
             let right = match (link, self.places.iter().find(|place| place.name == name)) {
-                (Some(link), Some(place)) => place.index == link.index && self.is_last(link.index)?,
+                (Some(link), Some(place)) => place.index == link.index && place.is_last()?,
                 (None, None) => true,
                 _ => false,
             };
@@ -96,21 +147,22 @@ impl Attachments {
         Ok(changed)
     }
 
-    /// Whether no other program comes behind the one that carries.
-    fn is_last(&self, index: u32) -> Result<bool> {
-        Ok(tcx_programs(index, Direction::Ingress)?.last() == Some(&self.carries.id()?))
-    }
-
     /// Whether all programs are where they should be.
     pub(crate) fn are_whole(&self) -> Result<bool> {
         for place in &self.places {
-            for attached in [&place.carries, &place.learns] {
-                if attached.describe()?.interface != place.index {
-                    return Ok(false);
-                }
+            if !place.is_whole()? {
+                return Ok(false);
             }
         }
         Ok(!self.places.is_empty() && self.places.len() == self.wanted.len())
+    }
+
+    /// How they are attached, if they are.
+    pub(crate) fn by(&self) -> Option<AttachedBy> {
+        self.places.first().map(|place| match place.by {
+            Place::Tcx { .. } => AttachedBy::Tcx,
+            Place::Clsact(_) => AttachedBy::Clsact,
+        })
     }
 
     /// Names of the interfaces with programs.

@@ -15,7 +15,7 @@ use crate::needs::named;
 use crate::options::{LEASE, Options, Tables};
 use crate::shared::{WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle};
 use crate::store::check_number;
-use crate::{Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status};
+use crate::{AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status};
 
 /// The programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.o"));
@@ -63,7 +63,8 @@ impl Fastpath {
         let (control, words, longs) = (values.share::<WeirControl>()?, values.share()?, values.share()?);
         let program = |name| object.program(name);
         let (renew, remove, keep_idle) = (program("renew")?, program("remove")?, program("keep_idle")?);
-        let attachments = Attachments::new(program("fastpath_in")?, program("fastpath_out")?);
+        let attachments =
+            Attachments::new(program("fastpath_in")?, program("fastpath_out")?, options.without_tcx);
         let (attachments, pause) = (Mutex::new(attachments), Mutex::new(false));
         let fastpath = Fastpath {
             object,
@@ -118,10 +119,10 @@ impl Fastpath {
         Ok(self.object.memory_bytes()?)
     }
 
-    /// Attaches the programs to an interface (TCX), behind those that are there.
+    /// Attaches the programs to an interface, behind those that are there: by TCX, or by clsact where the kernel has no TCX.
     ///
     /// # Errors
-    /// [`Error::Interface`] if it has no Ethernet header; [`Error::Kernel`] without TCX; [`Error::Bpf`] if the kernel refuses.
+    /// [`Error::Interface`] if it has no Ethernet header; [`Error::Bpf`] and [`Error::System`] if the kernel refuses.
     pub fn attach(&self, interface: &str) -> Result<()> {
         self.attachments().add(interface)
     }
@@ -144,6 +145,11 @@ impl Fastpath {
     /// Names of the interfaces that it is attached to.
     pub fn interfaces(&self) -> Vec<String> {
         self.attachments().names()
+    }
+
+    /// How it is attached; `None` if it is attached to nothing.
+    pub fn attached_by(&self) -> Option<AttachedBy> {
+        self.attachments().by()
     }
 
     /// True if this kernel can carry IPv6: it knows BPF_F_IPV6.

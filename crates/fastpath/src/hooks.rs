@@ -2,16 +2,17 @@
 //!
 //! A redirected packet skips everything behind our program: TCX programs after it, then filters of tc (net/core/dev.c,
 //! sch_handle_ingress). Programs of XDP and TCX before it have seen the packet, and queueing disciplines and filters of the egress
-//! side see it.
+//! side see it. On a kernel without TCX the program is a filter of tc, behind all others.
 
 use std::io;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_bpf::{Direction, program_name, tcx_programs};
+use weir_bpf::{Direction, has_tcx, program_name, tcx_programs};
 use weir_netlink::{Filter, INGRESS_HOOK, Rtnetlink};
 
 use crate::Result;
+use crate::clsact::is_own;
 
 /// The program that carries.
 const CARRIER: &str = "fastpath_in";
@@ -47,7 +48,13 @@ pub fn others(interface: u32) -> Result<Vec<Other>> {
         .map(|name| Other { place: "TCX ingress program".to_owned(), name: name.clone(), decides: true })
         .collect();
     let filters = Rtnetlink::open()?.filters(interface, INGRESS_HOOK)?;
-    found.extend(filters.iter().filter(|f| !is_table(f)).map(other));
+    // If the programs are filters themselves, or are going to be, carried packets meet those before them.
+    let skipped = match filters.iter().position(is_own) {
+        Some(at) => &filters[at + 1..],
+        None if has_tcx(interface)? => &filters[..],
+        None => &[],
+    };
+    found.extend(skipped.iter().filter(|f| !is_table(f)).map(other));
     Ok(found)
 }
 

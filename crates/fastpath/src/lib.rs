@@ -13,11 +13,13 @@
 //! - Changes of routes, rules, neighbours and interfaces make every entry stale: its next packet takes the kernel's way.
 //! - The programs carry packets only as long as the resident process ([`Keeper`]) renews its lease, 2 s at most. Dead means slow.
 //!
-//! Needs Linux 6.6 (TCX) with the conntrack functions for BPF; for IPv6 a kernel that knows BPF_F_IPV6 (6.16, and stable series with
-//! the correction).
+//! Needs the conntrack functions for BPF (Linux 6.1); for IPv6 a kernel that knows BPF_F_IPV6 (6.16, and stable series with the
+//! correction). Before Linux 6.6 there is no TCX, and the programs are attached by clsact: they outlive their process then, without a
+//! lease, until [`remove_leftovers`].
 
 mod attachments;
 mod changes;
+mod clsact;
 mod confirmed;
 mod counts;
 mod direction;
@@ -38,7 +40,9 @@ mod store;
 mod top;
 mod visit;
 
+pub use attachments::AttachedBy;
 pub use changes::{Change, ChangeCount};
+pub use clsact::{leftovers, remove_leftovers};
 pub use confirmed::Confirmed;
 pub use counts::{Count, Lesson, Reason, Status};
 pub use direction::WayOut;

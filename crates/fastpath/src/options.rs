@@ -21,6 +21,8 @@ pub struct Options {
     pub packets: u32,
     /// Longest time between two packets of a flow that take the kernel's way.
     pub refresh: Duration,
+    /// Attach as on a kernel without TCX: for tests of that.
+    pub without_tcx: bool,
 }
 
 impl Default for Options {
@@ -58,6 +60,7 @@ impl Options {
         at_first: 16_384,
         packets: 8,
         refresh: Duration::from_secs(30),
+        without_tcx: false,
     };
 
     /// Room for as many connections as conntrack may have, within a sixteenth of the memory for each version of IP.

@@ -92,7 +92,8 @@ impl Wanted {
 
     pub(crate) fn options(&self) -> Options {
         let Wanted { connections, connections6, packets, .. } = *self;
-        Options { connections, connections6, packets, ..Options::default() }
+        let without_tcx = std::env::var_os(WITHOUT_TCX).is_some();
+        Options { connections, connections6, packets, without_tcx, ..Options::default() }
     }
 }
 
@@ -262,6 +263,8 @@ fn choose(asked: &[String], links: &[Link], root: &ProcRoot) -> Result<(Vec<Stri
     Ok((chosen, left_out))
 }
 
+/// In the environment of the process that keeps a fast path: the probe of TCX fails. For tests on kernels that have it.
+const WITHOUT_TCX: &str = "WEIR_TEST_WITHOUT_TCX";
 /// ARPHRD_LOOPBACK (linux/if_arp.h).
 const LOOPBACK: u32 = 772;
 

@@ -14,7 +14,7 @@ use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
 use crate::store::{ExclusionStore, joined};
 use crate::top::{Counting, another};
 use crate::visit::{Explained, LessonCount, Now, Question, ReasonCount, answer, listen};
-use crate::{Error, Exclusion, Fastpath, Keeper, Protocol, Reason, Result, Wanted};
+use crate::{Error, Exclusion, Fastpath, Keeper, Protocol, Reason, Result, Wanted, remove_leftovers};
 
 /// Longest time between two looks at the time, at signals and at the interfaces.
 const TICK: Duration = Duration::from_millis(100);
@@ -63,6 +63,8 @@ impl Resident {
         let listener = listen()?;
         // After the name is taken: a later change finds this process, and tells it.
         let kept = kept.read()?;
+        // The name is ours: whatever is attached by clsact was left by a process that was killed.
+        remove_leftovers()?;
         let fastpath = Fastpath::load(wanted.options())?;
         fastpath.exclude(&joined(&wanted.excluded, &kept))?;
         for interface in &wanted.interfaces {
@@ -190,6 +192,7 @@ impl Resident {
             kept: self.kept.clone(),
             interfaces: self.fastpath.interfaces(),
             attached: self.fastpath.is_attached()?,
+            attached_by: self.fastpath.attached_by().unwrap_or_default(),
             paused: self.paused,
             carries_ipv6: self.fastpath.carries_ipv6(),
             generation: self.fastpath.control().generation & 0xffff,

@@ -14,7 +14,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Top, Wanted, WayOut};
+use crate::{
+    AttachedBy, ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Top, Wanted, WayOut,
+};
 
 const NAME: &str = "weir-fastpath";
 /// Longest time for a question and its answer: the resident process does nothing that takes longer.
@@ -77,6 +79,9 @@ pub struct Now {
     pub interfaces: Vec<String>,
     /// True if that is all of them.
     pub attached: bool,
+    /// How they are attached. A process of an earlier version does not tell: it knows TCX only.
+    #[serde(default)]
+    pub attached_by: AttachedBy,
     /// True while everything takes the kernel's way at the user's wish.
     pub paused: bool,
     /// True if IPv6 is carried.

@@ -14,6 +14,7 @@ pub mod nftables;
 pub mod sock_diag;
 
 mod address;
+mod clsact;
 mod forwarding;
 mod link;
 mod links;

@@ -9,8 +9,9 @@ pub(super) const PAGES: &[Page] = &[
                its first packets; the table carries the packets that follow. Whatever made the rules stays as it is: nft, iptables, \
                Docker, kube-proxy. First packets, ends of connections, fragments, ICMP, options and all else that is unusual take \
                the kernel's way.\n\nOne process keeps it. When that process ends, even by kill -9, everything takes the kernel's way \
-               within two seconds, only slower. apply rolls back unless `weir fastpath confirm` comes in time. Needs root, Linux 6.6 \
-               and the conntrack functions for BPF.",
+               within two seconds, only slower. apply rolls back unless `weir fastpath confirm` comes in time. Needs root and \
+               the conntrack functions for BPF (Linux 6.1). Before Linux 6.6 the programs are attached by clsact: they stay if the \
+               process is killed, carry nothing, and are removed by the next apply or remove.",
         examples: &[
             "weir fastpath plan",
             "weir fastpath apply",

@@ -7,7 +7,7 @@ mod status;
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Objection, Request, Visit, Wanted};
+use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Objection, Request, Visit, Wanted, leftovers};
 use weir_guard::Change;
 use weir_sys::ProcRoot;
 use weir_text::units;
@@ -196,7 +196,10 @@ fn explain(args: &ExplainArgs) -> CommandResult {
 
 fn remove(json: bool) -> CommandResult {
     needs_root("fastpath remove")?;
-    let before: Vec<String> = resident::state()?.lines().map(str::to_owned).collect();
+    let mut before: Vec<String> = resident::state()?.lines().map(str::to_owned).collect();
+    if before.is_empty() {
+        before.extend(leftovers()?.iter().map(|name| format!("filters of an ended fast path at {name}")));
+    }
     on_trial::remove(BY, resident::unload, resident::state)?;
     if json {
         return print_json(&Remove { removed: &before });

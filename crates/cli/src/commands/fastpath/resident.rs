@@ -118,9 +118,13 @@ pub(super) fn keep() -> CommandResult {
 
 /// `weir fastpath unload`; nothing to end is no failure.
 pub(super) fn unload() -> CommandResult {
+    if let Some(visit) = Visit::find()? {
+        visit.end()?;
+    }
+    // Another one may have begun meanwhile.
     match Visit::find()? {
-        Some(visit) => Ok(visit.end()?),
-        None => Ok(()),
+        Some(_) => Ok(()),
+        None => Ok(weir_fastpath::remove_leftovers()?),
     }
 }
 

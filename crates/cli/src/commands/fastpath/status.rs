@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use weir_fastpath::{ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Top, Visit};
+use weir_fastpath::{
+    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Top, Visit, leftovers,
+};
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::units;
 
@@ -33,6 +35,12 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
     let confirmed = set.as_ref().is_some_and(|status| matches!(status.set.phase, Phase::Confirmed { .. }));
     let mut wrong = wrong(now.as_ref(), confirmed);
     wrong.extend(unreadable);
+    if now.is_none() {
+        let left = |name: &String| {
+            format!("{name}: filters of an ended fast path are left, and carry nothing; weir fastpath remove")
+        };
+        wrong.extend(leftovers()?.iter().map(left));
+    }
     if args.json {
         print_json(&FastpathStatus {
             in_effect: wrong.is_empty(),
@@ -114,6 +122,10 @@ fn page(now: &Now) -> String {
         now.generation,
         now.pid
     );
+    page.push_str(match now.attached_by {
+        AttachedBy::Tcx => "attached by TCX\n",
+        AttachedBy::Clsact => "attached by clsact: this kernel has no TCX; if the process is killed, the filters stay and carry nothing\n",
+    });
     for exclusion in &now.wanted.excluded {
         let _ = writeln!(page, "left to the kernel: {exclusion}");
     }
@@ -212,6 +224,7 @@ mod tests {
             kept: vec!["192.0.2.0/24:53/udp".parse().unwrap()],
             interfaces: names(interfaces),
             attached: interfaces.len() == 2,
+            attached_by: AttachedBy::Tcx,
             paused: false,
             carries_ipv6: true,
             generation: 3,
