@@ -18,11 +18,13 @@ pub(crate) struct Case {
     pub(crate) permitted: Option<Vec<u8>>,
     /// The flow has ended, or conntrack knows another state of it from here on.
     pub(crate) ends_flow: bool,
+    /// Flags of a segment that ends it, and that conntrack takes with and without us: what follows must arrive alike.
+    pub(crate) sound_end: Option<u8>,
 }
 
 impl Case {
     pub(crate) fn of(from: End, packet: Vec<u8>) -> Case {
-        Case { from, packets: vec![packet], permitted: None, ends_flow: false }
+        Case { from, packets: vec![packet], permitted: None, ends_flow: false, sound_end: None }
     }
 }
 
@@ -57,7 +59,9 @@ pub(crate) fn draw(random: &mut ChaCha8Rng, flow: &mut Flow, number: u32) -> Cas
         flow.arrived(from, upper.length);
     }
     // A reset that conntrack refuses without us may end the connection with us, and a segment outside of the window may change it.
-    Case { ends_flow: upper.is_control, permitted, ..Case::of(from, packet) }
+    let is_sound = is_plain && !is_wrong && is_whole && header.lie == 0 && header.ttl > 2;
+    let sound_end = upper.end.filter(|_| is_sound && !upper.is_out_of_window);
+    Case { ends_flow: upper.is_control, sound_end, permitted, ..Case::of(from, packet) }
 }
 
 /// Makes a header unusual now and then. True if only the kernel may forward it.

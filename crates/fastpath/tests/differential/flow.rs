@@ -31,6 +31,8 @@ pub(crate) struct Upper {
     pub(crate) is_out_of_window: bool,
     /// TCP: the flags are SYN, FIN or RST.
     pub(crate) is_control: bool,
+    /// TCP: the flags, if they are FIN or RST with ACK and nothing else, and the segment is whole.
+    pub(crate) end: Option<u8>,
     /// Sequence space that it takes if it arrives.
     pub(crate) length: u32,
 }
@@ -126,6 +128,15 @@ impl Flow {
         self.header(from, number).packet(&upper)
     }
 
+    /// A sound segment behind the end of the connection, of a sender that has not heard of it: with these flags, of this much payload.
+    pub(crate) fn behind_its_end(&mut self, from: End, number: u32, flags: u8, length: usize) -> Vec<u8> {
+        let payload = vec![number as u8; length];
+        let upper = self.segment(from, flags, &[], self.next[from as usize], &payload);
+        // Conntrack does not count the payload of a reset: whoever acknowledges it is outside of the window.
+        self.arrived(from, if flags & RST == 0 { length as u32 } else { 0 });
+        self.header(from, number).packet(&upper)
+    }
+
     pub(crate) fn draw(&self, random: &mut ChaCha8Rng, from: End) -> Upper {
         let length = *[0, 1, 7, 100, 500, 1300].choose(random).unwrap();
         let payload: Vec<u8> = (0..length).map(|_| random.random()).collect();
@@ -153,7 +164,7 @@ impl Flow {
             }
             _ => {}
         }
-        Upper { bytes, is_out_of_window: false, is_control: false, length: 0 }
+        Upper { bytes, is_out_of_window: false, is_control: false, end: None, length: 0 }
     }
 
     fn draw_tcp(&self, random: &mut ChaCha8Rng, from: End, payload: &[u8]) -> Upper {
@@ -193,12 +204,13 @@ impl Flow {
         if !is_new || is_control || flags & ACK == 0 {
             length = 0;
         }
+        let mut end = [FIN | ACK, RST | ACK].contains(&flags).then_some(flags);
         match random.random_range(0..40) {
             // A header of another length, with a checksum that is right.
             0 => {
                 bytes[12] = random.random();
                 bytes = seal(&self.header(from, 0), bytes, 16);
-                length = 0;
+                (length, end) = (0, None);
             }
             1 => {
                 bytes[17] ^= random.random_range(1..=255_u8);
@@ -210,6 +222,6 @@ impl Flow {
             }
             _ => {}
         }
-        Upper { bytes, is_out_of_window, is_control, length }
+        Upper { bytes, is_out_of_window, is_control, end, length }
     }
 }
