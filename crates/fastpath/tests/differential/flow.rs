@@ -132,7 +132,7 @@ impl Flow {
     pub(crate) fn behind_its_end(&mut self, from: End, number: u32, flags: u8, length: usize) -> Vec<u8> {
         let payload = vec![number as u8; length];
         let upper = self.segment(from, flags, &[], self.next[from as usize], &payload);
-        // Conntrack does not count the payload of a reset: whoever acknowledges it is outside of the window.
+        // Conntrack does not count the payload of a reset: its acknowledgement is outside of the window.
         self.arrived(from, if flags & RST == 0 { length as u32 } else { 0 });
         self.header(from, number).packet(&upper)
     }
