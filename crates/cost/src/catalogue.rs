@@ -50,7 +50,7 @@ impl Catalogue {
     /// # Errors
     /// When the text is no price file, or has one name twice. Nothing is added then.
     pub fn add_toml(&mut self, origin: &str, text: &str) -> Result<(), Error> {
-        let sheet: Sheet = toml::from_str(text).map_err(|e| Error::Syntax {
+        let sheet: Sheet = toml_edit::de::from_str(text).map_err(|e| Error::Syntax {
             origin: origin.to_owned(),
             message: e.to_string().trim().to_owned(),
         })?;
