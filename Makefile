@@ -58,7 +58,7 @@ lint: ## format, clippy with warnings as errors, licences, circles of files, lin
 fmt: ## format the code
 	cargo fmt --all
 
-docs: ## write the generated pages: docs/reference/causes, metrics.md, run.schema.json
+docs: ## write the generated pages: docs/reference/causes, schemas, metrics.md
 	@scripts/docs
 
 pictures: ## make docs/pictures of the README from real runs, as root, two minutes after the build

@@ -205,20 +205,6 @@ fn a_thousand_gb_cost_what_the_price_list_says() {
 }
 
 #[test]
-fn the_schema_in_the_documentation_is_the_programs() {
-    let world = plain();
-    let printed = run(&world, &["schema", "run"]).expect(0).stdout;
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/run.schema.json");
-    let documented = fs::read_to_string(path).unwrap();
-    assert!(
-        documented == printed,
-        "docs/reference/run.schema.json is not what `weir schema run` prints: write it again from that"
-    );
-    let schema: Value = serde_json::from_str(&printed).unwrap();
-    assert!(jsonschema::meta::is_valid(&schema));
-}
-
-#[test]
 fn root_records_are_what_the_schema_says() {
     let Some(study) = study() else { return };
     let world = plain();

@@ -15,8 +15,10 @@ fn every_kind_is_listed_and_has_a_schema() {
     assert!(kinds.contains(&"doctor") && kinds.contains(&"run") && kinds.len() > 30, "{list}");
     for (kind, line) in kinds.iter().zip(list.lines()) {
         assert!(line.contains("  weir "), "a kind without a command: {line}");
-        let schema: Value =
-            serde_json::from_str(&world.run(world.weir(&["schema", kind])).expect(0).stdout).unwrap();
+        let printed = world.run(world.weir(&["schema", kind])).expect(0).stdout;
+        let file = format!("{}/../../docs/reference/schemas/{kind}.json", env!("CARGO_MANIFEST_DIR"));
+        assert!(printed == std::fs::read_to_string(&file).unwrap(), "{kind}: not what {file} has");
+        let schema: Value = serde_json::from_str(&printed).unwrap();
         assert!(jsonschema::meta::is_valid(&schema), "{kind}");
     }
     let unknown = world.run(world.weir(&["schema", "dcotor"])).expect(2).stderr;

@@ -45,7 +45,7 @@ pub use trial::Trial;
 /// | 2 | percentiles count operations that did not end; `histograms` may hold objects, figures may be `"infinite"` |
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// The JSON schema of `run.json`, as shipped in `docs/reference/run.schema.json`.
+/// The JSON schema of `run.json`, as shipped in `docs/reference/schemas/run.json`.
 pub fn json_schema() -> serde_json::Value {
     schemars::schema_for!(Run).to_value()
 }

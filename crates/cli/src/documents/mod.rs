@@ -6,15 +6,14 @@
 mod allow;
 mod fastpath;
 mod publish;
+#[cfg(test)]
 pub(crate) mod strict;
 mod trial;
 mod tune;
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
@@ -259,8 +258,11 @@ pub(crate) fn print_line(document: &impl Document) -> CommandResult {
 }
 
 /// The schema of a document, strict about keys that it does not know.
-pub(crate) fn of<D: Document>() -> Value {
-    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+#[cfg(test)]
+pub(crate) fn of<D: Document>() -> serde_json::Value {
+    use serde_json::json;
+
+    let generator = schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator();
     let mut schema = generator.into_root_schema_for::<D>().to_value();
     let mark = D::KIND.mark();
     schema["title"] = json!(mark);

@@ -20,7 +20,6 @@ pub(super) fn close(schema: &mut Value) {
 }
 
 /// Objects with named keys that allow others.
-#[cfg(test)]
 pub(crate) fn open(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     visit(&mut schema.clone(), false, &mut |object| {

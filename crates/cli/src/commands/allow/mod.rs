@@ -8,6 +8,7 @@ mod remove;
 mod status;
 mod update;
 
+#[cfg(test)]
 pub(crate) use update::Updated;
 
 use std::fmt::Write as _;

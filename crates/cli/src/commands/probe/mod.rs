@@ -20,6 +20,7 @@ use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::{print, printable};
 use crate::talk::{self, note};
 use document::Document;
+#[cfg(test)]
 pub(crate) use document::Document as Measurement;
 use lines::Lines;
 pub(crate) use target::OWN_PORT;
