@@ -30,6 +30,12 @@ fn verdicts(gateway: &Value) -> BTreeMap<&str, &str> {
     rows.iter().map(|row| (row["id"].as_str().unwrap(), row["verdict"].as_str().unwrap())).collect()
 }
 
+/// The observation of a row in words.
+fn words_of<'a>(gateway: &'a Value, id: &str) -> &'a str {
+    let rows = gateway["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["id"] == id).unwrap()["seen"].as_str().unwrap()
+}
+
 /// All gateways of a run that no timer slows down.
 fn gateways(world: &World, names: &[&str], more: &[&str]) -> BTreeMap<String, Value> {
     let options: Vec<&str> = names.iter().flat_map(|name| ["--gateway", name]).collect();
@@ -109,11 +115,16 @@ fn root_the_kernels_nat_does_what_its_source_says() {
             ("tcp-port-randomness", "meets"),
             // The identification is not touched (nf_nat_proto.c).
             ("ip-identification", "fails"),
+            // More ports are there than the quick preset opens mappings.
+            ("udp-exhaustion-told", "not-testable"),
+            ("udp-exhaustion-keeps", "not-testable"),
             ("protocol-gre", "meets"),
             ("protocol-esp", "meets"),
         ] {
             assert_eq!(verdicts[row], verdict, "{name}: {row}");
         }
+        // nf_defrag_ipv4 puts fragments together, and inet_fragment.c drops all of a datagram with an overlap.
+        assert_eq!(words_of(gateway, "udp-fragments-overlapping"), "dropped both ways", "{name}");
         for translation in gateway["observations"]["udp_ports"].as_array().unwrap() {
             let port = |key: &str| translation[key].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
             assert_eq!(port("inside"), port("seen"), "{name}");
@@ -127,6 +138,31 @@ fn root_the_kernels_nat_does_what_its_source_says() {
     let bad: Vec<_> =
         verdicts(routed).into_iter().filter(|(_, v)| ["fails", "partly", "not-sure"].contains(v)).collect();
     assert_eq!(bad, [], "a router without translation breaks nothing");
+    let passed = "passed as fragments, for the receiver to put together both ways";
+    assert_eq!(words_of(routed, "udp-fragments-overlapping"), passed);
+}
+
+/// One inside host takes all ports of an address towards one destination, and the next one gets none (nf_nat_core.c).
+#[test]
+fn root_measured_all_ports_of_an_address_are_used_up() {
+    if World::lacks(&["nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let attempt = || {
+        let seen = gateways(&world, &["nft-masquerade"], &["--idle", "0", "--mappings", "66000"]);
+        let gateway = &seen["nft-masquerade"];
+        let end = &gateway["observations"]["exhaustion"];
+        // Ports from 1024 upwards, without that of the control packets.
+        let all = 65_536 - 1_024 - 1;
+        let opened = end["opened"][0].as_u64().unwrap() + end["witnesses"].as_u64().unwrap();
+        assert_eq!((opened, end["opened"][1].as_u64()), (all, Some(0)), "{end}");
+        let verdicts = verdicts(gateway);
+        let rows = ["told", "dropped", "keeps"].map(|row| verdicts[&*format!("udp-exhaustion-{row}")]);
+        assert_eq!(rows, ["fails", "meets", "meets"], "{end}");
+        assert!(words_of(gateway, "udp-host-limit").starts_with("one host took all of"), "{gateway}");
+    };
+    measured(1, 3, |_| holds(attempt));
 }
 
 /// An address list in front of the masquerade that lets both hosts pass changes no verdict, and several gateways are shown side
@@ -220,7 +256,14 @@ fn root_measured_idle_times_are_the_kernels_settings() {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };
-    let set = [("unanswered", 3), ("answered", 6), ("icmp", 4), ("tcp_opening", 5)];
+    let set = [
+        ("unanswered", 3),
+        ("answered", 6),
+        ("icmp", 4),
+        ("tcp_opening", 5),
+        ("tcp_established", 7),
+        ("tcp_half_closed", 4),
+    ];
     let more = [
         "--idle",
         "9s",
@@ -232,6 +275,11 @@ fn root_measured_idle_times_are_the_kernels_settings() {
         "net.netfilter.nf_conntrack_icmp_timeout=4",
         "--sysctl",
         "net.netfilter.nf_conntrack_tcp_timeout_syn_sent=5",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_tcp_timeout_established=7",
+        // A FIN that was acknowledged (nf_conntrack_proto_tcp.c).
+        "--sysctl",
+        "net.netfilter.nf_conntrack_tcp_timeout_close_wait=4",
     ];
     let attempt = || {
         let seen = gateways(&world, &["nft-masquerade"], &more);
@@ -248,6 +296,9 @@ fn root_measured_idle_times_are_the_kernels_settings() {
         set.into_iter().for_each(found);
         let verdicts = verdicts(gateway);
         assert_eq!((verdicts["udp-idle-unanswered"], verdicts["udp-refresh-out"]), ("fails", "meets"));
+        for row in ["tcp-idle-established", "tcp-idle-half-closed"] {
+            assert_eq!(verdicts[row], "fails", "{row}");
+        }
     };
     measured(1, 3, |_| holds(attempt));
 }

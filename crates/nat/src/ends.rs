@@ -40,8 +40,19 @@ pub struct Setting {
     pub attempts: u32,
     /// MTU of the link outside, bytes, where it is less than that inside; `None`: nothing is known.
     pub outside_mtu: Option<u32>,
-    /// Longest idle time to look for.
-    pub idle_limit: Duration,
+    /// How far the experiments go.
+    pub limits: Limits,
+}
+
+/// How far experiments go that take time, or ports of the NAT.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest idle time to look for; 0 skips the timers.
+    pub idle: Duration,
+    /// The same for established and half-closed connections of TCP.
+    pub connections: Duration,
+    /// Most mappings to open at once, in search of the end of the NAT's ports; 0 skips that.
+    pub mappings: u32,
 }
 
 /// First inside port of an experiment, unless the ends choose another one. It is even, and above the ports of services.

@@ -11,7 +11,7 @@ use weir_sys::frames::FrameSocket;
 use weir_sys::{Error, Result, Stop};
 use weir_wire::{Ethernet, ethernet};
 
-use crate::{Arrival, Ends, Packet, Setting, Side};
+use crate::{Arrival, Ends, Limits, Packet, Setting, Side};
 
 /// Last bytes of the addresses on each side. The hosts' own addresses are others, so that their kernels answer nothing.
 const LAST: [u8; 2] = [10, 11];
@@ -49,7 +49,7 @@ impl LabEnds {
     ///
     /// # Errors
     /// If the site has no gateway or is of IPv6, or the kernel refuses.
-    pub fn attach(site: &Site, idle_limit: Duration, stop: &Stop) -> Result<Self> {
+    pub fn attach(site: &Site, limits: Limits, stop: &Stop) -> Result<Self> {
         let (inside, outside) = addresses(site)?;
         let gateway = site
             .host(Role::Gateway)
@@ -77,7 +77,7 @@ impl LabEnds {
                 patience: PATIENCE,
                 attempts: 1,
                 outside_mtu: Some(OUTSIDE_MTU),
-                idle_limit,
+                limits,
             },
             begun: Instant::now(),
             buffer: vec![0; LONGEST],

@@ -38,6 +38,8 @@ pub struct Observations {
     pub ip_fields: Option<[IpFields; 2]>,
     /// Fragments of UDP datagrams.
     pub fragments: Option<Vec<FragmentTrip>>,
+    /// Fragments of one UDP datagram that overlap, outwards and inwards.
+    pub overlapping: Option<Vec<OverlapTrip>>,
     /// A datagram that is longer than the outside link carries.
     pub too_long: Option<TooLong>,
     /// Options, data on a SYN, half-closed and reset connections of TCP.
@@ -52,6 +54,8 @@ pub struct Observations {
     pub others: Option<Vec<OtherTrip>>,
     /// Mappings left alone for a time.
     pub idle: Option<Idle>,
+    /// As many mappings as the NAT has ports for.
+    pub exhaustion: Option<Exhaustion>,
 }
 
 /// How one inside port was seen at an outside one.
@@ -155,6 +159,10 @@ pub struct Idle {
     pub icmp: Vec<IdleTry>,
     /// SYNs whose answer comes late.
     pub tcp_opening: Vec<IdleTry>,
+    /// Established connections of TCP.
+    pub tcp_established: Vec<IdleTry>,
+    /// Connections of which the inside end has sent its FIN.
+    pub tcp_half_closed: Vec<IdleTry>,
     /// A UDP mapping with one more packet from inside.
     pub refreshed_out: Option<Refresh>,
     /// A UDP mapping with one more packet from outside.
@@ -286,6 +294,62 @@ pub struct FragmentTrip {
     /// A fragment arrived with the sender's inside address.
     pub leaked: bool,
     /// The path carried a control packet, where it did not arrive.
+    pub sure: bool,
+}
+
+/// The fate of fragments that overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overlap {
+    /// Nothing arrived.
+    Dropped,
+    /// Fragments arrived, which the receiver must put together.
+    Passed,
+    /// One datagram arrived, with the data of the earlier fragment where they overlap.
+    EarlierKept,
+    /// One datagram arrived, with the data of the later fragment there.
+    LaterKept,
+}
+
+/// One datagram in fragments, two of which overlap with different data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OverlapTrip {
+    /// It was sent from inside.
+    pub out: bool,
+    /// Its fate.
+    pub fate: Overlap,
+    /// The path carried a control packet, where nothing arrived.
+    pub sure: bool,
+}
+
+/// Mappings of both inside hosts to one destination, opened until none is left or the limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Exhaustion {
+    /// Inside ports of each host that were tried.
+    pub tried: [u32; 2],
+    /// Those that got an outside port which no other had.
+    pub opened: [u32; 2],
+    /// Each host in turn: the last ports that were tried got none.
+    pub ended: [bool; 2],
+    /// Packets that did not leave.
+    pub refused: u32,
+    /// Those about which the sender got an ICMP error.
+    pub told: u32,
+    /// Type and code of the first such error.
+    pub error: Option<(u8, u8)>,
+    /// Packets that left by an outside port which another inside port had.
+    pub reused: u32,
+    /// Packets that left with their inside address.
+    pub leaked: u32,
+    /// Both hosts left by the same outside address.
+    pub one_address: bool,
+    /// Mappings of the beginning that were asked for at the end.
+    pub witnesses: u32,
+    /// Those that still carried a packet from outside.
+    pub witnesses_alive: u32,
+    /// Time from the first mapping to that question, s.
+    pub took_s: f64,
+    /// The path carried control packets.
     pub sure: bool,
 }
 

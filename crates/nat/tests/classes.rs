@@ -14,10 +14,15 @@ use weir_nat::{Table, Verdict, measure};
 
 /// Longer than the five minutes of RFC 4787 REQ-5c, with room for the refresh rows.
 const LIMIT: Duration = Duration::from_secs(400);
+/// Longer than the two hours and four minutes of RFC 5382 REQ-5.
+const CONNECTIONS: Duration = Duration::from_secs(7_500);
 
 fn table(behaviour: Behaviour) -> Table {
-    let mut ends = Memory::new(behaviour, LIMIT);
-    let observations = measure(&mut ends, &mut |_| true).unwrap();
+    let mut ends = Memory::new(behaviour.clone(), LIMIT).with_connections(CONNECTIONS);
+    let mut observations = measure(&mut ends, &mut |_| true).unwrap();
+    // The end of ports is looked for without the mappings that are left alone.
+    observations.exhaustion =
+        measure(&mut Memory::new(behaviour, Duration::ZERO), &mut |_| true).unwrap().exhaustion;
     Table::of(&observations)
 }
 
@@ -52,10 +57,13 @@ fn a_nat_without_defects_meets_everything() {
 /// A packet of a row is in its file, and every row has some.
 #[test]
 fn every_row_names_its_packets() {
-    let mut ends = Memory::new(Behaviour::default(), LIMIT);
-    let mut recorder = Recorder::new(&mut ends);
-    let observations = measure(&mut recorder, &mut |_| true).unwrap();
-    let files = recorder.files();
+    let recorded = |idle| {
+        let mut ends = Memory::new(Behaviour::default(), idle);
+        let mut recorder = Recorder::new(&mut ends);
+        (measure(&mut recorder, &mut |_| true).unwrap(), recorder.files())
+    };
+    let (observations, mut files) = recorded(LIMIT);
+    files.extend(recorded(Duration::ZERO).1.into_iter().filter(|file| file.experiment == "udp-exhaustion"));
     let table = Table::of(&observations).with_packets(&files);
     for line in &table.rows {
         assert!(!line.packets.is_empty(), "{}", line.id);
@@ -213,9 +221,15 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Verdict)] {
 fn carriage(defect: Defect) -> &'static [(&'static str, Verdict)] {
     match defect {
         // Only described.
-        Defect::OptionsStripped | Defect::MssLowered => &[],
+        Defect::OptionsStripped | Defect::MssLowered | Defect::OverlapsJoined => &[],
         Defect::SynDataDropped => &[("tcp-syn-data", Verdict::Fails)],
-        Defect::HalfCloseEnds => &[("tcp-half-close", Verdict::Fails)],
+        Defect::HalfCloseEnds => {
+            &[("tcp-half-close", Verdict::Fails), ("tcp-idle-half-closed", Verdict::NotSure)]
+        }
+        Defect::ShortEstablished => {
+            &[("tcp-idle-established", Verdict::Fails), ("tcp-idle-half-closed", Verdict::Fails)]
+        }
+        Defect::ShortHalfClosed => &[("tcp-idle-half-closed", Verdict::Fails)],
         Defect::ResetDropped => &[("tcp-reset", Verdict::Fails)],
         Defect::ResetEndsMapping => &[("tcp-data-after-reset", Verdict::Fails)],
         // Both defects need one outside address for both hosts.
@@ -244,8 +258,48 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Verdict)] {
             ("protocol-sctp", Verdict::Partly),
             ("protocol-udp-lite", Verdict::Partly),
         ],
+        _ => exhaustion(defect),
+    }
+}
+
+/// The rows that a defect at the end of ports changes.
+fn exhaustion(defect: Defect) -> &'static [(&'static str, Verdict)] {
+    match defect {
+        Defect::ExhaustionSilent => &[("udp-exhaustion-told", Verdict::Fails)],
+        Defect::ExhaustionWrongCode => &[("udp-exhaustion-told", Verdict::Partly)],
+        Defect::ExhaustionLeaks | Defect::ExhaustionShares => {
+            &[("udp-exhaustion-told", Verdict::NotTestable), ("udp-exhaustion-dropped", Verdict::Fails)]
+        }
+        // Room is made for every packet: the ports have no end.
+        Defect::ExhaustionEvicts => &[
+            ("udp-exhaustion-told", Verdict::NotTestable),
+            ("udp-exhaustion-dropped", Verdict::NotTestable),
+            ("udp-exhaustion-keeps", Verdict::Fails),
+            ("udp-host-limit", Verdict::NotTestable),
+        ],
         other => unreachable!("{other:?} has no entry"),
     }
+}
+
+#[test]
+fn overlapping_fragments_and_limits_of_hosts_are_described() {
+    let overlap = |defects| {
+        seen(&table(Behaviour { defects, ..Behaviour::default() }), "udp-fragments-overlapping").to_owned()
+    };
+    assert_eq!(overlap(vec![]), "dropped both ways");
+    let joined = "put together with the data of the later fragment both ways";
+    assert_eq!(overlap(vec![Defect::OverlapsJoined]), joined);
+    let one = [reference::ADDRESSES[0]; 2];
+    let limit = |behaviour| {
+        let mut ends = Memory::new(behaviour, Duration::ZERO);
+        seen(&Table::of(&measure(&mut ends, &mut |_| true).unwrap()), "udp-host-limit").to_owned()
+    };
+    let words = limit(Behaviour::default());
+    assert!(words.starts_with("each host has an outside address of its own: "), "{words}");
+    let words = limit(Behaviour { addresses: one, ..Behaviour::default() });
+    assert!(words.starts_with("one host took all of "), "{words}");
+    let words = limit(Behaviour { addresses: one, pool: 600, host_limit: 200, ..Behaviour::default() });
+    assert!(words.starts_with("one host got ") && words.contains("left for the next host"), "{words}");
 }
 
 #[test]

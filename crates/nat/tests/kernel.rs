@@ -1,12 +1,11 @@
-//! The kernel's NAT: ports that the experiments saw are those that the kernel's own table has.
+//! The kernel's NAT: ports that the experiments saw are those that the kernel's own table has, and the end of a pool is its end.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
-use weir_nat::measure;
+use weir_nat::{Limits, Table, Verdict, measure};
 use weir_sys::process::which;
 use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 
@@ -24,6 +23,57 @@ fn run(gateway: &NetNs, program: &str, args: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A lab whose gateway has these rules.
+fn masquerading(name: &str, rules: &str) -> Lab {
+    let spec = SiteSpec { name: "s".into(), topology: Topology::Routed, return_route: false, wan: false };
+    let lab = Lab::build(&format!("{name}-{}", std::process::id()), &LabOptions::default(), &[spec]).unwrap();
+    let gateway = lab.site("s").unwrap().host(Role::Gateway).unwrap();
+    gateway.run(|| sysctl::set(&ProcRoot::new("/"), "net.ipv4.ip_forward", "1")).unwrap().unwrap();
+    run(gateway, "nft", &["-f", "-"], rules);
+    lab
+}
+
+/// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it.
+#[test]
+fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {
+    const POOL: u32 = 400;
+    if privilege::test_needs_root() {
+        return;
+    }
+    if which("nft").is_none() {
+        println!("SKIP: nft is not installed");
+        return;
+    }
+    let rules = RULES.replace(
+        "masquerade fully-random",
+        "meta l4proto udp masquerade to :40000-40399; oifname \"outside\" masquerade",
+    );
+    let lab = masquerading("test-nat-pool", &rules);
+    let site = lab.site("s").unwrap();
+    let limits = Limits { mappings: 4 * POOL, ..Limits::default() };
+    let mut ends = LabEnds::attach(site, limits, &Stop::default()).unwrap();
+    let seen = measure(&mut ends, &mut |_| true).unwrap();
+    let end = seen.exhaustion.unwrap();
+    assert!(end.sure && end.one_address, "{end:?}");
+    assert_eq!((end.ended[0], end.told, end.leaked, end.reused), (true, 0, 0, 0), "{end:?}");
+    // Ports are tried at random, so that some may be left.
+    let opened = end.witnesses + end.opened.iter().sum::<u32>();
+    assert!((POOL * 8 / 10..=POOL).contains(&opened), "{end:?}");
+    let table = Table::of(&seen);
+    // A busy machine may need longer than a mapping lives, and must say so.
+    let slow = end.took_s >= 25.0;
+    for (row, verdict) in [
+        ("udp-exhaustion-told", Verdict::Fails),
+        ("udp-exhaustion-dropped", Verdict::Meets),
+        ("udp-exhaustion-keeps", Verdict::Meets),
+        ("udp-host-limit", Verdict::Described),
+    ] {
+        let line = table.line(row).unwrap();
+        let expected = if slow { Verdict::NotSure } else { verdict };
+        assert_eq!(line.judgement.verdict, expected, "{line:?} {end:?}");
+    }
+}
+
 #[test]
 fn root_ports_are_those_of_the_kernels_table() {
     if privilege::test_needs_root() {
@@ -33,15 +83,12 @@ fn root_ports_are_those_of_the_kernels_table() {
         println!("SKIP: {missing} is not installed");
         return;
     }
-    let spec = SiteSpec { name: "s".into(), topology: Topology::Routed, return_route: false, wan: false };
-    let lab = Lab::build(&format!("test-nat-kernel-{}", std::process::id()), &LabOptions::default(), &[spec])
-        .unwrap();
+    let lab = masquerading("test-nat-kernel", RULES);
     let site = lab.site("s").unwrap();
     let gateway = site.host(Role::Gateway).unwrap();
-    gateway.run(|| sysctl::set(&ProcRoot::new("/"), "net.ipv4.ip_forward", "1")).unwrap().unwrap();
-    run(gateway, "nft", &["-f", "-"], RULES);
-    let seen = measure(&mut LabEnds::attach(site, Duration::ZERO, &Stop::default()).unwrap(), &mut |_| true)
-        .unwrap();
+    let seen =
+        measure(&mut LabEnds::attach(site, Limits::default(), &Stop::default()).unwrap(), &mut |_| true)
+            .unwrap();
     for (protocol, translations) in [
         ("udp", seen.udp_ports.unwrap()),
         ("tcp", seen.tcp_mapping.unwrap().into_iter().flat_map(|mapping| mapping.seen).collect()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use weir_nat::Limits;
 
 use super::time::between;
 
@@ -84,12 +85,17 @@ pub(crate) struct NatLabArgs {
     /// List the names of gateways
     #[arg(long)]
     pub(crate) list: bool,
-    /// Longest idle time: quick (35s, below a minute in all) or standard (305s)
+    /// How far to go: quick (idle times up to 35s, below a minute in all), standard (305s; six minutes) or long (established
+    /// connections up to 2 h 4 min 5 s too)
     #[arg(long, value_enum, default_value_t = NatPreset::Quick, value_name = "NAME", hide_possible_values = true)]
     pub(crate) preset: NatPreset,
     /// Leave mappings idle for TIME at most: 0 skips the timers (default: as the preset; examples: 0, 125s, 6m)
     #[arg(long, value_name = "TIME", value_parser = idle, conflicts_with = "preset")]
     pub(crate) idle: Option<Duration>,
+    /// Open N mappings at most in search of the end of the gateway's ports: 0 skips that. An address has 64,512 ports
+    /// (default: 2000 in quick, 66000 otherwise)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=129_000))]
+    pub(crate) mappings: Option<u32>,
     /// Set a net.* sysctl of the gateway first (example: net.netfilter.nf_conntrack_udp_timeout=60); may be repeated
     #[arg(long = "sysctl", value_name = "NAME=VALUE", value_parser = assignment)]
     pub(crate) sysctls: Vec<(String, String)>,
@@ -111,9 +117,14 @@ pub(crate) struct NatLabArgs {
 }
 
 impl NatLabArgs {
-    /// Longest idle time.
-    pub(crate) fn longest(&self) -> Duration {
-        self.idle.unwrap_or_else(|| self.preset.idle())
+    /// How far the experiments go.
+    pub(crate) fn limits(&self) -> Limits {
+        let preset = self.preset.limits();
+        Limits {
+            idle: self.idle.unwrap_or(preset.idle),
+            connections: self.idle.unwrap_or(preset.connections),
+            mappings: self.mappings.unwrap_or(preset.mappings),
+        }
     }
 }
 
@@ -138,22 +149,33 @@ pub(crate) struct NatCompareArgs {
     pub(crate) json: bool,
 }
 
-/// How long mappings are left alone.
+/// More than the 64,512 ports from 1024 upwards that a NAT with one address has.
+const ALL_PORTS: u32 = 66_000;
+
+/// How far the experiments go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NatPreset {
     /// Below a minute: timers up to 35 s
     Quick,
     /// Six minutes: decides every timer of RFC 4787, 5382 and 5508 up to five minutes
     Standard,
+    /// Two hours and six minutes: the timers of established connections too
+    Long,
 }
 
 impl NatPreset {
-    /// Longest idle time.
-    pub(crate) fn idle(self) -> Duration {
+    /// How far the experiments go.
+    fn limits(self) -> Limits {
+        let limits = |idle, connections, mappings| {
+            let [idle, connections] = [idle, connections].map(Duration::from_secs);
+            Limits { idle, connections, mappings }
+        };
         match self {
             // The kernel's shortest timers, of 30 s, end within it.
-            NatPreset::Quick => Duration::from_secs(35),
-            NatPreset::Standard => Duration::from_secs(305),
+            NatPreset::Quick => limits(35, 35, 2_000),
+            NatPreset::Standard => limits(305, 305, ALL_PORTS),
+            // RFC 5382 REQ-5 asks for 7,440 s.
+            NatPreset::Long => limits(305, 7_445, ALL_PORTS),
         }
     }
 }

@@ -10,16 +10,19 @@ use weir_wire::{Icmp, Tcp};
 
 use super::icmp::echo_data;
 use super::mapping::translation;
+use super::segments::connect;
 use crate::observed::{Idle, IdleTry, Refresh};
 use crate::session::{Protocol, Segment, Session};
 use crate::{Arrival, Observations, Packet, Side};
 
 /// Smallest distance of two idle times.
 const STEP: Duration = Duration::from_millis(250);
-/// Distance of two idle times as a part of them, where that is more.
+/// Distance of two idle times as a part of them, where that is more: of connections, whose times are long, it is twice that.
 const RELATIVE_STEP: f64 = 0.01;
 /// Idle times that requirements name, s. Near them the smallest distance is used.
 const NAMED: [f64; 4] = [60.0, 120.0, 240.0, 300.0];
+/// The same for connections.
+const NAMED_OF_CONNECTIONS: [f64; 2] = [120.0, 7_440.0];
 /// How near, s.
 const NEAR: f64 = 4.0;
 /// Linux treats a UDP exchange as a stream, with a longer timeout, once it has lasted two seconds
@@ -40,6 +43,11 @@ enum Opened {
     Echo,
     /// A SYN.
     Syn,
+    /// A connection, with the numbers of the segment from outside that comes next.
+    Connection {
+        sequence: u32,
+        acknowledgement: u32,
+    },
 }
 
 /// A mapping under test.
@@ -59,6 +67,8 @@ enum Purpose {
     Answered,
     Echo,
     Syn,
+    Established,
+    HalfClosed,
     /// Asks for a mapping that was refreshed once at this time, s.
     HeldOut(f64),
     HeldIn(f64),
@@ -72,6 +82,8 @@ impl Purpose {
             Purpose::Answered => &["udp-idle-answered", "udp-idle-default"],
             Purpose::Echo => &["icmp-query-idle"],
             Purpose::Syn => &["tcp-idle-opening"],
+            Purpose::Established => &["tcp-idle-established"],
+            Purpose::HalfClosed => &["tcp-idle-half-closed"],
             Purpose::HeldOut(_) => &["udp-refresh-out"],
             Purpose::HeldIn(_) => &["udp-refresh-in"],
         }
@@ -97,11 +109,14 @@ struct Asked {
 
 /// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2.
 pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
-    let limit = session.setting().idle_limit;
+    let limit = session.setting().limits.idle;
     if limit < STEP {
         return Ok(());
     }
-    let (mappings, mut plan) = prepare(session, limit)?;
+    let mut mappings = Vec::new();
+    let mut plan = Vec::new();
+    connections(session, &mut mappings, &mut plan)?;
+    prepare(session, limit, &mut mappings, &mut plan)?;
     plan.sort_by_key(|planned| planned.due);
     let asked = carry_out(session, &mappings, &plan)?;
     let (sure, _) = session.path_is_alive()?;
@@ -134,6 +149,8 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
         answered: tries(Purpose::Answered),
         icmp: tries(Purpose::Echo),
         tcp_opening: tries(Purpose::Syn),
+        tcp_established: tries(Purpose::Established),
+        tcp_half_closed: tries(Purpose::HalfClosed),
         unanswered,
     });
     Ok(())
@@ -147,12 +164,12 @@ pub fn bracket(tries: &[IdleTry]) -> Option<(f64, f64)> {
     (dead.is_finite() && alive < dead).then_some((alive, dead))
 }
 
-/// The idle times to try.
-fn times(limit: Duration) -> Vec<Duration> {
+/// The idle times to try, so far apart as a part of them but near these.
+fn times(limit: Duration, relative_step: f64, named: &[f64]) -> Vec<Duration> {
     let mut times = vec![STEP];
     while let Some(last) = times.last().copied().filter(|last| *last < limit) {
-        let near = NAMED.iter().any(|named| (last.as_secs_f64() - named).abs() < NEAR);
-        let next = last + if near { STEP } else { STEP.max(last.mul_f64(RELATIVE_STEP)) };
+        let near = named.iter().any(|named| (last.as_secs_f64() - named).abs() < NEAR);
+        let next = last + if near { STEP } else { STEP.max(last.mul_f64(relative_step)) };
         times.push(next.min(limit));
     }
     times
@@ -169,20 +186,46 @@ fn refresh_times(limit: Duration) -> Vec<f64> {
     times
 }
 
-/// Opens all mappings, and plans what is sent to them.
-fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped>, Vec<Planned>)> {
-    let mut mappings = Vec::new();
-    let mut plan = Vec::new();
-    let times = times(limit);
+/// Opens connections of TCP, and plans what is sent to them.
+fn connections(
+    session: &mut Session<'_>,
+    mappings: &mut Vec<Mapped>,
+    plan: &mut Vec<Planned>,
+) -> io::Result<()> {
+    let limit = session.setting().limits.connections;
+    if limit < STEP || !session.carries_everything() {
+        return Ok(());
+    }
+    for time in times(limit, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS) {
+        for purpose in [Purpose::Established, Purpose::HalfClosed] {
+            session.about(purpose.rows());
+            let Some(mapped) = open_connection(session, purpose)? else { continue };
+            let (mapping, due) = (mappings.len(), mapped.last + time);
+            mappings.push(mapped);
+            plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
+        }
+    }
+    Ok(())
+}
+
+/// Opens all other mappings, and plans what is sent to them.
+fn prepare(
+    session: &mut Session<'_>,
+    limit: Duration,
+    mappings: &mut Vec<Mapped>,
+    plan: &mut Vec<Planned>,
+) -> io::Result<()> {
+    let times = times(limit, RELATIVE_STEP, &NAMED);
+    let first = mappings.len();
     session.about(Purpose::Answered.rows());
     for _ in &times {
         mappings.extend(open(session, true)?);
     }
     session.pass(session.now() + STREAM)?;
-    for mapping in &mut mappings {
+    for mapping in &mut mappings[first..] {
         exchange(session, mapping)?;
     }
-    for (mapping, time) in times.iter().enumerate().take(mappings.len()) {
+    for (mapping, time) in (first..mappings.len()).zip(&times) {
         let due = mappings[mapping].last + *time;
         plan.push(Planned {
             due,
@@ -227,7 +270,7 @@ fn prepare(session: &mut Session<'_>, limit: Duration) -> io::Result<(Vec<Mapped
             plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
         }
     }
-    Ok((mappings, plan))
+    Ok(())
 }
 
 /// Opens a mapping, which then has an answer or none; `None` if its packet did not arrive.
@@ -250,6 +293,28 @@ fn open_syn(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
     let seen = translation(session, Protocol::Tcp, inside, far)?.seen;
     let last = session.now();
     Ok(seen.map(|seen| Mapped { opened: Opened::Syn, inside, far, seen, last }))
+}
+
+/// The same by three segments. To close a connection half, the inside end sends its FIN, which the outside one acknowledges.
+fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Option<Mapped>> {
+    let far = session.outside(0, session.idle_port());
+    let Some(connection) = connect(session, far)? else { return Ok(None) };
+    let (inside, seen, sequence) = (connection.inside, connection.mapped, connection.away);
+    let mut acknowledgement = connection.near;
+    let mut last = session.now();
+    if purpose == Purpose::HalfClosed {
+        let flags = Tcp::FIN | Tcp::ACK;
+        let fin = Segment { sequence: acknowledgement, acknowledgement: sequence, flags };
+        if session.segment(Side::Inside, inside, far, fin)?.arrived.is_none() {
+            return Ok(None);
+        }
+        acknowledgement = acknowledgement.wrapping_add(1);
+        let answer = Segment { sequence, acknowledgement, flags: Tcp::ACK };
+        session.segment(Side::Outside, far, seen, answer)?;
+        last = session.now();
+    }
+    let opened = Opened::Connection { sequence, acknowledgement };
+    Ok(Some(Mapped { opened, inside, far, seen, last }))
 }
 
 /// The same by an echo request.
@@ -288,14 +353,22 @@ fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) -> (Packet,
             let packet = Packet::tcp(mapping.far, mapping.seen, segment.header(), &[]);
             (packet, sequence.to_be_bytes().to_vec())
         }
+        (Opened::Connection { sequence, acknowledgement }, _) => {
+            let segment = Segment { sequence, acknowledgement, flags: Tcp::ACK | Tcp::PSH };
+            (Packet::tcp(mapping.far, mapping.seen, segment.header(), &data), data)
+        }
     }
 }
 
-/// The bytes by which a packet is known: its data, or the sequence number of a segment.
+/// The bytes by which a packet is known: its data, or the sequence number of a segment without any.
 fn known_by(arrival: &Arrival) -> Option<Vec<u8>> {
     let packet = &arrival.packet;
     let echo = || echo_data(arrival).map(|(_, data)| data.to_vec());
-    let segment = || packet.tcp_segment().map(|(header, _)| header.sequence.to_be_bytes().to_vec());
+    let segment = || {
+        packet.tcp_segment().map(|(header, data)| {
+            if data.is_empty() { header.sequence.to_be_bytes().to_vec() } else { data.to_vec() }
+        })
+    };
     packet.udp_data().map(<[u8]>::to_vec).or_else(echo).or_else(segment)
 }
 
@@ -357,12 +430,15 @@ mod tests {
     #[test]
     fn times_reach_the_limit_by_steps_of_a_quarter_second_or_one_percent() {
         let limit = Duration::from_secs(300);
-        let times = times(limit);
+        let times = times(limit, RELATIVE_STEP, &NAMED);
         assert_eq!((times[0], times.last().copied()), (STEP, Some(limit)));
         for pair in times.windows(2) {
             assert!(pair[1] - pair[0] <= STEP.max(pair[0].mul_f64(RELATIVE_STEP)), "{pair:?}");
         }
         assert!(times.len() < 450, "{}", times.len());
+        let connections =
+            super::times(Duration::from_secs(7_445), 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS);
+        assert!(connections.len() < 500, "{}", connections.len());
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::io;
 use std::net::SocketAddrV4;
 
-use weir_wire::{Icmp, Ipv4};
+use weir_wire::{Icmp, Ipv4, Udp};
 
 use crate::fragments::{Reassembly, split};
-use crate::observed::{FragmentTrip, Identification, IpFields, TooLong};
+use crate::observed::{FragmentTrip, Identification, IpFields, Overlap, OverlapTrip, TooLong};
 use crate::session::{Protocol, Session, Trip};
 use crate::{Arrival, Observations, Packet, Side};
 
@@ -20,6 +20,8 @@ const TTL: u8 = 33;
 const LONG: usize = 2_000;
 /// Payload of each fragment, bytes; each is shorter than any link.
 const PIECE: usize = 800;
+/// First byte of the second of two overlapping fragments, a multiple of 8.
+const OVERLAP: usize = 400;
 /// Bytes by which a datagram is longer than the outside link carries.
 const EXCESS: usize = 60;
 
@@ -112,6 +114,65 @@ fn fragmented(
     Ok(FragmentTrip { out: side == Side::Inside, reversed, whole, leaked, sure: whole || trip.is_sure() })
 }
 
+/// RFC 1858 section 4: the second of three fragments overlaps the first one, with other data.
+pub(super) fn overlapping(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let Some((inside, far, mapped)) = open(session)? else { return Ok(()) };
+    let mut seen = Vec::new();
+    for (side, from, to) in [(Side::Inside, inside, far), (Side::Outside, far, mapped)] {
+        let mark = session.data();
+        let [earlier, later] = variants(mark);
+        let attempt = |n: usize| {
+            let piece = |data: &[u8], from_byte: usize, to_byte: usize| {
+                let mut packet = Packet::udp(from, to, data);
+                packet.header.identification = (from.port() ^ to.port()).wrapping_add(n as u16);
+                packet.header.fragment_offset = (from_byte / 8) as u16;
+                packet.header.more_fragments = to_byte < packet.payload.len();
+                packet.payload = packet.payload[from_byte..to_byte].to_vec();
+                packet
+            };
+            let end = earlier.len() + Udp::LENGTH;
+            vec![
+                piece(&earlier, 0, PIECE),
+                piece(&later, OVERLAP, OVERLAP + PIECE),
+                piece(&earlier, OVERLAP + PIECE, end),
+            ]
+        };
+        let attempts: Vec<Vec<Packet>> = (0..session.attempts()).map(attempt).collect();
+        let (kept_earlier, trip) = collect(session, side, &attempts, &earlier)?;
+        let arrived: Vec<&Arrival> =
+            trip.others.iter().chain(&trip.arrived).filter(|arrival| arrival.side != side).collect();
+        let fate = if kept_earlier {
+            Overlap::EarlierKept
+        } else if is_whole(&arrived, &later) {
+            Overlap::LaterKept
+        } else if arrived.iter().any(|arrival| arrival.packet.header.fragment().is_some()) {
+            Overlap::Passed
+        } else {
+            Overlap::Dropped
+        };
+        seen.push(OverlapTrip {
+            out: side == Side::Inside,
+            fate,
+            sure: !arrived.is_empty() || trip.is_sure(),
+        });
+    }
+    observations.overlapping = Some(seen);
+    Ok(())
+}
+
+/// Data of a long datagram twice, which differ where fragments overlap and have one checksum.
+fn variants(mark: Vec<u8>) -> [Vec<u8>; 2] {
+    [[0x11, 0x11, 0x22, 0x22], [0x22, 0x22, 0x11, 0x11]].map(|words| {
+        let mut data = mark.clone();
+        data.resize(LONG, 0x5a);
+        let disputed = OVERLAP - Udp::LENGTH..PIECE - Udp::LENGTH;
+        for (byte, word) in data[disputed].iter_mut().zip(words.iter().cycle()) {
+            *byte = *word;
+        }
+        data
+    })
+}
+
 /// Sends packets, and puts together what comes out on the other side. Returns whether a datagram with that data did.
 fn collect(
     session: &mut Session<'_>,
@@ -120,11 +181,16 @@ fn collect(
     data: &[u8],
 ) -> io::Result<(bool, Trip)> {
     let trip = session.send_all(side, attempts, &|arrival| arrival.packet.udp_data() == Some(data))?;
+    let arrived: Vec<&Arrival> =
+        trip.others.iter().chain(&trip.arrived).filter(|arrival| arrival.side != side).collect();
+    Ok((is_whole(&arrived, data), trip))
+}
+
+/// Whether these packets, put together, hold a datagram with that data.
+fn is_whole(arrived: &[&Arrival], data: &[u8]) -> bool {
     let mut reassembly = Reassembly::default();
-    let arrived = trip.others.iter().chain(&trip.arrived).filter(|arrival| arrival.side != side);
-    let mut packets = arrived.filter_map(|arrival| reassembly.take(arrival.packet.clone()));
-    let whole = packets.any(|packet| packet.udp_data() == Some(data));
-    Ok((whole, trip))
+    let mut packets = arrived.iter().filter_map(|arrival| reassembly.take(arrival.packet.clone()));
+    packets.any(|packet| packet.udp_data() == Some(data))
 }
 
 /// RFC 4787 section 10.

@@ -1,5 +1,6 @@
 //! The packets that are sent, and what is kept of those that come out.
 
+mod exhaustion;
 mod filtering;
 mod hairpin;
 mod icmp;
@@ -48,9 +49,15 @@ const EXPERIMENTS: &[Named] = &[
     Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
     Named("ip-identification", ip::identification, &["ip-identification"]),
     Named("udp-fragments", ip::fragments, &[]),
+    Named("udp-fragments-overlapping", ip::overlapping, &["udp-fragments-overlapping"]),
     Named("udp-too-long", ip::too_long, &["udp-too-long", "udp-too-long-fragmented"]),
     Named("other-protocols", others::all, &[]),
     Named("idle", idle::all, &[]),
+    Named(
+        "udp-exhaustion",
+        exhaustion::udp,
+        &["udp-exhaustion-told", "udp-exhaustion-dropped", "udp-exhaustion-keeps", "udp-host-limit"],
+    ),
 ];
 
 /// Makes all experiments on one NAT. `step` is called with the name of each before it begins, and ends the run early if it

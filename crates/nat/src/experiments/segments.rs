@@ -18,12 +18,12 @@ const TIMESTAMP: u32 = 0x7765_6972;
 
 /// A connection: its endpoints inside and outside, the NAT's port, and the next sequence numbers of both.
 #[derive(Debug, Clone, Copy)]
-struct Connection {
-    inside: SocketAddrV4,
-    far: SocketAddrV4,
-    mapped: SocketAddrV4,
-    near: u32,
-    away: u32,
+pub(super) struct Connection {
+    pub(super) inside: SocketAddrV4,
+    pub(super) far: SocketAddrV4,
+    pub(super) mapped: SocketAddrV4,
+    pub(super) near: u32,
+    pub(super) away: u32,
 }
 
 /// RFC 5382 section 4.2, RFC 7857 section 2.2, RFC 7323.
@@ -117,11 +117,9 @@ fn syn_with_data(session: &mut Session<'_>) -> io::Result<SegmentTrip> {
     Ok(SegmentTrip { arrived: carried.is_some_and(|(_, found)| found == data), sure: trip.is_sure() })
 }
 
-/// A connection by three segments; `None` if one did not arrive.
-fn connect(session: &mut Session<'_>) -> io::Result<Option<Connection>> {
+/// A connection to that endpoint by three segments; `None` if one did not arrive.
+pub(super) fn connect(session: &mut Session<'_>, far: SocketAddrV4) -> io::Result<Option<Connection>> {
     let inside = session.fresh_inside();
-    let port = session.fresh_port();
-    let far = session.outside(0, port);
     let Some(mapped) = session.outbound(Protocol::Tcp, inside, far)?.from() else { return Ok(None) };
     let near = session.sequence_of(inside, far).wrapping_add(1);
     let back = session.answer(Protocol::Tcp, (inside, far), mapped)?;
@@ -137,7 +135,9 @@ fn connect(session: &mut Session<'_>) -> io::Result<Option<Connection>> {
 /// sends data against it. Returns the fate of both.
 fn after(session: &mut Session<'_>, flags: u8) -> io::Result<(SegmentTrip, SegmentTrip)> {
     let lost = SegmentTrip { arrived: false, sure: false };
-    let Some(Connection { inside, far, mapped, near, away }) = connect(session)? else {
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    let Some(Connection { inside, far, mapped, near, away }) = connect(session, far)? else {
         return Ok((lost, lost));
     };
     let reset = flags & Tcp::RST != 0;

@@ -4,7 +4,7 @@ use super::judge::{does, fails, is, made, meets, not_sure, translates};
 use super::verdicts::Judged;
 use super::{Confidence, Group, Level, Row, Verdict};
 use crate::Observations;
-use crate::observed::IpFields;
+use crate::observed::{IpFields, Overlap};
 
 /// The rows.
 pub(super) const ROWS: &[Row] = &[
@@ -55,6 +55,18 @@ pub(super) const ROWS: &[Row] = &[
         sent: "the same, the last fragment first",
         breaks: "the same, on paths that reorder: bonded links, some mobile networks",
         judge: |o| fragments(o, true).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "udp-fragments-overlapping",
+        group: Group::Ip,
+        rfc: 1858,
+        section: "4",
+        requirement: "",
+        level: Level::Described,
+        asks: "whether fragments that overlap are dropped, put together or passed",
+        sent: "a datagram of three fragments each way; the second one overlaps the first with other data",
+        breaks: "",
+        judge: |o| overlapping(o).unwrap_or_else(|e| e),
     },
     Row {
         id: "ip-ttl",
@@ -136,6 +148,24 @@ fn fragments(o: &Observations, reversed: bool) -> Judged {
         _ => {
             is(Verdict::Partly, Confidence::High, format!("the datagram did not arrive {}", lost.join(", ")))
         }
+    })
+}
+
+fn overlapping(o: &Observations) -> Judged {
+    let all = made(&o.overlapping)?;
+    if all.iter().any(|trip| !trip.sure) {
+        return Ok(not_sure("neither fragments nor control packets arrived"));
+    }
+    let words = |fate| match fate {
+        Overlap::Dropped => "dropped",
+        Overlap::Passed => "passed as fragments, for the receiver to put together",
+        Overlap::EarlierKept => "put together with the data of the earlier fragment",
+        Overlap::LaterKept => "put together with the data of the later fragment",
+    };
+    Ok(match &all[..] {
+        [out, back] if out.fate == back.fate => does(format!("{} both ways", words(out.fate))),
+        [out, back] => does(format!("{} outwards, {} inwards", words(out.fate), words(back.fate))),
+        _ => not_sure("a mapping could not be opened"),
     })
 }
 

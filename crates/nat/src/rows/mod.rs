@@ -3,6 +3,7 @@
 //! Wording and numbers of requirements follow the RFCs' own lists; section numbers are those of the sections that hold them.
 
 mod carriage;
+mod exhaustion;
 mod icmp;
 mod ip;
 pub mod judge;
@@ -74,11 +75,13 @@ pub enum Group {
     Others,
     /// How long mappings live.
     Timers,
+    /// Packets for which no outside port is left.
+    Exhaustion,
 }
 
 impl Group {
     /// All, in the order of the table.
-    pub const ALL: [Group; 9] = [
+    pub const ALL: [Group; 10] = [
         Group::Mapping,
         Group::Filtering,
         Group::Hairpin,
@@ -88,6 +91,7 @@ impl Group {
         Group::Ip,
         Group::Others,
         Group::Timers,
+        Group::Exhaustion,
     ];
 
     /// Its title.
@@ -102,6 +106,7 @@ impl Group {
             Group::Ip => "fragments and headers",
             Group::Others => "other protocols",
             Group::Timers => "timers",
+            Group::Exhaustion => "the end of ports",
         }
     }
 }
@@ -197,7 +202,7 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 /// All rows, group by group.
-pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS];
+pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS, exhaustion::ROWS];
 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {

@@ -8,8 +8,9 @@ use crate::observed::Answered;
 
 /// RFC 5382 REQ-4.
 const SILENCE_S: f64 = 6.0;
-/// RFC 5382 REQ-5.
+/// RFC 5382 REQ-5: partly open connections, and established ones.
 const TRANSITORY_S: f64 = 240.0;
+const ESTABLISHED_S: f64 = 7_440.0;
 
 /// The rows.
 pub(super) const ROWS: &[Row] = &[
@@ -108,6 +109,30 @@ pub(super) const ROWS: &[Row] = &[
         sent: "SYNs from many ports, and a SYN and ACK to each after a time of its own",
         breaks: "connections to very slow or overloaded servers; RFC 7857 section 2.1 lets operators shorten it",
         judge: |o| idle(o, |idle| &idle.tcp_opening, TRANSITORY_S).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-idle-established",
+        group: Group::Timers,
+        rfc: 5382,
+        section: "5",
+        requirement: "REQ-5",
+        level: Level::MustNot,
+        asks: "an established connection lives for two hours and four minutes or more",
+        sent: "connections opened by three segments, and data from outside to each after a time of its own",
+        breaks: "idle SSH sessions, databases and push channels hang: keep-alives come after two hours by default",
+        judge: |o| idle(o, |idle| &idle.tcp_established, ESTABLISHED_S).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-idle-half-closed",
+        group: Group::Timers,
+        rfc: 5382,
+        section: "5",
+        requirement: "REQ-5",
+        level: Level::MustNot,
+        asks: "a connection with one FIN lives as long as one without: it closes with the second FIN",
+        sent: "connections with a FIN from inside and its ACK, and data from outside after a time of its own",
+        breaks: "long answers to clients that shut down their direction: rsync, rsh, batch queries",
+        judge: |o| idle(o, |idle| &idle.tcp_half_closed, ESTABLISHED_S).unwrap_or_else(|e| e),
     },
 ];
 

@@ -23,7 +23,7 @@ pub use reasons::restrict;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
 use crate::session::{CONTROL_PORT, Segment};
-use crate::{Arrival, Ends, Packet, Setting, Side};
+use crate::{Arrival, Ends, Limits, Packet, Setting, Side};
 use sockets::Sockets;
 
 /// Experiments that sockets can make, and whether they need a second address of the server.
@@ -83,7 +83,7 @@ impl ServerEnds {
             patience: LEAST_PATIENCE.max(far.round_trip() * ROUND_TRIPS),
             attempts: ATTEMPTS,
             outside_mtu: None,
-            idle_limit,
+            limits: Limits { idle: idle_limit, ..Limits::default() },
         };
         // The keys of this hasher come from the system's generator.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();

@@ -20,9 +20,15 @@ fn reason(row: &Row) -> &'static str {
         id if HALF_OPEN.contains(&id) => "needs half-open connections, which sockets cannot make",
         "tcp-unsolicited-syn" => "the server sends only to mappings that this host opened",
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
+        "tcp-idle-established" | "tcp-idle-half-closed" => {
+            "needs connections that both ends leave alone; `weir nat lab` has them"
+        }
         "icmp-query-idle" => "needs raw packets at both ends; `weir nat lab` has them",
         _ if matches!(row.group, Group::Icmp | Group::Ip) => {
             "needs raw packets at both ends; `weir nat lab` has them"
+        }
+        _ if row.group == Group::Exhaustion => {
+            "takes ports that other hosts may need; see `weir nat ports` and `weir nat lab`"
         }
         _ if row.group == Group::Timers => "the timers were skipped (--idle)",
         _ => "sockets at two real ends do not send its packets; `weir nat lab` does",
@@ -30,7 +36,8 @@ fn reason(row: &Row) -> &'static str {
 }
 
 /// Rows of experiments that were made, but for packets that these ends do not carry.
-const UNFILLED: [&str; 2] = ["icmp-query-idle", "tcp-idle-opening"];
+const UNFILLED: [&str; 4] =
+    ["icmp-query-idle", "tcp-idle-opening", "tcp-idle-established", "tcp-idle-half-closed"];
 
 /// Its experiment was not made.
 fn was_not_made(line: &Line) -> bool {

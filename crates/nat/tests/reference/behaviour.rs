@@ -6,6 +6,8 @@ use std::time::Duration;
 use weir_nat::rows::judge::Dependence;
 use weir_wire::protocol;
 
+use super::state::Stage;
+
 /// Its usual outside addresses.
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 1, 1), Ipv4Addr::new(198, 19, 1, 2)];
 
@@ -124,10 +126,26 @@ pub(crate) enum Defect {
     OthersLeaked,
     /// Their answers are dropped.
     OtherAnswersDropped,
+    /// Overlapping fragments are put together, and the later data win.
+    OverlapsJoined,
+    /// An established connection is held for an hour.
+    ShortEstablished,
+    /// A connection with one FIN is held for two minutes.
+    ShortHalfClosed,
+    /// A packet that finds no port is dropped without an answer.
+    ExhaustionSilent,
+    /// It is answered with ICMP port unreachable.
+    ExhaustionWrongCode,
+    /// It leaves with its inside address.
+    ExhaustionLeaks,
+    /// It leaves by a port that another mapping has.
+    ExhaustionShares,
+    /// The oldest mapping is ended to make room for it.
+    ExhaustionEvicts,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 44] = [
+    pub(crate) const ALL: [Defect; 52] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -172,6 +190,14 @@ impl Defect {
         Defect::PortsNextFree,
         Defect::OthersLeaked,
         Defect::OtherAnswersDropped,
+        Defect::OverlapsJoined,
+        Defect::ShortEstablished,
+        Defect::ShortHalfClosed,
+        Defect::ExhaustionSilent,
+        Defect::ExhaustionWrongCode,
+        Defect::ExhaustionLeaks,
+        Defect::ExhaustionShares,
+        Defect::ExhaustionEvicts,
     ];
 }
 
@@ -186,7 +212,12 @@ pub(crate) struct Behaviour {
     pub(crate) udp_unanswered: Duration,
     pub(crate) udp_answered: Duration,
     pub(crate) tcp_opening: Duration,
+    pub(crate) tcp_established: Duration,
     pub(crate) icmp_query: Duration,
+    /// Mappings of UDP that each outside address has ports for.
+    pub(crate) pool: usize,
+    /// Mappings of UDP that each inside host may have.
+    pub(crate) host_limit: usize,
     pub(crate) refresh_from_outside: bool,
     pub(crate) strangers: Strangers,
     pub(crate) defects: Vec<Defect>,
@@ -203,7 +234,10 @@ impl Default for Behaviour {
             udp_unanswered: Duration::from_secs(300),
             udp_answered: Duration::from_secs(300),
             tcp_opening: Duration::from_secs(300),
+            tcp_established: Duration::from_secs(9_000),
             icmp_query: Duration::from_secs(300),
+            pool: 300,
+            host_limit: usize::MAX,
             refresh_from_outside: true,
             strangers: Strangers::Silence,
             defects: Vec::new(),
@@ -221,9 +255,16 @@ impl Behaviour {
     }
 
     /// Idle time of a mapping.
-    pub(crate) fn idle(&self, protocol: u8, answered: bool) -> Duration {
+    pub(crate) fn idle(&self, protocol: u8, answered: bool, stage: Stage) -> Duration {
         let short = |defect, seconds| self.has(defect).then(|| Duration::from_secs(seconds));
         match protocol {
+            protocol::TCP if stage == Stage::Established => {
+                short(Defect::ShortEstablished, 3_600).unwrap_or(self.tcp_established)
+            }
+            // RFC 5382 section 5: the connection is established until the second FIN.
+            protocol::TCP if stage == Stage::HalfClosed => short(Defect::ShortHalfClosed, 120)
+                .or(short(Defect::ShortEstablished, 3_600))
+                .unwrap_or(self.tcp_established),
             protocol::TCP => short(Defect::ShortOpening, 120).unwrap_or(self.tcp_opening),
             protocol::ICMP => short(Defect::ShortQuery, 30).unwrap_or(self.icmp_query),
             _ if answered => short(Defect::ShortIdle, 60).unwrap_or(self.udp_answered),

@@ -34,7 +34,9 @@ impl Reference {
         match (side, reply) {
             (Side::Inside, false) if !self.has(Defect::QueriesDropped) => {
                 let to = SocketAddrV4::new(header.destination, 0);
-                let mapping = self.outbound(now, protocol::ICMP, inside, to);
+                let Some(mapping) = self.outbound(now, protocol::ICMP, inside, to) else {
+                    return Vec::new();
+                };
                 let outside = self.table.get(mapping).outside;
                 let message = echo(outside.port());
                 vec![(Side::Outside, like(packet, Packet::icmp(*outside.ip(), header.destination, &message)))]

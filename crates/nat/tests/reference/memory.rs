@@ -5,7 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use weir_nat::{Arrival, Ends, Packet, Setting, Side};
+use weir_nat::{Arrival, Ends, Limits, Packet, Setting, Side};
 
 use super::{Behaviour, Reference};
 
@@ -41,6 +41,18 @@ impl Memory {
         Memory::chain(vec![behaviour], idle_limit)
     }
 
+    /// The limits of a run: mappings enough for the end of every pool that has one.
+    pub(crate) fn limits(behaviour: &Behaviour, idle: Duration) -> Limits {
+        let mappings = behaviour.pool.checked_mul(4).map_or(0, |all| u32::try_from(all).unwrap());
+        Limits { idle, connections: idle, mappings }
+    }
+
+    /// The same with another limit of idle connections.
+    pub(crate) fn with_connections(mut self, limit: Duration) -> Self {
+        self.setting.limits.connections = limit;
+        self
+    }
+
     /// A path that loses packets, with experiments that send each five times.
     pub(crate) fn lossy(behaviour: Behaviour, percent: u32, seed: u32) -> Self {
         let mut memory = Memory::new(behaviour, Duration::ZERO);
@@ -59,14 +71,19 @@ impl Memory {
     }
 
     /// Several NATs, from the inside outwards.
-    pub(crate) fn chain(behaviours: Vec<Behaviour>, idle_limit: Duration) -> Self {
+    pub(crate) fn chain(mut behaviours: Vec<Behaviour>, idle_limit: Duration) -> Self {
+        if !idle_limit.is_zero() {
+            // More mappings are left alone than such a pool holds: its end is looked for without timers.
+            behaviours.iter_mut().for_each(|behaviour| behaviour.pool = usize::MAX);
+        }
+        let limits = Memory::limits(&behaviours[0], idle_limit);
         let setting = Setting {
             inside: [Ipv4Addr::new(198, 18, 0, 10), Ipv4Addr::new(198, 18, 0, 11)],
             outside: [Ipv4Addr::new(198, 19, 0, 10), Ipv4Addr::new(198, 19, 0, 11)],
             patience: Duration::from_millis(20),
             attempts: 1,
             outside_mtu: Some(super::OUTSIDE_MTU),
-            idle_limit,
+            limits,
         };
         Memory {
             nats: behaviours.into_iter().map(Reference::new).collect(),

@@ -6,8 +6,10 @@
 
 mod behaviour;
 mod carriage;
+mod exhaustion;
 mod icmp;
 pub(crate) mod memory;
+mod overlaps;
 mod ports;
 mod rewrite;
 mod state;
@@ -34,6 +36,7 @@ pub(crate) struct Reference {
     table: Table,
     ports: ports::Ports,
     fragments: Reassembly,
+    overlapping: overlaps::Overlapping,
     others: Vec<carriage::OtherFlow>,
     next_identification: u16,
 }
@@ -45,6 +48,7 @@ impl Reference {
             table: Table::default(),
             ports: ports::Ports::default(),
             fragments: Reassembly::default(),
+            overlapping: overlaps::Overlapping::default(),
             others: Vec::new(),
             next_identification: 0,
         }
@@ -60,7 +64,7 @@ impl Reference {
         if packet.header.fragment().is_some() {
             let first = packet.header.fragment_offset == 0;
             if self.has(Defect::FragmentsDropped)
-                || (self.has(Defect::FragmentsInOrderOnly) && !first && !self.fragments.knows(&packet))
+                || (self.has(Defect::FragmentsInOrderOnly) && !first && !self.knows(&packet))
             {
                 return Vec::new();
             }
@@ -68,7 +72,11 @@ impl Reference {
                 return vec![(Side::Outside, packet)];
             }
         }
-        let Some(mut packet) = self.fragments.take(packet) else { return Vec::new() };
+        let whole = match self.has(Defect::OverlapsJoined) {
+            true => self.overlapping.take(packet),
+            false => self.fragments.take(packet),
+        };
+        let Some(mut packet) = whole else { return Vec::new() };
         let original = packet.clone();
         self.change_fields(&mut packet.header);
         let out = match (packet.header.protocol, packet.from(), packet.to()) {
@@ -78,6 +86,11 @@ impl Reference {
             _ => self.other(side, packet),
         };
         out.into_iter().flat_map(|(side, packet)| self.fit(side, packet, &original)).collect()
+    }
+
+    /// Fragments of this packet are there already.
+    fn knows(&self, packet: &Packet) -> bool {
+        self.fragments.knows(packet) || self.overlapping.knows(packet)
     }
 
     fn change_fields(&self, header: &mut Ipv4) {
@@ -132,7 +145,10 @@ impl Reference {
                 if self.refuses_segment(&packet, from, to) {
                     return Vec::new();
                 }
-                let mapping = self.outbound(now, packet.header.protocol, from, to);
+                let Some(mapping) = self.outbound(now, packet.header.protocol, from, to) else {
+                    return self.without_port(&packet, from);
+                };
+                self.note_segment(mapping, side, &packet);
                 let outside = self.table.get(mapping).outside;
                 if self.ends_mapping(side, &packet) {
                     self.table.remove(mapping);
@@ -143,10 +159,25 @@ impl Reference {
         }
     }
 
-    /// The mapping of a packet from inside, which it makes or refreshes.
-    fn outbound(&mut self, now: Duration, protocol: u8, inside: SocketAddrV4, to: SocketAddrV4) -> usize {
+    fn note_segment(&mut self, mapping: usize, side: Side, packet: &Packet) {
+        if let Some((header, _)) = packet.tcp_segment() {
+            self.table.note_segment(mapping, side, header.flags);
+        }
+    }
+
+    /// The mapping of a packet from inside, which it makes or refreshes; `None` if no port is left for it.
+    fn outbound(
+        &mut self,
+        now: Duration,
+        protocol: u8,
+        inside: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> Option<usize> {
         let overlap = self.has(Defect::PortsOverlap);
         let found = self.table.find_outbound(protocol, inside, to, overlap);
+        if found.is_none() && !self.has_room(protocol, inside) {
+            return None;
+        }
         let mapping = found.unwrap_or_else(|| {
             let per_destination = self.has(Defect::TcpMappingDependent) && protocol == protocol::TCP;
             let scope = match self.behaviour.mapping {
@@ -162,7 +193,7 @@ impl Reference {
         });
         let refreshes = found.is_none() || !self.has(Defect::NoRefreshFromInside);
         self.table.carried_out(mapping, to, now, refreshes);
-        mapping
+        Some(mapping)
     }
 
     fn inbound(&mut self, now: Duration, packet: Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
@@ -177,6 +208,7 @@ impl Reference {
             return Vec::new();
         }
         self.table.carried_in(mapping, now, self.behaviour.refresh_from_outside);
+        self.note_segment(mapping, Side::Outside, &packet);
         let inside = self.table.get(mapping).inside;
         if self.ends_mapping(Side::Outside, &packet) {
             self.table.remove(mapping);
@@ -186,7 +218,7 @@ impl Reference {
 
     fn hairpin(&mut self, now: Duration, packet: Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
         let protocol = packet.header.protocol;
-        let sender = self.outbound(now, protocol, from, to);
+        let Some(sender) = self.outbound(now, protocol, from, to) else { return Vec::new() };
         if self.has(Defect::NoHairpin) {
             return Vec::new();
         }

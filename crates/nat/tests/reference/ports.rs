@@ -1,6 +1,6 @@
 //! The choice of outside addresses and ports.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::behaviour::{Behaviour, Defect, PortRule};
 use super::state::Table;
@@ -28,15 +28,8 @@ impl Ports {
         behaviour: &Behaviour,
         table: &Table,
     ) -> SocketAddrV4 {
+        let address = self.address(inside, behaviour);
         self.turn += 1;
-        let which =
-            if behaviour.has(Defect::PoolArbitrary) { self.turn } else { inside.ip().octets()[3].into() };
-        let addresses = behaviour.addresses;
-        // A host that shares its port shares its address too.
-        let shares = [Defect::PortsOverlap, Defect::PortsOverload, Defect::IdKept, Defect::PortsNextFree]
-            .into_iter()
-            .any(|defect| behaviour.has(defect));
-        let address = if shares { addresses[0] } else { addresses[which % addresses.len()] };
         let taken = |port: u16| {
             let outside = SocketAddrV4::new(address, port);
             if behaviour.has(Defect::PortsOverload) {
@@ -56,6 +49,18 @@ impl Ports {
             };
         }
         SocketAddrV4::new(address, port)
+    }
+
+    /// The outside address that an inside host gets next.
+    pub(crate) fn address(&self, inside: SocketAddrV4, behaviour: &Behaviour) -> Ipv4Addr {
+        let which =
+            if behaviour.has(Defect::PoolArbitrary) { self.turn + 1 } else { inside.ip().octets()[3].into() };
+        let addresses = behaviour.addresses;
+        // A host that shares its port shares its address too.
+        let shares = [Defect::PortsOverlap, Defect::PortsOverload, Defect::IdKept, Defect::PortsNextFree]
+            .into_iter()
+            .any(|defect| behaviour.has(defect));
+        if shares { addresses[0] } else { addresses[which % addresses.len()] }
     }
 
     fn first(&mut self, inside: u16, behaviour: &Behaviour) -> u16 {

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
+use weir_nat::Side;
 use weir_nat::rows::judge::Dependence;
+use weir_wire::{Tcp, protocol};
 
 use super::behaviour::{Behaviour, Defect};
 
@@ -25,6 +27,16 @@ impl Scope {
     }
 }
 
+/// The stage of a connection of TCP (RFC 5382 section 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Partly open, or closed by both ends.
+    Transitory,
+    Established,
+    /// One end has sent its FIN.
+    HalfClosed,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Mapping {
     protocol: u8,
@@ -35,6 +47,9 @@ pub(crate) struct Mapping {
     contacted: Vec<SocketAddrV4>,
     last: Duration,
     answered: bool,
+    /// SYN and FIN of each end.
+    syn: [bool; 2],
+    fin: [bool; 2],
 }
 
 impl Mapping {
@@ -45,7 +60,25 @@ impl Mapping {
         scope: Scope,
         now: Duration,
     ) -> Self {
-        Mapping { protocol, inside, outside, scope, contacted: Vec::new(), last: now, answered: false }
+        Mapping {
+            protocol,
+            inside,
+            outside,
+            scope,
+            contacted: Vec::new(),
+            last: now,
+            answered: false,
+            syn: [false; 2],
+            fin: [false; 2],
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        match (self.syn, self.fin) {
+            ([true, true], [false, false]) => Stage::Established,
+            ([true, true], [true, false] | [false, true]) => Stage::HalfClosed,
+            _ => Stage::Transitory,
+        }
     }
 
     /// It has sent to this endpoint.
@@ -68,11 +101,18 @@ impl Mapping {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     mappings: Vec<Mapping>,
+    /// When mappings were last ended.
+    swept: Duration,
 }
 
 impl Table {
     pub(crate) fn expire(&mut self, now: Duration, behaviour: &Behaviour) {
-        self.mappings.retain(|m| now < m.last + behaviour.idle(m.protocol, m.answered));
+        // Packets of one moment come by the thousand.
+        if now == self.swept {
+            return;
+        }
+        self.swept = now;
+        self.mappings.retain(|m| now < m.last + behaviour.idle(m.protocol, m.answered, m.stage()));
     }
 
     pub(crate) fn get(&self, mapping: usize) -> &Mapping {
@@ -164,6 +204,24 @@ impl Table {
     /// The mapping of a packet that reached this inside endpoint.
     pub(crate) fn find_receiver(&self, protocol: u8, inside: SocketAddrV4) -> Option<usize> {
         self.mappings.iter().position(|m| m.protocol == protocol && m.inside == inside)
+    }
+
+    /// A segment of one end.
+    pub(crate) fn note_segment(&mut self, mapping: usize, side: Side, flags: u8) {
+        let end = usize::from(side == Side::Outside);
+        let mapping = &mut self.mappings[mapping];
+        mapping.syn[end] |= flags & Tcp::SYN != 0;
+        mapping.fin[end] |= flags & Tcp::FIN != 0;
+    }
+
+    /// Mappings of UDP of which that holds.
+    pub(crate) fn count_udp(&self, which: impl Fn(&Mapping) -> bool) -> usize {
+        self.mappings.iter().filter(|m| m.protocol == protocol::UDP && which(m)).count()
+    }
+
+    /// The oldest mapping of UDP with that outside address.
+    pub(crate) fn oldest_udp(&self, outside: Ipv4Addr) -> Option<usize> {
+        self.mappings.iter().position(|m| m.protocol == protocol::UDP && *m.outside.ip() == outside)
     }
 
     pub(crate) fn remove(&mut self, mapping: usize) {

@@ -112,13 +112,17 @@ pub(super) const PAGES: &[Page] = &[
                packets from both sides. All gateways are measured at once, so their time is that of the idle \
                timers. Several are shown side by side: what breaks for whom, and the rows that differ first.\n\n\
                A mapping that outlives --idle is not testable, not met: RFC 4787 asks for two and five minutes, so \
-               --preset standard decides. Not root: the lab is built in a user namespace, if the kernel allows one.",
+               --preset standard decides these, and --preset long the two hours and four minutes of RFC 5382. \
+               It ends with the command: a run that is broken off begins anew.\n\nLast come the gateway's ports: \
+               mappings are opened until packets are refused, one gateway after another. Not root: the lab is built in a user namespace, if the kernel allows one.",
         examples: &[
             "weir nat lab",
             "weir nat lab --gateway nft-masquerade --idle 125s --fail-on-must",
             "weir nat lab --gateway routed --gateway iptables-masquerade --json",
             "weir nat lab --all --preset standard --markdown",
             "weir nat lab --all --json",
+            "weir nat lab --preset long --json",
+            "weir nat lab --idle 0 --mappings 66000",
             "weir nat lab --pcap packets",
             "weir nat lab --sysctl net.netfilter.nf_conntrack_udp_timeout=5",
         ],

@@ -23,6 +23,10 @@ pub(crate) struct NatTables {
     pub(crate) kernel: String,
     /// Longest idle time that was tried, s; 0: timers were skipped.
     pub(crate) idle_s: f64,
+    /// The same of established and half-closed connections, s.
+    pub(crate) connections_idle_s: f64,
+    /// Most mappings that were opened at once, in search of the end of ports; 0: it was skipped.
+    pub(crate) mappings: u32,
     /// Settings of the gateways that were changed first.
     pub(crate) sysctls: BTreeMap<String, String>,
     /// One entry per gateway.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -31,6 +32,11 @@ use crate::exit::{CommandResult, FAILED, Failure, MISSING};
 use crate::output::{Color, print, width};
 use crate::talk::{note, step};
 
+/// The experiment that opens as many mappings as it can. It takes the whole machine, so gateways take turns: no mapping may end
+/// before the last one is open.
+const FILLS: &str = "udp-exhaustion";
+static TURN: Mutex<()> = Mutex::new(());
+
 /// The variant that translates, by the gateway's name.
 fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
     let nft = NftMasquerade::default();
@@ -57,7 +63,8 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
         ([], false) => vec![LabGateway::NftMasquerade],
         (some, false) => some.to_vec(),
     };
-    let timers = duration(args.longest().as_secs_f64());
+    let limits = args.limits();
+    let timers = duration(limits.idle.max(limits.connections).as_secs_f64());
     note(&format!("measures {}; the timers take {timers}", count(wanted.len())));
     let tables = measure_all(&wanted, args, &stop);
     if stop.raised() {
@@ -132,7 +139,9 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
         weir: env!("CARGO_PKG_VERSION"),
         time: jiff::Timestamp::now().to_string(),
         kernel: kernel.trim().to_owned(),
-        idle_s: args.longest().as_secs_f64(),
+        idle_s: args.limits().idle.as_secs_f64(),
+        connections_idle_s: args.limits().connections.as_secs_f64(),
+        mappings: args.limits().mappings,
         sysctls,
         gateways: kept(results, args.all)?,
     })
@@ -168,8 +177,12 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
         Failure::new(code, format!("{}: {e}", which.name()))
     })?;
     let observed =
-        LabEnds::attach(site, args.longest(), stop).map_err(io::Error::other).and_then(|mut ends| {
+        LabEnds::attach(site, args.limits(), stop).map_err(io::Error::other).and_then(|mut ends| {
+            let mut turn = None;
             let mut go_on = |name: &'static str| {
+                if name == FILLS {
+                    turn = Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+                }
                 step(|| format!("{}: {name}", which.name()));
                 !stop.raised()
             };

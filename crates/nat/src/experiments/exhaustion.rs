@@ -1,0 +1,205 @@
+//! The end of a NAT's ports: mappings are opened until packets are refused.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::SocketAddrV4;
+
+use weir_wire::Icmp;
+
+use crate::observed::Exhaustion;
+use crate::session::{CONTROL_PORT, Protocol, Session};
+use crate::{Arrival, Observations, Packet, Side};
+
+/// Inside ports that are used: those from which NATs give ports of the same range (RFC 4787 REQ-3a).
+const PORTS: std::ops::RangeInclusive<u16> = 1_024..=u16::MAX;
+/// Packets that are sent before their fate is looked at: less than a socket's buffer holds.
+const BATCH: usize = 64;
+/// Mappings of the beginning that are asked for at the end.
+const WITNESSES: usize = 8;
+
+/// A mapping that has carried packets both ways.
+struct Witness {
+    inside: SocketAddrV4,
+    seen: SocketAddrV4,
+}
+
+/// One inside port's packet.
+struct Asked {
+    inside: SocketAddrV4,
+    packet: Packet,
+    /// Source that it left with.
+    seen: Option<SocketAddrV4>,
+    /// Type and code of the error that the sender got.
+    error: Option<(u8, u8)>,
+}
+
+/// RFC 5508 section 6, RFC 6888 section 3: all mappings are to one destination, for which even a NAT that shares ports needs one
+/// each.
+pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let limit = session.setting().limits.mappings;
+    if limit == 0 {
+        return Ok(());
+    }
+    let begun = session.now();
+    let port = session.fresh_port();
+    let to = session.outside(0, port);
+    // The control packets' mapping must be there before no port is left.
+    let (alive, _) = session.path_is_alive()?;
+    let witnesses = witnesses(session, to)?;
+    let mut fill = Fill {
+        to,
+        used: witnesses.iter().map(|witness| witness.seen).collect(),
+        addresses: [None; 2],
+        seen: Exhaustion {
+            tried: [0; 2],
+            opened: [0; 2],
+            ended: [false; 2],
+            refused: 0,
+            told: 0,
+            error: None,
+            reused: 0,
+            leaked: 0,
+            one_address: false,
+            witnesses: witnesses.len() as u32,
+            witnesses_alive: 0,
+            took_s: 0.0,
+            sure: alive,
+        },
+    };
+    let kept: HashSet<SocketAddrV4> = witnesses.iter().map(|witness| witness.inside).collect();
+    fill.host(session, 0, limit, &kept)?;
+    // If the first host has come to an end, a few of the second one show whether that is its own end or the NAT's.
+    let left = limit.saturating_sub(fill.seen.tried[0]);
+    fill.host(session, 1, if fill.seen.ended[0] { left.max(BATCH as u32) } else { left }, &kept)?;
+    let Fill { addresses, mut seen, .. } = fill;
+    seen.one_address = addresses[1].is_none() || addresses[0] == addresses[1];
+    for witness in &witnesses {
+        let trip = session.inbound(Protocol::Udp, to, witness.seen)?;
+        seen.witnesses_alive += u32::from(trip.to() == Some(witness.inside));
+        seen.sure &= trip.is_sure();
+    }
+    seen.took_s = session.now().saturating_sub(begun).as_secs_f64();
+    observations.exhaustion = Some(seen);
+    Ok(())
+}
+
+/// Mappings with packets both ways.
+fn witnesses(session: &mut Session<'_>, to: SocketAddrV4) -> io::Result<Vec<Witness>> {
+    let mut witnesses = Vec::new();
+    for _ in 0..WITNESSES {
+        let inside = session.fresh_inside();
+        let Some(seen) = session.outbound(Protocol::Udp, inside, to)?.from() else { continue };
+        if session.inbound(Protocol::Udp, to, seen)?.to() == Some(inside) {
+            witnesses.push(Witness { inside, seen });
+        }
+    }
+    Ok(witnesses)
+}
+
+/// The state of the search.
+struct Fill {
+    to: SocketAddrV4,
+    /// Outside endpoints that are in use.
+    used: HashSet<SocketAddrV4>,
+    /// The outside address of each host.
+    addresses: [Option<std::net::Ipv4Addr>; 2],
+    seen: Exhaustion,
+}
+
+impl Fill {
+    /// Sends from ports of one host until none of a batch gets a port of its own, or as many have been tried.
+    fn host(
+        &mut self,
+        session: &mut Session<'_>,
+        which: usize,
+        limit: u32,
+        kept: &HashSet<SocketAddrV4>,
+    ) -> io::Result<()> {
+        let host = session.inside(which);
+        let insides: Vec<SocketAddrV4> = PORTS
+            .filter(|port| *port != CONTROL_PORT)
+            .map(|port| SocketAddrV4::new(host, port))
+            .filter(|inside| !kept.contains(inside))
+            .take(limit as usize)
+            .collect();
+        for batch in insides.chunks(BATCH) {
+            let asked = self.ask(session, batch)?;
+            let opened = self.count(which, &asked);
+            if opened == 0 {
+                self.seen.ended[which] = true;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One datagram from each of these ports, sent again where nothing arrived.
+    fn ask(&mut self, session: &mut Session<'_>, batch: &[SocketAddrV4]) -> io::Result<Vec<Asked>> {
+        let mut asked: Vec<Asked> = Vec::with_capacity(batch.len());
+        let mut by_data = HashMap::new();
+        for (n, inside) in batch.iter().enumerate() {
+            let data = session.data();
+            let packet = Packet::udp(*inside, self.to, &data);
+            by_data.insert(data, n);
+            asked.push(Asked { inside: *inside, packet, seen: None, error: None });
+        }
+        for _ in 0..session.attempts() {
+            for one in asked.iter().filter(|one| one.seen.is_none()) {
+                session.send_only(Side::Inside, &one.packet)?;
+            }
+            let deadline = session.now() + session.setting().patience;
+            while asked.iter().any(|one| one.seen.is_none()) {
+                let Some(arrival) = session.wait(deadline, &|_| true, &mut Vec::new())? else { break };
+                note(&arrival, &mut asked, &by_data);
+            }
+        }
+        if asked.iter().any(|one| one.seen.is_none()) {
+            let (alive, late) = session.path_is_alive()?;
+            late.iter().for_each(|arrival| note(arrival, &mut asked, &by_data));
+            self.seen.sure &= alive || asked.iter().all(|one| one.seen.is_some());
+        }
+        Ok(asked)
+    }
+
+    /// Adds up a batch; returns how many got an outside port that no other has.
+    fn count(&mut self, which: usize, asked: &[Asked]) -> u32 {
+        let mut opened = 0;
+        for one in asked {
+            self.seen.tried[which] += 1;
+            match one.seen {
+                None => {
+                    self.seen.refused += 1;
+                    self.seen.told += u32::from(one.error.is_some());
+                    self.seen.error = self.seen.error.or(one.error);
+                }
+                Some(seen) if seen.ip() == one.inside.ip() => self.seen.leaked += 1,
+                Some(seen) if self.used.insert(seen) => {
+                    opened += 1;
+                    self.addresses[which] = self.addresses[which].or(Some(*seen.ip()));
+                }
+                Some(_) => self.seen.reused += 1,
+            }
+        }
+        self.seen.opened[which] += opened;
+        opened
+    }
+}
+
+/// A datagram that arrived outside, or an error about one.
+fn note(arrival: &Arrival, asked: &mut [Asked], by_data: &HashMap<Vec<u8>, usize>) {
+    let packet = &arrival.packet;
+    if let (Side::Outside, Some(data)) = (arrival.side, packet.udp_data()) {
+        if let Some(n) = by_data.get(data) {
+            asked[*n].seen = packet.from();
+        }
+        return;
+    }
+    let Some(message) = packet.icmp_message().filter(|_| arrival.side == Side::Inside) else { return };
+    let about = message.quote().and_then(Packet::read_quoted);
+    let from = about.and_then(|about| about.from());
+    if let Some(one) = asked.iter_mut().find(|one| Some(one.inside) == from)
+        && let Icmp::Unreachable { code, .. } = message
+    {
+        one.error = Some((3, code));
+    }
+}
