@@ -201,16 +201,41 @@ fn rfc(view: &View, need: &Need) -> (Vec<Proposal>, Vec<String>) {
     let established = "RFC 5382 REQ-5: at least 2 hours 4 minutes";
     raise(view, &mut all, &timeout_name("tcp_timeout_established"), RFC_ESTABLISHED_S, established);
     let transitory = "RFC 5382 REQ-5: at least 4 minutes while a connection is opened or closed";
-    for name in ["syn_sent", "syn_recv", "fin_wait", "close_wait", "last_ack", "time_wait"] {
+    for name in ["syn_sent", "syn_recv", "last_ack", "time_wait"] {
         raise(view, &mut all, &timeout_name(&format!("tcp_timeout_{name}")), RFC_TRANSITORY_S, transitory);
     }
+    // The kernel's states after one FIN (nf_conntrack_proto_tcp.c): before and after its ACK.
+    let half_closed = "RFC 5382 section 5: a connection with one FIN is established, so 2 hours 4 minutes";
+    for name in ["fin_wait", "close_wait"] {
+        raise(view, &mut all, &timeout_name(&format!("tcp_timeout_{name}")), RFC_ESTABLISHED_S, half_closed);
+    }
     raise(view, &mut all, &timeout_name("icmp_timeout"), RFC_ICMP_S, "RFC 5508 REQ-2: at least 60 seconds");
-    let notes = if all.is_empty() {
-        vec![]
-    } else {
-        vec!["longer timeouts keep more entries: see `weir conntrack` and the profile nat-gateway for the room".into()]
-    };
+    let mut notes = vec![RFC_BEYOND.to_owned()];
+    if !all.is_empty() {
+        notes.push(rfc_price(view, need));
+    }
     (all, notes)
+}
+
+/// Requirements that rows of `weir nat lab` find unmet with every setting.
+const RFC_BEYOND: &str = "no setting reaches these: one outside port for every destination where two hosts use one port (RFC 4787 \
+     REQ-1, REQ-3), packets from endpoints that were not contacted (REQ-8), hairpinning (REQ-9), ICMP when ports run out (RFC \
+     5508 REQ-8). A rule that drops SYNs to closed ports silently meets RFC 5382 REQ-4. Prove with `weir nat check SERVER`";
+
+/// The price in entries: each new flow stays so much longer after its last packet.
+fn rfc_price(view: &View, need: &Need) -> String {
+    let now = current(view, &timeout_name("udp_timeout"));
+    let longer = now.map(|now| RFC_UDP_S.saturating_sub(now)).filter(|s| *s > 0);
+    let udp = longer.map_or_else(String::new, |s| {
+        format!(
+            ": 1,000 UDP flows per second that are not answered hold up to {} entries more ({} MiB)",
+            s * 1_000,
+            (s * 1_000 * need.entry_bytes).div_ceil(1 << 20)
+        )
+    });
+    format!(
+        "longer timeouts keep more entries{udp}; see `weir conntrack` and the profile nat-gateway for the room"
+    )
 }
 
 fn throughput(view: &View, need: &Need, given: Given) -> (Vec<Proposal>, Vec<String>) {
@@ -367,21 +392,32 @@ mod tests {
             "tcp_timeout_established",
             "tcp_timeout_syn_sent",
             "tcp_timeout_time_wait",
+            "tcp_timeout_close_wait",
             "icmp_timeout",
         ]
         .map(set)
         .into();
         let values: Vec<(&str, &str)> =
-            names.iter().map(String::as_str).zip(["30", "600", "3600", "120", "300", "30"]).collect();
+            names.iter().map(String::as_str).zip(["30", "600", "3600", "120", "300", "60", "30"]).collect();
         let (_files, view) = view(&values);
         let (proposals, notes) = rfc(&view, &need(0, 1, 1));
         let got = proposals.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect::<Vec<_>>();
         // RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
         assert_eq!(
             got,
-            [(names[0].as_str(), "300"), (&names[2], "7440"), (&names[3], "240"), (&names[5], "60")]
+            [
+                (names[0].as_str(), "300"),
+                (&names[2], "7440"),
+                (&names[3], "240"),
+                (&names[5], "7440"),
+                (&names[6], "60")
+            ]
         );
-        assert_eq!(notes.len(), 1);
+        assert!(notes[0].starts_with("no setting reaches these"), "{notes:?}");
+        // 300 s instead of 30 s, 384 bytes each.
+        assert!(notes[1].contains("up to 270000 entries more (99 MiB)"), "{notes:?}");
+        let (_files, met) = super::tests::view(&[]);
+        assert_eq!(rfc(&met, &need(0, 1, 1)).1.len(), 1, "nothing to raise has no price");
     }
 
     #[test]
