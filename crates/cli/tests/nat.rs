@@ -208,6 +208,31 @@ fn root_gateways_are_shown_side_by_side_and_compared() {
     assert!(text.contains("worse: nft-masquerade ip-ttl: meets, now fails"), "{text}");
 }
 
+/// A container behind Docker's rules has the kernel's masquerade in front of it, with the fast path too: the table is that of
+/// nft-masquerade.
+#[test]
+fn root_containers_are_behind_the_kernels_masquerade() {
+    if World::lacks(&["nft", "iptables"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let probe = nat(&world, &["lab", "--idle", "0", "--gateway", "docker-fastpath", "--json"]);
+    let names = match probe.code {
+        4 => vec!["nft-masquerade", "docker"],
+        _ => vec!["nft-masquerade", "docker", "docker-fastpath"],
+    };
+    let seen = gateways(&world, &names, &["--idle", "0"]);
+    let plain = &seen["nft-masquerade"];
+    for name in &names[1..] {
+        assert_eq!(verdicts(plain), verdicts(&seen[*name]), "{name}");
+        assert_eq!(plain["kind"], seen[*name]["kind"], "{name}");
+        // The inside is the container's network, and the address is the host's.
+        let first = &seen[*name]["observations"]["udp_mapping"][0]["seen"][0];
+        assert!(first["inside"].as_str().unwrap().starts_with("198.19.0.10:"), "{first}");
+        assert!(first["seen"].as_str().unwrap().starts_with("198.18.0.1:"), "{first}");
+    }
+}
+
 #[test]
 fn files_of_other_kinds_are_not_compared() {
     let world = World::plain(WEIR);
@@ -240,9 +265,18 @@ fn root_measured_the_fast_path_changes_no_verdict() {
         "net.netfilter.nf_conntrack_udp_timeout=3",
         "--sysctl",
         "net.netfilter.nf_conntrack_udp_timeout_stream=6",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_tcp_timeout_established=7",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_tcp_timeout_close_wait=4",
     ];
     let attempt = || {
         let seen = gateways(&world, &names, &more);
+        for name in names {
+            let verdicts = verdicts(&seen[name]);
+            let timers = ["tcp-idle-established", "tcp-idle-half-closed"].map(|row| verdicts[row]);
+            assert_eq!(timers, ["fails"; 2], "{name}: timers that are too short show as such");
+        }
         assert_eq!(verdicts(&seen[names[0]]), verdicts(&seen[names[1]]));
         assert_eq!(seen[names[0]]["kind"], seen[names[1]]["kind"]);
     };

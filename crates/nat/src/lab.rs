@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weir_lab::{Role, Site};
+use weir_lab::{Role, Site, Topology};
 use weir_netlink::{Mac, Rtnetlink};
 use weir_sys::frames::FrameSocket;
 use weir_sys::{Error, Result, Stop};
@@ -17,7 +17,7 @@ use crate::{Arrival, Ends, Limits, Packet, Setting, Side};
 const LAST: [u8; 2] = [10, 11];
 /// A hop in the lab handles a packet in microseconds; a busy machine is covered by the control packets.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// MTU of the gateway's outside link: shorter than that of the inside one.
+/// MTU of the gateway's outside link, bytes: less than that of the inside one.
 const OUTSIDE_MTU: u32 = 1_400;
 /// How soon a stop is noticed.
 const NOTICE: Duration = Duration::from_millis(100);
@@ -44,8 +44,9 @@ pub struct LabEnds {
 }
 
 impl LabEnds {
-    /// Takes the place of the hosts of a routed IPv4 site, with two addresses on each side that the gateway reaches. The gateway's
-    /// outside link gets a smaller MTU than the inside one. Once `stop` is raised, receiving fails.
+    /// Takes the place of the hosts of an IPv4 site, with two addresses on each side that the gateway reaches. In a bridged site the
+    /// responder's side is the inside: that of the containers. The gateway's outside link gets a smaller MTU than the inside one.
+    /// Once `stop` is raised, receiving fails.
     ///
     /// # Errors
     /// If the site has no gateway or is of IPv6, or the kernel refuses.
@@ -54,9 +55,9 @@ impl LabEnds {
         let gateway = site
             .host(Role::Gateway)
             .ok_or_else(|| Error::other("attach to a lab", "the site has no gateway"))?;
-        let plan = site.addresses();
+        let [(near, near_interface), (away, away_interface)] = sides(site);
         let mut net = Rtnetlink::open_in(gateway)?;
-        net.set_mtu(&plan.outside_interface, OUTSIDE_MTU)?;
+        net.set_mtu(away_interface, OUTSIDE_MTU)?;
         let mut end = |role: Role, interface: &str, hosts: [Ipv4Addr; 2]| {
             let host = site.host(role).ok_or_else(|| Error::other("attach to a lab", "a host is missing"))?;
             let name = site.interfaces(role).into_iter().next().unwrap_or_default();
@@ -69,8 +70,8 @@ impl LabEnds {
             Ok(End { socket: host.run(|| FrameSocket::open(index))??, own, gateway })
         };
         Ok(LabEnds {
-            inside: end(Role::Initiator, &plan.inside_interface, inside)?,
-            outside: end(Role::Responder, &plan.outside_interface, outside)?,
+            inside: end(near, near_interface, inside)?,
+            outside: end(away, away_interface, outside)?,
             setting: Setting {
                 inside,
                 outside,
@@ -109,6 +110,17 @@ impl LabEnds {
     }
 }
 
+/// The host on each side of the NAT, and the gateway's interface there: first inside, then outside.
+fn sides(site: &Site) -> [(Role, &str); 2] {
+    let plan = site.addresses();
+    let ends = [(Role::Initiator, &*plan.inside_interface), (Role::Responder, &*plan.outside_interface)];
+    match site.spec().topology {
+        // Containers open connections from behind the bridge.
+        Topology::Bridged => [ends[1], ends[0]],
+        Topology::Direct | Topology::Routed => ends,
+    }
+}
+
 /// The experiments' addresses in a site: two inside, two outside.
 ///
 /// # Errors
@@ -121,7 +133,10 @@ pub fn addresses(site: &Site) -> Result<([Ipv4Addr; 2], [Ipv4Addr; 2])> {
         }
         IpAddr::V6(_) => Err(Error::other("attach to a lab", "the experiments are of IPv4")),
     };
-    Ok((beside(site.addresses().initiator)?, beside(site.addresses().responder)?))
+    let plan = site.addresses();
+    let address = |role| if role == Role::Initiator { plan.initiator } else { plan.responder };
+    let [(near, _), (away, _)] = sides(site);
+    Ok((beside(address(near))?, beside(address(away))?))
 }
 
 /// The IPv4 packet in a frame; others (ARP, IPv6) are no part of an experiment.

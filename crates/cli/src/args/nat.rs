@@ -197,6 +197,10 @@ pub(crate) enum LabGateway {
     NftMasqueradeFastpath,
     /// Masquerade by nft, with an address list of nft in front of it
     NftMasqueradeAllow,
+    /// Containers behind a bridge, with the rules of Docker Engine
+    Docker,
+    /// The same, with established connections carried by BPF
+    DockerFastpath,
     /// Masquerade by iptables on nf_tables
     IptablesMasquerade,
     /// Masquerade by iptables on x_tables

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use clap::ValueEnum;
 use rustix::fs::{MemfdFlags, memfd_create};
 use weir_gateway::allow_list::{AllowList, Lookup};
+use weir_gateway::docker_publish::DockerPublish;
 use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
 use weir_gateway::nft_masquerade::NftMasquerade;
 use weir_gateway::routed::Routed;
-use weir_gateway::{Journal, Place, Role, Variant, apply};
+use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
 use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::capture::Recorder;
 use weir_nat::lab::{LabEnds, addresses};
@@ -47,6 +49,8 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::NftMasqueradeFullyRandom => Box::new(NftMasquerade { fully_random: true, ..nft }),
         LabGateway::NftMasqueradeFastpath => Box::new(NftMasquerade { fastpath: true, ..nft }),
         LabGateway::NftMasqueradePersistent => Box::new(NftMasquerade { persistent: true, ..nft }),
+        LabGateway::Docker => Box::new(DockerPublish::default()),
+        LabGateway::DockerFastpath => Box::new(DockerPublish { fastpath: true, ..DockerPublish::default() }),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
     }
@@ -230,6 +234,7 @@ fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File
     // The fast path carries all flows of both interfaces, and is there once.
     let second = variant_of(match which {
         LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
+        LabGateway::DockerFastpath => LabGateway::Docker,
         other => other,
     });
     let places = places(site).map_err(io::Error::other)?;
@@ -249,20 +254,29 @@ fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File
     Ok((layers, kept))
 }
 
+/// The port that the first container publishes. No experiment uses it.
+const PUBLISHED: u16 = 8_080;
+
 /// The place of a variant, once for each inside host.
 fn places(site: &Site) -> weir_sys::Result<[Place; 2]> {
     let (inside, outside) = addresses(site)?;
     let plan = site.addresses();
+    let bridged = site.spec().topology == Topology::Bridged;
     let place = |n: usize| Place {
         family: plan.family,
         inside_interface: plan.inside_interface.clone(),
         outside_interface: plan.outside_interface.clone(),
-        initiator: inside[n].into(),
+        initiator: if bridged { outside[0] } else { inside[n] }.into(),
         gateway_inside: plan.gateway_inside,
         gateway_outside: plan.gateway_outside,
         spare_outside: plan.spare_outside,
-        responder: outside[0].into(),
-        ports: 1..=u16::MAX,
+        responder: if bridged { inside[n] } else { outside[0] }.into(),
+        ports: match (bridged, n) {
+            (false, _) => 1..=u16::MAX,
+            (true, 0) => PUBLISHED..=PUBLISHED,
+            // A port is published for one container.
+            (true, _) => RangeInclusive::new(1, 0),
+        },
         tag: format!("nat{n}"),
     };
     Ok([place(0), place(1)])
