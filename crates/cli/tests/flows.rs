@@ -4,7 +4,7 @@ mod documents;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 use serde_json::Value;
@@ -102,6 +102,38 @@ fn root_lines_show_a_flow_and_its_network() {
     wait_until_gone(&programs);
 }
 
+/// A query of DNS and its answer, in lines, in a table, and in the report of a recording.
+#[test]
+fn root_dns_is_in_lines_and_in_the_report() {
+    let Some(gateway) = Gateway::new() else { return };
+    let world = &gateway.world;
+    let flows = world
+        .start("flows", world.weir(&["flows", "--json", "--for", "6", "--save", "r.jsonl", "--verbose"]));
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let socket = |ns: &NetNs, address: &str| {
+        let socket = ns.run(|| UdpSocket::bind(address).unwrap()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    };
+    let (client, server) =
+        (socket(&gateway.client, "198.18.0.2:0"), socket(&gateway.server, "198.18.1.2:53"));
+    let mut message = [0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1];
+    client.send_to(&message, "198.18.1.2:53").unwrap();
+    let (_, from) = server.recv_from(&mut [0; 100]).unwrap();
+    // SERVFAIL.
+    (message[2], message[3]) = (0x81, 0x82);
+    server.send_to(&message, from).unwrap();
+    client.recv_from(&mut [0; 100]).unwrap();
+    let printed = flows.end_within(PATIENCE).expect(0).stdout;
+    let last = lines(&printed).pop().unwrap();
+    let flow = &last["udp_flows"][0];
+    assert_eq!((&flow["kind"], &flow["client"]), (&"dns".into(), &"198.18.0.2:0".into()));
+    let dns = &last["all"]["udp"]["dns"];
+    assert_eq!((&dns["queries"], &dns["answers"], &dns["servfail"]), (&1.into(), &1.into(), &1.into()));
+    let text = world.run(world.weir(&["report", "r.jsonl"])).expect(0).stdout;
+    assert!(text.contains("DNS: 1 queries") && text.contains("198.18.0.2 > 198.18.1.2, open"), "{text}");
+}
+
 #[test]
 fn root_nothing_stays_after_kill() {
     let Some(gateway) = Gateway::new() else { return };
@@ -125,7 +157,7 @@ fn root_once_prints_a_table_after_its_time() {
     let _ends = gateway.connect();
     let page = flows.end_within(PATIENCE).expect(0).stdout;
     println!("{page}");
-    for word in ["TCP through in0, out0", "198.18.0.0/16", "198.18.0.2:", "RTT c"] {
+    for word in ["TCP and UDP through in0, out0", "198.18.0.0/16", "198.18.0.2:", "RTT c"] {
         assert!(page.contains(word), "{word}:\n{page}");
     }
 }

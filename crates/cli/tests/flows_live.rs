@@ -137,7 +137,7 @@ fn root_a_terminal_shows_sorts_filters_and_opens_flows() {
     desk.connect(9);
     let screen = desk.sees("198.18.1.0/24");
     println!("{screen}");
-    assert!(screen.contains("TCP through in0,") && screen.contains("from clients"), "{screen}");
+    assert!(screen.contains("TCP, UDP through in0,") && screen.contains("from clients"), "{screen}");
     assert!(screen.contains("o0") && !screen.contains("[31m"), "a name is only a name: {screen}");
     desk.press("3");
     desk.sees("2 rows by rate");
@@ -237,6 +237,6 @@ fn root_a_terminal_that_is_gone_ends_it() {
 fn root_no_terminal_no_sequences() {
     let Some(desk) = Desk::new() else { return };
     let output = desk.world.run(desk.world.weir(&["flows", "--for", "2"])).expect(0);
-    assert_eq!(output.stdout.matches("TCP through").count(), 2, "{}", output.stdout);
+    assert_eq!(output.stdout.matches("TCP and UDP through").count(), 2, "{}", output.stdout);
     assert!(!output.stdout.contains('\u{1b}'), "{:?}", output.stdout);
 }

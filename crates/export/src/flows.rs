@@ -1,8 +1,10 @@
-//! Flows by network: loss and delay on either side.
+//! Flows by network: loss and delay on either side of TCP, rates of UDP, times and failures of DNS.
+
+mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_flows::{Network, Reading, Side, end_of_bucket};
+use weir_flows::{Network, Reading, RoundTrips, Side, end_of_bucket};
 
 use crate::page::{Group, Metric, Page};
 
@@ -26,7 +28,7 @@ impl Names {
     }
 
     /// The value, or the last one if that was greater.
-    fn grown(&mut self, name: &'static str, network: &str, side: &'static str, value: f64) -> f64 {
+    pub(super) fn grown(&mut self, name: &'static str, network: &str, side: &'static str, value: f64) -> f64 {
         let shown = self.shown.entry((name, network.to_owned(), side)).or_default();
         *shown = shown.max(value);
         *shown
@@ -50,8 +52,8 @@ type Row = ((String, &'static str), Vec<Side>);
 type Counter = (Metric, fn(&Side) -> f64);
 
 static COUNTERS: [Counter; 14] = [
-    (of_network("network_bytes_total", "Bytes of IP packets that the side sent."), |s| s.bytes as f64),
-    (of_network("network_packets_total", "Packets that the side sent."), |s| s.packets as f64),
+    (of_network("network_bytes_total", "Bytes of IP packets of TCP that the side sent."), |s| s.bytes as f64),
+    (of_network("network_packets_total", "Packets of TCP that the side sent."), |s| s.packets as f64),
     (of_network("network_segments_total", "TCP segments with data that the side sent."), |s| {
         s.segments as f64
     }),
@@ -104,8 +106,8 @@ const fn of_network(name: &'static str, help: &'static str) -> Metric {
     Metric::counter(name, &["network", "side"], help)
 }
 
-static FLOWS: Metric = Metric::gauge("flows", &[], "Flows in the table.");
-static CAPACITY: Metric = Metric::gauge("flows_capacity", &[], "Flows that the table has room for.");
+static FLOWS: Metric = Metric::gauge("flows", &[], "TCP flows in the table.");
+static CAPACITY: Metric = Metric::gauge("flows_capacity", &[], "TCP flows that the table has room for.");
 static SAMPLE: Metric = Metric::gauge("flows_sample_ratio", &[], "Share of all flows that is tracked.");
 static UNANSWERED: Metric =
     Metric::gauge("flows_unanswered_syns", &[], "SYNs of flows that have no answer yet, or never had one.");
@@ -123,9 +125,9 @@ static ROUND_TRIPS: Metric = Metric::histogram(
 /// For the reference.
 pub(crate) static GROUP: Group = Group {
     title: "Flows",
-    about: "TCP that passes this host, as `weir flows` shows it, read every 2 s. `side` is `client` or `server`. The first \
-            `--networks` networks (50) have series of their own, for as long as weir runs; all others share the label \
-            `other`. Each network has 2 x 46 series.",
+    about: "TCP and UDP that pass this host, as `weir flows` shows them, read every 2 s. `side` is `client` or `server`. The \
+            first `--networks` networks (50) have series of their own, for as long as weir runs; all others share the label \
+            `other`. Each network has 2 x 50 series, and 42 of QUIC and DNS.",
     metrics: &[
         &FLOWS,
         &CAPACITY,
@@ -147,6 +149,15 @@ pub(crate) static GROUP: Group = Group {
         &COUNTERS[12].0,
         &COUNTERS[13].0,
         &ROUND_TRIPS,
+        &udp::FLOWS,
+        &udp::CAPACITY,
+        &udp::COUNTERS[0].0,
+        &udp::COUNTERS[1].0,
+        &udp::QUIC,
+        &udp::QUERIES,
+        &udp::ANSWERS,
+        &udp::UNANSWERED,
+        &udp::TIMES,
     ],
 };
 
@@ -172,6 +183,7 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
     let mut packets = page.family(&PACKETS);
     for (verdict, number) in [
         ("judged", not.judged),
+        ("judged-udp", not.judged_udp),
         ("no-room", not.no_room),
         ("too-many-opening", not.too_many_opening),
         ("outside-sample", not.outside_sample),
@@ -185,6 +197,7 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
     ] {
         packets.value(&[verdict], number as f64);
     }
+    udp::write(page, reading, names);
     let rows = rows(reading, names);
     for (metric, read) in &COUNTERS {
         let mut family = page.family(metric);
@@ -199,19 +212,24 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
 fn round_trips(page: &mut Page, rows: &[Row]) {
     let mut family = page.family(&ROUND_TRIPS);
     for ((network, side), sides) in rows {
-        let buckets = sides.iter().map(|s| s.round_trips.buckets.len()).max().unwrap_or(0);
-        let mut count = 0;
-        let cumulative: Vec<(f64, u64)> = (0..buckets)
-            .map(|bucket| {
-                count += sides.iter().filter_map(|s| s.round_trips.buckets.get(bucket)).sum::<u64>();
-                // The last one is open.
-                let is_last = bucket + 1 == buckets;
-                (if is_last { f64::INFINITY } else { end_of_bucket(bucket) as f64 / 1e9 }, count)
-            })
-            .collect();
-        let sum = sides.iter().map(|s| s.round_trips.total_ns as f64 / 1e9).sum();
+        let (cumulative, sum) = histogram(sides.iter().map(|s| &s.round_trips));
         family.histogram(&[network, side], &cumulative, sum);
     }
+}
+
+/// Cumulative counts by the upper ends of buckets, seconds, and the sum of all times.
+fn histogram<'a>(times: impl Iterator<Item = &'a RoundTrips> + Clone) -> (Vec<(f64, u64)>, f64) {
+    let buckets = times.clone().map(|t| t.buckets.len()).max().unwrap_or(0);
+    let mut count = 0;
+    let cumulative = (0..buckets)
+        .map(|bucket| {
+            count += times.clone().filter_map(|t| t.buckets.get(bucket)).sum::<u64>();
+            // The last one is open.
+            let is_last = bucket + 1 == buckets;
+            (if is_last { f64::INFINITY } else { end_of_bucket(bucket) as f64 / 1e9 }, count)
+        })
+        .collect();
+    (cumulative, times.map(|t| t.total_ns as f64 / 1e9).sum())
 }
 
 #[cfg(test)]
@@ -259,6 +277,34 @@ mod tests {
         has(&page, &format!("{} 2", series("+Inf")));
         has(&page, "weir_network_round_trip_seconds_sum{network=\"198.18.1.0/24\",side=\"server\"} 0.00008");
         has(&page, "weir_network_round_trip_seconds_count{network=\"198.18.1.0/24\",side=\"server\"} 2");
+    }
+
+    #[test]
+    fn udp_and_dns_have_the_values_of_the_reading() {
+        let mut both = reading(&["a", "b"]);
+        for network in &mut both.networks {
+            let udp = &mut network.udp;
+            (udp.server_side.bytes, udp.quic_bytes) = (5000, 3000);
+            (udp.dns.queries, udp.dns.answers, udp.dns.servfail, udp.dns.nxdomain) = (10, 8, 1, 2);
+            (udp.dns.unanswered, udp.dns.times.total_ns, udp.dns.times.buckets[3]) = (2, 320_000, 8);
+        }
+        let page = page(&both, &mut Names::new(1));
+        // The second network has the shared label.
+        for label in ["a", "other"] {
+            let label = format!("{{network=\"{label}\"");
+            has(&page, &format!("weir_network_udp_bytes_total{label},side=\"server\"}} 5000"));
+            has(&page, &format!("weir_network_quic_bytes_total{label}}} 3000"));
+            has(&page, &format!("weir_network_dns_queries_total{label}}} 10"));
+            for (code, number) in
+                [("noerror", 5), ("servfail", 1), ("nxdomain", 2), ("refused", 0), ("other", 0)]
+            {
+                has(&page, &format!("weir_network_dns_answers_total{label},code=\"{code}\"}} {number}"));
+            }
+            has(&page, &format!("weir_network_dns_unanswered_total{label}}} 2"));
+            has(&page, &format!("weir_network_dns_answer_seconds_bucket{label},le=\"0.000032\"}} 0"));
+            has(&page, &format!("weir_network_dns_answer_seconds_count{label}}} 8"));
+            has(&page, &format!("weir_network_dns_answer_seconds_sum{label}}} 0.00032"));
+        }
     }
 
     #[test]

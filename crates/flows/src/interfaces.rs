@@ -1,6 +1,8 @@
 //! The interfaces that packets in transit come in by.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use weir_netlink::{Link, Rtnetlink};
@@ -20,6 +22,12 @@ pub(crate) fn present(names: &[String]) -> Result<Vec<Link>> {
     let links = Rtnetlink::open()?.links()?;
     let is_one = |l: &Link| if names.is_empty() { transits(l) } else { names.contains(&l.name) };
     Ok(links.into_iter().filter(is_one).collect())
+}
+
+/// Addresses of the calling thread's namespace.
+pub(crate) fn addresses() -> Result<BTreeSet<IpAddr>> {
+    let links = Rtnetlink::open()?.links()?;
+    Ok(links.into_iter().flat_map(|link| link.addresses).map(|(address, _)| address).collect())
 }
 
 /// Whether packets in transit come in by it. A port of a bridge or a bond is left out: its packets come in by the bridge or the bond.

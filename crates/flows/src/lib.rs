@@ -1,4 +1,5 @@
-//! TCP connections that pass this host, measured without sending anything: delay to either side, and on which side segments are lost.
+//! TCP connections and UDP flows that pass this host, measured without sending anything: of TCP delay to either side, and on which side
+//! segments are lost; of UDP rates, silence, and the times and failures of DNS.
 //!
 //! [`Watch`] loads a BPF program and attaches it to the ingress of interfaces (TCX). It keeps a table of flows with a hard bound.
 //! [`Watch::read`] returns a [`Reading`]: every flow, sums by network, and what was not tracked. A side of a flow is the client, which
@@ -14,6 +15,7 @@ mod reading;
 mod render;
 mod side;
 mod table;
+mod udp;
 mod watch;
 
 #[cfg(test)]
@@ -26,6 +28,7 @@ pub use networks::{Grouping, Network, masked};
 pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;
 pub use side::{RoundTrips, Side, end_of_bucket};
+pub use udp::{Dns, Udp, UdpFlow, UdpKind, UdpSide, UdpState};
 pub use watch::{MOST_FLOWS, Options, Watch};
 
 /// Structs and constants that the program in the kernel and this driver share.

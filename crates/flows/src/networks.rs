@@ -1,14 +1,15 @@
 //! Sums of flows by the network of one side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::shared::{self, WeirFlow};
+use crate::shared::{self, WeirFlow, WeirUdpFlow};
 use crate::side::{Side, SideSum};
-use crate::table::{ends, is};
+use crate::table::{Tracked, ends, is};
+use crate::udp::{Udp, UdpSum};
 
 /// Networks of flows that are over, at most. Those beyond are summed up in one.
 const MOST_PAST: usize = 4096;
@@ -41,6 +42,7 @@ pub(crate) struct NetworkSum {
     unanswered_syns: u64,
     client: SideSum,
     server: SideSum,
+    udp: UdpSum,
 }
 
 /// The flows of one network.
@@ -48,22 +50,24 @@ pub(crate) struct NetworkSum {
 pub struct Network {
     /// Address and prefix length; null for all, and for those beyond the bound.
     pub network: Option<String>,
-    /// Flows, with those that are over.
+    /// TCP flows, with those that are over.
     pub flows: u64,
     /// Connections that began meanwhile.
     pub connections: u64,
     /// SYNs of flows that have no answer yet, or never had one.
     pub unanswered_syns: u64,
-    /// The side of the clients.
+    /// TCP of the clients.
     pub client_side: Side,
-    /// The side of the servers.
+    /// TCP of the servers.
     pub server_side: Side,
+    /// UDP.
+    pub udp: Udp,
 }
 
 impl Network {
-    /// Bytes of both sides.
+    /// Bytes of both sides, TCP and UDP.
     pub fn bytes(&self) -> u64 {
-        self.client_side.bytes + self.server_side.bytes
+        self.client_side.bytes + self.server_side.bytes + self.udp.bytes()
     }
 }
 
@@ -88,10 +92,10 @@ impl Grouping {
         format!("{}/{length}", masked(address, length))
     }
 
-    fn key(&self, flow: &WeirFlow) -> Key {
-        let (client, server) = ends(&flow.ends[0]);
+    fn key(&self, flow: &impl Tracked) -> Key {
+        let (client, server) = ends(&flow.ends()[0]);
         // The server behind destination NAT is the one that answers.
-        let answers = is(flow, shared::WEIR_IS_JOINED).then(|| ends(&flow.ends[1]).0);
+        let answers = is(flow, shared::WEIR_IS_JOINED).then(|| ends(&flow.ends()[1]).0);
         let address = if self.by_client { client.ip() } else { answers.unwrap_or(server).ip() };
         let length = if address.is_ipv4() { self.prefix4 } else { self.prefix6 };
         Some((masked(address, length), length))
@@ -107,6 +111,17 @@ impl Grouping {
         }
         sum.client.add(&client);
         sum.server.add(&server);
+    }
+
+    /// `own`: addresses of this host; `now`: CLOCK_MONOTONIC, ns.
+    pub(crate) fn add_udp(
+        &self,
+        networks: &mut BTreeMap<Key, NetworkSum>,
+        flow: &WeirUdpFlow,
+        own: &BTreeSet<IpAddr>,
+        now: u64,
+    ) {
+        networks.entry(self.key(flow)).or_default().udp.add_flow(flow, own, now);
     }
 
     /// Keeps sums of the past within bounds.
@@ -128,7 +143,7 @@ impl Grouping {
 impl NetworkSum {
     /// Bytes of both sides.
     pub(crate) fn bytes(&self) -> u64 {
-        self.client.bytes + self.server.bytes
+        self.client.bytes + self.server.bytes + self.udp.bytes()
     }
 
     pub(crate) fn merge(&mut self, other: &NetworkSum) {
@@ -137,6 +152,7 @@ impl NetworkSum {
         self.unanswered_syns += other.unanswered_syns;
         self.client.add(&other.client);
         self.server.add(&other.server);
+        self.udp.add(&other.udp);
     }
 
     pub(crate) fn report(&self, key: &Key) -> Network {
@@ -147,6 +163,7 @@ impl NetworkSum {
             unanswered_syns: self.unanswered_syns,
             client_side: self.client.report(),
             server_side: self.server.report(),
+            udp: self.udp.report(),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::networks::{Network, NetworkSum};
 use crate::shared::{self, WeirFlow};
 use crate::side::{Side, SideSum};
 use crate::table::{ends, has_ended, is};
+use crate::udp::UdpFlow;
 
 /// How long a SYN may be without an answer before it counts as unanswered, ns: three times the first time-out of RFC 6298.
 const PATIENCE_NS: u64 = 3_000_000_000;
@@ -24,12 +25,18 @@ pub struct Reading {
     pub seconds: f64,
     /// Share of all flows that is tracked, 0 to 1.
     pub sample_share: f64,
-    /// Flows that can be tracked at a time.
+    /// TCP flows that can be tracked at a time.
     pub capacity: u32,
-    /// Flows in the table now.
+    /// UDP flows that can be tracked at a time.
+    pub udp_capacity: u32,
+    /// TCP flows in the table now.
     pub flows_now: u64,
-    /// Flows that were tracked and are over; they count in `networks`.
+    /// TCP flows that were tracked and are over; they count in `networks`.
     pub flows_over: u64,
+    /// UDP flows in the table now.
+    pub udp_flows_now: u64,
+    /// UDP flows that were tracked and are over; they count in `networks`.
+    pub udp_flows_over: u64,
     /// Packets that were not tracked.
     pub not_tracked: NotTracked,
     /// Sums over all networks.
@@ -38,8 +45,10 @@ pub struct Reading {
     pub networks_in_all: u64,
     /// Sums by network, the most bytes first.
     pub networks: Vec<Network>,
-    /// Flows in the table, the most bytes first.
+    /// TCP flows in the table, the most bytes first.
     pub flows: Vec<Flow>,
+    /// UDP flows in the table, the most bytes first.
+    pub udp_flows: Vec<UdpFlow>,
 }
 
 impl Reading {
@@ -50,13 +59,17 @@ impl Reading {
             seconds: 0.0,
             sample_share: 1.0,
             capacity: 0,
+            udp_capacity: 0,
             flows_now: 0,
             flows_over: 0,
+            udp_flows_now: 0,
+            udp_flows_over: 0,
             not_tracked: NotTracked::default(),
             all: NetworkSum::default().report(&None),
             networks_in_all: 0,
             networks: Vec::new(),
             flows: Vec::new(),
+            udp_flows: Vec::new(),
         }
     }
 }
@@ -64,11 +77,13 @@ impl Reading {
 /// Packets by the reason why no flow was tracked for them. All went on unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NotTracked {
-    /// Packets that were judged, for comparison.
+    /// Packets of TCP that were judged, for comparison.
     pub judged: u64,
+    /// Packets of UDP that were judged, likewise.
+    pub judged_udp: u64,
     /// The table had no room for their flow.
     pub no_room: u64,
-    /// Their flow would have been one too many that awaits an answer to its SYN.
+    /// Their flow would have been one too many that awaits a first answer.
     pub too_many_opening: u64,
     /// Their flow is outside of the sample.
     pub outside_sample: u64,
@@ -76,7 +91,7 @@ pub struct NotTracked {
     pub stray: u64,
     /// Neither IPv4 nor IPv6.
     pub not_ip: u64,
-    /// Not TCP.
+    /// Neither TCP nor UDP.
     pub other_protocol: u64,
     /// Fragments, and packets behind IPv6 extension headers.
     pub fragments: u64,
@@ -93,13 +108,14 @@ impl NotTracked {
     pub fn packets(&self) -> u64 {
         let outside = self.no_room + self.too_many_opening + self.outside_sample + self.stray;
         let others = self.not_ip + self.other_protocol + self.fragments + self.tagged + self.not_to_this_host;
-        self.judged + outside + others + self.malformed
+        self.judged + self.judged_udp + outside + others + self.malformed
     }
 
     pub(crate) fn of(verdicts: &[u64; shared::WEIR_VERDICTS as usize]) -> Self {
         let at = |verdict: u64| verdicts[verdict as usize];
         NotTracked {
             judged: at(shared::WEIR_JUDGED),
+            judged_udp: at(shared::WEIR_JUDGED_UDP),
             no_room: at(shared::WEIR_NO_ROOM),
             too_many_opening: at(shared::WEIR_OPENING),
             outside_sample: at(shared::WEIR_UNSAMPLED),
@@ -132,7 +148,7 @@ pub enum FlowState {
     Reset,
 }
 
-/// A flow.
+/// A TCP flow.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Flow {
     /// The end that began it, as its packets come in; of a flow that was there before the watch the one that conntrack names.

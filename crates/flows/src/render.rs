@@ -1,5 +1,7 @@
 //! Tables for people.
 
+mod udp;
+
 use weir_text::layout::{GAP, Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
@@ -58,7 +60,8 @@ fn path(client: &Side, server: &Side, wide: bool) -> impl Iterator<Item = String
 
 fn network_row(network: &Network, wide: bool) -> Vec<String> {
     let name = network.network.clone().unwrap_or_else(|| "(others)".to_owned());
-    let mut row = vec![name, units::count(network.flows), units::bytes(network.bytes())];
+    let bytes = network.client_side.bytes + network.server_side.bytes;
+    let mut row = vec![name, units::count(network.flows), units::bytes(bytes)];
     row.extend(path(&network.client_side, &network.server_side, wide));
     row
 }
@@ -122,13 +125,15 @@ fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
     say(sum(|s| s.congestion_marks), "packets marked with congestion (ECN)", None);
     say(sum(|s| s.bypassed), "segments took another way: the path is asymmetric", Some(Tone::Warning));
     say(sum(|s| s.unjudged), "segments not judged: too many were missing at once", None);
+    udp::remarks(&reading.all.udp, &mut say);
     let not = &reading.not_tracked;
     say(
         not.no_room,
         "packets of flows that found no room: raise --flows, or lower --share",
         Some(Tone::Warning),
     );
-    say(not.too_many_opening, "SYNs not tracked: too many await an answer", Some(Tone::Warning));
+    let opening = "packets that begin flows, not tracked: too many await an answer";
+    say(not.too_many_opening, opening, Some(Tone::Warning));
     say(not.outside_sample, "packets outside of the sample", None);
     lines
 }
@@ -137,23 +142,30 @@ fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
 pub fn render(reading: &Reading, terminal: Terminal) -> String {
     let mut page = Page::new(terminal);
     page.section(&format!(
-        "TCP through {}, {:.0} s: {} flows now, {} over; sample: {} of all flows",
+        "TCP and UDP through {}, {:.0} s: {} and {} flows now, {} over; sample: {} of all flows",
         reading.interfaces.join(", "),
         reading.seconds,
         units::count(reading.flows_now),
-        units::count(reading.flows_over),
+        units::count(reading.udp_flows_now),
+        units::count(reading.flows_over + reading.udp_flows_over),
         units::percent(reading.sample_share)
     ));
     page.line(LEGEND, 1, Some(Tone::Faint));
     if reading.networks_in_all == 0 {
-        page.line("no TCP packet has passed", 1, None);
+        page.line("no packet of TCP or UDP has passed", 1, None);
     } else {
         let width = terminal.width();
         let wide = width >= WIDE;
-        let networks = reading.networks.iter().map(|n| network_row(n, wide)).collect();
-        table(&mut page, &["network", "flows", "bytes"], networks, width);
-        let flows = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
-        table(&mut page, &["flow", "bytes"], flows, width);
+        let networks = reading.networks.iter().filter(|n| n.flows > 0);
+        let networks: Vec<_> = networks.map(|n| network_row(n, wide)).collect();
+        if !networks.is_empty() {
+            table(&mut page, &["network", "flows", "bytes"], networks, width);
+        }
+        let flows: Vec<_> = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
+        if !flows.is_empty() {
+            table(&mut page, &["flow", "bytes"], flows, width);
+        }
+        udp::tables(&mut page, reading, width);
     }
     let lines = remarks(reading);
     if !lines.is_empty() {
@@ -176,6 +188,7 @@ mod tests {
     use crate::networks::Grouping;
     use crate::reading::NotTracked;
     use crate::shared::WeirFlow;
+    use crate::udp::{UdpFlow, UdpKind, UdpState};
 
     /// A flow of IPv6 with figures of many digits.
     fn reading() -> Reading {
@@ -202,12 +215,12 @@ mod tests {
             sample_share: 1.0,
             capacity: 1,
             flows_now: 1,
-            flows_over: 0,
             not_tracked: NotTracked::default(),
             all: networks[0].clone(),
             networks_in_all: 1,
             networks,
             flows: vec![Flow::of(&flow, &BTreeMap::new(), 0)],
+            ..Reading::empty()
         }
     }
 
@@ -220,6 +233,35 @@ mod tests {
             }
             assert_eq!(page.contains("[1.1"), width >= WIDE, "{width}:\n{page}");
             assert!(page.contains("1.2") && page.contains("4.3"), "{page}");
+        }
+    }
+
+    #[test]
+    fn udp_has_tables_of_rates_and_of_dns() {
+        let mut flow = UdpFlow::empty();
+        (flow.client, flow.server) = ("10.0.0.2:40000".parse().unwrap(), "198.51.100.7:443".parse().unwrap());
+        (flow.kind, flow.state, flow.age_seconds) = (UdpKind::Quic, UdpState::Silent, 8.0);
+        flow.client_side.bytes = 1_000_000;
+        flow.client_side.longest_silence_seconds = 4.0;
+        let mut dns = UdpFlow { kind: UdpKind::Dns, ..flow.clone() };
+        let mut counts = Reading::empty().all.udp.dns;
+        (counts.queries, counts.unanswered, counts.servfail, counts.nxdomain) = (100, 3, 2, 7);
+        counts.times.median_ns = Some(12_300_000);
+        dns.dns = Some(counts.clone());
+        let mut reading = Reading { udp_flows: vec![flow, dns], ..reading() };
+        reading.all.udp.dns = counts;
+        for width in [80, 168] {
+            let page = render(&reading, Terminal { width, color: false });
+            println!("{page}");
+            let has = |words: &str| {
+                let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(page.lines().any(|line| squeezed(line).contains(words)), "{words}:\n{page}");
+            };
+            has("QUIC 1.00 Mbit/s 0 bit/s 4.00 s -");
+            has("10.0.0.2 > 198.51.100.7");
+            has("100 12.3 ms - 3 2 7");
+            has("3 queries of DNS without an answer within 5 s");
+            assert!(page.lines().all(|line| line.width() <= width), "{page}");
         }
     }
 }

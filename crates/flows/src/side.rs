@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::fraction::{Counts, Fraction};
 use crate::shared;
 
-/// Round trips between this host and one side.
+/// Round trips between this host and one side, or times from queries to their answers.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct RoundTrips {
     /// The smallest one, ns.
@@ -43,7 +43,7 @@ pub(crate) struct Trips {
 }
 
 impl Trips {
-    fn of(trips: &shared::WeirTrips, last: u64) -> Self {
+    pub(crate) fn of(trips: &shared::WeirTrips, last: u64) -> Self {
         Trips {
             smallest: (trips.smallest > 0).then_some(trips.smallest),
             smoothed: (trips.count > 0).then_some((last, trips.smoothed)),
@@ -53,7 +53,7 @@ impl Trips {
         }
     }
 
-    fn add(&mut self, other: &Trips) {
+    pub(crate) fn add(&mut self, other: &Trips) {
         self.smallest = self.smallest.into_iter().chain(other.smallest).min();
         self.smoothed = self.smoothed.max(other.smoothed);
         self.count += other.count;
@@ -73,7 +73,7 @@ impl Trips {
         at.map(end_of_bucket)
     }
 
-    fn report(&self) -> RoundTrips {
+    pub(crate) fn report(&self) -> RoundTrips {
         RoundTrips {
             smallest_ns: self.smallest,
             smoothed_ns: self.smoothed.map(|(_, ns)| ns),

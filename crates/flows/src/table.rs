@@ -1,20 +1,94 @@
-//! The table of flows in the kernel. The programs add flows; only this driver removes them.
+//! The tables of flows in the kernel, one of TCP and one of UDP. The programs add flows; only this driver removes them.
 
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_bpf::{Map, Mapped, Object, Plain};
 
 use crate::Result;
-use crate::shared::{self, WeirEnds, WeirFlow, WeirRemoved, WeirSlot};
+use crate::shared::{self, WeirEnds, WeirFlow, WeirRemoved, WeirSlot, WeirUdpFlow, WeirUdpSlot};
 
 /// How long a flow stays in the table without a packet, ns: after its end, without an answer to its SYN, and otherwise.
 const AFTER_END: u64 = 5_000_000_000;
 const OPENING: u64 = 30_000_000_000;
 const IDLE: u64 = 300_000_000_000;
 
+/// The same of UDP: as long as conntrack keeps such flows by default.
+const UDP_OPENING: u64 = 30_000_000_000;
+const UDP_IDLE: u64 = 120_000_000_000;
+
+/// A flow of either table.
+pub(crate) trait Tracked: Plain {
+    /// Its slot.
+    type Slot: Plain;
+    /// The names of its maps: slots, free ones, directions.
+    const MAPS: [&'static str; 3];
+    /// Its entry in the map of flows that were removed while they awaited an answer.
+    const OPENING: usize;
+
+    /// The flow of a slot that is in use.
+    fn of(slot: &Self::Slot) -> Option<Self>;
+    fn ends(&self) -> &[WeirEnds; 2];
+    fn state(&self) -> u32;
+    /// Whether it leaves the table. `now` is CLOCK_MONOTONIC, ns.
+    fn is_over(&self, now: u64) -> bool;
+}
+
+impl Tracked for WeirFlow {
+    type Slot = WeirSlot;
+    const MAPS: [&'static str; 3] = ["slots", "vacant", "directions"];
+    const OPENING: usize = 0;
+
+    fn of(slot: &WeirSlot) -> Option<Self> {
+        (slot.used != 0).then_some(slot.flow)
+    }
+
+    fn ends(&self) -> &[WeirEnds; 2] {
+        &self.ends
+    }
+
+    fn state(&self) -> u32 {
+        self.state
+    }
+
+    fn is_over(&self, now: u64) -> bool {
+        let limit = if has_ended(self) {
+            AFTER_END
+        } else if is(self, shared::WEIR_IS_OPENING) {
+            OPENING
+        } else {
+            IDLE
+        };
+        now.saturating_sub(self.last) > limit
+    }
+}
+
+impl Tracked for WeirUdpFlow {
+    type Slot = WeirUdpSlot;
+    const MAPS: [&'static str; 3] = ["udp_slots", "udp_vacant", "udp_directions"];
+    const OPENING: usize = 1;
+
+    fn of(slot: &WeirUdpSlot) -> Option<Self> {
+        (slot.used != 0).then_some(slot.flow)
+    }
+
+    fn ends(&self) -> &[WeirEnds; 2] {
+        &self.ends
+    }
+
+    fn state(&self) -> u32 {
+        self.state
+    }
+
+    fn is_over(&self, now: u64) -> bool {
+        let limit = if is(self, shared::WEIR_IS_OPENING) { UDP_OPENING } else { UDP_IDLE };
+        now.saturating_sub(self.last) > limit
+    }
+}
+
 /// Whether any of these bits is set in the state of a flow.
-pub(crate) fn is(flow: &WeirFlow, bits: u64) -> bool {
-    u64::from(flow.state) & bits != 0
+pub(crate) fn is(flow: &impl Tracked, bits: u64) -> bool {
+    u64::from(flow.state()) & bits != 0
 }
 
 pub(crate) fn has_ended(flow: &WeirFlow) -> bool {
@@ -36,94 +110,112 @@ pub(crate) fn address(version: u8, words: [u32; 4], port: u16) -> SocketAddr {
     SocketAddr::new(ip, u16::from_be(port))
 }
 
-/// Whether it leaves the table. `now` is CLOCK_MONOTONIC, ns.
-fn is_over(flow: &WeirFlow, now: u64) -> bool {
-    let limit = if has_ended(flow) {
-        AFTER_END
-    } else if is(flow, shared::WEIR_IS_OPENING) {
-        OPENING
-    } else {
-        IDLE
-    };
-    now.saturating_sub(flow.last) > limit
-}
-
 /// Maps of the loaded object.
 #[derive(Debug)]
 pub(crate) struct Table {
+    tcp: Slots<WeirFlow>,
+    udp: Slots<WeirUdpFlow>,
+    counts: Map,
+    removed: Mapped<WeirRemoved>,
+}
+
+/// Flows of one protocol.
+#[derive(Debug)]
+struct Slots<F> {
     slots: Map,
     vacant: Map,
     directions: Map,
-    counts: Map,
-    removed: Mapped<WeirRemoved>,
     /// Slots whose directions were removed a reading ago. A packet that was under way with their number has passed by now.
     leaving: Vec<u32>,
+    flow: PhantomData<F>,
 }
 
 /// All that the kernel has.
 pub(crate) struct Contents {
-    /// Flows in use.
-    pub(crate) flows: Vec<WeirFlow>,
-    /// Those of them that were removed by this reading.
-    pub(crate) removed: Vec<WeirFlow>,
+    /// TCP.
+    pub(crate) tcp: Flows<WeirFlow>,
+    /// UDP.
+    pub(crate) udp: Flows<WeirUdpFlow>,
     /// Packets with each verdict.
     pub(crate) verdicts: [u64; shared::WEIR_VERDICTS as usize],
 }
 
-impl Table {
-    pub(crate) fn new(object: &Object) -> Result<Self> {
-        let table = Table {
-            slots: object.map("slots")?,
-            vacant: object.map("vacant")?,
-            directions: object.map("directions")?,
-            counts: object.map("counts")?,
-            removed: object.map("removed")?.share()?,
+/// Flows of one table.
+pub(crate) struct Flows<F> {
+    /// Those in use.
+    pub(crate) all: Vec<F>,
+    /// Those of them that were removed by this reading.
+    pub(crate) removed: Vec<F>,
+}
+
+impl<F: Tracked> Slots<F> {
+    fn new(object: &Object) -> Result<Self> {
+        let [slots, vacant, directions] = F::MAPS.map(|name| object.map(name));
+        let new = Slots {
+            slots: slots?,
+            vacant: vacant?,
+            directions: directions?,
             leaving: Vec::new(),
+            flow: PhantomData,
         };
-        for at in (0..table.slots.entries()).rev() {
-            table.vacant.set::<[u8; 0], u32>(&[], &at)?;
+        for at in (0..new.slots.entries()).rev() {
+            new.vacant.set::<[u8; 0], u32>(&[], &at)?;
         }
-        Ok(table)
+        Ok(new)
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.slots.entries()
+    fn read(&mut self, now: u64, opening: &Mapped<WeirRemoved>) -> Result<Flows<F>> {
+        for at in std::mem::take(&mut self.leaving) {
+            self.slots.set(&at, &F::Slot::zeroed())?;
+            self.vacant.set::<[u8; 0], u32>(&[], &at)?;
+        }
+        let mut flows: Vec<(u32, F)> = Vec::new();
+        let mut at = 0;
+        self.slots.each_locked_value(|slot: F::Slot| {
+            flows.extend(F::of(&slot).map(|flow| (at, flow)));
+            at += 1;
+        })?;
+        let removed: Vec<(u32, F)> = flows.iter().filter(|(_, flow)| flow.is_over(now)).copied().collect();
+        for (at, flow) in &removed {
+            self.remove(*at, flow, opening)?;
+        }
+        let bare = |these: Vec<(u32, F)>| these.into_iter().map(|(_, flow)| flow).collect();
+        Ok(Flows { all: bare(flows), removed: bare(removed) })
+    }
+
+    fn remove(&mut self, at: u32, flow: &F, opening: &Mapped<WeirRemoved>) -> Result<()> {
+        self.directions.remove(&flow.ends()[0])?;
+        if is(flow, shared::WEIR_IS_JOINED) {
+            self.directions.remove(&flow.ends()[1])?;
+        }
+        if is(flow, shared::WEIR_IS_OPENING) {
+            let before = opening.get(F::OPENING).opening;
+            opening.set(F::OPENING, WeirRemoved { opening: before + 1 });
+        }
+        self.leaving.push(at);
+        Ok(())
+    }
+}
+
+impl Table {
+    pub(crate) fn new(object: &Object) -> Result<Self> {
+        Ok(Table {
+            tcp: Slots::new(object)?,
+            udp: Slots::new(object)?,
+            counts: object.map("counts")?,
+            removed: object.map("removed")?.share()?,
+        })
+    }
+
+    /// TCP flows, and UDP flows, that can be tracked at a time.
+    pub(crate) fn capacity(&self) -> [u32; 2] {
+        [self.tcp.slots.entries(), self.udp.slots.entries()]
     }
 
     /// Reads all, and removes flows that are over. `now` is CLOCK_MONOTONIC, ns.
     pub(crate) fn read(&mut self, now: u64) -> Result<Contents> {
-        for at in std::mem::take(&mut self.leaving) {
-            self.slots.set(&at, &WeirSlot::zeroed())?;
-            self.vacant.set::<[u8; 0], u32>(&[], &at)?;
-        }
-        let mut flows: Vec<(u32, WeirFlow)> = Vec::new();
-        let mut at = 0;
-        self.slots.each_locked_value(|slot: WeirSlot| {
-            if slot.used != 0 {
-                flows.push((at, slot.flow));
-            }
-            at += 1;
-        })?;
-        let over = flows.iter().filter(|(_, flow)| is_over(flow, now));
-        let removed: Vec<(u32, WeirFlow)> = over.copied().collect();
-        for (at, flow) in &removed {
-            self.remove(*at, flow)?;
-        }
-        let flows = flows.into_iter().map(|(_, flow)| flow).collect();
-        let removed = removed.into_iter().map(|(_, flow)| flow).collect();
-        Ok(Contents { flows, removed, verdicts: self.verdicts()? })
-    }
-
-    fn remove(&mut self, at: u32, flow: &WeirFlow) -> Result<()> {
-        self.directions.remove(&flow.ends[0])?;
-        if is(flow, shared::WEIR_IS_JOINED) {
-            self.directions.remove(&flow.ends[1])?;
-        }
-        if is(flow, shared::WEIR_IS_OPENING) {
-            self.removed.set(0, WeirRemoved { opening: self.removed.get(0).opening + 1 });
-        }
-        self.leaving.push(at);
-        Ok(())
+        let (tcp, udp) = (self.tcp.read(now, &self.removed)?, self.udp.read(now, &self.removed)?);
+        Ok(Contents { tcp, udp, verdicts: self.verdicts()? })
     }
 
     fn verdicts(&self) -> Result<[u64; shared::WEIR_VERDICTS as usize]> {

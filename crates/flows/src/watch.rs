@@ -1,9 +1,10 @@
 //! The program at its interfaces.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -12,8 +13,9 @@ use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first}
 use crate::counts::FlowCounts;
 use crate::networks::{Grouping, Key, NetworkSum};
 use crate::reading::{Flow, NotTracked, Reading};
-use crate::shared::{WeirConfig, WeirFlow};
-use crate::table::Table;
+use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
+use crate::table::{Contents, Table, Tracked};
+use crate::udp::UdpFlow;
 use crate::{Error, Result, interfaces};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
@@ -26,8 +28,10 @@ pub const MOST_FLOWS: u32 = 1 << 20;
 pub struct Options {
     /// Names of interfaces; none: those that forward.
     pub interfaces: Vec<String>,
-    /// Flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 2.2 kB.
+    /// TCP flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 2.2 kB.
     pub flows: u32,
+    /// Follow UDP, too: half as many flows, of 1.1 kB each.
+    pub udp: bool,
     /// Share of all flows that is tracked, above 0 and up to 1.
     pub share: f64,
     /// How flows are grouped.
@@ -36,7 +40,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { interfaces: Vec::new(), flows: 16_384, share: 1.0, grouping: Grouping::default() }
+        Options {
+            interfaces: Vec::new(),
+            flows: 16_384,
+            udp: true,
+            share: 1.0,
+            grouping: Grouping::default(),
+        }
     }
 }
 
@@ -49,6 +59,9 @@ pub struct Watch {
     /// Sums of flows that are no longer in the table.
     past: BTreeMap<Key, NetworkSum>,
     past_flows: u64,
+    past_udp_flows: u64,
+    /// Addresses of the namespace.
+    own: BTreeSet<IpAddr>,
     began: u64,
     attached: BTreeMap<u32, Attached>,
     object: Object,
@@ -82,6 +95,8 @@ impl Watch {
         if !(options.share > 0.0 && options.share <= 1.0) {
             return Err(Error::Options(format!("share: {} is not above 0 and up to 1", options.share)));
         }
+        let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
+        let own = interfaces::addresses()?;
         let links = interfaces::choose(&options.interfaces)?;
         let mut loader = Loader::open("flows", OBJECT)?;
         loader.config(&WeirConfig {
@@ -89,11 +104,18 @@ impl Watch {
             share: (options.share * f64::from(u32::MAX)) as u32,
             // A flood of SYNs leaves room for flows that are answered.
             opening: (options.flows / 4).max(1),
+            // Strangers may send UDP that has no answer, too. Flows of this host itself have none here.
+            udp_opening: if options.udp { udp_flows.div_ceil(2) } else { 0 },
+            unused: 0,
         })?;
-        for (map, entries) in
-            [("slots", options.flows), ("vacant", options.flows), ("directions", 2 * options.flows)]
-        {
-            loader.entries(map, entries)?;
+        for (names, entries) in [(WeirFlow::MAPS, options.flows), (WeirUdpFlow::MAPS, udp_flows)] {
+            for (map, entries) in names.into_iter().zip([entries, entries, 2 * entries]) {
+                loader.entries(map, entries)?;
+            }
+        }
+        // One of TCP, one of UDP.
+        for map in ["opening", "removed"] {
+            loader.entries(map, 2)?;
         }
         let object = loader.load()?;
         let table = Table::new(&object)?;
@@ -115,6 +137,8 @@ impl Watch {
             interfaces,
             past: BTreeMap::new(),
             past_flows: 0,
+            past_udp_flows: 0,
+            own,
             began: now(),
             attached,
             object,
@@ -127,6 +151,7 @@ impl Watch {
     /// # Errors
     /// If the kernel refuses.
     pub fn follow_interfaces(&mut self) -> Result<bool> {
+        self.own = interfaces::addresses()?;
         let links = interfaces::present(&self.options.interfaces)?;
         let before = self.attached.len();
         self.attached.retain(|index, _| links.iter().any(|link| link.index == *index));
@@ -178,33 +203,40 @@ impl Watch {
         let time = now();
         let mut contents = self.table.read(time)?;
         let mut sums = self.past.clone();
-        for flow in &contents.flows {
-            self.options.grouping.add(&mut sums, flow);
-        }
+        let grouping = self.options.grouping;
+        contents.tcp.all.iter().for_each(|flow| grouping.add(&mut sums, flow));
+        contents.udp.all.iter().for_each(|flow| grouping.add_udp(&mut sums, flow, &self.own, time));
         let mut all = NetworkSum::default();
         sums.values().for_each(|sum| all.merge(sum));
         let mut sums: Vec<(Key, NetworkSum)> = sums.into_iter().collect();
         sums.sort_by_key(|(_, sum)| Reverse(sum.bytes()));
-        contents.flows.sort_by_key(|flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
-        let shown = contents.flows.iter().take(flows);
+        contents.tcp.all.sort_by_key(|flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
+        contents.udp.all.sort_by_key(|flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
+        let shown = contents.tcp.all.iter().take(flows);
+        let shown_udp = contents.udp.all.iter().take(flows);
+        let [capacity, udp_capacity] = self.table.capacity();
         let reading = Reading {
             interfaces: self.interfaces.values().cloned().collect(),
             seconds: time.saturating_sub(self.began) as f64 / 1e9,
             sample_share: self.options.share,
-            capacity: self.table.capacity(),
-            flows_now: contents.flows.len() as u64,
+            capacity,
+            udp_capacity: if self.options.udp { udp_capacity } else { 0 },
+            flows_now: contents.tcp.all.len() as u64,
             flows_over: self.past_flows,
+            udp_flows_now: contents.udp.all.len() as u64,
+            udp_flows_over: self.past_udp_flows,
             not_tracked: NotTracked::of(&contents.verdicts),
             all: all.report(&None),
             networks_in_all: sums.len() as u64,
             networks: sums.iter().take(networks).map(|(key, sum)| sum.report(key)).collect(),
             flows: shown.map(|flow| Flow::of(flow, &self.interfaces, time)).collect(),
+            udp_flows: shown_udp.map(|flow| UdpFlow::of(flow, &self.interfaces, &self.own, time)).collect(),
         };
-        self.retire(&contents.removed);
+        self.retire(&contents, time);
         Ok(reading)
     }
 
-    /// Counters of all flows in the table as they are, and what was not tracked. Cheaper than [`Watch::read`], which makes intervals; flows
+    /// Counters of all TCP flows in the table as they are, and what was not tracked. Cheaper than [`Watch::read`], which makes intervals; flows
     /// that are over leave the table, and their counters are not returned again.
     ///
     /// # Errors
@@ -212,16 +244,22 @@ impl Watch {
     pub fn read_counts(&mut self) -> Result<(Vec<FlowCounts>, NotTracked)> {
         let time = now();
         let contents = self.table.read(time)?;
-        let flows = contents.flows.iter().map(|flow| FlowCounts::of(flow, &self.interfaces, time)).collect();
-        self.retire(&contents.removed);
+        let flows = contents.tcp.all.iter();
+        let flows = flows.map(|flow| FlowCounts::of(flow, &self.interfaces, time)).collect();
+        self.retire(&contents, time);
         Ok((flows, NotTracked::of(&contents.verdicts)))
     }
 
-    fn retire(&mut self, removed: &[WeirFlow]) {
-        for flow in removed {
-            self.options.grouping.add(&mut self.past, flow);
+    fn retire(&mut self, contents: &Contents, time: u64) {
+        let grouping = self.options.grouping;
+        for flow in &contents.tcp.removed {
+            grouping.add(&mut self.past, flow);
         }
-        self.past_flows += removed.len() as u64;
-        self.options.grouping.bound(&mut self.past);
+        for flow in &contents.udp.removed {
+            grouping.add_udp(&mut self.past, flow, &self.own, time);
+        }
+        self.past_flows += contents.tcp.removed.len() as u64;
+        self.past_udp_flows += contents.udp.removed.len() as u64;
+        grouping.bound(&mut self.past);
     }
 }

@@ -112,7 +112,7 @@ fn sides(client: &Side, server: &Side) -> Vec<Text> {
     lines
 }
 
-fn over_time(past: &Past, width: usize) -> Vec<Text> {
+pub(crate) fn over_time(past: &Past, width: usize) -> Vec<Text> {
     let bars = width.saturating_sub(FIGURE + 18).clamp(8, BARS.max(width / 2));
     let seconds = past.ticks().len().min(bars);
     let mut lines =

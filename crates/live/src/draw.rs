@@ -9,7 +9,7 @@ use weir_text::units;
 use crate::history::Past;
 use crate::paint::{Text, bad, bold, faint, put, rate, sparkline, warning};
 use crate::view::{Page, View};
-use crate::{details, help, table};
+use crate::{details, help, table, udp_details};
 
 /// Lines of the totals; a lower terminal has none.
 const TOTALS: u16 = 3;
@@ -36,6 +36,10 @@ pub(crate) fn draw(view: &mut View, buffer: &mut Buffer) {
             let lines = details::lines(view, &flow, usize::from(area.width));
             page(view, lines, buffer, middle);
         }
+        Page::UdpDetails(flow) => {
+            let lines = udp_details::lines(view, &flow, usize::from(area.width));
+            page(view, lines, buffer, middle);
+        }
     }
     status(view, buffer, area);
     keys(view, buffer, area);
@@ -47,11 +51,12 @@ fn title(view: &View, buffer: &mut Buffer, area: Rect) {
     let mut text = match names.is_empty() {
         true => " waits for the first second".to_owned(),
         false => format!(
-            " TCP through {}, {:.0} s, {} flows now, {} over",
+            " TCP, UDP through {}, {:.0} s, {} and {} flows now, {} over",
             names.join(", "),
             reading.seconds,
             units::count(reading.flows_now),
-            units::count(reading.flows_over)
+            units::count(reading.udp_flows_now),
+            units::count(reading.flows_over + reading.udp_flows_over)
         ),
     };
     if reading.sample_share < 1.0 {
@@ -121,8 +126,8 @@ fn status(view: &View, buffer: &mut Buffer, area: Rect) {
             )
         }
         _ if not.too_many_opening > 0 => {
-            let syns = units::count(not.too_many_opening);
-            (format!("{syns} SYNs not tracked: too many await an answer"), warning())
+            let packets = units::count(not.too_many_opening);
+            (format!("{packets} first packets of flows not tracked: too many await an answer"), warning())
         }
         (None, Some((text, false))) => (text.clone(), faint()),
         (None, None) => return,
@@ -142,7 +147,7 @@ fn keys(view: &View, buffer: &mut Buffer, area: Rect) {
     }
     let text = match view.page {
         Page::Table => "q quit  ? help  Tab table  j k select  Enter open  / filter  s r sort  f freeze",
-        Page::Details(_) | Page::Help => "q quit  Esc back  j k scroll  f freeze",
+        Page::Details(_) | Page::UdpDetails(_) | Page::Help => "q quit  Esc back  j k scroll  f freeze",
     };
     put(buffer, area, (1, y), text, faint());
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use weir_flows::{Flow, Reading, Side};
+use weir_flows::{Flow, Network, Reading, Side, UdpFlow};
 
 /// Readings that are kept, of all flows and of each.
 pub(crate) const KEPT: usize = 120;
@@ -22,6 +22,18 @@ impl Counters {
     fn of(client: &Side, server: &Side) -> Self {
         let parts = [&client.lost_from, &server.lost_to, &server.lost_from, &client.lost_to];
         Counters { bytes: [client.bytes, server.bytes], lost: parts.map(|part| part.segments) }
+    }
+
+    /// TCP and UDP; segments are of TCP.
+    fn of_network(network: &Network) -> Self {
+        let mut counters = Counters::of(&network.client_side, &network.server_side);
+        counters.bytes[0] += network.udp.client_side.bytes;
+        counters.bytes[1] += network.udp.server_side.bytes;
+        counters
+    }
+
+    fn of_udp(flow: &UdpFlow) -> Self {
+        Counters { bytes: [flow.client_side.bytes, flow.server_side.bytes], lost: [0; 4] }
     }
 }
 
@@ -80,29 +92,38 @@ pub(crate) struct History {
     pub(crate) all: Past,
     networks: HashMap<Option<String>, Past>,
     flows: HashMap<Ends, Past>,
+    udp: HashMap<Ends, Past>,
+}
+
+/// Adds the counters of flows to their past, and forgets flows that are not among them: ends, counters, and age in seconds.
+fn follow(past: &mut HashMap<Ends, Past>, flows: impl Iterator<Item = (Ends, Counters, f64)>, seconds: f64) {
+    let mut before = std::mem::take(past);
+    for (ends, counters, age) in flows {
+        let mut one = before.remove(&ends).unwrap_or_else(|| {
+            // An older flow was beyond the bound of the readings before: its counters are not those of a second.
+            Past { counters: if age > seconds { counters } else { Counters::default() }, ..Past::default() }
+        });
+        one.add(counters, seconds);
+        past.insert(ends, one);
+    }
 }
 
 impl History {
     pub(crate) fn add(&mut self, reading: &Reading) {
         let seconds = reading.seconds - std::mem::replace(&mut self.seconds, reading.seconds);
-        self.all.add(Counters::of(&reading.all.client_side, &reading.all.server_side), seconds);
+        self.all.add(Counters::of_network(&reading.all), seconds);
         let mut networks = std::mem::take(&mut self.networks);
         for network in &reading.networks {
             let mut past = networks.remove(&network.network).unwrap_or_default();
-            past.add(Counters::of(&network.client_side, &network.server_side), seconds);
+            past.add(Counters::of_network(network), seconds);
             self.networks.insert(network.network.clone(), past);
         }
-        let mut flows = std::mem::take(&mut self.flows);
-        for flow in &reading.flows {
-            let counters = Counters::of(&flow.client_side, &flow.server_side);
-            let mut past = flows.remove(&ends(flow)).unwrap_or_else(|| {
-                // An older flow was beyond the bound of the readings before: its counters are not those of a second.
-                let is_older = flow.age_seconds > seconds;
-                Past { counters: if is_older { counters } else { Counters::default() }, ..Past::default() }
-            });
-            past.add(counters, seconds);
-            self.flows.insert(ends(flow), past);
-        }
+        let tcp = reading.flows.iter();
+        let tcp = tcp.map(|f| (ends(f), Counters::of(&f.client_side, &f.server_side), f.age_seconds));
+        follow(&mut self.flows, tcp, seconds);
+        let udp = reading.udp_flows.iter();
+        let udp = udp.map(|f| ((f.client, f.server), Counters::of_udp(f), f.age_seconds));
+        follow(&mut self.udp, udp, seconds);
     }
 
     pub(crate) fn network(&self, name: &Option<String>) -> f64 {
@@ -111,6 +132,10 @@ impl History {
 
     pub(crate) fn flow(&self, ends: &Ends) -> Option<&Past> {
         self.flows.get(ends)
+    }
+
+    pub(crate) fn udp(&self, ends: &Ends) -> Option<&Past> {
+        self.udp.get(ends)
     }
 }
 
@@ -155,5 +180,23 @@ mod tests {
         assert_eq!(history.all.ticks().len(), KEPT);
         history.add(&Reading::empty());
         assert!(history.flow(&ends(&Flow::empty())).is_none());
+    }
+
+    #[test]
+    fn udp_has_a_past_of_its_own_and_is_part_of_all() {
+        let at = |seconds: f64, bytes: u64| {
+            let mut reading = reading(seconds, 0, 0);
+            let mut udp = UdpFlow::empty();
+            udp.server_side.bytes = bytes;
+            reading.all.udp.server_side = udp.server_side;
+            reading.udp_flows = vec![udp];
+            reading
+        };
+        let mut history = History::default();
+        history.add(&at(1.0, 1000));
+        history.add(&at(3.0, 3000));
+        let udp = history.udp(&ends(&Flow::empty())).unwrap();
+        assert_eq!((udp.bps(), history.all.bps()), (8000.0, 8000.0));
+        assert_eq!(history.flow(&ends(&Flow::empty())).unwrap().bps(), 0.0);
     }
 }

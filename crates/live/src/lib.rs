@@ -19,6 +19,8 @@ mod picture_tests;
 mod rows;
 mod screen;
 mod table;
+mod udp;
+mod udp_details;
 mod view;
 
 pub use key::Key;

@@ -2,7 +2,7 @@
 
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
-use weir_flows::{Flow, FlowState, Reading};
+use weir_flows::{Flow, FlowState, Reading, UdpFlow, UdpKind, UdpState};
 
 use crate::draw::draw;
 use crate::fixture::{flow, loss, network, reading};
@@ -72,7 +72,11 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
     view.press(Key::Char('3'));
     let lines = picture(&mut view, 80, 24);
     print(&lines);
-    assert!(lines[0].starts_with(" TCP through in0, out0, 2 s, 200 flows now, 0 over"), "{}", lines[0]);
+    assert!(
+        lines[0].starts_with(" TCP, UDP through in0, out0, 2 s, 200 and 0 flows now, 0 over"),
+        "{}",
+        lines[0]
+    );
     assert!(lines[1].starts_with(" from clients  1.00 Mbit/s"), "{}", lines[1]);
     assert!(lines[1].ends_with("██  max 1.00 Mbit/s"), "{}", lines[1]);
     assert!(
@@ -80,7 +84,7 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
         "{}",
         lines[3]
     );
-    assert!(lines[4].contains(" 3 flows   200 rows by rate"), "{}", lines[4]);
+    assert!(lines[4].contains(" 3 flows  4 UDP  5 DNS   200 rows by rate"), "{}", lines[4]);
     let words: Vec<&str> = lines[5].split_whitespace().collect();
     assert_eq!(words, ["client", ">", "server", "rate▼", "RTT", "c", "RTT", "s", "loss", "c", "loss", "s"]);
     // The busiest flow is first: of 40,000 segments at the server 107 were lost, of those at the client none.
@@ -173,8 +177,12 @@ fn details_have_both_tuples_the_histogram_and_losses_over_time() {
 #[test]
 fn any_size_and_any_page_is_drawn() {
     let mut view = view();
-    let pages: [&[Key]; 5] = [
+    view.read(udp_reading());
+    let pages: [&[Key]; 8] = [
         &[],
+        &[Key::Char('4'), Key::Down, Key::Enter],
+        &[Key::Escape, Key::Char('5'), Key::Char('s')],
+        &[Key::Down, Key::Enter, Key::PageDown, Key::Escape],
         &[Key::Char('2'), Key::Down],
         &[Key::Char('/'), Key::Char('x')],
         &[Key::Escape, Key::Char('?')],
@@ -206,9 +214,75 @@ fn help_freezing_and_warnings_are_in_sight() {
     view.read(full);
     let lines = picture(&mut view, 80, 24);
     assert!(lines[22].contains("1,234 packets of flows that found no room"), "{lines:#?}");
-    assert!(lines[6].contains("no TCP packet has passed"), "{lines:#?}");
+    assert!(lines[6].contains("no packet of TCP or UDP has passed"), "{lines:#?}");
     view.remark("cannot write r.jsonl: no space left", true);
     assert!(picture(&mut view, 80, 24)[22].contains("no space left"));
+}
+
+/// A flow of QUIC whose client has sent in vain for 4 s, and 100 queries of DNS.
+fn udp_reading() -> Reading {
+    let mut quic = UdpFlow::empty();
+    (quic.client, quic.server) = ("10.0.0.2:40000".parse().unwrap(), "198.51.100.7:443".parse().unwrap());
+    (quic.kind, quic.state, quic.age_seconds) = (UdpKind::Quic, UdpState::Silent, 8.0);
+    quic.client_side.bytes = 1 << 20;
+    quic.client_side.longest_silence_seconds = 4.0;
+    let mut dns = UdpFlow::empty();
+    (dns.client, dns.server) = ("10.0.0.2:0".parse().unwrap(), "198.51.100.53:53".parse().unwrap());
+    (dns.kind, dns.state) = (UdpKind::Dns, UdpState::Open);
+    let mut counts = Reading::empty().all.udp.dns;
+    (counts.queries, counts.answers, counts.unanswered, counts.servfail) = (100, 97, 3, 5);
+    (counts.times.median_ns, counts.times.p95_ns) = (Some(12_300_000), Some(49_200_000));
+    (counts.times.buckets[19], counts.times.buckets[23]) = (90, 7);
+    dns.dns = Some(counts);
+    let mut reading = reading(Vec::new());
+    (reading.seconds, reading.udp_flows_now) = (3.0, 2);
+    reading.udp_flows = vec![quic, dns];
+    reading
+}
+
+#[test]
+fn udp_and_dns_have_their_tables_and_details() {
+    let mut view = View::new("this namespace");
+    view.read(udp_reading());
+    view.press(Key::Char('4'));
+    view.press(Key::Down);
+    let lines = picture(&mut view, 80, 24);
+    print(&lines);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(&lines[5]), "client > server kind rate▼ silence c silence s");
+    assert!(words(&lines[6]).starts_with("10.0.0.2:40000 > 198.51.100.7:443 QUIC "), "{}", lines[6]);
+    assert!(words(&lines[6]).ends_with(" 4.00 s -"), "{}", lines[6]);
+    assert!(lines[7].is_empty(), "DNS has a table of its own: {}", lines[7]);
+    assert!(lines[22].contains("QUIC, silent, client sent 4.00 s without an"), "{}", lines[22]);
+    view.press(Key::Enter);
+    let page = picture(&mut view, 80, 30).join("\n");
+    print(std::slice::from_ref(&page));
+    assert!(page.contains("QUIC, silent, 8 s old") && page.contains("1.05 Mbit/s on average"), "{page}");
+    view.press(Key::Escape);
+    view.press(Key::Char('5'));
+    view.press(Key::Down);
+    let lines = picture(&mut view, 80, 24);
+    print(&lines);
+    assert_eq!(words(&lines[5]), "client > server queries▼ half 95 % no answer");
+    assert_eq!(words(&lines[6]), "10.0.0.2 > 198.51.100.53 100 12.3 ms 49.2 ms 3");
+    assert!(lines[22].ends_with("DNS, open, 3 without an answer, 5 SERVFAIL"), "{}", lines[22]);
+    view.press(Key::Char('s'));
+    assert!(picture(&mut view, 80, 24)[5].contains("half▼"));
+    view.press(Key::Enter);
+    let page = picture(&mut view, 80, 40).join("\n");
+    print(std::slice::from_ref(&page));
+    for text in ["100 queries, 97 answers, 0 wait", "half 12.3 ms, 95 % 49.2 ms", "to 12.3 ms", "█ 90", "█ 7"]
+    {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    // The order of one table is none of another.
+    view.press(Key::Escape);
+    view.press(Key::Char('3'));
+    assert!(picture(&mut view, 80, 24)[4].contains("rows by rate"));
+    view.press(Key::Char('5'));
+    view.press(Key::Enter);
+    view.read(reading(Vec::new()));
+    assert!(picture(&mut view, 80, 24)[6].contains("no DNS packet has passed"));
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_flows::{Flow, FlowState, Fraction, Network, Reading, Side};
+use weir_flows::{Dns, Flow, FlowState, Fraction, Network, Reading, Side, UdpFlow, UdpKind};
 use weir_text::escape::line;
 
 use crate::history::{Ends, History, Past, ends};
+use crate::udp;
 
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,18 +17,24 @@ pub(crate) enum Tab {
     Networks,
     /// By host inside.
     Hosts,
-    /// One by one.
+    /// TCP one by one.
     Flows,
+    /// UDP other than DNS one by one.
+    Udp,
+    /// DNS by client and server.
+    Dns,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Tab; 3] = [Tab::Networks, Tab::Hosts, Tab::Flows];
+    pub(crate) const ALL: [Tab; 5] = [Tab::Networks, Tab::Hosts, Tab::Flows, Tab::Udp, Tab::Dns];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
             Tab::Networks => "networks",
             Tab::Hosts => "inside hosts",
             Tab::Flows => "flows",
+            Tab::Udp => "UDP",
+            Tab::Dns => "DNS",
         }
     }
 }
@@ -42,11 +49,15 @@ pub(crate) enum Sort {
     LossClient,
     LossServer,
     Flows,
+    Silence,
+    Queries,
+    Answer,
+    Failures,
     Name,
 }
 
 impl Sort {
-    pub(crate) const ALL: [Sort; 8] = [
+    const OF_TCP: [Sort; 8] = [
         Sort::Rate,
         Sort::Bytes,
         Sort::RttClient,
@@ -56,6 +67,17 @@ impl Sort {
         Sort::Flows,
         Sort::Name,
     ];
+    const OF_UDP: [Sort; 4] = [Sort::Rate, Sort::Bytes, Sort::Silence, Sort::Name];
+    const OF_DNS: [Sort; 4] = [Sort::Queries, Sort::Answer, Sort::Failures, Sort::Name];
+
+    /// The orders of a table; the first one is the usual one.
+    pub(crate) fn of(tab: Tab) -> &'static [Sort] {
+        match tab {
+            Tab::Networks | Tab::Hosts | Tab::Flows => &Sort::OF_TCP,
+            Tab::Udp => &Sort::OF_UDP,
+            Tab::Dns => &Sort::OF_DNS,
+        }
+    }
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -66,14 +88,19 @@ impl Sort {
             Sort::LossClient => "loss at the client",
             Sort::LossServer => "loss at the server",
             Sort::Flows => "number of flows",
+            Sort::Silence => "silence",
+            Sort::Queries => "number of queries",
+            Sort::Answer => "time to an answer",
+            Sort::Failures => "failures",
             Sort::Name => "name",
         }
     }
 
-    /// The one so many places further in the list.
-    pub(crate) fn after(self, steps: usize) -> Sort {
-        let at = Sort::ALL.iter().position(|s| *s == self).unwrap_or(0);
-        Sort::ALL[(at + steps) % Sort::ALL.len()]
+    /// The next one of a table, or the one before.
+    pub(crate) fn next(self, tab: Tab, back: bool) -> Sort {
+        let all = Sort::of(tab);
+        let at = all.iter().position(|s| *s == self).unwrap_or(0);
+        all[(at + if back { all.len() - 1 } else { 1 }) % all.len()]
     }
 }
 
@@ -83,6 +110,7 @@ pub(crate) enum Of {
     Network(Option<String>),
     Host(IpAddr),
     Flow(Ends),
+    Udp(Ends),
 }
 
 /// A row.
@@ -99,9 +127,11 @@ pub(crate) struct Row {
     pub(crate) rtt: [Option<u64>; 2],
     /// Lost by part of the path ([`crate::history::PARTS`]).
     pub(crate) lost: [Fraction; 4],
+    /// The flow of UDP.
+    pub(crate) udp: Option<UdpFlow>,
     /// The text that a filter looks at, in small letters, and the addresses.
-    searched: String,
-    addresses: Vec<IpAddr>,
+    pub(crate) searched: String,
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl Row {
@@ -143,11 +173,12 @@ fn network_row(network: &Network, history: &History) -> Row {
     Row {
         of: Of::Network(network.network.clone()),
         state: None,
-        flows: network.flows,
+        flows: network.flows + network.udp.flows,
         bytes: network.bytes(),
         bps: history.network(&network.network),
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
+        udp: None,
         searched: name.clone(),
         addresses: address.into_iter().collect(),
         name,
@@ -171,6 +202,7 @@ fn flow_row(flow: &Flow, history: &History) -> Row {
         bps: history.flow(&ends(flow)).map_or(0.0, Past::bps),
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
+        udp: None,
         searched: searched.join(" "),
         addresses: sockets().map(|socket| socket.ip()).collect(),
     }
@@ -189,8 +221,32 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
         bps: flows.iter().map(bps).sum(),
         rtt: [rtt(|flow| &flow.client_side), rtt(|flow| &flow.server_side)],
         lost: [part(0), part(1), part(2), part(3)],
+        udp: None,
         searched: host.to_string(),
         addresses: vec![host],
+    }
+}
+
+fn udp_row(flow: &UdpFlow, history: &History) -> Row {
+    let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
+    let sockets: Vec<_> = sockets.into_iter().flatten().collect();
+    let mut searched: Vec<String> = sockets.iter().map(ToString::to_string).collect();
+    searched.push(format!("{} {}", udp::kind_word(flow.kind), udp::state_word(flow.state)).to_lowercase());
+    let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
+    searched.extend(interfaces.map(|name| line(name).to_lowercase()));
+    let ends = (flow.client, flow.server);
+    Row {
+        of: Of::Udp(ends),
+        name: udp::name(flow),
+        state: None,
+        flows: 1,
+        bytes: flow.bytes(),
+        bps: history.udp(&ends).map_or(0.0, Past::bps),
+        rtt: [None; 2],
+        lost: [Fraction::sum([]); 4],
+        udp: Some(flow.clone()),
+        searched: searched.join(" "),
+        addresses: sockets.iter().map(|socket| socket.ip()).collect(),
     }
 }
 
@@ -206,6 +262,11 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             }
             hosts.into_iter().map(|(host, flows)| host_row(host, &flows, history)).collect()
         }
+        Tab::Udp | Tab::Dns => {
+            let flows = reading.udp_flows.iter();
+            let flows = flows.filter(|flow| (flow.kind == UdpKind::Dns) == (tab == Tab::Dns));
+            flows.map(|flow| udp_row(flow, history)).collect()
+        }
     }
 }
 
@@ -213,6 +274,11 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
 /// is not the worst of all.
 pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
     let low = |row: &Row, server: bool| row.lost_at(server).low.unwrap_or(-1.0);
+    let silence = |row: &Row| {
+        let sides = row.udp.as_ref().map(|f| [f.client_side, f.server_side]);
+        sides.map_or(0.0, |sides| sides.iter().map(|s| s.longest_silence_seconds).fold(0.0, f64::max))
+    };
+    let dns = |row: &Row, of: fn(&Dns) -> u64| row.udp.as_ref().and_then(|f| f.dns.as_ref()).map_or(0, of);
     let order = |a: &Row, b: &Row| -> Ordering {
         match by {
             Sort::Rate => b.bps.total_cmp(&a.bps),
@@ -221,6 +287,12 @@ pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
             Sort::RttServer => b.rtt[1].cmp(&a.rtt[1]),
             Sort::LossClient | Sort::LossServer => Ordering::Equal,
             Sort::Flows => b.flows.cmp(&a.flows),
+            Sort::Silence => silence(b).total_cmp(&silence(a)),
+            Sort::Queries => dns(b, |d| d.queries).cmp(&dns(a, |d| d.queries)),
+            Sort::Answer => {
+                dns(b, |d| d.times.p95_ns.unwrap_or(0)).cmp(&dns(a, |d| d.times.p95_ns.unwrap_or(0)))
+            }
+            Sort::Failures => dns(b, Dns::failures).cmp(&dns(a, Dns::failures)),
             Sort::Name => a.name.cmp(&b.name),
         }
     };

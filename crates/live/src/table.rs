@@ -3,13 +3,14 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
-use weir_flows::{FlowState, Fraction};
+use weir_flows::{Dns, FlowState, Fraction, UdpFlow, UdpSide};
 use weir_text::layout::ellipsis;
 use weir_text::units;
 
 use crate::history::PARTS;
 use crate::paint::{bad, bold, faint, put, rate, time, warning};
 use crate::rows::{Row, Sort, Tab};
+use crate::udp;
 use crate::view::View;
 
 /// From this width on each part of the path has its own column of loss, and from the next on there are flows and bytes.
@@ -44,12 +45,65 @@ const TO_S: Column = column("to s", 10, Sort::LossServer, |row| loss(&row.lost[1
 const FROM_S: Column = column("from s", 10, Sort::LossServer, |row| loss(&row.lost[2]));
 const TO_C: Column = column("to c", 10, Sort::LossClient, |row| loss(&row.lost[3]));
 
-fn columns(width: u16) -> &'static [Column] {
+fn columns(tab: Tab, width: u16) -> &'static [Column] {
     match width {
+        _ if tab == Tab::Udp => udp_columns(width >= WITH_PARTS),
+        _ if tab == Tab::Dns => dns_columns(width >= WITH_PARTS),
         WITH_SUMS.. => &[FLOWS, BYTES, RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
         WITH_PARTS.. => &[RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
         _ => &[RATE, RTT_C, RTT_S, LOST_C, LOST_S],
     }
+}
+
+const KIND: Column =
+    column("kind", 7, Sort::Name, |row| cell(row, |flow| plain(udp::kind_word(flow.kind).to_owned())));
+const SILENCE_C: Column =
+    column("silence c", 11, Sort::Silence, |row| cell(row, |flow| silence(&flow.client_side)));
+const SILENCE_S: Column =
+    column("silence s", 11, Sort::Silence, |row| cell(row, |flow| silence(&flow.server_side)));
+const PACKETS: Column = column("packets", 12, Sort::Bytes, |row| {
+    cell(row, |flow| plain(units::count(flow.client_side.packets + flow.server_side.packets)))
+});
+const QUERIES: Column = column("queries", 10, Sort::Queries, |row| count(row, |dns| dns.queries));
+const HALF: Column = column("half", 9, Sort::Answer, |row| answer(row, |dns| dns.times.median_ns));
+const P95: Column = column("95 %", 9, Sort::Answer, |row| answer(row, |dns| dns.times.p95_ns));
+const NO_ANSWER: Column = column("no answer", 11, Sort::Failures, |row| failed(row, |dns| dns.unanswered));
+const SERVFAIL: Column = column("SERVFAIL", 10, Sort::Failures, |row| failed(row, |dns| dns.servfail));
+const NXDOMAIN: Column = column("NXDOMAIN", 10, Sort::Failures, |row| count(row, |dns| dns.nxdomain));
+
+fn udp_columns(wide: bool) -> &'static [Column] {
+    if wide {
+        &[KIND, PACKETS, BYTES, RATE, SILENCE_C, SILENCE_S]
+    } else {
+        &[KIND, RATE, SILENCE_C, SILENCE_S]
+    }
+}
+
+fn dns_columns(wide: bool) -> &'static [Column] {
+    if wide { &[QUERIES, HALF, P95, NO_ANSWER, SERVFAIL, NXDOMAIN] } else { &[QUERIES, HALF, P95, NO_ANSWER] }
+}
+
+fn cell(row: &Row, of: impl Fn(&UdpFlow) -> (String, Style)) -> (String, Style) {
+    row.udp.as_ref().map_or_else(|| plain("-".to_owned()), of)
+}
+
+fn count(row: &Row, of: fn(&Dns) -> u64) -> (String, Style) {
+    cell(row, |flow| plain(flow.dns.as_ref().map_or("-".to_owned(), |dns| units::count(of(dns)))))
+}
+
+fn failed(row: &Row, of: fn(&Dns) -> u64) -> (String, Style) {
+    let (text, _) = count(row, of);
+    let style = if matches!(text.as_str(), "0" | "-") { Style::new() } else { warning() };
+    (text, style)
+}
+
+fn answer(row: &Row, of: fn(&Dns) -> Option<u64>) -> (String, Style) {
+    cell(row, |flow| plain(flow.dns.as_ref().and_then(of).map_or("-".to_owned(), time)))
+}
+
+fn silence(side: &UdpSide) -> (String, Style) {
+    let style = if side.longest_silence_seconds >= udp::LONG { warning() } else { Style::new() };
+    (udp::seconds(side.longest_silence_seconds), style)
 }
 
 fn plain(text: String) -> (String, Style) {
@@ -83,6 +137,9 @@ fn loss(part: &Fraction) -> (String, Style) {
 /// Everything about a row in one line.
 pub(crate) fn words(row: &Row) -> String {
     let mut text = row.name.clone();
+    if let Some(flow) = &row.udp {
+        return udp::words(flow);
+    }
     match row.state {
         Some(FlowState::Opening) => text.push_str(", opening"),
         Some(FlowState::Unanswered) => text.push_str(", unanswered"),
@@ -99,6 +156,9 @@ pub(crate) fn words(row: &Row) -> String {
 }
 
 fn state_style(row: &Row) -> Style {
+    if let Some(flow) = &row.udp {
+        return udp::style(flow);
+    }
     match row.state {
         Some(FlowState::Unanswered | FlowState::Reset) => bad(),
         Some(FlowState::Ended | FlowState::Opening) => faint(),
@@ -109,7 +169,7 @@ fn state_style(row: &Row) -> Style {
 /// Draws the line of tables, the head and the rows.
 pub(crate) fn draw(view: &mut View, buffer: &mut Buffer, area: Rect) {
     tabs(view, buffer, area);
-    let columns = columns(area.width);
+    let columns = columns(view.tab, area.width);
     let figures: u16 = columns.iter().map(|column| column.width).sum();
     let room = area.width.saturating_sub(figures + 1).max(8);
     head(view, buffer, area, columns, room);
@@ -117,7 +177,12 @@ pub(crate) fn draw(view: &mut View, buffer: &mut Buffer, area: Rect) {
     view.room = usize::from(body.height);
     if view.rows.is_empty() {
         let text = match view.filter.text.is_empty() {
-            true => "no TCP packet has passed".to_owned(),
+            true => match view.tab {
+                Tab::Networks => "no packet of TCP or UDP has passed".to_owned(),
+                Tab::Hosts | Tab::Flows => "no TCP packet has passed".to_owned(),
+                Tab::Udp => "no UDP packet other than DNS has passed".to_owned(),
+                Tab::Dns => "no DNS packet has passed: queries to port 53 by UDP".to_owned(),
+            },
             false => "no row has all words of the filter; Esc removes it".to_owned(),
         };
         put(buffer, body, (1, body.y), &text, faint());
@@ -162,11 +227,12 @@ fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     let number = units::count(view.rows.len() as u64);
     let mut text = format!("  {number} rows by {}{order}", view.sort.title());
     let reading = &view.reading;
-    if view.tab != Tab::Networks && reading.flows_now > reading.flows.len() as u64 {
-        text.push_str(&format!(
-            ", of the {} flows with most bytes",
-            units::count(reading.flows.len() as u64)
-        ));
+    let (shown, all) = match view.tab {
+        Tab::Udp | Tab::Dns => (reading.udp_flows.len() as u64, reading.udp_flows_now),
+        Tab::Networks | Tab::Hosts | Tab::Flows => (reading.flows.len() as u64, reading.flows_now),
+    };
+    if view.tab != Tab::Networks && all > shown {
+        text.push_str(&format!(", of the {} flows with most bytes", units::count(shown)));
     }
     if view.tab == Tab::Networks && reading.networks_in_all > reading.networks.len() as u64 {
         text.push_str(&format!(", of {}", units::count(reading.networks_in_all)));
@@ -182,7 +248,7 @@ fn head(view: &View, buffer: &mut Buffer, area: Rect, columns: &[Column], room: 
     let name = match view.tab {
         Tab::Networks => "network",
         Tab::Hosts => "inside host",
-        Tab::Flows => "client > server",
+        Tab::Flows | Tab::Udp | Tab::Dns => "client > server",
     };
     let marked = |title: &str, sort: Sort| match (sort == view.sort, view.reverse) {
         (true, false) => format!("{title}▼"),

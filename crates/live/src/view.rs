@@ -1,6 +1,6 @@
 //! The state of the view, and how keys change it. Knows no terminal.
 
-use weir_flows::{Flow, Reading};
+use weir_flows::{Flow, Reading, UdpFlow};
 
 use crate::history::{Ends, History, ends};
 use crate::key::Key;
@@ -13,6 +13,8 @@ pub(crate) enum Page {
     Table,
     /// The details of a flow.
     Details(Ends),
+    /// The details of a flow of UDP.
+    UdpDetails(Ends),
     /// The keys.
     Help,
 }
@@ -97,6 +99,11 @@ impl View {
         self.reading.flows.iter().find(|flow| ends(flow) == *wanted)
     }
 
+    /// The same of UDP.
+    pub(crate) fn udp_flow(&self, wanted: &Ends) -> Option<&UdpFlow> {
+        self.reading.udp_flows.iter().find(|flow| (flow.client, flow.server) == *wanted)
+    }
+
     /// The number of the selected row.
     pub(crate) fn selected_row(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
@@ -125,9 +132,11 @@ impl View {
             Key::Char('1') => self.show(Tab::Networks),
             Key::Char('2') => self.show(Tab::Hosts),
             Key::Char('3') => self.show(Tab::Flows),
+            Key::Char('4') => self.show(Tab::Udp),
+            Key::Char('5') => self.show(Tab::Dns),
             Key::Char('/') => self.writing = true,
-            Key::Char('s') => self.order(self.sort.after(1), false),
-            Key::Char('S') => self.order(self.sort.after(Sort::ALL.len() - 1), false),
+            Key::Char('s') => self.order(self.sort.next(self.tab, false), false),
+            Key::Char('S') => self.order(self.sort.next(self.tab, true), false),
             Key::Char('r') => self.order(self.sort, !self.reverse),
             Key::Enter => self.enter(),
             _ => self.select(key),
@@ -141,6 +150,9 @@ impl View {
 
     fn show(&mut self, tab: Tab) {
         self.tab = tab;
+        if !Sort::of(tab).contains(&self.sort) {
+            (self.sort, self.reverse) = (Sort::of(tab)[0], false);
+        }
         self.selected = None;
         self.top = 0;
         self.arrange();
@@ -196,6 +208,10 @@ impl View {
         match self.selected_row().map(|at| self.rows[at].of.clone()) {
             Some(Of::Flow(flow)) => {
                 self.page = Page::Details(flow);
+                self.top = 0;
+            }
+            Some(Of::Udp(flow)) => {
+                self.page = Page::UdpDetails(flow);
                 self.top = 0;
             }
             Some(Of::Host(host)) => self.only(format!("{host}/{}", if host.is_ipv4() { 32 } else { 128 })),
@@ -338,7 +354,7 @@ mod tests {
         press(&mut view, "/");
         assert!(!view.press(Key::Interrupt));
         assert!(view.press(Key::Char('q')));
-        for tab in [Tab::Networks, Tab::Hosts, Tab::Flows] {
+        for tab in Tab::ALL {
             let mut view = View::new("empty");
             view.show(tab);
             for key in [Key::Enter, Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::Home, Key::End] {

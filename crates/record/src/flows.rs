@@ -56,6 +56,15 @@ pub struct FlowsLine {
     pub networks: Vec<FlowsSum>,
     /// The flows with the most bytes.
     pub flows: Vec<RecordedFlow>,
+    /// UDP flows in the table; none in older recordings.
+    #[serde(default)]
+    pub udp_flows_now: u64,
+    /// UDP flows that were over.
+    #[serde(default)]
+    pub udp_flows_over: u64,
+    /// The UDP flows with the most bytes.
+    #[serde(default)]
+    pub udp_flows: Vec<RecordedUdpFlow>,
 }
 
 /// Sums over the flows of a network, or of all.
@@ -71,6 +80,88 @@ pub struct FlowsSum {
     pub client_side: FlowsSide,
     /// The side of the servers.
     pub server_side: FlowsSide,
+    /// UDP; nothing in older recordings.
+    #[serde(default)]
+    pub udp: RecordedUdp,
+}
+
+/// UDP of a network, or of all.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct RecordedUdp {
+    /// Flows.
+    pub flows: u64,
+    /// Flows without an answer.
+    pub unanswered_flows: u64,
+    /// Flows in which one side was silent.
+    pub silent_flows: u64,
+    /// Bytes of QUIC.
+    pub quic_bytes: u64,
+    /// The side of the clients.
+    pub client_side: RecordedUdpSide,
+    /// The side of the servers.
+    pub server_side: RecordedUdpSide,
+    /// DNS.
+    pub dns: RecordedDns,
+}
+
+/// Packets of UDP that one side sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub struct RecordedUdpSide {
+    /// Bytes.
+    pub bytes: u64,
+    /// The longest time over which it sent without an answer, seconds.
+    pub longest_silence_seconds: f64,
+}
+
+/// Queries and answers of DNS.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct RecordedDns {
+    /// Queries.
+    pub queries: u64,
+    /// Queries without an answer.
+    pub unanswered: u64,
+    /// Answers with SERVFAIL.
+    pub servfail: u64,
+    /// Answers with NXDOMAIN.
+    pub nxdomain: u64,
+    /// Answers with REFUSED.
+    pub refused: u64,
+    /// Answers with another failure.
+    pub other_failures: u64,
+    /// Times from a query to its answer.
+    pub times: RecordedTimes,
+}
+
+/// Times of DNS.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct RecordedTimes {
+    /// The median, ns.
+    pub median_ns: Option<u64>,
+    /// The 95th percentile, ns.
+    pub p95_ns: Option<u64>,
+    /// Their number by length; see [`end_of_bucket`].
+    pub buckets: Vec<u64>,
+}
+
+/// A UDP flow.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct RecordedUdpFlow {
+    /// Address and port of the client; of DNS port 0.
+    pub client: String,
+    /// Address and port of the server.
+    pub server: String,
+    /// A word for its content.
+    pub kind: String,
+    /// A word for its state.
+    pub state: String,
+    /// Time since its first packet, seconds.
+    pub age_seconds: f64,
+    /// The side of the client.
+    pub client_side: RecordedUdpSide,
+    /// The side of the server.
+    pub server_side: RecordedUdpSide,
+    /// Queries and answers, if it is DNS.
+    pub dns: Option<RecordedDns>,
 }
 
 /// A flow.

@@ -32,10 +32,32 @@ fn the_summary_has_the_known_figures() {
 }
 
 #[test]
+fn udp_has_sentences_and_tables_of_its_own() {
+    let text = flows_terminal(&fixture::with_udp("10.0.0.2:4000"), Terminal { width: 100, color: false });
+    println!("{text}");
+    let has = |words: &str| {
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.lines().any(|line| squeezed(line).contains(words)), "{words}:\n{text}");
+    };
+    has("2.86 MiB of UDP passed in 3 flows, 1.43 MiB of it QUIC.");
+    has("DNS: 100 queries, half of the answers within 96.0 µs, 95 % within 96.0 µs.");
+    has("Queries of DNS without an answer: 3.");
+    has("Flows of UDP with a silent side: 1.");
+    // A megabyte in 8 s.
+    has("10.0.0.2:4000 > 198.51.100.7:443, … QUIC 1.43 MiB 1.00 Mbit/s 500 kbit/s 4.00 s –");
+    has("10.0.0.2 > 198.51.100.53, open 100 96.0 µs 96.0 µs 3 2 7");
+    let without = flows_terminal(&fixture::recording("x"), Terminal { width: 100, color: false });
+    assert!(!without.contains("UDP") && !without.contains("DNS"), "{without}");
+}
+
+#[test]
 fn no_line_is_wider_than_the_terminal_and_names_are_harmless() {
     for width in [80, 100, 160, 200] {
-        let text = text(width, &format!("x\u{1b}[31m\u{7}{}", "y".repeat(60)));
-        for line in text.lines() {
+        let name = format!("x\u{1b}[31m\u{7}{}", "y".repeat(60));
+        let udp = flows_terminal(&fixture::with_udp(&name), Terminal { width, color: false });
+        let text = text(width, &name);
+        assert!(!udp.contains(['\u{1b}', '\u{7}']));
+        for line in text.lines().chain(udp.lines()) {
             assert!(line.width() <= width, "{width}: {line}");
         }
         assert!(!text.contains(['\u{1b}', '\u{7}']) && text.contains("xyyy"), "{text:?}");

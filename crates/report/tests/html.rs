@@ -350,4 +350,10 @@ fn a_recording_of_flows_is_a_page() {
     }
     assert!(page.text.contains("<b>10.0.0.2") && count(&page, "b") == 0);
     assert!(!source.contains('\u{1b}') && !source.contains("[31m"));
+    let source = weir_report::flows_html(&flows::with_udp(name));
+    let page = parse(&source).unwrap();
+    check_references(&page);
+    assert_eq!((count(&page, "svg"), count(&page, "table")), (5, 5), "and two tables and a figure of UDP");
+    assert!(page.text.contains("100 queries") && page.text.contains("10.0.0.2 > 198.51.100.53, open"));
+    assert!(count(&page, "b") == 0 && !source.contains('\u{1b}'));
 }

@@ -44,7 +44,7 @@ pub(crate) struct TrackingArgs {
     /// Group IPv6 addresses by prefixes of this length
     #[arg(long, default_value_t = 48, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=128), help_heading = TRACKING)]
     prefix6: u8,
-    /// Track at most N flows at a time, 2.2 kB of memory each
+    /// Track at most N flows of TCP at a time and half as many of UDP, 3 kB of memory for each N
     #[arg(long, default_value_t = 16_384, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FLOWS)), help_heading = TRACKING)]
     flows: u32,
@@ -58,6 +58,7 @@ impl TrackingArgs {
         Options {
             interfaces: self.interfaces.clone(),
             flows: self.flows,
+            udp: true,
             share: self.share,
             grouping: Grouping { by_client: self.by_client, prefix4: self.prefix, prefix6: self.prefix6 },
         }

@@ -115,6 +115,7 @@ impl View {
         let mut kept = reading.clone();
         kept.networks.truncate(self.args.top);
         kept.flows.truncate(self.args.top);
+        kept.udp_flows.truncate(self.args.top);
         recording.add(&line(&self.document(&kept))?);
         Ok(())
     }
@@ -206,6 +207,7 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use weir_flows::UdpFlow;
     use weir_record::flows::{FlowsRecording, end_of_bucket};
 
     use super::*;
@@ -217,6 +219,7 @@ mod tests {
             seconds: 2.0,
             interfaces: vec!["in0".to_owned()],
             flows: vec![weir_flows::Flow::empty()],
+            udp_flows: vec![UdpFlow { dns: Some(Reading::empty().all.udp.dns), ..UdpFlow::empty() }],
             ..Reading::empty()
         };
         let document =
@@ -226,6 +229,8 @@ mod tests {
         let read = FlowsRecording::read(text.as_bytes()).unwrap();
         assert_eq!((read.last.seconds, read.last.interfaces.as_slice()), (2.0, &["in0".to_owned()][..]));
         assert_eq!((read.last.flows.len(), read.last.flows[0].state.as_str()), (1, "one-way"));
+        assert_eq!(read.last.udp_flows[0].dns.as_ref(), Some(&read.last.all.udp.dns));
+        assert_eq!(read.last.udp_flows[0].state, "one-way");
         let buckets = read.last.all.client_side.round_trips.buckets.len();
         assert_eq!(buckets, reading.all.client_side.round_trips.buckets.len());
         for n in 0..buckets {

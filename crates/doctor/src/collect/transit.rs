@@ -91,7 +91,8 @@ fn watch(flows: u32) -> Result<Option<Watch>, Error> {
     if interfaces.is_empty() {
         return Ok(None);
     }
-    Watch::start(weir_flows::Options { interfaces, flows, ..weir_flows::Options::default() }).map(Some)
+    Watch::start(weir_flows::Options { interfaces, flows, udp: false, ..weir_flows::Options::default() })
+        .map(Some)
 }
 
 /// Has the kernel take the time of the first runs, for the cost.

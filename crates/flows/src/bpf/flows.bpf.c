@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-// Follows the TCP connections that pass this host, at the ingress of its interfaces. Every packet goes on unchanged.
+// Follows the TCP connections and UDP flows that pass this host, at the ingress of its interfaces. Every packet goes on unchanged.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -33,6 +33,8 @@ extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 #include "options.h"
 #include "packet.h"
 #include "table.h"
+#include "datagrams.h"
+#include "udp.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -51,6 +53,17 @@ struct {
 	__type(value, struct weir_work);
 } work SEC(".maps");
 
+// Everything but TCP. A function of its own, so that the verifier and the cache have the way of TCP without it.
+__noinline int follow_other(struct __sk_buff *skb)
+{
+	__u32 at = 0;
+	struct weir_work *w = bpf_map_lookup_elem(&work, &at);
+
+	if (!w || !config.udp_opening || w->ends.protocol != IPPROTO_UDP)
+		return WEIR_OTHER_PROTOCOL;
+	return follow_udp(skb, w);
+}
+
 static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
 {
 	__u32 *known, at = 0;
@@ -66,6 +79,8 @@ static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
 	__builtin_memset(w, 0, sizeof(*w));
 	p = &w->packet;
 	verdict = read_packet(skb, &w->ends, p);
+	if (verdict == WEIR_OTHER_PROTOCOL)
+		return follow_other(skb);
 	if (verdict != WEIR_JUDGED)
 		return verdict;
 	known = bpf_map_lookup_elem(&directions, &w->ends);
@@ -84,7 +99,7 @@ static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
 	is_opening = slot->flow.state & WEIR_IS_OPENING;
 	bpf_spin_unlock(&slot->lock);
 	if (was_opening != is_opening)
-		count_opening(is_opening);
+		count_opening(OF_TCP, is_opening);
 	return WEIR_JUDGED;
 }
 

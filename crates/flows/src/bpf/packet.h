@@ -2,18 +2,19 @@
 #pragma once
 
 #define IPV4_FRAGMENT 0x3fff
+#define IPV4_OFFSET 0x1fff
 
-static __always_inline enum weir_verdict read4(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p, __u32 *tcp)
+static __always_inline enum weir_verdict read4(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p)
 {
 	struct iphdr ip;
 
 	if (bpf_skb_load_bytes_relative(skb, 0, &ip, sizeof(ip), BPF_HDR_START_NET) || ip.ihl < 5)
 		return WEIR_MALFORMED;
-	if (ip.protocol != IPPROTO_TCP)
-		return WEIR_OTHER_PROTOCOL;
-	if (ip.frag_off & bpf_htons(IPV4_FRAGMENT))
+	// The first fragment of UDP has its ports, and all that is read of it.
+	if (ip.frag_off & (ip.protocol == IPPROTO_TCP ? bpf_htons(IPV4_FRAGMENT) : bpf_htons(IPV4_OFFSET)))
 		return WEIR_FRAGMENT;
-	*tcp = ip.ihl * 4;
+	e->protocol = ip.protocol;
+	p->transport = ip.ihl * 4;
 	p->bytes = bpf_ntohs(ip.tot_len);
 	if ((ip.tos & 3) == 3)
 		p->has |= WEIR_HAS_MARK;
@@ -23,7 +24,7 @@ static __always_inline enum weir_verdict read4(struct __sk_buff *skb, struct wei
 	return WEIR_JUDGED;
 }
 
-static __always_inline enum weir_verdict read6(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p, __u32 *tcp)
+static __always_inline enum weir_verdict read6(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p)
 {
 	struct ipv6hdr ip;
 
@@ -31,9 +32,8 @@ static __always_inline enum weir_verdict read6(struct __sk_buff *skb, struct wei
 		return WEIR_MALFORMED;
 	if (is_extension(ip.nexthdr) || ip.nexthdr == NEXT_FRAGMENT)
 		return WEIR_FRAGMENT;
-	if (ip.nexthdr != IPPROTO_TCP)
-		return WEIR_OTHER_PROTOCOL;
-	*tcp = sizeof(ip);
+	e->protocol = ip.nexthdr;
+	p->transport = sizeof(ip);
 	// 0 where it is longer than the field allows (BIG TCP).
 	p->bytes = ip.payload_len ? sizeof(ip) + bpf_ntohs(ip.payload_len) : 0;
 	if ((ip.flow_lbl[0] >> 4 & 3) == 3)
@@ -44,8 +44,9 @@ static __always_inline enum weir_verdict read6(struct __sk_buff *skb, struct wei
 	return WEIR_JUDGED;
 }
 
-static __always_inline enum weir_verdict read_tcp(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p, __u32 at)
+static __always_inline enum weir_verdict read_tcp(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p)
 {
+	__u32 at = p->transport;
 	struct options options = {};
 	struct tcp_head tcp;
 	__u32 header, length;
@@ -58,7 +59,6 @@ static __always_inline enum weir_verdict read_tcp(struct __sk_buff *skb, struct 
 	length = header - sizeof(tcp);
 	if (length > 40)
 		return WEIR_MALFORMED;
-	e->protocol = IPPROTO_TCP;
 	e->source_port = (__be16)tcp.ports;
 	e->destination_port = tcp.ports >> 16;
 	p->seq = bpf_ntohl(tcp.seq);
@@ -79,16 +79,15 @@ static __always_inline enum weir_verdict read_tcp(struct __sk_buff *skb, struct 
 static __always_inline enum weir_verdict read_packet(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p)
 {
 	enum weir_verdict verdict;
-	__u32 tcp = 0;
 
 	if (skb->vlan_present)
 		return WEIR_TAGGED;
 	if (skb->pkt_type != PACKET_HOST)
 		return WEIR_NOT_OURS;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		verdict = read4(skb, e, p, &tcp);
+		verdict = read4(skb, e, p);
 	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
-		verdict = read6(skb, e, p, &tcp);
+		verdict = read6(skb, e, p);
 	else
 		verdict = WEIR_NOT_IP;
 	if (verdict != WEIR_JUDGED)
@@ -96,5 +95,7 @@ static __always_inline enum weir_verdict read_packet(struct __sk_buff *skb, stru
 	if (!p->bytes)
 		p->bytes = skb->len;
 	p->now = bpf_ktime_get_ns();
-	return read_tcp(skb, e, p, tcp);
+	if (e->protocol != IPPROTO_TCP)
+		return WEIR_OTHER_PROTOCOL;
+	return read_tcp(skb, e, p);
 }

@@ -9,10 +9,17 @@
 // Buckets of a histogram of round trips: two for each power of two, from 16 us on.
 #define WEIR_BUCKETS 32
 
+// Queries of a client to a DNS server that may await their answers at a time.
+#define WEIR_QUERIES 32
+// An answer that takes longer is none, ns: by then a resolver asks again or gives up (resolv.conf(5), timeout).
+#define WEIR_DNS_PATIENCE 5000000000
+
 // The verdict on a packet. Each one is counted with one of them, and all go on unchanged.
 enum weir_verdict {
-	// It belongs to a tracked flow.
+	// It belongs to a tracked TCP flow.
 	WEIR_JUDGED,
+	// It belongs to a tracked UDP flow.
+	WEIR_JUDGED_UDP,
 	// Neither IPv4 nor IPv6.
 	WEIR_NOT_IP,
 	// Not addressed to this host on the link.
@@ -23,13 +30,13 @@ enum weir_verdict {
 	WEIR_MALFORMED,
 	// A fragment, or behind IPv6 extension headers.
 	WEIR_FRAGMENT,
-	// Not TCP.
+	// Neither TCP nor UDP.
 	WEIR_OTHER_PROTOCOL,
 	// A flow outside of the sample.
 	WEIR_UNSAMPLED,
 	// The table has no room for its flow.
 	WEIR_NO_ROOM,
-	// Too many flows await an answer to their SYN.
+	// Too many flows await a first answer.
 	WEIR_OPENING,
 	// A reset or an end of a flow that is not tracked.
 	WEIR_STRAY,
@@ -64,9 +71,12 @@ struct weir_config {
 	__u32 share;
 	// Flows that may await an answer to their SYN at a time.
 	__u32 opening;
+	// UDP flows that may await a first answer at a time; 0: UDP is not followed.
+	__u32 udp_opening;
+	__u32 unused;
 };
 
-// Counters of flows that await an answer to their SYN.
+// Counters of flows that await a first answer: entry 0 of TCP, entry 1 of UDP.
 struct weir_opening {
 	// Made; the programs write it.
 	__u64 made;
@@ -104,7 +114,8 @@ struct weir_packet {
 	__u8 side;
 	// WEIR_HAS_..
 	__u32 has;
-	__u32 unused;
+	// Offset of the header behind that of IP, bytes.
+	__u32 transport;
 };
 
 // A packet in work.
@@ -121,6 +132,30 @@ struct weir_work {
 #define WEIR_HAS_SACKS 4
 // A router has marked it.
 #define WEIR_HAS_MARK 8
+
+// The parts of a UDP packet that its flow is judged by.
+struct weir_datagram {
+	// CLOCK_MONOTONIC, ns.
+	__u64 now;
+	// The IP packet, bytes.
+	__u32 bytes;
+	// Datagrams on the wire: more than one where the card or the stack put them together.
+	__u32 segments;
+	// DNS: its identification, the port of the client, and its flags in the host's order (RFC 1035 section 4.1.1).
+	__be16 id;
+	__be16 port;
+	__u16 dns;
+	// Side that sent it: 0 began the flow.
+	__u8 side;
+	// WEIR_IS_DNS, WEIR_IS_QUIC.
+	__u8 has;
+};
+
+// A UDP packet in work: its parts, and the ends of both directions of its flow.
+struct weir_udp_work {
+	struct weir_datagram datagram;
+	struct weir_ends both[2];
+};
 
 // Sequence numbers that were skipped.
 struct weir_hole {
@@ -265,7 +300,7 @@ struct weir_flow {
 #define WEIR_IS_JOINED 1
 // It began with a SYN.
 #define WEIR_IS_WHOLE 2
-// The SYN awaits an answer.
+// The SYN, or the first packets of UDP, await an answer.
 #define WEIR_IS_OPENING 4
 // The first side has sent FIN.
 #define WEIR_IS_ENDED0 8
@@ -274,10 +309,86 @@ struct weir_flow {
 // There was a reset.
 #define WEIR_IS_RESET 32
 
+// It has had a long header of QUIC (RFC 9000 section 17.2).
+#define WEIR_IS_QUIC 64
+// It is DNS: all flows of the client with that server, whatever port of the client.
+#define WEIR_IS_DNS 128
+
 // A flow in the table.
 struct weir_slot {
 	__u32 lock;
 	// 1: in use.
 	__u32 used;
 	struct weir_flow flow;
+};
+
+// One side of a UDP flow.
+struct weir_udp_side {
+	// Sums over the packets that it sent, as they came in.
+	__u64 bytes;
+	__u64 packets;
+	// When it sent last, ns.
+	__u64 last;
+	// Packets that it has sent since the other side sent last, and when the first of them came, ns.
+	__u64 unanswered;
+	__u64 unanswered_at;
+	// The longest time over which it sent without an answer, from the first such packet to the last, ns.
+	__u64 silence;
+};
+
+// A query that awaits its answer.
+struct weir_query {
+	// When it came, ns; 0: none.
+	__u64 at;
+	__be16 id;
+	__be16 port;
+	__u32 unused;
+};
+
+// DNS of a client with a server.
+struct weir_dns {
+	// Queries, without those that came again.
+	__u64 queries;
+	// Queries that came again while they awaited their answer.
+	__u64 repeated;
+	// Answers in time.
+	__u64 answers;
+	// Queries without one, of those that are no longer in `waiting`.
+	__u64 unanswered;
+	// Queries that others pushed out of `waiting`: they are not judged.
+	__u64 unjudged;
+	// Answers too late, or to no query that was seen.
+	__u64 unasked;
+	// Answers in time by their code, and those that were cut (TC).
+	__u64 servfail;
+	__u64 nxdomain;
+	__u64 refused;
+	__u64 other_failure;
+	__u64 truncated;
+	// From the query to its answer.
+	struct weir_trips times;
+	// The place that is taken next if none is free.
+	__u32 turn;
+	__u32 unused;
+	struct weir_query waiting[WEIR_QUERIES];
+};
+
+// A UDP flow. It begins as a `weir_flow` does.
+struct weir_udp_flow {
+	struct weir_ends ends[2];
+	__u32 interfaces[2];
+	__u64 born;
+	__u64 last;
+	__u32 connections;
+	__u32 state;
+	struct weir_udp_side sides[2];
+	struct weir_dns dns;
+};
+
+// A UDP flow in its table.
+struct weir_udp_slot {
+	__u32 lock;
+	// 1: in use.
+	__u32 used;
+	struct weir_udp_flow flow;
 };

@@ -1,4 +1,4 @@
-// The table of flows. A flow is found by the ends of either direction, as its packets come in. Only the driver removes flows, so that new
+// The tables of flows, one of TCP and one of UDP. A flow is found by the ends of either direction, as its packets come in. Only the driver removes flows, so that new
 // ones never push out those that are tracked.
 #pragma once
 
@@ -19,27 +19,71 @@ struct slot {
 _Static_assert(sizeof(struct slot) == sizeof(struct weir_slot), "slot");
 _Static_assert(__builtin_offsetof(struct slot, flow) == __builtin_offsetof(struct weir_slot, flow), "slot.flow");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slots SEC(".maps");
+struct udp_slot {
+	struct bpf_spin_lock lock;
+	__u32 used;
+	struct weir_udp_flow flow;
+};
+
+_Static_assert(sizeof(struct udp_slot) == sizeof(struct weir_udp_slot), "udp_slot");
+_Static_assert(__builtin_offsetof(struct udp_slot, flow) == __builtin_offsetof(struct weir_udp_slot, flow), "udp_slot.flow");
+// Both have these at the same place: see `head`.
+_Static_assert(__builtin_offsetof(struct weir_flow, state) == __builtin_offsetof(struct weir_udp_flow, state), "state");
+_Static_assert(__builtin_offsetof(struct weir_flow, born) == __builtin_offsetof(struct weir_udp_flow, born), "born");
+
+// The beginning of a slot of either table.
+struct head {
+	struct bpf_spin_lock lock;
+	__u32 used;
+	struct weir_ends ends[2];
+	__u32 interfaces[2];
+	__u64 born;
+	__u64 last;
+	__u32 connections;
+	__u32 state;
+};
+
+_Static_assert(__builtin_offsetof(struct head, ends) == __builtin_offsetof(struct weir_slot, flow), "head.ends");
+_Static_assert(__builtin_offsetof(struct head, state) ==
+		       __builtin_offsetof(struct weir_slot, flow) + __builtin_offsetof(struct weir_flow, state),
+	       "head.state");
+
+// Slots of one table; the driver sets how many entries a map has.
+#define SLOTS(name, content)                       \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_ARRAY);  \
+		__uint(max_entries, 1);            \
+		__type(key, __u32);                \
+		__type(value, content);            \
+	} name SEC(".maps")
 
 // Slots that are free.
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK);
-	__uint(max_entries, 1);
-	__type(value, __u32);
-} vacant SEC(".maps");
+#define VACANT(name)                               \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_STACK);  \
+		__uint(max_entries, 1);            \
+		__type(value, __u32);              \
+	} name SEC(".maps")
 
 // The slot of a direction, times two, and 1 for the side that answers.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 2);
-	__type(key, struct weir_ends);
-	__type(value, __u32);
-} directions SEC(".maps");
+#define DIRECTIONS(name)                           \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_HASH);   \
+		__uint(max_entries, 2);            \
+		__type(key, struct weir_ends);     \
+		__type(value, __u32);              \
+	} name SEC(".maps")
+
+SLOTS(slots, struct slot);
+VACANT(vacant);
+DIRECTIONS(directions);
+SLOTS(udp_slots, struct udp_slot);
+VACANT(udp_vacant);
+DIRECTIONS(udp_directions);
+
+// Entries of `opening` and `removed`.
+#define OF_TCP 0
+#define OF_UDP 1
 
 MAPPED_ARRAY(opening, struct weir_opening);
 MAPPED_ARRAY(removed, struct weir_removed);
@@ -118,10 +162,9 @@ static __always_inline bool ask_conntrack(struct __sk_buff *skb, const struct we
 	return true;
 }
 
-static __always_inline void count_opening(bool made)
+static __always_inline void count_opening(__u32 of, bool made)
 {
-	__u32 zero = 0;
-	struct weir_opening *o = bpf_map_lookup_elem(&opening, &zero);
+	struct weir_opening *o = bpf_map_lookup_elem(&opening, &of);
 
 	if (!o)
 		return;
@@ -131,57 +174,53 @@ static __always_inline void count_opening(bool made)
 		__sync_fetch_and_add(&o->done, 1);
 }
 
-static __always_inline bool may_open(void)
+static __always_inline bool may_open(__u32 of)
 {
-	__u32 zero = 0;
-	struct weir_opening *o = bpf_map_lookup_elem(&opening, &zero);
-	struct weir_removed *r = bpf_map_lookup_elem(&removed, &zero);
+	struct weir_opening *o = bpf_map_lookup_elem(&opening, &of);
+	struct weir_removed *r = bpf_map_lookup_elem(&removed, &of);
+	__u32 most = of == OF_TCP ? config.opening : config.udp_opening;
 
-	return o && r && (__s64)(o->made - o->done - r->opening) < (__s64)config.opening;
+	return o && r && (__s64)(o->made - o->done - r->opening) < (__s64)most;
 }
 
 // Joins the direction of the answers to a flow.
-static __always_inline void join(__u32 at, const struct weir_ends *answers)
+static __always_inline void join(void *table, void *by_ends, __u32 at, const struct weir_ends *answers)
 {
-	struct slot *slot = bpf_map_lookup_elem(&slots, &at);
+	struct head *slot = bpf_map_lookup_elem(table, &at);
 	__u32 direction = at * 2 + 1;
 
-	if (!slot || bpf_map_update_elem(&directions, answers, &direction, BPF_NOEXIST))
+	if (!slot || bpf_map_update_elem(by_ends, answers, &direction, BPF_NOEXIST))
 		return;
 	bpf_spin_lock(&slot->lock);
-	slot->flow.ends[1] = *answers;
-	slot->flow.state |= WEIR_IS_JOINED;
+	slot->ends[1] = *answers;
+	slot->state |= WEIR_IS_JOINED;
 	bpf_spin_unlock(&slot->lock);
 }
 
-// Makes a flow whose first direction is `both[0]`; its number, or a verdict below 0.
-static __always_inline __s64 make(const struct weir_ends *both, bool joined, bool opens, __u64 now)
+// Makes a flow whose first direction is `first`; its number, or a verdict below 0.
+static __always_inline __s64 make(void *table, void *free, void *by_ends, const struct weir_ends *first, __u64 now)
 {
-	struct slot *slot;
+	struct head *slot;
 	__u32 at, direction;
 
-	if (opens && !may_open())
-		return -WEIR_OPENING;
-	if (bpf_map_pop_elem(&vacant, &at))
+	if (bpf_map_pop_elem(free, &at))
 		return -WEIR_NO_ROOM;
-	slot = bpf_map_lookup_elem(&slots, &at);
+	slot = bpf_map_lookup_elem(table, &at);
 	if (!slot)
 		return -WEIR_NO_ROOM;
 	direction = at * 2;
 	bpf_spin_lock(&slot->lock);
-	slot->flow.ends[0] = both[0];
-	slot->flow.born = now;
-	slot->flow.last = now;
+	slot->ends[0] = *first;
+	slot->born = now;
+	slot->last = now;
 	slot->used = 1;
 	bpf_spin_unlock(&slot->lock);
-	if (bpf_map_update_elem(&directions, &both[0], &direction, BPF_NOEXIST)) {
+	if (bpf_map_update_elem(by_ends, first, &direction, BPF_NOEXIST)) {
 		// Another core was faster.
 		slot->used = 0;
-		bpf_map_push_elem(&vacant, &at, 0);
+		bpf_map_push_elem(free, &at, 0);
 		return -WEIR_NO_ROOM;
 	}
-	if (joined)
-		join(at, &both[1]);
 	return at;
 }
 
@@ -219,13 +258,19 @@ static __always_inline __s64 learn(struct __sk_buff *skb, const struct weir_ends
 		if (*known & 1)
 			return -WEIR_STRAY;
 		at = *known / 2;
-		join(at, e);
+		join(&slots, &directions, at, e);
 		return at * 2 + 1;
 	}
 	if (makes_none)
 		return -WEIR_STRAY;
 	if (!is_sampled(&both[0]))
 		return -WEIR_UNSAMPLED;
-	at = make(both, !opens, opens, p->now);
-	return at < 0 ? at : at * 2 + !is_first;
+	if (opens && !may_open(OF_TCP))
+		return -WEIR_OPENING;
+	at = make(&slots, &vacant, &directions, &both[0], p->now);
+	if (at < 0)
+		return at;
+	if (!opens)
+		join(&slots, &directions, at, &both[1]);
+	return at * 2 + !is_first;
 }

@@ -1,4 +1,5 @@
-// Reads packets of one connection from standard input, has the judge of the BPF program judge them, and writes the flow.
+// Reads packets of one flow from standard input, has the judge of the BPF program judge them, and writes the flow. With an argument they
+// are of UDP.
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,12 +12,26 @@
 #include "weir/tcp.h"
 #include "number.h"
 #include "judge.h"
+#include "datagrams.h"
 
-int main(void)
+static int judge_datagrams(void)
+{
+	static struct weir_udp_flow flow;
+	struct weir_datagram datagram;
+
+	while (fread(&datagram, sizeof(datagram), 1, stdin) == 1)
+		judge_udp(&flow, &datagram);
+	return fwrite(&flow, sizeof(flow), 1, stdout) != 1;
+}
+
+int main(int arguments, char **argument)
 {
 	static struct weir_flow flow;
 	struct weir_packet packet;
 
+	(void)argument;
+	if (arguments > 1)
+		return judge_datagrams();
 	while (fread(&packet, sizeof(packet), 1, stdin) == 1)
 		judge(&flow, &packet);
 	return fwrite(&flow, sizeof(flow), 1, stdout) != 1;

@@ -1,5 +1,6 @@
 //! The judge of the BPF program, compiled for this host, on connections of a model whose every loss is known.
 
+mod datagrams;
 mod model;
 
 use std::io::Write;
@@ -47,15 +48,21 @@ fn program() -> &'static Path {
     })
 }
 
-fn judged(packets: &[WeirPacket]) -> WeirFlow {
-    let mut child = Command::new(program()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+/// Has it judge packets, of UDP with an argument.
+fn judge<P: Plain, F: Plain>(arguments: &[&str], packets: &[P]) -> F {
+    let mut command = Command::new(program());
+    let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let bytes: Vec<u8> = packets.iter().flat_map(|p| p.bytes().to_vec()).collect();
     // The judge prints once at its end, so that it cannot wait for a reader.
     child.stdin.take().unwrap().write_all(&bytes).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
-    assert_eq!(output.stdout.len(), size_of::<WeirFlow>());
-    WeirFlow::from_bytes(&output.stdout)
+    assert_eq!(output.stdout.len(), size_of::<F>());
+    F::from_bytes(&output.stdout)
+}
+
+fn judged(packets: &[WeirPacket]) -> WeirFlow {
+    judge(&[], packets)
 }
 
 fn run(path: &PathModel) -> (WeirFlow, Truth) {

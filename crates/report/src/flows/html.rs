@@ -4,7 +4,7 @@ use weir_record::Unit;
 use weir_record::flows::FlowsRecording;
 use weir_text::units;
 
-use super::{PARTS, Step, distribution, figures, name, parts, sentences, share, steps};
+use super::{PARTS, Step, distribution, figures, name, parts, sentences, share, steps, udp};
 use crate::chart::lines::{NamedLine, Subject, draw};
 use crate::escape::line;
 use crate::html::{page, pair};
@@ -13,7 +13,7 @@ use crate::markup::Markup;
 /// Styles of the lines: those of variants, without the greys of the baseline.
 const STYLES: [usize; 4] = [2, 3, 4, 5];
 
-const READ: [&str; 4] = [
+const READ: [&str; 5] = [
     "From client and from server: lost before this host. To server and to client: lost behind it. Packets that this host dropped \
      itself count as lost behind it.",
     "Each share has a 95 % interval. A dash: nothing was sent there. “Below” gives the end of the interval if nothing was lost.",
@@ -21,6 +21,8 @@ const READ: [&str; 4] = [
      smallest one does not.",
     "Networks and flows are those with the most bytes; flows that are over count in their network. Figures over time are differences \
      between lines of the recording.",
+    "Silence: the longest time over which a side of UDP sent without an answer. A query of DNS without an answer had none within 5 s. \
+     Rates of UDP are averages since the first packet of the flow; figures of loss, and those over time, are of TCP.",
 ];
 
 /// The recording as one HTML file (well-formed XML too), without any outside reference.
@@ -54,6 +56,25 @@ pub fn flows_html(recording: &FlowsRecording) -> String {
             });
             table(out, &["client", "server", "state"], rows);
         });
+        for (anchor, heading, heads, rows) in [
+            ("udp", "UDP", &udp::FLOW, udp::flow_rows(recording)),
+            ("dns", "DNS", &udp::DNS, udp::dns_rows(recording)),
+        ] {
+            if !rows.is_empty() {
+                section(out, anchor, heading, |out| {
+                    if anchor == "dns" {
+                        times(out, recording);
+                    }
+                    let heads = [&["flow"][..], heads].concat();
+                    matrix(
+                        out,
+                        &heads,
+                        1,
+                        rows.into_iter().map(|(name, cells)| [vec![name], cells].concat()),
+                    );
+                });
+            }
+        }
         section(out, "read", "How to read this", |out| {
             out.open("ul", &[]);
             for text in READ {
@@ -134,7 +155,11 @@ fn delay(out: &mut Markup, recording: &FlowsRecording) {
     let lines: Vec<NamedLine> = [("to clients", &all.client_side), ("to servers", &all.server_side)]
         .into_iter()
         .zip(STYLES)
-        .map(|((name, side), style)| NamedLine { style, name: name.to_owned(), points: distribution(side) })
+        .map(|((name, side), style)| NamedLine {
+            style,
+            name: name.to_owned(),
+            points: distribution(&side.round_trips.buckets),
+        })
         .collect();
     let half = |line: &NamedLine| {
         let at = line.points.iter().find(|p| p.1 >= 0.5).map(|p| units::quantity(Unit::Ns, p.0, None));
@@ -152,6 +177,26 @@ fn delay(out: &mut Markup, recording: &FlowsRecording) {
     out.open("figure", &[]);
     if !draw(out, &subject, &lines) {
         out.leaf("figcaption", &[], "No round trip was measured.");
+    }
+    out.close();
+}
+
+/// How many answers of DNS took at most so long.
+fn times(out: &mut Markup, recording: &FlowsRecording) {
+    let dns = &recording.last.all.udp.dns;
+    let points = distribution(&dns.times.buckets);
+    let line = NamedLine { style: STYLES[0], name: "answers".to_owned(), points };
+    let subject = Subject {
+        id: "answers",
+        title: "Share of answers of DNS that took at most so long",
+        description: &format!("{} queries", units::count(dns.queries)),
+        unit: Unit::Ratio,
+        x_unit: Unit::Ns,
+        x_words: "time from the query to its answer",
+    };
+    out.open("figure", &[]);
+    if !draw(out, &subject, &[line]) {
+        out.leaf("figcaption", &[], "No answer came in time.");
     }
     out.close();
 }

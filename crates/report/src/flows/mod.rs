@@ -2,6 +2,7 @@
 
 mod html;
 mod terminal;
+mod udp;
 
 pub use html::flows_html;
 pub use terminal::flows_terminal;
@@ -80,9 +81,8 @@ fn median(before: &[u64], after: &[u64]) -> Option<f64> {
     Some(end_of_bucket(at))
 }
 
-/// How many round trips took at most so long: (ns, share). The last bucket has no end and no point.
-fn distribution(side: &FlowsSide) -> Vec<(f64, f64)> {
-    let buckets = &side.round_trips.buckets;
+/// How many of these times were at most so long: (ns, share). The last bucket has no end and no point.
+fn distribution(buckets: &[u64]) -> Vec<(f64, f64)> {
     let total: u64 = buckets.iter().sum();
     let first = buckets.iter().position(|n| *n > 0).unwrap_or(0);
     let mut seen = 0;
@@ -130,6 +130,7 @@ fn sentences(recording: &FlowsRecording) -> Vec<String> {
             sentences.push(format!("{words}: {}.", units::count(number)));
         }
     }
+    sentences.extend(udp::sentences(recording));
     if last.sample_share < 1.0 {
         sentences.push(format!("Tracked {} of all flows.", units::percent(last.sample_share)));
     }

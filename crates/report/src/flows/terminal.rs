@@ -6,12 +6,14 @@ use weir_text::layout::{Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
-use super::{PARTS, figures, name, parts, sentences, steps};
+use super::{PARTS, figures, name, parts, sentences, steps, udp};
 
 /// Rows of a table.
 const SHOWN: usize = 10;
 /// Columns of a name, by the width of the terminal, and the width that has losses with intervals.
 const WIDE: usize = 160;
+/// Heads of the tables of TCP behind the name.
+const HEADS: [&str; 7] = ["bytes", "RTT c", "RTT s", "from c", "to s", "from s", "to c"];
 
 /// The recording as text for people. No line is wider than the terminal.
 pub fn flows_terminal(recording: &FlowsRecording, to: Terminal) -> String {
@@ -28,12 +30,17 @@ pub fn flows_terminal(recording: &FlowsRecording, to: Terminal) -> String {
     page.gap();
     range(&mut page, recording);
     let rows = last.networks.iter().take(SHOWN);
-    table(&mut page, "network", rows.map(|n| (name(n), figures(&n.client_side, &n.server_side))), to, wide);
+    let rows = rows.map(|n| (name(n), figures(&n.client_side, &n.server_side)));
+    table(&mut page, "network", &HEADS, rows, to, wide);
     let rows = last.flows.iter().take(SHOWN).map(|flow| {
         let name = format!("{} > {}, {}", flow.client, flow.server, flow.state);
         (line(&name), figures(&flow.client_side, &flow.server_side))
     });
-    table(&mut page, "flow", rows, to, wide);
+    table(&mut page, "flow", &HEADS, rows, to, wide);
+    let rows = udp::flow_rows(recording).into_iter().take(SHOWN);
+    table(&mut page, "UDP flow", &udp::FLOW, rows, to, wide);
+    let rows = udp::dns_rows(recording).into_iter().take(SHOWN);
+    table(&mut page, "DNS", &udp::DNS, rows, to, wide);
     page.finish()
 }
 
@@ -65,6 +72,7 @@ fn range(page: &mut Page, recording: &FlowsRecording) {
 fn table(
     page: &mut Page,
     head: &str,
+    heads: &[&str],
     rows: impl Iterator<Item = (String, Vec<String>)>,
     to: Terminal,
     wide: bool,
@@ -76,15 +84,19 @@ fn table(
     if rows.is_empty() {
         return;
     }
-    let heads = ["bytes", "RTT c", "RTT s", "from c", "to s", "from s", "to c"];
     let widest = |n: usize| {
-        rows.iter().map(|(_, cells)| cells[n].chars().count()).chain([heads[n].len()]).max().unwrap_or(0) + 2
+        rows.iter()
+            .map(|(_, cells)| cells[n].chars().count())
+            .chain([heads[n].chars().count()])
+            .max()
+            .unwrap_or(0)
+            + 2
     };
     let room = to.width().saturating_sub(2 + (0..heads.len()).map(widest).sum::<usize>()).max(12);
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|(name, cells)| [vec![ellipsis(&name, room)], cells].concat()).collect();
     page.gap();
-    page.matrix(&[&[head], heads.as_slice()].concat(), &rows);
+    page.matrix(&[&[head], heads].concat(), &rows);
 }
 
 /// `0.12 % [0.10, 0.15]` without its interval, `0 %, below 0.08 %` as the bound alone.

@@ -149,10 +149,11 @@ pub(super) const PAGES: &[Page] = &[
     },
     Page {
         command: "flows",
-        text: "Follows the TCP connections that pass this host, at the interfaces by which packets come in, and prints for \
+        text: "Follows the TCP connections and UDP flows that pass this host, at the interfaces by which packets come in, and prints for \
                the networks and flows with the most bytes: round trips between this host and either side, and the share \
-               of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow.\n\nOn a terminal it \
-               shows tables by network, inside host and flow that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
+               of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow. For UDP it prints rates and \
+               silence, which flows are QUIC, and of DNS to port 53 the time from query to answer and its failures.\n\nOn a \
+               terminal it shows tables by network, inside host, flow, UDP and DNS that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
                prints a page per second.\n\nA segment that \
                comes again after it passed was lost behind this host; a gap that is filled later was lost before it. \
                Sends nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
@@ -173,7 +174,7 @@ pub(super) const PAGES: &[Page] = &[
     },
     Page {
         command: "export",
-        text: "Serves `GET /metrics` in the text format of Prometheus: loss and delay of TCP by network, connection tracking, \
+        text: "Serves `GET /metrics` in the text format of Prometheus: loss and delay of TCP by network, UDP and DNS, connection tracking, \
                ports of source NAT, drops by the doctor's cause, fast path, published ports, address lists and probes. \
                docs/reference/metrics.md lists all metrics and what bounds their number.\n\nListens on loopback; elsewhere only \
                with a token or TLS. Labels name networks by prefix, no single addresses of people.\n\nChanges no packet and drops \
