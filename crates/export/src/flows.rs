@@ -116,6 +116,11 @@ static PACKETS: Metric = Metric::counter(
     &["verdict"],
     "Packets by what became of them in the table of flows.",
 );
+static ICMP: Metric = Metric::counter(
+    "flows_icmp_errors_total",
+    &["meaning"],
+    "ICMP errors about tracked flows; `weir flows` shows who sent them.",
+);
 static ROUND_TRIPS: Metric = Metric::histogram(
     "network_round_trip_seconds",
     &["network", "side"],
@@ -149,6 +154,7 @@ pub(crate) static GROUP: Group = Group {
         &COUNTERS[12].0,
         &COUNTERS[13].0,
         &ROUND_TRIPS,
+        &ICMP,
         &udp::FLOWS,
         &udp::CAPACITY,
         &udp::COUNTERS[0].0,
@@ -188,6 +194,8 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
         ("too-many-opening", not.too_many_opening),
         ("outside-sample", not.outside_sample),
         ("stray", not.stray),
+        ("icmp-error", not.icmp_errors),
+        ("stray-icmp-error", not.stray_icmp_errors),
         ("not-ip", not.not_ip),
         ("other-protocol", not.other_protocol),
         ("fragment", not.fragments),
@@ -196,6 +204,14 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
         ("malformed", not.malformed),
     ] {
         packets.value(&[verdict], number as f64);
+    }
+    let mut errors: BTreeMap<&str, u64> = BTreeMap::new();
+    for one in &reading.icmp_errors {
+        *errors.entry(one.meaning.words()).or_default() += one.packets;
+    }
+    let mut family = page.family(&ICMP);
+    for (meaning, packets) in errors {
+        family.value(&[&meaning.replace(' ', "-")], packets as f64);
     }
     udp::write(page, reading, names);
     let rows = rows(reading, names);
@@ -234,6 +250,8 @@ fn histogram<'a>(times: impl Iterator<Item = &'a RoundTrips> + Clone) -> (Vec<(f
 
 #[cfg(test)]
 mod tests {
+    use weir_flows::{IcmpMeaning, IcmpReporter};
+
     use super::*;
 
     fn network(name: &str) -> Network {
@@ -288,7 +306,17 @@ mod tests {
             (udp.dns.queries, udp.dns.answers, udp.dns.servfail, udp.dns.nxdomain) = (10, 8, 1, 2);
             (udp.dns.unanswered, udp.dns.times.total_ns, udp.dns.times.buckets[3]) = (2, 320_000, 8);
         }
+        let error = |from: &str, packets| IcmpReporter {
+            from: from.parse().unwrap(),
+            meaning: IcmpMeaning::TooBig,
+            icmp_type: 3,
+            icmp_code: 4,
+            packets,
+            smallest_mtu: Some(1400),
+        };
+        both.icmp_errors = vec![error("198.18.0.1", 3), error("198.18.0.2", 4)];
         let page = page(&both, &mut Names::new(1));
+        has(&page, "weir_flows_icmp_errors_total{meaning=\"packet-too-big\"} 7");
         // The second network has the shared label.
         for label in ["a", "other"] {
             let label = format!("{{network=\"{label}\"");

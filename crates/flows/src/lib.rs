@@ -9,6 +9,7 @@
 
 mod counts;
 mod fraction;
+mod icmp;
 mod interfaces;
 mod networks;
 mod reading;
@@ -23,6 +24,7 @@ mod judge_tests;
 
 pub use counts::{FlowCounts, SideCounts};
 pub use fraction::Fraction;
+pub use icmp::{IcmpErrors, IcmpMeaning, IcmpReporter};
 pub use interfaces::forwarding;
 pub use networks::{Grouping, Network, masked};
 pub use reading::{Flow, FlowState, NotTracked, Reading};

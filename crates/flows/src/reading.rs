@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_bpf::Plain;
 
+use crate::icmp::{IcmpErrors, IcmpReporter};
 use crate::networks::{Network, NetworkSum};
 use crate::shared::{self, WeirFlow};
 use crate::side::{Side, SideSum};
@@ -49,6 +50,8 @@ pub struct Reading {
     pub flows: Vec<Flow>,
     /// UDP flows in the table, the most bytes first.
     pub udp_flows: Vec<UdpFlow>,
+    /// ICMP errors about tracked flows by sender and kind, the most first.
+    pub icmp_errors: Vec<IcmpReporter>,
 }
 
 impl Reading {
@@ -70,6 +73,7 @@ impl Reading {
             networks: Vec::new(),
             flows: Vec::new(),
             udp_flows: Vec::new(),
+            icmp_errors: Vec::new(),
         }
     }
 }
@@ -89,9 +93,13 @@ pub struct NotTracked {
     pub outside_sample: u64,
     /// A reset or an end without a flow.
     pub stray: u64,
+    /// ICMP errors about tracked flows.
+    pub icmp_errors: u64,
+    /// ICMP errors about anything else.
+    pub stray_icmp_errors: u64,
     /// Neither IPv4 nor IPv6.
     pub not_ip: u64,
-    /// Neither TCP nor UDP.
+    /// Neither TCP nor UDP, nor an ICMP error.
     pub other_protocol: u64,
     /// Fragments, and packets behind IPv6 extension headers.
     pub fragments: u64,
@@ -108,7 +116,13 @@ impl NotTracked {
     pub fn packets(&self) -> u64 {
         let outside = self.no_room + self.too_many_opening + self.outside_sample + self.stray;
         let others = self.not_ip + self.other_protocol + self.fragments + self.tagged + self.not_to_this_host;
-        self.judged + self.judged_udp + outside + others + self.malformed
+        self.judged
+            + self.judged_udp
+            + outside
+            + self.icmp_errors
+            + self.stray_icmp_errors
+            + others
+            + self.malformed
     }
 
     pub(crate) fn of(verdicts: &[u64; shared::WEIR_VERDICTS as usize]) -> Self {
@@ -120,6 +134,8 @@ impl NotTracked {
             too_many_opening: at(shared::WEIR_OPENING),
             outside_sample: at(shared::WEIR_UNSAMPLED),
             stray: at(shared::WEIR_STRAY),
+            icmp_errors: at(shared::WEIR_ERROR),
+            stray_icmp_errors: at(shared::WEIR_STRAY_ERROR),
             not_ip: at(shared::WEIR_NOT_IP),
             other_protocol: at(shared::WEIR_OTHER_PROTOCOL),
             fragments: at(shared::WEIR_FRAGMENT),
@@ -173,6 +189,8 @@ pub struct Flow {
     pub age_seconds: f64,
     /// Time since its last packet, seconds.
     pub idle_seconds: f64,
+    /// ICMP errors about its packets; null if there was none.
+    pub icmp_errors: Option<IcmpErrors>,
     /// The side of the client.
     pub client_side: Side,
     /// The side of the server.
@@ -211,6 +229,7 @@ impl Flow {
             connections: flow.connections,
             age_seconds: seconds(flow.born),
             idle_seconds: seconds(flow.last),
+            icmp_errors: IcmpErrors::of(&flow.errors),
             client_side: client,
             server_side: server,
         }

@@ -7,6 +7,7 @@ use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
 use crate::fraction::Fraction;
+use crate::icmp::IcmpReporter;
 use crate::networks::Network;
 use crate::reading::{Flow, FlowState, Reading};
 use crate::side::Side;
@@ -105,6 +106,21 @@ fn table(page: &mut Page, own: &[&str], mut rows: Vec<Vec<String>>, width: usize
     page.matrix(&head, &rows);
 }
 
+/// ICMP errors about flows by sender and kind.
+fn icmp_errors(page: &mut Page, reading: &Reading) {
+    /// More of them are seldom of use: a scan behind this host has one for each address.
+    const MOST: usize = 20;
+    let row = |one: &IcmpReporter| {
+        let mtu = one.smallest_mtu.map_or("-".to_owned(), |mtu| mtu.to_string());
+        vec![one.from.to_string(), one.meaning.words().to_owned(), mtu, units::count(one.packets)]
+    };
+    let rows: Vec<_> = reading.icmp_errors.iter().take(MOST).map(row).collect();
+    if !rows.is_empty() {
+        page.gap();
+        page.matrix(&["ICMP errors from", "meaning", "MTU", "number"], &rows);
+    }
+}
+
 /// One line on each thing beyond the tables, where there was any.
 fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
     let (client, server) = (&reading.all.client_side, &reading.all.server_side);
@@ -166,6 +182,7 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
             table(&mut page, &["flow", "bytes"], flows, width);
         }
         udp::tables(&mut page, reading, width);
+        icmp_errors(&mut page, reading);
     }
     let lines = remarks(reading);
     if !lines.is_empty() {
@@ -185,6 +202,7 @@ mod tests {
     use weir_bpf::Plain;
 
     use super::*;
+    use crate::icmp::IcmpMeaning;
     use crate::networks::Grouping;
     use crate::reading::NotTracked;
     use crate::shared::WeirFlow;
@@ -250,6 +268,14 @@ mod tests {
         dns.dns = Some(counts.clone());
         let mut reading = Reading { udp_flows: vec![flow, dns], ..reading() };
         reading.all.udp.dns = counts;
+        reading.icmp_errors = vec![IcmpReporter {
+            from: "198.51.100.1".parse().unwrap(),
+            meaning: IcmpMeaning::TooBig,
+            icmp_type: 3,
+            icmp_code: 4,
+            packets: 1234,
+            smallest_mtu: Some(1400),
+        }];
         for width in [80, 168] {
             let page = render(&reading, Terminal { width, color: false });
             println!("{page}");
@@ -260,6 +286,7 @@ mod tests {
             has("QUIC 1.00 Mbit/s 0 bit/s 4.00 s -");
             has("10.0.0.2 > 198.51.100.7");
             has("100 12.3 ms - 3 2 7");
+            has("198.51.100.1 packet too big 1400 1,234");
             has("3 queries of DNS without an answer within 5 s");
             assert!(page.lines().all(|line| line.width() <= width), "{page}");
         }

@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use weir_bpf::{Map, Mapped, Object, Plain};
 
 use crate::Result;
-use crate::shared::{self, WeirEnds, WeirFlow, WeirRemoved, WeirSlot, WeirUdpFlow, WeirUdpSlot};
+use crate::shared::{
+    self, WeirEnds, WeirFlow, WeirRemoved, WeirReported, WeirReporter, WeirSlot, WeirUdpFlow, WeirUdpSlot,
+};
 
 /// How long a flow stays in the table without a packet, ns: after its end, without an answer to its SYN, and otherwise.
 const AFTER_END: u64 = 5_000_000_000;
@@ -116,6 +118,7 @@ pub(crate) struct Table {
     tcp: Slots<WeirFlow>,
     udp: Slots<WeirUdpFlow>,
     counts: Map,
+    reporters: Map,
     removed: Mapped<WeirRemoved>,
 }
 
@@ -203,6 +206,7 @@ impl Table {
             tcp: Slots::new(object)?,
             udp: Slots::new(object)?,
             counts: object.map("counts")?,
+            reporters: object.map("reporters")?,
             removed: object.map("removed")?.share()?,
         })
     }
@@ -216,6 +220,11 @@ impl Table {
     pub(crate) fn read(&mut self, now: u64) -> Result<Contents> {
         let (tcp, udp) = (self.tcp.read(now, &self.removed)?, self.udp.read(now, &self.removed)?);
         Ok(Contents { tcp, udp, verdicts: self.verdicts()? })
+    }
+
+    /// ICMP errors by sender and kind.
+    pub(crate) fn icmp_errors(&self) -> Result<Vec<(WeirReporter, WeirReported)>> {
+        Ok(self.reporters.all()?)
     }
 
     fn verdicts(&self) -> Result<[u64; shared::WEIR_VERDICTS as usize]> {

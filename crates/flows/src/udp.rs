@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_bpf::Plain;
 
+use crate::icmp::IcmpErrors;
 use crate::shared::{self, WeirDns, WeirUdpFlow, WeirUdpSide};
 use crate::side::{RoundTrips, Trips};
 use crate::table::{ends, is};
@@ -65,6 +66,8 @@ pub struct UdpFlow {
     pub age_seconds: f64,
     /// Time since its last packet, seconds.
     pub idle_seconds: f64,
+    /// ICMP errors about its packets; null if there was none.
+    pub icmp_errors: Option<IcmpErrors>,
     /// The side of the client.
     pub client_side: UdpSide,
     /// The side of the server.
@@ -359,6 +362,7 @@ impl UdpFlow {
             state,
             age_seconds: seconds(flow.born),
             idle_seconds: seconds(flow.last),
+            icmp_errors: IcmpErrors::of(&flow.errors),
             client_side: UdpSide::of(&flow.sides[0]),
             server_side: UdpSide::of(&flow.sides[1]),
             dns: (kind == UdpKind::Dns).then(dns),

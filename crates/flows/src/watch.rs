@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first};
 
 use crate::counts::FlowCounts;
+use crate::icmp::IcmpReporter;
 use crate::networks::{Grouping, Key, NetworkSum};
 use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
@@ -230,6 +231,7 @@ impl Watch {
             networks_in_all: sums.len() as u64,
             networks: sums.iter().take(networks).map(|(key, sum)| sum.report(key)).collect(),
             flows: shown.map(|flow| Flow::of(flow, &self.interfaces, time)).collect(),
+            icmp_errors: IcmpReporter::all(&self.table.icmp_errors()?),
             udp_flows: shown_udp.map(|flow| UdpFlow::of(flow, &self.interfaces, &self.own, time)).collect(),
         };
         self.retire(&contents, time);

@@ -1,6 +1,6 @@
 //! The details of one flow: both tuples, both sides, round trips by length, and rates and losses over time.
 
-use weir_flows::{Flow, Fraction, Side, end_of_bucket};
+use weir_flows::{Flow, Fraction, IcmpErrors, Side, end_of_bucket};
 use weir_text::escape::line;
 use weir_text::units::{self, Unit};
 
@@ -23,6 +23,7 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
         ];
     };
     let mut lines = tuples(flow);
+    lines.extend(flow.icmp_errors.as_ref().map(icmp_errors));
     lines.extend(sides(&flow.client_side, &flow.server_side));
     if let Some(past) = view.history.flow(wanted) {
         lines.extend(over_time(past, width));
@@ -62,6 +63,12 @@ fn tuples(flow: &Flow) -> Vec<Text> {
         )),
         Text::plain(format!("{:<18}{outside}, {}", "the server's side", by(&flow.server_interface))),
     ]
+}
+
+/// The number of ICMP errors about a flow, and the latest one.
+pub(crate) fn icmp_errors(errors: &IcmpErrors) -> Text {
+    let text = format!("{:<18}{}, latest: {}", "ICMP errors", errors.count, errors.words());
+    Text { text, style: warning() }
 }
 
 /// A counter of a side.

@@ -3,7 +3,7 @@
 use crate::paint::Text;
 
 const KEYS: [(&str, &str); 12] = [
-    ("Tab, 1 to 5", "Show networks, inside hosts, flows of TCP, UDP, DNS"),
+    ("Tab, 1 to 6", "Show networks, inside hosts, flows of TCP, UDP, DNS, ICMP errors"),
     ("j k, arrows", "Select a row; also Page up, Page down, Home (g), End (G)"),
     ("Enter", "Show the flows of a network or host, or the details of a flow"),
     ("Esc", "Go back; in the table remove the filter"),

@@ -2,7 +2,9 @@
 
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
-use weir_flows::{Flow, FlowState, Reading, UdpFlow, UdpKind, UdpState};
+use weir_flows::{
+    Flow, FlowState, IcmpErrors, IcmpMeaning, IcmpReporter, Reading, UdpFlow, UdpKind, UdpState,
+};
 
 use crate::draw::draw;
 use crate::fixture::{flow, loss, network, reading};
@@ -84,7 +86,7 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
         "{}",
         lines[3]
     );
-    assert!(lines[4].contains(" 3 flows  4 UDP  5 DNS   200 rows by rate"), "{}", lines[4]);
+    assert!(lines[4].contains(" 3 flows  4 UDP  5 DNS  6 ICMP   200 rows by rate"), "{}", lines[4]);
     let words: Vec<&str> = lines[5].split_whitespace().collect();
     assert_eq!(words, ["client", ">", "server", "rate▼", "RTT", "c", "RTT", "s", "loss", "c", "loss", "s"]);
     // The busiest flow is first: of 40,000 segments at the server 107 were lost, of those at the client none.
@@ -236,7 +238,22 @@ fn udp_reading() -> Reading {
     dns.dns = Some(counts);
     let mut reading = reading(Vec::new());
     (reading.seconds, reading.udp_flows_now) = (3.0, 2);
+    quic.icmp_errors = Some(IcmpErrors {
+        count: 2,
+        from: "198.51.100.1".parse().unwrap(),
+        meaning: IcmpMeaning::TooBig,
+        about_client: true,
+        mtu: Some(1400),
+    });
     reading.udp_flows = vec![quic, dns];
+    reading.icmp_errors = vec![IcmpReporter {
+        from: "198.51.100.1".parse().unwrap(),
+        meaning: IcmpMeaning::TooBig,
+        icmp_type: 3,
+        icmp_code: 4,
+        packets: 1234,
+        smallest_mtu: Some(1400),
+    }];
     reading
 }
 
@@ -257,6 +274,7 @@ fn udp_and_dns_have_their_tables_and_details() {
     view.press(Key::Enter);
     let page = picture(&mut view, 80, 30).join("\n");
     print(std::slice::from_ref(&page));
+    assert!(page.contains("2, latest: packet too big, MTU 1400, from 198.51.100.1"), "{page}");
     assert!(page.contains("QUIC, silent, 8 s old") && page.contains("1.05 Mbit/s on average"), "{page}");
     view.press(Key::Escape);
     view.press(Key::Char('5'));
@@ -275,8 +293,15 @@ fn udp_and_dns_have_their_tables_and_details() {
     {
         assert!(page.contains(text), "{text}: {page}");
     }
-    // The order of one table is none of another.
     view.press(Key::Escape);
+    view.press(Key::Char('6'));
+    view.press(Key::Down);
+    let lines = picture(&mut view, 80, 24);
+    print(&lines);
+    assert_eq!(words(&lines[5]), "sender meaning MTU errors▼");
+    assert_eq!(words(&lines[6]), "198.51.100.1 packet too big 1400 1,234");
+    assert!(lines[22].contains("type 3, code 4"), "{}", lines[22]);
+    // The order of one table is none of another.
     view.press(Key::Char('3'));
     assert!(picture(&mut view, 80, 24)[4].contains("rows by rate"));
     view.press(Key::Char('5'));

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_flows::{Dns, Flow, FlowState, Fraction, Network, Reading, Side, UdpFlow, UdpKind};
+use weir_flows::{Dns, Flow, FlowState, Fraction, IcmpReporter, Network, Reading, Side, UdpFlow, UdpKind};
 use weir_text::escape::line;
 
 use crate::history::{Ends, History, Past, ends};
@@ -23,10 +23,12 @@ pub(crate) enum Tab {
     Udp,
     /// DNS by client and server.
     Dns,
+    /// ICMP errors by sender and kind.
+    Icmp,
 }
 
 impl Tab {
-    pub(crate) const ALL: [Tab; 5] = [Tab::Networks, Tab::Hosts, Tab::Flows, Tab::Udp, Tab::Dns];
+    pub(crate) const ALL: [Tab; 6] = [Tab::Networks, Tab::Hosts, Tab::Flows, Tab::Udp, Tab::Dns, Tab::Icmp];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -35,6 +37,7 @@ impl Tab {
             Tab::Flows => "flows",
             Tab::Udp => "UDP",
             Tab::Dns => "DNS",
+            Tab::Icmp => "ICMP",
         }
     }
 }
@@ -53,6 +56,9 @@ pub(crate) enum Sort {
     Queries,
     Answer,
     Failures,
+    Errors,
+    Meaning,
+    Mtu,
     Name,
 }
 
@@ -70,12 +76,15 @@ impl Sort {
     const OF_UDP: [Sort; 4] = [Sort::Rate, Sort::Bytes, Sort::Silence, Sort::Name];
     const OF_DNS: [Sort; 4] = [Sort::Queries, Sort::Answer, Sort::Failures, Sort::Name];
 
+    const OF_ICMP: [Sort; 4] = [Sort::Errors, Sort::Meaning, Sort::Mtu, Sort::Name];
+
     /// The orders of a table; the first one is the usual one.
     pub(crate) fn of(tab: Tab) -> &'static [Sort] {
         match tab {
             Tab::Networks | Tab::Hosts | Tab::Flows => &Sort::OF_TCP,
             Tab::Udp => &Sort::OF_UDP,
             Tab::Dns => &Sort::OF_DNS,
+            Tab::Icmp => &Sort::OF_ICMP,
         }
     }
 
@@ -92,6 +101,9 @@ impl Sort {
             Sort::Queries => "number of queries",
             Sort::Answer => "time to an answer",
             Sort::Failures => "failures",
+            Sort::Errors => "number of errors",
+            Sort::Meaning => "meaning",
+            Sort::Mtu => "MTU",
             Sort::Name => "name",
         }
     }
@@ -111,6 +123,8 @@ pub(crate) enum Of {
     Host(IpAddr),
     Flow(Ends),
     Udp(Ends),
+    /// Sender, type, code.
+    Icmp(IpAddr, u8, u8),
 }
 
 /// A row.
@@ -129,6 +143,8 @@ pub(crate) struct Row {
     pub(crate) lost: [Fraction; 4],
     /// The flow of UDP.
     pub(crate) udp: Option<UdpFlow>,
+    /// ICMP errors.
+    pub(crate) icmp: Option<IcmpReporter>,
     /// The text that a filter looks at, in small letters, and the addresses.
     pub(crate) searched: String,
     pub(crate) addresses: Vec<IpAddr>,
@@ -179,6 +195,7 @@ fn network_row(network: &Network, history: &History) -> Row {
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
         udp: None,
+        icmp: None,
         searched: name.clone(),
         addresses: address.into_iter().collect(),
         name,
@@ -203,6 +220,7 @@ fn flow_row(flow: &Flow, history: &History) -> Row {
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
         udp: None,
+        icmp: None,
         searched: searched.join(" "),
         addresses: sockets().map(|socket| socket.ip()).collect(),
     }
@@ -222,6 +240,7 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
         rtt: [rtt(|flow| &flow.client_side), rtt(|flow| &flow.server_side)],
         lost: [part(0), part(1), part(2), part(3)],
         udp: None,
+        icmp: None,
         searched: host.to_string(),
         addresses: vec![host],
     }
@@ -245,8 +264,26 @@ fn udp_row(flow: &UdpFlow, history: &History) -> Row {
         rtt: [None; 2],
         lost: [Fraction::sum([]); 4],
         udp: Some(flow.clone()),
+        icmp: None,
         searched: searched.join(" "),
         addresses: sockets.iter().map(|socket| socket.ip()).collect(),
+    }
+}
+
+fn icmp_row(one: &IcmpReporter) -> Row {
+    Row {
+        of: Of::Icmp(one.from, one.icmp_type, one.icmp_code),
+        name: one.from.to_string(),
+        state: None,
+        flows: 0,
+        bytes: 0,
+        bps: 0.0,
+        rtt: [None; 2],
+        lost: [Fraction::sum([]); 4],
+        udp: None,
+        icmp: Some(one.clone()),
+        searched: format!("{} {}", one.from, one.meaning.words()),
+        addresses: vec![one.from],
     }
 }
 
@@ -262,6 +299,7 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             }
             hosts.into_iter().map(|(host, flows)| host_row(host, &flows, history)).collect()
         }
+        Tab::Icmp => reading.icmp_errors.iter().map(icmp_row).collect(),
         Tab::Udp | Tab::Dns => {
             let flows = reading.udp_flows.iter();
             let flows = flows.filter(|flow| (flow.kind == UdpKind::Dns) == (tab == Tab::Dns));
@@ -278,6 +316,9 @@ pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
         let sides = row.udp.as_ref().map(|f| [f.client_side, f.server_side]);
         sides.map_or(0.0, |sides| sides.iter().map(|s| s.longest_silence_seconds).fold(0.0, f64::max))
     };
+    let errors = |row: &Row| row.icmp.as_ref().map_or(0, |one| one.packets);
+    let meaning = |row: &Row| row.icmp.as_ref().map(|one| one.meaning);
+    let mtu = |row: &Row| row.icmp.as_ref().and_then(|one| one.smallest_mtu);
     let dns = |row: &Row, of: fn(&Dns) -> u64| row.udp.as_ref().and_then(|f| f.dns.as_ref()).map_or(0, of);
     let order = |a: &Row, b: &Row| -> Ordering {
         match by {
@@ -293,6 +334,9 @@ pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
                 dns(b, |d| d.times.p95_ns.unwrap_or(0)).cmp(&dns(a, |d| d.times.p95_ns.unwrap_or(0)))
             }
             Sort::Failures => dns(b, Dns::failures).cmp(&dns(a, Dns::failures)),
+            Sort::Errors => errors(b).cmp(&errors(a)),
+            Sort::Meaning => meaning(a).cmp(&meaning(b)),
+            Sort::Mtu => mtu(b).cmp(&mtu(a)),
             Sort::Name => a.name.cmp(&b.name),
         }
     };

@@ -3,7 +3,7 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
-use weir_flows::{Dns, FlowState, Fraction, UdpFlow, UdpSide};
+use weir_flows::{Dns, FlowState, Fraction, IcmpReporter, UdpFlow, UdpSide};
 use weir_text::layout::ellipsis;
 use weir_text::units;
 
@@ -48,6 +48,7 @@ const TO_C: Column = column("to c", 10, Sort::LossClient, |row| loss(&row.lost[3
 fn columns(tab: Tab, width: u16) -> &'static [Column] {
     match width {
         _ if tab == Tab::Udp => udp_columns(width >= WITH_PARTS),
+        _ if tab == Tab::Icmp => &[MEANING, MTU, ERRORS],
         _ if tab == Tab::Dns => dns_columns(width >= WITH_PARTS),
         WITH_SUMS.. => &[FLOWS, BYTES, RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
         WITH_PARTS.. => &[RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
@@ -55,6 +56,12 @@ fn columns(tab: Tab, width: u16) -> &'static [Column] {
     }
 }
 
+const MEANING: Column =
+    column("meaning", 24, Sort::Meaning, |row| icmp(row, |one| one.meaning.words().to_owned()));
+const MTU: Column = column("MTU", 7, Sort::Mtu, |row| {
+    icmp(row, |one| one.smallest_mtu.map_or("-".to_owned(), |mtu| mtu.to_string()))
+});
+const ERRORS: Column = column("errors", 10, Sort::Errors, |row| icmp(row, |one| units::count(one.packets)));
 const KIND: Column =
     column("kind", 7, Sort::Name, |row| cell(row, |flow| plain(udp::kind_word(flow.kind).to_owned())));
 const SILENCE_C: Column =
@@ -81,6 +88,10 @@ fn udp_columns(wide: bool) -> &'static [Column] {
 
 fn dns_columns(wide: bool) -> &'static [Column] {
     if wide { &[QUERIES, HALF, P95, NO_ANSWER, SERVFAIL, NXDOMAIN] } else { &[QUERIES, HALF, P95, NO_ANSWER] }
+}
+
+fn icmp(row: &Row, of: fn(&IcmpReporter) -> String) -> (String, Style) {
+    plain(row.icmp.as_ref().map_or("-".to_owned(), of))
 }
 
 fn cell(row: &Row, of: impl Fn(&UdpFlow) -> (String, Style)) -> (String, Style) {
@@ -140,6 +151,14 @@ pub(crate) fn words(row: &Row) -> String {
     if let Some(flow) = &row.udp {
         return udp::words(flow);
     }
+    if let Some(one) = &row.icmp {
+        let (kind, code) = (one.icmp_type, one.icmp_code);
+        return format!(
+            "{}, {}, type {kind}, code {code}, about tracked flows",
+            row.name,
+            one.meaning.words()
+        );
+    }
     match row.state {
         Some(FlowState::Opening) => text.push_str(", opening"),
         Some(FlowState::Unanswered) => text.push_str(", unanswered"),
@@ -180,6 +199,7 @@ pub(crate) fn draw(view: &mut View, buffer: &mut Buffer, area: Rect) {
             true => match view.tab {
                 Tab::Networks => "no packet of TCP or UDP has passed".to_owned(),
                 Tab::Hosts | Tab::Flows => "no TCP packet has passed".to_owned(),
+                Tab::Icmp => "no ICMP error about a tracked flow has passed".to_owned(),
                 Tab::Udp => "no UDP packet other than DNS has passed".to_owned(),
                 Tab::Dns => "no DNS packet has passed: queries to port 53 by UDP".to_owned(),
             },
@@ -229,6 +249,7 @@ fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     let reading = &view.reading;
     let (shown, all) = match view.tab {
         Tab::Udp | Tab::Dns => (reading.udp_flows.len() as u64, reading.udp_flows_now),
+        Tab::Icmp => (0, 0),
         Tab::Networks | Tab::Hosts | Tab::Flows => (reading.flows.len() as u64, reading.flows_now),
     };
     if view.tab != Tab::Networks && all > shown {
@@ -249,6 +270,7 @@ fn head(view: &View, buffer: &mut Buffer, area: Rect, columns: &[Column], room: 
         Tab::Networks => "network",
         Tab::Hosts => "inside host",
         Tab::Flows | Tab::Udp | Tab::Dns => "client > server",
+        Tab::Icmp => "sender",
     };
     let marked = |title: &str, sort: Sort| match (sort == view.sort, view.reverse) {
         (true, false) => format!("{title}▼"),

@@ -134,6 +134,7 @@ impl View {
             Key::Char('3') => self.show(Tab::Flows),
             Key::Char('4') => self.show(Tab::Udp),
             Key::Char('5') => self.show(Tab::Dns),
+            Key::Char('6') => self.show(Tab::Icmp),
             Key::Char('/') => self.writing = true,
             Key::Char('s') => self.order(self.sort.next(self.tab, false), false),
             Key::Char('S') => self.order(self.sort.next(self.tab, true), false),
@@ -216,7 +217,7 @@ impl View {
             }
             Some(Of::Host(host)) => self.only(format!("{host}/{}", if host.is_ipv4() { 32 } else { 128 })),
             Some(Of::Network(Some(network))) => self.only(network),
-            Some(Of::Network(None)) | None => {}
+            Some(Of::Network(None) | Of::Icmp(..)) | None => {}
         }
     }
 

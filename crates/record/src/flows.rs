@@ -65,6 +65,22 @@ pub struct FlowsLine {
     /// The UDP flows with the most bytes.
     #[serde(default)]
     pub udp_flows: Vec<RecordedUdpFlow>,
+    /// ICMP errors by sender and kind.
+    #[serde(default)]
+    pub icmp_errors: Vec<RecordedIcmp>,
+}
+
+/// ICMP errors of one kind by one sender.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct RecordedIcmp {
+    /// Address of the sender.
+    pub from: String,
+    /// A word for their meaning.
+    pub meaning: String,
+    /// Their number.
+    pub packets: u64,
+    /// The smallest MTU that they name, bytes.
+    pub smallest_mtu: Option<u32>,
 }
 
 /// Sums over the flows of a network, or of all.

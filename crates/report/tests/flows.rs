@@ -40,6 +40,7 @@ fn udp_has_sentences_and_tables_of_its_own() {
         assert!(text.lines().any(|line| squeezed(line).contains(words)), "{words}:\n{text}");
     };
     has("2.86 MiB of UDP passed in 3 flows, 1.43 MiB of it QUIC.");
+    has("198.51.100.1 too big 1400 12");
     has("DNS: 100 queries, half of the answers within 96.0 µs, 95 % within 96.0 µs.");
     has("Queries of DNS without an answer: 3.");
     has("Flows of UDP with a silent side: 1.");

@@ -353,7 +353,11 @@ fn a_recording_of_flows_is_a_page() {
     let source = weir_report::flows_html(&flows::with_udp(name));
     let page = parse(&source).unwrap();
     check_references(&page);
-    assert_eq!((count(&page, "svg"), count(&page, "table")), (5, 5), "and two tables and a figure of UDP");
+    assert_eq!(
+        (count(&page, "svg"), count(&page, "table")),
+        (5, 6),
+        "and three tables and a figure of UDP and ICMP"
+    );
     assert!(page.text.contains("100 queries") && page.text.contains("10.0.0.2 > 198.51.100.53, open"));
     assert!(count(&page, "b") == 0 && !source.contains('\u{1b}'));
 }

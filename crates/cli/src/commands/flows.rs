@@ -116,6 +116,7 @@ impl View {
         kept.networks.truncate(self.args.top);
         kept.flows.truncate(self.args.top);
         kept.udp_flows.truncate(self.args.top);
+        kept.icmp_errors.truncate(self.args.top);
         recording.add(&line(&self.document(&kept))?);
         Ok(())
     }

@@ -35,6 +35,7 @@ extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 #include "table.h"
 #include "datagrams.h"
 #include "udp.h"
+#include "icmp.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -59,9 +60,11 @@ __noinline int follow_other(struct __sk_buff *skb)
 	__u32 at = 0;
 	struct weir_work *w = bpf_map_lookup_elem(&work, &at);
 
-	if (!w || !config.udp_opening || w->ends.protocol != IPPROTO_UDP)
+	if (!w || !config.udp_opening)
 		return WEIR_OTHER_PROTOCOL;
-	return follow_udp(skb, w);
+	if (w->ends.protocol == IPPROTO_UDP)
+		return follow_udp(skb, w);
+	return follow_error(skb, w);
 }
 
 static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)

@@ -40,6 +40,10 @@ enum weir_verdict {
 	WEIR_OPENING,
 	// A reset or an end of a flow that is not tracked.
 	WEIR_STRAY,
+	// An ICMP error about a tracked flow.
+	WEIR_ERROR,
+	// An ICMP error about anything else.
+	WEIR_STRAY_ERROR,
 	// How many there are.
 	WEIR_VERDICTS,
 };
@@ -280,6 +284,38 @@ struct weir_side {
 // `unsure` is valid.
 #define WEIR_IS_UNSURE 8
 
+// ICMP errors about a flow: their number, and the latest one.
+struct weir_errors {
+	__u32 count;
+	// MTU of a packet that was too big (RFC 1191, RFC 8201), bytes; 0: it names none.
+	__u32 mtu;
+	// Its sender. IPv4 takes the first word.
+	__be32 from[4];
+	// 4 or 6.
+	__u8 version;
+	__u8 kind;
+	__u8 code;
+	// The side whose packet it is about.
+	__u8 side;
+	__u32 unused;
+};
+
+// A sender of ICMP errors and their kind.
+struct weir_reporter {
+	__be32 from[4];
+	__u8 version;
+	__u8 kind;
+	__u8 code;
+	__u8 unused;
+};
+
+// Their number, and the smallest MTU of all.
+struct weir_reported {
+	__u64 packets;
+	__u32 mtu;
+	__u32 unused;
+};
+
 // A flow.
 struct weir_flow {
 	// As packets of either side come in.
@@ -293,6 +329,7 @@ struct weir_flow {
 	__u32 connections;
 	// WEIR_IS_..
 	__u32 state;
+	struct weir_errors errors;
 	struct weir_side sides[2];
 };
 
@@ -381,6 +418,7 @@ struct weir_udp_flow {
 	__u64 last;
 	__u32 connections;
 	__u32 state;
+	struct weir_errors errors;
 	struct weir_udp_side sides[2];
 	struct weir_dns dns;
 };

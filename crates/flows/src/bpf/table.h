@@ -41,8 +41,10 @@ struct head {
 	__u64 last;
 	__u32 connections;
 	__u32 state;
+	struct weir_errors errors;
 };
 
+_Static_assert(__builtin_offsetof(struct weir_flow, errors) == __builtin_offsetof(struct weir_udp_flow, errors), "errors");
 _Static_assert(__builtin_offsetof(struct head, ends) == __builtin_offsetof(struct weir_slot, flow), "head.ends");
 _Static_assert(__builtin_offsetof(struct head, state) ==
 		       __builtin_offsetof(struct weir_slot, flow) + __builtin_offsetof(struct weir_flow, state),

@@ -57,15 +57,17 @@ pub fn flows_html(recording: &FlowsRecording) -> String {
             table(out, &["client", "server", "state"], rows);
         });
         for (anchor, heading, heads, rows) in [
-            ("udp", "UDP", &udp::FLOW, udp::flow_rows(recording)),
+            ("udp", "UDP", &udp::FLOW[..], udp::flow_rows(recording)),
             ("dns", "DNS", &udp::DNS, udp::dns_rows(recording)),
+            ("icmp", "ICMP errors about these flows", &udp::ICMP, udp::icmp_rows(recording)),
         ] {
             if !rows.is_empty() {
                 section(out, anchor, heading, |out| {
                     if anchor == "dns" {
                         times(out, recording);
                     }
-                    let heads = [&["flow"][..], heads].concat();
+                    let first = if anchor == "icmp" { "sender" } else { "flow" };
+                    let heads = [&[first][..], heads].concat();
                     matrix(
                         out,
                         &heads,

@@ -41,6 +41,8 @@ pub fn flows_terminal(recording: &FlowsRecording, to: Terminal) -> String {
     table(&mut page, "UDP flow", &udp::FLOW, rows, to, wide);
     let rows = udp::dns_rows(recording).into_iter().take(SHOWN);
     table(&mut page, "DNS", &udp::DNS, rows, to, wide);
+    let rows = udp::icmp_rows(recording).into_iter().take(SHOWN);
+    table(&mut page, "ICMP errors from", &udp::ICMP, rows, to, wide);
     page.finish()
 }
 

@@ -1,6 +1,6 @@
-//! UDP of a recording: sentences, and rows of its tables.
+//! UDP and ICMP errors of a recording: sentences, and rows of their tables.
 
-use weir_record::flows::{FlowsRecording, RecordedDns, RecordedUdpFlow, RecordedUdpSide};
+use weir_record::flows::{FlowsRecording, RecordedDns, RecordedIcmp, RecordedUdpFlow, RecordedUdpSide};
 use weir_text::escape::line;
 use weir_text::units::{self, Unit};
 
@@ -8,6 +8,18 @@ use weir_text::units::{self, Unit};
 pub(super) const FLOW: [&str; 6] = ["kind", "bytes", "rate c", "rate s", "silence c", "silence s"];
 /// Heads of the table of DNS behind the name.
 pub(super) const DNS: [&str; 6] = ["queries", "half", "95 %", "no answer", "SERVFAIL", "NXDOMAIN"];
+
+/// Heads of the table of ICMP errors behind the sender.
+pub(super) const ICMP: [&str; 3] = ["meaning", "MTU", "number"];
+
+/// ICMP errors by sender.
+pub(super) fn icmp_rows(recording: &FlowsRecording) -> Vec<(String, Vec<String>)> {
+    let row = |one: &RecordedIcmp| {
+        let mtu = one.smallest_mtu.map_or("–".to_owned(), |mtu| mtu.to_string());
+        (line(&one.from), vec![line(&one.meaning).replace('-', " "), mtu, units::count(one.packets)])
+    };
+    recording.last.icmp_errors.iter().map(row).collect()
+}
 
 /// The whole in sentences; none if no UDP passed.
 pub(super) fn sentences(recording: &FlowsRecording) -> Vec<String> {

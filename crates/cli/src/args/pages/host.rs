@@ -152,8 +152,9 @@ pub(super) const PAGES: &[Page] = &[
         text: "Follows the TCP connections and UDP flows that pass this host, at the interfaces by which packets come in, and prints for \
                the networks and flows with the most bytes: round trips between this host and either side, and the share \
                of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow. For UDP it prints rates and \
-               silence, which flows are QUIC, and of DNS to port 53 the time from query to answer and its failures.\n\nOn a \
-               terminal it shows tables by network, inside host, flow, UDP and DNS that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
+               silence, which flows are QUIC, and of DNS to port 53 the time from query to answer and its failures. ICMP errors about \
+               these flows are counted with their meaning and their sender.\n\nOn a \
+               terminal it shows tables by network, inside host, flow, UDP, DNS and ICMP errors that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
                prints a page per second.\n\nA segment that \
                comes again after it passed was lost behind this host; a gap that is filled later was lost before it. \
                Sends nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
