@@ -145,6 +145,29 @@ fn failures_come_first_and_forbid_praise() {
     assert!(withheld.advice.starts_with("To do: use direct only after"), "{}", withheld.advice);
 }
 
+/// A scenario that compares workloads asks about them first, unless a variant fails more than the baseline.
+#[test]
+fn a_failing_variant_comes_before_pairs_of_workloads() {
+    let mut run = fixture::engines_at(3);
+    let about = |run: &Run| {
+        let result = of(run).result;
+        (result.find("Against routed, direct ").unwrap(), result.find("tcp-egress-iperf3").unwrap(), result)
+    };
+    let (variant, pair, result) = about(&run);
+    assert!(pair < variant, "{result}");
+    let failure = MetricDef::failure("failed_ratio", "failed", ("failed", "attempted"), "h").failure;
+    let metrics = run.workloads.iter_mut().flat_map(|w| &mut w.metrics);
+    metrics.filter(|m| m.name == "loss_ratio").for_each(|m| m.failure.clone_from(&failure));
+    let lost = |c: &&mut weir_record::results::Cell| {
+        (c.workload.as_str(), c.metric.as_str(), c.variant.as_str()) == ("udp-64", "loss_ratio", "direct")
+    };
+    let cell = run.results.as_mut().unwrap().cells.iter_mut().find(lost).unwrap();
+    let estimate = cell.estimate.as_mut().unwrap();
+    (estimate.center, estimate.range) = (0.25, (0.2, 0.3));
+    let (variant, pair, result) = about(&run);
+    assert!(variant < pair && result.starts_with("Against routed, direct fails 25 % of udp-64"), "{result}");
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let mut run = fixture::run(1);
