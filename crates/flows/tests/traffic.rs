@@ -7,10 +7,13 @@ use std::net::SocketAddr;
 
 use weir_flows::{Flow, FlowState, Options, Reading};
 use weir_sys::privilege::test_needs_root;
+use weir_sys::sched::{allowed_cpus, pin_current_thread};
 use weir_testkit::{PATIENCE, until};
 use world::{PathWorld, send, sh};
 
 fn both_sides_are_joined(ipv6: bool, masquerades: bool) {
+    // A sender that the scheduler moves to another core leaves packets in the first one's queue of veth, and they are overtaken.
+    pin_current_thread(&allowed_cpus().unwrap()[..1]).unwrap();
     let world = PathWorld::new(ipv6, masquerades);
     let mut watch = world.watch(Options::default());
     let listener = world.listen(5001);
