@@ -117,21 +117,21 @@ fn delays(family: Family, workload: serde_json::Value, histogram: &str, before: 
 const ASLEEP: Duration = DELAY;
 
 #[test]
-fn root_measured_tcp_rr_measures_an_added_delay() {
+fn root_paced_tcp_rr_measures_an_added_delay() {
     delays(Family::Ipv4, json!({"kind": "tcp-rr"}), "rtt", ASLEEP);
 }
 
 #[test]
-fn root_measured_udp_rr_measures_an_added_delay() {
+fn root_paced_udp_rr_measures_an_added_delay() {
     delays(Family::Ipv6, json!({"kind": "udp-rr"}), "rtt", ASLEEP);
 }
 
 #[test]
-fn root_measured_udp_rr_on_a_schedule_measures_an_added_delay() {
+fn root_paced_udp_rr_on_a_schedule_measures_an_added_delay() {
     delays(Family::Ipv4, json!({"kind": "udp-rr", "rate-per-second": 300}), "rtt", Duration::ZERO);
 }
 
 #[test]
-fn root_measured_tcp_connect_measures_an_added_delay() {
+fn root_paced_tcp_connect_measures_an_added_delay() {
     delays(Family::Ipv4, json!({"kind": "tcp-connect", "rate-per-second": 300}), "connect", Duration::ZERO);
 }

@@ -94,7 +94,7 @@ fn json(outcome: &CommandOutput) -> Value {
 }
 
 #[test]
-fn measured_weir_measures_towards_stock_servers() {
+fn paced_weir_measures_towards_stock_servers() {
     let stock = stock();
     let world = World::plain(WEIR);
     for (which, iperf3) in stock.iter().enumerate() {
@@ -151,7 +151,7 @@ fn towards_stock(world: &World, iperf3: &PathBuf, name: &str, case: &Case) -> (V
 }
 
 #[test]
-fn measured_stock_clients_measure_towards_weir() {
+fn paced_stock_clients_measure_towards_weir() {
     let stock = stock();
     let world = World::plain(WEIR);
     let (server, port) = serve(&world, "serve");
@@ -241,7 +241,7 @@ fn measured_as_fast_as_it_goes_both_ends_count_the_same() {
 }
 
 #[test]
-fn measured_several_stock_clients_run_at_once_on_one_server() {
+fn paced_several_stock_clients_run_at_once_on_one_server() {
     let stock = stock();
     let Some(iperf3) = stock.first() else { return };
     let world = World::plain(WEIR);

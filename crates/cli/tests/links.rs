@@ -23,7 +23,7 @@ fn trials<'a>(run: &'a weir_record::Run, workload: &str, variant: &str) -> Vec<&
 }
 
 #[test]
-fn root_measured_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
+fn root_paced_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
     let Some(world) = world(&[IPTABLES, NFT]) else { return };
     let _turn = turn();
     let entries = "[[variant]]\nkind = \"path\"\nname = \"one\"\nlink = { egress = { delay = \"1.8ms\" } }\n\
@@ -66,7 +66,7 @@ fn root_measured_each_trial_takes_one_of_two_gateways_and_the_bypass_none() {
 }
 
 #[test]
-fn root_measured_what_a_link_loses_and_lets_pass() {
+fn root_paced_what_a_link_loses_and_lets_pass() {
     let Some(world) = world(&[IPTABLES, NFT]) else { return };
     let _turn = turn();
     let entries = "[testbed.link]\nrate = \"100mbit\"\n\

@@ -323,7 +323,7 @@ fn root_the_scenario_says_what_is_the_matter_on_each_path() {
 
 /// Nothing is what TCP moves through a black hole: a result with its reason, and no void trial.
 #[test]
-fn root_measured_the_scenario_s_tcp_counts_where_it_moves_nothing() {
+fn root_paced_the_scenario_s_tcp_counts_where_it_moves_nothing() {
     if World::lacks(&["nft", "iptables"]) {
         return;
     }

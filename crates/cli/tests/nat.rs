@@ -246,7 +246,7 @@ fn files_of_other_kinds_are_not_compared() {
 
 /// The fast path beside the same rules: only flows that it carries could differ, and their NAT is the kernel's.
 #[test]
-fn root_measured_the_fast_path_changes_no_verdict() {
+fn root_paced_the_fast_path_changes_no_verdict() {
     if World::lacks(&["nft"]) {
         return;
     }
@@ -285,7 +285,7 @@ fn root_measured_the_fast_path_changes_no_verdict() {
 
 /// Timeouts as they were set, within a second.
 #[test]
-fn root_measured_idle_times_are_the_kernels_settings() {
+fn root_paced_idle_times_are_the_kernels_settings() {
     if World::lacks(&["nft"]) {
         return;
     }

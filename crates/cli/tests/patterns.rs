@@ -47,7 +47,7 @@ const NEEDED: usize = 2;
 const ATTEMPTS: usize = 4;
 
 #[test]
-fn root_measured_a_gateway_chosen_per_connection_is_found_and_none_where_there_is_one() {
+fn root_paced_a_gateway_chosen_per_connection_is_found_and_none_where_there_is_one() {
     let Some(world) = world(&[IPTABLES]) else { return };
     let _turn = turn();
     measured(NEEDED, ATTEMPTS, |_| {

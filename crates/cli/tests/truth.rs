@@ -225,7 +225,7 @@ fn up_and_down_in_two_seconds() {
 }
 
 #[test]
-fn root_measured_iperf3_beside_ours_finds_the_same() {
+fn root_paced_iperf3_beside_ours_finds_the_same() {
     let Some(world) = world(&[IPERF3]) else { return };
     let _turn = turn();
     measured(2, 3, |_| holds(|| iperf3_finds_the_same(&world)));

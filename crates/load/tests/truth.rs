@@ -45,7 +45,7 @@ fn forward_rule(path: &Path, rule: &str) {
 }
 
 #[test]
-fn root_measured_tcp_goodput_through_100_mbit_is_the_payload_s_share() {
+fn root_paced_tcp_goodput_through_100_mbit_is_the_payload_s_share() {
     if weir_sys::privilege::test_needs_root() {
         return;
     }

@@ -243,7 +243,7 @@ fn root_the_kernels_nat_by_a_server() {
 }
 
 #[test]
-fn root_measured_idle_times_by_a_server() {
+fn root_paced_idle_times_by_a_server() {
     if privilege::test_needs_root() || lacks_nft() {
         return;
     }

@@ -27,7 +27,7 @@ const DISTURBED: f64 = 0.05;
 /// and returns. `scripts/test` names such tests and fails a run that has more than two.
 ///
 /// The name of a test that other work on the machine would disturb begins with `measured_` or `root_measured_`: `scripts/test` then
-/// runs it alone.
+/// runs it alone. With `paced_` in that place it runs beside a few others that take little of a core as well.
 #[track_caller]
 pub fn measured(needed: usize, of: usize, mut attempt: impl FnMut(usize) -> bool) {
     assert!((1..=of).contains(&needed), "{needed} of {of} is no rule");
