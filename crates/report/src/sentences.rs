@@ -1,7 +1,7 @@
 //! The results in sentences: no more than the verdicts allow.
 
 use weir_record::results::{Results, VoidBias};
-use weir_record::{Run, Scale};
+use weir_record::{Run, Scale, VariantInfo};
 use weir_stats::Comparison;
 
 use crate::curves;
@@ -25,7 +25,36 @@ struct Judged {
     /// main result. Differences, which have units, come last.
     size: f64,
     /// Both shares, if this is a share of failed operations that is greater than the baseline's.
-    fails: Option<(f64, f64)>,
+    fails: Option<MoreFailures>,
+}
+
+/// Shares of failed operations of a variant and of the baseline, of which the variant's is greater.
+#[derive(Debug, Clone, Copy)]
+struct MoreFailures {
+    here: f64,
+    /// None if no trial of the baseline counts.
+    there: Option<f64>,
+}
+
+impl MoreFailures {
+    fn compare(row: &Row<'_>, results: &Results, variant: &str) -> Option<MoreFailures> {
+        row.def.failure.as_ref()?;
+        let share =
+            |variant: &str| Some(results.cell(&row.workload.name, &row.def.name, variant)?.estimate?.center);
+        let baseline = row.entries.iter().find(|e| e.variant.baseline)?;
+        let (here, there) = (share(variant)?, share(&baseline.variant.name));
+        (here - there.unwrap_or(0.0) > LEAST_SAID).then_some(MoreFailures { here, there })
+    }
+
+    /// `fails 9 % of http (failed; the baseline 0 %)`. Within pairs of workloads the place is said before.
+    fn sentence(self, workload: Option<&str>, label: &str) -> String {
+        let place = workload.map(|w| format!(" of {w}")).unwrap_or_default();
+        let there = match self.there {
+            Some(there) => format!("the baseline {}", percent(there)),
+            None => "of the baseline no trial counts".to_owned(),
+        };
+        format!("fails {}{place} ({label}; {there})", percent(self.here))
+    }
 }
 
 impl Judged {
@@ -50,15 +79,6 @@ fn certain(comparison: Option<Comparison>) -> f64 {
     comparison.filter(|c| c.ratio).map_or(0.0, near)
 }
 
-/// The shares of a variant and of the baseline, where the variant's is greater.
-fn more_failures(row: &Row<'_>, results: &Results, variant: &str) -> Option<(f64, f64)> {
-    let share =
-        |variant: &str| Some(results.cell(&row.workload.name, &row.def.name, variant)?.estimate?.center);
-    let baseline = row.entries.iter().find(|e| e.variant.baseline)?;
-    let (here, there) = (share(variant)?, share(&baseline.variant.name).unwrap_or(0.0));
-    (here - there > LEAST_SAID).then_some((here, there))
-}
-
 /// The headline metrics of a variant.
 fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged> {
     let mut out = Vec::new();
@@ -73,7 +93,7 @@ fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged>
                 words,
                 headline: row.def.headline,
                 size: certain(cell.and_then(|c| c.comparison)),
-                fails: row.def.failure.as_ref().and_then(|_| more_failures(row, results, variant)),
+                fails: MoreFailures::compare(row, results, variant),
             });
         }
     }
@@ -151,7 +171,7 @@ fn other_sentences(run: &Run, results: &Results) -> Vec<String> {
 /// them.
 fn judged(run: &Run, results: &Results) -> Vec<String> {
     if let Some((made, needed)) = too_few(run, results) {
-        let failures = failing(run, results);
+        let failures = failing(run, results).map(|f| format!("{f} ")).unwrap_or_default();
         return vec![format!(
             "{failures}Too few rounds for verdicts: {made} made, {needed} needed. The values are what was measured; that they \
              differ shows nothing yet."
@@ -169,7 +189,7 @@ fn judged(run: &Run, results: &Results) -> Vec<String> {
         Err(_) if leads.is_empty() && !curves.is_empty() => leads.push(curves::lead(&curves)),
         Ok((first, each)) => {
             // A failure comes before any pair of workloads.
-            let at = if failing(run, results).is_empty() { leads.len() } else { 0 };
+            let at = if failing(run, results).is_none() { leads.len() } else { 0 };
             leads.insert(at, first);
             details.extend(each);
         }
@@ -194,7 +214,7 @@ fn variant_sentences(run: &Run, results: &Results) -> Result<(String, Vec<String
     for variant in compared(run).filter(|v| !v.baseline) {
         let judged = of_variant(&rows, results, &variant.name);
         let name = line(&variant.name);
-        let fails = judged.iter().filter_map(|j| j.fails).map(|(here, _)| here).fold(0.0, f64::max);
+        let fails = judged.iter().filter_map(|j| j.fails).map(|f| f.here).fold(0.0, f64::max);
         leads.push((fails, format!("{name} {}", lead(&judged))));
         details.push(format!("{name}: {}.", tally(&judged)));
     }
@@ -238,13 +258,10 @@ fn pair_sentences(run: &Run, results: &Results) -> Option<(String, Vec<String>)>
 
 /// Names the failures first, then the worst of the worse metrics, then the best of the better ones: no praise hides a fault.
 fn lead(judged: &[Judged]) -> String {
-    let failing = judged.iter().filter_map(|j| Some((j, j.fails?))).max_by(|a, b| a.1.0.total_cmp(&b.1.0));
+    let failing =
+        judged.iter().filter_map(|j| Some((j, j.fails?))).max_by(|a, b| a.1.here.total_cmp(&b.1.here));
     let of = |tone: Tone| judged.iter().filter(move |j| j.words.tone == tone && j.fails.is_none());
-    let first = failing.map(|(j, (here, there))| {
-        let place = j.workload.as_ref().map(|w| format!(" of {w}")).unwrap_or_default();
-        let (here, there) = (percent(here), percent(there));
-        format!("fails {here}{place} ({}; the baseline {there})", j.label)
-    });
+    let first = failing.map(|(j, fails)| fails.sentence(j.workload.as_deref(), &j.label));
     let of_tone = |tone: Tone, way: &str| {
         let most = of(tone).max_by(|a, b| a.headline.cmp(&b.headline).then(a.size.total_cmp(&b.size)))?;
         let others = of(tone).count() - 1;
@@ -269,20 +286,23 @@ fn lead(judged: &[Judged]) -> String {
     }
 }
 
-/// Names the variants that fail more than the baseline, while verdicts need more rounds; empty if none does.
-fn failing(run: &Run, results: &Results) -> String {
+/// Names the variants that fail more than the baseline, whether or not there are verdicts; those that fail most come first.
+fn failing(run: &Run, results: &Results) -> Option<String> {
     let rows = rows(run, results, true);
-    let mut text = String::new();
-    for row in rows.iter().filter(|row| row.def.failure.is_some()) {
-        for entry in row.entries.iter().filter(|e| !e.variant.baseline) {
-            if let Some((here, there)) = more_failures(row, results, &entry.variant.name) {
-                let (name, place) = (line(&entry.variant.name), line(&row.workload.name));
-                let (here, there) = (percent(here), percent(there));
-                text += &format!("{name} fails {here} of {place} (the baseline {there}). ");
-            }
-        }
-    }
-    text
+    let worst = |name: &str| {
+        let of = rows.iter().filter_map(|row| Some((row, MoreFailures::compare(row, results, name)?)));
+        of.max_by(|a, b| a.1.here.total_cmp(&b.1.here))
+    };
+    let others = everyone(run).filter(|v| !v.baseline);
+    let mut found: Vec<_> = others.filter_map(|v| Some((v, worst(&v.name)?))).collect();
+    found.sort_by(|a, b| b.1.1.here.total_cmp(&a.1.1.here));
+    let one = |(variant, (row, fails)): (&VariantInfo, (&Row<'_>, MoreFailures))| {
+        let said = fails.sentence(Some(&line(&row.workload.name)), &line(&row.def.label));
+        format!("{} {said}", line(&variant.name))
+    };
+    let all: Vec<String> = found.into_iter().map(one).collect();
+    let baseline = run.baseline().filter(|_| !all.is_empty())?;
+    Some(format!("Against {}, {}.", line(baseline), all.join("; ")))
 }
 
 /// Variants of which no winner is named, since too many of their trials are void.

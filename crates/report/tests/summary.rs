@@ -216,6 +216,40 @@ fn too_few_rounds_advise_nothing_else() {
     );
 }
 
+/// The share that fails needs no verdict, and no trial of the baseline.
+#[test]
+fn failures_come_first_before_verdicts_are_possible() {
+    let mut run = judged(|_, _| Verdict::TooFewRounds);
+    let failure = MetricDef::failure("failed_ratio", "failed", ("failed", "attempted"), "h").failure;
+    let metrics = run.workloads.iter_mut().flat_map(|w| &mut w.metrics);
+    metrics.filter(|m| m.name == "loss_ratio").for_each(|m| m.failure.clone_from(&failure));
+    for cell in &mut run.results.as_mut().unwrap().cells {
+        if let Some(c) = &mut cell.comparison {
+            (c.n, c.interval) = (2, None);
+        }
+        let share = match (cell.metric.as_str(), cell.variant.as_str()) {
+            ("loss_ratio", "direct") => 0.25,
+            ("loss_ratio", "nft-masquerade") => 0.5,
+            _ => continue,
+        };
+        let estimate = cell.estimate.as_mut().unwrap();
+        (estimate.center, estimate.range) = (share, (share, share));
+    }
+    let start = "Against routed, nft-masquerade fails 50 % of udp-64 (loss; the baseline 0 %); direct fails 25 % of udp-64 \
+                 (loss; the baseline 0 %); iptables-masquerade fails ";
+    let result = of(&run).result;
+    assert!(
+        result.starts_with(start) && result.contains(". Too few rounds for verdicts: 2 made, "),
+        "{result}"
+    );
+    for cell in run.results.as_mut().unwrap().cells.iter_mut().filter(|c| c.variant == "routed") {
+        cell.estimate = None;
+    }
+    let start =
+        "Against routed, nft-masquerade fails 50 % of udp-64 (loss; of the baseline no trial counts); ";
+    assert!(of(&run).result.starts_with(start), "{}", of(&run).result);
+}
+
 #[test]
 fn words_from_outside_are_made_harmless() {
     let mut run = fixture::hostile();

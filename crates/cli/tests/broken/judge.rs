@@ -252,6 +252,9 @@ mod tests {
             Some(first("bad-9"))
         );
         assert_eq!(begun("This run compared bad-9 with good: 1 workload, on real hosts. "), None);
+        let few = "Against good, bad-9 fails 92 % of udp (loss; of the baseline no trial counts); bad-5 fails 50 % of udp. Too few \
+                   rounds for verdicts: 1 made, 8 needed.\n";
+        assert!(first_sentence(few, "bad-9").unwrap().1 && report(few, "bad-5").worse.len() == 1);
         assert_eq!(tone("bad has more loss by 50 points"), Some(false));
         assert_eq!(tone("bad is faster by 3 % in rtt, but 50 % of its requests failed"), Some(true));
         assert_eq!(tone("bad is not yet told apart"), None);
