@@ -13,6 +13,7 @@ pub mod gateway_side;
 mod host;
 pub mod packets;
 mod perform;
+pub mod pods;
 mod profiler;
 pub mod protocol;
 mod reach;

@@ -63,9 +63,14 @@ impl Transport {
     pub(crate) fn start_command(&self, options: &Options) -> io::Result<Command> {
         let sudo = if options.sudo { "sudo -n " } else { "" };
         let mut command = if self.is_remote() {
-            match &options.program {
-                Some(program) => self.shell(&format!("exec {sudo}{} agent", word(program))),
-                None => self.shell(&format!(
+            match (&options.program, self.in_container()) {
+                // An image may have no shell, as weir's own has none.
+                (Some(program), Some(mut command)) if !options.sudo => {
+                    command.args([program.as_str(), "agent"]);
+                    command
+                }
+                (Some(program), _) => self.shell(&format!("exec {sudo}{} agent", word(program))),
+                (None, _) => self.shell(&format!(
                     "f=\"{}\"; if [ -x \"$f\" ]; then exec {sudo}\"$f\" agent; fi; echo \"{ABSENT} $(uname -sm)\"",
                     cached_path()?
                 )),
@@ -99,8 +104,33 @@ impl Transport {
         Ok(self.shell(&script))
     }
 
+    /// The command to which a program and its arguments are added, where the host is a container.
+    fn in_container(&self) -> Option<Command> {
+        let mut command;
+        match self {
+            Transport::Host(HostAddress::Docker(container)) => {
+                command = Command::new("docker");
+                command.args(["exec", "-i", container]);
+            }
+            Transport::Host(HostAddress::Kubectl { namespace, pod, container }) => {
+                command = Command::new("kubectl");
+                command.args(["exec", "-i", "-n", namespace, pod]);
+                if let Some(container) = container {
+                    command.args(["-c", container]);
+                }
+                command.arg("--");
+            }
+            _ => return None,
+        }
+        Some(command)
+    }
+
     /// A POSIX shell script on the host, with standard input and output passed through.
     fn shell(&self, script: &str) -> Command {
+        if let Some(mut command) = self.in_container() {
+            command.args(["sh", "-c", script]);
+            return command;
+        }
         let mut command;
         match self {
             Transport::Host(HostAddress::Ssh { user, host, port }) => {
@@ -117,19 +147,7 @@ impl Transport {
                 // The login shell takes the script apart once more.
                 command.args(["--", host, &format!("sh -c {}", word(script))]);
             }
-            Transport::Host(HostAddress::Docker(container)) => {
-                command = Command::new("docker");
-                command.args(["exec", "-i", container, "sh", "-c", script]);
-            }
-            Transport::Host(HostAddress::Kubectl { namespace, pod, container }) => {
-                command = Command::new("kubectl");
-                command.args(["exec", "-i", "-n", namespace, pod]);
-                if let Some(container) = container {
-                    command.args(["-c", container]);
-                }
-                command.args(["--", "sh", "-c", script]);
-            }
-            Transport::Namespace(_) | Transport::Host(HostAddress::Local | HostAddress::Netns(_)) => {
+            _ => {
                 command = Command::new("sh");
                 command.args(["-c", script]);
             }
@@ -199,6 +217,20 @@ mod tests {
             "ssh -T -o BatchMode=yes -o ConnectTimeout=8 -o ServerAliveInterval=2 -o ServerAliveCountMax=4 -l me -p 22 -- gw \
              sh -c 'exec '\\''x'\\'' agent'"
         );
+    }
+
+    #[test]
+    fn a_program_in_a_container_needs_no_shell_there() {
+        let line = |transport: &str, sudo: bool| {
+            let options = Options { program: Some("/usr/bin/weir".into()), sudo };
+            let command = Transport::Host(transport.parse().unwrap()).start_command(&options).unwrap();
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("docker://web", false), "docker exec -i web /usr/bin/weir agent");
+        assert_eq!(line("kubectl://prod/gw", false), "kubectl exec -i -n prod gw -- /usr/bin/weir agent");
+        assert_eq!(line("docker://web", true), "docker exec -i web sh -c exec sudo -n /usr/bin/weir agent");
+        assert!(line("ssh://gw", false).ends_with("sh -c 'exec /usr/bin/weir agent'"));
     }
 
     #[test]

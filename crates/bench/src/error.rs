@@ -33,6 +33,17 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The cluster cannot be a testbed, or a pod has ended.
+    #[error("{0}")]
+    Pods(#[from] weir_agent::pods::Error),
+    /// A run that failed could not remove all that it made.
+    #[error("{failure}; {left}")]
+    LeftBehind {
+        /// Why the run failed.
+        failure: Box<Error>,
+        /// The rest.
+        left: weir_agent::pods::Error,
+    },
     /// A contradiction in weir itself.
     #[error("internal error: {0}")]
     Internal(String),
@@ -47,13 +58,18 @@ impl Error {
                 source.kind() == std::io::ErrorKind::PermissionDenied
             }
             Error::Agent(e) => e.is_missing(),
+            Error::Pods(e) => e.is_missing(),
+            Error::LeftBehind { failure, .. } => failure.is_missing(),
             _ => false,
         }
     }
 
     /// True if the user stopped the run.
     pub fn is_interrupted(&self) -> bool {
-        matches!(self, Error::Agent(remote::Error::Interrupted))
+        matches!(
+            self,
+            Error::Agent(remote::Error::Interrupted) | Error::Pods(weir_agent::pods::Error::Interrupted)
+        )
     }
 }
 

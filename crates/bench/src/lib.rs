@@ -13,6 +13,7 @@ mod packets_gateway;
 mod packets_path;
 mod packets_testbed;
 mod packets_timing;
+mod pods;
 pub mod progress;
 mod proof;
 mod rehearsal;

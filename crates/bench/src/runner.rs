@@ -68,15 +68,35 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
     // A folder that cannot be written is known now, and not only when there is something to write.
     let store = Store::create(&order.folder)?;
     let begun = Instant::now();
-    let hosts = Hosts::open(scenario, &order.id, &variants)?;
+    let hosts = Hosts::open(order, &variants)?;
     progress.tell(Event::HostsUp { testbed: &hosts.description, seconds: begun.elapsed().as_secs_f64() });
-    run.testbed = hosts.description.clone();
-    for (site, variant) in hosts.sites.iter().zip(&variants) {
-        require_programs(site, variant, &scenario.workloads)?;
+    if let Err(failure) = prepare(order, &hosts, &variants, &mut run, progress) {
+        return Err(hosts.fail(failure));
     }
-    run.hosts = facts(&hosts)?;
+    let mut runner = Runner { order, run, store, hosts, variants, begun };
+    let outcome = runner.rounds(progress);
+    runner.close(outcome, progress)
+}
+
+/// Describes the hosts, and makes sure of every variant before the first trial.
+fn prepare(
+    order: &Order<'_>,
+    hosts: &Hosts,
+    variants: &[VariantRun],
+    run: &mut Run,
+    progress: &mut dyn Progress,
+) -> Result<(), Error> {
+    run.testbed = hosts.description.clone();
+    for note in &hosts.notes {
+        progress.tell(Event::Note(note));
+        run.notes.push(note.clone());
+    }
+    for (site, variant) in hosts.sites.iter().zip(variants) {
+        require_programs(site, variant, &order.scenario.workloads)?;
+    }
+    run.hosts = facts(hosts)?;
     for (number, variant) in variants.iter().enumerate() {
-        let Established { proof, facts, notes } = establish(order, &hosts, number, variant)?;
+        let Established { proof, facts, notes } = establish(order, hosts, number, variant)?;
         progress.tell(Event::Proved { variant: &variant.name, proof: &proof });
         run.variants[number].proof = proof;
         run.variants[number].facts = facts;
@@ -88,9 +108,7 @@ pub fn conduct(order: &Order<'_>, progress: &mut dyn Progress) -> Result<Run, Er
             return Err(Error::Agent(weir_agent::Error::Interrupted));
         }
     }
-    let mut runner = Runner { order, run, store, hosts, variants, begun };
-    let outcome = runner.rounds(progress);
-    runner.close(outcome, progress)
+    Ok(())
 }
 
 /// A variant that was in effect.
@@ -324,6 +342,7 @@ impl Runner<'_> {
             };
             let began = Instant::now();
             let outcome = self.trial(v, entry, random.random(), &mut trial);
+            let outcome = outcome.map_err(|failure| self.hosts.explain(failure));
             trial.took_s = began.elapsed().as_secs_f64();
             let interrupted = match &outcome {
                 Err(e) if e.is_interrupted() => {
@@ -388,6 +407,10 @@ impl Runner<'_> {
             if let Some(words) = member.agent.end().filter(|_| outcome.is_ok()) {
                 self.run.notes.push(words);
             }
+        }
+        if let Some(words) = self.hosts.release() {
+            progress.tell(Event::Note(&words));
+            self.run.notes.push(words);
         }
         self.run.ended = Some(now());
         conclude(&mut self.run);

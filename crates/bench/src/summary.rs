@@ -48,7 +48,7 @@ pub fn price(
     let measured: Vec<Measured> = block
         .variants
         .iter()
-        .filter(|_| matches!(testbed, Testbed::Hosts(_)))
+        .filter(|_| !matches!(testbed, Testbed::Lab(_)))
         .filter(|(_, option)| options.iter().any(|o| o.name == **option))
         .filter_map(|(variant, option)| measured(run, variant, option))
         .collect();

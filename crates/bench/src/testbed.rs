@@ -1,10 +1,12 @@
 //! The hosts of a run: the lab's, or real ones; one agent on each.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use weir_agent::Task;
+use weir_agent::pods::Pods;
 use weir_agent::remote::Remote;
 use weir_agent::transport::{Options, Transport};
 use weir_gateway::path::Path;
@@ -14,7 +16,11 @@ use weir_lab::{Lab, SiteSpec};
 use crate::SHORT;
 use crate::error::Error;
 use crate::links::Emulated;
-use crate::scenario::{EndHost, HostAddress, HostsTestbed, LabTestbed, Load, Scenario, Testbed, VariantRun};
+use crate::pods::{self, Made};
+use crate::runner::Order;
+use crate::scenario::{
+    EndHost, HostAddress, HostsTestbed, KubernetesTestbed, LabTestbed, Load, Ports, Testbed, VariantRun,
+};
 use crate::settings::Settings;
 use crate::site::{Member, Site, any};
 
@@ -33,20 +39,53 @@ pub(crate) struct Hosts {
     pub(crate) flushes: bool,
     /// Keeps changed settings of the machine, and takes them back when it ends.
     pub(crate) settings: Settings,
+    /// For the user and the record.
+    pub(crate) notes: Vec<String>,
     /// Dropped after the agents in it.
     _lab: Option<Lab>,
+    /// Pods that were made for the run; as the lab.
+    pods: Option<Pods>,
 }
 
 impl Hosts {
     /// Builds the lab or reaches the hosts.
-    pub(crate) fn open(scenario: &Scenario, run: &str, variants: &[VariantRun]) -> Result<Self, Error> {
-        match &scenario.testbed {
+    pub(crate) fn open(order: &Order<'_>, variants: &[VariantRun]) -> Result<Self, Error> {
+        match &order.scenario.testbed {
             Testbed::Lab(lab) => {
-                let frames = scenario.workloads.iter().any(|w| matches!(w.workload, Load::Packets(_)));
-                open_lab(lab, run, variants, frames)
+                let frames = order.scenario.workloads.iter().any(|w| matches!(w.workload, Load::Packets(_)));
+                open_lab(lab, &order.id, variants, frames)
             }
             Testbed::Hosts(hosts) => open_hosts(hosts, variants),
+            Testbed::Kubernetes(nodes) => open_pods(order, nodes, variants),
         }
+    }
+
+    /// The same failure, or the reason for it that only the cluster knows.
+    pub(crate) fn explain(&self, failure: Error) -> Error {
+        match &self.pods {
+            Some(pods) => pods::explain(pods, failure),
+            None => failure,
+        }
+    }
+
+    /// Ends everything after a failure, and returns it with what could not be ended.
+    pub(crate) fn fail(mut self, failure: Error) -> Error {
+        let failure = self.explain(failure);
+        let pods = self.pods.take();
+        // The agents undo what they did while their pods are still there.
+        drop(self);
+        match pods {
+            Some(pods) => pods::give_up(pods, failure),
+            None => failure,
+        }
+    }
+
+    /// Removes the pods of a run whose agents have ended. Returns what is left, in words.
+    pub(crate) fn release(&mut self) -> Option<String> {
+        let mut pods = self.pods.take()?;
+        // Its agent is in one of them.
+        self.settings = Settings::none();
+        pods.remove().err().map(|left| left.to_string())
     }
 }
 
@@ -93,7 +132,18 @@ fn open_lab(testbed: &LabTestbed, run: &str, variants: &[VariantRun], frames: bo
     }
     let description = lab.describe();
     let steers = !testbed.options.rps.contains_key(&Role::Gateway);
-    Ok(Hosts { sites, description, is_lab: true, steers, flushes: true, settings, _lab: Some(lab) })
+    let notes = Vec::new();
+    Ok(Hosts {
+        sites,
+        description,
+        is_lab: true,
+        steers,
+        flushes: true,
+        settings,
+        notes,
+        _lab: Some(lab),
+        pods: None,
+    })
 }
 
 /// The responder gets a route back to the inside only if it must see the initiator's own address: otherwise replies to
@@ -128,7 +178,8 @@ fn named(name: &str, otherwise: &str) -> String {
 }
 
 fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
-    fits(testbed, variants)?;
+    let initiators = testbed.initiators.len();
+    fits(testbed.gateway.is_some(), &testbed.host_sysctls, &testbed.ports, initiators, variants)?;
     let start = |role: Role, host: &HostAddress, options: &Options| {
         let name = format!("{} ({host})", role.name());
         Remote::start(&name, &Transport::Host(host.clone()), options).map(Arc::new)
@@ -173,21 +224,38 @@ fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, 
         let listen = listen(&place, &responders, &variant.variant)?;
         sites.push(Site { place, initiators, gateway, responders, listen, link: None });
     }
-    let names: Vec<String> = initiators
-        .iter()
-        .chain(&gateway)
-        .chain(&responders)
-        .map(|m| format!("{} {}", m.role.name(), m.agent.transport()))
-        .collect();
+    let members = initiators.iter().chain(&gateway).chain(&responders);
     Ok(Hosts {
         sites,
-        description: names.join(", "),
+        description: described(members),
         is_lab: false,
         steers: false,
         flushes,
         settings,
+        notes: Vec::new(),
         _lab: None,
+        pods: None,
     })
+}
+
+fn described<'a>(members: impl Iterator<Item = &'a Member>) -> String {
+    let names: Vec<String> = members.map(|m| format!("{} {}", m.role.name(), m.agent.transport())).collect();
+    names.join(", ")
+}
+
+fn open_pods(
+    order: &Order<'_>,
+    testbed: &KubernetesTestbed,
+    variants: &[VariantRun],
+) -> Result<Hosts, Error> {
+    let Made { testbed, pods, notes } = pods::make(order, testbed, variants)?;
+    match open_hosts(&testbed, variants) {
+        Ok(hosts) => Ok(Hosts { notes, pods: Some(pods), ..hosts }),
+        Err(failure) => {
+            let failure = pods::explain(&pods, failure);
+            Err(pods::give_up(pods, failure))
+        }
+    }
 }
 
 /// Who answers: of a path with a target of its own the responder with that address, or else the first, which has it beside
@@ -218,21 +286,24 @@ fn listen(place: &Place, responders: &[Member], variant: &VariantKind) -> Result
 }
 
 /// Refuses settings that the scenario's format allows but these hosts cannot provide.
-fn fits(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<(), Error> {
+pub(crate) fn fits(
+    has_gateway: bool,
+    host_sysctls: &BTreeMap<String, String>,
+    ports: &Ports,
+    initiators: usize,
+    variants: &[VariantRun],
+) -> Result<(), Error> {
     crate::filtering::fits_real_hosts(variants)?;
-    let changes = !testbed.host_sysctls.is_empty() || variants.iter().any(|v| !v.host_sysctls.is_empty());
-    if testbed.gateway.is_none() && changes {
+    let changes = !host_sysctls.is_empty() || variants.iter().any(|v| !v.host_sysctls.is_empty());
+    if !has_gateway && changes {
         return Err(Error::Unfit(
             "host-sysctls are the gateway's, and this testbed has no [testbed.gateway]".into(),
         ));
     }
     // Each initiator has a port for the workload and one for the load under which it is measured.
-    let (have, need) = (testbed.ports.0.len(), 2 * testbed.initiators.len());
+    let (have, need) = (ports.0.len(), 2 * initiators);
     if have < need {
-        return Err(Error::Unfit(format!(
-            "ports has {have} ports, and {} initiators need {need}",
-            testbed.initiators.len()
-        )));
+        return Err(Error::Unfit(format!("ports has {have} ports, and {initiators} initiators need {need}")));
     }
     Ok(())
 }

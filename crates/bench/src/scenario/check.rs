@@ -12,7 +12,7 @@ use weir_packets::Delay;
 use weir_text::time::duration as duration_in_words;
 
 use super::error::{ScenarioError, nearest};
-use super::problem::Source;
+use super::problem::{Source, as_table};
 use super::section::Section;
 use super::{Load, Plan, Scenario, Testbed, WorkloadEntry, twin_name};
 use crate::require::Requirement;
@@ -60,7 +60,7 @@ pub(super) fn link(link: &Link, testbed: &Testbed) -> Result<(), String> {
         Testbed::Lab(lab) => {
             link.validate(lab.options.family, lab.options.mtu).map_err(|error| format!("link: {error}"))
         }
-        Testbed::Hosts(_) => {
+        Testbed::Hosts(_) | Testbed::Kubernetes(_) => {
             Err("link: weir makes links in the lab only; the hosts of this testbed have their own".to_owned())
         }
     }
@@ -71,7 +71,9 @@ pub(super) fn target(variant: &VariantKind, testbed: &Testbed) -> Result<(), Str
     let VariantKind::Path(path) = variant else { return Ok(()) };
     match (path.target, testbed) {
         (None, _) => Ok(()),
-        (Some(target), Testbed::Hosts(hosts)) => family("target", target, hosts.family),
+        (Some(target), Testbed::Hosts(_) | Testbed::Kubernetes(_)) => {
+            family("target", target, testbed.family())
+        }
         (Some(target), Testbed::Lab(_)) => Err(format!(
             "target = \"{target}\": the lab's responder has one address; give the variant a `link` of its own"
         )),
@@ -98,7 +100,7 @@ pub(super) fn rounds(rounds: Option<u32>) -> Result<(), String> {
     }
 }
 
-fn within(key: &str, length: Duration, least: Duration, most: Duration) -> Result<(), String> {
+pub(super) fn within(key: &str, length: Duration, least: Duration, most: Duration) -> Result<(), String> {
     if (least..=most).contains(&length) {
         return Ok(());
     }
@@ -220,11 +222,11 @@ const ETHERNET: u32 = 18;
 /// Frames that the testbed's links and IP version can carry.
 pub(super) fn carried(load: &Load, testbed: &Testbed) -> Result<(), String> {
     let Load::Packets(packets) = load else { return Ok(()) };
-    let (family, mtu) = match testbed {
-        Testbed::Lab(lab) => (lab.options.family, Some(lab.options.mtu)),
-        Testbed::Hosts(hosts) => (hosts.family, None),
+    let mtu = match testbed {
+        Testbed::Lab(lab) => Some(lab.options.mtu),
+        Testbed::Hosts(_) | Testbed::Kubernetes(_) => None,
     };
-    let bytes = packets.frame(family)?.bytes;
+    let bytes = packets.frame(testbed.family())?.bytes;
     match mtu {
         Some(mtu) if u32::from(bytes) > mtu + ETHERNET => Err(format!(
             "frame-bytes = {bytes}: the testbed's mtu = {mtu} carries frames of up to {}",
@@ -237,7 +239,7 @@ pub(super) fn carried(load: &Load, testbed: &Testbed) -> Result<(), String> {
 /// Between real hosts, weir sends no frames without a bound from the scenario: the network in between may belong to others.
 pub(super) fn bounded(load: &Load, testbed: &Testbed) -> Result<(), String> {
     match (load, testbed) {
-        (Load::Packets(packets), Testbed::Hosts(_)) if packets.bound().is_none() => Err(
+        (Load::Packets(packets), Testbed::Hosts(_) | Testbed::Kubernetes(_)) if packets.bound().is_none() => Err(
             "no `max-rate`, which single frames need between hosts that are there: without it the first step would be as many as the \
              sender can make; valid is 1 to 100000000 frames a second"
                 .to_owned(),
@@ -259,6 +261,7 @@ pub(super) fn cost(block: &CostBlock, origin: &str) -> Result<(), String> {
 pub(super) fn together(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
     twin_is_free(scenario, source)?;
     gateway_is_there(scenario, source, root)?;
+    deadline(scenario, source, root)?;
     bounds(scenario, source, root)
 }
 
@@ -282,9 +285,16 @@ fn twin_is_free(scenario: &Scenario, source: Source<'_>) -> Result<(), ScenarioE
     }
 }
 
+fn deadline(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
+    scenario.check_deadline().map_err(|what| {
+        let pods = root.get("testbed").and_then(|testbed| as_table(testbed.get("pods")?));
+        let at = pods.as_ref().and_then(|pods| pods.get_key_value("deadline")?.0.span());
+        source.error(at, format!("[testbed.pods]: {what}"), None)
+    })
+}
+
 fn gateway_is_there(scenario: &Scenario, source: Source<'_>, root: &Table) -> Result<(), ScenarioError> {
-    let Testbed::Hosts(hosts) = &scenario.testbed else { return Ok(()) };
-    if hosts.gateway.is_some() {
+    if scenario.testbed.has_gateway() {
         return Ok(());
     }
     let needy = scenario.variants.iter().find(|v| v.variant.topology() != Topology::Direct);

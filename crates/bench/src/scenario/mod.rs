@@ -10,6 +10,7 @@ mod check;
 mod document;
 mod edit;
 mod error;
+mod kubernetes;
 pub(crate) mod load;
 mod patterns;
 mod ports;
@@ -34,6 +35,7 @@ use weir_record::{PatternPlan, WorkloadPair};
 pub use assign::Change;
 pub use built_in::{built_in, find};
 pub use error::{ScenarioError, nearest};
+pub use kubernetes::{KubernetesTestbed, NodeEnd, NodeGateway, PodSettings};
 pub use load::Load;
 pub use ports::Ports;
 pub use weir_agent::HostAddress;
@@ -71,12 +73,13 @@ pub struct Scenario {
 
 /// Hosts of the run.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "a run has one, and it is never moved about")]
 pub enum Testbed {
     /// Hosts that weir builds on this machine.
     Lab(LabTestbed),
     /// Hosts that are there.
     Hosts(HostsTestbed),
+    /// Pods that weir makes on nodes that are there.
+    Kubernetes(KubernetesTestbed),
 }
 
 impl Testbed {
@@ -84,7 +87,7 @@ impl Testbed {
     pub fn link(&self) -> Option<&Link> {
         match self {
             Testbed::Lab(lab) => Some(&lab.link),
-            Testbed::Hosts(_) => None,
+            Testbed::Hosts(_) | Testbed::Kubernetes(_) => None,
         }
     }
 
@@ -92,7 +95,25 @@ impl Testbed {
     pub fn delay(&self) -> Delay {
         match self {
             Testbed::Lab(_) => Delay::OneWay,
-            Testbed::Hosts(_) => Delay::RoundTrip,
+            Testbed::Hosts(_) | Testbed::Kubernetes(_) => Delay::RoundTrip,
+        }
+    }
+
+    /// IP version of the traffic.
+    pub fn family(&self) -> Family {
+        match self {
+            Testbed::Lab(lab) => lab.options.family,
+            Testbed::Hosts(hosts) => hosts.family,
+            Testbed::Kubernetes(pods) => pods.family,
+        }
+    }
+
+    /// True if a hop lies between the hosts that weir may change.
+    pub fn has_gateway(&self) -> bool {
+        match self {
+            Testbed::Lab(_) => true,
+            Testbed::Hosts(hosts) => hosts.gateway.is_some(),
+            Testbed::Kubernetes(pods) => pods.gateway.is_some(),
         }
     }
 }
@@ -342,7 +363,7 @@ impl Scenario {
     fn seconds_of_rounds(&self, rounds: u32) -> f64 {
         let around = match self.testbed {
             Testbed::Lab(_) => 0.0,
-            Testbed::Hosts(_) => OVERHEAD_HOSTS_S,
+            Testbed::Hosts(_) | Testbed::Kubernetes(_) => OVERHEAD_HOSTS_S,
         };
         let trial = |w: &WorkloadEntry| {
             let under =

@@ -12,7 +12,7 @@ use weir_sys::{ProcRoot, sched};
 use super::error::nearest;
 use super::problem::{Source, as_table};
 use super::section::{Result, Section, split, tables};
-use super::{EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Ports, Testbed, check};
+use super::{EndHost, GatewayHost, HostAddress, HostsTestbed, LabTestbed, Ports, Testbed, check, kubernetes};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -59,17 +59,29 @@ struct RawGateway {
 /// Reads the section.
 pub(super) fn read(source: Source<'_>, table: &Table) -> Result<Testbed> {
     let section = Section { source, table, heading: "[testbed]" };
-    let kind = table.get("kind").map_or(Some("lab"), Item::as_str);
+    let makes = table.get("hosts");
+    let kind = table.get("kind").map_or(Some(if makes.is_some() { "hosts" } else { "lab" }), Item::as_str);
     let (own, rest) = split(table, &["host-sysctls", "ports"]);
     let common: RawCommon = section.read(&own, &[], &|_| Ok(()))?;
-    let rest = split(&rest, &["kind", "link"]).1;
+    let rest = split(&rest, &["kind", "hosts", "link"]).1;
     match kind {
+        Some("lab") if makes.is_some() => {
+            let what = "hosts: kind = \"lab\" has hosts of its own; write kind = \"hosts\"";
+            Err(section.error(Some("hosts"), what.to_owned(), None))
+        }
         Some("lab") => lab(&section, &rest, common),
         Some("hosts") if table.contains_key("link") => {
             let what = "link: weir makes links in the lab only; hosts have their own";
             Err(section.error(Some("link"), what.to_owned(), None))
         }
-        Some("hosts") => hosts(&section, &rest, common),
+        Some("hosts") => match makes.map(|item| item.as_str().unwrap_or_default()) {
+            None | Some("existing") => hosts(&section, &rest, common),
+            Some("kubernetes") => kubernetes::read(&section, &rest, (common.host_sysctls, common.ports)),
+            Some(other) => {
+                let meant = nearest(other, ["existing", "kubernetes"]).map(str::to_owned);
+                Err(section.error(Some("hosts"), format!("unknown hosts \"{other}\""), meant))
+            }
+        },
         other => {
             let written = other.unwrap_or_default();
             let meant = nearest(written, ["lab", "hosts"]).map(str::to_owned);
@@ -88,7 +100,7 @@ fn lab(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed
         Vec::new()
     };
     let valid = |options: &LabOptions| options.validate(&online).map_err(|error| error.to_string());
-    let options = section.read(rest, &["kind", "link", "host-sysctls", "ports"], &valid)?;
+    let options = section.read(rest, &["kind", "hosts", "link", "host-sysctls", "ports"], &valid)?;
     let link = link(section, &options)?;
     Ok(Testbed::Lab(LabTestbed { options, link, host_sysctls: common.host_sysctls, ports: common.ports }))
 }
@@ -107,7 +119,7 @@ fn link(testbed: &Section<'_>, options: &LabOptions) -> Result<Link> {
 fn hosts(section: &Section<'_>, rest: &Table, common: RawCommon) -> Result<Testbed> {
     let roles = ["initiator", "gateway", "responder"];
     let (_, own) = split(rest, &roles);
-    let all = ["kind", "host-sysctls", "ports", "initiator", "gateway", "responder"];
+    let all = ["kind", "hosts", "host-sysctls", "ports", "initiator", "gateway", "responder"];
     let raw: RawHosts = section.read(&own, &all, &|_| Ok(()))?;
     let family = raw.family.unwrap_or_default();
     let source = section.source;
