@@ -7,7 +7,9 @@ pub mod analysis;
 mod carried;
 mod error;
 mod filtering;
+mod fit;
 mod links;
+mod order;
 mod packets_end;
 mod packets_gateway;
 mod packets_path;
@@ -31,7 +33,8 @@ mod trial;
 use std::time::Duration;
 
 pub use error::Error;
-pub use runner::{Order, conduct};
+pub use order::Order;
+pub use runner::conduct;
 
 /// Limit of a task that takes milliseconds, on a machine under full load.
 const SHORT: Duration = Duration::from_secs(10);

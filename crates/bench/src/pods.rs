@@ -6,9 +6,9 @@ use weir_agent::pods::{Ask, Cluster, Pod, Pods, Rights, Template};
 use weir_gateway::{Family, Role};
 
 use crate::error::Error;
-use crate::runner::Order;
+use crate::fit;
+use crate::order::Order;
 use crate::scenario::{EndHost, GatewayHost, HostsTestbed, KubernetesTestbed, NodeEnd, VariantRun};
-use crate::testbed::fits;
 
 /// Pods that run, and the testbed that they are.
 pub(crate) struct Made {
@@ -36,7 +36,13 @@ pub(crate) fn make(
     }
     let asks = asks(&cluster, testbed)?;
     let hosts = |role: Role| asks.iter().filter(|a| a.role == role).map(|a| a.nodes.len()).sum();
-    fits(testbed.gateway.is_some(), &testbed.host_sysctls, &testbed.ports, hosts(Role::Initiator), variants)?;
+    fit::real_hosts(
+        testbed.gateway.is_some(),
+        &testbed.host_sysctls,
+        &testbed.ports,
+        hosts(Role::Initiator),
+        variants,
+    )?;
     let template = Template {
         image: settings.image.clone(),
         program: settings.program.as_ref().map(|p| p.display().to_string()),

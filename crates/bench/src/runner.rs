@@ -1,6 +1,5 @@
 //! From a scenario to a run: rounds of trials in random order, until there are enough.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,29 +17,16 @@ use crate::analysis::analyse;
 use crate::error::Error;
 use crate::filtering;
 use crate::links;
+use crate::order::Order;
 use crate::progress::{Event, Progress};
 use crate::proof;
 use crate::rehearsal;
-use crate::scenario::{Scenario, VariantRun, WorkloadEntry, load};
+use crate::scenario::{VariantRun, WorkloadEntry, load};
 use crate::site::{Member, Site};
 use crate::store::Store;
 use crate::summary::conclude;
 use crate::testbed::Hosts;
 use crate::trial::{self, Rules};
-
-/// The user's request: the scenario, and the settings of this run.
-pub struct Order<'a> {
-    /// The scenario to run.
-    pub scenario: &'a Scenario,
-    /// Seed of every random draw.
-    pub seed: u64,
-    /// Identifier of the run.
-    pub id: String,
-    /// Folder to write to.
-    pub folder: PathBuf,
-    /// True once the user asked to stop.
-    pub interrupted: &'a dyn Fn() -> bool,
-}
 
 /// The state of a run.
 struct Runner<'a> {

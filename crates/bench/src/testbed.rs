@@ -1,6 +1,5 @@
 //! The hosts of a run: the lab's, or real ones; one agent on each.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,11 +14,12 @@ use weir_lab::{Lab, SiteSpec};
 
 use crate::SHORT;
 use crate::error::Error;
+use crate::fit;
 use crate::links::Emulated;
+use crate::order::Order;
 use crate::pods::{self, Made};
-use crate::runner::Order;
 use crate::scenario::{
-    EndHost, HostAddress, HostsTestbed, KubernetesTestbed, LabTestbed, Load, Ports, Testbed, VariantRun,
+    EndHost, HostAddress, HostsTestbed, KubernetesTestbed, LabTestbed, Load, Testbed, VariantRun,
 };
 use crate::settings::Settings;
 use crate::site::{Member, Site, any};
@@ -179,7 +179,7 @@ fn named(name: &str, otherwise: &str) -> String {
 
 fn open_hosts(testbed: &HostsTestbed, variants: &[VariantRun]) -> Result<Hosts, Error> {
     let initiators = testbed.initiators.len();
-    fits(testbed.gateway.is_some(), &testbed.host_sysctls, &testbed.ports, initiators, variants)?;
+    fit::real_hosts(testbed.gateway.is_some(), &testbed.host_sysctls, &testbed.ports, initiators, variants)?;
     let start = |role: Role, host: &HostAddress, options: &Options| {
         let name = format!("{} ({host})", role.name());
         Remote::start(&name, &Transport::Host(host.clone()), options).map(Arc::new)
@@ -283,29 +283,6 @@ fn listen(place: &Place, responders: &[Member], variant: &VariantKind) -> Result
         Err(weir_agent::Error::Task { .. }) => Ok(any),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Refuses settings that the scenario's format allows but these hosts cannot provide.
-pub(crate) fn fits(
-    has_gateway: bool,
-    host_sysctls: &BTreeMap<String, String>,
-    ports: &Ports,
-    initiators: usize,
-    variants: &[VariantRun],
-) -> Result<(), Error> {
-    crate::filtering::fits_real_hosts(variants)?;
-    let changes = !host_sysctls.is_empty() || variants.iter().any(|v| !v.host_sysctls.is_empty());
-    if !has_gateway && changes {
-        return Err(Error::Unfit(
-            "host-sysctls are the gateway's, and this testbed has no [testbed.gateway]".into(),
-        ));
-    }
-    // Each initiator has a port for the workload and one for the load under which it is measured.
-    let (have, need) = (ports.0.len(), 2 * initiators);
-    if have < need {
-        return Err(Error::Unfit(format!("ports has {have} ports, and {initiators} initiators need {need}")));
-    }
-    Ok(())
 }
 
 fn login(program: Option<&PathBuf>, sudo: bool) -> Options {
