@@ -81,9 +81,11 @@ impl Kubectl {
     }
 }
 
-/// A message of kubectl as one line. It prints one for each object, and the first tells enough.
+/// A message of kubectl as one line. It prints one for each object, and the first tells enough. Warnings may stand before it.
 fn one_line(message: &str) -> String {
-    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let warns = |line: &str| line.starts_with("Warning: ");
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut lines = lines.filter(|line| !warns(line));
     let first = lines.next().unwrap_or("no message").to_owned();
     let first = first.strip_prefix("error: ").map(str::to_owned).unwrap_or(first);
     match lines.count() {
@@ -101,5 +103,9 @@ mod tests {
         assert_eq!(one_line("error: no context\n"), "no context");
         assert_eq!(one_line("a: forbidden\nb: forbidden\n"), "a: forbidden (and 1 more lines)");
         assert_eq!(one_line(""), "no message");
+        assert_eq!(
+            one_line("Warning: resource 'nodes' is not namespace scoped\n\nerror: refused\n"),
+            "refused"
+        );
     }
 }
