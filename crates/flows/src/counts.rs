@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::shared::{self, WeirFlow, WeirSide};
-use crate::side::{RoundTrips, SideSum};
+use crate::limits::{Limits, Waits};
+use crate::shared::{self, WeirFlow};
+use crate::side::{RoundTrips, Trips};
 use crate::table::{ends, is};
 
 /// A flow, with its counters as they are.
@@ -63,10 +64,13 @@ pub struct SideCounts {
     pub carried_bytes: u32,
     /// Round trips between this host and this side.
     pub round_trips: RoundTrips,
+    /// Who limits it as a sender.
+    pub limits: Limits,
 }
 
 impl SideCounts {
-    fn of(side: &WeirSide, other: &WeirSide, now: u64) -> Self {
+    fn of(flow: &WeirFlow, number: usize, now: u64) -> Self {
+        let side = &flow.sides[number];
         let shut_now = if side.shut_at > 0 { now.saturating_sub(side.shut_at) } else { 0 };
         SideCounts {
             bytes: side.bytes,
@@ -84,7 +88,8 @@ impl SideCounts {
             stuck: side.stuck,
             stuck_bytes: side.stuck_bytes,
             carried_bytes: side.carried,
-            round_trips: SideSum::of(side, other).round_trips(),
+            round_trips: Trips::of(&side.trips, side.last).report(),
+            limits: Waits::of(flow, number, now).report(),
         }
     }
 }
@@ -94,7 +99,6 @@ impl FlowCounts {
     pub(crate) fn of(flow: &WeirFlow, interfaces: &BTreeMap<u32, String>, now: u64) -> Self {
         let (client, server) = ends(&flow.ends[0]);
         let answers = is(flow, shared::WEIR_IS_JOINED).then(|| ends(&flow.ends[1]).0);
-        let [near, far] = &flow.sides;
         FlowCounts {
             client,
             server: answers.unwrap_or(server),
@@ -103,7 +107,7 @@ impl FlowCounts {
             seen_from_start: is(flow, shared::WEIR_IS_WHOLE),
             connections: flow.connections,
             age_ns: now.saturating_sub(flow.born),
-            sides: [SideCounts::of(near, far, now), SideCounts::of(far, near, now)],
+            sides: [0, 1].map(|number| SideCounts::of(flow, number, now)),
         }
     }
 }

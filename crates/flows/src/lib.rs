@@ -1,5 +1,5 @@
-//! TCP connections and UDP flows that pass this host, measured without sending anything: of TCP delay to either side, and on which side
-//! segments are lost; of UDP rates, silence, and the times and failures of DNS.
+//! TCP connections and UDP flows that pass this host, measured without sending anything: of TCP delay to either side, on which side
+//! segments are lost, and who limits a sender; of UDP rates, silence, and the times and failures of DNS.
 //!
 //! [`Watch`] loads a BPF program and attaches it to the ingress of interfaces (TCX). It keeps a table of flows with a hard bound.
 //! [`Watch::read`] returns a [`Reading`]: every flow, sums by network, and what was not tracked. A side of a flow is the client, which
@@ -11,6 +11,7 @@ mod counts;
 mod fraction;
 mod icmp;
 mod interfaces;
+mod limits;
 mod networks;
 mod reading;
 mod render;
@@ -26,6 +27,7 @@ pub use counts::{FlowCounts, SideCounts};
 pub use fraction::Fraction;
 pub use icmp::{IcmpErrors, IcmpMeaning, IcmpReporter};
 pub use interfaces::forwarding;
+pub use limits::{Limiter, Limits};
 pub use networks::{Grouping, Network, masked};
 pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;

@@ -101,9 +101,10 @@ impl Grouping {
         Some((masked(address, length), length))
     }
 
-    pub(crate) fn add(&self, networks: &mut BTreeMap<Key, NetworkSum>, flow: &WeirFlow) {
+    /// `now`: CLOCK_MONOTONIC, ns.
+    pub(crate) fn add(&self, networks: &mut BTreeMap<Key, NetworkSum>, flow: &WeirFlow, now: u64) {
         let sum = networks.entry(self.key(flow)).or_default();
-        let [client, server] = [0, 1].map(|n| SideSum::of(&flow.sides[n], &flow.sides[1 - n]));
+        let [client, server] = [0, 1].map(|n| SideSum::of(flow, n, now));
         sum.flows += 1;
         sum.connections += u64::from(flow.connections);
         if is(flow, shared::WEIR_IS_OPENING) {

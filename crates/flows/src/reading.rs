@@ -204,7 +204,7 @@ fn is_unanswered(flow: &WeirFlow, now: u64) -> bool {
 
 impl Flow {
     pub(crate) fn of(flow: &WeirFlow, interfaces: &BTreeMap<u32, String>, now: u64) -> Self {
-        let [client, server] = [0, 1].map(|n| SideSum::of(&flow.sides[n], &flow.sides[1 - n]).report());
+        let [client, server] = [0, 1].map(|n| SideSum::of(flow, n, now).report());
         let (from, to) = ends(&flow.ends[0]);
         let answers = is(flow, shared::WEIR_IS_JOINED).then(|| ends(&flow.ends[1]));
         let state = match () {

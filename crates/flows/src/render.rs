@@ -13,11 +13,12 @@ use crate::reading::{Flow, FlowState, Reading};
 use crate::side::Side;
 
 const LEGEND: &str = "RTT: the smallest round trip between here and the client (c) or the server (s). From, to: the share of segments \
-                      lost between here and that side. A page of 168 columns has smoothed RTTs and 95 % intervals.";
-/// From this width on a table has numbers of flows and bytes.
-const MEDIUM: usize = 100;
+                      lost between here and that side. Limit: who keeps the side that sent more (> the client, < the server) from sending faster, and \
+                      for what share of the time. A page of 180 columns has smoothed RTTs and 95 % intervals.";
+/// From this width on a table has numbers of flows, bytes, and limits.
+const MEDIUM: usize = 116;
 /// From this width on a table has intervals and smoothed round trips.
-const WIDE: usize = 168;
+const WIDE: usize = 180;
 /// Least columns of a name.
 const NAME: usize = 18;
 
@@ -52,6 +53,12 @@ fn loss(part: &Fraction, wide: bool) -> String {
     }
 }
 
+/// Who limits the side that sent more.
+fn limit(client: &Side, server: &Side) -> String {
+    let (side, way) = if server.bytes > client.bytes { (server, "<") } else { (client, ">") };
+    side.limits.by.map_or("-".to_owned(), |_| format!("{way} {}", side.limits.words()))
+}
+
 /// Round trips and losses of both sides.
 fn path(client: &Side, server: &Side, wide: bool) -> impl Iterator<Item = String> {
     let trips = [client, server].map(|side| round_trips(side, wide));
@@ -63,6 +70,7 @@ fn network_row(network: &Network, wide: bool) -> Vec<String> {
     let name = network.network.clone().unwrap_or_else(|| "(others)".to_owned());
     let bytes = network.client_side.bytes + network.server_side.bytes;
     let mut row = vec![name, units::count(network.flows), units::bytes(bytes)];
+    row.push(limit(&network.client_side, &network.server_side));
     row.extend(path(&network.client_side, &network.server_side, wide));
     row
 }
@@ -78,6 +86,7 @@ fn flow_row(flow: &Flow, wide: bool) -> Vec<String> {
         FlowState::Reset => " reset by client",
     };
     let mut row = vec![format!("{} > {}{state}", flow.client, flow.server), units::bytes(flow.bytes())];
+    row.push(limit(&flow.client_side, &flow.server_side));
     row.extend(path(&flow.client_side, &flow.server_side, wide));
     row
 }
@@ -175,11 +184,11 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         let networks = reading.networks.iter().filter(|n| n.flows > 0);
         let networks: Vec<_> = networks.map(|n| network_row(n, wide)).collect();
         if !networks.is_empty() {
-            table(&mut page, &["network", "flows", "bytes"], networks, width);
+            table(&mut page, &["network", "flows", "bytes", "limit"], networks, width);
         }
         let flows: Vec<_> = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
         if !flows.is_empty() {
-            table(&mut page, &["flow", "bytes"], flows, width);
+            table(&mut page, &["flow", "bytes", "limit"], flows, width);
         }
         udp::tables(&mut page, reading, width);
         icmp_errors(&mut page, reading);
@@ -223,9 +232,10 @@ mod tests {
             side.trips.smallest = 123_456_789;
             side.trips.smoothed = 234_567_891;
             side.trips.count = 9;
+            side.wait.by = [0, 0, 0, 3_000_000_000, 0];
         }
         let mut networks = BTreeMap::new();
-        Grouping::default().add(&mut networks, &flow);
+        Grouping::default().add(&mut networks, &flow, 0);
         let networks: Vec<Network> = networks.iter().map(|(key, sum)| sum.report(key)).collect();
         Reading {
             interfaces: vec!["eth0".into()],
@@ -244,12 +254,13 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        for width in [80, 99, 100, 167, 168, 200] {
+        for width in [80, 115, 116, 179, 180, 200] {
             let page = render(&reading(), Terminal { width, color: false });
             for line in page.lines() {
                 assert!(line.width() <= width, "{width}: {line}");
             }
             assert_eq!(page.contains("[1.1"), width >= WIDE, "{width}:\n{page}");
+            assert_eq!(page.contains("> sender 100 %"), width >= MEDIUM, "{width}:\n{page}");
             assert!(page.contains("1.2") && page.contains("4.3"), "{page}");
         }
     }

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::fraction::{Counts, Fraction};
-use crate::shared;
+use crate::limits::{Limits, Waits};
+use crate::shared::{self, WeirFlow};
 
 /// Round trips between this host and one side, or times from queries to their answers.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -101,6 +102,7 @@ pub(crate) struct SideSum {
     zero_windows: u64,
     shut: u64,
     marked: u64,
+    waits: Waits,
     trips: Trips,
     /// For each flow.
     lost_from: Vec<Counts>,
@@ -108,8 +110,9 @@ pub(crate) struct SideSum {
 }
 
 impl SideSum {
-    /// From one flow: this side, and the other one.
-    pub(crate) fn of(side: &shared::WeirSide, other: &shared::WeirSide) -> Self {
+    /// One side of a flow, by its number. `now` is CLOCK_MONOTONIC, ns.
+    pub(crate) fn of(flow: &WeirFlow, number: usize, now: u64) -> Self {
+        let (side, other) = (&flow.sides[number], &flow.sides[1 - number]);
         let counts = |segments, of, doubtful| {
             if of > 0 { vec![Counts { segments, of, doubtful }] } else { Vec::new() }
         };
@@ -126,6 +129,7 @@ impl SideSum {
             zero_windows: side.zero_windows,
             shut: side.shut,
             marked: side.marked,
+            waits: Waits::of(flow, number, now),
             trips: Trips::of(&side.trips, side.last),
             lost_from: counts(side.lost_before, side.fresh, side.doubtful + side.unjudged),
             lost_to: counts(other.lost_behind, other.segments, 0),
@@ -145,14 +149,10 @@ impl SideSum {
         self.zero_windows += other.zero_windows;
         self.shut += other.shut;
         self.marked += other.marked;
+        self.waits.add(&other.waits);
         self.trips.add(&other.trips);
         self.lost_from.extend(&other.lost_from);
         self.lost_to.extend(&other.lost_to);
-    }
-
-    /// The round trips alone.
-    pub(crate) fn round_trips(&self) -> RoundTrips {
-        self.trips.report()
     }
 
     /// Keeps the memory of flows that have ended within bounds: counts of a hundred flows become those of one.
@@ -188,6 +188,7 @@ impl SideSum {
             zero_windows: self.zero_windows,
             zero_window_seconds: self.shut as f64 / 1e9,
             congestion_marks: self.marked,
+            limits: self.waits.report(),
         }
     }
 }
@@ -225,6 +226,8 @@ pub struct Side {
     pub zero_window_seconds: f64,
     /// Packets from it that a router has marked with "congestion experienced" (RFC 3168).
     pub congestion_marks: u64,
+    /// Who limits it as a sender.
+    pub limits: Limits,
 }
 
 #[cfg(test)]

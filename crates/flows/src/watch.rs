@@ -21,7 +21,7 @@ use crate::{Error, Result, interfaces};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
 
-/// Most flows that can be tracked at a time: 2.3 GB.
+/// Most flows that can be tracked at a time: 2.5 GB.
 pub const MOST_FLOWS: u32 = 1 << 20;
 
 /// Which flows are watched.
@@ -29,7 +29,7 @@ pub const MOST_FLOWS: u32 = 1 << 20;
 pub struct Options {
     /// Names of interfaces; none: those that forward.
     pub interfaces: Vec<String>,
-    /// TCP flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 2.2 kB.
+    /// TCP flows that are tracked at a time, 1 to [`MOST_FLOWS`]; each takes 2.4 kB.
     pub flows: u32,
     /// Follow UDP, too: half as many flows, of 1.1 kB each.
     pub udp: bool,
@@ -205,7 +205,7 @@ impl Watch {
         let mut contents = self.table.read(time)?;
         let mut sums = self.past.clone();
         let grouping = self.options.grouping;
-        contents.tcp.all.iter().for_each(|flow| grouping.add(&mut sums, flow));
+        contents.tcp.all.iter().for_each(|flow| grouping.add(&mut sums, flow, time));
         contents.udp.all.iter().for_each(|flow| grouping.add_udp(&mut sums, flow, &self.own, time));
         let mut all = NetworkSum::default();
         sums.values().for_each(|sum| all.merge(sum));
@@ -255,7 +255,7 @@ impl Watch {
     fn retire(&mut self, contents: &Contents, time: u64) {
         let grouping = self.options.grouping;
         for flow in &contents.tcp.removed {
-            grouping.add(&mut self.past, flow);
+            grouping.add(&mut self.past, flow, time);
         }
         for flow in &contents.udp.removed {
             grouping.add_udp(&mut self.past, flow, &self.own, time);

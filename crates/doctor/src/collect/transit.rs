@@ -11,7 +11,7 @@ use weir_flows::{Error, FlowCounts, NotTracked, Watch, forwarding};
 use super::namespaces::Found;
 use crate::evidence::{Cost, Namespace, Plane, Transit};
 
-/// Flows that are tracked in all namespaces together, and in one: 2.2 kB each.
+/// Flows that are tracked in all namespaces together, and in one: 2.4 kB each.
 const FLOWS: u32 = 16_384;
 const MOST_FLOWS: u32 = 4096;
 /// Namespaces that are watched at most: those that have forwarded the most.

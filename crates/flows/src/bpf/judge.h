@@ -5,6 +5,7 @@
 // was lost before this host, or was overtaken.
 #pragma once
 
+#include "limits.h"
 #include "stuck.h"
 
 // The tick of time stamps in common stacks is 1 ms: a segment that is sent later than this has another one.
@@ -399,6 +400,7 @@ static __always_inline void begin_side(struct weir_side *s)
 	s->carried = 0;
 	s->stuck = 0;
 	s->stuck_bytes = 0;
+	forget_wait(s);
 	for (int i = 0; i < WEIR_HOLES; i++)
 		s->holes[i].from = s->holes[i].to;
 	for (int i = 0; i < WEIR_RECENT; i++)
@@ -422,6 +424,7 @@ static __always_inline void open(struct weir_flow *f, struct weir_side *s, struc
 		f->state = (f->state & WEIR_IS_JOINED) | WEIR_IS_WHOLE | WEIR_IS_OPENING;
 	}
 	s->syns++;
+	read_scale(s, p);
 	if ((s->knows & WEIR_KNOWS_NEXT) && s->next == p->seq + 1 + p->length) {
 		// A second copy: which of both is answered is not known (Karn).
 		s->timed_at = 0;
@@ -462,18 +465,23 @@ static __always_inline void judge(struct weir_flow *f, const struct weir_packet 
 		s->last = p->now;
 		return;
 	}
-	if (p->flags & SYN)
+	if (p->flags & SYN) {
 		open(f, s, other, p);
-	else
+	} else {
+		judge_wait(f, s, other, p);
 		carry_data(s, p);
+		read_end(s, p);
+	}
 	read_window(s, p);
 	if (p->flags & FIN)
 		f->state |= p->side & 1 ? WEIR_IS_ENDED1 : WEIR_IS_ENDED0;
 	// The side that began goes on after an answer alone, even if that does not pass here.
 	if ((p->side & 1) || !(p->flags & SYN))
 		f->state &= ~WEIR_IS_OPENING;
-	if (p->flags & ACK)
+	if (p->flags & ACK) {
+		allow(f, other, s, p);
 		acknowledge(other, s, p);
+	}
 	echo(s, other, p);
 	s->last = p->now;
 }

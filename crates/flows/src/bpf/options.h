@@ -1,10 +1,12 @@
-// Options of TCP: timestamps (RFC 7323) and SACK (RFC 2018).
+// Options of TCP: timestamps and the scale of windows (RFC 7323), and SACK (RFC 2018).
 #pragma once
 
 #define OPTION_END 0
 #define OPTION_NOTHING 1
+#define OPTION_SCALE 3
 #define OPTION_SACK 5
 #define OPTION_STAMP 8
+#define SCALE_LENGTH 3
 #define STAMP_LENGTH 10
 // Options take 40 bytes at most; reads of a broken option stay within this.
 #define OPTION_ROOM 64
@@ -36,6 +38,7 @@ struct options {
 	// Places of their lengths; 0: there is none.
 	__u32 stamp;
 	__u32 sack;
+	__u32 scale;
 };
 
 // Finds one more option; 1 ends the search. A broken option ends it, too.
@@ -60,6 +63,8 @@ static long next_option(__u32 unused, struct options *o)
 		o->stamp = at + 1;
 	else if (kind == OPTION_SACK)
 		o->sack = at + 1;
+	else if (kind == OPTION_SCALE && size == SCALE_LENGTH)
+		o->scale = at + 1;
 	o->at = at + size;
 	return 0;
 }
@@ -76,6 +81,8 @@ static __always_inline void read_options(struct weir_packet *p, struct options *
 		p->echo = word_at(o->bytes, o->stamp + 5);
 		p->has |= WEIR_HAS_STAMP;
 	}
+	if (o->scale && (p->flags & SYN))
+		p->has |= WEIR_HAS_SCALE | (__u32)(o->bytes[(o->scale + 1) & (OPTION_ROOM - 1)] & 15) << WEIR_SCALE_AT;
 	if (o->sack)
 		read_blocks(p, o->bytes, o->sack - 1, o->bytes[o->sack & (OPTION_ROOM - 1)]);
 }

@@ -136,6 +136,9 @@ struct weir_work {
 #define WEIR_HAS_SACKS 4
 // A router has marked it.
 #define WEIR_HAS_MARK 8
+// A SYN with the option for scaled windows; its shift follows (RFC 7323 section 2.2).
+#define WEIR_HAS_SCALE 16
+#define WEIR_SCALE_AT 8
 
 // The parts of a UDP packet that its flow is judged by.
 struct weir_datagram {
@@ -206,6 +209,65 @@ struct weir_trips {
 	__u32 buckets[WEIR_BUCKETS];
 };
 
+// For what a sender waits before it sends more.
+enum weir_limit {
+	// Its program supplies no more.
+	WEIR_BY_APPLICATION,
+	// The receive window of the other side is full.
+	WEIR_BY_RECEIVER,
+	// The congestion window, after a loss or over a queue.
+	WEIR_BY_NETWORK,
+	// Its send buffer, or a limit of its own: no more is under way, though nothing else stops it.
+	WEIR_BY_SENDER,
+	// The congestion window grows, or the scale of the receive window is not known.
+	WEIR_BY_UNCLEAR,
+	// How many there are.
+	WEIR_LIMITS,
+};
+
+// How a side waits as a sender: see limits.h.
+struct weir_wait {
+	// Time by limit, ns.
+	__u64 by[WEIR_LIMITS];
+	// Until when time is in `by`, ns; 0: nothing was sent yet.
+	__u64 since;
+	// When an answer passed that the sender will know of a round trip later; 0: none is awaited.
+	__u64 mark_at;
+	// When an acknowledgement of more passed last.
+	__u64 acked_at;
+	// When the present period began, over which growth is judged.
+	__u64 period_at;
+	// Timestamp of that answer, and, as they were before it, the highest acknowledgement and the end of the window.
+	__u32 mark_stamp;
+	__u32 mark_acked;
+	__u32 mark_edge;
+	// Behind the last number that the other side allows.
+	__u32 edge;
+	// Most bytes under way in this period, and in the one before.
+	__u32 most;
+	__u32 most_before;
+	// Losses at the last judgement, their lower half.
+	__u32 lost;
+	// Shift of the windows that this side announces, and 1; 0: none.
+	__u32 scale;
+	// WEIR_WAIT_..
+	__u32 flags;
+	__u32 unused;
+};
+
+// `edge` is valid.
+#define WEIR_WAIT_EDGE 1
+// The answer has a timestamp.
+#define WEIR_WAIT_STAMPED 2
+// The newest segment is shorter than others: the program had no more to send.
+#define WEIR_WAIT_SHORT 4
+// The last period brought no growth and no loss.
+#define WEIR_WAIT_STEADY 8
+// There was a loss since the last pause.
+#define WEIR_WAIT_LOSSY 16
+// There was one in this period.
+#define WEIR_WAIT_LOST 32
+
 // One side of a flow, and the way between it and this host.
 struct weir_side {
 	// Sums over the packets that it sent, as they came in.
@@ -271,6 +333,7 @@ struct weir_side {
 	// How often the first segment without an acknowledgement came again, and its shortest copy, bytes. An acknowledgement ends both.
 	__u32 stuck;
 	__u32 stuck_bytes;
+	struct weir_wait wait;
 	struct weir_hole holes[WEIR_HOLES];
 	struct weir_again again[WEIR_RECENT];
 };

@@ -233,7 +233,8 @@ static __always_inline bool are_same(const struct weir_ends *a, const struct wei
 }
 
 // Finds or makes the flow of a packet whose direction is not in the table; its direction, or a verdict below 0.
-static __always_inline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, const struct weir_packet *p)
+// Not inline: few packets need it, and its stack is large.
+static __noinline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, const struct weir_packet *p)
 {
 	bool opens = (p->flags & (SYN | ACK)) == SYN, answers = (p->flags & (SYN | ACK)) == (SYN | ACK);
 	bool makes_none = p->flags & (RST | FIN), is_first;

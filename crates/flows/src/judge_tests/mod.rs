@@ -1,6 +1,7 @@
 //! The judge of the BPF program, compiled for this host, on connections of a model whose every loss is known.
 
 mod datagrams;
+mod limits;
 mod model;
 
 use std::io::Write;
@@ -76,6 +77,7 @@ const PATH: PathModel = PathModel {
     seed: 0,
     segments: 3000,
     window: 30,
+    receive_window: u16::MAX,
     before_us: 3000,
     behind_us: 8000,
     lost_before: 0.0,

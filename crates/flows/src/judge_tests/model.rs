@@ -22,6 +22,8 @@ pub(super) struct Path {
     pub(super) seed: u64,
     pub(super) segments: u32,
     pub(super) window: u32,
+    /// The window that the receiver announces, bytes.
+    pub(super) receive_window: u16,
     pub(super) before_us: u64,
     pub(super) behind_us: u64,
     pub(super) lost_before: f64,
@@ -124,6 +126,8 @@ struct Run<'a> {
     acked: BTreeSet<u32>,
     all_acked: u32,
     sent_at: Vec<u64>,
+    /// Answers that reached it: when, and when they were sent.
+    heard: Vec<(u64, u64)>,
     newest_delivered: u64,
     progress: u64,
     // The gateway.
@@ -154,6 +158,7 @@ impl Path {
             acked: BTreeSet::new(),
             all_acked: 0,
             sent_at: vec![0; self.segments as usize],
+            heard: Vec::new(),
             newest_delivered: 0,
             progress: 0,
             seen: BTreeSet::new(),
@@ -197,7 +202,7 @@ impl Run<'_> {
             bytes: 40,
             segments: 1,
             side,
-            window: 1000,
+            window: self.path.receive_window,
             flags,
             stamp: (sent / 1000) as u32,
             echo: (echo / 1000) as u32,
@@ -214,6 +219,7 @@ impl Run<'_> {
         self.now += 2 * behind;
         let mut answer = self.packet(1, SYN | ACK, self.now - behind, self.now - 2 * behind - before);
         (answer.seq, answer.ack) = (0, self.number(0));
+        self.heard.push((self.now, self.now - behind));
         self.packets.push(answer);
         self.now += 2 * before;
         self.packets.push(self.packet(0, ACK, self.now - before, self.now - 2 * before - behind));
@@ -252,12 +258,11 @@ impl Run<'_> {
     }
 
     fn pass(&mut self, segment: u32, sent: u64) {
-        let mut packet = self.packet(0, ACK, sent, sent);
+        let heard = self.heard.partition_point(|(when, _)| *when <= sent);
+        let mut packet = self.packet(0, ACK, sent, self.heard[heard.saturating_sub(1)].1);
         packet.seq = self.number(segment);
         packet.length = LENGTH;
         packet.bytes += LENGTH;
-        // The echo is of no use here: the receiver's answers echo.
-        packet.echo = 0;
         self.packets.push(packet);
         self.truth.passed += 1;
         if self.highest.is_some_and(|highest| segment < highest) && self.seen.insert(segment) {
@@ -334,6 +339,7 @@ impl Run<'_> {
     /// The sender takes what was sent before something that has arrived for lost.
     fn learn(&mut self, at: usize) {
         let answer = self.answers[at];
+        self.heard.push((self.now, answer.at));
         let mut news: Vec<u32> = (self.all_acked..answer.next).collect();
         news.extend(answer.block.0..answer.block.1);
         let before = (self.acked.len(), self.all_acked);

@@ -289,6 +289,7 @@ mod tests {
             stuck_bytes: 0,
             carried_bytes: 1448,
             round_trips: trips(&[(4, 10)]),
+            limits: weir_flows::Limits::default(),
         }
     }
 
