@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Nat(nat::NatArgs),
     /// Show the connection-tracking table: fill level, top users, SNAT ports, memory
     Conntrack(ConntrackArgs),
-    /// Show TCP that passes this host: delay and loss on either side, by network and flow
+    /// Show the traffic that passes this host: delay and loss on either side, by network and flow
     Flows(FlowsArgs),
     /// Serve metrics of flows and connection tracking to Prometheus, on loopback
     Export(ExportArgs),

@@ -46,7 +46,7 @@ impl MoreFailures {
         (here - there.unwrap_or(0.0) > LEAST_SAID).then_some(MoreFailures { here, there })
     }
 
-    /// `fails 9 % of http (failed; the baseline 0 %)`. Within pairs of workloads the place is said before.
+    /// `fails 9 % of http (failed; the baseline 0 %)`. Pairs of workloads name their place before it.
     fn sentence(self, workload: Option<&str>, label: &str) -> String {
         let place = workload.map(|w| format!(" of {w}")).unwrap_or_default();
         let there = match self.there {
