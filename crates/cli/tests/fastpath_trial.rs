@@ -46,7 +46,7 @@ fn root_it_is_planned_tried_explained_kept_and_removed() {
     gateway.world.write("enough", "");
     client.end_within(PATIENCE).expect(0);
     std::fs::remove_file(gateway.world.work().join("enough")).unwrap();
-    // The client's flow has ended, and an event of the path, as of a neighbour, makes every entry be learnt anew.
+    // The client's flow has ended, and each link-local address that the kernel adds in its own time makes entries be learnt anew.
     let part = until("a flow of which conntrack's table says that it is carried", PATIENCE, || {
         gateway.exchange(20);
         let table = gateway.world.run(gateway.world.weir(&["conntrack", "--json"])).expect(0).stdout;
