@@ -24,7 +24,7 @@ pub use attach::{
 pub use attached::{Direction, has_tcx, program_name, tcx_programs};
 pub use btf::Btf;
 pub use folder::{detach_pinned, make_folder, names_in, new_folder, remove_folder};
-pub use live::{LiveFrames, TestRun, test_run};
+pub use live::{LiveFrames, TestRun, test_run, test_run_super};
 pub use map::{Map, Mapped, Plain, cpu_numbers, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
 pub use pin::{Attachment, BPF_FILE_SYSTEM, is_bpf_file_system, mount_bpf_file_system};

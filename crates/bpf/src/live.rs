@@ -5,6 +5,10 @@ use std::os::fd::AsRawFd;
 use crate::object::{Object, ProgramFd};
 use crate::{Error, Result};
 
+/// `struct __sk_buff` in words, and the one that is `gso_size` (include/uapi/linux/bpf.h), which libbpf's bindings lack.
+const SK_BUFF_WORDS: usize = 48;
+const GSO_SIZE: usize = 44;
+
 /// The result of a program on one packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestRun {
@@ -25,15 +29,32 @@ const ROOM: usize = 256;
 /// # Errors
 /// If the kernel refuses.
 pub fn test_run(program: &ProgramFd, packet: &[u8], ingress: u32, repeat: u32) -> Result<TestRun> {
-    let mut out = vec![0u8; packet.len() + ROOM];
     let context = context(packet, ingress);
     let mut options = options(packet, repeat);
-    options.data_out = out.as_mut_ptr().cast();
-    options.data_size_out = out.len() as u32;
     if ingress != 0 {
         options.ctx_in = (&raw const context).cast();
         options.ctx_size_in = size_of::<libbpf_sys::xdp_md>() as u32;
     }
+    result(program, packet, options)
+}
+
+/// Runs a program of TCX once on a super-packet, which is cut into segments of that many bytes when it leaves; nothing is sent.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn test_run_super(program: &ProgramFd, packet: &[u8], segment: u32) -> Result<TestRun> {
+    let mut context = [0_u32; SK_BUFF_WORDS];
+    context[GSO_SIZE] = segment;
+    let mut options = options(packet, 1);
+    options.ctx_in = (&raw const context).cast();
+    options.ctx_size_in = size_of_val(&context) as u32;
+    result(program, packet, options)
+}
+
+fn result(program: &ProgramFd, packet: &[u8], mut options: libbpf_sys::bpf_test_run_opts) -> Result<TestRun> {
+    let mut out = vec![0u8; packet.len() + ROOM];
+    options.data_out = out.as_mut_ptr().cast();
+    options.data_size_out = out.len() as u32;
     run(program, &mut options)?;
     out.truncate(options.data_size_out as usize);
     Ok(TestRun { verdict: options.retval, packet: out, duration_ns: options.duration })

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weir_bpf::{
     Attached, Direction as Hook, Loader, Map, NEEDS_TCX, Object, Plain, ProgramFd, TestRun, are_attached,
-    attach_tcx, test_run,
+    attach_tcx, test_run, test_run_super,
 };
 
 use weir_netlink::Rtnetlink;
@@ -223,6 +223,14 @@ impl Publish {
     /// If the kernel refuses.
     pub fn run(&self, direction: Direction, packet: &[u8], repeat: u32) -> Result<TestRun> {
         Ok(test_run(&self.program(direction)?, packet, 0, repeat)?)
+    }
+
+    /// The same once, with a super-packet that is cut into segments of that many bytes when it leaves.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn run_super(&self, direction: Direction, packet: &[u8], segment: u32) -> Result<TestRun> {
+        Ok(test_run_super(&self.program(direction)?, packet, segment)?)
     }
 
     pub(crate) fn program(&self, direction: Direction) -> Result<ProgramFd> {

@@ -228,6 +228,27 @@ fn root_what_is_not_plain_is_left_with_its_reason() {
     });
 }
 
+/// The kernel cuts super-packets to their length field, too.
+#[test]
+fn root_super_packets_are_translated_if_their_length_is_what_is_there() {
+    for_each_family(|world, publish| {
+        let ends = Ends::of(world, PUBLISHED, INNER);
+        for direction in BOTH {
+            for protocol in [protocol::TCP, protocol::UDP] {
+                let (packet, _) = ends.packet(direction, protocol, b"payload");
+                let verdict = |bytes: &[u8]| {
+                    let run = world.host.run(|| publish.run_super(direction, &frame(bytes), 3));
+                    run.unwrap().unwrap().verdict
+                };
+                let whole = packet.datagram();
+                assert_eq!(verdict(&whole), REDIRECTED);
+                assert_eq!(verdict(&[&whole[..], &[9; 6]].concat()), LEFT);
+                assert_eq!(verdict(&whole[..whole.len() - 1]), LEFT);
+            }
+        }
+    });
+}
+
 #[test]
 fn root_only_what_is_sent_to_this_host_is_taken() {
     for_each_family(|world, publish| {

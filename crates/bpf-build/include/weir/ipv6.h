@@ -19,3 +19,11 @@ static __always_inline bool can_rewrite_ipv6(struct __sk_buff *skb)
 {
 	return bpf_l4_csum_replace(skb, ETH_HLEN, 0, 1, BPF_F_PSEUDO_HDR | WEIR_F_IPV6) != -EINVAL;
 }
+
+// As `length4` (net/ipv6/ip6_input.c, ip6_rcv_core). Super-packets of more than 64 KiB have an extension header.
+static __always_inline __u32 length6(const struct __sk_buff *skb, const struct ipv6hdr *ip, __u32 room)
+{
+	__u32 length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+
+	return !skb->gso_size || length == room ? length : room + 1;
+}

@@ -76,7 +76,7 @@ static __always_inline __u32 mark_of(__u32 word, bool udp, const void *transport
 	return mixed(sum, udp) >> 32;
 }
 
-// Reads the transport header, `payload` bytes behind the IP header; of a super-packet the length fields may be 0.
+// Reads the transport header, `payload` bytes behind the IP header.
 static __always_inline enum weir_reason read_transport(struct __sk_buff *skb, struct arrived *p, void *transport, void *end,
 							__u32 net_length, __u32 payload)
 {
@@ -92,7 +92,7 @@ static __always_inline enum weir_reason read_transport(struct __sk_buff *skb, st
 		__u32 length = bpf_ntohs(udp->length);
 
 		// As nf_conntrack's udp_error.
-		if (!skb->gso_size && (length < sizeof(*udp) || length > payload))
+		if (length < sizeof(*udp) || length > payload)
 			return WEIR_MALFORMED;
 	} else {
 		if ((void *)(tcp + 1) > end)
@@ -132,12 +132,8 @@ static __always_inline enum weir_reason read4(struct __sk_buff *skb, struct arri
 		return WEIR_FRAGMENT;
 	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
 		return WEIR_OTHER_PROTOCOL;
-	length = bpf_ntohs(ip->tot_len);
-	if (!is_sound4(ip))
-		return WEIR_MALFORMED;
-	if (skb->gso_size)
-		length = room;
-	else if (length > room || length < sizeof(*ip))
+	length = length4(skb, ip, room);
+	if (!is_sound4(ip) || length > room || length < sizeof(*ip))
 		return WEIR_MALFORMED;
 	p->words = 1;
 	p->udp = ip->protocol == IPPROTO_UDP;
@@ -162,10 +158,8 @@ static __always_inline enum weir_reason read6(struct __sk_buff *skb, struct arri
 		return WEIR_OPTIONS;
 	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
 		return WEIR_OTHER_PROTOCOL;
-	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	if (skb->gso_size)
-		length = room;
-	else if (length > room)
+	length = length6(skb, ip, room);
+	if (length > room)
 		return WEIR_MALFORMED;
 	p->words = 4;
 	p->udp = ip->nexthdr == IPPROTO_UDP;

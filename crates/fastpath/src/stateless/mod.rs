@@ -12,6 +12,7 @@ mod pair;
 
 use weir_bpf::{
     Attached, Direction as Hook, Loader, Object, ProgramFd, TestRun, are_attached, attach_tcx, test_run,
+    test_run_super,
 };
 use weir_netlink::Rtnetlink;
 
@@ -204,6 +205,14 @@ impl Stateless {
     /// If the kernel refuses.
     pub fn run(&self, side: Side, packet: &[u8], repeat: u32) -> Result<TestRun> {
         Ok(test_run(&self.program(side)?, packet, 0, repeat)?)
+    }
+
+    /// The same once, with a super-packet that is cut into segments of that many bytes when it leaves.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn run_super(&self, side: Side, packet: &[u8], segment: u32) -> Result<TestRun> {
+        Ok(test_run_super(&self.program(side)?, packet, segment)?)
     }
 
     /// Instructions that the verifier looked at for a program: far below its limit of a million, or the kernel may refuse it.

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use weir_fastpath::{PrefixPair, Side, Stateless, Step};
 use weir_sys::NetNs;
 use weir_sys::privilege::test_needs_root;
-use weir_wire::checksum::transport;
+use weir_wire::checksum::{Sum, transport};
 
 use crate::packet::{Header, ICMPV6, TCP, UDP, octets, seal};
 
@@ -39,14 +39,18 @@ fn load(ns: &NetNs, inside: &str, outside: &str, length: u8) -> Stateless {
     ns.run(|| Stateless::load(pair, "in0", "out0").unwrap()).unwrap()
 }
 
-/// Runs a program on a packet; the verdict, and the packet that comes out.
-fn run(ns: &NetNs, stateless: &Stateless, side: Side, packet: &[u8]) -> (u32, Vec<u8>) {
-    // The interface that the programs are run with has an address of zeros.
+/// The interface that the programs are run with has an address of zeros.
+fn frame(packet: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 6];
     frame.extend([2; 6]);
     frame.extend(if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] });
     frame.extend(packet);
-    let run = ns.run(|| stateless.run(side, &frame, 1).unwrap()).unwrap();
+    frame
+}
+
+/// Runs a program on a packet; the verdict, and the packet that comes out.
+fn run(ns: &NetNs, stateless: &Stateless, side: Side, packet: &[u8]) -> (u32, Vec<u8>) {
+    let run = ns.run(|| stateless.run(side, &frame(packet), 1).unwrap()).unwrap();
     (run.verdict, run.packet[14..].to_vec())
 }
 
@@ -169,6 +173,50 @@ fn root_ipv4_prefixes_keep_the_host_part() {
         assert_eq!(run(&ns, &stateless, side, &sent), (LEFT, sent), "{source} to {destination}");
         assert_eq!(stateless.status().unwrap().packets(side, step), before + 1, "{source} to {destination}");
     }
+}
+
+/// The kernel cuts a packet to its length field, super-packets too, and drops one that says more. Only TCP of IPv4 may say 0.
+#[test]
+fn root_super_packets_are_translated_if_their_length_is_what_is_there() {
+    if test_needs_root() {
+        return;
+    }
+    for (prefix, image, length, inside, peer) in [
+        ("10.16.0.0", "198.32.0.0", 12, "10.16.0.9", "198.18.0.9"),
+        ("fd01:203:405::", "2001:db8:1::", 48, "fd01:203:405:1::9", "2001:2::9"),
+    ] {
+        let (inside, peer) = (inside.parse::<IpAddr>().unwrap(), peer.parse().unwrap());
+        let is_ipv4 = inside.is_ipv4();
+        let ns = router(&[&format!("{prefix}/{length}")]);
+        let stateless = load(&ns, prefix, image, length);
+        for protocol in [TCP, UDP] {
+            let verdict = |packet: &[u8]| {
+                let run = ns.run(|| stateless.run_super(Side::Inside, &frame(packet), 2).unwrap()).unwrap();
+                assert!(run.verdict != LEFT || run.packet[14..] == *packet, "what is left stays as it is");
+                run.verdict
+            };
+            let sent = datagram(inside, peer, protocol, 64);
+            assert_eq!(verdict(&sent), REDIRECTED);
+            // More is there than it says.
+            assert_eq!(verdict(&[&sent[..], &[9; 6]].concat()), LEFT);
+            assert_eq!(verdict(&sent[..sent.len() - 1]), LEFT);
+            let empty = says_nothing(sent);
+            assert_eq!(verdict(&empty), if is_ipv4 && protocol == TCP { REDIRECTED } else { LEFT });
+        }
+    }
+}
+
+/// The packet with 0 in its length field.
+fn says_nothing(mut packet: Vec<u8>) -> Vec<u8> {
+    if packet[0] >> 4 == 6 {
+        packet[4..6].fill(0);
+        return packet;
+    }
+    packet[2..4].fill(0);
+    packet[10..12].fill(0);
+    let sum = Sum::new().bytes(&packet[..20]).checksum();
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
 }
 
 #[test]

@@ -19,6 +19,7 @@
 #include "shared.check.h"
 
 #include "weir/icmp.h"
+#include "weir/ipv4.h"
 #include "weir/ipv6.h"
 #include "weir/pull.h"
 #include "weir/rewrite.h"
@@ -62,7 +63,7 @@ static __always_inline bool opens(struct packet *p, __u32 at, void *there, void 
 // `net` is where the IP header begins; it and the ports behind it lie before `end`.
 static __always_inline enum weir_reason translate4(struct packet *p, void *net, void *end)
 {
-	__u32 transport = ETH_HLEN + sizeof(struct iphdr), length;
+	__u32 transport = ETH_HLEN + sizeof(struct iphdr), room = p->bytes - ETH_HLEN, length;
 	struct weir_end4 key = {};
 	struct weir_other4 *other;
 	struct iphdr *ip = net, saved;
@@ -92,9 +93,8 @@ static __always_inline enum weir_reason translate4(struct packet *p, void *net, 
 		return WEIR_DIRECT;
 	if (!p->out && false_source4(ip))
 		return WEIR_FALSE_SOURCE;
-	// Segments that travel as one may be longer than the field can say; then it is 0.
-	length = bpf_ntohs(ip->tot_len);
-	if (length > p->bytes - ETH_HLEN || (!p->skb->gso_size && length < sizeof(*ip) + sizeof(struct udphdr)))
+	length = length4(p->skb, ip, room);
+	if (length > room || length < sizeof(*ip) + sizeof(struct udphdr))
 		return WEIR_MALFORMED;
 	if (p->out && ip->protocol == IPPROTO_TCP && opens(p, transport, ports, end))
 		return WEIR_OPENS;
@@ -113,7 +113,7 @@ static __always_inline enum weir_reason translate4(struct packet *p, void *net, 
 
 static __always_inline enum weir_reason translate6(struct packet *p, void *net, void *end)
 {
-	__u32 transport = ETH_HLEN + sizeof(struct ipv6hdr), length;
+	__u32 transport = ETH_HLEN + sizeof(struct ipv6hdr), room = p->bytes - ETH_HLEN, length;
 	struct weir_end6 key = {};
 	struct weir_other6 *other;
 	struct ipv6hdr *ip = net, saved;
@@ -140,8 +140,8 @@ static __always_inline enum weir_reason translate6(struct packet *p, void *net, 
 		return WEIR_DIRECT;
 	if (!p->out && false_source6(ip))
 		return WEIR_FALSE_SOURCE;
-	length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	if (length > p->bytes - ETH_HLEN || (!p->skb->gso_size && length < sizeof(*ip) + sizeof(struct udphdr)))
+	length = length6(p->skb, ip, room);
+	if (length > room || length < sizeof(*ip) + sizeof(struct udphdr))
 		return WEIR_MALFORMED;
 	if (p->out && ip->nexthdr == IPPROTO_TCP && opens(p, transport, ports, end))
 		return WEIR_OPENS;
