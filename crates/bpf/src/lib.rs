@@ -27,7 +27,7 @@ pub use folder::{detach_pinned, make_folder, names_in, new_folder, remove_folder
 pub use live::{LiveFrames, TestRun, test_run, test_run_super};
 pub use map::{Map, Mapped, Plain, cpu_numbers, possible_cpus};
 pub use object::{Loader, Object, ProgramFd};
-pub use pin::{Attachment, BPF_FILE_SYSTEM, is_bpf_file_system, mount_bpf_file_system};
+pub use pin::{Attachment, BPF_FILE_SYSTEM, if_there, is_bpf_file_system, mount_bpf_file_system};
 pub use place::{is_file_system_mounted, own_folder, prepare_file_system};
 pub use ring::Ring;
 pub use statistics::{RunStatistics, count_run_time};

@@ -87,6 +87,17 @@ fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }
 
+/// What was opened by its name; `None` where nothing has that name, or has it no longer: another process may remove it at any time.
+///
+/// # Errors
+/// Any other than that.
+pub fn if_there<T>(opened: Result<T>) -> Result<Option<T>> {
+    match opened {
+        Err(Error::Refused { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 impl Map {
     /// Gives it a name in a BPF file system, by which it stays.
     ///
@@ -104,7 +115,9 @@ impl Map {
         // Asked first, because its error says more.
         drop(open(path)?);
         let handle = MapHandle::from_pinned_path(path).map_err(|e| {
-            Error::new(format!("open map {}", path.display()), std::io::Error::other(e.to_string()), "")
+            let is_gone = e.kind() == libbpf_rs::ErrorKind::NotFound;
+            let kind = if is_gone { std::io::ErrorKind::NotFound } else { std::io::ErrorKind::Other };
+            Error::new(format!("open map {}", path.display()), std::io::Error::new(kind, e.to_string()), "")
         })?;
         Ok(Map::new(handle, &file_name(path)))
     }
@@ -171,10 +184,7 @@ impl Attached {
     /// # Errors
     /// If the kernel refuses.
     pub fn find_pinned(path: &Path) -> Result<Option<Attached>> {
-        match Attached::open_pinned(path) {
-            Err(Error::Refused { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            attached => attached.map(Some),
-        }
+        if_there(Attached::open_pinned(path))
     }
 
     /// Detaches it at once, even if another process holds it (Linux 5.9). It then stays detached.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use weir_bpf::{Attached, Loader, Map, Object, ProgramFd, Result, make_folder, remove_folder};
+use weir_bpf::{Attached, Loader, Map, Object, ProgramFd, Result, if_there, make_folder, remove_folder};
 
 /// Constants that the programs in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C header")]
@@ -159,21 +159,22 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The one in that folder; `None` if it is not there as a whole.
+    /// The one in that folder; `None` if it is not there as a whole, as while another process removes it.
     ///
     /// # Errors
     /// If the kernel does not tell.
     pub fn open(folder: &Path) -> Result<Option<Self>> {
-        if NAMES.iter().chain([&PROGRAM]).any(|name| !folder.join(name).exists()) {
-            return Ok(None);
-        }
+        if_there(Pinned::read(folder))
+    }
+
+    fn read(folder: &Path) -> Result<Self> {
         let programs = Map::open_pinned(&folder.join("programs"))?;
         let until = Map::open_pinned(&folder.join("until"))?.get::<u32, u64>(&0)?;
-        Ok(Some(Pinned {
+        Ok(Pinned {
             program: ProgramFd::open_pinned(&folder.join(PROGRAM))?.id()?,
             trial: programs.get(&TRIAL)?,
             before: programs.get(&BEFORE)?,
             until: Moment(until.unwrap_or(0)),
-        }))
+        })
     }
 }
