@@ -159,19 +159,19 @@ fn all_are_named(cases: &[Case]) {
 }
 
 #[test]
-fn root_measured_a_small_receive_buffer_is_the_receivers_limit() {
+fn root_paced_a_small_receive_buffer_is_the_receivers_limit() {
     let case = Case { receive_buffer: Some(16_384), limiter: Limiter::Receiver, ..BULK };
     all_are_named(&[case, Case { delayed_before: true, ipv6: true, ..case }]);
 }
 
 #[test]
-fn root_measured_a_small_send_buffer_is_the_senders_limit() {
+fn root_paced_a_small_send_buffer_is_the_senders_limit() {
     let case = Case { send_buffer: Some(16_384), limiter: Limiter::Sender, ..BULK };
     all_are_named(&[case, Case { delayed_before: true, ..case }, Case { by_server: true, ..case }]);
 }
 
 #[test]
-fn root_measured_a_program_that_writes_now_and_then_is_the_applications_limit() {
+fn root_paced_a_program_that_writes_now_and_then_is_the_applications_limit() {
     let case =
         Case { write: 10_000, pause: Duration::from_millis(50), limiter: Limiter::Application, ..BULK };
     all_are_named(&[case, Case { delayed_before: true, ..case }]);
