@@ -55,10 +55,23 @@ impl FrameSocket {
         Ok(FrameSocket { socket })
     }
 
+    /// As [`open`](Self::open), but what is sent and received begins with `struct virtio_net_hdr` (10 bytes, in the order of
+    /// this machine; include/uapi/linux/virtio_net.h), then the Ethernet header. It names the checksum that an interface has
+    /// yet to write, and the segments into which it has yet to cut the frame.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_offloads(interface: u32) -> Result<Self> {
+        let socket = FrameSocket::open(interface)?;
+        set_int(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+            .context(|| "ask for offloads of frames".into())?;
+        Ok(socket)
+    }
+
     /// Sends one frame, from its Ethernet header on.
     ///
     /// # Errors
-    /// EMSGSIZE if it is longer than the interface carries.
+    /// EMSGSIZE if it is longer than the interface carries; EINVAL if offloads do not fit the frame.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         rustix::net::send(self.socket.as_fd(), frame, rustix::net::SendFlags::empty())?;
         Ok(())

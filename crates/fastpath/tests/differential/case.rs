@@ -7,6 +7,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::flow::Flow;
+use crate::offload::{self, Offload};
 use crate::packet::{FRAGMENT, Header, ICMP, ICMPV6, TCP, has_wrong_transport_sum, octets, seal, translated};
 use crate::side::{End, hide_chosen};
 
@@ -14,6 +15,11 @@ use crate::side::{End, hide_chosen};
 pub(crate) struct Case {
     pub(crate) from: End,
     pub(crate) packets: Vec<Vec<u8>>,
+    pub(crate) offload: Offload,
+    /// It is more than one segment.
+    pub(crate) is_super: bool,
+    /// Sequence space that it takes if it arrives.
+    pub(crate) length: u32,
     /// The packet that may arrive at the other end instead of those that the kernel alone delivers.
     pub(crate) permitted: Option<Vec<u8>>,
     /// The flow has ended, or conntrack knows another state of it from here on.
@@ -24,15 +30,27 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn of(from: End, packet: Vec<u8>) -> Case {
-        Case { from, packets: vec![packet], permitted: None, ends_flow: false, sound_end: None }
+        Case {
+            from,
+            packets: vec![packet],
+            offload: Offload::default(),
+            is_super: false,
+            length: 0,
+            permitted: None,
+            ends_flow: false,
+            sound_end: None,
+        }
     }
 }
 
 /// The next case of a flow.
-pub(crate) fn draw(random: &mut ChaCha8Rng, flow: &mut Flow, number: u32) -> Case {
+pub(crate) fn draw(random: &mut ChaCha8Rng, flow: &Flow, number: u32) -> Case {
     let from = if random.random_bool(0.5) { End::Inside } else { End::Server };
     if random.random_bool(0.08) {
         return Case::of(from, icmp_error(random, flow, from, number));
+    }
+    if random.random_bool(0.25) {
+        return offload::draw(random, flow, from, number);
     }
     let upper = flow.draw(random, from);
     let mut header = flow.header(from, number);
@@ -55,17 +73,15 @@ pub(crate) fn draw(random: &mut ChaCha8Rng, flow: &mut Flow, number: u32) -> Cas
         hide_chosen(&mut packet);
         packet
     });
-    if is_plain && !is_wrong && header.ttl > 2 {
-        flow.arrived(from, upper.length);
-    }
+    let takes = if is_plain && !is_wrong && header.ttl > 2 { upper.length } else { 0 };
     // A reset that conntrack refuses without us may end the connection with us, and a segment outside of the window may change it.
     let is_sound = is_plain && !is_wrong && is_whole && header.lie == 0 && header.ttl > 2;
     let sound_end = upper.end.filter(|_| is_sound && !upper.is_out_of_window);
-    Case { ends_flow: upper.is_control, sound_end, permitted, ..Case::of(from, packet) }
+    Case { length: takes, ends_flow: upper.is_control, sound_end, permitted, ..Case::of(from, packet) }
 }
 
 /// Makes a header unusual now and then. True if only the kernel may forward it.
-fn fault_header(random: &mut ChaCha8Rng, header: &mut Header, is_ipv4: bool) -> bool {
+pub(crate) fn fault_header(random: &mut ChaCha8Rng, header: &mut Header, is_ipv4: bool) -> bool {
     header.tos = *[0, 0, 0, 0, 0, 0, 1, 3, 0x48].choose(random).unwrap();
     header.ttl = *[64, 64, 64, 64, 64, 64, 64, 64, 64, 255, 2, 1].choose(random).unwrap();
     if random.random_bool(0.03) {
@@ -120,8 +136,8 @@ fn fragments(random: &mut ChaCha8Rng, header: &Header, bytes: &[u8]) -> Vec<Vec<
 }
 
 /// An error about a packet of the flow that came from the other end, by the host or a router at this one.
-fn icmp_error(random: &mut ChaCha8Rng, flow: &mut Flow, from: End, number: u32) -> Vec<u8> {
-    let other = if from == End::Inside { End::Server } else { End::Inside };
+fn icmp_error(random: &mut ChaCha8Rng, flow: &Flow, from: End, number: u32) -> Vec<u8> {
+    let other = from.other();
     let [to, mine] = flow.ends(other, false);
     let upper = if flow.protocol == TCP {
         flow.segment(other, 16, &[], random.random(), &[7; 40])

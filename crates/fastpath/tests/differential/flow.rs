@@ -13,6 +13,9 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
 pub(crate) const PSH: u8 = 8;
 pub(crate) const ACK: u8 = 16;
+pub(crate) const URG: u8 = 32;
+pub(crate) const ECE: u8 = 64;
+pub(crate) const CWR: u8 = 128;
 
 /// A flow, as both ends see it. The gateway replaces the client's address, and for one of the called ports the server's port.
 #[derive(Clone, Debug)]
@@ -83,6 +86,11 @@ impl Flow {
         tcp.extend(options);
         tcp.extend(payload);
         seal(&self.header(from, 0), tcp, 16)
+    }
+
+    /// The segment that comes next.
+    pub(crate) fn next_segment(&self, from: End, flags: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
+        self.segment(from, flags, options, self.next[from as usize], payload)
     }
 
     pub(crate) fn datagram(&self, from: End, payload: &[u8]) -> Vec<u8> {
@@ -180,8 +188,8 @@ impl Flow {
             1 => FIN | ACK,
             2 => RST | ACK,
             3 => *[RST, SYN, SYN | ACK, 0, PSH, FIN].choose(random).unwrap(),
-            4 => ACK | PSH | 0x40,
-            5 => ACK | 0x80,
+            4 => ACK | PSH | ECE,
+            5 => ACK | CWR,
             _ => *[ACK, ACK | PSH].choose(random).unwrap(),
         };
         // Conntrack compares an old reset with the last acknowledgement that it saw, which may be one of a segment outside of the window.

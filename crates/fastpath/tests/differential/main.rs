@@ -7,6 +7,7 @@
 
 mod case;
 mod flow;
+mod offload;
 mod packet;
 mod side;
 #[path = "../world/mod.rs"]
@@ -16,11 +17,12 @@ use std::time::{Duration, Instant};
 
 use case::Case;
 use flow::{ACK, Flow, PSH, RST};
+use offload::Offload;
 use packet::{TCP, UDP};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use side::{Arrivals, End, Side};
+use side::{Arrival, Arrivals, End, Side};
 use weir_sys::privilege::test_needs_root;
 use world::until;
 
@@ -41,6 +43,8 @@ struct Run {
     /// Cases in which the two differed as they may.
     differed: u32,
     arrived: u32,
+    /// Super-packets that the fast path carried: TCP, UDP.
+    carried_whole: [u64; 2],
 }
 
 impl Run {
@@ -55,6 +59,7 @@ impl Run {
             name: format!("seed {seed}, IPv{}", if ipv6 { 6 } else { 4 }),
             differed: 0,
             arrived: 0,
+            carried_whole: [0; 2],
         };
         // After the keeper has started, which must not share the core.
         weir_sys::sched::pin_current_thread(&weir_sys::sched::allowed_cpus().unwrap()[..1]).unwrap();
@@ -100,26 +105,26 @@ impl Run {
         });
     }
 
-    /// Sends a case through both gateways and compares what came of it.
-    fn step(&mut self, case: &Case) {
+    /// Sends a case through both gateways and compares what came of it. True if it arrived at the other end without the fast path.
+    fn step(&mut self, case: &Case) -> bool {
         let number = self.numbers(1);
         for packet in &case.packets {
-            self.plain.send(case.from, packet);
-            self.fast.send(case.from, packet);
+            let [plain, fast] =
+                [&self.plain, &self.fast].map(|side| side.send(case.from, &case.offload, packet));
+            assert_eq!(plain, fast, "{}: {:?}", self.name, case.offload);
         }
         let plain = self.plain.settle(number);
         let fast = self.fast.settle(number);
         self.arrived += u32::from(!plain.iter().all(Vec::is_empty));
+        let far = case.from.other() as usize;
         if plain == fast {
-            return;
+            return !plain[far].is_empty();
         }
-        let far = if case.from == End::Inside { 1 } else { 0 };
-        let may_differ = case
-            .permitted
-            .as_ref()
-            .is_some_and(|packet| fast[far] == [packet.clone()] && fast[1 - far].is_empty());
+        let permitted = case.permitted.clone().map(|packet| Arrival { offload: Offload::default(), packet });
+        let may_differ = permitted.is_some_and(|arrival| fast[far] == [arrival] && fast[1 - far].is_empty());
         assert!(may_differ, "{}: {}", self.name, told(case, &plain, &fast));
         self.differed += 1;
+        !plain[far].is_empty()
     }
 
     /// Segments behind the end of a flow, until it is begun anew. Behind a reset conntrack may still call it established.
@@ -137,13 +142,33 @@ impl Run {
         assert!(carried == 0 || is_reset, "{}: {carried} segments behind a FIN are carried", self.name);
     }
 
+    /// A step of a flow, which goes on from there if it arrived.
+    fn take_step(&mut self, n: usize, case: &Case) {
+        let before = self.fast.carried_packets();
+        let has_arrived = self.step(case);
+        if case.is_super {
+            let at = usize::from(self.flows[n].protocol == UDP);
+            self.carried_whole[at] += self.fast.carried_packets() - before;
+        }
+        if !has_arrived {
+            return;
+        }
+        self.flows[n].arrived(case.from, case.length);
+        // Or the next ones would soon be outside of the window.
+        if case.is_super && case.length > 0 {
+            let number = self.numbers(1);
+            let acknowledgement = self.flows[n].usual(case.from.other(), number, 0);
+            self.step(&Case::of(case.from.other(), acknowledgement));
+        }
+    }
+
     fn cases(&mut self) {
         let before = self.fast.carried_packets();
         for _ in 0..CASES {
             let n = self.random.random_range(0..self.flows.len());
             let number = self.numbers(2);
-            let case = case::draw(&mut self.random, &mut self.flows[n], number);
-            self.step(&case);
+            let case = case::draw(&mut self.random, &self.flows[n], number);
+            self.take_step(n, &case);
             if let Some(flags) = case.sound_end {
                 self.go_on(n, flags & RST != 0);
             }
@@ -158,26 +183,29 @@ impl Run {
         let carried = self.fast.carried_packets() - before;
         let status = self.fast.carried.as_ref().unwrap().status();
         println!(
-            "{}: {} cases arrived, {} differed as they may, {carried} packets carried",
-            self.name, self.arrived, self.differed
+            "{}: {} cases arrived, {} differed as they may, {carried} packets carried, {:?} super-packets of TCP and UDP",
+            self.name, self.arrived, self.differed, self.carried_whole
         );
         assert!(self.arrived > CASES / 2, "{} cases arrived", self.arrived);
         // About as many packets as cases are carried; the lease of a slow machine may end for a while.
         assert!(carried > u64::from(CASES) / 5, "{status:?}");
+        assert!(self.carried_whole.iter().all(|n| *n > 0), "no super-packet was carried: {status:?}");
     }
 }
 
 fn told(case: &Case, plain: &Arrivals, fast: &Arrivals) -> String {
-    let short = |packets: &[Vec<u8>]| {
-        packets.iter().map(|p| format!("\n    {:02x?}", &p[..p.len().min(88)])).collect::<String>()
+    let short = |p: &[u8]| format!("\n    {} bytes {:02x?}", p.len(), &p[..p.len().min(88)]);
+    let came = |arrivals: &[Arrival]| {
+        arrivals.iter().map(|a| format!("{} {:?}", short(&a.packet), a.offload)).collect::<String>()
     };
-    let mut text = format!("from {:?}:{}", case.from, short(&case.packets));
+    let sent: String = case.packets.iter().map(|p| short(p)).collect();
+    let mut text = format!("from {:?}: {:?}{sent}", case.from, case.offload);
     for (n, end) in ["inside", "server"].iter().enumerate() {
-        text += &format!("\n  {end} without:{}", short(&plain[n]));
-        text += &format!("\n  {end} with:{}", short(&fast[n]));
+        text += &format!("\n  {end} without:{}", came(&plain[n]));
+        text += &format!("\n  {end} with:{}", came(&fast[n]));
     }
     if let Some(packet) = &case.permitted {
-        text += &format!("\n  permitted:{}", short(std::slice::from_ref(packet)));
+        text += &format!("\n  permitted:{}", short(packet));
     }
     text
 }

@@ -1,15 +1,16 @@
 //! One of the two gateways, with raw packets at both of its ends.
 
-use std::os::fd::OwnedFd;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 use weir_fastpath::{Options, Reason};
 use weir_netlink::Rtnetlink;
+use weir_netlink::ethtool::Ethtool;
 use weir_sys::NetNs;
-use weir_sys::frames::FrameSender;
+use weir_sys::frames::FrameSocket;
 use weir_wire::checksum::Sum;
 
+use crate::offload::Offload;
 use crate::packet::{FRAGMENT, ICMP, ICMPV6, MARKER, TCP, marker};
 use crate::world::{Carried, NatWorld, PATIENCE, sh};
 
@@ -24,26 +25,24 @@ pub(crate) enum End {
     Server,
 }
 
+impl End {
+    pub(crate) fn other(self) -> End {
+        if self == End::Inside { End::Server } else { End::Inside }
+    }
+}
+
 struct Port {
-    sender: FrameSender,
+    socket: FrameSocket,
     gateway_mac: [u8; 6],
-    /// Takes what comes in; what this end sends is not shown to sockets of one protocol.
-    captured: OwnedFd,
 }
 
 impl Port {
-    fn new(ns: &NetNs, gateway: &NetNs, gateways: &str, ethertype: u16) -> Port {
+    fn new(ns: &NetNs, gateway: &NetNs, gateways: &str) -> Port {
         let interface = |ns: &NetNs, name: &str| Rtnetlink::open_in(ns).unwrap().interface(name).unwrap();
-        let protocol = Protocol::from_raw(u32::from(ethertype.to_be()).try_into().unwrap());
-        let capture = || {
-            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK, Some(protocol))
-                .unwrap()
-        };
         let index = interface(ns, "e0").index;
         Port {
-            sender: ns.run(|| FrameSender::open(index).unwrap()).unwrap(),
+            socket: ns.run(|| FrameSocket::open_with_offloads(index).unwrap()).unwrap(),
             gateway_mac: interface(gateway, gateways).mac.unwrap(),
-            captured: ns.run(capture).unwrap(),
         }
     }
 }
@@ -56,16 +55,22 @@ pub(crate) struct Side {
     server: Port,
 }
 
+/// A packet as it came to an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    pub(crate) offload: Offload,
+    pub(crate) packet: Vec<u8>,
+}
+
 /// The packets that came to the two ends, in this order: inside, server.
-pub(crate) type Arrivals = [Vec<Vec<u8>>; 2];
+pub(crate) type Arrivals = [Vec<Arrival>; 2];
 
 impl Side {
     pub(crate) fn new(ipv6: bool, with_fastpath: bool) -> Side {
         let world = NatWorld::new(ipv6);
         prepare(&world, ipv6);
-        let ethertype = if ipv6 { 0x86dd } else { 0x0800 };
-        let inside = Port::new(&world.inside[0], &world.gateway, "br0", ethertype);
-        let server = Port::new(&world.server, &world.gateway, "out0", ethertype);
+        let inside = Port::new(&world.inside[0], &world.gateway, "br0");
+        let server = Port::new(&world.server, &world.gateway, "out0");
         let carried = with_fastpath.then(|| world.carried(EARLY));
         Side { world, carried, ipv6, inside, server }
     }
@@ -74,27 +79,36 @@ impl Side {
         self.carried.as_ref().unwrap().status().packets(Reason::Carried)
     }
 
-    pub(crate) fn send(&self, from: End, packet: &[u8]) {
+    /// False if the sender's own interface drops the packet, as it cannot cut it.
+    pub(crate) fn send(&self, from: End, offload: &Offload, packet: &[u8]) -> bool {
         let port = if from == End::Inside { &self.inside } else { &self.server };
-        let mut frame = Vec::from(port.gateway_mac);
+        let mut frame = Vec::from(offload.to_bytes());
+        frame.extend(port.gateway_mac);
         frame.extend([2, 0, 0, 0, 0, 9]);
-        frame.extend(if self.ipv6 { [0x86, 0xdd] } else { [8, 0] });
+        frame.extend(self.ethertype());
         frame.extend(packet);
-        port.sender.send(&frame).unwrap();
+        match port.socket.send(&frame) {
+            Err(e) if offload.has_segments() && e.kind() == ErrorKind::OutOfMemory => false,
+            sent => sent.is_ok() || panic!("cannot send {offload:?}: {sent:?}"),
+        }
+    }
+
+    fn ethertype(&self) -> [u8; 2] {
+        if self.ipv6 { [0x86, 0xdd] } else { [8, 0] }
     }
 
     /// Everything that has come since, when all that was sent before has come: a marker goes through the gateway behind it. This thread
     /// stays on its core, whose queue keeps the order.
     pub(crate) fn settle(&self, number: u32) -> Arrivals {
         let (from, to) = (self.world.inside_addresses[0], self.world.server_address);
-        self.send(End::Inside, &marker(from, to, number));
+        assert!(self.send(End::Inside, &Offload::default(), &marker(from, to, number)));
         let mut arrivals = Arrivals::default();
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mut server = Vec::new();
             self.take(&self.server, &mut server);
-            let is_there = server.iter().any(|p| self.protocol(p) == MARKER);
-            arrivals[1].extend(server.into_iter().filter(|p| self.protocol(p) != MARKER));
+            let is_there = server.iter().any(|a| self.protocol(&a.packet) == MARKER);
+            arrivals[1].extend(server.into_iter().filter(|a| self.protocol(&a.packet) != MARKER));
             if is_there {
                 break;
             }
@@ -109,23 +123,31 @@ impl Side {
         packet[if self.ipv6 { 6 } else { 9 }]
     }
 
-    fn take(&self, port: &Port, packets: &mut Vec<Vec<u8>>) {
-        let mut frame = vec![0; 65_536];
-        while let Ok((_, length)) = recv(&port.captured, &mut frame[..], RecvFlags::empty()) {
-            let mut packet = frame[14..length].to_vec();
+    fn take(&self, port: &Port, arrivals: &mut Vec<Arrival>) {
+        let mut buffer = vec![0; Offload::BYTES + 65_536];
+        while let Some(length) = port.socket.receive(&mut buffer).unwrap() {
+            let (offload, frame) = buffer[..length].split_at(Offload::BYTES);
+            if frame[12..14] != self.ethertype() {
+                continue;
+            }
+            let offload = Offload::of_arrival(offload.try_into().unwrap());
+            let mut packet = frame[14..].to_vec();
             let total = usize::from(if self.ipv6 {
                 u16::from_be_bytes([packet[4], packet[5]]) + 40
             } else {
                 u16::from_be_bytes([packet[2], packet[3]])
             });
-            packet.truncate(total);
+            // Padding may be there or not, but none behind segments: it would be cut with them.
+            if !offload.has_segments() {
+                packet.truncate(total);
+            }
             let is_neighbours = self.ipv6 && packet[6] == ICMPV6 && (130..=143).contains(&packet[40]);
             // Reports of groups, which go to a group.
             if is_neighbours || if self.ipv6 { packet[24] == 0xff } else { packet[16] == 224 } {
                 continue;
             }
             hide_chosen(&mut packet);
-            packets.push(packet);
+            arrivals.push(Arrival { offload, packet });
         }
     }
 }
@@ -162,6 +184,9 @@ fn hide_fragment(packet: &mut [u8]) {
 
 /// Ports are translated, too; the gateway answers each bad packet; and the hosts at the ends answer nothing by themselves.
 fn prepare(world: &NatWorld, ipv6: bool) {
+    // The inside gets segments one by one and their checksums whole, the server what the interface leaves to the other end.
+    let offloads = ["tso", "tx-udp-segmentation", "tx"].map(|name| (name.to_owned(), false));
+    world.gateway.run(|| Ethtool::open().unwrap().set("p0", &offloads.into()).unwrap()).unwrap();
     let ip = if ipv6 { "ip6" } else { "ip" };
     let server = world.server_address;
     let to = if ipv6 { format!("[{server}]:{}", CALLED[1].1) } else { format!("{server}:{}", CALLED[1].1) };
